@@ -361,11 +361,10 @@ def test_hip_ipc_get_mem_handle_while_memory_is_viewed_returns_illegal_state(hip
 
 
 def test_hip_ipc_get_mem_handle_1000_freed_allocations_are_forgotten(hip: ModuleType) -> None:
-    from peerlane.dialects.hip import _ipc
-    from peerlane.dialects.hip._state import machine
+    from peerlane.dialects.hip._state import gpu
 
     for _ in range(1000):
         pointer = ok(hip.hipMalloc(64))
         ok(hip.hipIpcGetMemHandle(pointer))
         ok(hip.hipFree(pointer))
-    assert len(machine.table(_ipc.Ipc).given) < 200
+    assert gpu.ipc.exports < 200

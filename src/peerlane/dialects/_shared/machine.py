@@ -444,7 +444,10 @@ class Machine:
     def allocate_host(self, nbytes: int) -> int:
         """Allocate pinned host memory and return its address."""
         self.devices()  # or the next call would forget what belongs to another node
-        buffer = Host().allocate(nbytes)
+        return self.enter_host(Host().allocate(nbytes))
+
+    def enter_host(self, buffer: Buffer) -> int:
+        """Give out a buffer of the host by its address."""
         with self.lock:
             self.allocations[buffer.address] = _Allocation(buffer, None, True)
         return buffer.address

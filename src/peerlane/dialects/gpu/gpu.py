@@ -7,9 +7,12 @@ from peerlane.dialects.gpu.contexts import Contexts
 from peerlane.dialects.gpu.copies import Copies
 from peerlane.dialects.gpu.events import Events
 from peerlane.dialects.gpu.failures import Failures
+from peerlane.dialects.gpu.ipc import Ipc
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.memory import Memory
 from peerlane.dialects.gpu.peers import Peers
+from peerlane.dialects.gpu.pool_sharing import PoolSharing
+from peerlane.dialects.gpu.pools import Pools
 from peerlane.dialects.gpu.regions import Regions
 from peerlane.dialects.gpu.reuse import Reuse
 from peerlane.dialects.gpu.streams import Streams
@@ -33,6 +36,9 @@ class Gpu:
     copies : Copies
     events : Events
     memory : Memory
+    pools : Pools
+    ipc : Ipc
+    pool_sharing : PoolSharing
     """
 
     def __init__(self, vendor: Vendor) -> None:
@@ -48,6 +54,9 @@ class Gpu:
         self.copies = Copies(self.machine, self.streams, self.regions, self.peers)
         self.events = Events(self.machine, self.streams, self.reuse)
         self.memory = Memory(self.machine, self.streams, self.regions, self.reuse)
+        self.pools = Pools(self.machine, self.peers, self.reuse, self.memory)
+        self.ipc = Ipc(self.machine, self.streams, self.peers, self.pools)
+        self.pool_sharing = PoolSharing(self.machine, self.pools, self.ipc)
 
     def reset_device(self) -> None:
         """End all that this process has on this thread's device: memory, streams, events, peer access, flags.

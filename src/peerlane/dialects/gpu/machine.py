@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -115,11 +116,13 @@ class GpuMachine(Machine):
         self.registrations.clear()
         self.lost_streams.clear()
 
-    def table(self, kind: type[_Table]) -> _Table:
+    def table(self, kind: type[_Table], make: Callable[[], _Table] | None = None) -> _Table:
         """Return the state of a kind for the node: made at the first use, dropped with the node."""
         self.devices()
         with self.lock:
-            found = self._tables.setdefault(kind, kind())
+            found = self._tables.get(kind)
+            if found is None:
+                found = self._tables[kind] = (make or kind)()
         assert isinstance(found, kind)
         return found
 

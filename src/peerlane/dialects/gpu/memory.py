@@ -19,6 +19,11 @@ _WORD = 1 << 64
 _LARGEST_BITS = 62
 
 
+def host_bytes() -> int:
+    """Return how many bytes of memory the host has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 class Memory:
     """The memory of a vendor's program."""
 
@@ -51,7 +56,7 @@ class Memory:
         Managed memory is such memory, too: it never moves.
         """
         self._refuse_too_large(nbytes)
-        present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        present = host_bytes()
         if nbytes > present:
             raise self._no_memory(
                 f"{nbytes:,} bytes of pinned memory are asked for, and the host has {present:,} in all",

@@ -24,6 +24,7 @@ class Peers:
     def __init__(self, machine: GpuMachine, regions: Regions) -> None:
         self._machine, self._regions = machine, regions
         self._grants: list[Grant] = [self._by_peers]
+        self._left_out: list[Callable[[Region], bool]] = []
 
     def enable(self, peer: Device) -> None:
         """Let this thread's device reach the memory of another, one direction; ``PEER_ENABLED`` for a second time."""
@@ -80,9 +81,15 @@ class Peers:
         """Let a function say which access it gave, too."""
         self._grants.append(grant)
 
+    def leave_out(self, is_left_out: Callable[[Region], bool]) -> None:
+        """Let a function say of which memory enabled access gives none."""
+        self._left_out.append(is_left_out)
+
     def _by_peers(self, device: Device, address: int, region: Region) -> str:
         enabled = self._machine.table(_Enabled).get(device.ordinal, ())
-        return "rw" if region.ordinal in enabled else "none"
+        if region.ordinal not in enabled or any(each(region) for each in self._left_out):
+            return "none"
+        return "rw"
 
     def refuse_strict(self, dst: int, src: int, nbytes: int) -> None:
         """Refuse a copy between two devices of which none may use the other's memory, if the policy is strict.

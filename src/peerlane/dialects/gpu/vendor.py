@@ -45,6 +45,10 @@ class Reason(enum.Enum):
     PEER_NOT_ENABLED = "access that is not enabled", Fault.PEER_NOT_ENABLED
     REGISTERED = "memory that the vendor's calls know already", Fault.INVALID_VALUE
     NOT_REGISTERED = "memory that is not registered", Fault.INVALID_VALUE
+    NOT_INTERPROCESS = "an event that was made for one process", Fault.INVALID_VALUE
+    EVENT_NOT_OPENED = "a handle of which no event can be opened", Fault.BAD_HANDLE
+    MEMORY_NOT_OPENED = "a handle of which no memory can be opened", Fault.BAD_HANDLE
+    POOL_NOT_OPENED = "a descriptor of which no pool can be opened", Fault.BAD_DESCRIPTOR
 
     def __init__(self, text: str, fault: Fault) -> None:
         self.text = text
@@ -67,6 +71,10 @@ class Policy:
         A copy that names the devices of both ends follows earlier work of both, or of the current one alone.
     cross_device : {"current", "both"}
         Any other copy between two devices at once follows earlier work of the current device alone, or of both.
+    pool_access : {"peers", "own"}
+        Devices reach the memory of pools by peer access, too; or by the access to the pool alone.
+    pool_size : {"high", "used"}
+        The largest size of a pool bounds all that it ever had since its high mark was reset; or what is in use.
     """
 
     needs_context: bool = False
@@ -74,6 +82,8 @@ class Policy:
     peer_copies: str = "pass"
     memcpy_peer: str = "both"
     cross_device: str = "current"
+    pool_access: str = "peers"
+    pool_size: str = "high"
 
 
 class _Calls(dict[str, str]):

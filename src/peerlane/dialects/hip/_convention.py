@@ -477,11 +477,6 @@ def answers(name: str) -> type[enum.IntEnum]:
     return hiprtcResult if is_compiler(name) else hipError_t
 
 
-def code_of(error: Error) -> str:
-    """Return the name of an error's code."""
-    return CODES[error.fault]
-
-
 def _declared(name: str, shape: _arguments.Shape, body: Callable[..., Any]) -> Declared:
     parameters = tuple((each, kind, True) for each, kind in zip(shape.names, shape.types, strict=True))
     returns = ", ".join((answers(name).__name__, *(kind for _, kind in shape.outputs)))

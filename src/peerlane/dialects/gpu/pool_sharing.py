@@ -1,0 +1,158 @@
+"""Memory pools of other processes.
+
+The file descriptor of a pool is a sealed file that names its maker, its device and its access.  Its memory goes
+pointer by pointer, by handles as in `ipc.py`, so that no process has more access than it was given.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import struct as layout
+from typing import NamedTuple
+
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.ipc import Ipc
+from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.pools import Pool, Pools
+from peerlane.dialects.gpu.reuse import REUSE
+from peerlane.dialects.gpu.vendor import Reason
+
+_HEADER = layout.Struct(
+    "<8s16sIQII"
+)  # magic, uuid of the device, pid, a number of its own, reuse flags, how many rights
+_RIGHT = layout.Struct("<16sI")  # uuid of a device, its access
+_RIGHTS = ("none", "r", "rw")
+_MOST_RIGHTS = 4096  # devices of a node
+_MAGIC = b"PLPOOL\0\2"
+_ADD_SEALS, _GET_SEALS, _ALL_SEALS = 1033, 1034, 15  # seal, shrink, grow, write
+
+
+class _Contents(NamedTuple):
+    """The contents of the file of a pool."""
+
+    uuid: bytes
+    maker: int
+    flags: int
+    access: dict[bytes, str]
+
+
+class PoolSharing:
+    """The pools that a vendor's program shares by file descriptors, and the pointers into them."""
+
+    def __init__(self, machine: GpuMachine, pools: Pools, ipc: Ipc) -> None:
+        self._machine, self._pools, self._ipc = machine, pools, ipc
+
+    def export(self, pool: Pool) -> int:
+        """Return a new file descriptor of a pool.
+
+        Raises
+        ------
+        Refusal
+            ``INVALID_VALUE`` an imported pool, one that was not made to be shared, one of memory of the host;
+            ``OUT_OF_MEMORY`` no descriptor is left.
+        """
+        vendor, device = self._machine.vendor, pool.device
+        if not pool.is_shareable or pool.maker or device is None:
+            raise vendor.invalid(
+                "the pool was imported"
+                if pool.maker
+                else "the pool was not created with handleTypes file descriptor"
+                if device is not None
+                else "the pool has memory of the host, which has no descriptors",
+                "create it with handleTypes={file_descriptor}",
+            )
+        try:
+            fd = os.memfd_create("peerlane-pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        except OSError as error:
+            raise vendor.refusal(
+                Reason.OUT_OF_MEMORY, f"there is no new file descriptor: {error.strerror}", "close some"
+            ) from None
+        flags = sum(pool.settings[each] << each for each in REUSE)
+        number = int.from_bytes(os.urandom(8), "little")
+        header = _HEADER.pack(_MAGIC, device.uuid, os.getpid(), number, flags, len(pool.access))
+        rights = (_RIGHT.pack(each.uuid, _RIGHTS.index(access)) for each, access in pool.access.items())
+        os.write(fd, header + b"".join(rights))
+        fcntl.fcntl(fd, _ADD_SEALS, _ALL_SEALS)
+        return fd
+
+    def open(self, fd: int) -> Pool:
+        """Return the pool of a file descriptor, with the access and the reuse flags that it had when it was exported.
+
+        ``POOL_NOT_OPENED`` for what is no pool of this node.
+        """
+        contents = self._read(fd)
+        by_uuid = {device.uuid: device for device in self._machine.devices()}
+        if contents.uuid not in by_uuid or not contents.access.keys() <= by_uuid.keys():
+            raise self._no_pool(fd, "it is of another node")
+        pool = self._pools.create_imported(by_uuid[contents.uuid], contents.maker)
+        pool.settings.update({each: contents.flags >> each & 1 for each in REUSE})
+        pool.access.update({by_uuid[uuid]: rights for uuid, rights in contents.access.items()})
+        return pool
+
+    def _read(self, fd: int) -> _Contents:
+        try:
+            facts = os.fstat(fd)
+            is_file = stat.S_ISREG(facts.st_mode) and facts.st_size >= _HEADER.size
+            if not is_file or fcntl.fcntl(fd, _GET_SEALS) & _ALL_SEALS != _ALL_SEALS:
+                raise self._no_pool(fd, "it is another file")
+            magic, uuid, maker, _, flags, count = _HEADER.unpack(os.pread(fd, _HEADER.size, 0))
+            if magic != _MAGIC or count > _MOST_RIGHTS or facts.st_size != _HEADER.size + count * _RIGHT.size:
+                raise self._no_pool(fd, "it says something else")
+            listed = _RIGHT.iter_unpack(os.pread(fd, count * _RIGHT.size, _HEADER.size))
+            access = {device: _RIGHTS[rights] for device, rights in listed}
+        except (OSError, OverflowError, IndexError, layout.error) as error:
+            raise self._no_pool(fd, str(error)) from None
+        return _Contents(uuid, maker, flags, access)
+
+    def _no_pool(self, fd: int, why: str) -> Refusal:
+        return self._machine.vendor.refusal(
+            Reason.POOL_NOT_OPENED,
+            f"descriptor {fd} is not a memory pool: {why}",
+            "pass a descriptor that {export_pool} wrote, in this node",
+        )
+
+    def export_pointer(self, address: int) -> bytes:
+        """Return the handle by which a process that has the pool imports memory of it; refused as `Ipc.allocation`.
+
+        Memory of a pool that was exported is not reused.
+        """
+        buffer = self._ipc.allocation(address)
+        pool = self._pools.holding(buffer)
+        if pool is not None:
+            pool.share(buffer)
+        return self._ipc.handle_of(buffer, address)
+
+    def import_pointer(self, pool: Pool, key: bytes) -> int:
+        """Return the address of memory of an imported pool, until it is freed.
+
+        What this process exported is its own memory: one free ends it for both.
+
+        Raises
+        ------
+        Refusal
+            ``INVALID_VALUE`` a pool that was not imported, memory that another process exported than the pool;
+            ``MEMORY_NOT_OPENED``.
+        """
+        vendor = self._machine.vendor
+        if pool.device is None or not pool.maker:
+            raise vendor.invalid(
+                "the pool was made by this process, and pointers are imported to pools of others",
+                "pass what {import_pool} returned",
+            )
+        maker = pool.device.backend.maker_of(key)
+        if maker not in (None, pool.maker):
+            raise vendor.invalid(
+                f"process {maker} exported the pointer, and process {pool.maker} the pool",
+                "import a pointer to the pool that it was allocated of",
+            )
+        own = self._ipc.own(key)
+        if own is not None:
+            return own.address
+        buffer = self._ipc.attach(key)
+        try:
+            return self._pools.enter(buffer, pool)
+        except BaseException:
+            buffer.close()
+            raise

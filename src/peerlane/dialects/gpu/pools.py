@@ -1,0 +1,429 @@
+"""Memory pools, and memory that is allocated and freed in the order of streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TypeAlias
+
+from peerlane import Buffer, Device, Host, trim
+from peerlane.diagnostics.memory import allocations
+from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.memory import Memory, host_bytes
+from peerlane.dialects.gpu.peers import Peers
+from peerlane.dialects.gpu.regions import CPU, Region
+from peerlane.dialects.gpu.reuse import REUSE, THRESHOLD, Kept, Reuse
+from peerlane.dialects.gpu.streams import AnyStream
+from peerlane.dialects.gpu.vendor import Reason
+
+# Both vendors' numbers: types of allocations, and attributes of pools.
+PINNED, MANAGED = 1, 2
+_RESERVED, _RESERVED_HIGH, _USED, _USED_HIGH = range(5, 9)
+_NOW, _HIGH = (_RESERVED, _USED), (_RESERVED_HIGH, _USED_HIGH)
+
+#: Where the memory of a pool lies: on a device, or on a node of the host's memory, `CPU` for any.
+Location: TypeAlias = "Device | int"
+
+
+class Pool(Thing):
+    """A memory pool.
+
+    Attributes
+    ----------
+    location : Location
+    kind : int
+        The type of its allocations.
+    is_default : bool
+        The location's own, which cannot be destroyed.
+    is_shareable : bool
+        Made to be exported.
+    largest : int
+        The most bytes, 0: what the location has.
+    maker : int
+        Of an imported pool: the process that made it; else 0.
+    settings : dict
+        By attribute: the value that a program set.
+    access : dict
+        By device: what the program gave, "none", "r" or "rw".
+    kept : Kept
+        Freed memory that its location does not have back yet.
+    """
+
+    __slots__ = (
+        "_buffers",
+        "_high",
+        "_reuse",
+        "_shared",
+        "access",
+        "is_default",
+        "is_shareable",
+        "kept",
+        "kind",
+        "largest",
+        "location",
+        "maker",
+        "settings",
+    )
+
+    name = "memory pool"
+    has_addresses = True
+
+    def __init__(
+        self,
+        context: Context,
+        reuse: Reuse,
+        location: Location,
+        *,
+        kind: int = PINNED,
+        is_default: bool = False,
+        is_shareable: bool = False,
+        largest: int = 0,
+        maker: int = 0,
+    ) -> None:
+        super().__init__(context)
+        self.location, self.kind, self.largest, self.maker = location, kind, largest, maker
+        self.is_default, self.is_shareable = is_default, is_shareable
+        self.settings = {**dict.fromkeys(REUSE, 1), THRESHOLD: 0}
+        self.access: dict[Device, str] = {}
+        self.kept = Kept(reuse, context.device, self.settings)
+        self._reuse = reuse
+        self._buffers: dict[int, Buffer] = {}
+        self._shared: set[int] = set()
+        self._high = dict.fromkeys(_HIGH, 0)
+
+    @property
+    def device(self) -> Device | None:
+        """The device that its memory lies on; None for memory of the host."""
+        return self.location if isinstance(self.location, Device) else None
+
+    @property
+    def used(self) -> int:
+        """Bytes that were allocated and not freed."""
+        with self._reuse.machine.lock:
+            self._buffers = {number: each for number, each in self._buffers.items() if not each.is_closed}
+            self._shared &= self._buffers.keys()
+            return sum(each.size for each in self._buffers.values())
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that it has of its location: those in use and those kept."""
+        return self.used + self.kept.nbytes
+
+    @property
+    def most_reserved(self) -> int:
+        """The most bytes that it had of its location since that mark was reset."""
+        return max(self._high[_RESERVED_HIGH], self.reserved)
+
+    def holds(self, buffer: Buffer) -> bool:
+        """Tell whether memory was taken of this pool."""
+        return self._buffers.get(buffer.id) is buffer
+
+    def add(self, buffer: Buffer) -> None:
+        """Count memory that was allocated of it."""
+        with self._reuse.machine.lock:
+            self._buffers[buffer.id] = buffer
+            used = self.used
+            for mark, now in ((_USED_HIGH, used), (_RESERVED_HIGH, used + self.kept.nbytes)):
+                self._high[mark] = max(self._high[mark], now)
+
+    def share(self, buffer: Buffer) -> None:
+        """Note that other processes can have memory of it, which is then never reused."""
+        self._shared.add(buffer.id)
+
+    def is_shared(self, buffer: Buffer) -> bool:
+        """Tell whether other processes can have memory of it."""
+        return buffer.is_imported or buffer.id in self._shared
+
+    def keep(self, buffer: Buffer, stream: AnyStream) -> None:
+        """Keep memory that is freed in the order of a stream."""
+        if self.kept.nbytes > self.used:
+            self.kept.release()
+        with self._reuse.machine.lock:
+            self._buffers.pop(buffer.id, None)
+        self.kept.add(buffer, stream)
+
+    def abandon(self) -> None:
+        """Give the kept memory back to its location."""
+        self.kept.drop()
+
+    end = abandon
+
+    def get(self, attribute: int) -> int:
+        """Return an attribute."""
+        if attribute in _HIGH:
+            return self._high[attribute]
+        if attribute in _NOW:
+            return self.used if attribute == _USED else self.reserved
+        return self.settings[attribute]
+
+    def reset_high(self, attribute: int) -> None:
+        """Let a high mark count again from the next allocation."""
+        self._high[attribute] = 0
+
+
+class _Known:
+    """The pools of the node.
+
+    Attributes
+    ----------
+    defaults, current : dict
+        By location and type of allocation.
+    all : list of Pool
+        Those that are not destroyed, and those of which memory is in use.
+    """
+
+    def __init__(self) -> None:
+        self.defaults: dict[tuple[Location, int], Pool] = {}
+        self.current: dict[tuple[Location, int], Pool] = {}
+        self.all: list[Pool] = []
+
+
+class Pools:
+    """The memory pools of a vendor's program, by handle; each location has one of its own."""
+
+    def __init__(self, machine: GpuMachine, peers: Peers, reuse: Reuse, memory: Memory) -> None:
+        self._machine, self._reuse, self._memory = machine, reuse, memory
+        peers.add_grant(self._granted)
+        peers.leave_out(self._is_left_out)
+
+    def of(self, handle: int) -> Pool:
+        """Return the pool of a handle; ``INVALID_VALUE`` for other numbers."""
+        return self._machine.thing(handle, Pool, Reason.INVALID_VALUE)
+
+    def create(self, location: Location, *, kind: int, is_shareable: bool, largest: int) -> Pool:
+        """Make a pool; one of the host's memory ends with the reset of this thread's device."""
+        return self._give(
+            Pool(
+                self._context(location),
+                self._reuse,
+                location,
+                kind=kind,
+                is_shareable=is_shareable,
+                largest=largest,
+            )
+        )
+
+    def create_imported(self, device: Device, maker: int) -> Pool:
+        """Make a pool of memory that another process allocates."""
+        pool = Pool(self._context(device), self._reuse, device, is_shareable=True, maker=maker)
+        return self._give(pool)
+
+    def _give(self, pool: Pool) -> Pool:
+        """Give out a pool; ``DEVICE_RESET``."""
+        self._machine.give(pool)
+        known = self._machine.table(_Known)
+        with self._machine.lock:
+            known.all = [*(each for each in known.all if self._is_alive(each) or each.used), pool]
+        return pool
+
+    def destroy(self, pool: Pool, call: str) -> None:
+        """Destroy a pool: no call takes memory of it any more; its allocations and the access of devices stay.
+
+        If it was its location's current one, the default one is then.  ``INVALID_VALUE`` for a default one.
+        """
+        machine = self._machine
+        if pool.is_default:
+            raise machine.vendor.invalid(
+                f"this is the default pool of {self._name(pool.location)}",
+                "destroy what {create_pool} returned",
+            )
+        known = machine.table(_Known)
+        with machine.lock:
+            machine.drop(pool, call)
+            pool.settings[THRESHOLD] = 0
+            pool.kept.release()
+            known.current = {of: each for of, each in known.current.items() if each is not pool}
+
+    def default(self, location: Location, kind: int = PINNED) -> Pool:
+        """Return a location's own pool."""
+        known = self._machine.table(_Known).defaults
+        with self._machine.lock:
+            found = known.get((location, kind))
+            if found is None or not found.context.is_live:
+                context = self._context(location)
+                found = Pool(context, self._reuse, location, kind=kind, is_default=True)
+                known[location, kind] = self._give(found)
+        return found
+
+    def current(self, location: Location, kind: int = PINNED) -> Pool:
+        """Return a location's current pool: a device's pinned one is what :meth:`allocate` takes memory of."""
+        found = self._machine.table(_Known).current.get((location, kind))
+        return found if found is not None and found.context.is_live else self.default(location, kind)
+
+    def use(self, location: Location, kind: int, pool: Pool, reason: Reason = Reason.INVALID_VALUE) -> None:
+        """Make a pool the current one of a location and a type of allocation.
+
+        Raises
+        ------
+        Refusal
+            ``INVALID_VALUE`` an imported pool; ``reason`` the pool of another location.
+        """
+        self.refuse_imported(pool)
+        if pool.location != location:
+            own, wanted = self._name(pool.location), self._name(location)
+            raise self._machine.vendor.refusal(
+                reason, f"the pool is of {own}, not of {wanted}", f"create one of {wanted}"
+            )
+        self._machine.table(_Known).current[location, kind] = pool
+
+    def refuse_imported(self, pool: Pool) -> None:
+        """Refuse a pool of another process, of which only that allocates: ``INVALID_VALUE``."""
+        if pool.maker:
+            raise self._machine.vendor.invalid(
+                f"the pool was imported from process {pool.maker}, which alone allocates of it",
+                "import pointers of it with {import_pool_pointer}",
+            )
+
+    def trim(self, pool: Pool, least: int) -> None:
+        """Give kept memory whose free is over back to its location, down to ``least`` bytes."""
+        pool.kept.release(least)
+        trim()
+
+    def set(self, pool: Pool, attribute: int, value: int) -> None:
+        """Set an attribute; ``INVALID_VALUE`` for bytes in use, and for a high mark other than 0."""
+        if attribute in _NOW or (attribute in _HIGH and value):
+            raise self._machine.vendor.invalid(
+                f"attribute {attribute} of a pool cannot be set to {value:,}",
+                "set a high mark to 0, which resets it; the bytes in use cannot be set",
+            )
+        if attribute in _HIGH:
+            pool.reset_high(attribute)
+        else:
+            pool.settings[attribute] = value
+
+    def set_access(self, pool: Pool, wanted: Iterable[tuple[Device, str]]) -> None:
+        """Note which other devices may use a pool's memory: pairs of a device and "none", "r" or "rw".
+
+        The policy says whether enabled peer access gives it, too.
+
+        Raises
+        ------
+        Refusal
+            ``INVALID_DEVICE`` a device out of reach, "none" for the pool's own; ``UNSUPPORTED`` "r" for its own.
+            Nothing was changed.
+        """
+        machine, home, access = self._machine, pool.device, {}
+        for device, rights in wanted:
+            is_own = device is home
+            why = "" if is_own or home is None else home.why_not(device)
+            if is_own and rights != "rw":
+                why = "that is its own device"
+            if why:
+                raise machine.vendor.refusal(
+                    Reason.UNSUPPORTED if is_own and rights == "r" else Reason.INVALID_DEVICE,
+                    f"{self._name(device)} cannot have {rights!r} of the pool of {self._name(pool.location)}: {why}",
+                    "name devices that reach it, and its own one with {read_write} or not at all",
+                )
+            if not is_own:
+                access[device] = rights
+        pool.access.update(access)
+
+    @staticmethod
+    def access(pool: Pool, location: Location) -> str:
+        """Return the access to a pool's memory; the pool's own location has full access."""
+        if location == pool.location:
+            return "rw"
+        return pool.access.get(location, "none") if isinstance(location, Device) else "none"
+
+    def _granted(self, device: Device, address: int, region: Region) -> str:
+        pool = self._around(region)
+        return "none" if pool is None else pool.access.get(device, "none")
+
+    def _is_left_out(self, region: Region) -> bool:
+        return self._machine.vendor.policy.pool_access == "own" and self._around(region) is not None
+
+    def _around(self, region: Region) -> Pool | None:
+        buffer = self._machine.owned(region.base, host=not region.is_device)
+        return None if buffer is None else self.holding(buffer)
+
+    def holding(self, buffer: Buffer) -> Pool | None:
+        """Return the pool that memory was taken of."""
+        return next((each for each in self._machine.table(_Known).all if each.holds(buffer)), None)
+
+    def allocate(self, nbytes: int, stream: AnyStream, pool: Pool | None = None) -> int:
+        """Allocate memory, to be used in the order of a stream, and return its address; NULL for 0 bytes.
+
+        It is memory of the current pool of the stream's device if no pool is named.
+
+        Raises
+        ------
+        Refusal
+            ``INVALID_VALUE`` an imported pool; ``OUT_OF_MEMORY`` more than its largest size; ``DEVICE_RESET``.
+        OutOfMemory
+            More than its location has left.
+        """
+        if pool is not None:
+            self.refuse_imported(pool)
+        if not nbytes:
+            return 0
+        if pool is None:
+            pool = self.current(stream.context.device)
+        kept = pool.kept.take(nbytes, stream)
+        if kept is not None:
+            allocations.given_again(kept.id, kept.address, kept.size, kept.device.name)
+            return self.enter(kept, pool)
+        self._refuse_beyond(pool, nbytes)
+        made = self._reuse.with_room(pool.context.device, partial(_allocated, pool, nbytes))
+        return self.enter(made, pool)
+
+    def _refuse_beyond(self, pool: Pool, nbytes: int) -> None:
+        counts_past = bool(pool.largest) and self._machine.vendor.policy.pool_size == "high"
+        had = pool.most_reserved if counts_past else pool.used
+        most = pool.largest or (host_bytes() if pool.device is None else pool.device.total_bytes)
+        if had + nbytes > most:
+            raise self._machine.vendor.refusal(
+                Reason.OUT_OF_MEMORY,
+                f"the pool has at most {most:,} bytes; {nbytes:,} are asked for, and {had:,} "
+                f"{'were reserved, of which it may have given some back' if counts_past else 'are used'}",
+                "free memory of the pool and set {reserved_high} to 0, or create one with a larger maxSize",
+            )
+
+    def enter(self, buffer: Buffer, pool: Pool) -> int:
+        """Give out memory of a pool and return its address; ``DEVICE_RESET``."""
+        machine = self._machine
+        if pool.device is None:
+            address: int | None = machine.enter_host(buffer)
+        else:
+            address = machine.enter(machine.context_of(pool.device.ordinal), buffer, peer=True)
+        if address is None:
+            raise machine.reset_meanwhile(pool.context.device.ordinal)
+        pool.add(buffer)
+        return address
+
+    def free(self, address: int, stream: AnyStream, call: str) -> None:
+        """Free memory in the order of a stream; NULL does nothing.  ``call`` is the vendor's name of the call.
+
+        The pool keeps it for reuse.  Memory of another process, and what was exported, is not kept.  Memory of no
+        pool is freed as :meth:`Memory.free` does.
+        """
+        if not address:
+            return
+        machine = self._machine
+        buffer = machine.owned(address, host=False) or machine.owned(address, host=True)
+        pool = None if buffer is None else self.holding(buffer)
+        if buffer is None or pool is None:
+            self._memory.free(address, call)
+            return
+        is_host = pool.device is None
+        if pool.is_shared(buffer) or not self._is_alive(pool):
+            machine.free(address, host=is_host, call=call, stream=stream.neutral)
+        elif machine.take(address, host=is_host) is buffer:
+            allocations.forget(buffer.id, call)
+            pool.keep(buffer, stream)
+
+    def _is_alive(self, pool: Pool) -> bool:
+        return self._machine.things.get(pool.handle) is pool
+
+    def _context(self, location: Location) -> Context:
+        machine = self._machine
+        return machine.context_of(location.ordinal) if isinstance(location, Device) else machine.context()
+
+    def _name(self, location: Location) -> str:
+        if isinstance(location, Device):
+            return f"device {self._machine.id_of(location.ordinal)}"
+        return "the host" if location == CPU else f"node {location} of the host"
+
+
+def _allocated(pool: Pool, nbytes: int) -> Buffer:
+    return Host().allocate(nbytes) if pool.device is None else pool.device.allocate(nbytes, peer=True)
