@@ -571,17 +571,17 @@ class Error(Exception):
 
     def retold(self, text: str) -> Error:
         """Return the same error with another text."""
-        made = type(self)(
+        error = type(self)(
             text, fault=self.fault, call=self.call, code=self.code, device=self.device, detail=self.detail
         )
-        made.operation, made.failed_operation, made.missing_address = (
+        error.operation, error.failed_operation, error.missing_address = (
             self.operation,
             self.failed_operation,
             self.missing_address,
         )
-        made.rank = self.rank
-        made.__cause__ = self.__cause__
-        return made
+        error.rank = self.rank
+        error.__cause__ = self.__cause__
+        return error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (
@@ -610,9 +610,9 @@ def _rebuild(
     rank: int | None,
     detail: Any,
 ) -> Error:
-    made = cls(message, fault=Fault[fault], call=call, code=code, device=device, detail=detail)
-    made.operation, made.missing_address, made.rank = operation, missing_address, rank
-    return made
+    error = cls(message, fault=Fault[fault], call=call, code=code, device=device, detail=detail)
+    error.operation, error.missing_address, error.rank = operation, missing_address, rank
+    return error
 
 
 class InvalidValue(Error, ValueError):

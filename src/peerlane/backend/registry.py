@@ -84,19 +84,19 @@ def known() -> tuple[str, ...]:
     """Return the names of the back-ends, peerlane's own first."""
     from importlib.metadata import entry_points
 
-    found = dict.fromkeys((*_OWN, *_factories, *(each.name for each in entry_points(group=GROUP))))
-    return tuple(found)
+    names = dict.fromkeys((*_OWN, *_factories, *(each.name for each in entry_points(group=GROUP))))
+    return tuple(names)
 
 
 def factory_of(name: str, source: str) -> Factory:
     """Return the factory of a back-end, loading its module; ``InvalidValue`` (``BAD_CONFIG``) if there is none."""
     with _lock:
-        found = _factories.get(name)
-        if found is not None:
-            return found
-        made = _loaded(name, source)
-        if made is not None:
-            return _factories.setdefault(name, made)
+        factory = _factories.get(name)
+        if factory is not None:
+            return factory
+        factory = _loaded(name, source)
+        if factory is not None:
+            return _factories.setdefault(name, factory)
     raise InvalidValue(
         f"{source}: backend is {name!r}{did_you_mean(name, known())}; valid are {', '.join(known())}, and the names "
         f"that installed packages register as entry points of the group {GROUP!r}",
@@ -114,7 +114,7 @@ def _loaded(name: str, source: str) -> Factory | None:
 
     for point in entry_points(group=GROUP, name=name):
         try:
-            made: Factory = point.load()
+            factory: Factory = point.load()
         except Exception as error:
             raise InvalidValue(
                 f"{source}: back-end {name!r} cannot be loaded: its entry point {point.value!r} raised "
@@ -124,7 +124,7 @@ def _loaded(name: str, source: str) -> Factory | None:
                     reason="not_loaded", backend=name, entry_point=point.value, cause=type(error).__name__
                 ),
             ) from error
-        return made
+        return factory
     return None
 
 
@@ -170,11 +170,11 @@ def enter(spec: str, source: str) -> Backend:
     config = factory.configure(settings, source)
     with _lock:
         before = _current
-        made = _enter(name, factory, config)
-        _current = made
-        if before is not None and before is not made and _entered.get(before.name) is before:
+        backend = _enter(name, factory, config)
+        _current = backend
+        if before is not None and before is not backend and _entered.get(before.name) is before:
             _leave(before)
-        return made
+        return backend
 
 
 def enter_beside(name: str) -> Backend:
@@ -186,22 +186,22 @@ def enter_beside(name: str) -> Backend:
     if mine.name == name:
         return mine
     with _lock:
-        found = _entered.get(name)
-        if found is None:
+        entered = _entered.get(name)
+        if entered is None:
             factory = factory_of(name, "Device")
             return _enter(name, factory, factory.configure("", name))
-    found.ready()
-    return found
+    entered.ready()
+    return entered
 
 
 def _enter(name: str, factory: Factory, config: object) -> Backend:
     present = _entered.get(name)
-    made = factory.enter(config, present)
-    _entered[name] = made
-    if present is not None and present is not made:
+    backend = factory.enter(config, present)
+    _entered[name] = backend
+    if present is not None and present is not backend:
         _close(present)
     _note_foreign()
-    return made
+    return backend
 
 
 def _leave(backend: Backend) -> None:

@@ -18,7 +18,7 @@ from peerlane.support.spelling import did_you_mean
 
 _LONGEST_SHOWN = 60
 _MAX_FILE_BYTES = 64 << 20
-_TOML_PLACE = re.compile(r"^(.*) \(at (?:line ([0-9]+), column [0-9]+|end of document)\)$", re.DOTALL)
+_TOML_POSITION = re.compile(r"^(.*) \(at (?:line ([0-9]+), column [0-9]+|end of document)\)$", re.DOTALL)
 
 
 def read(
@@ -39,12 +39,12 @@ def read(
         ``BAD_CONFIG``: the text cannot be read, or has a setting that is not in ``values``.
     """
     if is_file(text):
-        source, found = text, read_toml(text)
-        found.pop("backend", None)
+        source, settings = text, read_toml(text)
+        settings.pop("backend", None)
     else:
-        found = read_inline(text, source, values)
-    keys_known(source, found, tuple(values), "node." if is_file(text) else "")
-    return found, Checks(source)
+        settings = read_inline(text, source, values)
+    keys_known(source, settings, tuple(values), "node." if is_file(text) else "")
+    return settings, Checks(source)
 
 
 def is_file(text: str) -> bool:
@@ -62,16 +62,16 @@ def read_inline(text: str, source: str, values: Mapping[str, Callable[[str], obj
     settings: dict[str, object] = {}
     if not text.strip():
         return settings
-    for place, item in enumerate(text.split(","), start=1):
+    for number, item in enumerate(text.split(","), start=1):
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not key or not value:
             raise bad_config(
                 source,
-                f"item {place}, {shown(item)}, is not key=value; write for example 'devices=8,switch=4', "
+                f"item {number}, {shown(item)}, is not key=value; write for example 'devices=8,switch=4', "
                 "or the path of a TOML file that exists",
             )
         if key in settings:
-            raise bad_config(source, f"item {place}: {shown(key)} is given a second time; give it once")
+            raise bad_config(source, f"item {number}: {shown(key)} is given a second time; give it once")
         settings[key] = values.get(key, str)(value)
     return settings
 
@@ -88,9 +88,9 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, object]:
     try:
         document: dict[str, object] = tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError, and integers too long for Python to read
-        found = _TOML_PLACE.match(str(error))
-        what = found[1] if found else str(error)
-        line = f"line {found[2] or text.count(chr(10)) + 1}: " if found else ""
+        syntax = _TOML_POSITION.match(str(error))
+        what = syntax[1] if syntax else str(error)
+        line = f"line {syntax[2] or text.count(chr(10)) + 1}: " if syntax else ""
         raise bad_config(source, f"{line}this is not TOML: {what}") from None
     except RecursionError:
         raise bad_config(source, "arrays or tables are nested too deeply to be a node") from None

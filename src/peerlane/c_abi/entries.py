@@ -22,7 +22,7 @@ see_forks()  # the library, which imports this, registers for forks next
 event_log.ask_for_c_sites(frame)
 
 
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 def bind(library: str, symbol: str) -> Callable[..., Any]:
@@ -30,8 +30,8 @@ def bind(library: str, symbol: str) -> Callable[..., Any]:
     try:
         return _library(library).entry(symbol)
     except BaseException as error:
-        if (text := repr(error)) not in _told:
-            _told.add(text)
+        if (text := repr(error)) not in _reported:
+            _reported.add(text)
             if isinstance(error, Error):
                 print(f"peerlane: {error}", file=sys.stderr)
             else:
@@ -58,5 +58,5 @@ def end() -> None:
 @functools.cache
 def _library(name: str) -> Library:
     known = manifest_of(name)  # else its absence would be that of a module
-    made: Library = import_module(f"peerlane.dialects.{known.name}.c_library").library()
-    return made
+    library: Library = import_module(f"peerlane.dialects.{known.name}.c_library").library()
+    return library

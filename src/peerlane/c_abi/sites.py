@@ -22,7 +22,7 @@ _SECONDS = 10.0  # what a look at debug information may take
 _EXECUTABLE_OF_FIXED_ADDRESSES = 2  # e_type in the header of ELF
 
 
-class _Found(ctypes.Structure):
+class _SymbolInfo(ctypes.Structure):
     _fields_ = [
         ("file", ctypes.c_char_p),
         ("base", ctypes.c_void_p),
@@ -32,8 +32,8 @@ class _Found(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class CPlace:
-    """A place in a program of C.
+class CSite:
+    """A site in a program of C.
 
     Attributes
     ----------
@@ -65,39 +65,39 @@ class CPlace:
 
 def frame(address: int) -> Callable[..., Any]:
     """Return what calls a function, with arguments, from a frame that stands for the code at an address."""
-    place = functools.cache(lambda: place_of(address))
+    site_of_call = functools.cache(lambda: site_of(address))
     code = (lambda answer, *words: answer(*words)).__code__
     if event_log.active:  # the log has the line itself
-        found = place()
-        name = found.function or hex(found.offset)
-        # Without a line the place stands for the file: a function or a file, with an offset.
-        code = code.replace(co_filename=found.path if found.line else str(found), co_firstlineno=found.line)
+        site = site_of_call()
+        name = site.function or hex(site.offset)
+        # Without a line the site stands for the file: a function or a file, with an offset.
+        code = code.replace(co_filename=site.path if site.line else str(site), co_firstlineno=site.line)
     else:
         name = hex(address)
     code = code.replace(co_name=name)
     if sys.version_info >= (3, 11):
         code = code.replace(co_qualname=name)
-    call_site.foreign[id(code)] = code, place
+    call_site.foreign[id(code)] = code, site_of_call
     return FunctionType(code, {"__name__": "__main__"})
 
 
-def place_of(address: int) -> CPlace:
-    """Return the place that called, of the address to which the call returns."""
-    found = _Found()
+def site_of(address: int) -> CSite:
+    """Return the site of a call, by the address to which the call returns."""
+    info = _SymbolInfo()
     called = address - 1
     dladdr = ctypes.CDLL(None).dladdr
     dladdr.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    if not dladdr(called, ctypes.byref(found)) or not found.file:
-        return CPlace("?", 0, "", address)
-    file, offset = found.file.decode(errors="backslashreplace"), called - (found.base or 0)
-    with event_log.quiet():  # what is read of the program, nobody told it
+    if not dladdr(called, ctypes.byref(info)) or not info.file:
+        return CSite("?", 0, "", address)
+    file, offset = info.file.decode(errors="backslashreplace"), called - (info.base or 0)
+    with event_log.quiet():  # the program did not read it
         path, line, function = _looked_up(file, called if _is_fixed(file) else offset)
     if line:
-        return CPlace(path, line, function, offset)
-    if found.symbol and found.address:
-        symbol = found.symbol.decode(errors="backslashreplace")
-        return CPlace(file, 0, symbol, called - found.address, is_in_function=True)
-    return CPlace(file, 0, function, offset)
+        return CSite(path, line, function, offset)
+    if info.symbol and info.address:
+        symbol = info.symbol.decode(errors="backslashreplace")
+        return CSite(file, 0, symbol, called - info.address, is_in_function=True)
+    return CSite(file, 0, function, offset)
 
 
 def _is_fixed(file: str) -> bool:
@@ -115,7 +115,7 @@ def _looked_up(file: str, address: int) -> tuple[str, int, str]:
 
     words = ["addr2line", "-f", "-C", "-e", file, hex(address)]
     try:
-        said = subprocess.run(
+        reply = subprocess.run(
             words,
             capture_output=True,
             text=True,
@@ -125,10 +125,10 @@ def _looked_up(file: str, address: int) -> tuple[str, int, str]:
         ).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         return file, 0, ""
-    if len(said) < 2:
+    if len(reply) < 2:
         return file, 0, ""
-    function = "" if said[0] == "??" else _without_arguments(said[0])
-    path, _, line = said[1].partition(" ")[0].rpartition(":")
+    function = "" if reply[0] == "??" else _without_arguments(reply[0])
+    path, _, line = reply[1].partition(" ")[0].rpartition(":")
     return path, int(line) if line.isdigit() and not path.startswith("?") else 0, function
 
 

@@ -153,5 +153,5 @@ def devices_of(backend: Backend) -> tuple[Any, ...]:
     with _lock:
         for left in [each for each in _devices if each.is_closed]:
             del _devices[left]
-        made: tuple[Any, ...] = _devices.setdefault(backend, _makers.make_devices(backend))
-        return made
+        devices: tuple[Any, ...] = _devices.setdefault(backend, _makers.make_devices(backend))
+        return devices

@@ -125,13 +125,13 @@ class Device(DeviceBase):
         ------
         Closed, InvalidValue
         """
-        made: Stream = queues_of(self).create_stream(self, on_error)
-        return made
+        stream: Stream = queues_of(self).create_stream(self, on_error)
+        return stream
 
     def create_event(self) -> Event:
         """Return an event without a record; ``stream.record(event)`` records it."""
-        made: Event = queues_of(self).create_event(self)
-        return made
+        event: Event = queues_of(self).create_event(self)
+        return event
 
     def create_notify(self, kind: NotifyKind | str = NotifyKind.BINARY) -> Notify:
         """Return a signal that one stream records and another one waits for.
@@ -147,15 +147,17 @@ class Device(DeviceBase):
         Closed, InvalidValue
         """
         kinds = {each.name.lower(): each for each in NotifyKind}
-        found = kind if isinstance(kind, NotifyKind) else kinds.get(kind) if isinstance(kind, str) else None
-        if found is None:
+        notify_kind = (
+            kind if isinstance(kind, NotifyKind) else kinds.get(kind) if isinstance(kind, str) else None
+        )
+        if notify_kind is None:
             raise InvalidValue(
                 f"create_notify: kind is {kind!r}; valid are {', '.join(kinds)}, or a NotifyKind",
                 call="Device.create_notify",
                 detail=BadArgument("kind", kind, choices=tuple(kinds)),
             )
-        made: Notify = queues_of(self).create_notify(self, found)
-        return made
+        notify: Notify = queues_of(self).create_notify(self, notify_kind)
+        return notify
 
     def __reduce__(self) -> tuple[type[Device], tuple[str]]:
         return Device, (self.name,)
@@ -284,14 +286,14 @@ def _buffers_of(backend: Backend) -> Callable[[Any, Any, Stream | None], Buffer]
 
 
 def make_devices(backend: Backend) -> tuple[Device, ...]:
-    made = []
+    created = []
     for info in backend.devices():
         device = object.__new__(Device)
         device._backend, device._info = backend, info
         device._peers = PeerSet(device)
         device._make_buffer = _buffers_of(backend)
-        made.append(device)
-    return tuple(made)
+        created.append(device)
+    return tuple(created)
 
 
 def devices() -> tuple[Device, ...]:
@@ -331,8 +333,8 @@ def leave_node() -> None:
 def _end() -> None:
     leave_node()
     registry.end()
-    for tell in at_end:
-        tell()
+    for handler in at_end:
+        handler()
 
 
 exits.handlers.append(_end)

@@ -27,19 +27,19 @@ def begin() -> None:
         return
     _pids.append(os.getpid())
     live_objects.begin()
-    atexit.register(_tell)  # behind the node's own handler, so it comes first
+    atexit.register(_report)  # behind the node's own handler, so it comes first
 
 
-def _tell() -> None:
+def _report() -> None:
     if os.getpid() not in _pids or not registry.is_entered() or sys.stderr is None:
         return
     for give_back in before_counting:
         give_back()
     gc.collect()
-    things = (*live_objects.lost(), *live_objects.living())
+    left = (*live_objects.lost(), *live_objects.living())
     program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "the program"
-    if things:
-        text = described(f"peerlane: {program} left behind", things, Places("", str(Path.cwd())))
+    if left:
+        text = described(f"peerlane: {program} left behind", left, Places("", str(Path.cwd())))
     else:
         text = f"peerlane: {program} left nothing behind"
     print(text, file=sys.stderr)

@@ -75,8 +75,8 @@ class AddressRange:
             )
         if Caps.PHYSICAL not in device.caps:
             raise lacks("AddressRange", device.backend, Caps.PHYSICAL)
-        made: AddressRange = device.backend.reserve(device, nbytes, alignment, address)
-        return made
+        reserved: AddressRange = device.backend.reserve(device, nbytes, alignment, address)
+        return reserved
 
     @property
     def address(self) -> int:

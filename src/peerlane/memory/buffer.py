@@ -128,8 +128,8 @@ class Buffer:
         Parameters and errors are those of :meth:`Physical.open`.  :meth:`close` ends this process's use of it.
         """
         offer, home = open_offer("Buffer.open", handle, HandleKind.BUFFER, device, timeout)
-        made: Buffer = home.backend.open_buffer(offer, home, device)
-        return made
+        buffer: Buffer = home.backend.open_buffer(offer, home, device)
+        return buffer
 
     @owed
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
@@ -375,7 +375,7 @@ class Buffer:
     def __bytes__(self) -> bytes:
         view = self._bytes()
         if event_log.active:
-            _tell_host_access(event_log.READ, view)
+            _log_host_access(event_log.READ, view)
         return view.tobytes()
 
     def __bool__(self) -> bool:
@@ -449,19 +449,19 @@ class Declared:
         self._buffer, self._array, self._access = buffer, array, access
 
     def __enter__(self) -> npt.NDArray[Any]:
-        self._tell()
+        self._log()
         return self._array
 
     def __exit__(self, *_: object) -> None:
         if not self._buffer.is_closed:  # the block may hold memory longer than the buffer
-            self._tell()
+            self._log()
 
-    def _tell(self) -> None:
+    def _log(self) -> None:
         if event_log.active:
-            _tell_host_access(self._access, self._array)
+            _log_host_access(self._access, self._array)
 
 
-def _tell_host_access(access: int, array: npt.NDArray[Any] | memoryview) -> None:
+def _log_host_access(access: int, array: npt.NDArray[Any] | memoryview) -> None:
     """Log an access of the host to all bytes of an array without gaps."""
     address, nbytes, _ = host.buffer_of(array) or (0, 0, True)
     if nbytes:
@@ -536,8 +536,8 @@ def as_buffer(obj: Any) -> Buffer:
     if isinstance(obj, Buffer):
         return obj
     kept, address, size, read_only = host_objects.bytes_of(obj)
-    made: Buffer = _native.wrap(kept, address, size, read_only)
-    return made
+    buffer: Buffer = _native.wrap(kept, address, size, read_only)
+    return buffer
 
 
 @functools.cache

@@ -129,7 +129,7 @@ class CopyDescriptor:
         InvalidValue, BadAddress, Closed, TypeError
             As :meth:`encode`, or the table is too small.  Nothing was written; nor if ``pairs`` itself raises.
         """
-        made = cls(table)
+        descriptor = cls(table)
         content = _of_pairs("CopyDescriptor.build", pairs)
         if len(content) > table.size:
             raise InvalidValue(
@@ -144,7 +144,7 @@ class CopyDescriptor:
                 ),
             )
         table[: len(content)].copy_from(content)
-        return made
+        return descriptor
 
     @property
     def table(self) -> Buffer:
@@ -181,8 +181,8 @@ def _packed(entries: Iterable[Iterable[int]]) -> bytes:
 
 
 def _of_pairs(call: str, pairs: Any) -> bytes:
-    found = _entries(call, "pair", ("destination", "source"), pairs)
-    return _packed(_entry(call, number, *pair) for number, pair in found)
+    entries = _entries(call, "pair", ("destination", "source"), pairs)
+    return _packed(_entry(call, number, *pair) for number, pair in entries)
 
 
 def _entries(
@@ -191,16 +191,14 @@ def _entries(
     """Yield each entry with its number; refuse one without an item for each of ``names``."""
     valid = f"({', '.join(names)})"
     for number, entry in enumerate(_iterator(f"{call}: needs an iterable of {valid}", entries)):
-        found = tuple(_iterator(f"{call}: {what} {number} must be {valid}", entry))
-        if len(found) != len(names):
+        ends = tuple(_iterator(f"{call}: {what} {number} must be {valid}", entry))
+        if len(ends) != len(names):
             raise InvalidValue(
-                f"{call}: {what} {number} must be {valid}; it has {len(found)} items",
+                f"{call}: {what} {number} must be {valid}; it has {len(ends)} items",
                 call=call,
-                detail=Refused(
-                    reason="wrong_length", what=what, entry=number, length=len(found), valid=valid
-                ),
+                detail=Refused(reason="wrong_length", what=what, entry=number, length=len(ends), valid=valid),
             )
-        yield number, found
+        yield number, ends
 
 
 def _iterator(needs: str, obj: Any) -> Iterator[Any]:
@@ -227,11 +225,11 @@ def _entry(call: str, number: int, dst: Any, src: Any) -> tuple[int, int, int]:
 def _end(call: str, name: str, end: Any) -> tuple[Buffer, int]:
     """Return an end of a pair and its address; an exception names the end."""
     try:
-        found = as_buffer(end)
-        if isinstance(found, PlainBuffer):
-            raise dispatch.lacks(call, found.backend, Caps.DESCRIPTOR)
-        if found.id:
-            return found, found.address
+        buffer = as_buffer(end)
+        if isinstance(buffer, PlainBuffer):
+            raise dispatch.lacks(call, buffer.backend, Caps.DESCRIPTOR)
+        if buffer.id:
+            return buffer, buffer.address
     except TypeError as error:
         raise TypeError(f"{call}: the {name}: {error}") from error
     except Error as error:

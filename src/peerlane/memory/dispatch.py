@@ -106,9 +106,9 @@ class _Pageable:
 
 
 def _address_of(view: memoryview) -> int:
-    found = host.buffer_of(view)
-    assert found is not None
-    return found[0]
+    exported = host.buffer_of(view)
+    assert exported is not None
+    return exported[0]
 
 
 _End: TypeAlias = "_Foreign | _Seen | _Pageable"
@@ -312,17 +312,23 @@ def _end_at(role: str, address: int, nbytes: int) -> _End:
 
 
 def _foreign_at(role: str, backend: Backend, address: int, nbytes: int) -> _Foreign:
-    place = backend.locate(address)
-    allocation = allocation_of(place.allocation)
+    location = backend.locate(address)
+    allocation = allocation_of(location.allocation)
     if allocation is not None and not allocation.hold():  # closed; queued operations still keep its bytes
-        dead = allocations.record_of(place.allocation)
+        dead = allocations.record_of(location.allocation)
         assert dead is not None
         raise address_errors.freed(role, address, nbytes, dead)
     end = _Foreign(backend, address, allocation)
-    if nbytes > place.base + place.size - address:
+    if nbytes > location.base + location.size - address:
         end.let_go()
         raise address_errors.out_of_bounds(
-            role, address, nbytes, place.base, place.size, place.allocation, f"{backend.name}:{place.ordinal}"
+            role,
+            address,
+            nbytes,
+            location.base,
+            location.size,
+            location.allocation,
+            f"{backend.name}:{location.ordinal}",
         )
     return end
 
@@ -330,25 +336,28 @@ def _foreign_at(role: str, backend: Backend, address: int, nbytes: int) -> _Fore
 def _check_route(call: str, dst: int, src: int) -> None:
     """Refuse a direct operation between devices of two back-ends, or without peer access."""
     homes = [
-        (backend, place.ordinal)
+        (backend, location.ordinal)
         for address in (dst, src)
         for backend in registry.entered()
-        if (place := backend.locate(address)).kind is Kind.DEVICE
+        if (location := backend.locate(address)).kind is Kind.DEVICE
     ]
     if len(homes) < 2 or homes[0] == homes[1]:
         return
-    (here, to), (there, source) = homes
-    if here is there and (to in here.peers(source) or source in here.peers(to)):
+    (backend, ordinal), (other, source) = homes
+    if backend is other and (ordinal in backend.peers(source) or source in backend.peers(ordinal)):
         return
     why = (
-        "the bytes go through the host between back-ends" if here is not there else "neither has peer access"
+        "the bytes go through the host between back-ends"
+        if backend is not other
+        else "neither has peer access"
     )
+    to, of = f"{backend.name}:{ordinal}", f"{other.name}:{source}"
     raise AccessDenied(
-        f"{call}: no direct route from {there.name}:{source} to {here.name}:{to}: {why}; copy without direct=True",
+        f"{call}: no direct route from {of} to {to}: {why}; copy without direct=True",
         fault=Fault.PEER_NOT_ENABLED,
         call=call,
-        device=f"{here.name}:{to}",
-        detail=Refused(reason="no_route", source=f"{there.name}:{source}", destination=f"{here.name}:{to}"),
+        device=to,
+        detail=Refused(reason="no_route", source=of, destination=to),
     )
 
 

@@ -38,16 +38,16 @@ class FarBuffer(Buffer):
 
     @classmethod
     def _make(cls, end: object, device: Any, number: int, first: int, size: int, name: str) -> FarBuffer:
-        made = cls.__new__(cls)
-        made.end, made.device, made.name = end, device, name
-        made.number, made.first, made._size = number, first, size
-        return made
+        buffer = cls.__new__(cls)
+        buffer.end, buffer.device, buffer.name = end, device, name
+        buffer.number, buffer.first, buffer._size = number, first, size
+        return buffer
 
     @property
-    def places(self) -> list[tuple[int, int, int]]:
+    def blocks(self) -> list[tuple[int, int, int]]:
         """Where it lies, for event logs: blocks, offsets and sizes; empty if the peer has no event log."""
-        found: list[tuple[int, int, int]] = self.end.places(self.number, self.first, self._size)
-        return found
+        blocks: list[tuple[int, int, int]] = self.end.places(self.number, self.first, self._size)
+        return blocks
 
     def refuse(self, what: str) -> NoReturn:
         """Raise Unsupported for a call that needs an address."""

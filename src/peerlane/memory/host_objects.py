@@ -56,9 +56,9 @@ def bytes_of(obj: Any) -> tuple[object, int, int, bool]:
 
 
 def _exported(obj: memoryview | npt.NDArray[Any]) -> tuple[int, int, bool]:
-    found = host.buffer_of(obj)  # any element type: it asks for no format
-    assert found is not None
-    return found
+    exported = host.buffer_of(obj)  # any element type: it asks for no format
+    assert exported is not None
+    return exported
 
 
 def _lent(obj: object) -> tuple[tuple[object, Any], int, int, bool]:

@@ -76,8 +76,8 @@ class Physical:
                 device=device.name,
                 detail=BadArgument("nbytes", nbytes, multiple=granularity),
             )
-        made: Physical = device.backend.create_physical(device, nbytes, bool(peer))
-        return made
+        memory: Physical = device.backend.create_physical(device, nbytes, bool(peer))
+        return memory
 
     @classmethod
     def open(
@@ -113,8 +113,8 @@ class Physical:
             The exporter did not answer in time.
         """
         offer, home = open_offer("Physical.open", handle, HandleKind.PHYSICAL, device, timeout)
-        made: Physical = home.backend.open_physical(offer, home, device)
-        return made
+        memory: Physical = home.backend.open_physical(offer, home, device)
+        return memory
 
     @owed
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
@@ -186,8 +186,8 @@ class Physical:
         OutOfMemory, Closed
         """
         offer, home = open_file("Physical.open_fd", fd, device)
-        made: Physical = home.backend.open_physical(offer, home, device)
-        return made
+        memory: Physical = home.backend.open_physical(offer, home, device)
+        return memory
 
     @property
     def is_closed(self) -> bool:

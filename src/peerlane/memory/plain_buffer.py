@@ -74,10 +74,10 @@ class PlainBuffer(Buffer):
 
     @classmethod
     def _make(cls, allocation: _Allocation, device: Any, first: int, size: int, *, owns: bool) -> PlainBuffer:
-        made = cls.__new__(cls)
-        made._allocation, made.device, made._first, made._size = allocation, device, first, size
-        made._owns, made._is_closed, made._stream = owns, False, None
-        return made
+        buffer = cls.__new__(cls)
+        buffer._allocation, buffer.device, buffer._first, buffer._size = allocation, device, first, size
+        buffer._owns, buffer._is_closed, buffer._stream = owns, False, None
+        return buffer
 
     @property
     def backend(self) -> Backend:
@@ -197,9 +197,9 @@ PlainBuffer.__name__ = PlainBuffer.__qualname__ = Buffer.__name__  # texts name 
 
 def plain_buffer(backend: Backend, memory: Memory, device: Any, stream: Stream | None) -> PlainBuffer:
     """Return the buffer that owns the memory that a back-end allocated for a device, or for the host."""
-    made = PlainBuffer._make(_Allocation(backend, memory), device, 0, memory.size, owns=True)
-    made._stream = stream
-    allocations.remember(made, device.name)
+    buffer = PlainBuffer._make(_Allocation(backend, memory), device, 0, memory.size, owns=True)
+    buffer._stream = stream
+    allocations.remember(buffer, device.name)
     if live_objects.active:
-        live_objects.buffer_made(made)
-    return made
+        live_objects.buffer_made(buffer)
+    return buffer

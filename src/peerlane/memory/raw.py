@@ -374,14 +374,14 @@ def locate(address: int) -> Location:
     """
     mine = registry.current()
     try:
-        found = mine.locate(address)
+        location = mine.locate(address)
     except TypeError:
         (number,) = checked_words("raw.locate", address=address)
         return locate(number)
-    if found.kind is not Kind.PAGEABLE:
-        return found
+    if location.kind is not Kind.PAGEABLE:
+        return location
     others = (each.locate(address) for each in registry.entered() if each is not mine)
-    return next((each for each in others if each.kind is not Kind.PAGEABLE), found)
+    return next((each for each in others if each.kind is not Kind.PAGEABLE), location)
 
 
 def view(address: int, nbytes: int) -> memoryview:
@@ -412,8 +412,11 @@ def view(address: int, nbytes: int) -> memoryview:
     address, nbytes = checked_words("raw.view", address=address, nbytes=nbytes)
     if registry.foreign:
         dispatch.refuse_foreign("raw.view", address, Caps.HOST_VIEW)
-    said = "pageable host memory, which a view could not keep alive; take a memoryview of the object it belongs to"
-    _located("raw.view", address, nbytes, (Kind.DEVICE, Kind.PINNED), said)
+    otherwise = (
+        "pageable host memory, which a view could not keep alive; take a memoryview of the object it belongs "
+        "to"
+    )
+    _located("raw.view", address, nbytes, (Kind.DEVICE, Kind.PINNED), otherwise)
     return memoryview(host.memory_at(address, nbytes))
 
 
@@ -435,23 +438,23 @@ def buffer(address: int, nbytes: int) -> Buffer:
     address, nbytes = checked_words("raw.buffer", address=address, nbytes=nbytes)
     if registry.foreign:
         dispatch.refuse_foreign("raw.buffer", address, Caps.SHARE)
-    said = "host memory; use peerlane.as_buffer with the object that it belongs to"
-    found = _located("raw.buffer", address, nbytes, (Kind.DEVICE,), said)
-    device = devices_of(registry.current())[found.ordinal]
-    made: Buffer = device.backend.buffer_at(address, nbytes, device)
-    return made
+    otherwise = "host memory; use peerlane.as_buffer with the object that it belongs to"
+    location = _located("raw.buffer", address, nbytes, (Kind.DEVICE,), otherwise)
+    device = devices_of(registry.current())[location.ordinal]
+    whole: Buffer = device.backend.buffer_at(address, nbytes, device)
+    return whole
 
 
 def _located(call: str, address: int, nbytes: int, kinds: Container[Kind], otherwise: str) -> Location:
     """Return where an address points; BadAddress, which says what it is ``otherwise``, unless at memory of a kind."""
     if not address:
         raise address_errors.null("address", nbytes)
-    found = locate(address)
-    if found.kind not in kinds:
+    location = locate(address)
+    if location.kind not in kinds:
         raise BadAddress(
             f"{call}: {address:#x} is {otherwise}",
             fault=Fault.UNKNOWN_ADDRESS,
             call=call,
             detail=Refused(reason="pageable", role="address", address=address),
         )
-    return found
+    return location

@@ -27,17 +27,17 @@ def on(buffer: Any, dtype: Any, shape: int | Sequence[int] | None) -> Any:
         )
     if event_log.active:
         event_log.alias(buffer)
-    made = torch.from_numpy(buffer._array(_CALL, "uint8", None)).view(element)
+    tensor = torch.from_numpy(buffer._array(_CALL, "uint8", None)).view(element)
     if shape is None:
-        return made
+        return tensor
     try:
-        return made.reshape(shape)
+        return tensor.reshape(shape)
     except (RuntimeError, ValueError):
         raise InvalidValue(
-            f"{_CALL}: shape {shape} does not hold {made.numel():,} elements of {element} ({buffer.size:,} bytes)",
+            f"{_CALL}: shape {shape} does not hold {tensor.numel():,} elements of {element} ({buffer.size:,} bytes)",
             call=_CALL,
             detail=Refused(
-                reason="wrong_shape", shape=shape, elements=made.numel(), width=width, size=buffer.size
+                reason="wrong_shape", shape=shape, elements=tensor.numel(), width=width, size=buffer.size
             ),
         ) from None
 
@@ -55,7 +55,9 @@ def _torch() -> Any:
 
 
 def _element(torch: Any, dtype: Any) -> Any:
-    found = torch.uint8 if dtype is None else getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype):
+    element = (
+        torch.uint8 if dtype is None else getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    )
+    if not isinstance(element, torch.dtype):
         raise TypeError(f"{_CALL}: dtype is a torch.dtype or its name, such as 'bfloat16', not {dtype!r}")
-    return found
+    return element

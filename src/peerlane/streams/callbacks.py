@@ -161,10 +161,12 @@ class Runner:
         """Return the queue in which calls wait for the thread; start the thread if it does not run."""
         with self._lock:
             if self._queue is None:
-                made = host.CallbackQueue()
-                threading.Thread(target=_serve, args=(made,), name="peerlane callbacks", daemon=True).start()
+                started = host.CallbackQueue()
+                threading.Thread(
+                    target=_serve, args=(started,), name="peerlane callbacks", daemon=True
+                ).start()
                 self._queue = (
-                    made  # not before: an interrupt of the start would leave a queue that nobody serves
+                    started  # not before: an interrupt of the start would leave a queue that nobody serves
                 )
             return self._queue
 

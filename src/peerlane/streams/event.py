@@ -57,8 +57,8 @@ class Event:
         exporter's device.
         """
         offer, home = open_offer("Event.open", handle, HandleKind.EVENT, device, timeout, reaches=False)
-        made: Event = home.backend.open_event(offer, device or home)
-        return made
+        event: Event = home.backend.open_event(offer, device or home)
+        return event
 
     @owed
     def export(self, *, allow: Allow = ()) -> Handle:

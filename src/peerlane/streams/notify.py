@@ -82,8 +82,8 @@ class Notify:
         are those of :meth:`Physical.open`.
         """
         offer, home = open_offer("Notify.open", handle, HandleKind.NOTIFY, device, timeout)
-        made: Notify = home.backend.open_notify(offer, device or home)
-        return made
+        notify: Notify = home.backend.open_notify(offer, device or home)
+        return notify
 
     @owed
     def export(self, *, allow: Allow = ()) -> Handle:

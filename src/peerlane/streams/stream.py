@@ -275,8 +275,8 @@ class StreamGroup:
     def __new__(cls, device: DeviceBase, *, on_error: str = "stop") -> StreamGroup:
         if not isinstance(device, DeviceBase):
             raise TypeError(f"StreamGroup: the device must be a Device, not {type(device).__name__}")
-        made: StreamGroup = queues_of(device).create_stream_group(device, on_error)
-        return made
+        group: StreamGroup = queues_of(device).create_stream_group(device, on_error)
+        return group
 
     @owed
     def create_stream(self, *, on_error: str = "stop") -> Stream:

@@ -38,10 +38,10 @@ else:
         def __init__(self, getter):
             self.__doc__, self.__name__ = getter.__doc__, getter.__name__
 
-        def __get__(self, thing, kind=None):
-            if thing is None:
+        def __get__(self, owner, kind=None):
+            if owner is None:
                 return self
             raise NotImplementedError(self.__name__)
 
-        def __set__(self, thing, value):
-            raise AttributeError(f"{type(thing).__name__}.{self.__name__} cannot be set")
+        def __set__(self, owner, value):
+            raise AttributeError(f"{type(owner).__name__}.{self.__name__} cannot be set")

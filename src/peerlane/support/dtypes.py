@@ -60,7 +60,7 @@ def extension(call: str, dtype: Any) -> np.dtype[Any]:
     except TypeError:
         pass
     try:
-        found = getattr(importlib.import_module("ml_dtypes"), name, None)
+        element = getattr(importlib.import_module("ml_dtypes"), name, None)
     except ImportError:
         if name in _EXTENSIONS:
             raise Unsupported(
@@ -69,9 +69,9 @@ def extension(call: str, dtype: Any) -> np.dtype[Any]:
                 call=call,
                 detail=Refused(reason="not_installed", name=name, package="ml_dtypes"),
             ) from None
-        found = None
-    if not (isinstance(found, type) and issubclass(found, np.generic)):
+        element = None
+    if not (isinstance(element, type) and issubclass(element, np.generic)):
         raise TypeError(
             f"{call}: neither NumPy nor ml_dtypes has the type {dtype!s}; take the bytes as uint8"
         )
-    return np.dtype(found)
+    return np.dtype(element)

@@ -24,8 +24,8 @@ def combined(
 def _values(raw: npt.NDArray[np.uint8], dtype: str) -> npt.NDArray[Any]:
     if dtype == "bfloat16":
         return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    found = raw.view(dtype)
-    return found.astype(np.float32) if dtype == "float16" else found
+    elements = raw.view(dtype)
+    return elements.astype(np.float32) if dtype == "float16" else elements
 
 
 def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:

@@ -27,6 +27,6 @@ class Late:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(imported(self._module), name)
-        setattr(self, name, found)
-        return found
+        attribute = getattr(imported(self._module), name)
+        setattr(self, name, attribute)
+        return attribute

@@ -21,9 +21,9 @@ def is_machine(text: str) -> bool:
     return 0 < len(text) <= LONGEST_MACHINE and text.isascii() and text.isprintable()
 
 
-def own_place(environ: Mapping[str, str] = os.environ) -> str:
-    """Return what the processes of one node have in common: as `own_machine`, but in any pid namespace."""
-    return _given(environ) or _hash(boot(), *_directory(environ))
+def own_boot(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the identity of this boot and its runtime directory: as `own_machine`, but in any pid namespace."""
+    return _chosen(environ) or _hash(boot(), *_directory(environ))
 
 
 def own_machine(environ: Mapping[str, str] = os.environ) -> str:
@@ -40,25 +40,25 @@ def own_machine(environ: Mapping[str, str] = os.environ) -> str:
         As :func:`~peerlane.support.runtime_directory.runtime_directory`.
     """
     namespace = Path("/proc/self/ns/pid")
-    return _given(environ) or _hash(boot(), namespace.stat().st_ino, *_directory(environ))
+    return _chosen(environ) or _hash(boot(), namespace.stat().st_ino, *_directory(environ))
 
 
-def _given(environ: Mapping[str, str]) -> str:
-    given = environ.get(_VARIABLE, "")
-    if given and not is_machine(given):
+def _chosen(environ: Mapping[str, str]) -> str:
+    chosen = environ.get(_VARIABLE, "")
+    if chosen and not is_machine(chosen):
         raise InvalidValue(
-            f"{_VARIABLE} is {given[:200]!r}; valid are 1 to {LONGEST_MACHINE} printable ASCII characters",
+            f"{_VARIABLE} is {chosen[:200]!r}; valid are 1 to {LONGEST_MACHINE} printable ASCII characters",
             fault=Fault.BAD_CONFIG,
             detail=BadArgument(
-                _VARIABLE, given, least=1, most=LONGEST_MACHINE, rule="printable ASCII characters"
+                _VARIABLE, chosen, least=1, most=LONGEST_MACHINE, rule="printable ASCII characters"
             ),
         )
-    return given
+    return chosen
 
 
 def _directory(environ: Mapping[str, str]) -> tuple[int, int]:
-    found = runtime_directory(environ).stat()
-    return found.st_dev, found.st_ino
+    status = runtime_directory(environ).stat()
+    return status.st_dev, status.st_ino
 
 
 def _hash(*words: object) -> str:

@@ -110,14 +110,14 @@ def routes() -> list[Route]:
     OSError
         The kernel does not tell.
     """
-    found = []
+    links = []
     for body, attributes in _dump(_GET_ROUTE, _ROUTE, socket.AF_INET):
         bits, to, out = body[1], attributes.get(_TO, bytes(4)), attributes.get(_OUT)
         table = attributes.get(_TABLE, b"")
         if out is not None and len(to) == len(out) == 4 and bits <= 32:
             number = int.from_bytes(table, sys.byteorder) if table else body[4]
-            found.append(Route(int.from_bytes(out, sys.byteorder), int.from_bytes(to, "big"), bits, number))
-    return found
+            links.append(Route(int.from_bytes(out, sys.byteorder), int.from_bytes(to, "big"), bits, number))
+    return links
 
 
 def _has_address(interface: int) -> bool:
@@ -151,11 +151,11 @@ def _dump(kind: int, body: struct.Struct, family: int) -> Iterator[tuple[tuple[i
 
 
 def _attributes(rest: bytes) -> dict[int, bytes]:
-    found, at = {}, 0
+    attributes, at = {}, 0
     while at + _ATTRIBUTE.size <= len(rest):
         size, kind = _ATTRIBUTE.unpack_from(rest, at)
         if size < _ATTRIBUTE.size:
             break
-        found[kind] = rest[at + _ATTRIBUTE.size : at + size]
+        attributes[kind] = rest[at + _ATTRIBUTE.size : at + size]
         at += (size + 3) & ~3
-    return found
+    return attributes

@@ -35,9 +35,11 @@ def own_address(environ: Mapping[str, str] = os.environ, master: str = "") -> st
     if that is not set.
     """
     with _probe() as probe:
-        given = environ.get(INTERFACE, "")
+        interface = environ.get(INTERFACE, "")
         return (
-            _address_of(probe, given) if given else _address_to(probe, environ.get("MASTER_ADDR") or master)
+            _address_of(probe, interface)
+            if interface
+            else _address_to(probe, environ.get("MASTER_ADDR") or master)
         )
 
 
@@ -49,8 +51,8 @@ def _address_to(probe: socket.socket, master: str) -> str:
     if master:
         with contextlib.suppress(OSError):
             probe.connect((master, 9))  # sends nothing: the system only chooses a way
-            found: str = probe.getsockname()[0]
-            return found
+            address: str = probe.getsockname()[0]
+            return address
     return ""
 
 

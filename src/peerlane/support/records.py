@@ -17,7 +17,7 @@ else:
     def dataclass(*, frozen, slots):
         """Do as ``dataclasses.dataclass(frozen=True, slots=True)`` does; fields have plain defaults."""
         assert frozen and slots
-        return _made
+        return _record
 
 
 class _Described:
@@ -38,7 +38,7 @@ class _Described:
         return getattr(self._cls, self._name)
 
 
-def _made(cls: type) -> type:
+def _record(cls: type) -> type:
     kinds = {name: kind for name, kind in cls.__annotations__.items() if not kind.startswith("ClassVar")}
     space = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
     defaults = {name: space.pop(name) for name in kinds if name in space}
@@ -48,13 +48,13 @@ def _made(cls: type) -> type:
     space.setdefault("__match_args__", names)
     space["__slots__"] = names
     space["__init__"] = _initializer(cls, kinds, defaults)
-    made = type(cls)(cls.__name__, cls.__bases__, space)
-    made.__qualname__ = cls.__qualname__
+    record = type(cls)(cls.__name__, cls.__bases__, space)
+    record.__qualname__ = cls.__qualname__
     for name in ("__dataclass_fields__", "__dataclass_params__"):
-        described = _Described(made, kinds, defaults)
-        described.__set_name__(made, name)
-        setattr(made, name, described)
-    return made
+        described = _Described(record, kinds, defaults)
+        described.__set_name__(record, name)
+        setattr(record, name, described)
+    return record
 
 
 def _initializer(cls: type, kinds: dict[str, str], defaults: dict[str, Any]) -> Any:
@@ -64,10 +64,10 @@ def _initializer(cls: type, kinds: dict[str, str], defaults: dict[str, Any]) -> 
         steps.append("self.__post_init__()")
     space = {"_set": object.__setattr__, "_defaults": defaults, "__name__": cls.__module__}
     exec(f"def __init__(self, {words}):\n " + "\n ".join(steps), space)
-    made: Any = space["__init__"]
-    made.__annotations__ = {**kinds, "return": None}
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
-    return made
+    initializer: Any = space["__init__"]
+    initializer.__annotations__ = {**kinds, "return": None}
+    initializer.__qualname__ = f"{cls.__qualname__}.__init__"
+    return initializer
 
 
 def _values(record: Any) -> tuple[Any, ...]:

@@ -71,7 +71,7 @@ def _name(call: str, dtype: Any) -> str:
     import numpy as np
 
     try:
-        found = np.dtype(dtype)
+        element = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
         name = dtype if isinstance(dtype, str) else dtypes.name_of(dtype)
         if name is None:
@@ -79,9 +79,9 @@ def _name(call: str, dtype: Any) -> str:
         if name not in _TYPES:
             raise _no_type(call, name) from None
         return name
-    if not found.isnative or found.name not in _TYPES:
-        raise _no_type(call, found.str if not found.isnative else found.name)
-    return str(found.name)
+    if not element.isnative or element.name not in _TYPES:
+        raise _no_type(call, element.str if not element.isnative else element.name)
+    return str(element.name)
 
 
 def _no_type(call: str, dtype: str) -> InvalidValue:

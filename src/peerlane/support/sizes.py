@@ -16,18 +16,18 @@ def parse_size(text: str) -> int | None:
 
     Units are binary and must be spelled exactly so; a fraction must come to whole bytes.
     """
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         return None
-    whole, _, part = found[1].partition(".")
-    size, rest = divmod(int(whole + part) * UNITS[found[2] or "B"], 10 ** len(part))
+    whole, _, part = match[1].partition(".")
+    size, rest = divmod(int(whole + part) * UNITS[match[2] or "B"], 10 ** len(part))
     return None if rest else size
 
 
 def meant_size(text: str) -> str | None:
     """Return the spelling that the writer of ``text`` (``"16GB"``, ``"16g"``) probably meant, or None."""
-    found = _NEARLY.fullmatch(text)
-    return f"{found[1]}{found[2].upper()}iB" if found else None
+    match = _NEARLY.fullmatch(text)
+    return f"{match[1]}{match[2].upper()}iB" if match else None
 
 
 def format_size(nbytes: int) -> str:

@@ -56,7 +56,7 @@ OF_PEERLANE = (
 
 #: How the folders begin that peerlane makes for its own processes.
 OWN_FOLDER = "peerlane-"
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 def is_set(name: str, environ: Mapping[str, str] = os.environ) -> bool:
@@ -95,13 +95,13 @@ _warned: set[tuple[str, str]] = set()
 
 def misspelt(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each name that looks like a misspelt variable of peerlane, and the one that is meant; each once."""
-    names = set(names) - _told
+    names = set(names) - _reported
     if {
         "PEERLANE_LOG",
         "PEERLANE_LAUNCHED",
     } & names:  # `peerlane check` or `launch` started this process, and has told
         return
-    _told.update(names)
+    _reported.update(names)
     for name in sorted(names):
         if name.startswith(PREFIX) and name not in OF_USERS and name not in OF_PEERLANE:
             ends = [each.removeprefix(PREFIX) for each in OF_USERS]

@@ -17,7 +17,7 @@ def checked_words(call: str, **values: object) -> list[int]:
     TypeError, InvalidValue
         A value is not an integer, is negative, or exceeds 64 bits; the text names it.
     """
-    found = []
+    words = []
     for name, value in values.items():
         if not hasattr(type(value), "__index__"):
             raise TypeError(f"{call}: {name} must be an int, not {type(value).__name__}")
@@ -28,8 +28,8 @@ def checked_words(call: str, **values: object) -> list[int]:
                 call=call,
                 detail=BadArgument(name, number, least=0, most=(1 << 64) - 1),
             )
-        found.append(number)
-    return found
+        words.append(number)
+    return words
 
 
 _PITCHES = {"destination": "dst_pitch", "source": "src_pitch"}

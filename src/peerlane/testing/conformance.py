@@ -156,8 +156,8 @@ class MemoryConformance(Suite):
         ctypes.memmove(pinned.address, data.ctypes.data, 10_000)
         backend.copy(block.address, pinned.address, 10_000)
         assert np.array_equal(self.seen(backend, block), data)
-        found = backend.locate(pinned.address)
-        assert (found.kind, found.ordinal, found.base, found.size) == (
+        location = backend.locate(pinned.address)
+        assert (location.kind, location.ordinal, location.base, location.size) == (
             Kind.PINNED,
             -1,
             pinned.address,
@@ -233,8 +233,13 @@ class AddressesConformance(Suite):
 
     def test_locate_tells_kind_device_and_bounds(self, backend: Backend) -> None:
         block = backend.allocate(1, 5000)
-        found = backend.locate(block.address + 4999)
-        assert (found.kind, found.ordinal, found.base, found.size) == (Kind.DEVICE, 1, block.address, 5000)
+        location = backend.locate(block.address + 4999)
+        assert (location.kind, location.ordinal, location.base, location.size) == (
+            Kind.DEVICE,
+            1,
+            block.address,
+            5000,
+        )
         host = ctypes.create_string_buffer(8)
         assert backend.locate(ctypes.addressof(host)).kind is Kind.PAGEABLE
 

@@ -105,12 +105,12 @@ class FreshNode:
         processes = tuple(self._processes.left())
         for give_back in before_counting:
             give_back()
-        things = (*live_objects.lost(), *live_objects.living())
-        if things or self._held():
+        left = (*live_objects.lost(), *live_objects.living())
+        if left or self._held():
             release()
             gc.collect()
-            things = (*live_objects.lost(), *live_objects.living())
-        return Left((*things, *self._held_by_nothing(things)), processes)
+            left = (*live_objects.lost(), *live_objects.living())
+        return Left((*left, *self._held_by_nothing(left)), processes)
 
     def leave(self, left: Left = Left(), *, kill: bool = True) -> None:
         """Leave the node, whatever lives there; with ``kill``, kill the processes that were left."""
@@ -141,9 +141,9 @@ class FreshNode:
                     held[device] = nbytes
         return held
 
-    def _held_by_nothing(self, things: tuple[Living, ...]) -> list[Living]:
+    def _held_by_nothing(self, left: tuple[Living, ...]) -> list[Living]:
         """Return the memory in use that belongs to no listed object."""
-        known = {each.where for each in things if each.nbytes and each.kind not in WITHOUT_BYTES}
+        known = {each.where for each in left if each.nbytes and each.kind not in WITHOUT_BYTES}
         deadline = time.monotonic() + SETTLE_SECONDS  # an ending process may still hold shared memory
         held = {device: nbytes for device, nbytes in self._held().items() if device.name not in known}
         if held:

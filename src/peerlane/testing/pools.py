@@ -40,7 +40,7 @@ class Pools:
 
     def __init__(self, starters: frozenset[str]) -> None:
         self._starters = starters
-        self._made: weakref.WeakKeyDictionary[Any, Site | None] = weakref.WeakKeyDictionary()
+        self._sites: weakref.WeakKeyDictionary[Any, Site | None] = weakref.WeakKeyDictionary()
         self._queues: weakref.WeakSet[Any] = weakref.WeakSet()
         self._older_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._pool_of: weakref.WeakKeyDictionary[threading.Thread, Any] = weakref.WeakKeyDictionary()
@@ -84,7 +84,7 @@ class Pools:
                 is_pools = True
                 pool = frame.f_locals.get("self")
                 if isinstance(pool, (Pool, ProcessPoolExecutor)):
-                    return (False, pool) if pool in self._made else (True, None)
+                    return (False, pool) if pool in self._sites else (True, None)
             frame = frame.f_back  # type: ignore[assignment]
         return is_pools and thread in self._older_threads, None
 
@@ -94,9 +94,9 @@ class Pools:
             isinstance(each, Pool) and getattr(each, "_state", "") == "RUN" for each in self._of_processes()
         )
 
-    def place(self, pool: object) -> Site | None:
+    def site(self, pool: object) -> Site | None:
         """Return the line on which the test made a pool."""
-        return self._made.get(pool)
+        return self._sites.get(pool)
 
     def finish(self, executors: list[Any]) -> None:
         """End each ``Pool`` of the test and these executors; after two seconds, give up those that do not end.
@@ -118,23 +118,23 @@ class Pools:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _of_processes(self) -> list[Any]:
-        return [each for each in list(self._made) if not isinstance(each, ThreadPool)]
+        return [each for each in list(self._sites) if not isinstance(each, ThreadPool)]
 
     def _note(self, pool: Pool | ProcessPoolExecutor) -> None:
-        self._made.setdefault(pool, call_site.call_site(self._starters))
+        self._sites.setdefault(pool, call_site.call_site(self._starters))
 
     def _watch(self, owner: type, note: Callable[[Any], object]) -> None:
         original: Callable[..., None] = owner.__init__  # type: ignore[misc]
 
         @functools.wraps(original)
-        def make(made: Any, *args: Any, **options: Any) -> None:
+        def make(pool: Any, *args: Any, **options: Any) -> None:
             is_tests = not self._wider
             if is_tests:
-                note(made)
+                note(pool)
             before = set(threading.enumerate())
-            original(made, *args, **options)
+            original(pool, *args, **options)
             for thread in set(threading.enumerate()) - before if is_tests else ():
-                self._pool_of.setdefault(thread, weakref.ref(made))
+                self._pool_of.setdefault(thread, weakref.ref(pool))
 
         owner.__init__ = make  # type: ignore[misc]
         self._exit.callback(setattr, owner, "__init__", original)

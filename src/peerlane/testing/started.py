@@ -142,13 +142,13 @@ class StartedProcesses:
 
         @functools.wraps(original)
         def start(process: Any, *args: Any, **options: Any) -> None:
-            told = carry(process) if isinstance(process, multiprocessing.process.BaseProcess) else None
+            carried = carry(process) if isinstance(process, multiprocessing.process.BaseProcess) else None
             with self._noting() as note:
                 try:
                     original(process, *args, **options)
                 finally:
-                    if told is not None:
-                        told()
+                    if carried is not None:
+                        carried()
                 note(process.pid, weakref.ref(process))
 
         setattr(owner, name, start)
@@ -160,11 +160,11 @@ class StartedProcesses:
         @functools.wraps(original)
         def start(*args: Any, **options: Any) -> Any:
             with self._noting() as note:
-                given = original(*args, **options)
-                pid = given[0] if isinstance(given, tuple) else given
+                process = original(*args, **options)
+                pid = process[0] if isinstance(process, tuple) else process
                 if pid:
                     note(pid, lambda: None)
-            return given
+            return process
 
         setattr(os, name, start)
         self._exit.callback(setattr, os, name, original)
@@ -176,7 +176,7 @@ class StartedProcesses:
         token = object()
 
         def note(pid: int, owner: Callable[[], Any]) -> None:
-            site = self._pools.place(pool) if pool is not None else call_site.call_site(_STARTERS)
+            site = self._pools.site(pool) if pool is not None else call_site.call_site(_STARTERS)
             self._seen[pid] = _Seen(start_time(pid), site, owner, is_others, pools)
 
         if is_others or pool is not None:
@@ -205,8 +205,8 @@ class StartedProcesses:
 
     def _new_children(self) -> set[int]:
         """Return the children that were not there before; an adopted orphan older than ``begin`` does not count."""
-        found = {(pid, start_time(pid)) for pid in _children(os.getpid())} - self._before
-        return {pid for pid, began in found if began >= self._began}
+        started = {(pid, start_time(pid)) for pid in _children(os.getpid())} - self._before
+        return {pid for pid, began in started if began >= self._began}
 
     def _started_before_begin(self) -> set[int]:
         """Return the processes of ``multiprocessing`` whose start was under way when :meth:`begin` was called.
@@ -276,12 +276,12 @@ def _children(pid: int) -> set[int]:
     """Return the children of a process, including ended ones that were not waited for."""
     if not _HAS_CHILDREN:
         return {child for child, parent in _parents() if parent == pid}
-    found: set[int] = set()
+    descendants: set[int] = set()
     with contextlib.suppress(OSError):  # it has ended
         for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - this is done twice a test: no Path
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:  # noqa: PTH123
-                found.update(map(int, file.read().split()))
-    return found
+                descendants.update(map(int, file.read().split()))
+    return descendants
 
 
 def _parents() -> Iterable[tuple[int, int]]:
@@ -293,11 +293,11 @@ def _parents() -> Iterable[tuple[int, int]]:
 
 
 def _descendants(pids: Iterable[int]) -> set[int]:
-    found: set[int] = set()
+    descendants: set[int] = set()
     level = set(pids)
-    while level := {child for pid in level for child in _children(pid)} - found:
-        found |= level
-    return found
+    while level := {child for pid in level for child in _children(pid)} - descendants:
+        descendants |= level
+    return descendants
 
 
 def _command(pid: int) -> str:

@@ -36,9 +36,9 @@ def _buffer(device: pl.Device, data: np.ndarray[Any, np.dtype[np.uint8]]) -> pl.
 
 
 def _bytes(buffer: pl.Buffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    found = np.full(buffer.size, 0xA5, np.uint8)
-    buffer.copy_to(found)
-    return found
+    taken = np.full(buffer.size, 0xA5, np.uint8)
+    buffer.copy_to(taken)
+    return taken
 
 
 class StreamConformance:
@@ -129,24 +129,24 @@ class StreamConformance:
         self, devices: tuple[pl.Device, ...], nbytes: int
     ) -> None:
         ones = np.ones(nbytes // 8, np.uint64)
-        total, here, there = (
+        total, first, second = (
             _buffer(device, values.view(np.uint8))
             for device, values in ((devices[0], 3 * ones), (devices[0], ones), (devices[1], 2 * ones))
         )
         with devices[0].create_stream() as s, devices[0].create_stream() as t:
-            pl.reduce(total, here, dtype="uint64", stream=s)
+            pl.reduce(total, first, dtype="uint64", stream=s)
             pl.reduce(total, total, dtype="uint64", op="prod", stream=s)
-            pl.reduce(here, there, dtype="uint64", op="max", stream=s)
+            pl.reduce(first, second, dtype="uint64", op="max", stream=s)
             t.wait(s)
             for _ in range(3):
-                pl.reduce(total, here, dtype="uint64", stream=s)
-                pl.reduce(total, there, dtype="uint64", stream=t)
+                pl.reduce(total, first, dtype="uint64", stream=s)
+                pl.reduce(total, second, dtype="uint64", stream=t)
             s.sync(timeout=PATIENCE)
             t.sync(timeout=PATIENCE)
-        for buffer, value in ((total, 4 * 4 + 12), (here, 2), (there, 2)):
+        for buffer, value in ((total, 4 * 4 + 12), (first, 2), (second, 2)):
             assert (_bytes(buffer).view(np.uint64) == value).all()
-        pl.reduce(total, there, dtype="uint64", op="min")
-        assert np.array_equal(_bytes(total), _bytes(there))
+        pl.reduce(total, second, dtype="uint64", op="min")
+        assert np.array_equal(_bytes(total), _bytes(second))
 
     def test_a_batch_and_a_descriptor_do_what_single_copies_do(self, devices: tuple[pl.Device, ...]) -> None:
         data = _noise(2, 1 << 20)
@@ -156,14 +156,14 @@ class StreamConformance:
         expected = data.reshape(256, 4096)[order].ravel()
         for device in devices[:2]:
             dst = device.allocate(1 << 20)
-            places = [dst[at * 4096 : (at + 1) * 4096] for at in range(256)]
+            blocks = [dst[at * 4096 : (at + 1) * 4096] for at in range(256)]
             with device.create_stream() as s:
-                pl.copy_batch(places, parts, stream=s)
+                pl.copy_batch(blocks, parts, stream=s)
                 s.sync(timeout=PATIENCE)
                 assert np.array_equal(_bytes(dst), expected)
                 dst.fill(0, stream=s)
                 table = device.allocate(pl.CopyDescriptor.size_for(256))
-                launch = pl.CopyDescriptor.build(table, zip(places, parts, strict=True))
+                launch = pl.CopyDescriptor.build(table, zip(blocks, parts, strict=True))
                 launch.launch(s)
                 s.sync(timeout=PATIENCE)
                 assert np.array_equal(_bytes(dst), expected)

@@ -321,7 +321,7 @@ def late(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[N
     if active:
         where = {} if stream is None else {"stream": stream.id, "sequence": stream.submitted + 1}
         here = [each for each in written if isinstance(each, _core.Memory)]
-        places = [place for each in written if not isinstance(each, _core.Memory) for place in each.places]
+        places = [block for each in written if not isinstance(each, _core.Memory) for block in each.blocks]
         _core.log_event(_ACCESS, **where, written=here, read=read, places=places)
     with quiet():
         yield

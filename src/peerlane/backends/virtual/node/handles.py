@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.errors import BadArgument, BadHandle, Fault, LostProcess, PeerLost, Refused
-from peerlane.support.machine_identity import own_place
+from peerlane.support.machine_identity import own_boot
 from peerlane.support.records import dataclass
 
 TEXT_LENGTH = 64
@@ -56,7 +56,7 @@ class Home(NamedTuple):
 
 def home_of(config: NodeConfig) -> Home:
     """Return the home of a node here: its number is the node's hash, and the machine in some of the bits."""
-    machine = hashlib.sha256(own_place().encode()).digest()
+    machine = hashlib.sha256(own_boot().encode()).digest()
     return Home(config.name, node_hash(config) ^ int.from_bytes(machine[:8], "big") & ~_OF_NODE)
 
 
