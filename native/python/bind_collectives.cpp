@@ -17,8 +17,8 @@ namespace {
 const Memory* memory_or_none(nb::handle given) { return given.is_none() ? nullptr : &nb::cast<const Memory&>(given); }
 
 // With its memory pinned.
-Collective::Call pinned_call(const Rounds& rounds, Collective::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number) {
-    Collective::Call call{.kind = kind, .root = root};
+GroupCall pinned_call(const Rounds& rounds, GroupCall::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number) {
+    GroupCall call{.kind = kind, .root = root};
     if (number >= 0) {
         call.operation = static_cast<unsigned>(number);
         call.reduction = &reduction_numbered(call.operation);
@@ -31,7 +31,7 @@ Collective::Call pinned_call(const Rounds& rounds, Collective::Kind kind, const 
         if (src) {
             call.src_size = src->size();
             call.src = src->pin();
-        } else if (kind == Collective::Kind::all_gather && dst) {   // this rank's part is in its place
+        } else if (kind == GroupCall::Kind::all_gather && dst) {   // this rank's part is in its place
             call.src_size = call.dst_size / rounds.size;
             call.src = Memory(*dst, rounds.rank * call.src_size, call.src_size).pin();
         }
@@ -43,8 +43,8 @@ Collective::Call pinned_call(const Rounds& rounds, Collective::Kind kind, const 
 }
 
 // Set the size of a call whose parts are all equal; false: who checks its arguments says what is wrong.
-bool has_size(Collective::Call& call, uint32_t rank, uint64_t size) {
-    using Kind = Collective::Kind;
+bool has_size(GroupCall& call, uint32_t rank, uint64_t size) {
+    using Kind = GroupCall::Kind;
     const char *const dst = call.dst.host, *const src = call.src.host;
     const uint64_t into = call.dst_size, from = call.src_size;
     const bool is_apart = dst >= src + from || src >= dst + into;
@@ -72,13 +72,13 @@ bool has_size(Collective::Call& call, uint32_t rank, uint64_t size) {
     }
 }
 
-bool has_whole_elements(const Collective::Call& call) {
+bool has_whole_elements(const GroupCall& call) {
     if (!call.reduction) return true;
     const uint64_t places = reinterpret_cast<uintptr_t>(call.dst.host) | reinterpret_cast<uintptr_t>(call.src.host);
     return (call.size | places) % call.reduction->width == 0;   // a power of two
 }
 
-void unpin(const Collective::Call& call) {
+void unpin(const GroupCall& call) {
     Heap::get().unpin(call.src);
     Heap::get().unpin(call.dst);
 }
@@ -89,14 +89,14 @@ void queue(const StreamHandle& stream, Collective&& collective, uint64_t timeout
 
 }  // namespace
 
-int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number,
+int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number,
             bool is_mapped, PartsOfCall&& parts) {
     if (!may_make_calls(self.log.get()) || Turns::is_on() || Heap::get().is_forked()) [[unlikely]] return 0;   // a barrier has no memory
     Rounds& rounds = *self.rounds;
     if (!rounds.turn.try_lock()) return 0;
     Turn turn{rounds.turn};
     if (!rounds.is_plain || rounds.farewell->is_said()) return 0;
-    std::optional<Collective::Call> call;
+    std::optional<GroupCall> call;
     try {
         call = pinned_call(rounds, kind, dst, src, root, number);
     } catch (const Refusal&) {   // who is called next says why
@@ -179,13 +179,13 @@ void bind_collectives(nb::module_& m) {
         .def(
             "run",
             [](RoundsHandle& self, int kind, nb::handle dst, nb::handle src, uint32_t root, int number, std::vector<uint64_t> at,
-               std::vector<uint64_t> sizes, std::vector<uint64_t> given_at, std::vector<uint64_t> given, nb::handle go_on) {
-                const int how = run_now(self, static_cast<Collective::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number, false,
-                                        {std::move(at), std::move(sizes), std::move(given_at), std::move(given)});
+               std::vector<uint64_t> sizes, std::vector<uint64_t> source_at, std::vector<uint64_t> source_sizes, nb::handle go_on) {
+                const int how = run_now(self, static_cast<GroupCall::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number, false,
+                                        {std::move(at), std::move(sizes), std::move(source_at), std::move(source_sizes)});
                 if (how == 2) self.hand_over([&] { return PyObject_CallNoArgs(go_on.ptr()); });
                 return how != 0;
             },
-            "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a, "given_at"_a, "given"_a, "go_on"_a,
+            "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a, "source_at"_a, "source_sizes"_a, "go_on"_a,
             "Make a collective in this thread, if nothing is unusual; False: it was not begun.  If it waits for long, `go_on` is called, which "
             "has the turn, calls queue_begun() and gives the turn back.")
         .def(
@@ -199,11 +199,11 @@ void bind_collectives(nb::module_& m) {
         .def(
             "queue",
             [](RoundsHandle& self, const StreamHandle& stream, uint64_t timeout_ns, int kind, nb::handle dst, nb::handle src, uint32_t root, int number,
-               std::vector<uint64_t> at, std::vector<uint64_t> sizes, std::vector<uint64_t> given_at, std::vector<uint64_t> given) {
-                Collective::Call call =
-                    pinned_call(*self.rounds, static_cast<Collective::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number);
+               std::vector<uint64_t> at, std::vector<uint64_t> sizes, std::vector<uint64_t> source_at, std::vector<uint64_t> source_sizes) {
+                GroupCall call =
+                    pinned_call(*self.rounds, static_cast<GroupCall::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number);
                 call.number = self.rounds->calls;
-                PartsOfCall{std::move(at), std::move(sizes), std::move(given_at), std::move(given)}.move_to(call);
+                PartsOfCall{std::move(at), std::move(sizes), std::move(source_at), std::move(source_sizes)}.move_to(call);
                 if (call.sizes.empty() && !has_size(call, self.rounds->rank, self.rounds->size)) {
                     unpin(call);
                     throw nb::value_error("these sizes do not belong together");
@@ -211,7 +211,7 @@ void bind_collectives(nb::module_& m) {
                 const nb::object keep = kept(dst.is_none() ? nb::handle() : dst, src.is_none() ? nb::handle() : src);
                 queue(stream, Collective(self.rounds, std::move(call)), timeout_ns, keep);
             },
-            "stream"_a, "timeout_ns"_a, "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a, "given_at"_a, "given"_a)
+            "stream"_a, "timeout_ns"_a, "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a, "source_at"_a, "source_sizes"_a)
         .def_prop_ro("begun", [](const RoundsHandle& self) { return called(self.begun.value().word()); },
                      nb::sig("def begun(self) -> tuple[int, int, int, int, bool]"), "What run() has begun, in numbers.")
         .def(

@@ -58,24 +58,24 @@ struct RoundsHandle {
 // The offsets and bytes of a call's parts, by rank, where they may differ: of those of the destination or of the only ones, and
 // of those of the source.
 struct PartsOfCall {
-    std::vector<uint64_t> at, sizes, given_at, given;
+    std::vector<uint64_t> at, sizes, source_at, source_sizes;
 
     bool is_none() const { return sizes.empty(); }
-    void move_to(peerlane::Collective::Call& call) {
+    void move_to(peerlane::GroupCall& call) {
         call.at = std::move(at);
         call.sizes = std::move(sizes);
-        call.given_at = std::move(given_at);
-        call.given = std::move(given);
+        call.source_at = std::move(source_at);
+        call.source_sizes = std::move(source_sizes);
     }
 };
 // Make a call in this thread, if nothing is unusual.  0: it was not begun; 1: it is over; 2: it was begun, and this thread has the
 // turn until it is queued.  `is_mapped`: host memory is the buffer of a live object.
-int run_now(RoundsHandle& self, peerlane::Collective::Kind kind, const peerlane::Memory* dst, const peerlane::Memory* src, uint32_t root,
+int run_now(RoundsHandle& self, peerlane::GroupCall::Kind kind, const peerlane::Memory* dst, const peerlane::Memory* src, uint32_t root,
             int number, bool is_mapped, PartsOfCall&& parts = {});
 
 // (kind, bytes, number of the reduction, root, whether parts differ)
 inline nanobind::tuple called(uint64_t word) {
-    const peerlane::Collective::Said said = peerlane::Collective::said(word);
+    const peerlane::GroupCall::Summary said = peerlane::GroupCall::summary(word);
     return nanobind::make_tuple(static_cast<int>(said.kind), said.size, said.operation, said.root, said.has_parts);
 }
 

@@ -10,7 +10,7 @@ using namespace peerlane;
 
 namespace {
 
-using Kind = Collective::Kind;
+using Kind = GroupCall::Kind;
 
 enum ValueIndex : uint8_t { kDst, kSrc, kRoot, kDtype, kOp, kPlaces };
 

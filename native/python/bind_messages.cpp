@@ -23,7 +23,7 @@ int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memo
         return 0;
     }
     ++way.calls;
-    LoggedCall logged(log::wanted() ? self.log.get() : nullptr, sends ? Collective::Kind::send : Collective::Kind::receive, peer, sends ? Range{} : range,
+    LoggedCall logged(log::wanted() ? self.log.get() : nullptr, sends ? GroupCall::Kind::send : GroupCall::Kind::receive, peer, sends ? Range{} : range,
                       memory.size(), sends ? range : Range{}, memory.size());
     Message message(mail, sends, range, memory.size());
     Stepwise::Step step{};

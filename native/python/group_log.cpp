@@ -22,17 +22,17 @@ uint64_t clock_ns() {
 
 bool is_message(log::Collective kind) { return kind == log::Collective::send || kind == log::Collective::receive; }
 
-log::Collective logged_kind(Collective::Kind kind) {
+log::Collective logged_kind(GroupCall::Kind kind) {
     switch (kind) {
-    case Collective::Kind::broadcast: return log::Collective::broadcast;
-    case Collective::Kind::all_gather: return log::Collective::all_gather;
-    case Collective::Kind::all_reduce: return log::Collective::all_reduce;
-    case Collective::Kind::reduce: return log::Collective::reduce;
-    case Collective::Kind::reduce_scatter: return log::Collective::reduce_scatter;
-    case Collective::Kind::all_to_all: return log::Collective::all_to_all;
-    case Collective::Kind::scatter: return log::Collective::scatter;
-    case Collective::Kind::send: return log::Collective::send;
-    case Collective::Kind::receive: return log::Collective::receive;
+    case GroupCall::Kind::broadcast: return log::Collective::broadcast;
+    case GroupCall::Kind::all_gather: return log::Collective::all_gather;
+    case GroupCall::Kind::all_reduce: return log::Collective::all_reduce;
+    case GroupCall::Kind::reduce: return log::Collective::reduce;
+    case GroupCall::Kind::reduce_scatter: return log::Collective::reduce_scatter;
+    case GroupCall::Kind::all_to_all: return log::Collective::all_to_all;
+    case GroupCall::Kind::scatter: return log::Collective::scatter;
+    case GroupCall::Kind::send: return log::Collective::send;
+    case GroupCall::Kind::receive: return log::Collective::receive;
     default: return log::Collective::barrier;
     }
 }
@@ -65,7 +65,7 @@ void GroupLog::write(log::Kind event, const Call& call, const log::Spans* spans,
                 .site = call.site});
 }
 
-LoggedCall::LoggedCall(GroupLog* log, Collective::Kind kind, uint32_t peer, const Range& dst, uint64_t dst_size, const Range& src, uint64_t src_size)
+LoggedCall::LoggedCall(GroupLog* log, GroupCall::Kind kind, uint32_t peer, const Range& dst, uint64_t dst_size, const Range& src, uint64_t src_size)
     : log_(log) {
     if (!log_) return;
     try {

@@ -8,7 +8,7 @@
 
 #include "log/log.h"
 #include "memory/memory.h"
-#include "ranks/collective.h"
+#include "ranks/group_call.h"
 
 // Counts the calls of one rank in one group.  With the GIL.
 class GroupLog {
@@ -42,7 +42,7 @@ class GroupLog {
 class LoggedCall {
   public:
     // Without a log nothing happens.
-    LoggedCall(GroupLog* log, peerlane::Collective::Kind kind, uint32_t peer, const peerlane::Range& dst, uint64_t dst_size, const peerlane::Range& src,
+    LoggedCall(GroupLog* log, peerlane::GroupCall::Kind kind, uint32_t peer, const peerlane::Range& dst, uint64_t dst_size, const peerlane::Range& src,
                uint64_t src_size);
     ~LoggedCall();
     LoggedCall(const LoggedCall&) = delete;

@@ -8,7 +8,7 @@
 #include "copy/copy_engine.h"
 #include "copy/kernels.h"
 #include "memory/fault_guard.h"
-#include "ranks/collective.h"
+#include "ranks/group_call.h"
 #include "ranks/run_here.h"
 
 namespace peerlane {
@@ -26,7 +26,7 @@ constexpr unsigned kExpectedBits = 44;
 uint64_t expectation(uint64_t number, uint64_t size) { return number << kExpectedBits | size; }
 
 uint64_t word_of(bool sends, uint64_t size) {
-    const Collective::Call call{.kind = sends ? Collective::Kind::send : Collective::Kind::receive, .size = size};
+    const GroupCall call{.kind = sends ? GroupCall::Kind::send : GroupCall::Kind::receive, .size = size};
     return call.word();
 }
 

@@ -366,7 +366,7 @@ def test_collectives_of_one_rank_make_no_channels() -> None:
         group.all_reduce(got, np.arange(4, dtype=np.float32), dtype=np.float32)
         group.barrier()
         assert got.tolist() == [0, 1, 2, 3]
-        assert group._turns._work is None
+        assert group._order._work is None
 
     run_ranks(1, work)
 

@@ -372,7 +372,7 @@ def test_collective_whose_giver_gave_up_raises_peer_lost_in_who_comes_late(
         early, late = peers[:-1], peers[-1]
         for each in early:
             each.send(
-                "work = grp._turns._work; work.timeout, work.timeout_ns = 0.3, 300_000_000; result = call()"
+                "work = grp._order._work; work.timeout, work.timeout_ns = 0.3, 300_000_000; result = call()"
             )
         kinds = set()
         for each in early:

@@ -20,7 +20,7 @@ using namespace streams;
 
 namespace {
 
-using Kind = Collective::Kind;
+using Kind = GroupCall::Kind;
 
 uint32_t device;
 
@@ -134,8 +134,8 @@ class Called {
     }
     Called(const Called&) = delete;
 
-    Collective::Call call() const {
-        Collective::Call call{.kind = job_.kind, .root = job_.root, .size = 4 * job_.count};
+    GroupCall call() const {
+        GroupCall call{.kind = job_.kind, .root = job_.root, .size = 4 * job_.count};
         const bool is_root = rank_ == job_.root;
         if (job_.kind == Kind::all_reduce || job_.kind == Kind::reduce || job_.kind == Kind::reduce_scatter)
             call.reduction = &reduction_of(Element::uint32, Combine::sum);
@@ -226,9 +226,9 @@ void calls_that_differ_are_told_to_who_comes_later() {
     Collective barrier(ranks.rounds[1], {.kind = Kind::barrier, .number = 1});
     CHECK(!run_here(barrier, true, 1'000'000'000, step, why) && step == Collective::Step::failed);
     CHECK(why.why == Why::calls_differ && why.calls.peer == 0 && why.calls.rank == 1);
-    const Collective::Said said = Collective::said(why.calls.theirs);
+    const GroupCall::Summary said = GroupCall::summary(why.calls.theirs);
     CHECK(said.kind == Kind::broadcast && said.size == 16 && said.root == 0 && !said.has_parts);
-    CHECK(Collective::said(why.calls.own).kind == Kind::barrier);
+    CHECK(GroupCall::summary(why.calls.own).kind == Kind::barrier);
 }
 
 // Rounds that a slow rank has not read yet are not written over: the root waits.
@@ -341,7 +341,7 @@ void messages_whose_sizes_differ_are_refused(bool sender_is_first) {
     Message &first = sender_is_first ? sends : receives, &second = sender_is_first ? receives : sends;
     CHECK(run_here(first, true, 0, step, why) == sender_is_first);
     CHECK(!run_here(second, true, 0, step, why) && step == Stepwise::Step::failed && why.why == Why::calls_differ);
-    const Collective::Said own = Collective::said(why.calls.own), theirs = Collective::said(why.calls.theirs);
+    const GroupCall::Summary own = GroupCall::summary(why.calls.own), theirs = GroupCall::summary(why.calls.theirs);
     CHECK(own.kind == (sender_is_first ? Kind::receive : Kind::send) && own.size == (sender_is_first ? 9 : 8));
     CHECK(theirs.kind == (sender_is_first ? Kind::send : Kind::receive) && theirs.size == (sender_is_first ? 8 : 9));
     CHECK(why.calls.number == 1 && why.calls.rank == (sender_is_first ? 1 : 0) && why.calls.peer == 1 - why.calls.rank);

@@ -1,96 +1,96 @@
-"""Which algorithms a group uses: some for ranks of one machine, others where bytes should cross the network once."""
+"""Which transport and which schedule make a call: one table for each kind of group."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from peerlane.collectives import by_mail, in_rounds
-from peerlane.collectives.all_gather_by_machine import all_gather_by_machine, broadcast_by_machine
-from peerlane.collectives.all_reduce_one_shot import one_shot
-from peerlane.collectives.all_reduce_ring import ring
-from peerlane.collectives.all_reduce_two_shot import two_shot
-from peerlane.collectives.all_to_all import all_to_all
-from peerlane.collectives.barrier import barrier
-from peerlane.collectives.point_to_point import receive, send
-from peerlane.collectives.reductions_by_machine import (
+from peerlane.collectives.schedules.all_gather_by_machine import all_gather_by_machine, broadcast_by_machine
+from peerlane.collectives.schedules.all_to_all import all_to_all
+from peerlane.collectives.schedules.barrier import barrier
+from peerlane.collectives.schedules.one_shot import one_shot
+from peerlane.collectives.schedules.point_to_point import receive, send
+from peerlane.collectives.schedules.reductions_by_machine import (
     all_reduce_by_machine,
     reduce_by_machine,
     reduce_scatter_by_machine,
 )
-from peerlane.collectives.scatter import scatter
+from peerlane.collectives.schedules.ring import ring
+from peerlane.collectives.schedules.scatter import scatter
+from peerlane.collectives.schedules.two_shot import two_shot
+from peerlane.collectives.transports.channels import OverChannels
+from peerlane.collectives.transports.mail import ByMail
+from peerlane.collectives.transports.rounds import InRounds
+from peerlane.diagnostics.ranks.collective_calls import Kind
 
-#: By the name that ``Group.all_reduce`` takes.
-ALL_REDUCE: dict[str, Callable[..., None]] = {
-    "one-shot": one_shot,
-    "two-shot": two_shot,
-    "ring": ring,
-    "by-machine": all_reduce_by_machine,
+if TYPE_CHECKING:
+    from peerlane.collectives.call import Call
+    from peerlane.collectives.schedules.operations import Parts
+    from peerlane.collectives.workspace import Workspace
+    from peerlane.streams.event import Event
+    from peerlane.streams.stream import Stream
+
+
+class Transport(Protocol):
+    """What makes calls."""
+
+    def start(self, work: Workspace, call: Call, go_on: Callable[[], None], /) -> bool:
+        """Make a call in this thread if nothing is unusual; False: it was not begun.
+
+        If it waits for long, ``go_on`` is called, which ends it.
+        """
+        ...
+
+    def run_in_thread(self, work: Workspace, call: Call, before: Sequence[Event], /) -> bool:
+        """Make a call after these events, without a stream; False: queue it instead."""
+        ...
+
+    def queue(self, work: Workspace, call: Call, stream: Stream, /) -> None:
+        """Queue a call."""
+        ...
+
+    def lane_bytes(self, work: Workspace, call: Call, /) -> Parts | None:
+        """Return the bytes by lanes from and to each rank, on which pairs agree; None: there are no lanes."""
+        ...
+
+
+#: The algorithms of ``Group.all_reduce``, by the names that it takes.
+ALL_REDUCE = {
+    "one-shot": OverChannels(one_shot),
+    "two-shot": OverChannels(two_shot),
+    "ring": OverChannels(ring, by_lanes=True),
+    "by-machine": OverChannels(all_reduce_by_machine),
+}
+
+_IN_ROUNDS, _BY_MAIL = InRounds(), ByMail()
+_LONGEST_ONE_SHOT = 16 << 10  # over several machines: docs/performance.md
+_SEVERAL_MACHINES = {
+    Kind.BARRIER: OverChannels(barrier),
+    Kind.BROADCAST: OverChannels(broadcast_by_machine),
+    Kind.ALL_GATHER: OverChannels(all_gather_by_machine),
+    Kind.REDUCE: OverChannels(reduce_by_machine),
+    Kind.REDUCE_SCATTER: OverChannels(reduce_scatter_by_machine),
+    Kind.SCATTER: OverChannels(scatter),
+    Kind.ALL_TO_ALL: OverChannels(all_to_all, by_lanes=True),
+    Kind.SEND: OverChannels(send),
+    Kind.RECEIVE: OverChannels(receive),
 }
 
 
-class Choice(NamedTuple):
-    """The algorithms of a group, and the bytes of its scratch memory.
-
-    Attributes
-    ----------
-    barrier, broadcast, all_gather, all_gather_v, reduce, reduce_scatter, reduce_scatter_v, scatter : callable
-    all_to_all_v : callable
-    all_to_all : callable or None
-        For equal parts; None: ``all_to_all_v``.
-    all_reduce : callable
-        Returns the algorithm for a number of bytes.
-    workspace : int
-    """
-
-    barrier: Callable[..., None]
-    broadcast: Callable[..., None]
-    all_gather: Callable[..., None]
-    all_gather_v: Callable[..., None]
-    reduce: Callable[..., None]
-    reduce_scatter: Callable[..., None]
-    reduce_scatter_v: Callable[..., None]
-    scatter: Callable[..., None]
-    all_to_all_v: Callable[..., None]
-    all_to_all: Callable[..., None] | None
-    all_reduce: Callable[[int], Callable[..., None]]
-    send: Callable[..., None]
-    receive: Callable[..., None]
-    workspace: int
+def for_one_machine(call: Call) -> Transport:
+    """Return what makes a call between ranks of one machine."""
+    if call.algorithm:
+        return ALL_REDUCE[call.algorithm]
+    return _IN_ROUNDS if call.lane is None else _BY_MAIL
 
 
-_LONGEST_ONE_SHOT = 16 << 10  # over several machines: docs/performance.md
+def for_several_machines(call: Call) -> Transport:
+    """Return what makes a call where bytes should cross the network once."""
+    if call.kind is Kind.ALL_REDUCE:
+        usual = "one-shot" if call.size <= _LONGEST_ONE_SHOT else "by-machine"
+        return ALL_REDUCE[call.algorithm or usual]
+    return _SEVERAL_MACHINES[call.kind]
 
-ONE_MACHINE = Choice(
-    in_rounds.barrier,
-    in_rounds.broadcast,
-    in_rounds.all_gather,
-    in_rounds.all_gather_v,
-    in_rounds.reduce,
-    in_rounds.reduce_scatter,
-    in_rounds.reduce_scatter_v,
-    in_rounds.scatter,
-    in_rounds.all_to_all_v,
-    in_rounds.all_to_all,
-    lambda _nbytes: in_rounds.all_reduce,
-    by_mail.send,
-    by_mail.receive,
-    workspace=8 << 20,
-)
-# Pieces for a network are longer.
-SEVERAL_MACHINES = Choice(
-    barrier,
-    broadcast_by_machine,
-    all_gather_by_machine,
-    all_gather_by_machine,
-    reduce_by_machine,
-    reduce_scatter_by_machine,
-    reduce_scatter_by_machine,
-    scatter,
-    all_to_all,
-    None,
-    lambda nbytes: one_shot if nbytes <= _LONGEST_ONE_SHOT else all_reduce_by_machine,
-    send,
-    receive,
-    workspace=32 << 20,
-)
+
+#: Bytes of scratch memory.  Pieces for a network are longer.
+ONE_MACHINE_BYTES, SEVERAL_MACHINES_BYTES = 8 << 20, 32 << 20

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import operator
 import os
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from peerlane.collectives.all_reduce_ring import ring_pairs
-from peerlane.collectives.checks import as_target, check_apart, check_equal, check_parts_apart, operation_on
-from peerlane.collectives.choice import ALL_REDUCE, ONE_MACHINE, SEVERAL_MACHINES
-from peerlane.collectives.turns import Turns
+from peerlane.collectives.call_order import CallOrder
+from peerlane.collectives.calls import Asked, alone, checked
+from peerlane.collectives.choice import (
+    ONE_MACHINE_BYTES,
+    SEVERAL_MACHINES_BYTES,
+    for_one_machine,
+    for_several_machines,
+)
 from peerlane.device.device import Device, before_leaving
-from peerlane.diagnostics.ranks.collective_calls import Kind, in_words
-from peerlane.errors import BadArgument, Error, InvalidValue, Refused
-from peerlane.memory.buffer import Buffer, as_buffer
-from peerlane.memory.copy import copy
-from peerlane.ranks.arguments import LONGEST_NAME, check_texts, checked_rank
+from peerlane.diagnostics.ranks.collective_calls import Kind
+from peerlane.errors import BadArgument, Error, InvalidValue
+from peerlane.memory.buffer import Buffer
+from peerlane.ranks.arguments import LONGEST_NAME, check_texts
 from peerlane.ranks.conversation import Conversation
 from peerlane.ranks.deadlock import detect
 from peerlane.ranks.invite import Invitations
@@ -173,9 +175,11 @@ class Group(Session):
             self._invitations = Invitations(self, self._conversation)
             join(self, self._conversation)
             undo.pop_all()
-        self._choice = ONE_MACHINE if all(each.is_here for each in self.members) else SEVERAL_MACHINES
-        nbytes = self._choice.workspace if workspace is None else workspace
-        self._turns = Turns(self, self._invitations, nbytes, wait_timeout, self._serve)
+        is_one = all(each.is_here for each in self.members)
+        self._choose = for_one_machine if is_one else for_several_machines
+        usual = ONE_MACHINE_BYTES if is_one else SEVERAL_MACHINES_BYTES
+        nbytes = usual if workspace is None else workspace
+        self._order = CallOrder(self, self._invitations, nbytes, wait_timeout, self._serve)
         _open.add(self)
         detect.watch(self)
         # At exit, groups must close before the rendezvous, which was made just now.
@@ -257,7 +261,7 @@ class Group(Session):
                 ends.callback(self._membership.close)
             ends.callback(self._conversation.leave)
             self._end_memory(ends)
-            ends.callback(self._turns.end)
+            ends.callback(self._order.end)
             for channel in list(self._channels):
                 ends.callback(channel.close)
 
@@ -292,10 +296,7 @@ class Group(Session):
         Closed
             The group or the stream is closed, or a collective has failed before.
         """
-        call = "Group.barrier"
-        self._check(call, stream)
-        if self.size > 1:
-            self._turns.run(call, stream, self._choice.barrier, said=in_words(Kind.BARRIER, 0))
+        self._make(Asked(Kind.BARRIER), stream)
 
     def broadcast(self, buffer: Any, root: int = 0, *, stream: Stream | None = None) -> None:
         """Copy the bytes of one rank into the buffers of all.
@@ -315,13 +316,7 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`.
         """
-        call = "Group.broadcast"
-        self._check(call, stream)
-        root = checked_rank(call, root, self.size)
-        whole = as_buffer(buffer) if self.rank == root else as_target(buffer)
-        if self.size > 1:
-            said = in_words(Kind.BROADCAST, whole.size, root=root)
-            self._turns.run(call, stream, self._choice.broadcast, whole, root, nbytes=whole.size, said=said)
+        self._make(Asked(Kind.BROADCAST, buffer, buffer, root=root), stream)
 
     def all_gather(self, dst: Any, src: Any = None, *, stream: Stream | None = None) -> None:
         """Gather the parts of all ranks, side by side in rank order, in each of them.
@@ -341,19 +336,7 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`.
         """
-        call = "Group.all_gather"
-        self._check(call, stream)
-        whole = as_target(dst)
-        part = self._part(call, "dst", whole)
-        own = part if src is None else as_buffer(src)
-        check_equal(call, "a part of dst", part, "src", own)
-        check_apart(call, whole, own, part)
-        if self.size > 1:
-            said, at = in_words(Kind.ALL_GATHER, own.size), self._equal_parts(whole)
-            gather = self._choice.all_gather
-            self._turns.run(call, stream, gather, whole, own, *at, nbytes=whole.size, said=said)
-        elif own.address != part.address:
-            copy(part, own, stream=stream)
+        self._make(Asked(Kind.ALL_GATHER, dst, src), stream)
 
     def all_gather_v(
         self,
@@ -385,23 +368,7 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`.
         """
-        call = "Group.all_gather_v"
-        self._check(call, stream)
-        whole = as_target(dst)
-        at, sizes = self._parts(call, "receives", receives, receives_at)
-        check_parts_apart(call, "receives_at", at, sizes)
-        parts = [whole[first : first + nbytes] for first, nbytes in zip(at, sizes, strict=True)]
-        part = parts[self.rank]
-        own = part if src is None else as_buffer(src)
-        check_equal(call, "this rank's part of dst", part, "src", own)
-        for each in parts:
-            check_apart(call, each, own, part)
-        if self.size > 1:
-            said = f"all_gather_v of {sizes} bytes"
-            gather = self._choice.all_gather_v
-            self._turns.run(call, stream, gather, whole, own, at, sizes, nbytes=sum(sizes), said=said)
-        elif own.address != part.address:
-            copy(part, own, stream=stream)
+        self._make(Asked(Kind.ALL_GATHER, dst, src, receives=(receives, receives_at)), stream)
 
     def scatter(self, dst: Any, src: Any = None, root: int = 0, *, stream: Stream | None = None) -> None:
         """Give each rank a part of one rank's bytes.
@@ -423,21 +390,7 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`.
         """
-        call = "Group.scatter"
-        self._check(call, stream)
-        root, part = checked_rank(call, root, self.size), as_target(dst)
-        whole = as_buffer(src) if self.rank == root else None
-        if whole is not None:
-            own = self._part(call, "src", whole)
-            check_equal(call, "dst", part, "a part of src", own)
-            check_apart(call, whole, part, own)
-        if self.size > 1:
-            said = in_words(Kind.SCATTER, part.size, root=root)
-            self._turns.run(
-                call, stream, self._choice.scatter, part, whole, root, nbytes=part.size, said=said
-            )
-        elif whole is not None and part.address != whole.address:
-            copy(part, whole, stream=stream)
+        self._make(Asked(Kind.SCATTER, dst, src, root=root), stream)
 
     def all_to_all(self, dst: Any, src: Any, *, stream: Stream | None = None) -> None:
         """Give part ``i`` of each rank's bytes to rank ``i``, which receives the parts in rank order.
@@ -455,18 +408,7 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`.
         """
-        call = "Group.all_to_all"
-        self._check(call, stream)
-        into, whole = as_target(dst), as_buffer(src)
-        self._part(call, "src", whole)
-        check_equal(call, "dst", into, "src", whole)
-        check_apart(call, into, whole, None)
-        parts = self._equal_parts(whole)
-        said = in_words(Kind.ALL_TO_ALL, parts[1][0])
-        if self.size > 1 and self._choice.all_to_all is not None:
-            self._turns.run(call, stream, self._choice.all_to_all, into, whole, nbytes=whole.size, said=said)
-        else:
-            self._exchange(call, stream, into, whole, parts, parts, said=said)
+        self._make(Asked(Kind.ALL_TO_ALL, dst, src), stream)
 
     def all_to_all_v(
         self,
@@ -499,21 +441,10 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`.
         """
-        call = "Group.all_to_all_v"
-        self._check(call, stream)
-        into, whole = as_target(dst), as_buffer(src)
-        check_apart(call, into, whole, None)
-        takes = self._parts(call, "receives", receives, receives_at)
-        check_parts_apart(call, "receives_at", *takes)
-        gives = self._parts(call, "sends", sends, sends_at)
-        here, there = takes[1][self.rank], gives[1][self.rank]
-        if here != there:
-            raise InvalidValue(
-                f"{call}: rank {self.rank} sends itself {there:,} bytes and receives {here:,}",
-                call=call,
-                detail=Refused(reason="sizes_differ", rank=self.rank, sent=there, received=here),
-            )
-        self._exchange(call, stream, into, whole, takes, gives, said="all_to_all_v")
+        self._make(
+            Asked(Kind.ALL_TO_ALL, dst, src, receives=(receives, receives_at), sends=(sends, sends_at)),
+            stream,
+        )
 
     def send(self, src: Any, peer: int, *, stream: Stream | None = None) -> None:
         """Send bytes to a rank, which receives as many.
@@ -536,19 +467,11 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`; only the loss of the peer counts.
         """
-        call = "Group.send"
-        self._check(call, stream)
-        whole, peer = as_buffer(src), self._checked_other(call, peer)
-        self._turns.run(call, stream, self._choice.send, whole, peer, lane=("to", peer), nbytes=whole.size)
+        self._make(Asked(Kind.SEND, src=src, root=peer), stream)
 
     def recv(self, dst: Any, peer: int, *, stream: Stream | None = None) -> None:
         """Receive bytes of a rank, in the order in which it sends; parameters and errors as for :meth:`send`."""
-        call = "Group.recv"
-        self._check(call, stream)
-        whole, peer = as_target(dst), self._checked_other(call, peer)
-        self._turns.run(
-            call, stream, self._choice.receive, whole, peer, lane=("from", peer), nbytes=whole.size
-        )
+        self._make(Asked(Kind.RECEIVE, dst, root=peer), stream)
 
     def all_reduce(
         self,
@@ -586,29 +509,7 @@ class Group(Session):
         Elements are combined in the order of ranks, ``((a0 OP a1) OP a2) ...``, so that all ranks and all runs have
         the same bits, in floating point too.
         """
-        call = "Group.all_reduce"
-        self._check(call, stream)
-        if algorithm is not None and algorithm not in ALL_REDUCE:
-            raise InvalidValue(
-                f"{call}: algorithm is {algorithm!r}; valid are {', '.join(ALL_REDUCE)}",
-                call=call,
-                detail=BadArgument("algorithm", algorithm, choices=tuple(ALL_REDUCE)),
-            )
-        whole = as_target(dst)
-        own = whole if src is None else as_buffer(src)
-        check_equal(call, "dst", whole, "src", own)
-        check_apart(call, whole, own, whole)
-        operation = operation_on(call, dtype, op, own, whole)
-        if self.size > 1:
-            chosen = ALL_REDUCE[algorithm] if algorithm else self._choice.all_reduce(own.size)
-            said = in_words(Kind.ALL_REDUCE, own.size, operation.number) + (
-                (algorithm and f", {algorithm}") or ""
-            )
-            pairs = ring_pairs(self.rank, self.size, own.size) if algorithm == "ring" else None
-            what = (whole, own, operation)
-            self._turns.run(call, stream, chosen, *what, nbytes=own.size, said=said, pairs=pairs)
-        elif own.address != whole.address:
-            copy(whole, own, stream=stream)
+        self._make(Asked(Kind.ALL_REDUCE, dst, src, reduction=(dtype, op), algorithm=algorithm), stream)
 
     def reduce_scatter(
         self, dst: Any, src: Any, *, dtype: npt.DTypeLike, op: str = "sum", stream: Stream | None = None
@@ -630,23 +531,7 @@ class Group(Session):
         Error
             As :meth:`all_reduce`.
         """
-        call = "Group.reduce_scatter"
-        self._check(call, stream)
-        part, whole = as_target(dst), as_buffer(src)
-        own = self._part(call, "src", whole)
-        check_equal(call, "dst", part, "a part of src", own)
-        check_apart(call, whole, part, own)
-        operation = operation_on(call, dtype, op, part, whole)
-        if self.size > 1:
-            said = in_words(Kind.REDUCE_SCATTER, part.size, operation.number)
-            at = self._equal_parts(whole)
-            self._turns.run(
-                *(call, stream, self._choice.reduce_scatter, part, whole, *at, operation),
-                nbytes=whole.size,
-                said=said,
-            )
-        elif part.address != own.address:
-            copy(part, own, stream=stream)
+        self._make(Asked(Kind.REDUCE_SCATTER, dst, src, reduction=(dtype, op)), stream)
 
     def reduce_scatter_v(
         self,
@@ -680,27 +565,9 @@ class Group(Session):
         Error
             As :meth:`all_reduce`; a part is not inside (``BadAddress``).
         """
-        call = "Group.reduce_scatter_v"
-        self._check(call, stream)
-        part, whole = as_target(dst), as_buffer(src)
-        at, sizes = self._parts(call, "sends", sends, sends_at)
-        parts = [whole[first : first + nbytes] for first, nbytes in zip(at, sizes, strict=True)]
-        own = parts[self.rank]
-        check_equal(call, "dst", part, "this rank's part of src", own)
-        for each in parts:
-            check_apart(call, each, part, own)
-        if part.address == own.address and part.size:
-            check_parts_apart(call, "sends_at", at, sizes, "src, where dst is a part of it")
-        operation = operation_on(call, dtype, op, part, *parts)
-        if self.size > 1:
-            said = f"reduce_scatter_v of {sizes} bytes, {operation}"
-            self._turns.run(
-                *(call, stream, self._choice.reduce_scatter_v, part, whole, at, sizes, operation),
-                nbytes=sum(sizes),
-                said=said,
-            )
-        elif part.address != own.address:
-            copy(part, own, stream=stream)
+        self._make(
+            Asked(Kind.REDUCE_SCATTER, dst, src, sends=(sends, sends_at), reduction=(dtype, op)), stream
+        )
 
     def reduce(
         self,
@@ -731,24 +598,7 @@ class Group(Session):
         Error
             As :meth:`all_reduce`.
         """
-        call = "Group.reduce"
-        self._check(call, stream)
-        root = checked_rank(call, root, self.size)
-        own = as_buffer(dst if src is None else src)
-        result = as_target(dst) if self.rank == root else None
-        if result is not None:
-            check_equal(call, "dst", result, "src", own)
-            check_apart(call, result, own, result)
-        operation = operation_on(call, dtype, op, own)
-        if self.size > 1:
-            said = in_words(Kind.REDUCE, own.size, operation.number, root)
-            self._turns.run(
-                *(call, stream, self._choice.reduce, result, own, operation, root),
-                nbytes=own.size,
-                said=said,
-            )
-        elif result is not None and own.address != result.address:
-            copy(result, own, stream=stream)
+        self._make(Asked(Kind.REDUCE, dst, src, root=root, reduction=(dtype, op)), stream)
 
     def _serve(
         self, names: Sequence[str], maker: Rounds | Mails | None, go_on: Callable[..., None] | None
@@ -762,81 +612,16 @@ class Group(Session):
             if maker is not None and go_on is not None and is_own:
                 own[name] = self.device.backend.ranks.group_call(maker, name, method, go_on, number_of)
 
-    def _exchange(
-        self,
-        call: str,
-        stream: Stream | None,
-        dst: Buffer,
-        src: Buffer,
-        takes: tuple[list[int], list[int]],
-        gives: tuple[list[int], list[int]],
-        *,
-        said: str,
-    ) -> None:
-        for whole, parts in ((dst, takes), (src, gives)):
-            for at, nbytes in zip(*parts, strict=True):
-                whole[at : at + nbytes]  # or BadAddress
+    def _make(self, asked: Asked, stream: Stream | None) -> None:
+        """Check a call, and make it."""
+        name = asked.method
+        self._check_open(name)
+        checked_stream(name, stream)
+        call = checked(asked, self.rank, self.size)
         if self.size > 1:
-            nbytes, what = max(src.size, dst.size), (dst, src, takes, gives)
-            pairs = takes[1], gives[1]
-            self._turns.run(
-                call, stream, self._choice.all_to_all_v, *what, nbytes=nbytes, said=said, pairs=pairs
-            )
+            self._order.run(call, self._choose(call), stream)
         else:
-            into, out = (whole[parts[0][0] :][: parts[1][0]] for whole, parts in ((dst, takes), (src, gives)))
-            copy(into, out, stream=stream)
-
-    def _check(self, call: str, stream: object) -> None:
-        self._check_open(call)
-        checked_stream(call, stream)
-
-    def _part(self, call: str, name: str, whole: Buffer) -> Buffer:
-        """Return this rank's part of a buffer."""
-        each, left = divmod(whole.size, self.size)
-        if left:
-            raise InvalidValue(
-                f"{call}: the {whole.size:,} bytes of {name} do not divide into {self.size} equal parts; {left} are "
-                "left over",
-                call=call,
-                detail=Refused(
-                    reason="no_equal_parts", name=name, size=whole.size, parts=self.size, left=left
-                ),
-            )
-        return whole[self.rank * each : (self.rank + 1) * each]
-
-    def _equal_parts(self, whole: Buffer) -> tuple[list[int], list[int]]:
-        """Return the offsets and the sizes of equal parts."""
-        each = whole.size // self.size
-        return [rank * each for rank in range(self.size)], [each] * self.size
-
-    def _parts(
-        self, call: str, name: str, sizes: Sequence[int], starts: Sequence[int] | None
-    ) -> tuple[list[int], list[int]]:
-        """Return the offsets and the sizes of parts; by default they lie side by side."""
-        counts = self._counts_of(call, name, sizes)
-        if starts is None:
-            return [sum(counts[:rank]) for rank in range(self.size)], counts
-        return self._counts_of(call, f"{name}_at", starts), counts
-
-    def _checked_other(self, call: str, peer: object) -> int:
-        number = checked_rank(call, peer, self.size)
-        if number == self.rank:
-            raise InvalidValue(
-                f"{call}: rank {number} is this one; copy instead",
-                call=call,
-                detail=Refused(reason="own_rank", rank=number, size=self.size),
-            )
-        return number
-
-    def _counts_of(self, call: str, name: str, given: Sequence[int]) -> list[int]:
-        found = [operator.index(each) for each in given]
-        if len(found) != self.size or min(found) < 0:
-            raise InvalidValue(
-                f"{call}: {name} is {found}; valid are {self.size} numbers of bytes, each 0 or more",
-                call=call,
-                detail=BadArgument(name, tuple(found), least=0, rule=f"{self.size} numbers of bytes"),
-            )
-        return found
+            alone(call, stream)
 
 
 def _close_all() -> None:

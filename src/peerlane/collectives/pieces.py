@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 _LINE = 64  # bytes; a multiple of every element's size
 
@@ -18,9 +19,9 @@ def shares(first: int, last: int, count: int) -> list[tuple[int, int]]:
     return [(min(first + n * each, last), min(first + (n + 1) * each, last)) for n in range(count)]
 
 
-def pipelined(count: int, *stages: Callable[[int], None]) -> None:
-    """Pass ``count`` pieces through all stages; each stage is one piece behind the stage before it."""
+def pipelined(count: int, *stages: Callable[[int], Iterable[Any]]) -> Iterator[Any]:
+    """Yield what the stages yield for ``count`` pieces; each stage is one piece behind the stage before it."""
     for tick in range(count + len(stages) - 1):
         for behind, stage in enumerate(stages):
             if 0 <= tick - behind < count:
-                stage(tick - behind)
+                yield from stage(tick - behind)

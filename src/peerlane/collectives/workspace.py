@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
 from peerlane.collectives.machines import Machines
+from peerlane.collectives.slots import DEPTH, NOTIFIES, Board, Lanes
 from peerlane.diagnostics.ranks import losses
 from peerlane.errors import (
     BadHandle,
@@ -30,7 +31,6 @@ from peerlane.support.timeouts import in_nanoseconds
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Farewell, Mails, Rounds
-    from peerlane.memory.buffer import Buffer
     from peerlane.ranks.channel import Channel
     from peerlane.ranks.channel_setup import Begun
     from peerlane.ranks.invite import Invitations
@@ -38,17 +38,14 @@ if TYPE_CHECKING:
     from peerlane.ranks.session import Session
     from peerlane.streams.stream import Stream
 
-DEPTH = 3  # pieces under way at a time: as many as the longest pipeline has stages
 SMALLEST_SLOT = 4096
 
 _SERIES = "collectives"  # the series of its channels
 
-#: Indices of the notifies of each channel.  A record is made only when the last one is known to be consumed.
-_DATA, _RESULT, _DONE = 0, DEPTH, 2 * DEPTH
-_SENT, _TAKEN = 4 * DEPTH, 5 * DEPTH
-_BARRIER = 6 * DEPTH
-_MAIL_SENT, _MAIL_TAKEN = 6 * DEPTH + 2, 7 * DEPTH + 2
-_ROUNDS = 8 * DEPTH + 2  # those behind are the lines of rounds
+#: Indices of the notifies of each channel, behind those of boards and lanes.
+_BARRIER = NOTIFIES
+_MAIL_SENT, _MAIL_TAKEN = NOTIFIES + 2, NOTIFIES + DEPTH + 2
+_ROUNDS = NOTIFIES + 2 * DEPTH + 2  # those behind are the lines of rounds
 
 SLOTS = "slots"  # the tag of the memory with a rank's slots for rounds
 _LEAST_LONG_SLOT, _MOST_LONG_SLOT = 64 << 10, 1 << 20
@@ -195,11 +192,6 @@ class Workspace:
         """Whether peers were told that this rank will not do what they wait for."""
         return any(each.is_said for each in self._farewells.values())
 
-    def slots(self, memory: Buffer) -> list[list[Buffer]]:
-        """Return the slots of an area, by rank and turn."""
-        starts = [[(peer * DEPTH + turn) * self.slot for turn in range(DEPTH)] for peer in range(self.size)]
-        return [[memory[at : at + self.slot] for at in turns] for turns in starts]
-
     def sending(self) -> Stream:
         """Return a stream for what is sent while a collective's own stream goes on."""
         if self._sending is None:
@@ -327,139 +319,3 @@ def _close_quietly(channel: Channel) -> None:
     # The stream of a failed collective has reported its failure, and a peer that has closed needs no more words.
     with contextlib.suppress(Busy, Cancelled, Closed):
         channel.close()
-
-
-class Board:
-    """Steps that all ranks take together: each rank has a slot in the memory of each.
-
-    In a step a rank may write to its slot in a peer's memory and to all slots of its own memory, tell peers that data
-    or a result is there, and read slots of theirs.  When it needs none of them any more, it tells all ranks; when all
-    ranks have done so, the slots are used again.  At most ``DEPTH`` steps are under way.
-
-    For that there are ``2 * DEPTH`` notifies.  A rank that begins a step knows only that the others have begun the
-    step ``DEPTH`` before it, and so have consumed the records of ``2 * DEPTH`` steps ago.
-    """
-
-    def __init__(self, work: Workspace, memory: Buffer) -> None:
-        self._work, self._slots, self._begun = work, work.slots(memory), 0
-
-    def begin(self, stream: Stream | None) -> Step:
-        """Begin the next step, once its slots are free everywhere."""
-        number = self._begun
-        self._begun += 1
-        step = Step(self._work, self._slots, number, stream)
-        if number >= DEPTH:
-            said = _DONE + (number - DEPTH) % (2 * DEPTH)
-            for channel in step.channels.everyone():
-                channel.wait(said, stream=stream, timeout=self._work.timeout)
-        return step
-
-
-class Step:
-    """One step on the board.
-
-    Parameters
-    ----------
-    work : Workspace
-    slots : list of list of Buffer
-        The slots of this rank's memory.
-    number : int
-    stream : Stream or None
-    """
-
-    __slots__ = (
-        "_at",
-        "_number",
-        "_slot",
-        "_slots",
-        "_timeout",
-        "_turn",
-        "_work",
-        "channels",
-        "rank",
-        "stream",
-    )
-
-    def __init__(
-        self, work: Workspace, slots: list[list[Buffer]], number: int, stream: Stream | None
-    ) -> None:
-        self._work, self._number, self._turn = work, number, number % DEPTH
-        self._slots, self._slot = slots, work.slot
-        self.rank, self.channels, self.stream, self._timeout = work.rank, work.channels, stream, work.timeout
-        self._at = (self.rank * DEPTH + self._turn) * self._slot
-
-    def on(self, stream: Stream | None) -> Step:
-        """Return the same step with another stream."""
-        return Step(self._work, self._slots, self._number, stream)
-
-    def mine(self, rank: int, nbytes: int) -> Buffer:
-        """Return the bytes that a rank has written into this one's memory."""
-        return self._slots[rank][self._turn][:nbytes]
-
-    def write(self, peer: int, part: Buffer) -> None:
-        """Write to this rank's slot in a peer's memory, and tell the peer."""
-        self.channels[peer].write(part, at=self._at, notify=_DATA + self._turn, stream=self.stream)
-
-    def put(self, peer: int, part: Buffer, at: int) -> None:
-        """Write to this rank's slot in a peer's memory, from byte ``at`` on, and do not tell the peer yet."""
-        self.channels[peer].write(part, at=self._at + at, stream=self.stream)
-
-    def read(self, peer: int, rank: int, part: Buffer, at: int = 0) -> None:
-        """Read a rank's slot in a peer's memory, from byte ``at`` on."""
-        start = (rank * DEPTH + self._turn) * self._slot
-        self.channels[peer].read(part, at=start + at, stream=self.stream)
-
-    def tell_data(self, peer: int) -> None:
-        """Tell a peer that data is there."""
-        self.channels[peer].notify(_DATA + self._turn, stream=self.stream)
-
-    def await_data(self, peer: int) -> None:
-        """Wait until a peer's data is there."""
-        self.channels[peer].wait(_DATA + self._turn, stream=self.stream, timeout=self._timeout)
-
-    def tell_result(self, peer: int) -> None:
-        """Tell a peer that the result of its data is there."""
-        self.channels[peer].notify(_RESULT + self._turn, stream=self.stream)
-
-    def await_result(self, peer: int) -> None:
-        """Wait until a peer's result is there."""
-        self.channels[peer].wait(_RESULT + self._turn, stream=self.stream, timeout=self._timeout)
-
-    def end(self) -> None:
-        """Tell all ranks that this one needs no slot of the step any more."""
-        said = _DONE + self._number % (2 * DEPTH)
-        for channel in self.channels.everyone():
-            channel.notify(said, stream=self.stream)
-
-
-class Lanes:
-    """Lanes from each rank to each other one: ``DEPTH`` slots in the receiver's memory, used in turns.
-
-    The two ends of a lane must move pieces of the same sizes in the same order; lanes know nothing of each other.
-    """
-
-    def __init__(self, work: Workspace, memory: Buffer, start: int) -> None:
-        self._work, self._slots, self._start = work, work.slots(memory), start
-        self._sent, self._taken = [0] * work.size, [0] * work.size
-
-    def send(self, peer: int, part: Buffer, stream: Stream | None) -> None:
-        """Send a piece of at most a slot, once there is room for it."""
-        number, channel = self._sent[peer], self._work.channels[peer]
-        self._sent[peer] = number + 1
-        turn = number % DEPTH
-        if number >= DEPTH:
-            channel.wait(_TAKEN + turn, stream=stream, timeout=self._work.timeout)
-        at = self._start + (self._work.rank * DEPTH + turn) * self._work.slot
-        channel.write(part, at=at, notify=_SENT + turn, stream=stream)
-
-    def take(self, peer: int, nbytes: int, stream: Stream | None) -> Buffer:
-        """Wait for the next piece and return it; call :meth:`let_go` before the next call."""
-        number = self._taken[peer]
-        self._taken[peer] = number + 1
-        turn = number % DEPTH
-        self._work.channels[peer].wait(_SENT + turn, stream=stream, timeout=self._work.timeout)
-        return self._slots[peer][turn][:nbytes]
-
-    def let_go(self, peer: int, stream: Stream | None) -> None:
-        """Let the sender use the slot of the last taken piece again."""
-        self._work.channels[peer].notify(_TAKEN + (self._taken[peer] - 1) % DEPTH, stream=stream)

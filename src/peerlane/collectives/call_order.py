@@ -7,11 +7,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from peerlane.collectives import logged
-from peerlane.collectives.by_mail import ByMail
-from peerlane.collectives.in_rounds import InRounds
 from peerlane.collectives.workspace import Workspace
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.ranks import turns
@@ -21,6 +19,9 @@ from peerlane.ranks.deadlock import wait_state
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Mails, Rounds
+    from peerlane.collectives.call import Call, Lane
+    from peerlane.collectives.choice import Transport
+    from peerlane.collectives.schedules.operations import Parts
     from peerlane.memory.buffer import Buffer
     from peerlane.ranks.invite import Invitations
     from peerlane.ranks.session import Session
@@ -28,20 +29,14 @@ if TYPE_CHECKING:
     from peerlane.streams.stream import Stream
 
 
-_LONG = 4 << 20  # bytes; from this size on waits are long too, and a stream waits better than a call
-
-#: The turns of all groups in this process, for ranks that one thread drives.
-_here: weakref.WeakSet[Turns] = weakref.WeakSet()
+#: The calls of all groups in this process, for ranks that one thread drives.
+_here: weakref.WeakSet[CallOrder] = weakref.WeakSet()
 _here_lock = threading.Lock()
-
-#: A lane: ``"to"`` or ``"from"``, and the peer.
-Lane: TypeAlias = "tuple[str, int]"
-
 
 _TURN_SECONDS = 0.1  # between two looks whether a signal has come, while another thread has the turn
 
 
-class Turns:
+class CallOrder:
     """The workspace of a group, which the first collective makes, and the last operations that are queued on it.
 
     Collectives run one after the other.  A message runs after the earlier messages of its lane, and after the earlier
@@ -89,116 +84,97 @@ class Turns:
         with _here_lock:
             _here.add(self)
 
-    def run(
-        self,
-        call: str,
-        stream: Stream | None,
-        algorithm: Callable[..., None],
-        *what: Any,
-        lane: Lane | None = None,
-        nbytes: int = 0,
-        said: str = "",
-        pairs: tuple[list[int], list[int]] | None = None,
-    ) -> None:
-        """Run a collective of ``nbytes`` after the earlier ones, or queue it on a stream.
+    def run(self, call: Call, transport: Transport, stream: Stream | None) -> None:
+        """Make a call after the earlier ones, or queue it on a stream.
 
-        All ranks must post the same call.  ``pairs`` has the bytes from and to each rank that go by lanes, on which
-        the two ranks of a pair must agree.  A collective that fails half-way leaves unknown records behind.  Its
+        All ranks must make the same call.  A collective that fails half-way leaves unknown records behind.  Its
         channels are closed then, so that no peer waits for this rank, and the group has no more collectives.
         """
-        if event_log.active:
-            with self._logged(stream, algorithm, what):
-                return self._run(call, stream, algorithm, what, lane, nbytes, said, pairs)
-        return self._run(call, stream, algorithm, what, lane, nbytes, said, pairs)
-
-    @contextlib.contextmanager
-    def _logged(
-        self, stream: Stream | None, algorithm: Callable[..., None], what: tuple[Any, ...]
-    ) -> Iterator[None]:
-        """Log a collective as one event, and nothing that it is made of."""
-        kind, touched = logged.told(algorithm, self._session.rank, what)
+        if not event_log.active:
+            self._run(call, transport, stream)
+            return
         where = {} if stream is None else {"stream": stream.id, "sequence": stream.submitted + 1}
-        number = event_log.COLLECTIVES.index(kind)
-        began = self._log.begin(number, touched.peer, touched.written, touched.read, **where)
+        written, read = logged.touched(call)
+        number = event_log.COLLECTIVES.index(call.kind.name.lower())
+        began = self._log.begin(number, call.root, written, read, **where)
         with event_log.quiet():
-            yield
+            self._run(call, transport, stream)
         if stream is None:
             self._log.end(began)
 
-    def _run(
-        self,
-        call: str,
-        stream: Stream | None,
-        algorithm: Callable[..., None],
-        what: tuple[Any, ...],
-        lane: Lane | None,
-        nbytes: int,
-        said: str,
-        pairs: tuple[list[int], list[int]] | None,
-    ) -> None:
+    def _run(self, call: Call, transport: Transport, stream: Stream | None) -> None:
         with self._lock:
-            self._check_sound(call)
+            self._check_sound(call.name)
             is_first = self._work is None
-            work = self._made(call)
-            running = self._running.setdefault(lane, threading.Lock())
+            work = self._made(call.name)
         if is_first:
-            self._prepare_neighbours(call)
-        turn: contextlib.AbstractContextManager[Any] = running
-        if isinstance(algorithm, ByMail):
-            whole, peer = what
-            sends, mails = algorithm.sends, self._mails(call, work, peer, algorithm.sends)
-            go_on = partial(self.go_on_with, call, sends, peer, whole)
-            if stream is None and mails.run(peer, sends, whole, go_on):
-                return
-            turn = self._turn_of(partial(mails.claim, peer, sends), partial(mails.release, peer, sends))
-        elif lane is None and work.has_rounds:
-            rounds = self._rounds(call, work)
-            go_on = partial(self.go_on, call, said=said)
-            if (
-                stream is None
-                and isinstance(algorithm, InRounds)
-                and algorithm.run(rounds, work.rank, what, go_on)
-            ):
-                return
-            turn = self._turn_of(rounds.claim, rounds.release)
-        with turn:
+            self._prepare_neighbours(call.name)
+        claimed = self._claimed(call, work)
+        if stream is None and transport.start(work, call, partial(self._go_on_with, call)):
+            return
+        with claimed:
             with self._lock:
-                self._check_sound(call)
-                before = [last for each, last in self._lasts.items() if lane is None or each in (None, lane)]
+                self._check_sound(call.name)
+                before = self._lasts_before(call.lane)
             try:
-                last = None
-                self._agree(
-                    call, work, said, lane, nbytes, None if isinstance(algorithm, InRounds) else pairs
-                )
-                # A program's stream would tell that it was cancelled, and not why the other one failed.
-                if lane is None:
-                    work.sends_aside = stream is None
-                if stream is not None:
-                    last = self._queue(call, work, stream, lane, before, algorithm, what)
-                elif nbytes < _LONG and not isinstance(algorithm, InRounds | ByMail):
-                    for event in before:
-                        event.sync()
-                    algorithm(work, *what, None)
-                else:
-                    own = self._own_stream(lane)
-                    self._queue(call, work, own, lane, before, algorithm, what)
-                    own.sync()
+                last = self._carry_out(call, transport, work, stream, before)
             except BaseException as error:
                 cause = work.failure_of_sending() if isinstance(error, Cancelled) else None
                 with self._lock:
-                    self._fail(call, cause or error)
+                    self._fail(call.name, cause or error)
                 if cause is not None:
                     raise cause from None
                 raise
             with self._lock:
-                if lane is None:
-                    self._lasts.clear()
-                self._lasts.pop(lane, None)
-                if last is None:
-                    self._lasts.pop(None, None)  # it is over too
-                else:
-                    self._lasts[lane] = last
-                self._set_plain(not self._lasts)
+                self._note_last(call.lane, last)
+
+    def _lasts_before(self, lane: Lane | None) -> list[Event]:
+        return [last for each, last in self._lasts.items() if lane is None or each in (None, lane)]
+
+    def _note_last(self, lane: Lane | None, last: Event | None) -> None:
+        if lane is None:
+            self._lasts.clear()
+        self._lasts.pop(lane, None)
+        if last is None:
+            self._lasts.pop(None, None)  # it is over too
+        else:
+            self._lasts[lane] = last
+        self._set_plain(not self._lasts)
+
+    def _carry_out(
+        self, call: Call, transport: Transport, work: Workspace, stream: Stream | None, before: list[Event]
+    ) -> Event | None:
+        """Make a call, and return nothing; or queue it on the stream, and return its end."""
+        self._agree(call, work, transport.lane_bytes(work, call))
+        if call.lane is None:
+            # A program's stream would tell that it was cancelled, and not why the other one failed.
+            work.sends_aside = stream is None
+        if stream is not None:
+            return self._queue(call, transport, work, stream, before)
+        if transport.run_in_thread(work, call, before):
+            return None
+        own = self._own_stream(call.lane)
+        self._queue(call, transport, work, own, before)
+        own.sync()
+        return None
+
+    def _claimed(self, call: Call, work: Workspace) -> contextlib.AbstractContextManager[Any]:
+        """Return what keeps other threads from calls of the same lane, or from other collectives."""
+        lane = call.lane
+        if not work.has_rounds:
+            with self._lock:
+                return self._running.setdefault(lane, threading.Lock())
+        if lane is None:
+            rounds = self._rounds(call.name, work)
+            return self._turn_of(rounds.claim, rounds.release)
+        mails, sends = self._mails(call, work), call.sends
+        return self._turn_of(partial(mails.claim, call.root, sends), partial(mails.release, call.root, sends))
+
+    def _go_on_with(self, call: Call) -> None:
+        if call.lane is None:
+            self.go_on(call.name, call.dst, call.src, words=call.words)
+        else:
+            self.go_on_with(call.name, call.sends, call.root, call.buffer)
 
     def _rounds(self, call: str, work: Workspace) -> Rounds:
         with self._ending(call):
@@ -206,10 +182,10 @@ class Turns:
         self._let_make(self._session.device.backend.ranks.COLLECTIVES, rounds, self.go_on)
         return rounds
 
-    def _mails(self, call: str, work: Workspace, peer: int, sends: bool) -> Mails:
-        if not work.mails.has(peer, sends):
-            with self._ending(call):
-                work.make_mail(peer, sends=sends)
+    def _mails(self, call: Call, work: Workspace) -> Mails:
+        if not work.mails.has(call.root, call.sends):
+            with self._ending(call.name):
+                work.make_mail(call.root, sends=call.sends)
         self._let_make(self._session.device.backend.ranks.MESSAGES, work.mails, self.go_on_with)
         return work.mails
 
@@ -247,16 +223,16 @@ class Turns:
         for maker in self._makers.values():
             maker.is_plain = is_plain
 
-    def go_on(self, call: str, dst: Buffer | None, src: Buffer | None, *, said: str | None = None) -> None:
+    def go_on(self, call: str, dst: Buffer | None, src: Buffer | None, *, words: str | None = None) -> None:
         """End a collective that the rounds have begun, on a stream, where it may wait for long.
 
-        ``said``: the call in words, by default those that native code has.
+        ``words``: the call in words, by default those that native code has.
         """
         work = self._sound(call)
         rounds = work.rounds
 
         def queue(own: Stream) -> None:
-            work.agreement.calls(call, said or of_word(rounds.begun), rounds.calls)
+            work.agreement.calls(call, words or of_word(rounds.begun), rounds.calls)
             rounds.queue_begun(own, work.timeout_ns, dst, src)
 
         self._go_on(call, None, queue, rounds.release)
@@ -319,60 +295,43 @@ class Turns:
         except Error as error:
             self._untold = error
 
-    def _is_beside(self, other: Turns) -> bool:
+    def _is_beside(self, other: CallOrder) -> bool:
         """Tell whether ``other`` is another rank of the same group in this process."""
         mine, theirs = self._invitations, other._invitations
         return mine.group == theirs.group and self._session.size == other._session.size
 
-    def _agree(
-        self,
-        call: str,
-        work: Workspace,
-        said: str,
-        lane: Lane | None,
-        nbytes: int,
-        pairs: tuple[list[int], list[int]] | None,
-    ) -> None:
+    def _agree(self, call: Call, work: Workspace, lane_bytes: Parts | None) -> None:
+        """Compare a call with those of the other ranks."""
         agreement, mails = work.agreement, work.mails if work.has_rounds else None
-        if lane is not None:
-            way, peer = lane
-            out = way == "to"
-            count = mails.count(peer, out) if mails is not None else None
-            agreement.moves(call, peer, nbytes, out=out, in_collective=False, messages=count)
+        if call.lane is not None:
+            count = mails.count(call.root, call.sends) if mails is not None else None
+            agreement.moves(
+                call.name, call.root, call.nbytes, out=call.sends, in_collective=False, messages=count
+            )
             return
         if work.has_rounds:
             number = work.rounds.count()
         else:
             number = self._calls = self._calls + 1
-        agreement.calls(call, said, number)
-        if pairs is not None:
-            for out, sizes in zip((False, True), pairs, strict=True):
-                for peer in work.others:
-                    count = mails.calls(peer, out) if mails is not None else None
-                    agreement.moves(call, peer, sizes[peer], out=out, in_collective=True, messages=count)
+        agreement.calls(call.name, call.words, number)
+        for out, sizes in zip((False, True), lane_bytes or (), strict=False):
+            for peer in work.others:
+                count = mails.calls(peer, out) if mails is not None else None
+                agreement.moves(call.name, peer, sizes[peer], out=out, in_collective=True, messages=count)
 
     def _queue(
-        self,
-        call: str,
-        work: Workspace,
-        stream: Stream,
-        lane: Lane | None,
-        before: list[Event],
-        algorithm: Callable[..., None],
-        what: tuple[Any, ...],
+        self, call: Call, transport: Transport, work: Workspace, stream: Stream, before: list[Event]
     ) -> Event:
-        """Queue a collective on a stream that stops at a failure, so that no peer is notified of missing bytes."""
+        """Queue a call on a stream that stops at a failure, so that no peer is notified of missing bytes."""
         stops = stream
         if stream.on_error != "stop":
-            stops = self._own_stream(lane)
+            stops = self._own_stream(call.lane)
             stops.wait(stream)
         for event in before:
             stops.wait(event)
         first = stops.submitted + 1
-        algorithm(work, *what, stops)
-        if not isinstance(algorithm, InRounds | ByMail):  # which do so themselves
-            work.end_with(stops, None if lane is None else lane[1])
-        name = getattr(wait_state.calling, "call", call)
+        transport.queue(work, call, stops)
+        name = getattr(wait_state.calling, "call", call.name)
         wait_state.queued.append(wait_state.QueuedCollective(stops.id, first, stops.submitted, name))
         last = stops.record()
         if stops is not stream:

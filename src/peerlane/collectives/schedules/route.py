@@ -1,4 +1,4 @@
-"""The way of a piece that is combined over several machines: in the order of ranks, and so with the same bits.
+"""The route of a piece that is combined over several machines: in the order of ranks, and so with the same bits.
 
 A piece passes *stations*: machines whose ranks combine a share of it each.  Where the ranks of each machine follow
 each other, a station combines the bytes of its own ranks into the partial result of the station before it.  Only that
@@ -21,7 +21,7 @@ Shares = dict[int, tuple[int, int]]
 
 
 class Station(NamedTuple):
-    """A machine on the way of a piece.
+    """A machine on the route of a piece.
 
     Attributes
     ----------
@@ -37,8 +37,8 @@ class Station(NamedTuple):
     shares: Shares
 
 
-class Way(NamedTuple):
-    """The way of a piece.
+class Route(NamedTuple):
+    """The route of a piece.
 
     Attributes
     ----------
@@ -52,8 +52,8 @@ class Way(NamedTuple):
     receivers: Shares
 
 
-def way_of(machines: Machines, number: int, first: int, last: int, root: int | None) -> Way:
-    """Return the way of the bytes ``first`` to ``last``.
+def route_of(machines: Machines, number: int, first: int, last: int, root: int | None) -> Route:
+    """Return the route of the bytes ``first`` to ``last``.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ def way_of(machines: Machines, number: int, first: int, last: int, root: int | N
         stations = [Station(single, everyone, cut(single))]
     final = stations[-1].machine
     if root is not None:
-        return Way(stations, {} if machines.of[root] == final else {root: (first, last)})
+        return Route(stations, {} if machines.of[root] == final else {root: (first, last)})
     others = [cut(each) for each in range(len(machines.ranks)) if each != final]
-    return Way(stations, {rank: share for each in others for rank, share in each.items()})
+    return Route(stations, {rank: share for each in others for rank, share in each.items()})
 
 
 def meeting(ranks: Shares, first: int, last: int) -> Iterator[tuple[int, int, int]]:

@@ -1,0 +1,31 @@
+"""Messages between ranks of one machine, by native code: each is one operation of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from peerlane.collectives.call import Call
+    from peerlane.collectives.workspace import Workspace
+    from peerlane.streams.event import Event
+    from peerlane.streams.stream import Stream
+
+
+class ByMail:
+    """Pieces go through slots in the receiver's memory, or are read where they lie."""
+
+    def start(self, work: Workspace, call: Call, go_on: Callable[[], None]) -> bool:
+        """Make a call in this thread if nothing is unusual, as :meth:`Mails.run`."""
+        return work.mails.run(call.root, call.sends, call.buffer, go_on)
+
+    def run_in_thread(self, work: Workspace, call: Call, before: Sequence[Event]) -> bool:
+        """Return False: what did not begin at once waits better on a stream."""
+        return False
+
+    def queue(self, work: Workspace, call: Call, stream: Stream) -> None:
+        """Queue a call."""
+        work.mails.queue(call.root, call.sends, stream, work.timeout_ns, call.buffer)
+
+    def lane_bytes(self, work: Workspace, call: Call) -> None:
+        """Return None: no bytes go by lanes of the scratch memory."""

@@ -1,0 +1,31 @@
+"""Collectives of ranks on one machine, by native code: each is one operation of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from peerlane.collectives.call import Call
+    from peerlane.collectives.workspace import Workspace
+    from peerlane.streams.event import Event
+    from peerlane.streams.stream import Stream
+
+
+class InRounds:
+    """Native code chooses a schedule, and carries it out through memory that all ranks map."""
+
+    def start(self, work: Workspace, call: Call, go_on: Callable[[], None]) -> bool:
+        """Make a call in this thread if nothing is unusual, as :meth:`Rounds.run`."""
+        return work.rounds.run(*call.native, go_on)
+
+    def run_in_thread(self, work: Workspace, call: Call, before: Sequence[Event]) -> bool:
+        """Return False: what did not begin at once waits better on a stream."""
+        return False
+
+    def queue(self, work: Workspace, call: Call, stream: Stream) -> None:
+        """Queue a call."""
+        work.rounds.queue(stream, work.timeout_ns, *call.native)
+
+    def lane_bytes(self, work: Workspace, call: Call) -> None:
+        """Return None: no bytes go by lanes."""
