@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from peerlane.collectives.peer_channels import Channels
     from peerlane.collectives.schedules.operations import Signal
-    from peerlane.collectives.workspace import Workspace
     from peerlane.memory.buffer import Buffer
     from peerlane.streams.stream import Stream
 
@@ -16,6 +16,16 @@ DEPTH = 3  # rounds or pieces under way at a time: as many as the longest pipeli
 _DONE = 2 * DEPTH  # before it: a signal of each kind for each round under way
 _SENT, _TAKEN = 4 * DEPTH, 5 * DEPTH
 NOTIFIES = 6 * DEPTH
+
+
+class Scratch(Protocol):
+    """What has the slots: the workspace of a group."""
+
+    rank: int
+    size: int
+    slot: int
+    timeout: float | None
+    channels: Channels
 
 
 def _cut(memory: Buffer, ranks: int, nbytes: int) -> list[list[Buffer]]:
@@ -31,7 +41,7 @@ class Board:
     consumed the records of ``2 * DEPTH`` rounds ago.  For that the end of a round has ``2 * DEPTH`` notifies.
     """
 
-    def __init__(self, work: Workspace, memory: Buffer) -> None:
+    def __init__(self, work: Scratch, memory: Buffer) -> None:
         self._work, self._slots, self._begun = work, _cut(memory, work.size, work.slot), 0
 
     def begin(self, stream: Stream | None) -> int:
@@ -87,7 +97,7 @@ class Lanes:
     The two ends of a lane must move pieces of the same sizes in the same order; lanes know nothing of each other.
     """
 
-    def __init__(self, work: Workspace, memory: Buffer, start: int) -> None:
+    def __init__(self, work: Scratch, memory: Buffer, start: int) -> None:
         self._work, self._slots, self._start = work, _cut(memory, work.size, work.slot), start
         self._sent, self._taken = [0] * work.size, [0] * work.size
 

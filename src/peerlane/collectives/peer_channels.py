@@ -1,0 +1,122 @@
+"""The channels of a group's collectives."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from peerlane.diagnostics.ranks import losses
+from peerlane.errors import (
+    BadHandle,
+    Busy,
+    Cancelled,
+    Closed,
+    Fault,
+    InvalidValue,
+    PeerLost,
+    Refused,
+)
+from peerlane.ranks.invite import GivenUp
+from peerlane.ranks.lending import WINDOW
+from peerlane.streams.notify import NotifyKind
+
+if TYPE_CHECKING:
+    from peerlane.ranks.channel import Channel
+    from peerlane.ranks.channel_setup import Begun
+    from peerlane.ranks.invite import Invitations
+    from peerlane.ranks.lending import Memories
+    from peerlane.ranks.session import Session
+
+SERIES = "collectives"  # the series of these channels
+
+
+class Channels(dict[int, "Channel"]):
+    """The channels of the collectives, by peer.  All are offered at once, and each is made when it is first used.
+
+    So two ranks can communicate before the others come, and no order of first uses can deadlock.
+    """
+
+    def __init__(
+        self, session: Session, invitations: Invitations, memories: Memories, peers: list[int], notifies: int
+    ) -> None:
+        super().__init__()
+        self._session, self._invitations = session, invitations
+        self._peers, self._begun = peers, dict[int, "Begun"]()
+        self._making = {peer: threading.Lock() for peer in peers}
+        self._nbytes = memories[WINDOW].buffer.size
+        # Binary notifies: several steps are under way here, and the first record may be waited for last.
+        kind = NotifyKind.BINARY if invitations.kind is NotifyKind.FIFO else invitations.kind
+        deadline = time.monotonic() + invitations.patience
+        try:
+            for peer in peers:
+                self._begun[peer] = invitations.invite(
+                    SERIES, peer, memories, notifies, kind, deadline, collective=True
+                )
+        except BaseException:
+            self.withdraw()
+            self.close()
+            raise
+
+    def __missing__(self, peer: int) -> Channel:
+        deadline = time.monotonic() + self._invitations.patience
+        with self._making[peer]:  # a message to the peer and one from it may both be the first use
+            made = self.get(peer)
+            if made is None:
+                try:
+                    made = self._invitations.accept("Group", self._begun[peer], deadline)
+                except GivenUp as error:  # the peer offers no more channels
+                    raise self._lost(peer, str(error), error.call) from None
+                except BadHandle as error:
+                    if error.fault is not Fault.STALE_HANDLE:
+                        raise
+                    text = f"Group: rank {peer} has gone: {error}"
+                    raise self._lost(peer, text, "Group") from None
+                self._check_equal(peer, made)
+                self._invitations.forget(self._begun[peer])
+                self[peer] = made
+        return made
+
+    def _lost(self, peer: int, text: str, call: str | None) -> PeerLost:
+        return losses.lost(self._session.members[peer].pid_here, text, call=call, rank=peer)
+
+    def _check_equal(self, peer: int, made: Channel) -> None:
+        if made.window.size != self._nbytes:
+            made.close()
+            raise InvalidValue(
+                f"Group: the workspace of rank {peer} has {made.window.size:,} bytes, that of rank "
+                f"{self._session.rank} {self._nbytes:,}; give all ranks the same workspace=",
+                fault=Fault.BAD_CONFIG,
+                call="Group",
+                detail=Refused(
+                    reason="workspaces_differ",
+                    rank=self._session.rank,
+                    size=self._nbytes,
+                    peer=peer,
+                    peer_size=made.window.size,
+                ),
+            )
+
+    def everyone(self) -> list[Channel]:
+        """Return the channels to all peers."""
+        return [self[peer] for peer in self._peers]
+
+    def withdraw(self) -> None:
+        """Tell peers that have not made their ends yet that there will be no channels."""
+        for begun in self._begun.values():
+            self._invitations.withdraw(begun)
+
+    def close(self) -> None:
+        """Close all channels.  Records that were not consumed are not a mistake here."""
+        with contextlib.ExitStack() as ends:
+            for begun in self._begun.values():
+                ends.callback(begun.end.close)
+            for channel in self.values():
+                ends.callback(_close_quietly, channel)
+
+
+def _close_quietly(channel: Channel) -> None:
+    # The stream of a failed collective has reported its failure, and a peer that has closed needs no more words.
+    with contextlib.suppress(Busy, Cancelled, Closed):
+        channel.close()
