@@ -113,7 +113,7 @@ int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const M
     Collective collective(self.rounds, std::move(*call));
     Collective::Step step{};
     Refusal why{};
-    if (run_patiently(collective, is_mapped, bytes <= kBrief && !rounds.is_beside, rounds.must_yield, step, why)) {
+    if (run_patiently(collective, is_mapped, bytes <= kBrief && !rounds.has_local_peer, rounds.must_yield, step, why)) {
         logged.is_over();
         return 1;
     }

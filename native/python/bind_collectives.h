@@ -15,7 +15,7 @@
 #include "python/group_log.h"
 #include "ranks/collective.h"
 #include "ranks/mail.h"
-#include "ranks/run_here.h"
+#include "ranks/calling_thread.h"
 
 struct FarewellHandle {
     std::shared_ptr<peerlane::Farewell> farewell;
@@ -95,9 +95,9 @@ struct MailsHandle {
 
     template <class GoOn>
     void hand_over(uint32_t peer, bool sends, const GoOn& go_on) {
-        peerlane::Mail::Way& way = *of[peer].mail->way(sends);
+        peerlane::Mail::Direction& direction = *of[peer].mail->direction(sends);
         const LoggedEnd end(log.get(), std::exchange(of[peer].logged(sends), std::nullopt));
-        ::hand_over(of[peer].begun(sends), way.turn, way.calls, go_on);
+        ::hand_over(of[peer].begun(sends), direction.turn, direction.calls, go_on);
     }
 };
 // As run_now() of a collective.
@@ -130,7 +130,7 @@ inline bool run_patiently(peerlane::Stepwise& work, bool is_mapped, bool keeps_g
     constexpr uint64_t kWithGil = 2'000, kPatience = 1'000'000;   // nanoseconds
     constexpr uint64_t kTimeSlices = 10'000'000;   // then a rank that shares a processor comes
     if (work.touches_host) peerlane::rearm_fault_handlers(is_mapped);
-    if (keeps_gil_first && run_here(work, must_yield, kWithGil, step, why)) return true;
+    if (keeps_gil_first && run_in_calling_thread(work, must_yield, kWithGil, step, why)) return true;
     if (keeps_gil_first && step == Stepwise::Step::failed) return false;
-    return interruptible([&](peerlane::Poll poll) { return run_here(work, must_yield, must_yield ? kTimeSlices : kPatience, step, why, poll); });
+    return interruptible([&](peerlane::Poll poll) { return run_in_calling_thread(work, must_yield, must_yield ? kTimeSlices : kPatience, step, why, poll); });
 }

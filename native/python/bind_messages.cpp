@@ -11,24 +11,24 @@ using namespace peerlane;
 int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memory, bool is_mapped) {
     if (!may_make_calls(self.log.get()) || Turns::is_on() || !self.is_plain) [[unlikely]] return 0;
     MailsHandle::One& one = self.of[peer];
-    if (!one.mail || !one.mail->way(sends) || one.mail->farewell->is_said()) return 0;
+    if (!one.mail || !one.mail->direction(sends) || one.mail->farewell->is_said()) return 0;
     const std::shared_ptr<Mail> mail = one.mail;
-    Mail::Way& way = *mail->way(sends);
-    if (!way.turn.try_lock()) return 0;
-    Turn turn{way.turn};
+    Mail::Direction& direction = *mail->direction(sends);
+    if (!direction.turn.try_lock()) return 0;
+    Turn turn{direction.turn};
     Range range;
     try {
         range = sends ? memory.pin() : memory.pin_writable();
     } catch (const Refusal&) {   // who is called next says why
         return 0;
     }
-    ++way.calls;
+    ++direction.calls;
     LoggedCall logged(log::wanted() ? self.log.get() : nullptr, sends ? GroupCall::Kind::send : GroupCall::Kind::receive, peer, sends ? Range{} : range,
                       memory.size(), sends ? range : Range{}, memory.size());
     Message message(mail, sends, range, memory.size());
     Stepwise::Step step{};
     Refusal why{};
-    if (run_patiently(message, is_mapped, memory.size() <= kBrief && !way.is_beside, mail->must_yield, step, why)) {
+    if (run_patiently(message, is_mapped, memory.size() <= kBrief && !direction.is_local, mail->must_yield, step, why)) {
         logged.is_over();
         return 1;
     }
@@ -46,15 +46,15 @@ std::vector<Notify*> lines_of(const std::vector<nb::object>& given) {
     return lines;
 }
 
-Mail::Way* way_or_none(const MailsHandle& self, uint32_t peer, bool sends) {
+Mail::Direction* direction_or_none(const MailsHandle& self, uint32_t peer, bool sends) {
     const std::shared_ptr<Mail>& mail = self.of.at(peer).mail;
-    return mail ? mail->way(sends).get() : nullptr;
+    return mail ? mail->direction(sends).get() : nullptr;
 }
 
-Mail::Way& way_of(const MailsHandle& self, uint32_t peer, bool sends) {
-    Mail::Way* const way = way_or_none(self, peer, sends);
-    if (!way) throw nb::value_error("there is no such way");
-    return *way;
+Mail::Direction& direction_of(const MailsHandle& self, uint32_t peer, bool sends) {
+    Mail::Direction* const direction = direction_or_none(self, peer, sends);
+    if (!direction) throw nb::value_error("there is no such direction");
+    return *direction;
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ void bind_messages(nb::module_& m) {
     nb::class_<MailsHandle>(m, "Mails", "The messages between a rank and the others of its machine.")
         .def(
             "__init__", [](MailsHandle* self, uint32_t size) { new (self) MailsHandle{std::vector<MailsHandle::One>(size)}; }, "size"_a)
-        .def("has", [](const MailsHandle& self, uint32_t peer, bool sends) { return way_or_none(self, peer, sends) != nullptr; }, "peer"_a, "sends"_a,
+        .def("has", [](const MailsHandle& self, uint32_t peer, bool sends) { return direction_or_none(self, peer, sends) != nullptr; }, "peer"_a, "sends"_a,
              "Whether add() was called.")
         .def(
             "add",
@@ -74,9 +74,9 @@ void bind_messages(nb::module_& m) {
                 std::vector<Notify*> of_sent = lines_of(sent), of_taken = lines_of(taken);
                 std::shared_ptr<Mail>& mail = self.of.at(peer).mail;
                 if (!mail) mail = std::make_shared<Mail>(rank, peer, pid, must_yield, farewell.farewell);
-                if (mail->way(sends)) throw nb::value_error("there is such a way already");
+                if (mail->direction(sends)) throw nb::value_error("there is such a direction already");
                 const Range pinned = sends ? slots.pin_writable() : slots.pin();
-                mail->way(sends) = std::make_unique<Mail::Way>(std::move(of_sent), std::move(of_taken), pinned, slot);
+                mail->direction(sends) = std::make_unique<Mail::Direction>(std::move(of_sent), std::move(of_taken), pinned, slot);
             },
             "rank"_a, "peer"_a, "sends"_a, "sent"_a, "taken"_a, "slots"_a, "pid"_a, "farewell"_a, "must_yield"_a,
             "Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, and the slots in the receiver's memory.")
@@ -101,27 +101,27 @@ void bind_messages(nb::module_& m) {
             "queue",
             [](const MailsHandle& self, uint32_t peer, bool sends, const StreamHandle& stream, uint64_t timeout_ns, nb::handle buffer) {
                 const Memory& memory = nb::cast<const Memory&>(buffer);
-                (void)way_of(self, peer, sends);
+                (void)direction_of(self, peer, sends);
                 const nb::object keep = sends ? kept(nb::handle(), buffer) : kept(buffer, nb::handle());
                 const Range range = sends ? memory.pin() : memory.pin_writable();
                 queue_steps(stream, std::make_unique<Message>(self.of.at(peer).mail, sends, range, memory.size()), timeout_ns, keep);
             },
             "peer"_a, "sends"_a, "stream"_a, "timeout_ns"_a, "buffer"_a)
-        .def("count", [](const MailsHandle& self, uint32_t peer, bool sends) { return ++way_of(self, peer, sends).calls; }, "peer"_a, "sends"_a,
+        .def("count", [](const MailsHandle& self, uint32_t peer, bool sends) { return ++direction_of(self, peer, sends).calls; }, "peer"_a, "sends"_a,
              "Count a message that run() does not make; its number.")
         .def(
             "calls",
             [](const MailsHandle& self, uint32_t peer, bool sends) {
-                const Mail::Way* const way = way_or_none(self, peer, sends);
-                return way ? way->calls : 0;
+                const Mail::Direction* const direction = direction_or_none(self, peer, sends);
+                return direction ? direction->calls : 0;
             },
             "peer"_a, "sends"_a, "How many messages there were.")
         .def(
-            "claim", [](const MailsHandle& self, uint32_t peer, bool sends, double seconds) { return claim(way_of(self, peer, sends).turn, seconds); },
-            "peer"_a, "sends"_a, "seconds"_a, "Take the turn of one way, which one thread has at a time; False: another one has it still.")
+            "claim", [](const MailsHandle& self, uint32_t peer, bool sends, double seconds) { return claim(direction_of(self, peer, sends).turn, seconds); },
+            "peer"_a, "sends"_a, "seconds"_a, "Take the turn of one direction, which one thread has at a time; False: another one has it still.")
         .def(
             "release",
-            [](MailsHandle& self, uint32_t peer, bool sends) { end_turn(self.of.at(peer).begun(sends), way_of(self, peer, sends).turn); }, "peer"_a,
+            [](MailsHandle& self, uint32_t peer, bool sends) { end_turn(self.of.at(peer).begun(sends), direction_of(self, peer, sends).turn); }, "peer"_a,
             "sends"_a, "Give the turn back; what run() has begun in it and was not queued ends.")
         .def_rw("log", &MailsHandle::log, "As Rounds.log.", nb::arg().none())
         .def_prop_rw(

@@ -22,7 +22,7 @@ using namespace peerlane;
 namespace {
 
 int get_area(PyObject* self, Py_buffer* view, int flags) {
-    const HeldBack& area = *nb::inst_ptr<HeldBackHandle>(self)->area;
+    const LateDeliveries& area = *nb::inst_ptr<LateDeliveriesHandle>(self)->area;
     return PyBuffer_FillInfo(view, self, area.base(), static_cast<Py_ssize_t>(area.size()), 0, flags);
 }
 PyType_Slot area_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_area)}, {0, nullptr}};
@@ -117,22 +117,22 @@ static void log_lease(log::Kind kind, const Lease& lease, const Memory& memory) 
 void bind_signals(nb::module_& m) {
     m.attr("SHARED_RECORDS") = SharedSignal::kRecords;
     m.attr("MOST_LINES") = SharedSignal::kMostLines;
-    nb::class_<HeldBackHandle>(m, "HeldBack", nb::type_slots(area_slots), "An area for what is held back; exports its bytes.")
+    nb::class_<LateDeliveriesHandle>(m, "LateDeliveries", nb::type_slots(area_slots), "An area for what is held back; exports its bytes.")
         .def(
             "__init__",
-            [](HeldBackHandle* self, const SignalHandle& bank) {
-                if (bank.signal->bank() != HeldBack::kLines) throw nb::value_error("not a bank of HELD_LINES");
-                new (self) HeldBackHandle{std::make_shared<HeldBack>(bank.signal)};
+            [](LateDeliveriesHandle* self, const SignalHandle& bank) {
+                if (bank.signal->bank() != LateDeliveries::kLines) throw nb::value_error("not a bank of HELD_LINES");
+                new (self) LateDeliveriesHandle{std::make_shared<LateDeliveries>(bank.signal)};
             },
             "bank"_a)
-        .def("discard", [](const HeldBackHandle& self) { self.area->discard(); }, "Give the pages behind the entries back.");
-    m.attr("HELD_LINES") = HeldBack::kLines;
-    m.attr("HELD_ENTRIES") = HeldBack::kEntries;
-    m.attr("HELD_HEADER") = sizeof(HeldBack::Header);
+        .def("discard", [](const LateDeliveriesHandle& self) { self.area->discard(); }, "Give the pages behind the entries back.");
+    m.attr("HELD_LINES") = LateDeliveries::kLines;
+    m.attr("HELD_ENTRIES") = LateDeliveries::kEntries;
+    m.attr("HELD_HEADER") = sizeof(LateDeliveries::Header);
     nb::class_<UndeliveredHandle>(m, "Undelivered", "What brings what lies in a held area.")
         .def(
             "__init__",
-            [](UndeliveredHandle* self, const HeldBackHandle& from, nb::sequence memories, bool receives) {
+            [](UndeliveredHandle* self, const LateDeliveriesHandle& from, nb::sequence memories, bool receives) {
                 std::vector<Memory> copied;
                 for (nb::handle each : memories) {
                     const auto& memory = nb::cast<const Memory&>(each);
@@ -144,7 +144,7 @@ void bind_signals(nb::module_& m) {
                 Scheduler::get().attend();
             },
             "held"_a, "memories"_a, "receives"_a,
-            nb::sig("def __init__(self, held: HeldBack, memories: collections.abc.Sequence[Memory], receives: bool) -> None"),
+            nb::sig("def __init__(self, held: LateDeliveries, memories: collections.abc.Sequence[Memory], receives: bool) -> None"),
             "To memories that the sender was offered; `receives`: they are this process's.")
         .def("bring_all", [](const UndeliveredHandle& self) { self.by->bring_all(); }, nb::call_guard<GilReleased>(),
              "Bring all that is staged.")
@@ -168,7 +168,7 @@ void bind_signals(nb::module_& m) {
             [](const UndeliveredHandle& self, int step, uint64_t argument) {
                 if (step < static_cast<int>(Notify::Step::stage) || step > static_cast<int>(Notify::Step::fence))
                     throw nb::value_error("not a step");
-                if (step == static_cast<int>(Notify::Step::stage) && argument >= HeldBack::kEntries) throw nb::index_error("no such entry");
+                if (step == static_cast<int>(Notify::Step::stage) && argument >= LateDeliveries::kEntries) throw nb::index_error("no such entry");
                 return new HeldNotify{Notify::step(static_cast<Notify::Step>(step), self.area, self.by, argument)};
             },
             "step"_a, "argument"_a, nb::rv_policy::take_ownership,
@@ -300,9 +300,9 @@ void bind_signals(nb::module_& m) {
             "queue"_a, "number"_a, "device"_a, "One of those of a queue.")
         .def(
             "__init__",
-            [](HeldNotify* self, const HeldNotify& line, const HeldBackHandle& in, uint64_t entry, bool staged) {
+            [](HeldNotify* self, const HeldNotify& line, const LateDeliveriesHandle& in, uint64_t entry, bool staged) {
                 if (!line.shared->shared() || (!staged && line.shared->kind != NotifyKind::binary)) throw nb::value_error("not a line of a bank");
-                if (entry >= HeldBack::kEntries) throw nb::index_error("no such entry");
+                if (entry >= LateDeliveries::kEntries) throw nb::index_error("no such entry");
                 new (self) HeldNotify{Notify::held_back(*line.shared, in.area, entry, staged)};
             },
             "line"_a, "held"_a, "entry"_a, "staged"_a, "A record of a line of a bank, as an entry of a held area.")

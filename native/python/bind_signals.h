@@ -1,7 +1,7 @@
 #pragma once
 #include "python/bind.h"
 #include "ranks/completions.h"
-#include "ranks/held_back.h"
+#include "ranks/late_delivery.h"
 #include "ranks/turns.h"
 #include "share/importer.h"
 #include "share/lease.h"
@@ -19,11 +19,11 @@ struct CompletionsHandle {
 struct LeaseHandle {
     peerlane::LeasePtr lease;
 };
-struct HeldBackHandle {
-    std::shared_ptr<peerlane::HeldBack> area;
+struct LateDeliveriesHandle {
+    std::shared_ptr<peerlane::LateDeliveries> area;
 };
 struct UndeliveredHandle {
-    std::shared_ptr<peerlane::HeldBack> area;
+    std::shared_ptr<peerlane::LateDeliveries> area;
     std::shared_ptr<peerlane::Undelivered> by;
 };
 using HeldNotify = Held<peerlane::Notify>;

@@ -104,7 +104,7 @@ void Collective::tell() {
     for (const Rounds::Peer& peer : rounds_->peers()) {
         const Span span = in_place_.is_on() || shot_ != 0 ? Span{} : moves(rounds_->rank, peer.rank);
         const bool is_in_line = span.size <= Rounds::kInLine;
-        rounds_->tell(peer, round_, word_, is_in_line && span.size != 0 ? slot + slot_offset(shot_, peer.rank, span) : slot, is_in_line ? span.size : 0);
+        rounds_->announce(peer, round_, word_, is_in_line && span.size != 0 ? slot + slot_offset(shot_, peer.rank, span) : slot, is_in_line ? span.size : 0);
     }
 }
 
@@ -184,7 +184,7 @@ Rounds::Peer* Collective::who_gave_up() {
 
 // Whether this rank may write the round's line and slot; else it waits for the rank that may still read the ones before.
 bool Collective::passes_room(Stage next) {
-    awaited = rounds_->in_the_way(round_);
+    awaited = rounds_->blocking_line(round_);
     awaits_ = awaited ? Awaits::room : Awaits::peer;
     if (!awaited) stage_ = next;
     return !awaited;
@@ -219,7 +219,7 @@ bool Collective::touch(Refusal& why, const Work& work) {
 // Whether a peer has made another call in this round.  The last rank to call finds that; if the peer did not have to wait for
 // the others, any rank that comes later does.
 bool Collective::differs(const Rounds::Peer& peer, Refusal& why) const {
-    const std::optional<uint64_t> theirs = rounds_->called_by(peer, round_);
+    const std::optional<uint64_t> theirs = rounds_->announced_word(peer, round_);
     if (!theirs || *theirs == word_ || !GroupCall::ends_alone(*theirs, peer.rank)) return false;
     why = {.why = Why::calls_differ,
            .calls = {.number = call_.number, .own = word_, .theirs = *theirs, .rank = rounds_->rank, .peer = peer.rank}};
@@ -251,7 +251,7 @@ Stepwise::Step Collective::advance(Refusal& why) {
             for (; served_ < peers.size(); ++served_) {
                 Rounds::Peer& peer = peers[served_];
                 if (!schedule_->awaits(piece(), shot_, peer.rank)) continue;
-                if (!rounds_->has_come(peer, round_, word_)) return differs(peer, why) ? Step::failed : wait_for(peer);
+                if (!rounds_->has_announced(peer, round_, word_)) return differs(peer, why) ? Step::failed : wait_for(peer);
                 if (!in_place_.note(call_, *rounds_, peer, round_, longest_, why)) return Step::failed;
             }
             if (in_place_.serves_all(call_, *rounds_)) piece_size_ = std::max(piece_size_, kPieceInPlace);   // no slot bounds it
@@ -263,7 +263,7 @@ Stepwise::Step Collective::advance(Refusal& why) {
             for (; served_ < peers.size(); ++served_) {
                 Rounds::Peer& peer = peers[served_];
                 if (!schedule_->awaits(piece(), shot_, peer.rank)) continue;
-                if (!rounds_->has_come(peer, round_, word_)) return differs(peer, why) ? Step::failed : wait_for(peer);
+                if (!rounds_->has_announced(peer, round_, word_)) return differs(peer, why) ? Step::failed : wait_for(peer);
                 if (schedule_->combines() && shot_ == 0) continue;
                 if (!take(peer, why)) return awaits_ == Awaits::loss ? wait_for_loss(peer) : Step::failed;
             }
@@ -284,7 +284,7 @@ Stepwise::Step Collective::advance(Refusal& why) {
         case Stage::await_confirmations:
             for (; served_ < peers.size() && awaits_confirmations(); ++served_) {
                 Rounds::Peer& peer = peers[served_];
-                if (!rounds_->has_come(peer, round_, word_)) return differs(peer, why) ? Step::failed : wait_for(peer);
+                if (!rounds_->has_announced(peer, round_, word_)) return differs(peer, why) ? Step::failed : wait_for(peer);
                 InPlace::note_confirmation(*rounds_, peer, round_);
             }
             stage_ = Stage::over;
@@ -296,11 +296,11 @@ Stepwise::Step Collective::advance(Refusal& why) {
 
 bool Collective::has_come() {
     switch (awaits_) {
-        case Awaits::room: return awaited->signal().recorded() >= round_.needed;   // this one, though another may be in the way too
+        case Awaits::room: return awaited->signal().recorded() >= round_.needed;   // another peer may still block, too
         case Awaits::loss: return false;
         case Awaits::peer: break;
     }
-    return rounds_->has_come(rounds_->peers()[served_], round_, word_);
+    return rounds_->has_announced(rounds_->peers()[served_], round_, word_);
 }
 
 }  // namespace peerlane

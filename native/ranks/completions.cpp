@@ -6,7 +6,7 @@ namespace peerlane {
 
 namespace {
 
-// An entry is the notify, and above it the place's turn: who reads it knows whether it is this turn's.
+// An entry has its position in the upper bits: a reader sees whether it was written in this lap of the ring.
 uint64_t packed(uint64_t position, uint32_t number) { return (position + 1) * Completions::kMostNumbers | number; }
 
 }  // namespace
@@ -21,22 +21,22 @@ std::atomic<uint64_t>& Completions::entry(uint64_t position) const {
 
 uint64_t Completions::push(uint32_t number, bool& wake) {
     wake = false;
-    uint64_t position = given().load(std::memory_order_relaxed);
+    uint64_t position = taken().load(std::memory_order_relaxed);
     do {
         if (position - line().consumed.load(std::memory_order_acquire) >= kMost) return 0;
-    } while (!given().compare_exchange_weak(position, position + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
+    } while (!taken().compare_exchange_weak(position, position + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
     entry(position).store(packed(position, number), std::memory_order_release);
-    // Behind the entry: who announces himself before this is woken, and who does afterwards sees the entry.
+    // After the entry: a waiter that set its bit before this is woken, and one that sets it later sees the entry.
     wake = line().word.fetch_add(SignalLine::kRecord, std::memory_order_acq_rel) & SignalLine::kWaiter;
     return position + 1;
 }
 
 std::optional<uint32_t> Completions::front(uint64_t& position) const {
     while (true) {
-        const uint64_t found = entry(position).load(std::memory_order_acquire);
-        const uint32_t number = found % kMostNumbers;
-        if (found == packed(position, number)) return number;
-        // Who was overtaken by a whole round finds a later turn's entry in this place, and the queue is not empty.
+        const uint64_t packed_entry = entry(position).load(std::memory_order_acquire);
+        const uint32_t number = packed_entry % kMostNumbers;
+        if (packed_entry == packed(position, number)) return number;
+        // A reader that was overtaken by a whole lap finds a later entry at this position, and the queue is not empty.
         const uint64_t now = line().consumed.load(std::memory_order_acquire);
         if (now == position) return std::nullopt;
         position = now;

@@ -1,4 +1,4 @@
-// What peers are told when this rank will not do what they wait for.
+// Tells peers that this rank will not do what they wait for.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -11,12 +11,12 @@ namespace peerlane {
 
 class Farewell {
   public:
-    // `lines`: all that this rank records at the peers of channels, held.
+    // `lines`: all lines that this rank records for the peers of its channels, held.
     explicit Farewell(std::vector<Notify*> lines) : lines_(std::move(lines)) {}
     ~Farewell();
     Farewell(const Farewell&) = delete;
 
-    // The peers' waits for these lines end, as if this rank had closed its channels.
+    // Ends the peers' waits for these lines, as if this rank had closed its channels.
     void say();
     bool is_said() const { return is_said_.load(std::memory_order_acquire); }
 
@@ -25,7 +25,7 @@ class Farewell {
     std::atomic<bool> is_said_{false};
 };
 
-// Behind the operations that peers wait for: says the farewell if it does not run.
+// An operation that follows those that peers wait for: it says the farewell if it is dropped before it runs.
 class Behind final : public Stepwise {
   public:
     explicit Behind(std::shared_ptr<Farewell> farewell) : farewell_(std::move(farewell)) {}

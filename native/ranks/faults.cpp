@@ -27,9 +27,9 @@ void tell(int file, const std::string& text) {
 }
 
 void strike(const PlannedFault& fault) {
-    tell(STDERR_FILENO, fault.said);
+    tell(STDERR_FILENO, fault.message);
     if (const int file = open(report_path().c_str(), O_WRONLY | O_APPEND | O_CLOEXEC); file >= 0) {
-        tell(file, fault.noted);
+        tell(file, fault.report_line);
         close(file);
     }
     if (fault.kills) {

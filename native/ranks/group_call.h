@@ -22,7 +22,7 @@ struct GroupCall {
     Range dst{}, src{};                 // pinned, each for itself
     uint64_t dst_size = 0, src_size = 0;
     uint64_t number = 0;                // of this call among the group's
-    uint64_t size = 0;                  // bytes of the whole, or of one rank's part
+    uint64_t size = 0;                  // bytes of the whole, or of one rank's part; 0 of a barrier
     // Offsets and bytes of the ranks' parts, where parts may differ: of the destination's, or of the only ones.
     std::vector<uint64_t> at, sizes;
     // The same for the source's parts of an all-to-all, whose bytes the ranks of a pair must agree on.

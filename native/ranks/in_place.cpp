@@ -44,23 +44,23 @@ void InPlace::prepare(const GroupCall& call, Rounds& rounds, uint64_t longest) {
     is_on_ = true;
     std::vector<Rounds::Peer>& peers = rounds.peers();
     for (Rounds::Peer& each : peers) each.in_place = false;
-    src_ = MemoryPlace::of(call.src, call.src_size);
-    const auto may_read = [this](const Rounds::Peer& each) { return each.reads_here.may_be(src_); };
+    src_ = MemoryAddress::of(call.src, call.src_size);
+    const auto may_read = [this](const Rounds::Peer& each) { return each.access.may_reach(src_); };
     if (!src_.is_file() && (!is_read_by_calls(call, rounds.size, longest) || !std::all_of(peers.begin(), peers.end(), may_read))) src_ = {};
-    if (call.kind == GroupCall::Kind::all_reduce) dst_ = MemoryPlace::of(call.dst, call.dst_size);
+    if (call.kind == GroupCall::Kind::all_reduce) dst_ = MemoryAddress::of(call.dst, call.dst_size);
     if (!dst_.is_file()) dst_ = {};
-    const MemoryPlace& place = src_ ? src_ : dst_;
-    is_read_ = place && std::all_of(peers.begin(), peers.end(), [&](const Rounds::Peer& each) { return each.reads_here.at(place); });
-    is_announced_ = gives(call, rounds.rank) && place;
+    const MemoryAddress& address = src_ ? src_ : dst_;
+    is_read_ = address && std::all_of(peers.begin(), peers.end(), [&](const Rounds::Peer& each) { return each.access.reaches(address); });
+    is_announced_ = gives(call, rounds.rank) && address;
 }
 
 void InPlace::announce(const GroupCall& call, const Rounds& rounds, const Rounds::Round& round, uint64_t word, uint64_t longest) const {
     for (const Rounds::Peer& peer : rounds.peers()) {
-        const MemoryPlace src = src_.behind(call.source_offset(peer.rank));
+        const MemoryAddress src = src_.behind(call.source_offset(peer.rank));
         Announcement announcement{.src_file = src.file, .src_offset = src.offset, .dst_file = dst_.file, .dst_offset = dst_.offset,
                                   .src_fd = src.fd, .dst_fd = dst_.fd, .longest = longest, .is_read = is_read_};
         if (call.is_by_pairs()) announcement.source_size = call.source_part_size(peer.rank);
-        rounds.tell(peer, round, word, reinterpret_cast<const char*>(&announcement), sizeof announcement);
+        rounds.announce(peer, round, word, reinterpret_cast<const char*>(&announcement), sizeof announcement);
     }
 }
 
@@ -70,8 +70,8 @@ bool InPlace::note(const GroupCall& call, const Rounds& rounds, Rounds::Peer& pe
     const bool by_pairs = call.is_by_pairs();
     const uint64_t of_peer = call.part_size(peer.rank), mine = by_pairs ? of_peer : call.part_size(rounds.rank);
     if (by_pairs) longest = std::max<uint64_t>(longest, announcement.longest);
-    const MemoryPlace src{announcement.src_file, announcement.src_offset, announcement.src_fd};
-    const MemoryPlace dst = by_pairs ? MemoryPlace{} : MemoryPlace{announcement.dst_file, announcement.dst_offset, announcement.dst_fd};
+    const MemoryAddress src{announcement.src_file, announcement.src_offset, announcement.src_fd};
+    const MemoryAddress dst = by_pairs ? MemoryAddress{} : MemoryAddress{announcement.dst_file, announcement.dst_offset, announcement.dst_fd};
     if (by_pairs && announcement.source_size != of_peer) {
         const GroupCall gives{.kind = GroupCall::Kind::give_part, .size = announcement.source_size}, takes{.kind = GroupCall::Kind::take_part, .size = of_peer};
         why = {.why = Why::calls_differ,
@@ -82,7 +82,7 @@ bool InPlace::note(const GroupCall& call, const Rounds& rounds, Rounds::Peer& pe
     peer.in_place = announcement.is_read;
     peer.src = peer.memory.at(src, call.has_source_parts() ? mine : of_peer);
     peer.dst = peer.memory.at(dst, mine);
-    peer.found = peer.memory.found(src, peer.src);
+    peer.confirmation = peer.memory.confirmation(src, peer.src);
     if (!peer.in_place || ((!src || peer.src) && (!dst || peer.dst))) return true;
     why = {.why = Why::system_memory, .size = longest};
     return false;
@@ -105,11 +105,11 @@ bool InPlace::serves_all(const GroupCall& call, const Rounds& rounds) const {
 }
 
 void InPlace::confirm(const Rounds& rounds, const Rounds::Round& round, uint64_t word) const {
-    for (const Rounds::Peer& peer : rounds.peers()) rounds.tell(peer, round, word, reinterpret_cast<const char*>(&peer.found), sizeof peer.found);
+    for (const Rounds::Peer& peer : rounds.peers()) rounds.announce(peer, round, word, reinterpret_cast<const char*>(&peer.confirmation), sizeof peer.confirmation);
 }
 
 void InPlace::note_confirmation(const Rounds& rounds, Rounds::Peer& peer, const Rounds::Round& round) {
-    peer.reads_here.found |= static_cast<uint8_t>(*rounds.in_line(peer, round));
+    peer.access.bits |= static_cast<uint8_t>(*rounds.in_line(peer, round));
 }
 
 }  // namespace peerlane

@@ -34,7 +34,7 @@ class InPlace {
 
   private:
     bool is_on_ = false, is_read_ = false, is_announced_ = false;   // by any rank
-    MemoryPlace src_{}, dst_{};   // what this rank announces
+    MemoryAddress src_{}, dst_{};   // what this rank announces
 };
 
 }  // namespace peerlane

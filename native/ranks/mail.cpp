@@ -9,20 +9,20 @@
 #include "copy/kernels.h"
 #include "memory/fault_guard.h"
 #include "ranks/group_call.h"
-#include "ranks/run_here.h"
+#include "ranks/calling_thread.h"
 
 namespace peerlane {
 
 namespace {
 
-constexpr uint64_t kShortestInPlace = uint64_t{2} << 10, kShortestByCall = uint64_t{8} << 10;   // a copy to a slot takes longer
-constexpr unsigned kLooksForReceiver = 50;   // less time than a copy takes
+constexpr uint64_t kShortestInPlace = uint64_t{2} << 10, kShortestByCall = uint64_t{8} << 10;   // of fewer bytes a slot is faster
+constexpr unsigned kLooksForReceiver = 50;   // they take less time than a copy
 constexpr uint64_t kLongestCached = uint64_t{16} << 20;
 
-// The word of a piece: the bytes of the message, and whether the peer is to read them where they lie.
+// The word of a piece: the bytes of the message, and whether the peer is to read them in place.
 constexpr uint64_t kInPlace = uint64_t{1} << 63;
 constexpr unsigned kExpectedBits = 44;
-// What a receiver says before it waits: the low bits of the piece's number, and the bytes that it expects.
+// The word that a receiver leaves before it waits: the low bits of the piece's number, and the bytes that it expects.
 uint64_t expectation(uint64_t number, uint64_t size) { return number << kExpectedBits | size; }
 
 uint64_t word_of(bool sends, uint64_t size) {
@@ -33,7 +33,7 @@ uint64_t word_of(bool sends, uint64_t size) {
 }  // namespace
 
 Message::Message(std::shared_ptr<Mail> mail, bool sends, Range memory, uint64_t size)
-    : mail_(std::move(mail)), way_(mail_->way(sends).get()), sends_(sends), memory_(memory), size_(size) {
+    : mail_(std::move(mail)), direction_(mail_->direction(sends).get()), sends_(sends), memory_(memory), size_(size) {
     touches_host = memory_.is_foreign();
 }
 
@@ -61,20 +61,20 @@ bool Message::touch(const Work& work, Refusal& why) {
 
 bool Message::move(char* to, const char* from, uint64_t n, Refusal& why) {
     if (n == 0) return true;
-    const bool past_caches = in_place_ && size_ >= kLongestCached;   // nobody would find the bytes there
+    const bool past_caches = in_place_ && size_ >= kLongestCached;   // the bytes would not stay in any cache
     return touch([=] { copy_bytes(to, from, n, past_caches); }, why);
 }
 
 bool Message::read(char* to, uint64_t address, uint64_t n, Refusal& why) {
     const int error = mail_->memory.read(to, address, n);
     if (error == 0) return true;
-    waits_for_loss_ = error == ESRCH || way_->sent.of(number_).is_let_go();   // who waits for it says so
+    waits_for_loss_ = error == ESRCH || direction_->sent.of(number_).is_let_go();   // the wait reports it
     if (waits_for_loss_ || !touch([=] { memset(to, 0, n); }, why)) return false;
     why = {.why = Why::system_memory, .size = n, .error = error};
     return false;
 }
 
-Stepwise::Step Message::wait_for(const NumberedLines& lines, uint64_t number) {
+Stepwise::Step Message::wait_for(const SequenceLines& lines, uint64_t number) {
     awaited_lines_ = &lines;
     awaited_number_ = number;
     awaited = &lines.of(number);
@@ -83,76 +83,76 @@ Stepwise::Step Message::wait_for(const NumberedLines& lines, uint64_t number) {
 
 bool Message::has_come() { return !waits_for_loss_ && awaited_lines_->has(awaited_number_); }
 
-// The receiver has come first.
-bool Message::is_awaited() const { return way_->taken.word(number_) >> kExpectedBits == expectation(number_, 0) >> kExpectedBits; }
+// Whether the receiver waits already.
+bool Message::is_awaited() const { return direction_->taken.word(number_) >> kExpectedBits == expectation(number_, 0) >> kExpectedBits; }
 
-char* Message::slot_of_piece() const { return way_->slots.host + number_ % way_->sent.depth() * way_->slot; }
+char* Message::slot_of_piece() const { return direction_->slots.host + number_ % direction_->sent.depth() * direction_->slot; }
 
-// There is room for it.
+// The slot is free.
 bool Message::send_piece(Refusal& why) {
-    const uint64_t n = std::min(size_ - moved_, way_->slot);
+    const uint64_t n = std::min(size_ - moved_, direction_->slot);
     const char* from = memory_.host + moved_;
-    char told[Mail::kInLine];
-    if (moved_ == 0 && is_awaited() && differs(way_->taken.word(number_) & ((uint64_t{1} << kExpectedBits) - 1), why)) return false;
+    char bytes[Mail::kInLine];
+    if (moved_ == 0 && is_awaited() && differs(direction_->taken.word(number_) & ((uint64_t{1} << kExpectedBits) - 1), why)) return false;
     if (size_ <= Mail::kInLine) {
-        if (!move(told, from, n, why)) return false;
-        way_->sent.tell(number_, size_, told, n);
+        if (!move(bytes, from, n, why)) return false;
+        direction_->sent.record(number_, size_, bytes, n);
     } else if (moved_ == 0 && size_ >= kShortestInPlace) {
-        MemoryPlace place = MemoryPlace::of(memory_, size_);
-        static_assert(sizeof place <= Mail::kInLine);
-        if (!place.is_file() && (size_ < kShortestByCall || !mail_->reads_here.may_be(place))) place = {};
-        in_place_ = place && mail_->reads_here.at(place);
-        if (in_place_ && size_ <= way_->longest()) {   // a receiver that comes late must not hold up who can leave the message in slots
+        MemoryAddress address = MemoryAddress::of(memory_, size_);
+        static_assert(sizeof address <= Mail::kInLine);
+        if (!address.is_file() && (size_ < kShortestByCall || !mail_->access.may_reach(address))) address = {};
+        in_place_ = address && mail_->access.reaches(address);
+        if (in_place_ && size_ <= direction_->longest()) {   // a sender whose message has room in slots must not wait for a late receiver
             for (unsigned looks = 0; looks < kLooksForReceiver && !mail_->must_yield && !is_awaited(); ++looks) relax();
             in_place_ = is_awaited();
         }
-        if (in_place_ && !place.is_file() && !touch([=, this] { look_at_pages(from, size_); }, why)) return false;
+        if (in_place_ && !address.is_file() && !touch([=, this] { look_at_pages(from, size_); }, why)) return false;
         if (!in_place_ && !move(slot_of_piece(), from, n, why)) return false;
-        way_->sent.tell(number_, size_ | (in_place_ ? kInPlace : 0), reinterpret_cast<const char*>(&place), sizeof place);
+        direction_->sent.record(number_, size_ | (in_place_ ? kInPlace : 0), reinterpret_cast<const char*>(&address), sizeof address);
     } else {
         if (!move(slot_of_piece(), from, n, why)) return false;
-        way_->sent.tell(number_, size_, nullptr, 0);
+        direction_->sent.record(number_, size_, nullptr, 0);
     }
     moved_ += in_place_ ? size_ : n;
     return true;
 }
 
-// It is there.
+// The piece was announced.
 bool Message::receive_piece(Refusal& why) {
-    const uint64_t word = way_->sent.word(number_);
-    uint8_t found = 0;
+    const uint64_t word = direction_->sent.word(number_);
+    uint8_t confirmation = 0;
     if (moved_ == 0) {
         if (differs(word & ~kInPlace, why)) return false;
         if (size_ >= kShortestInPlace) {
-            MemoryPlace place;
-            memcpy(&place, way_->sent.bytes(number_), sizeof place);
-            there_ = mail_->memory.at(place, size_);
-            found = mail_->memory.found(place, there_);
+            MemoryAddress address;
+            memcpy(&address, direction_->sent.bytes(number_), sizeof address);
+            source_ = mail_->memory.at(address, size_);
+            confirmation = mail_->memory.confirmation(address, source_);
             in_place_ = word & kInPlace;
-            if (in_place_ && !there_) {
+            if (in_place_ && !source_) {
                 why = {.why = Why::system_memory, .size = size_};
                 return false;
             }
         }
     }
-    const uint64_t n = std::min(size_ - moved_, in_place_ ? kChunk : way_->slot);
+    const uint64_t n = std::min(size_ - moved_, in_place_ ? kChunk : direction_->slot);
     if (size_ <= Mail::kInLine) {
         char bytes[Mail::kInLine];
-        memcpy(bytes, way_->sent.bytes(number_), n);
+        memcpy(bytes, direction_->sent.bytes(number_), n);
         if (!move(memory_.host, bytes, n, why)) return false;
-    } else if (in_place_ && there_.address != 0) {
-        if (!read(memory_.host + moved_, there_.address + moved_, n, why)) return false;
+    } else if (in_place_ && source_.address != 0) {
+        if (!read(memory_.host + moved_, source_.address + moved_, n, why)) return false;
     } else {
-        const char* const from = in_place_ ? there_.mapped + moved_ : slot_of_piece();
+        const char* const from = in_place_ ? source_.mapped + moved_ : slot_of_piece();
         if (!move(memory_.host + moved_, from, n, why)) return false;
     }
     moved_ += n;
     if (in_place_ && moved_ == size_) {
-        std::atomic_thread_fence(std::memory_order_acquire);   // who gives up says so before it writes its memory again
-        waits_for_loss_ = way_->sent.of(number_).is_let_go();
+        std::atomic_thread_fence(std::memory_order_acquire);   // a rank says farewell before its memory can change
+        waits_for_loss_ = direction_->sent.of(number_).is_let_go();
         if (waits_for_loss_) return false;
     }
-    if (!in_place_ || moved_ == size_) way_->taken.tell(number_, way_->taken.word(number_), reinterpret_cast<const char*>(&found), 1);
+    if (!in_place_ || moved_ == size_) direction_->taken.record(number_, direction_->taken.word(number_), reinterpret_cast<const char*>(&confirmation), 1);
     return true;
 }
 
@@ -163,26 +163,26 @@ Stepwise::Step Message::advance(Refusal& why) {
         why = refusal;
         return Step::failed;
     }
-    const uint64_t depth = way_->sent.depth();
+    const uint64_t depth = direction_->sent.depth();
     for (uint64_t before = moved_; stage_ != Stage::over;) {
         if (stage_ == Stage::begin) {
-            if (moved_ == 0) message_ = ++way_->messages;
-            number_ = ++way_->pieces;
+            if (moved_ == 0) message_ = ++direction_->messages;
+            number_ = ++direction_->pieces;
             stage_ = Stage::piece;
-            if (!sends_ && moved_ == 0) way_->taken.of(number_).signal().time_ns.store(expectation(number_, size_), std::memory_order_release);
+            if (!sends_ && moved_ == 0) direction_->taken.of(number_).signal().time_ns.store(expectation(number_, size_), std::memory_order_release);
         }
         if (stage_ == Stage::until_taken) {
-            if (!way_->taken.has(number_)) return wait_for(way_->taken, number_);
+            if (!direction_->taken.has(number_)) return wait_for(direction_->taken, number_);
             stage_ = Stage::over;
             break;
         }
         if (sends_) {
-            if (number_ > depth && !way_->taken.has(number_ - depth)) return wait_for(way_->taken, number_ - depth);
-            if (number_ > depth) mail_->reads_here.found |= static_cast<uint8_t>(way_->taken.bytes(number_)[0]);
+            if (number_ > depth && !direction_->taken.has(number_ - depth)) return wait_for(direction_->taken, number_ - depth);
+            if (number_ > depth) mail_->access.bits |= static_cast<uint8_t>(direction_->taken.bytes(number_)[0]);
             if (!send_piece(why)) return Step::failed;
         } else {
-            if (!way_->sent.has(number_)) return wait_for(way_->sent, number_);
-            if (!receive_piece(why)) return waits_for_loss_ ? wait_for(way_->sent, number_ + 1) : Step::failed;
+            if (!direction_->sent.has(number_)) return wait_for(direction_->sent, number_);
+            if (!receive_piece(why)) return waits_for_loss_ ? wait_for(direction_->sent, number_ + 1) : Step::failed;
         }
         const Stage more = in_place_ ? Stage::piece : Stage::begin, end = sends_ && in_place_ ? Stage::until_taken : Stage::over;
         stage_ = moved_ < size_ ? more : end;

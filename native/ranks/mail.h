@@ -1,5 +1,5 @@
-// Messages between two ranks of one machine.  The sender leaves a message in slots of the receiver's memory, a short one in the
-// line that it records, and a long one where it lies, if the receiver can read it there.
+// Messages between two ranks of one machine.  A short message travels in the line that announces it, a longer one in pieces
+// through slots of the receiver's memory.  A receiver that can reads a long one in place.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -7,44 +7,44 @@
 
 #include "memory/heap.h"
 #include "ranks/farewell.h"
-#include "ranks/numbered_lines.h"
+#include "ranks/sequence_lines.h"
 #include "ranks/peer_memory.h"
 
 namespace peerlane {
 
-// What one of the two has of it.
+// One rank's end.
 class Mail {
   public:
     static constexpr uint64_t kInLine = sizeof(SignalLine::reserved);
 
-    // One way: lines with which the sender tells that a piece is there, and the receiver that it was taken; as many slots.
-    struct Way {
-        NumberedLines sent, taken;
+    // By `sent` lines the sender announces pieces, by `taken` lines the receiver says that it has read them.  As many slots.
+    struct Direction {
+        SequenceLines sent, taken;
         const Range slots;          // pinned
         const uint64_t slot;        // bytes of one
-        const bool is_beside;       // the other rank is in this process
-        std::timed_mutex turn{};    // one message at a time takes numbers
+        const bool is_local;        // the other rank is in this process
+        std::timed_mutex turn{};    // held during a message; it guards all that follows
         uint64_t pieces = 0, messages = 0;
-        uint64_t calls = 0;         // how many messages were called for
+        uint64_t calls = 0;         // of a message
 
-        Way(std::vector<Notify*> of_sent, std::vector<Notify*> of_taken, Range slots, uint64_t slot)
-            : sent(std::move(of_sent)), taken(std::move(of_taken)), slots(slots), slot(slot), is_beside(sent.of(0).is_local()) {}
-        ~Way() { Heap::get().unpin(slots); }
-        Way(const Way&) = delete;
+        Direction(std::vector<Notify*> of_sent, std::vector<Notify*> of_taken, Range slots, uint64_t slot)
+            : sent(std::move(of_sent)), taken(std::move(of_taken)), slots(slots), slot(slot), is_local(sent.of(0).is_local()) {}
+        ~Direction() { Heap::get().unpin(slots); }
+        Direction(const Direction&) = delete;
 
-        uint64_t longest() const { return sent.depth() * slot; }   // of more bytes the sender waits for the receiver anyway
+        uint64_t longest() const { return sent.depth() * slot; }   // the sender of more bytes waits for the receiver anyway
     };
     Mail(uint32_t rank, uint32_t peer, pid_t owner, bool must_yield, std::shared_ptr<Farewell> farewell)
         : rank(rank), peer(peer), must_yield(must_yield), farewell(std::move(farewell)), memory(owner) {}
 
     const uint32_t rank, peer;
-    const bool must_yield;                      // there are more ranks here than processors
-    const std::shared_ptr<Farewell> farewell;   // this rank does nothing for the peer any more
-    std::unique_ptr<Way> out, in;               // each made before its first message
+    const bool must_yield;                      // this machine has more ranks than processors
+    const std::shared_ptr<Farewell> farewell;   // once said, this rank sends and receives no more
+    std::unique_ptr<Direction> out, in;         // each from its first message on
     PeerMemory memory;                          // the peer's
-    ReadHere reads_here{};                      // what the peer has found
+    ReadAccess access{};                        // what the peer has confirmed
 
-    std::unique_ptr<Way>& way(bool sends) { return sends ? out : in; }
+    std::unique_ptr<Direction>& direction(bool sends) { return sends ? out : in; }
 };
 
 class Message final : public Stepwise {
@@ -52,7 +52,7 @@ class Message final : public Stepwise {
     // Takes the pin over.
     Message(std::shared_ptr<Mail> mail, bool sends, Range memory, uint64_t size);
     Message(Message&& other) noexcept = default;
-    // One that is not over ends what this rank does for the peer.
+    // One that is not over ends all messages of this rank with the peer.
     ~Message() override;
 
     Step advance(Refusal& why) override;
@@ -74,18 +74,18 @@ class Message final : public Stepwise {
     bool is_awaited() const;
     char* slot_of_piece() const;
     bool differs(uint64_t theirs, Refusal& why) const;
-    Step wait_for(const NumberedLines& lines, uint64_t number);
+    Step wait_for(const SequenceLines& lines, uint64_t number);
 
     std::shared_ptr<Mail> mail_;
-    Mail::Way* way_;
+    Mail::Direction* direction_;
     bool sends_, in_place_ = false;
-    PeerMemory::Bytes there_{};                  // where the peer's bytes lie, if they can be read there
-    bool waits_for_loss_ = false;                // of the peer, which was found to have given up or ended
+    PeerMemory::Bytes source_{};                 // the peer's bytes, if they can be read in place
+    bool waits_for_loss_ = false;                // the peer has given up or ended: the wait reports it
     Range memory_;
     uint64_t size_, moved_ = 0;
-    uint64_t message_ = 0, number_ = 0;          // of the message, and of its present piece
+    uint64_t message_ = 0, number_ = 0;          // the numbers of the message and of its present piece
     Stage stage_ = Stage::begin;
-    const NumberedLines* awaited_lines_ = nullptr;
+    const SequenceLines* awaited_lines_ = nullptr;
     uint64_t awaited_number_ = 0;
 };
 

@@ -15,7 +15,7 @@ Members::~Members() {
 
 void Members::add(uint32_t rank, int32_t pid, uint64_t start) {
     const Process process = Process::watch(pid, -1);
-    const bool is_other = process.start != kUnknownStart && process.start != start;   // it ended, and its pid was used again
+    const bool is_other = process.start != kUnknownStart && process.start != start;   // its process has ended, and another one has the pid now
     members_.push_back({rank, pid, is_other, process});
 }
 
@@ -29,7 +29,7 @@ uint64_t Members::lost() const {
     return 0;
 }
 
-// Nobody is woken: who waits looks several times a second.
+// It wakes nobody: waiters look several times a second.
 void Members::lose_far(uint32_t rank) const { membership_->line(rank).word.fetch_or(SignalLine::kRecord, std::memory_order_acq_rel); }
 
 bool Members::has_ended(uint32_t rank) const {

@@ -1,4 +1,4 @@
-// The processes of a group of ranks: who has left, and who ended without a word.
+// The processes of a group: which ranks have left it, and which have ended without leaving.
 #pragma once
 #include <memory>
 #include <vector>
@@ -11,18 +11,19 @@ class SharedSignal;
 
 class Members {
   public:
-    // Line i of `membership` is recorded by rank i when it leaves; that of a rank of another machine by who finds it lost.
+    // Rank i records line i of `membership` when it leaves.  The line of a rank of another machine is recorded by whoever finds that
+    // it is lost.
     explicit Members(std::shared_ptr<SharedSignal> membership);
     ~Members();
     Members(const Members&) = delete;
 
-    // Before it is used by others.  The process may have ended by now.
+    // Before other threads use it.  The process may have ended already.
     void add(uint32_t rank, int32_t pid, uint64_t start);
-    // The same for a rank of another machine, which texts name by `name`.
+    // The same for a rank of another machine; `name` stands for it in messages.
     void add_far(uint32_t rank, uint64_t name) { far_.push_back({rank, name}); }
-    // A rank of another machine is gone and had not left: all ranks of this machine see it.
+    // Tell all ranks of this machine that a rank of another one has ended without leaving.
     void lose_far(uint32_t rank) const;
-    // The pid of one that has ended and had not left, or the name of one elsewhere; 0: none.
+    // The pid of one that has ended without leaving, or the name of one of another machine; 0: none.
     uint64_t lost() const;
     bool has_ended(uint32_t rank) const;   // false for ranks of this process
 

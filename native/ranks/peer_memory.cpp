@@ -12,7 +12,7 @@
 
 namespace peerlane {
 
-MemoryPlace MemoryPlace::of(const Range& range, uint64_t size) {
+MemoryAddress MemoryAddress::of(const Range& range, uint64_t size) {
     if (!range.extent) return {0, reinterpret_cast<uintptr_t>(range.host)};
     const FileSpot spot = Heap::get().file_spot_of(range.host);
     struct stat file {};
@@ -27,14 +27,14 @@ void PeerMemory::forget() {
     files_.clear();
 }
 
-const PeerMemory::File* PeerMemory::open(const MemoryPlace& place) {
+const PeerMemory::File* PeerMemory::open(const MemoryAddress& address) {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", static_cast<int>(owner_), place.fd);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", static_cast<int>(owner_), address.fd);
     int fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 && errno == EMFILE && raise_descriptor_limit()) fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return nullptr;
     struct stat file {};
-    const bool is_it = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_ino == place.file && file.st_size > 0;
+    const bool is_it = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_ino == address.file && file.st_size > 0;
     // A file that shrinks would take pages away.
     const bool keeps = is_it && (fcntl(fd, F_GET_SEALS) & kFileSeals) == kFileSeals;
     void* const bytes = keeps ? mmap(nullptr, static_cast<size_t>(file.st_size), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
@@ -45,7 +45,7 @@ const PeerMemory::File* PeerMemory::open(const MemoryPlace& place) {
         munmap(files_.back().bytes, files_.back().size);
         files_.pop_back();
     }
-    files_.insert(files_.begin(), {place.file, static_cast<uint64_t>(file.st_size), static_cast<char*>(bytes)});
+    files_.insert(files_.begin(), {address.file, static_cast<uint64_t>(file.st_size), static_cast<char*>(bytes)});
     return &files_.front();
 }
 
@@ -61,28 +61,28 @@ int PeerMemory::read(char* to, uint64_t address, uint64_t n) const {
     return 0;
 }
 
-uint8_t PeerMemory::found(const MemoryPlace& place, const Bytes& bytes) const {
-    if (place.is_file()) return bytes ? ReadHere::kFiles : 0;
-    return !place || !reads_memory_ ? 0 : *reads_memory_ ? ReadHere::kMemory : ReadHere::kNotMemory;
+uint8_t PeerMemory::confirmation(const MemoryAddress& address, const Bytes& bytes) const {
+    if (address.is_file()) return bytes ? ReadAccess::kFiles : 0;
+    return !address || !reads_memory_ ? 0 : *reads_memory_ ? ReadAccess::kMemory : ReadAccess::kNotMemory;
 }
 
-PeerMemory::Bytes PeerMemory::at(const MemoryPlace& place, uint64_t size) {
-    if (!place.is_file()) {
+PeerMemory::Bytes PeerMemory::at(const MemoryAddress& address, uint64_t size) {
+    if (!address.is_file()) {
         char byte = 0;
-        if (place && size != 0 && !reads_memory_)
-            if (const int error = read(&byte, place.offset, 1); error != EFAULT) reads_memory_ = error == 0;
-        return {.address = reads_memory_.value_or(false) ? place.offset : 0};
+        if (address && size != 0 && !reads_memory_)
+            if (const int error = read(&byte, address.offset, 1); error != EFAULT) reads_memory_ = error == 0;
+        return {.address = reads_memory_.value_or(false) ? address.offset : 0};
     }
-    const auto found = std::find_if(files_.begin(), files_.end(), [&](const File& each) { return each.inode == place.file; });
+    const auto found = std::find_if(files_.begin(), files_.end(), [&](const File& each) { return each.inode == address.file; });
     const File* file = nullptr;
     if (found == files_.end()) {
-        file = open(place);
+        file = open(address);
     } else {
         std::rotate(files_.begin(), found, found + 1);
         file = &files_.front();
     }
-    if (!file || place.offset > file->size || size > file->size - place.offset) return {};
-    return {.mapped = file->bytes + place.offset};
+    if (!file || address.offset > file->size || size > file->size - address.offset) return {};
+    return {.mapped = file->bytes + address.offset};
 }
 
 }  // namespace peerlane

@@ -1,4 +1,4 @@
-// Memory of another process of this machine, read where it lies.
+// Memory of another process of this machine, read in place.
 #pragma once
 #include <sys/types.h>
 
@@ -10,33 +10,33 @@
 
 namespace peerlane {
 
-// Where bytes lie, for processes of the same user: in a file that their owner has open, or in its own memory.
-struct MemoryPlace {
-    uint64_t file = 0;     // its inode; 0: in its own memory
-    uint64_t offset = 0;   // or the address there; 0: nowhere that others could read
-    int32_t fd = -1;       // the owner's
+// The address of bytes for other processes of the same user: in a file that their owner has open, or in its own memory.
+struct MemoryAddress {
+    uint64_t file = 0;     // the inode; 0: it is no file
+    uint64_t offset = 0;   // in the file, or the address in the owner; 0: others cannot read it
+    int32_t fd = -1;       // in the owner
 
     // Of pinned memory.
-    static MemoryPlace of(const Range& range, uint64_t size);
+    static MemoryAddress of(const Range& range, uint64_t size);
 
     bool is_file() const { return file != 0; }
     explicit operator bool() const { return file != 0 || offset != 0; }
-    MemoryPlace behind(uint64_t n) const { return *this ? MemoryPlace{file, offset + n, fd} : MemoryPlace{}; }
+    MemoryAddress behind(uint64_t n) const { return *this ? MemoryAddress{file, offset + n, fd} : MemoryAddress{}; }
 };
 
-// What a peer has found of how it can read this process.
-struct ReadHere {
+// How a peer can read this process, as far as it has tried.
+struct ReadAccess {
     static constexpr uint8_t kFiles = 1, kMemory = 2, kNotMemory = 4;
-    uint8_t found = 0;
+    uint8_t bits = 0;
 
-    bool at(const MemoryPlace& place) const { return found & (place.is_file() ? kFiles : kMemory); }
-    bool may_be(const MemoryPlace& place) const { return place.is_file() || !(found & kNotMemory); }
+    bool reaches(const MemoryAddress& address) const { return bits & (address.is_file() ? kFiles : kMemory); }
+    bool may_reach(const MemoryAddress& address) const { return address.is_file() || !(bits & kNotMemory); }
 };
 
-// What one process says of its memory is not trusted: only where it is true are there bytes.
+// What another process says of its memory is not trusted: bytes are returned only after they were checked to exist.
 class PeerMemory {
   public:
-    // Mapped here, or at an address in the other process; neither: they cannot be read here.
+    // Mapped in this process, or at an address of the other one; neither: this process cannot read them.
     struct Bytes {
         const char* mapped = nullptr;
         uint64_t address = 0;
@@ -50,11 +50,11 @@ class PeerMemory {
     PeerMemory(PeerMemory&& other) noexcept : owner_(other.owner_), files_(std::move(other.files_)), reads_memory_(other.reads_memory_) {}
     PeerMemory(const PeerMemory&) = delete;
 
-    // The bytes from there on, at least so many.
-    Bytes at(const MemoryPlace& place, uint64_t size);
-    // What to tell the owner of a place where `bytes` were found.
-    uint8_t found(const MemoryPlace& place, const Bytes& bytes) const;
-    // Copy bytes that have an address; 0, or an errno: ESRCH, it has ended.
+    // At least `size` bytes from an address on.
+    Bytes at(const MemoryAddress& address, uint64_t size);
+    // The ReadAccess bits to confirm to the owner of `address`, where at() has returned `bytes`.
+    uint8_t confirmation(const MemoryAddress& address, const Bytes& bytes) const;
+    // Copy bytes that have an address; 0, or an errno: ESRCH if the owner has ended.
     int read(char* to, uint64_t address, uint64_t n) const;
     void forget();
 
@@ -64,11 +64,11 @@ class PeerMemory {
         uint64_t inode, size;
         char* bytes;
     };
-    const File* open(const MemoryPlace& place);
+    const File* open(const MemoryAddress& address);
 
     const pid_t owner_;
     std::vector<File> files_;            // the one that was used last is in front
-    std::optional<bool> reads_memory_;   // whether the system lets this process do so; none: it is not known yet
+    std::optional<bool> reads_memory_;   // whether process_vm_readv is permitted; none: it was not tried yet
 };
 
 }  // namespace peerlane

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "ranks/numbered_lines.h"
+#include "ranks/sequence_lines.h"
 
 namespace peerlane {
 
 Rounds::Rounds(uint32_t rank, uint32_t size, Range slots, uint64_t long_slot, std::vector<Peer> peers, bool must_yield,
                std::shared_ptr<Farewell> farewell)
     : rank(rank), size(size), long_slot(long_slot), must_yield(must_yield),
-      is_beside(std::any_of(peers.begin(), peers.end(), [](const Peer& each) { return each.incoming[0]->is_local(); })),
+      has_local_peer(std::any_of(peers.begin(), peers.end(), [](const Peer& each) { return each.incoming[0]->is_local(); })),
       farewell(std::move(farewell)), sources(size), slots_(slots), peers_(std::move(peers)) {}
 
 Rounds::~Rounds() {
@@ -23,8 +23,8 @@ Rounds::~Rounds() {
     }
 }
 
-// A rank begins a round when it has read all that it reads of the round before.  So who has begun round r does not read the
-// slots and lines of rounds before r any more.
+// A rank announces round r only after it has read all that it needs of round r - 1.  So once all peers have announced round r,
+// nobody reads a line or slot of an earlier round, and it can be written again.
 Rounds::Round Rounds::next(bool is_long) {
     const uint64_t number = ++number_;
     Round round{.number = number, .slot = number % kDepth * kShortSlot, .needed = 0};
@@ -36,24 +36,24 @@ Rounds::Round Rounds::next(bool is_long) {
     return round;
 }
 
-Notify* Rounds::in_the_way(const Round& round) {
+Notify* Rounds::blocking_line(const Round& round) {
     for (Peer& peer : peers_) {
-        if (peer.begun >= round.needed) continue;
+        if (peer.announced >= round.needed) continue;
         Notify& line = *peer.incoming[round.needed % kDepth];
         if (line.signal().recorded() < round.needed) return &line;
-        peer.begun = round.needed;
+        peer.announced = round.needed;
     }
     return nullptr;
 }
 
-void Rounds::tell(const Peer& peer, const Round& round, uint64_t word, const char* bytes, uint64_t n) const {
-    tell_number(*peer.outgoing[round.number % kDepth], round.number, kDepth, word, bytes, n);
+void Rounds::announce(const Peer& peer, const Round& round, uint64_t word, const char* bytes, uint64_t n) const {
+    record_number(*peer.outgoing[round.number % kDepth], round.number, kDepth, word, bytes, n);
 }
 
-bool Rounds::has_come(Peer& peer, const Round& round, uint64_t word) const {
+bool Rounds::has_announced(Peer& peer, const Round& round, uint64_t word) const {
     const SignalLine& line = peer.incoming[round.number % kDepth]->signal();
     if (line.recorded() != round.number) return false;
-    peer.begun = std::max(peer.begun, round.number);
+    peer.announced = std::max(peer.announced, round.number);
     return line.time_ns.load(std::memory_order_relaxed) == word;
 }
 
@@ -61,7 +61,7 @@ const char* Rounds::in_line(const Peer& peer, const Round& round) const {
     return reinterpret_cast<const char*>(peer.incoming[round.number % kDepth]->signal().reserved);
 }
 
-std::optional<uint64_t> Rounds::called_by(const Peer& peer, const Round& round) const {
+std::optional<uint64_t> Rounds::announced_word(const Peer& peer, const Round& round) const {
     const SignalLine& line = peer.incoming[round.number % kDepth]->signal();
     if (line.recorded() != round.number) return {};
     return line.time_ns.load(std::memory_order_relaxed);

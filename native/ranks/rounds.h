@@ -1,5 +1,5 @@
-// Rounds that the ranks of one machine take together.  A rank tells each other one that it has begun a round, with bytes for it:
-// a few in the line that it records there, more in a slot of its own memory, where the others read them.
+// Rounds of the ranks of one machine.  In a round a rank writes bytes for its peers, announces the round to each of them, and
+// reads what they have written: a few bytes in the line of the announcement, more in a slot of the writer's memory.
 #pragma once
 #include <array>
 #include <atomic>
@@ -16,7 +16,7 @@ namespace peerlane {
 
 class Rounds {
   public:
-    static constexpr uint32_t kDepth = 16;                    // lines from a rank to another one, in turns
+    static constexpr uint32_t kDepth = 16;                    // lines between two ranks in each direction; round n uses line n % 16
     static constexpr uint64_t kInLine = sizeof(SignalLine::reserved);
     static constexpr uint64_t kShortSlot = uint64_t{8} << 10;   // one for each line
     static constexpr uint32_t kLongSlots = 2;
@@ -28,19 +28,20 @@ class Rounds {
         uint32_t rank = 0;
         std::array<Notify*, kDepth> incoming{}, outgoing{};
         Range slots{};
-        PeerMemory memory{};       // besides the slots
-        uint64_t begun = 0;        // the newest round that it is known to have begun
-        PeerMemory::Bytes src{}, dst{};   // its bytes and its result in a long call, where it says that they lie
-        bool in_place = false;            // they are to be read there, not in a slot
-        uint8_t found = 0;                // what to tell it in the last round, of where its bytes lie
-        ReadHere reads_here{};            // what it has told
+        PeerMemory memory{};       // its memory besides the slots
+        uint64_t announced = 0;    // the newest round that it is known to have announced
+        // Of a long call: where its source and its result are, and whether they are to be read there and not in a slot.
+        PeerMemory::Bytes src{}, dst{};
+        bool in_place = false;
+        uint8_t confirmation = 0;  // what this rank confirms to it: ReadAccess bits
+        ReadAccess access{};       // what it has confirmed to this rank
     };
     struct Round {
-        uint64_t number, slot;         // the slot's offset
-        uint64_t needed;               // the round that all others must have begun before this rank writes
+        uint64_t number, slot;     // the slot's offset
+        uint64_t needed;           // the round that all peers must have announced before this rank writes
     };
 
-    // `peers`: in cyclic order from the rank behind this one.  `must_yield`: there are more ranks here than processors.
+    // `peers`: in cyclic order from the rank behind this one.  `must_yield`: this machine has more ranks than processors.
     Rounds(uint32_t rank, uint32_t size, Range slots, uint64_t long_slot, std::vector<Peer> peers, bool must_yield,
            std::shared_ptr<Farewell> farewell);
     ~Rounds();
@@ -49,32 +50,32 @@ class Rounds {
     const uint32_t rank, size;
     const uint64_t long_slot;
     const bool must_yield;
-    const bool is_beside;      // another rank is in this process
-    const std::shared_ptr<Farewell> farewell;   // this rank takes no more rounds
+    const bool has_local_peer;                  // another rank is in this process
+    const std::shared_ptr<Farewell> farewell;   // once said, this rank begins no more rounds
 
-    // One call at a time takes rounds.  What follows is its own.
+    // Held during a call.  It guards all that follows, and the rounds.
     std::timed_mutex turn;
     std::atomic<bool> is_plain{false};   // nothing is queued
     uint64_t calls = 0;                  // how many there were, this one included
-    std::vector<const char*> sources;    // room for one of each rank
+    std::vector<const char*> sources;    // scratch: one for each rank
 
     Round next(bool is_long);
     char* slot(const Round& round) const { return slots_.host + round.slot; }
-    // The line of a rank that has yet to begin a round before this rank may write; null: it may.
-    Notify* in_the_way(const Round& round);
-    // Tell a peer that this rank has begun the round.  `word`: the call, on which all must agree; at most kInLine bytes.
-    void tell(const Peer& peer, const Round& round, uint64_t word, const char* bytes, uint64_t n) const;
-    // Whether a peer has begun the round of the same call.
-    bool has_come(Peer& peer, const Round& round, uint64_t word) const;
-    // Where its bytes are then.
+    // The line of a peer that may still read what this rank is about to write; null: none does.
+    Notify* blocking_line(const Round& round);
+    // `word`: the call, on which all must agree.  At most kInLine bytes.
+    void announce(const Peer& peer, const Round& round, uint64_t word, const char* bytes, uint64_t n) const;
+    // Whether a peer has announced the round, for the call with this word.
+    bool has_announced(Peer& peer, const Round& round, uint64_t word) const;
+    // The word with which a peer has announced the round.
+    std::optional<uint64_t> announced_word(const Peer& peer, const Round& round) const;
+    // The bytes of a peer that has announced the round.
     const char* in_line(const Peer& peer, const Round& round) const;
     const char* in_slot(const Peer& peer, const Round& round) const { return peer.slots.host + round.slot; }
 
     Peer& peer(uint32_t of) { return peers_[(of + size - rank - 1) % size]; }
     std::vector<Peer>& peers() { return peers_; }
     const std::vector<Peer>& peers() const { return peers_; }
-    // The word of the call with which a peer has begun the round.
-    std::optional<uint64_t> called_by(const Peer& peer, const Round& round) const;
 
   private:
     const Range slots_;

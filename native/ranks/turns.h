@@ -1,8 +1,8 @@
-// Under `seeded` the ranks of a group take turns: one runs at a time, from one call to the next, and the seed draws who is
-// next.  So a run repeats, also between processes.
+// Under `seeded` the ranks of a group take turns: one runs at a time, from one call to the next, and the seed draws the next one.
+// So a run repeats, also if the ranks are processes.
 //
-// Whose turn it is stands in the bank of the group's membership.  Any rank may write anything there: numbers are compared, and
-// who waits for its turn goes on without it after a time.
+// The bank of the group's membership says which rank has the turn.  Any rank may write anything there: numbers are compared, and a
+// rank that waits for its turn goes on without it after a time.
 #pragma once
 #include <pthread.h>
 
@@ -15,7 +15,7 @@
 
 namespace peerlane {
 
-// What the seed decides.  With priorities, who has the highest one goes first, and at each step of `changes` who was chosen
+// What the seed decides.  With priorities, the rank with the highest one goes first, and at each step of `changes` the chosen rank
 // falls to the lowest.
 struct Draws {
     uint64_t seed = 0;
@@ -25,9 +25,9 @@ struct Draws {
     uint64_t number(uint64_t a, uint64_t b) const;
     // The place of a step among the changes, plus one; 0: it is not one.
     uint64_t change_at(uint64_t step) const;
-    // Of a stream or a rank, before it fell; above all that fell.
+    // Of a stream or a rank that has not fallen; above all that have.
     uint64_t priority(uint64_t of) const { return number(of, 0) | uint64_t{1} << 63; }
-    static constexpr uint64_t kFallen = 1 << 20;   // who falls later is lower
+    static constexpr uint64_t kFallen = 1 << 20;   // a rank that falls later is lower
 };
 
 class Turns {
@@ -66,19 +66,19 @@ class Turns {
     static bool blocked(uint64_t until_ns);
     static bool await_turn(uint64_t until_ns);
     static void regain();                     // before a call returns
-    // The calling thread has told another rank something.
+    // The calling thread has done something that another rank may wait for.
     static void signal();
     // The calling thread waits in peerlane for what another process answers at once: it keeps its turn longer.
     static void go_inside();
     static void come_out();
     static void mark(Why why);                // of the calling thread's group, or of all that this process is in
 
-    // The watching thread: whether all that this process's ranks have queued is run in turns.
+    // For the watching thread: whether all that this process's ranks have queued is run in turns.
     static bool is_here();
-    static bool waits_here();                 // for the turn that another rank has
+    static bool waits_here();                 // a rank of this process waits for the turn of another one
     static std::vector<std::shared_ptr<Turns>> of_process();
     void look_at_clock();                     // a rank that sleeps gives up its turn
-    // What the calling thread does meanwhile is not a step of the program.
+    // Until resume(), nothing that the calling thread does is a step of the program.
     static void suspend();
     static void resume();
     struct Suspended {
@@ -91,7 +91,7 @@ class Turns {
     static uint64_t next_step();
     uint64_t steps() const;
     static uint64_t own_steps();
-    // The reason, and above 8 bits the rank that it is about.
+    // The reason why a run may not repeat, and above 8 bits the rank that it is about.
     uint64_t why() const;
 
     static void configure(Draws draws);

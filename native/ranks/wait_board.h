@@ -1,4 +1,4 @@
-// What each rank of a group says of itself while nothing of it can run, for all others to read: who waits for whom.
+// Each rank of a group whose operations all wait writes here for whom it waits.  All others can read it.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,46 +10,45 @@
 
 namespace peerlane {
 
-// Lies in the bank of the group's membership, behind the line that each rank records when it leaves.  Any rank may write
-// anything anywhere: numbers are compared, lengths are cut, and who shows a text escapes it.
+// It is a part of the bank of the group's membership, behind the line that each rank records when it leaves.  Any rank may write
+// anything anywhere: numbers are compared, lengths are cut, and texts must be escaped before they are shown.
 class WaitBoard {
   public:
     static constexpr uint32_t kMostRanks = 1024, kLinesEach = 16, kBytesEach = kLinesEach * sizeof(SignalLine);
     static constexpr uint32_t kTextBytes = kBytesEach - 24 * 8;   // behind the numbers
-    // Of the bank; behind the board lie the lines of the ranks' turns.
+    // Of the bank; the lines of Turns follow the board.
     static uint32_t lines(uint32_t ranks) { return ranks * (1 + kLinesEach + Turns::kLinesEach); }
     static uint32_t first_of_turns(uint32_t ranks) { return ranks * (1 + kLinesEach); }
 
     WaitBoard(std::shared_ptr<SharedSignal> bank, uint32_t rank);   // the bank has lines(ranks)
     WaitBoard(const WaitBoard&) = delete;
 
-    // What a rank says of itself besides.
+    // Further properties of a blocked rank.
     enum Trait : uint64_t {
         kOverStore = 1,     // it waits for what any process with the address of the store may do
         kHasChildren = 2,   // and it has some
     };
 
-    // Nothing of this rank's process can run, at `now` (nanoseconds of the steady clock) and until one of those awaited
-    // does something.
+    // This rank is blocked from `now` (nanoseconds of the steady clock) until one of the awaited ranks does something.
     void begin(uint64_t now, const std::vector<uint32_t>& awaited, std::string_view text, uint64_t traits = 0);
-    void renew(uint64_t now);   // it was so all the time
+    void renew(uint64_t now);   // it has been blocked since begin()
     void withdraw();
 
-    // This rank, those that it waits for, those that they wait for, and so on, if all of them were blocked for one and the
-    // same `overlap` of nanoseconds; else nothing: one of them can go on, or a child of one for it.  A rank that has left is
-    // not waited for.
+    // This rank, those that it waits for, those that they wait for, and so on, if all of them were blocked during one common
+    // `overlap` of nanoseconds.  Else nothing: one of them can go on, or a child process of one can.  A rank that has left counts as
+    // not awaited.
     std::vector<uint32_t> circle(uint64_t overlap) const { return follow(rank_, true, overlap); }
     std::vector<uint32_t> reached() const { return follow(rank_, false, 0); }   // whether or not they are blocked
-    std::vector<uint32_t> in_vain() const;   // all ranks from which one comes only to ranks that were blocked at a time
-    // Let the waits of these end, if they are as they were.
+    std::vector<uint32_t> in_vain() const;   // all ranks that wait, directly or not, only for ranks that were blocked at one time
+    // Let the waits of these ranks fail, if they are still in the same wait.
     void condemn(const std::vector<uint32_t>& ranks) const;
     bool is_condemned() const;
-    // This rank knows that it is, and tells its program of that whatever others do meanwhile.
+    // This rank has seen that, and will raise it in its program whatever others do meanwhile.
     void acknowledge() const;
     bool have_acknowledged(const std::vector<uint32_t>& ranks) const;   // or have left
 
     uint64_t spell(uint32_t rank) const;      // changes with every begin()
-    std::string text(uint32_t rank) const;    // what it said last
+    std::string text(uint32_t rank) const;    // of its last begin()
     uint32_t ranks() const { return ranks_; }
 
   private:

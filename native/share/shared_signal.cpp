@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "memory/heap.h"
-#include "ranks/held_back.h"
+#include "ranks/late_delivery.h"
 #include "share/process.h"
 
 namespace peerlane {

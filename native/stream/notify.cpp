@@ -19,7 +19,7 @@
 #include "memory/block.h"
 #include "memory/heap.h"
 #include "ranks/completions.h"
-#include "ranks/held_back.h"
+#include "ranks/late_delivery.h"
 #include "share/shared_signal.h"
 #include "stream/far_operation.h"
 
@@ -160,16 +160,16 @@ uint64_t Notify::make_step(bool& wake) {
     switch (step_) {
         case Step::record:
             held_in_->entry(entry).before = signal().recorded();
-            held_in_->entry(entry).state.store(HeldEntry::begun, std::memory_order_release);
+            held_in_->entry(entry).state.store(LateDelivery::begun, std::memory_order_release);
             return record_line(wake);
         case Step::record_staged: {
             const uint64_t number = held_in_->record(entry, [&] { return record_line(wake); });
-            if (number != 0) held_as_ = HeldBack::kEntries;
+            if (number != 0) held_as_ = LateDeliveries::kEntries;
             return number;
         }
         case Step::stage:
             brings_->stage(entry);
-            held_as_ = HeldBack::kEntries;
+            held_as_ = LateDeliveries::kEntries;
             return 1;
         case Step::bring:
             brings_->bring(entry);
@@ -262,7 +262,7 @@ Notify* Notify::record_of(std::shared_ptr<SharedSignal> event, uint64_t number, 
     return notify;
 }
 
-Notify* Notify::held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry, bool staged) {
+Notify* Notify::held_back(const Notify& line, std::shared_ptr<LateDeliveries> in, uint64_t entry, bool staged) {
     Notify* const notify = line.queue_ ? new Notify(line.queue_, line.number_) : local(line.kind, line.device);
     notify->local_ = true;
     notify->id = line.id;
@@ -276,7 +276,7 @@ Notify* Notify::held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint
     return notify;
 }
 
-Notify* Notify::step(Step step, std::shared_ptr<HeldBack> in, std::shared_ptr<Undelivered> by, uint64_t argument) {
+Notify* Notify::step(Step step, std::shared_ptr<LateDeliveries> in, std::shared_ptr<Undelivered> by, uint64_t argument) {
     Notify* const notify = local(NotifyKind::binary, 0);
     notify->held_in_ = std::move(in);
     notify->brings_ = std::move(by);
@@ -332,8 +332,8 @@ Notify::~Notify() {
         ~Gone() { living.fetch_sub(1, std::memory_order_release); }
     } last;
     // It was cancelled: the entry's bytes never came.
-    if ((step_ == Step::stage || step_ == Step::record_staged) && held_as_ < HeldBack::kEntries && !Heap::get().is_forked())
-        held_in_->entry(held_as_).state.store(HeldEntry::none, std::memory_order_release);
+    if ((step_ == Step::stage || step_ == Step::record_staged) && held_as_ < LateDeliveries::kEntries && !Heap::get().is_forked())
+        held_in_->entry(held_as_).state.store(LateDelivery::none, std::memory_order_release);
     if (shared_ && shared_->bank() == 0 && kind != NotifyKind::level && !Heap::get().is_forked()) shared_->abandon();
     if (!local_ || queue_ || Heap::get().is_forked()) return;
     const auto index = static_cast<uint32_t>(&line - &page->line(0));

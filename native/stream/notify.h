@@ -58,7 +58,7 @@ class SignalPage {
 };
 
 class Completions;
-class HeldBack;
+class LateDeliveries;
 class Members;
 class SharedSignal;
 class Undelivered;
@@ -76,10 +76,10 @@ struct Notify {
 
     // A record of `line`, of a bank, as entry `entry` of the held-back area.  `staged`: who consumes it brings what was staged
     // before.  Else a process that takes the entry over can tell whether the record was made.
-    static Notify* held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry, bool staged = false);
+    static Notify* held_back(const Notify& line, std::shared_ptr<LateDeliveries> in, uint64_t entry, bool staged = false);
     // A step of a channel's late delivery, in stream order: to stage an entry, to bring all of a source, or a fence.
     enum class Step : uint8_t { none, record, record_staged, stage, bring, fence };
-    static Notify* step(Step step, std::shared_ptr<HeldBack> in, std::shared_ptr<Undelivered> by, uint64_t argument);
+    static Notify* step(Step step, std::shared_ptr<LateDeliveries> in, std::shared_ptr<Undelivered> by, uint64_t argument);
 
     // In a forked child: forget the parent's lines; false: the parent had notifies.
     static bool begin_anew();
@@ -145,7 +145,7 @@ struct Notify {
     std::atomic<SharedSignal*> used_{nullptr};
     uint64_t record_line(bool& wake);
     uint64_t make_step(bool& wake);
-    std::shared_ptr<HeldBack> held_in_;   // null: its records are not held back
+    std::shared_ptr<LateDeliveries> held_in_;   // null: its records are not held back
     std::shared_ptr<Undelivered> brings_;
     uint64_t held_as_ = 0;
     Step step_ = Step::none;

@@ -7,7 +7,7 @@
 #include "memory/fault_guard.h"
 #include "log/threads.h"
 #include "memory/threads.h"
-#include "ranks/held_back.h"
+#include "ranks/late_delivery.h"
 #include "share/shared_signal.h"
 #include "stream/scheduler.h"
 

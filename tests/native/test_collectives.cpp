@@ -13,7 +13,7 @@
 #include "memory/memory.h"
 #include "ranks/collective.h"
 #include "ranks/mail.h"
-#include "ranks/run_here.h"
+#include "ranks/calling_thread.h"
 #include "streams.h"
 
 using namespace streams;
@@ -135,7 +135,7 @@ class Called {
     Called(const Called&) = delete;
 
     GroupCall call() const {
-        GroupCall call{.kind = job_.kind, .root = job_.root, .size = 4 * job_.count};
+        GroupCall call{.kind = job_.kind, .root = job_.root, .size = job_.kind == Kind::barrier ? 0 : 4 * job_.count};
         const bool is_root = rank_ == job_.root;
         if (job_.kind == Kind::all_reduce || job_.kind == Kind::reduce || job_.kind == Kind::reduce_scatter)
             call.reduction = &reduction_of(Element::uint32, Combine::sum);
@@ -187,7 +187,7 @@ void ranks_get_what_one_thread_computes(uint64_t seed, uint32_t size, unsigned c
             Collective collective(ranks.rounds[rank], called.call());
             Collective::Step step{};
             Refusal why{};
-            bool is_over = !on_streams && own() % 4 != 0 && run_here(collective, true, own() % 100'000, step, why);
+            bool is_over = !on_streams && own() % 4 != 0 && run_in_calling_thread(collective, true, own() % 100'000, step, why);
             if (!is_over) {
                 engine().submit(*on, {.kind = OpKind::stepwise, .timeout_ns = 0, .extra = new Collective(std::move(collective))});
                 finish(*on);
@@ -222,9 +222,9 @@ void calls_that_differ_are_told_to_who_comes_later() {
     Collective::Step step{};
     const Called root({Kind::broadcast, 0, 4, false}, 0, 2);
     Collective broadcast(ranks.rounds[0], root.call());
-    CHECK(run_here(broadcast, true, 0, step, why) && step == Collective::Step::over);
+    CHECK(run_in_calling_thread(broadcast, true, 0, step, why) && step == Collective::Step::over);
     Collective barrier(ranks.rounds[1], {.kind = Kind::barrier, .number = 1});
-    CHECK(!run_here(barrier, true, 1'000'000'000, step, why) && step == Collective::Step::failed);
+    CHECK(!run_in_calling_thread(barrier, true, 1'000'000'000, step, why) && step == Collective::Step::failed);
     CHECK(why.why == Why::calls_differ && why.calls.peer == 0 && why.calls.rank == 1);
     const GroupCall::Summary said = GroupCall::summary(why.calls.theirs);
     CHECK(said.kind == Kind::broadcast && said.size == 16 && said.root == 0 && !said.has_parts);
@@ -243,17 +243,17 @@ void a_root_does_not_run_away_from_a_slow_rank() {
         while (ahead < 100) {
             held.push_back(std::make_unique<Called>(Job{Kind::broadcast, 0, count, false}, 0, 2));
             calls.push_back(std::make_unique<Collective>(ranks.rounds[0], held.back()->call()));
-            if (!run_here(*calls.back(), true, 0, step, why)) break;
+            if (!run_in_calling_thread(*calls.back(), true, 0, step, why)) break;
             ++ahead;
         }
         CHECK(ahead <= Rounds::kDepth && step == Collective::Step::waits);
-        std::thread later([&] { CHECK(run_here(*calls.back(), true, 60'000'000'000, step, why)); });
+        std::thread later([&] { CHECK(run_in_calling_thread(*calls.back(), true, 60'000'000'000, step, why)); });
         for (unsigned i = 0; i <= ahead; ++i) {
             const Called called({Kind::broadcast, 0, count, false}, 1, 2);
             Refusal own_why{};
             Collective::Step own_step{};
             Collective collective(ranks.rounds[1], called.call());
-            CHECK(run_here(collective, true, 60'000'000'000, own_step, own_why));
+            CHECK(run_in_calling_thread(collective, true, 60'000'000'000, own_step, own_why));
             called.check();
         }
         later.join();
@@ -279,7 +279,7 @@ struct Pair {
             auto mail = std::make_shared<Mail>(rank, 1 - rank, owner, true, std::make_shared<Farewell>(std::move(told)));
             for (const bool sends : {false, true}) {
                 const uint32_t way = sends ? rank : 1 - rank;   // from which rank
-                mail->way(sends) = std::make_unique<Mail::Way>(lines[way][0], lines[way][1], memories[1 - way].pin(), slot);
+                mail->direction(sends) = std::make_unique<Mail::Direction>(lines[way][0], lines[way][1], memories[1 - way].pin(), slot);
             }
             mails.push_back(std::move(mail));
         }
@@ -317,7 +317,7 @@ void messages_arrive_in_order(uint64_t seed, unsigned count, bool on_streams) {
                 Message message(pair.mails[rank], sends, range, size);
                 Stepwise::Step step{};
                 Refusal why{};
-                if (on_streams || own() % 4 == 0 || !run_here(message, true, own() % 100'000, step, why)) {
+                if (on_streams || own() % 4 == 0 || !run_in_calling_thread(message, true, own() % 100'000, step, why)) {
                     engine().submit(*on, {.kind = OpKind::stepwise, .extra = new Message(std::move(message))});
                     finish(*on);
                 }
@@ -339,8 +339,8 @@ void messages_whose_sizes_differ_are_refused(bool sender_is_first) {
     Stepwise::Step step{};
     Message sends = message(0, true, 8), receives = message(1, false, 9);
     Message &first = sender_is_first ? sends : receives, &second = sender_is_first ? receives : sends;
-    CHECK(run_here(first, true, 0, step, why) == sender_is_first);
-    CHECK(!run_here(second, true, 0, step, why) && step == Stepwise::Step::failed && why.why == Why::calls_differ);
+    CHECK(run_in_calling_thread(first, true, 0, step, why) == sender_is_first);
+    CHECK(!run_in_calling_thread(second, true, 0, step, why) && step == Stepwise::Step::failed && why.why == Why::calls_differ);
     const GroupCall::Summary own = GroupCall::summary(why.calls.own), theirs = GroupCall::summary(why.calls.theirs);
     CHECK(own.kind == (sender_is_first ? Kind::receive : Kind::send) && own.size == (sender_is_first ? 9 : 8));
     CHECK(theirs.kind == (sender_is_first ? Kind::send : Kind::receive) && theirs.size == (sender_is_first ? 8 : 9));
@@ -360,9 +360,9 @@ void memory_is_read_where_it_lies_and_only_there() {
     Area area = streams::area(device, kSize);
     const Range range = range_of(area);
     memset(area.host, 0x5A, kSize);
-    const MemoryPlace place = MemoryPlace::of(range, kSize);
+    const MemoryAddress place = MemoryAddress::of(range, kSize);
     CHECK(place.file != 0 && place.fd >= 0);
-    CHECK(MemoryPlace::of(range, kSize + (uint64_t{64} << 20)).file == 0 && !MemoryPlace::of({.host = area.host}, 1).is_file());
+    CHECK(MemoryAddress::of(range, kSize + (uint64_t{64} << 20)).file == 0 && !MemoryAddress::of({.host = area.host}, 1).is_file());
 
     PeerMemory memory(getpid()), nobody(0);
     const char* const bytes = memory.at(place, kSize).mapped;
@@ -371,7 +371,7 @@ void memory_is_read_where_it_lies_and_only_there() {
     CHECK(bytes[kSize - 1] == 7 && memory.at(place, kSize).mapped == bytes);
     CHECK(!nobody.at(place, kSize));
 
-    MemoryPlace wrong = place;
+    MemoryAddress wrong = place;
     wrong.file += 1;
     CHECK(!memory.at(wrong, 1));
     wrong = place;
@@ -389,11 +389,11 @@ void memory_is_read_where_it_lies_and_only_there() {
     CHECK(!memory.at({file.st_ino, 0, unsealed}, 1));   // it could shrink
     close(unsealed);
 
-    const MemoryPlace host = MemoryPlace::of({.host = area.host}, 4096);
+    const MemoryAddress host = MemoryAddress::of({.host = area.host}, 4096);
     char copied[4096];
     CHECK(memory.at(host, 4096).address != 0 && memory.read(copied, host.offset, 4096) == 0 && memcmp(copied, area.host, 4096) == 0);
     CHECK(memory.read(copied, 4096, 1) == EFAULT && memory.read(nullptr, host.offset, 1) == EFAULT);
-    CHECK(!nobody.at(host, 4096) && nobody.found(host, nobody.at(host, 4096)) == ReadHere::kNotMemory);
+    CHECK(!nobody.at(host, 4096) && nobody.confirmation(host, nobody.at(host, 4096)) == ReadAccess::kNotMemory);
 
     CHECK(resident(bytes, kSize) == kSize / 4096);
     Heap::get().unpin(range);
@@ -422,7 +422,7 @@ void host_memory_of_a_process_that_has_ended_is_waited_for() {
             Collective collective = gather(rank);
             Collective::Step step{};
             Refusal why{};
-            if (run_here(collective, true, has_ended ? 20'000'000 : 20'000'000'000, step, why)) ++over;
+            if (run_in_calling_thread(collective, true, has_ended ? 20'000'000 : 20'000'000'000, step, why)) ++over;
             CHECK(step == (has_ended ? Collective::Step::waits : Collective::Step::over));
         });
         CHECK(over == (has_ended ? 0 : 2));

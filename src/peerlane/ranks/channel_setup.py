@@ -21,7 +21,7 @@ from peerlane.ranks import far_engine, far_network
 from peerlane.ranks.bank import open_bank
 from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.far_wire import FarInvitation
-from peerlane.ranks.late_delivery import Drawn, HeldBack, Withheld
+from peerlane.ranks.late_delivery import Drawn, LateDeliveries, Withheld
 from peerlane.ranks.lending import WINDOW, lent_by
 from peerlane.ranks.ways import FarLine, FarWays, NearWays, Ways
 from peerlane.ranks.wire import Invitation, Shared
@@ -208,7 +208,7 @@ class End:
                 observers.tell("import", line)
         if self._held_in is not None:
             theirs = list(memories.values())
-            held = HeldBack(ranks, self._held_in, theirs)
+            held = LateDeliveries(ranks, self._held_in, theirs)
             if self._is_drawn:
                 self.late = Drawn(self.session.device, held, self.ways)
             else:

@@ -60,7 +60,7 @@ class Entry(NamedTuple):
     before: Buffer
 
 
-class HeldBack:
+class LateDeliveries:
     """The writes that one end of a channel holds back, in memory that both ends share.
 
     If this process ends, the other one delivers them, so that the writes of a synchronized stream always arrive.
@@ -196,14 +196,14 @@ class Delivery:
     ----------
     device : Device
         The channel's device.
-    held : HeldBack or None
+    held : LateDeliveries or None
         The area for the bytes; None if no other process delivers them when this one ends: the peer is in this
         process, or on another machine.
     ways : Ways
         How they reach the peer.
     """
 
-    def __init__(self, device: Device, held: HeldBack | None, ways: Ways) -> None:
+    def __init__(self, device: Device, held: LateDeliveries | None, ways: Ways) -> None:
         self.stream, self._ranks = device.create_stream(), device.backend.ranks
         self._held, self._ways = held, ways
 
@@ -350,12 +350,12 @@ class Drawn:
     ----------
     device : Device
         The channel's device.
-    held : HeldBack or None
+    held : LateDeliveries or None
     ways : Ways
         As for :class:`Delivery`.
     """
 
-    def __init__(self, device: Device, held: HeldBack | None, ways: Ways) -> None:
+    def __init__(self, device: Device, held: LateDeliveries | None, ways: Ways) -> None:
         self._device, self._held, self._ways, self._lock = device, held, ways, threading.Lock()
         self._deliveries: weakref.WeakKeyDictionary[Stream, Delivery] = weakref.WeakKeyDictionary()
 
@@ -419,12 +419,12 @@ class Withheld:
     Parameters
     ----------
     ranks : Ranks
-    held : HeldBack
+    held : LateDeliveries
     memories : sequence of Buffer
         The memories that the other end offers, in its order.
     """
 
-    def __init__(self, ranks: Ranks, held: HeldBack, memories: Sequence[Buffer]) -> None:
+    def __init__(self, ranks: Ranks, held: LateDeliveries, memories: Sequence[Buffer]) -> None:
         self._ranks, self._held = ranks, held
         self._brings = ranks.undelivered(held.area, memories, False)
         self._lock = threading.Lock()

@@ -98,7 +98,7 @@ class VirtualRanks:
     watch = staticmethod(_core.members)
     lines_of_board = staticmethod(_core.WaitBoard.lines)
     board = staticmethod(_core.WaitBoard)
-    held_area = staticmethod(_core.HeldBack)
+    held_area = staticmethod(_core.LateDeliveries)
     undelivered = staticmethod(_core.Undelivered)
     bring = staticmethod(_core.Signal.expect)
     bring_to = staticmethod(_core.Undelivered.bring_all_to)
@@ -230,7 +230,7 @@ class VirtualRanks:
         _make(stream, undelivered.step(_STAGE, entry))
 
     def record_staged(
-        self, stream: Stream | None, notify: VirtualNotify, area: _core.HeldBack, entry: int
+        self, stream: Stream | None, notify: VirtualNotify, area: _core.LateDeliveries, entry: int
     ) -> None:
         _make(stream, _core.Notify(notify, area, entry, True))
 
@@ -240,7 +240,7 @@ class VirtualRanks:
     def fence_staged(self, stream: Stream | None, undelivered: _core.Undelivered) -> None:
         _make(stream, undelivered.step(_FENCE, 0))
 
-    def record_held(self, stream: Stream, notify: VirtualNotify, area: _core.HeldBack, entry: int) -> None:
+    def record_held(self, stream: Stream, notify: VirtualNotify, area: _core.LateDeliveries, entry: int) -> None:
         stream._record_notify(_core.Notify(notify, area, entry, False))
 
     def turns(self, bank: _core.Signal, members: _core.Members, rank: int) -> Turns:

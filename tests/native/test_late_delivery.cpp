@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "ledgers.h"
-#include "ranks/held_back.h"
+#include "ranks/late_delivery.h"
 #include "streams.h"
 
 using namespace streams;
@@ -18,7 +18,7 @@ std::shared_ptr<Ledger> ledger;
 
 // Both ends of an area: the sender's entries, and the receiver's memory, which it lends.
 struct Ends {
-    const std::shared_ptr<HeldBack> area = std::make_shared<HeldBack>(SharedSignal::create(ledger, HeldBack::kLines));
+    const std::shared_ptr<LateDeliveries> area = std::make_shared<LateDeliveries>(SharedSignal::create(ledger, LateDeliveries::kLines));
     const Memory whole = Memory::allocate(device, kSize, true);
     const LeasePtr lease = std::make_shared<Lease>(), loan = std::make_shared<Lease>();   // the sender's, and the receiver's own
     Memory part{whole, 0, kSize};
@@ -42,27 +42,27 @@ struct Ends {
         return all;
     }
     char* host() const { return whole.range().host; }
-    char* bytes(uint64_t number) const { return area->base() + HeldBack::kTable + number * 64; }
+    char* bytes(uint64_t number) const { return area->base() + LateDeliveries::kTable + number * 64; }
     uint8_t at(uint64_t where) const { return std::atomic_ref(reinterpret_cast<uint8_t*>(host())[where]).load(); }
 
     // Of `size` bytes of one value; not staged yet.
     uint64_t take(uint64_t kind, uint64_t source, uint64_t at, uint8_t value, uint64_t size = 1) {
         const uint64_t number = taken++;
-        HeldEntry& entry = area->entry(number % HeldBack::kEntries);
+        LateDelivery& entry = area->entry(number % LateDeliveries::kEntries);
         entry.sequence = number;
-        entry.what = kind | source << HeldEntry::kSource;
+        entry.what = kind | source << LateDelivery::kSource;
         entry.place = 0;
         entry.at = at;
         entry.size = size;
         entry.bytes = static_cast<uint64_t>(bytes(number) - area->base());
         entry.before = 0;
         memset(bytes(number), value, size);
-        entry.state = HeldEntry::taken;
-        return number % HeldBack::kEntries;
+        entry.state = LateDelivery::taken;
+        return number % LateDeliveries::kEntries;
     }
-    void write(uint64_t source, uint64_t at, uint8_t value) { sender->stage(take(HeldEntry::write, source, at, value)); }
+    void write(uint64_t source, uint64_t at, uint8_t value) { sender->stage(take(LateDelivery::write, source, at, value)); }
     void notify(uint64_t source, uint64_t record) {
-        const uint64_t entry = take(HeldEntry::notify, source, 0, 0, 0);
+        const uint64_t entry = take(LateDelivery::notify, source, 0, 0, 0);
         CHECK(area->record(entry, [&] { return record; }) == record);
     }
 };
@@ -80,19 +80,19 @@ void a_wait_brings_what_its_source_gave_before() {
     ends.notify(3, 2);
     ends.receiver->arrive(0, 2, 2);
     CHECK(ends.at(1) == 2 && ends.at(2) == 4);
-    for (uint64_t i = 0; i < ends.taken; ++i) CHECK(ends.area->entry(i).state == HeldEntry::none);
+    for (uint64_t i = 0; i < ends.taken; ++i) CHECK(ends.area->entry(i).state == LateDelivery::none);
 }
 
 void memory_taken_back_refuses_and_has_what_was_given() {
     Ends ends;
     ends.write(1, 0, 1);
-    const uint64_t late = ends.take(HeldEntry::write, 1, 1, 2);
+    const uint64_t late = ends.take(LateDelivery::write, 1, 1, 2);
     ends.lease->end(Lease::taken_back);
     CHECK(refuses(Why::lease_ended, [&] { ends.sender->stage(late); }));
     Undelivered::bring_all_to(ends.part);
     ends.loan->end(Lease::taken_back);
     CHECK(ends.at(0) == 1 && ends.at(1) == 0);
-    CHECK(ends.area->entry(late).state == HeldEntry::taken);
+    CHECK(ends.area->entry(late).state == LateDelivery::taken);
 }
 
 // What was staged has arrived when taking back is over, and nothing comes later.
@@ -129,7 +129,7 @@ void both_ends_bring_each_entry_once() {
         while (!is_over) ends.receiver->bring_all();
     });
     for (uint64_t i = 0; i < kEach; ++i) {
-        const uint64_t entry = ends.take(HeldEntry::reduce | kSum << HeldEntry::kNumber, 1, 0, 1);
+        const uint64_t entry = ends.take(LateDelivery::reduce | kSum << LateDelivery::kNumber, 1, 0, 1);
         ends.area->entry(entry).before = static_cast<uint64_t>(ends.bytes(kEach + i) - ends.area->base());
         ends.sender->stage(entry);
         if (i % 3 == 0) ends.sender->bring(1);
@@ -147,9 +147,9 @@ void any_entries_do_no_harm(std::mt19937_64& random) {
     const auto number = [&] { return random() % 4 == 0 ? random() : near[random() % std::size(near)]; };
     for (int round = 0; round < scaled(20, 500); ++round) {
         for (uint64_t i = 0; i < 64; ++i) {
-            HeldEntry& entry = ends.area->entry(i);
+            LateDelivery& entry = ends.area->entry(i);
             entry.sequence = number();
-            entry.what = random() % 6 | random() % 60 << HeldEntry::kNumber | random() % 3 << HeldEntry::kSource;
+            entry.what = random() % 6 | random() % 60 << LateDelivery::kNumber | random() % 3 << LateDelivery::kSource;
             entry.place = random() % 4 == 0 ? number() : 0;
             entry.at = number();
             entry.size = number();
@@ -168,8 +168,8 @@ void any_entries_do_no_harm(std::mt19937_64& random) {
 
 }  // namespace
 
-NATIVE_TEST(test_held_back) {
-    std::mt19937_64 random = seeded("test_held_back");
+NATIVE_TEST(test_late_delivery) {
+    std::mt19937_64 random = seeded("test_late_delivery");
     open_heap();
     device = new_device();
     ledger = new_ledger();

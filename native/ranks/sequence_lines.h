@@ -1,4 +1,4 @@
-// Lines of notifies whose records have numbers: of several that one side records in turns, each is for every n-th number.
+// Lines whose records carry numbers.  Several lines share one sequence: record n is made in line n % depth.
 #pragma once
 #include <cstring>
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace peerlane {
 
-// Record a number, with a word and at most as many bytes as the line has room for.  `depth`: how many lines take turns.
-inline void tell_number(Notify& notify, uint64_t number, uint64_t depth, uint64_t word, const char* bytes, uint64_t n) {
+// Make record `number` in its line, with a word and at most as many bytes as the line has room for.
+inline void record_number(Notify& notify, uint64_t number, uint64_t depth, uint64_t word, const char* bytes, uint64_t n) {
     SignalLine& line = notify.signal();
     line.time_ns.store(word, std::memory_order_relaxed);
     if (n != 0) memcpy(line.reserved, bytes, n);
@@ -18,20 +18,20 @@ inline void tell_number(Notify& notify, uint64_t number, uint64_t depth, uint64_
     if (before & SignalLine::kWaiter) [[unlikely]] Scheduler::get().was_recorded(notify);
 }
 
-class NumberedLines {
+class SequenceLines {
   public:
-    explicit NumberedLines(std::vector<Notify*> lines) : lines_(std::move(lines)) {   // held
+    explicit SequenceLines(std::vector<Notify*> lines) : lines_(std::move(lines)) {   // held
         for (Notify* const each : lines_) each->hold();
     }
-    ~NumberedLines() {
+    ~SequenceLines() {
         for (Notify* const each : lines_) each->drop();
     }
-    NumberedLines(const NumberedLines&) = delete;
+    SequenceLines(const SequenceLines&) = delete;
 
     uint64_t depth() const { return lines_.size(); }
     Notify& of(uint64_t number) const { return *lines_[number % lines_.size()]; }
-    void tell(uint64_t number, uint64_t word, const char* bytes, uint64_t n) const {
-        tell_number(of(number), number, lines_.size(), word, bytes, n);
+    void record(uint64_t number, uint64_t word, const char* bytes, uint64_t n) const {
+        record_number(of(number), number, lines_.size(), word, bytes, n);
     }
     bool has(uint64_t number) const { return of(number).signal().recorded() >= number; }
     uint64_t word(uint64_t number) const { return of(number).signal().time_ns.load(std::memory_order_relaxed); }

@@ -1,4 +1,4 @@
-#include "ranks/held_back.h"
+#include "ranks/late_delivery.h"
 
 #include <algorithm>
 #include <cstring>
@@ -22,7 +22,7 @@ uint64_t this_holder() {
 
 }  // namespace
 
-HeldBack::Lock::Lock(const HeldBack& area) : word_(area.header().lock), me_(this_holder()) {
+LateDeliveries::Lock::Lock(const LateDeliveries& area) : word_(area.header().lock), me_(this_holder()) {
     const uint64_t start = now_ns();
     uint64_t next_look = start + kBetweenLooks;
     for (unsigned spins = 0;; ++spins) {
@@ -43,30 +43,30 @@ HeldBack::Lock::Lock(const HeldBack& area) : word_(area.header().lock), me_(this
     }
 }
 
-HeldBack::Lock::~Lock() {
+LateDeliveries::Lock::~Lock() {
     uint64_t mine = me_;
     word_.compare_exchange_strong(mine, 0, std::memory_order_acq_rel);   // it may have been taken away
 }
 
-void HeldBack::discard() const {
+void LateDeliveries::discard() const {
     const auto table_end = static_cast<off_t>(round_up(static_cast<uint64_t>(base() - bank_->start()) + kTable, kPage));
     (void)fallocate(bank_->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, table_end,
                     static_cast<off_t>(bank_->bytes()) - table_end);   // refused: they stay
 }
 
-void HeldBack::stage(uint64_t entry) const {
+void LateDeliveries::stage(uint64_t entry) const {
     header().given_ns.store(now_ns(), std::memory_order_relaxed);
-    this->entry(entry).state.store(HeldEntry::staged, std::memory_order_release);
+    this->entry(entry).state.store(LateDelivery::staged, std::memory_order_release);
 }
 
-void HeldBack::fence() const {
+void LateDeliveries::fence() const {
     const Lock lock(*this);
     for (uint64_t i = 0; i < kEntries; ++i)
-        if (HeldEntry& each = entry(i); each.state.load(std::memory_order_acquire) == HeldEntry::staged)
-            each.what.fetch_and((uint64_t{1} << HeldEntry::kSource) - 1, std::memory_order_relaxed);
+        if (LateDelivery& each = entry(i); each.state.load(std::memory_order_acquire) == LateDelivery::staged)
+            each.what.fetch_and((uint64_t{1} << LateDelivery::kSource) - 1, std::memory_order_relaxed);
 }
 
-uint64_t HeldBack::record(uint64_t entry, const std::function<uint64_t()>& make) const {
+uint64_t LateDeliveries::record(uint64_t entry, const std::function<uint64_t()>& make) const {
     const Lock lock(*this);   // who consumes the record finds the entry
     const uint64_t number = make();
     if (number == 0) return 0;
@@ -79,9 +79,9 @@ struct Undelivered::Copied {
     uint64_t index, state, sequence, what, place, at, size, bytes, before;
 
     uint64_t kind() const { return what & 0xFF; }
-    uint64_t source() const { return what >> HeldEntry::kSource; }
-    bool is_staged() const { return state == HeldEntry::staged || state == HeldEntry::combining; }
-    bool has_begun() const { return state == HeldEntry::begun || state == HeldEntry::combining; }
+    uint64_t source() const { return what >> LateDelivery::kSource; }
+    bool is_staged() const { return state == LateDelivery::staged || state == LateDelivery::combining; }
+    bool has_begun() const { return state == LateDelivery::begun || state == LateDelivery::combining; }
 };
 
 bool Undelivered::settle(const SharedSignal& bank, uint32_t index) {
@@ -90,10 +90,10 @@ bool Undelivered::settle(const SharedSignal& bank, uint32_t index) {
         take_over(bank);
         return false;
     }
-    for (uint64_t i = 0; i < HeldBack::kEntries; ++i) {
-        const HeldEntry& entry = from_->entry(i);
+    for (uint64_t i = 0; i < LateDeliveries::kEntries; ++i) {
+        const LateDelivery& entry = from_->entry(i);
         const uint64_t state = entry.state.load(std::memory_order_acquire);
-        if ((state == HeldEntry::given || state == HeldEntry::begun) && (entry.what & 0xFF) == HeldEntry::notify && entry.place == index)
+        if ((state == LateDelivery::given || state == LateDelivery::begun) && (entry.what & 0xFF) == LateDelivery::notify && entry.place == index)
             return true;
     }
     return false;
@@ -102,10 +102,10 @@ bool Undelivered::settle(const SharedSignal& bank, uint32_t index) {
 template <class Match>
 std::vector<Undelivered::Copied> Undelivered::find(const Match& match) const {
     std::vector<Copied> found;
-    for (uint64_t i = 0; i < HeldBack::kEntries; ++i) {
-        const HeldEntry& entry = from_->entry(i);
+    for (uint64_t i = 0; i < LateDeliveries::kEntries; ++i) {
+        const LateDelivery& entry = from_->entry(i);
         const uint64_t state = entry.state.load(std::memory_order_acquire);
-        if (state == HeldEntry::none || state == HeldEntry::taken) continue;
+        if (state == LateDelivery::none || state == LateDelivery::taken) continue;
         const Copied copied{i, state, entry.sequence, entry.what, entry.place, entry.at, entry.size, entry.bytes, entry.before};
         if (match(copied)) found.push_back(copied);
     }
@@ -115,7 +115,7 @@ std::vector<Undelivered::Copied> Undelivered::find(const Match& match) const {
 
 // Nobody writes the entries any more but who is hostile.
 void Undelivered::take_over(const SharedSignal& bank) {
-    const HeldBack::Lock lock(*from_);
+    const LateDeliveries::Lock lock(*from_);
     std::vector<Copied> found;
     try {
         found = find([](const Copied&) { return true; });
@@ -133,18 +133,18 @@ void Undelivered::apply_or_drop(const Copied& entry, const SharedSignal* bank, u
     } catch (const Refusal&) {   // that memory is gone, or there never was any
     } catch (const std::bad_alloc&) {
     }
-    from_->entry(entry.index).state.store(HeldEntry::none, std::memory_order_release);
+    from_->entry(entry.index).state.store(LateDelivery::none, std::memory_order_release);
 }
 
 void Undelivered::bring_found(const std::vector<Copied>& found) const {
     uint64_t room = from_->size();
     for (const Copied& each : found)
-        if (each.kind() != HeldEntry::notify) apply_or_drop(each, nullptr, room);
+        if (each.kind() != LateDelivery::notify) apply_or_drop(each, nullptr, room);
 }
 
 template <class Match>
 void Undelivered::bring_those(const Match& match) {
-    const HeldBack::Lock lock(*from_);
+    const LateDeliveries::Lock lock(*from_);
     try {
         bring_found(find([&](const Copied& each) { return each.is_staged() && match(each); }));
     } catch (const std::bad_alloc&) {   // a later wait brings them
@@ -152,20 +152,20 @@ void Undelivered::bring_those(const Match& match) {
 }
 
 void Undelivered::arrive(uint32_t index, uint64_t first, uint64_t last) {
-    const HeldBack::Lock lock(*from_);
+    const LateDeliveries::Lock lock(*from_);
     try {
         // Records that the wait consumed beyond the first ordered nothing that the program may rely on.
         const Copied* by = nullptr;
         const std::vector<Copied> records = find([&](const Copied& each) {
-            return each.is_staged() && each.kind() == HeldEntry::notify && each.place == index && each.before <= last;
+            return each.is_staged() && each.kind() == LateDelivery::notify && each.place == index && each.before <= last;
         });
         for (const Copied& each : records)
             if (each.before >= first && (!by || each.before < by->before)) by = &each;
         if (by)
             bring_found(find([&](const Copied& each) {
-                return each.is_staged() && each.sequence < by->sequence && (each.source() == by->source() || each.source() == HeldEntry::kAll);
+                return each.is_staged() && each.sequence < by->sequence && (each.source() == by->source() || each.source() == LateDelivery::kAll);
             }));
-        for (const Copied& each : records) from_->entry(each.index).state.store(HeldEntry::none, std::memory_order_release);
+        for (const Copied& each : records) from_->entry(each.index).state.store(LateDelivery::none, std::memory_order_release);
     } catch (const std::bad_alloc&) {   // a later wait brings them
     }
 }
@@ -218,13 +218,13 @@ void Undelivered::bring_all_older_than(uint64_t nanoseconds) {
 
 // The lock decides: an entry is staged before the loan ends, and brought, or its sender finds that it has ended.
 void Undelivered::stage(uint64_t entry) const {
-    const HeldBack::Lock lock(*from_);
+    const LateDeliveries::Lock lock(*from_);
     (void)part(from_->entry(entry).place, 0, 0);
     from_->stage(entry);
 }
 
 bool Undelivered::is_for(const Copied& entry, const Memory& part) const {
-    return entry.kind() != HeldEntry::notify && entry.place < memories_.size() && memories_[entry.place].is_lent_with(part);
+    return entry.kind() != LateDelivery::notify && entry.place < memories_.size() && memories_[entry.place].is_lent_with(part);
 }
 
 void Undelivered::bring_all_to(const Memory& part) {
@@ -234,7 +234,7 @@ void Undelivered::bring_all_to(const Memory& part) {
 bool Undelivered::awaits(const Memory& part) {
     const std::vector<Copied> found = find([&](const Copied& each) { return !each.is_staged() && is_for(each, part); });
     if (found.empty() || from_->bank().others_live()) return !found.empty();
-    const HeldBack::Lock lock(*from_);
+    const LateDeliveries::Lock lock(*from_);
     bring_found(found);
     return false;
 }
@@ -288,11 +288,11 @@ void Undelivered::apply(const Copied& entry, const SharedSignal* bank, uint64_t&
         });
     };
     switch (entry.kind()) {
-        case HeldEntry::write:
+        case LateDelivery::write:
             (void)part(entry.place, entry.at, entry.size);   // all of it, or nothing
             write(entry.at, entry.size, bytes(entry.bytes, entry.size));
             break;
-        case HeldEntry::blocks: {
+        case LateDelivery::blocks: {
             struct Block {
                 uint64_t to, from, size;
             };
@@ -311,8 +311,8 @@ void Undelivered::apply(const Copied& entry, const SharedSignal* bank, uint64_t&
             }
             break;
         }
-        case HeldEntry::reduce: {
-            const uint64_t number = entry.what >> HeldEntry::kNumber & 0xFFFFFF;
+        case LateDelivery::reduce: {
+            const uint64_t number = entry.what >> LateDelivery::kNumber & 0xFFFFFF;
             if (number >= kElements * kCombines) throw Refusal{.why = Why::out_of_bounds, .size = number};
             const Reduction& reduction = reductions()[number / kCombines][number % kCombines];
             char* const from = bytes(entry.bytes, entry.size);
@@ -327,14 +327,14 @@ void Undelivered::apply(const Copied& entry, const SharedSignal* bank, uint64_t&
                 in_pieces(entry.size, [&](uint64_t done, uint64_t n) {
                     copy(host_part(before + done, n), part(entry.place, entry.at + done, n), n);
                 });
-                from_->entry(entry.index).state.store(HeldEntry::combining, std::memory_order_release);
+                from_->entry(entry.index).state.store(LateDelivery::combining, std::memory_order_release);
             }
             in_pieces(entry.size, [&](uint64_t done, uint64_t n) {
                 reduce(part(entry.place, entry.at + done, n), host_part(from + done, n), reduction);
             });
             break;
         }
-        case HeldEntry::notify: {
+        case LateDelivery::notify: {
             if (entry.is_staged() || !bank) break;
             if (entry.place >= bank->bank()) throw Refusal{.why = Why::out_of_bounds, .size = entry.place};
             SignalLine& line = bank->line(static_cast<uint32_t>(entry.place));

@@ -1,4 +1,4 @@
-#include "ranks/run_here.h"
+#include "ranks/calling_thread.h"
 
 #include <sched.h>
 
@@ -8,9 +8,9 @@ namespace peerlane {
 
 namespace {
 
-constexpr uint64_t kSpinAlone = 50'000;                         // nanoseconds; then others may need the processor
+constexpr uint64_t kSpinAlone = 50'000;                         // nanoseconds; then it yields the processor
 constexpr uint64_t kPollPeriod = 100'000'000;
-constexpr unsigned kLooks = 32;                            // between two looks at the clock
+constexpr unsigned kLooks = 32;                            // polls between two readings of the clock
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void relax() {
 #endif
 }
 
-bool run_here(Stepwise& work, bool must_yield, uint64_t patience_ns, Stepwise::Step& step, Refusal& why, Poll poll) {
+bool run_in_calling_thread(Stepwise& work, bool must_yield, uint64_t patience_ns, Stepwise::Step& step, Refusal& why, Poll poll) {
     uint64_t next_poll = 0;   // once it has lasted
     while (true) {
         step = work.advance(why);
