@@ -430,7 +430,7 @@ SHARED_RECORDS: int = 32
 
 MOST_LINES: int = 524288
 
-class HeldBack:
+class LateDeliveries:
     """An area for what is held back; exports its bytes."""
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -449,7 +449,7 @@ HELD_HEADER: int = 64
 class Undelivered:
     """What brings what lies in a held area."""
 
-    def __init__(self, held: HeldBack, memories: Sequence[Memory], receives: bool) -> None:
+    def __init__(self, held: LateDeliveries, memories: Sequence[Memory], receives: bool) -> None:
         """
         To memories that the sender was offered; `receives`: they are this process's.
         """
@@ -579,7 +579,7 @@ class Notify:
         """One of those of a queue."""
 
     @overload
-    def __init__(self, line: Notify, held: HeldBack, entry: int, staged: bool) -> None:
+    def __init__(self, line: Notify, held: LateDeliveries, entry: int, staged: bool) -> None:
         """A record of a line of a bank, as an entry of a held area."""
 
     @property
@@ -881,14 +881,14 @@ class Rounds:
         `theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them.
         """
 
-    def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int], given_at: Sequence[int], given: Sequence[int], go_on: object) -> bool:
+    def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int], source_at: Sequence[int], source_sizes: Sequence[int], go_on: object) -> bool:
         """
         Make a collective in this thread, if nothing is unusual; False: it was not begun.  If it waits for long, `go_on` is called, which has the turn, calls queue_begun() and gives the turn back.
         """
 
     def queue_begun(self, stream: Stream, timeout_ns: int, dst: object | None, src: object | None) -> None: ...
 
-    def queue(self, stream: Stream, timeout_ns: int, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int], given_at: Sequence[int], given: Sequence[int]) -> None: ...
+    def queue(self, stream: Stream, timeout_ns: int, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int], source_at: Sequence[int], source_sizes: Sequence[int]) -> None: ...
 
     @property
     def begun(self) -> tuple[int, int, int, int, bool]:
@@ -958,7 +958,7 @@ class Mails:
 
     def claim(self, peer: int, sends: bool, seconds: float) -> bool:
         """
-        Take the turn of one way, which one thread has at a time; False: another one has it still.
+        Take the turn of one direction, which one thread has at a time; False: another one has it still.
         """
 
     def release(self, peer: int, sends: bool) -> None:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 Bank: TypeAlias = (
     "_core.Signal"  # lines of memory that several processes map: for notifies, leases, or a board
 )
-HeldArea: TypeAlias = "_core.HeldBack"  # memory of two processes for the writes that a channel holds back
+HeldArea: TypeAlias = (
+    "_core.LateDeliveries"  # memory of two processes for the writes that a channel holds back
+)
 Members: TypeAlias = "_core.Members"  # the watched processes of a group
 MessageRings: TypeAlias = "_core.MessageRings"  # rings in shared memory with one reader, each with one sender
 ProcessCopies: TypeAlias = "_core.ProcessCopies"  # copies between the memory of two processes, by the system

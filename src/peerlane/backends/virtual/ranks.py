@@ -240,7 +240,9 @@ class VirtualRanks:
     def fence_staged(self, stream: Stream | None, undelivered: _core.Undelivered) -> None:
         _make(stream, undelivered.step(_FENCE, 0))
 
-    def record_held(self, stream: Stream, notify: VirtualNotify, area: _core.LateDeliveries, entry: int) -> None:
+    def record_held(
+        self, stream: Stream, notify: VirtualNotify, area: _core.LateDeliveries, entry: int
+    ) -> None:
         stream._record_notify(_core.Notify(notify, area, entry, False))
 
     def turns(self, bank: _core.Signal, members: _core.Members, rank: int) -> Turns:

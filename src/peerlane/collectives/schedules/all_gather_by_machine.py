@@ -9,37 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from peerlane.collectives.pieces import pieces, pipelined
-from peerlane.collectives.schedules.operations import (
-    Await,
-    Begin,
-    Copy,
-    End,
-    Operation,
-    Plan,
-    Read,
-    Result,
-    Signal,
-    Slot,
-    Source,
-    Tell,
-    WriteAndTell,
-)
+from peerlane.collectives.schedules import operations as ops
 
 
-def all_gather_by_machine(plan: Plan) -> Iterator[Operation]:
+def all_gather_by_machine(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Gather the parts of all ranks, which may already have their own in its place."""
     at, sizes = plan.parts
     own = at[plan.rank], at[plan.rank] + sizes[plan.rank]
-    yield Copy(Result(*own), Source(0, sizes[plan.rank]))
+    yield ops.Copy(ops.Result(*own), ops.Source(0, sizes[plan.rank]))
     yield from _gather(plan, at, sizes)
 
 
-def broadcast_by_machine(plan: Plan) -> Iterator[Operation]:
+def broadcast_by_machine(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Copy the root's bytes into the destinations of all other ranks."""
     return _gather(plan, [0] * plan.ranks, [plan.size * (rank == plan.root) for rank in range(plan.ranks)])
 
 
-def _gather(plan: Plan, at: Sequence[int], sizes: Sequence[int]) -> Iterator[Operation]:
+def _gather(plan: ops.Plan, at: Sequence[int], sizes: Sequence[int]) -> Iterator[ops.Operation]:
     """Bring the parts of the other ranks to this one; ``sizes`` says who has a part."""
     rank, machines = plan.rank, plan.machines
     cuts = [pieces(nbytes, plan.slot) for nbytes in sizes]
@@ -48,46 +34,46 @@ def _gather(plan: Plan, at: Sequence[int], sizes: Sequence[int]) -> Iterator[Ope
         if machines.of[source] != machines.here:
             sources[machines.receiver(source, machines.here)].append(source)
 
-    def room_for(source: int, number: int) -> Result:
+    def room_for(source: int, number: int) -> ops.Result:
         first, last = cuts[source][number]
-        return Result(at[source] + first, at[source] + last)
+        return ops.Result(at[source] + first, at[source] + last)
 
     def received(receiver: int, number: int) -> list[int]:
         return [source for source in sources[receiver] if number < len(cuts[source])]
 
-    def offer(number: int) -> Iterator[Operation]:
-        yield Begin(number)
+    def offer(number: int) -> Iterator[ops.Operation]:
+        yield ops.Begin(number)
         if number >= len(cuts[rank]):
             return
-        own = Source(*cuts[rank][number])
+        own = ops.Source(*cuts[rank][number])
         for peer in machines.receivers(rank):
-            yield WriteAndTell(number, peer, own)
+            yield ops.WriteAndTell(number, peer, own)
         if machines.beside:
-            yield Copy(Slot(number, rank, 0, own.last - own.first), own)
+            yield ops.Copy(ops.Slot(number, rank, 0, own.last - own.first), own)
         for peer in machines.beside:
-            yield Tell(number, peer)
+            yield ops.Tell(number, peer)
 
-    def pass_on(number: int) -> Iterator[Operation]:
+    def pass_on(number: int) -> Iterator[ops.Operation]:
         mine = received(rank, number)
         for source in mine:
-            yield Await(number, source)
+            yield ops.Await(number, source)
         for peer in machines.beside if mine else ():
-            yield Tell(number, peer, Signal.RESULT)
+            yield ops.Tell(number, peer, ops.Signal.RESULT)
         for source in mine:
             into = room_for(source, number)
-            yield Copy(into, Slot(number, source, 0, into.last - into.first))
+            yield ops.Copy(into, ops.Slot(number, source, 0, into.last - into.first))
 
-    def collect(number: int) -> Iterator[Operation]:
+    def collect(number: int) -> Iterator[ops.Operation]:
         for peer in machines.beside:
             if number < len(cuts[peer]):
-                yield Await(number, peer)
-                yield Read(number, peer, peer, room_for(peer, number))
+                yield ops.Await(number, peer)
+                yield ops.Read(number, peer, peer, room_for(peer, number))
         for peer in machines.beside:
             passed = received(peer, number)
             if passed:
-                yield Await(number, peer, Signal.RESULT)
+                yield ops.Await(number, peer, ops.Signal.RESULT)
             for source in passed:
-                yield Read(number, peer, source, room_for(source, number))
-        yield End(number)
+                yield ops.Read(number, peer, source, room_for(source, number))
+        yield ops.End(number)
 
     return pipelined(max(map(len, cuts)), offer, pass_on, collect)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from peerlane.collectives.schedules.operations import Arrive, AwaitArrival, Operation, Plan
+from peerlane.collectives.schedules import operations as ops
 
 
-def barrier(plan: Plan) -> Iterator[Operation]:
+def barrier(plan: ops.Plan) -> Iterator[ops.Operation]:
     """End when all ranks have come."""
     for peer in plan.others:
-        yield Arrive(peer)
+        yield ops.Arrive(peer)
     for peer in plan.others:
-        yield AwaitArrival(peer)
+        yield ops.AwaitArrival(peer)

@@ -8,30 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from peerlane.collectives.pieces import pieces
-from peerlane.collectives.schedules.operations import (
-    Await,
-    Begin,
-    Copy,
-    End,
-    Operation,
-    Plan,
-    Result,
-    Slot,
-    Source,
-    WriteAndTell,
-    folded,
-)
+from peerlane.collectives.schedules import operations as ops
 
 
-def one_shot(plan: Plan) -> Iterator[Operation]:
+def one_shot(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Combine the sources of all ranks in each of them."""
     for number, (first, last) in enumerate(pieces(plan.size, plan.slot)):
-        own = Source(first, last)
-        yield Begin(number)
+        own = ops.Source(first, last)
+        yield ops.Begin(number)
         for peer in plan.others:
-            yield WriteAndTell(number, peer, own)
+            yield ops.WriteAndTell(number, peer, own)
         for peer in plan.others:
-            yield Await(number, peer)
-        yield from folded(plan, number, own)
-        yield Copy(Result(first, last), Slot(number, 0, 0, last - first))
-        yield End(number)
+            yield ops.Await(number, peer)
+        yield from ops.folded(plan, number, own)
+        yield ops.Copy(ops.Result(first, last), ops.Slot(number, 0, 0, last - first))
+        yield ops.End(number)

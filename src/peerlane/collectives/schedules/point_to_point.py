@@ -8,28 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from peerlane.collectives.pieces import pieces
-from peerlane.collectives.schedules.operations import (
-    Arrived,
-    Copy,
-    LetGo,
-    Operation,
-    Plan,
-    Result,
-    Send,
-    Source,
-    Take,
-)
+from peerlane.collectives.schedules import operations as ops
 
 
-def send(plan: Plan) -> Iterator[Operation]:
+def send(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Send all of the source; bytes for which the lane has no room wait until the peer takes earlier ones."""
     for first, last in pieces(plan.size, plan.slot):
-        yield Send(plan.root, Source(first, last))
+        yield ops.Send(plan.root, ops.Source(first, last))
 
 
-def receive(plan: Plan) -> Iterator[Operation]:
+def receive(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Receive all of the destination."""
     for first, last in pieces(plan.size, plan.slot):
-        yield Take(plan.root, last - first)
-        yield Copy(Result(first, last), Arrived(plan.root, 0, last - first))
-        yield LetGo(plan.root)
+        yield ops.Take(plan.root, last - first)
+        yield ops.Copy(ops.Result(first, last), ops.Arrived(plan.root, 0, last - first))
+        yield ops.LetGo(plan.root)

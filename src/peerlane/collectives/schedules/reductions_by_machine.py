@@ -10,24 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from peerlane.collectives.pieces import pieces, pipelined
-from peerlane.collectives.schedules.operations import (
-    Aside,
-    Await,
-    Begin,
-    Combine,
-    Copy,
-    End,
-    Operation,
-    Plan,
-    Read,
-    Result,
-    Signal,
-    Slot,
-    Source,
-    Tell,
-    Write,
-    WriteAndTell,
-)
+from peerlane.collectives.schedules import operations as ops
 from peerlane.collectives.schedules.route import Route, Station, meeting, route_of
 
 
@@ -50,17 +33,17 @@ class _Job(NamedTuple):
     root: int | None
 
 
-def all_reduce_by_machine(plan: Plan) -> Iterator[Operation]:
+def all_reduce_by_machine(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Combine the sources of all ranks in each of them."""
     return _combine(plan, [_Job(*cut, cut[0], None) for cut in pieces(plan.size, _longest(plan))])
 
 
-def reduce_by_machine(plan: Plan) -> Iterator[Operation]:
+def reduce_by_machine(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Combine the sources of all ranks at the root."""
     return _combine(plan, [_Job(*cut, cut[0], plan.root) for cut in pieces(plan.size, _longest(plan))])
 
 
-def reduce_scatter_by_machine(plan: Plan) -> Iterator[Operation]:
+def reduce_scatter_by_machine(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Combine each part of the sources of all ranks at the rank that it is for."""
     at, sizes = plan.parts
     cuts = [pieces(nbytes, _longest(plan)) for nbytes in sizes]
@@ -73,22 +56,22 @@ def reduce_scatter_by_machine(plan: Plan) -> Iterator[Operation]:
     return _combine(plan, jobs)
 
 
-def _longest(plan: Plan) -> int:
+def _longest(plan: ops.Plan) -> int:
     """Return the bytes of a piece: no share is longer than a slot."""
     return plan.slot * plan.machines.fewest
 
 
-def _combine(plan: Plan, jobs: list[_Job]) -> Iterator[Operation]:
+def _combine(plan: ops.Plan, jobs: list[_Job]) -> Iterator[ops.Operation]:
     passing: dict[int, _Passing] = {}
 
-    def hand_out(number: int) -> Iterator[Operation]:
+    def hand_out(number: int) -> Iterator[ops.Operation]:
         passing[number] = _Passing(plan, number, jobs[number])
         return passing[number].hand_out()
 
-    def combine(number: int) -> Iterator[Operation]:
+    def combine(number: int) -> Iterator[ops.Operation]:
         return passing[number].combine()
 
-    def collect(number: int) -> Iterator[Operation]:
+    def collect(number: int) -> Iterator[ops.Operation]:
         return passing.pop(number).collect()
 
     return pipelined(len(jobs), hand_out, combine, collect)
@@ -119,65 +102,65 @@ class _Passing:
     rank that sends on a partial result, or the result, begins with the first byte of that rank's own share.
     """
 
-    def __init__(self, plan: Plan, number: int, job: _Job) -> None:
+    def __init__(self, plan: ops.Plan, number: int, job: _Job) -> None:
         self._rank, self._machines, self._number, self._job = plan.rank, plan.machines, number, job
         self._route: Route = route_of(plan.machines, number, 0, job.last - job.first, job.root)
         self._final = self._route.stations[-1]
 
-    def hand_out(self) -> Iterator[Operation]:
+    def hand_out(self) -> Iterator[ops.Operation]:
         """Write this rank's bytes to those who combine them."""
-        yield Begin(self._number)
+        yield ops.Begin(self._number)
         station = next(each for each in self._route.stations if self._rank in each.sources)
         for peer, share in station.shares.items():
             if peer != self._rank:
-                yield WriteAndTell(self._number, peer, self._source(*share))
+                yield ops.WriteAndTell(self._number, peer, self._source(*share))
 
-    def combine(self) -> Iterator[Operation]:
+    def combine(self) -> Iterator[ops.Operation]:
         """Combine this rank's share, if it has one, and send it on."""
         for number, station in enumerate(self._route.stations):
             if self._rank in station.shares:
                 yield from self._fold(number, station)
                 # What follows an operation on another machine's memory waits until that machine has answered.
-                yield Aside(self._number, tuple(self._send_on(number)))
+                yield ops.Aside(self._number, tuple(self._send_on(number)))
 
-    def collect(self) -> Iterator[Operation]:
+    def collect(self) -> Iterator[ops.Operation]:
         """Receive the result for this machine, tell its other ranks, and read what they have received."""
         number, root = self._number, self._job.root
         for peer in self._senders(self._rank):
-            yield Await(number, peer, Signal.RESULT)
+            yield ops.Await(number, peer, ops.Signal.RESULT)
         mine = self._parts_of_result(self._rank)
         for peer in self._machines.beside if mine else ():
             if root in (None, peer):
-                yield Tell(number, peer, Signal.RESULT)
+                yield ops.Tell(number, peer, ops.Signal.RESULT)
         if root in (None, self._rank):
             for part in mine:
-                yield Copy(self._result(part), self._slot(part))
+                yield ops.Copy(self._result(part), self._slot(part))
             for peer in self._machines.beside:
                 parts = self._parts_of_result(peer)
                 if parts:
-                    yield Await(number, peer, Signal.RESULT)
+                    yield ops.Await(number, peer, ops.Signal.RESULT)
                 for part in parts:
-                    yield Read(number, peer, part.slot, self._result(part), part.first - part.begin)
-        yield End(number)
+                    yield ops.Read(number, peer, part.slot, self._result(part), part.first - part.begin)
+        yield ops.End(number)
 
-    def _fold(self, number: int, station: Station) -> Iterator[Operation]:
+    def _fold(self, number: int, station: Station) -> Iterator[ops.Operation]:
         """Combine the bytes of a station's ranks, each part in the slot where the first of its bytes lie."""
         begin, _ = station.shares[self._rank]
         parts, sources = self._parts(number, self._rank), station.sources
         for peer in sources:
             if peer != self._rank:
-                yield Await(self._number, peer)
+                yield ops.Await(self._number, peer)
         for part in parts if number else ():
-            yield Await(self._number, part.slot)
+            yield ops.Await(self._number, part.slot)
         for part in parts:
             result, own = self._slot(part), self._source(part.first, part.last)
             if number == 0 and sources[0] == self._rank:
-                yield Copy(result, own)
+                yield ops.Copy(result, own)
             for each in sources if number else sources[1:]:
                 other = self._slot(_Part(part.first, part.last, each, begin))
-                yield Combine(result, own if each == self._rank else other)
+                yield ops.Combine(result, own if each == self._rank else other)
 
-    def _send_on(self, number: int) -> Iterator[Write | Tell]:
+    def _send_on(self, number: int) -> Iterator[ops.Write | ops.Tell]:
         """Write a partial result to the next station, or the result to its receivers."""
         stations = self._route.stations
         station, is_final = stations[number], number + 1 == len(stations)
@@ -188,10 +171,10 @@ class _Passing:
             for part in parts:
                 low, high = max(first, part.first), min(last, part.last)
                 if low < high:
-                    yield Write(
+                    yield ops.Write(
                         self._number, peer, self._slot(part._replace(first=low, last=high)), low - begin
                     )
-            yield Tell(self._number, peer, Signal.RESULT if is_final else Signal.DATA)
+            yield ops.Tell(self._number, peer, ops.Signal.RESULT if is_final else ops.Signal.DATA)
 
     def _parts(self, number: int, rank: int) -> list[_Part]:
         """Return the parts in which a rank combines its share at a station: as the partial results come to it."""
@@ -221,11 +204,11 @@ class _Passing:
             return []
         return [part.slot for part in self._from(self._final, *self._route.receivers[rank])]
 
-    def _source(self, first: int, last: int) -> Source:
-        return Source(self._job.first + first, self._job.first + last)
+    def _source(self, first: int, last: int) -> ops.Source:
+        return ops.Source(self._job.first + first, self._job.first + last)
 
-    def _result(self, part: _Part) -> Result:
-        return Result(self._job.result + part.first, self._job.result + part.last)
+    def _result(self, part: _Part) -> ops.Result:
+        return ops.Result(self._job.result + part.first, self._job.result + part.last)
 
-    def _slot(self, part: _Part) -> Slot:
-        return Slot(self._number, part.slot, part.first - part.begin, part.last - part.begin)
+    def _slot(self, part: _Part) -> ops.Slot:
+        return ops.Slot(self._number, part.slot, part.first - part.begin, part.last - part.begin)

@@ -11,48 +11,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from peerlane.collectives.pieces import pieces
-from peerlane.collectives.schedules.operations import (
-    Arrived,
-    Combine,
-    Copy,
-    LetGo,
-    Operation,
-    Plan,
-    Result,
-    Send,
-    Source,
-    Take,
-)
+from peerlane.collectives.schedules import operations as ops
 
 
-def ring(plan: Plan) -> Iterator[Operation]:
+def ring(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Combine the sources of all ranks in each of them."""
     rank, end = plan.rank, plan.ranks - 1
     after, before = (rank + 1) % plan.ranks, (rank - 1) % plan.ranks
     cuts = pieces(plan.size, plan.slot)
 
-    def up(first: int, last: int) -> Iterator[Operation]:
-        own = Source(first, last)
+    def up(first: int, last: int) -> Iterator[ops.Operation]:
+        own = ops.Source(first, last)
         if rank == 0:
-            yield Send(after, own)
+            yield ops.Send(after, own)
             return
-        partial = Arrived(before, 0, last - first)
-        yield Take(before, last - first)
-        yield Combine(partial, own)
-        yield Send(after, partial)
+        partial = ops.Arrived(before, 0, last - first)
+        yield ops.Take(before, last - first)
+        yield ops.Combine(partial, own)
+        yield ops.Send(after, partial)
         if rank == end:
-            yield Copy(Result(first, last), partial)
-        yield LetGo(before)
+            yield ops.Copy(ops.Result(first, last), partial)
+        yield ops.LetGo(before)
 
-    def round_again(first: int, last: int) -> Iterator[Operation]:
+    def round_again(first: int, last: int) -> Iterator[ops.Operation]:
         if rank == end:
             return
-        result = Arrived(before, 0, last - first)
-        yield Take(before, last - first)
+        result = ops.Arrived(before, 0, last - first)
+        yield ops.Take(before, last - first)
         if after != end:
-            yield Send(after, result)
-        yield Copy(Result(first, last), result)
-        yield LetGo(before)
+            yield ops.Send(after, result)
+        yield ops.Copy(ops.Result(first, last), result)
+        yield ops.LetGo(before)
 
     # One piece for each lane of the ring goes ahead of the first result: many more would fill the lanes and deadlock.
     ahead = end

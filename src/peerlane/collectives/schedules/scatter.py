@@ -8,30 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from peerlane.collectives.pieces import pieces
-from peerlane.collectives.schedules.operations import (
-    Await,
-    Begin,
-    Copy,
-    End,
-    Operation,
-    Plan,
-    Result,
-    Slot,
-    Source,
-    WriteAndTell,
-)
+from peerlane.collectives.schedules import operations as ops
 
 
-def scatter(plan: Plan) -> Iterator[Operation]:
+def scatter(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Give each rank its part of the root's source."""
     root, each = plan.root, plan.size
     for number, (first, last) in enumerate(pieces(each, plan.slot)):
-        yield Begin(number)
+        yield ops.Begin(number)
         if plan.rank == root:
             for peer in plan.others:
-                yield WriteAndTell(number, peer, Source(peer * each + first, peer * each + last))
-            yield Copy(Result(first, last), Source(root * each + first, root * each + last))
+                yield ops.WriteAndTell(number, peer, ops.Source(peer * each + first, peer * each + last))
+            yield ops.Copy(ops.Result(first, last), ops.Source(root * each + first, root * each + last))
         else:
-            yield Await(number, root)
-            yield Copy(Result(first, last), Slot(number, root, 0, last - first))
-        yield End(number)
+            yield ops.Await(number, root)
+            yield ops.Copy(ops.Result(first, last), ops.Slot(number, root, 0, last - first))
+        yield ops.End(number)

@@ -11,47 +11,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from peerlane.collectives.pieces import pieces, pipelined, shares
-from peerlane.collectives.schedules.operations import (
-    Await,
-    Begin,
-    Copy,
-    End,
-    Operation,
-    Plan,
-    Read,
-    Result,
-    Signal,
-    Slot,
-    Source,
-    Tell,
-    WriteAndTell,
-    folded,
-)
+from peerlane.collectives.schedules import operations as ops
 
 
-def two_shot(plan: Plan) -> Iterator[Operation]:
+def two_shot(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Combine the sources of all ranks in each of them."""
     rank, others = plan.rank, plan.others
     cuts = [shares(first, last, plan.ranks) for first, last in pieces(plan.size, plan.slot * plan.ranks)]
 
-    def hand_out(number: int) -> Iterator[Operation]:
-        yield Begin(number)
+    def hand_out(number: int) -> Iterator[ops.Operation]:
+        yield ops.Begin(number)
         for peer in others:
-            yield WriteAndTell(number, peer, Source(*cuts[number][peer]))
+            yield ops.WriteAndTell(number, peer, ops.Source(*cuts[number][peer]))
 
-    def combine(number: int) -> Iterator[Operation]:
+    def combine(number: int) -> Iterator[ops.Operation]:
         first, last = cuts[number][rank]
         for peer in others:
-            yield Await(number, peer)
-        yield from folded(plan, number, Source(first, last))
+            yield ops.Await(number, peer)
+        yield from ops.folded(plan, number, ops.Source(first, last))
         for peer in others:
-            yield Tell(number, peer, Signal.RESULT)
-        yield Copy(Result(first, last), Slot(number, 0, 0, last - first))
+            yield ops.Tell(number, peer, ops.Signal.RESULT)
+        yield ops.Copy(ops.Result(first, last), ops.Slot(number, 0, 0, last - first))
 
-    def collect(number: int) -> Iterator[Operation]:
+    def collect(number: int) -> Iterator[ops.Operation]:
         for peer in others:
-            yield Await(number, peer, Signal.RESULT)
-            yield Read(number, peer, 0, Result(*cuts[number][peer]))
-        yield End(number)
+            yield ops.Await(number, peer, ops.Signal.RESULT)
+            yield ops.Read(number, peer, 0, ops.Result(*cuts[number][peer]))
+        yield ops.End(number)
 
     return pipelined(len(cuts), hand_out, combine, collect)

@@ -17,7 +17,8 @@ class InRounds:
 
     def start(self, work: Workspace, call: Call, go_on: Callable[[], None]) -> bool:
         """Make a call in this thread if nothing is unusual, as :meth:`Rounds.run`."""
-        return work.rounds.run(*call.native, go_on)
+        is_begun: bool = work.rounds.run(*call.native, go_on)
+        return is_begun
 
     def run_in_thread(self, work: Workspace, call: Call, before: Sequence[Event]) -> bool:
         """Return False: what did not begin at once waits better on a stream."""
