@@ -24,6 +24,22 @@ _TYPES: dict[str, Any] = {
 _TABLE: dict[str, Any] = table("hcomm")["structs"]
 
 
+class _Struct:
+    """What all structs have; made for each of them it would take most of an import."""
+
+    __slots__ = ()
+    __match_args__: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+        return f"{type(self).__qualname__}({values})"
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__match_args__)
+
+
 def _classes() -> dict[str, type]:
     """Return the classes by name, those within others too."""
     made: dict[str, type] = {}
@@ -34,8 +50,10 @@ def _classes() -> dict[str, type]:
             else (each, _TYPES[kind], field(default=first, metadata={"bytes": width}))
             for each, kind, first, width in described["fields"]
         ]
-        made[name] = make_dataclass(name, rows, slots=True)
-        made[name].__module__ = __name__
+        space = {"__doc__": f"The vendor's struct {name}.", "__module__": __name__}
+        made[name] = make_dataclass(
+            name, rows, bases=(_Struct,), namespace=space, slots=True, repr=False, eq=False
+        )
     return made
 
 
