@@ -20,7 +20,7 @@ from helpers.peers import Peer, peer
 from helpers.promises import Node
 from peerlane.diagnostics.memory import allocations
 
-pytest_plugins = ["helpers.again"]
+pytest_plugins = ["helpers.schedules", "helpers.again"]
 # A loaded machine may keep a test from running for seconds, in the middle of an example.
 hypothesis.settings.register_profile("peerlane", deadline=None)
 hypothesis.settings.load_profile("peerlane")

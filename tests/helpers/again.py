@@ -1,6 +1,6 @@
-"""A pytest plugin: the report of a failed test has the command that runs it again as it ran.
+"""A pytest plugin, beside ``helpers.schedules``: the report of a failed test has the command that runs it again.
 
-The seeds of the schedule and of Hypothesis are drawn once, before any worker starts.
+The seed of Hypothesis is drawn once, before any worker starts.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.schedules import under
 from peerlane.backends.virtual.node import schedule
 
 TITLE = "to see it again"
@@ -22,19 +23,18 @@ _VARIABLES = (schedule.VARIABLE, "PEERLANE_SEED", "PEERLANE_SOAK")
 
 @pytest.hookimpl(tryfirst=True)  # Hypothesis reads its seed when it is configured
 def pytest_configure(config: pytest.Config) -> None:
-    wanted = schedule.parse(os.environ.get(schedule.VARIABLE) or "eager", schedule.VARIABLE)
-    if wanted.name == "seeded" and wanted.seed is None:
-        wanted = wanted._replace(seed=random.SystemRandom().randrange(1 << 32))
-    os.environ[schedule.VARIABLE] = str(wanted)
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return (
-        f"schedule: {schedule.VARIABLE}={os.environ[schedule.VARIABLE]}, "
-        f"--hypothesis-seed={config.option.hypothesis_seed}"
+    schedules = config.option.schedules
+    which = (
+        f"--schedules={','.join(schedules)}"
+        if schedules
+        else f"{schedule.VARIABLE}={os.environ[schedule.VARIABLE]}"
     )
+    return f"schedule: {which}, --hypothesis-seed={config.option.hypothesis_seed}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -52,6 +52,8 @@ def command(item: pytest.Item) -> str:
         python = python.relative_to(item.config.rootpath)
     settings = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
     words = [*settings, str(python), "-m", "pytest", item.nodeid]
+    if (wanted := under(item)) is not None:
+        words += ["--schedules", wanted]
     if item.get_closest_marker("soak") is not None:
         words += ["-m", "soak"]
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):

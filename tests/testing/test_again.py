@@ -17,6 +17,7 @@ pytestmark = pytest.mark.any_schedule
 pytest_plugins = ["pytester"]
 
 TESTS = Path(__file__).parents[1]
+PLUGINS = ("-p", "helpers.schedules", "-p", "helpers.again")
 SOURCE = """
     import os, pytest
     from hypothesis import given, strategies as st
@@ -49,7 +50,7 @@ def told(output: str) -> list[str]:
 
 
 def again(pytester: pytest.Pytester, command: str) -> str:
-    env_of_plugin = f"PYTEST_PLUGINS=helpers.again {command} -p no:cacheprovider"
+    env_of_plugin = f"PYTEST_PLUGINS=helpers.schedules,helpers.again {command} -p no:cacheprovider"
     done = subprocess.run(
         env_of_plugin, shell=True, cwd=pytester.path, capture_output=True, text=True, timeout=SECONDS
     )
@@ -63,7 +64,7 @@ def test_command_of_a_failed_test_run_again_fails_alike(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", "seeded")  # the seed is drawn
-    done = run(pytester, SOURCE, "-p", "helpers.again", *workers, anew=True)
+    done = run(pytester, SOURCE, *PLUGINS, *workers, anew=True)
     done.assert_outcomes(passed=1, failed=3, errors=1)
     commands = told(done.stdout.str())
     names = [shlex.split(each)[4].partition("::")[2] for each in commands]
@@ -92,6 +93,38 @@ def test_command_of_a_campaign_selects_it(pytester: pytest.Pytester) -> None:
         def test_long(): raise RuntimeError("long")
     """
     pytester.makeini("[pytest]\nmarkers = soak: long\naddopts = -m 'not soak'")
-    done = run(pytester, source, "-p", "helpers.again", "-m", "soak")
+    done = run(pytester, source, *PLUGINS, "-m", "soak")
     (command,) = told(done.stdout.str())
     assert "RuntimeError: long" in again(pytester, command)
+
+
+UNDER_SCHEDULES = """
+    import os, pytest
+
+    def test_plain(): raise RuntimeError(os.environ["PEERLANE_SCHEDULE"])
+
+    @pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.any_schedule)])
+    def test_of_numbers(number): raise RuntimeError(f"{number} {os.environ['PEERLANE_SCHEDULE']}")
+
+    @pytest.mark.any_schedule
+    def test_of_texts(): raise RuntimeError(os.environ["PEERLANE_SCHEDULE"])
+"""
+
+
+@pytest.mark.usefixtures("tests_on_path")
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+def test_schedules_run_each_test_under_each_and_a_marked_one_under_the_first(
+    pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    pytester.makeini("[pytest]\nmarkers = any_schedule: once")
+    done = run(pytester, UNDER_SCHEDULES, *PLUGINS, "--schedules", "lazy,eager,seeded", *workers, anew=True)
+    done.assert_outcomes(failed=8)
+    seed = re.search(r"--schedules=lazy,eager,(seeded:\d+)", done.stdout.str())
+    assert seed is not None
+    plain = ["lazy", "eager", seed[1]]
+    expected = [*plain, *(f"1 {each}" for each in plain), "2 lazy", "lazy"]
+    raised = re.findall(r"^E +RuntimeError: (.+)$", done.stdout.str(), re.MULTILINE)
+    assert sorted(raised) == sorted(expected)
+
+    (command,) = [each for each in told(done.stdout.str()) if "test_of_numbers[seeded-1]" in each]
+    assert f"RuntimeError: 1 {seed[1]}\n" in again(pytester, command)
