@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from helpers.c_programs import PROGRAMS, Run, compiled
+from helpers import prepared
+from helpers.c_programs import PROGRAMS, Ended, Run, compiled
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Return a function that runs words in a folder of the test's own."""
+    """Return a function that runs words in a folder of the test's own, those of Python in a prepared process."""
 
-    def call(*words: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def call(*words: str | Path, **variables: str) -> Ended:
+        command, env = (
             [str(word) for word in words],
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-            cwd=tmp_path,
-            env={**os.environ, "PEERLANE_NODE": "devices=3", **variables},
+            {**os.environ, "PEERLANE_NODE": "devices=3", **variables},
+        )
+        if command[0] == sys.executable:
+            return prepared.run_python(command[1:], timeout=90, cwd=tmp_path, env=env)
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=90, check=False, cwd=tmp_path, env=env
         )
 
     return call

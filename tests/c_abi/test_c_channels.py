@@ -36,6 +36,7 @@ def test_each_collective_answers_on_communicators_of_every_origin(
     assert said.stdout.count("done") == (3 if how == "processes" else 1)
 
 
+@pytest.mark.any_schedule
 @pytest.mark.parametrize("schedule", ["eager", "lazy"])
 def test_check_finds_the_write_of_the_basic_layer_that_nobody_waits_for(
     schedule: str, run: Run, tmp_path: Path

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.c_programs import PEERLANE, Run
+from helpers.c_programs import PEERLANE, Ended, Run
 from peerlane.c_abi import directory
 
 pytestmark = pytest.mark.timeout(180)
@@ -65,6 +65,7 @@ def test_callbacks_run_c_functions_on_the_thread_that_processes_reports(
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.any_schedule
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
 @pytest.mark.parametrize("dialect", ["acl", "hip"])
 def test_host_functions_run_in_stream_order_and_hold_up_their_stream_alone(
@@ -187,7 +188,7 @@ def test_check_names_places_of_a_program_without_debug_information(
         assert " | " not in said.stderr and ":1" not in text  # no line of a source
 
 
-def findings(said: subprocess.CompletedProcess[str], folder: Path) -> set[tuple[str, bool]]:
+def findings(said: Ended, folder: Path) -> set[tuple[str, bool]]:
     """Return kind and certainty of what the checker found."""
     report = json.loads((folder / "report.json").read_text())
     assert said.returncode == report["exit"], said.stderr
@@ -442,6 +443,7 @@ def test_libraries_come_before_those_of_the_vendor(run: Run) -> None:
     assert f"LD_LIBRARY_PATH={directory()}:/vendor\n" in said.stdout
 
 
+@pytest.mark.any_schedule
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
 def test_check_names_who_touches_memory_of_a_copy_too_early_in_c(
     schedule: str, made: Callable[..., Path], run: Run, tmp_path: Path

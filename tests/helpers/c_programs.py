@@ -14,8 +14,10 @@ from typing import TypeAlias
 from peerlane.c_abi import directory
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, Struct
 from peerlane.dialects._shared.c_names import declarations_of as declarations
+from peerlane.testing.procs import Completed
 
-Run: TypeAlias = "Callable[..., subprocess.CompletedProcess[str]]"
+Ended: TypeAlias = subprocess.CompletedProcess[str] | Completed
+Run: TypeAlias = Callable[..., Ended]
 PEERLANE = (sys.executable, "-m", "peerlane")
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "tests" / "c_abi" / "programs"

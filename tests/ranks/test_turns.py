@@ -14,7 +14,7 @@ import pytest
 
 from helpers.promised import overdue
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
 _SLEEP_SECONDS, _REST_SECONDS = 0.1, 1.0  # until a rank that sleeps gives up its turn; until a process rests
 
@@ -77,7 +77,7 @@ def _reasons(lines: list[dict[str, object]]) -> set[tuple[object, object]]:
     return {(line["why"], line["about"]) for line in lines if "why" in line}
 
 
-@pytest.mark.parametrize("runs", [5, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
+@pytest.mark.parametrize("runs", [3, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
 @pytest.mark.parametrize("schedule", ["seeded:5", "seeded:6:40,90,300"])
 def test_seeded_four_processes_same_seed_gives_same_bytes(schedule: str, runs: int, tmp_path: Path) -> None:
     first, _ = _run(_RACES, schedule, tmp_path)
@@ -109,7 +109,7 @@ def _findings(schedule: str, tmp_path: Path) -> tuple[list[str], list[object]]:
     return seen, sorted(told, key=repr)
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
+@pytest.mark.parametrize("runs", [2, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
 def test_seeded_four_processes_same_seed_gives_same_findings(runs: int, tmp_path: Path) -> None:
     first = _findings("seeded:5", tmp_path)
     assert len(first[0]) == 4
