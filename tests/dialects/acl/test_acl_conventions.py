@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.acl_tables import CALLS, GOOD, NO_PARAMETERS, SIGNATURES, WRONG
+from helpers.each import for_each
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, Code
 from peerlane.dialects.acl._state import acl as convention
 from peerlane.errors import Fault
@@ -66,7 +67,7 @@ def test_acl_rt_calls_after_finalize_work_as_before_init(
     assert function(name)(*args) == expected
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
+@for_each("name", SIGNATURES)
 def test_acl_calls_wrong_argument_list_raise_vendor_type_error(name: str, acl: ModuleType) -> None:
     codes = SIGNATURES[name]
     wanted = f"{name} args parse failed"
@@ -229,7 +230,7 @@ def test_acl_calls_wrong_type_error_names_type_with_module(acl: ModuleType) -> N
         assert str(caught.value.__cause__).endswith(f"must be an int, not {name}")
 
 
-@pytest.mark.parametrize("name", convention.table)
+@for_each("name", convention.table)
 def test_acl_calls_signature_shows_declared_parameters(name: str) -> None:
     declared = convention.table[name].parameters
     shown = inspect.signature(function(name)).parameters

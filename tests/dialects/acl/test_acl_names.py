@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from helpers.each import for_each
 from peerlane.dialects.acl._refused import REFUSED, answer
 from peerlane.dialects.acl._state import acl as convention
 
@@ -65,7 +66,7 @@ def found(acl: ModuleType, name: str) -> Callable[..., Any]:
     return acl
 
 
-@pytest.mark.parametrize("name", KNOWN.split())
+@for_each("name", KNOWN.split())
 def test_acl_known_names_resolve_to_declared_calls(name: str, acl: ModuleType) -> None:
     call = found(acl, name)
     module, _, short = f"acl.{name}".rpartition(".")
@@ -73,7 +74,7 @@ def test_acl_known_names_resolve_to_declared_calls(name: str, acl: ModuleType) -
     assert short not in REFUSED.get(module, ())
 
 
-@pytest.mark.parametrize(("module", "name"), REFUSING)
+@for_each(("module", "name"), REFUSING)
 def test_acl_refusing_names_return_200001_in_documented_shape(
     module: str, name: str, acl: ModuleType
 ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.acl_calls import MIB, in_thread, ok
+from helpers.each import for_each
 from helpers.returns import fits
 from peerlane.dialects._shared.call import Declared
 from peerlane.dialects.acl import rt, util
@@ -61,7 +62,7 @@ def with_code(call: Declared) -> bool:
 OWN_TEXTS = {"acl.util.start_thread"}  # the binding raises with CPython's own text
 
 
-@pytest.mark.parametrize("name", [n for n, call in TABLE.items() if call.parameters and n not in OWN_TEXTS])
+@for_each("name", [n for n, call in TABLE.items() if call.parameters and n not in OWN_TEXTS])
 def test_acl_table_calls_wrong_arguments_raise_type_error(acl: ModuleType, name: str) -> None:
     call, declared = call_of(name), TABLE[name]
     most = len(declared.parameters)

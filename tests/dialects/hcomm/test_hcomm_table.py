@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.each import for_each
 from helpers.hcomm_tables import CASES
 from helpers.hcomm_world import World
 from helpers.returns import fits
@@ -108,7 +109,7 @@ def test_hcomm_table_calls_every_call_has_a_case() -> None:
     assert set(TABLE) - {name for name, _, _ in CASES} == BARE
 
 
-@pytest.mark.parametrize("name", [name for name in TABLE if TABLE[name].parameters])
+@for_each("name", [name for name in TABLE if TABLE[name].parameters])
 def test_hcomm_table_calls_wrong_types_raise_type_error(hcomm: ModuleType, name: str) -> None:
     call, declared = getattr(hcomm, name), TABLE[name]
     most = len(declared.parameters)

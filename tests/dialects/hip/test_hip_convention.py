@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import peerlane
+from helpers.each import for_each
 from peerlane.dialects.hip import _facts, explain, hiprtc, hiprtc_pyext
 from peerlane.dialects.hip._policy import Policy
 from peerlane.dialects.hip._state import calls
@@ -207,7 +208,7 @@ def test_hip_hiprtc_link_create_opts_keywords_become_options() -> None:
 OLDER = _facts.facts()["older"]
 
 
-@pytest.mark.parametrize("name", sorted(OLDER["parameters"]))
+@for_each("name", sorted(OLDER["parameters"]))
 def test_hip_calls_in_shape_of_7_2_return_outputs_of_7_2(
     hip: ModuleType, declared: set[str], name: str
 ) -> None:

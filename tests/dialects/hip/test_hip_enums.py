@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from helpers.each import for_each
 from peerlane.dialects.hip._enums import SERVED_IN, base_of, enumeration, is_enumeration
 from peerlane.dialects.hip._facts import facts
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.any_schedule
 NAMES = sorted(facts()["enums"])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_hip_enumeration_members_equal_those_of_the_wheel(name: str) -> None:
     kind = enumeration(name)
     assert {each: int(member) for each, member in kind.__members__.items()} == facts()["enums"][name][

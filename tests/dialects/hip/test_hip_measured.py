@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from helpers.each import for_each
 from helpers.hip_expressions import CRASH, EXPRESSIONS, MEASURED, namespace, outcome
 from peerlane.dialects.hip import _types
 from peerlane.dialects.hip._enums import enumeration, is_enumeration
@@ -32,7 +33,7 @@ class Names:
         return enumeration(name) if is_enumeration(name) else struct(name)
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@for_each("expression", EXPRESSIONS)
 def test_hip_types_expression_gives_result_measured_on_the_wheel(expression: str) -> None:
     found = outcome(expression, lambda: namespace(Names(), _types))
     expected = OTHERWISE.get(expression, RESULTS[expression])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.each import for_each
 from helpers.hip_rows import TABLES
 
 pytestmark = pytest.mark.any_schedule
@@ -22,7 +23,7 @@ def functions_of(name: str) -> set[str]:
     return {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{table}: {row}" for table, row in ROWS])
+@for_each(("table", "row"), ROWS)
 def test_hip_rows_named_tests_exist(table: str, row: str) -> None:
     found = TABLES[table][row]
     if isinstance(found, str):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import peerlane as pl
+from helpers.each import for_each
 from helpers.promises import Node
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._facts import facts
@@ -26,7 +27,7 @@ def raw_bytes(made: Any) -> bytes:
     return ctypes.string_at(int(made), made.c_sizeof())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_hip_struct_fields_equal_those_of_the_wheel(name: str) -> None:
     described, kind = facts()["structs"][name], struct(name)
     assert kind.PROPERTIES() == [field[0] for field in described["fields"]]
@@ -43,7 +44,7 @@ def test_hip_struct_fields_equal_those_of_the_wheel(name: str) -> None:
                 setattr(made, field, 0)
 
 
-@pytest.mark.parametrize("name", [each for each in NAMES if facts()["structs"][each]["fields"]])
+@for_each("name", [each for each in NAMES if facts()["structs"][each]["fields"]])
 def test_hip_struct_number_fields_lie_at_measured_offsets(name: str) -> None:
     for field, kind, settable, offset, nbytes in facts()["structs"][name]["fields"]:
         if not settable or kind.startswith(("enum", "bit", "float", "double")):

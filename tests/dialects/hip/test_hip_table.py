@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.each import for_each
 from peerlane.dialects.hip import _facts, explain
 from peerlane.dialects.hip._convention import is_compiler
 from peerlane.dialects.hip._state import calls
@@ -98,13 +99,11 @@ class Pool:
         return draw.choice([*self.places, *self.streams])
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in calls.table if name not in NOT_DRAWN and not is_compiler(name)]
-)
+@for_each("name", [name for name in calls.table if name not in NOT_DRAWN and not is_compiler(name)])
 def test_hip_table_calls_random_arguments_return_only_documented_codes(hip_on: Enter, name: str) -> None:
     hip = hip_on("devices=2,memory=64MiB")
     shape, seed = FUNCTIONS[name], random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")
+    print(f"{name}: seed {seed}")
     pool = Pool(hip, random.Random(seed))
     allowed = ALWAYS | documented(name)
     for _ in range(ROUNDS if shape["parameters"] else 2):
