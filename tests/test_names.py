@@ -16,7 +16,7 @@ BANNED = {
 }
 #: Packages whose names are older than this rule.
 OLDER = (
-    *("backends", "checker", "cli", "collectives", "diagnostics", "dialects", "ranks", "rendezvous"),
+    *("backends", "checker", "cli", "diagnostics", "dialects", "ranks", "rendezvous"),
     *("backend", "errors.py", "testing", "torch"),
 )
 pytestmark = pytest.mark.any_schedule

@@ -81,7 +81,7 @@ void Collective::give() {
         if (own.size != 0) memcpy(result(rank, own), slot, own.size);
     } else if (in_place_.is_source_read()) {
         if (number_ == 0) in_place_.touch_source(call_, *rounds_);
-    } else {
+    } else if (longest_ != 0) {
         fill_slot();
     }
 }
@@ -101,8 +101,9 @@ void Collective::fill_slot() {
 void Collective::tell() {
     if (listens()) return in_place_.announce(call_, *rounds_, round_, word_, longest_);
     const char* const slot = rounds_->slot(round_);
+    const bool has_bytes = longest_ != 0 && !in_place_.is_on() && shot_ == 0;
     for (const Rounds::Peer& peer : rounds_->peers()) {
-        const Span span = in_place_.is_on() || shot_ != 0 ? Span{} : moves(rounds_->rank, peer.rank);
+        const Span span = has_bytes ? moves(rounds_->rank, peer.rank) : Span{};
         const bool is_in_line = span.size <= Rounds::kInLine;
         rounds_->announce(peer, round_, word_, is_in_line && span.size != 0 ? slot + slot_offset(shot_, peer.rank, span) : slot, is_in_line ? span.size : 0);
     }
@@ -264,10 +265,10 @@ Stepwise::Step Collective::advance(Refusal& why) {
                 Rounds::Peer& peer = peers[served_];
                 if (!schedule_->awaits(piece(), shot_, peer.rank)) continue;
                 if (!rounds_->has_announced(peer, round_, word_)) return differs(peer, why) ? Step::failed : wait_for(peer);
-                if (schedule_->combines() && shot_ == 0) continue;
+                if (longest_ == 0 || (shot_ == 0 && schedule_->combines())) continue;
                 if (!take(peer, why)) return awaits_ == Awaits::loss ? wait_for_loss(peer) : Step::failed;
             }
-            if (shot_ == 0 && !touch(why, [this] { end_bytes(); })) return Step::failed;
+            if (shot_ == 0 && longest_ != 0 && !touch(why, [this] { end_bytes(); })) return Step::failed;
             stage_ = after_round();
             if (moved_ >= kChunk && stage_ != Stage::over) return Step::goes_on;
             break;

@@ -117,10 +117,10 @@ class Together:
                 mine.ended += 1
             case ops.Write(number, peer, src, at):
                 self._write(rank, number, peer, src, at)
-            case ops.WriteAndTell(number, peer, src):
+            case ops.WriteAndNotify(number, peer, src):
                 self._write(rank, number, peer, src, 0)
                 self._tell(rank, peer, ops.Signal.DATA, number)
-            case ops.Tell(number, peer, signal):
+            case ops.Notify(number, peer, signal):
                 self._tell(rank, peer, signal, number)
             case ops.Await(number, peer, signal):
                 told = (peer, rank, signal, number % DEPTH)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from peerlane.ranks.channel import Channel
     from peerlane.streams.stream import Stream
 
-SAID = "said"  # the tag of the memory with a rank's posts
+POSTS = "posts"  # the tag of the memory with a rank's posts
 
 _KEPT = 16  # the last calls that are kept; ranks that are further ahead are not compared
 _ENTRY, _WORD = 256, 8  # bytes
@@ -44,8 +44,8 @@ def bytes_for(size: int, *, has_far: bool = False) -> int:
 
 
 @functools.lru_cache(256)
-def _encoded(said: str) -> tuple[bytes, int]:
-    text = said.encode()
+def _encoded(words: str) -> tuple[bytes, int]:
+    text = words.encode()
     return text[: _ENTRY - _WORD].ljust(_ENTRY - _WORD, b"\0"), zlib.crc32(text)
 
 
@@ -73,9 +73,9 @@ class Agreement:
         self._theirs: dict[int, memoryview] = {}
         self._moved = [0] * (2 * size)  # how much was posted for each lane, by the place of its posts
 
-    def calls(self, call: str, said: str, number: int) -> None:
+    def calls(self, call: str, words: str, number: int) -> None:
         """Post a call of a collective, by its number; InvalidValue if another rank has called something else."""
-        text, checksum = _encoded(said)
+        text, checksum = _encoded(words)
         word = number % _NUMBER << 32 | checksum
         at = number % _KEPT * _ENTRY
         self._mine[at + _WORD : at + _ENTRY] = text
@@ -91,8 +91,8 @@ class Agreement:
             (seen,) = _Q.unpack_from(theirs, at)
             if seen != word and seen >> 32 == word >> 32:
                 other = bytes(theirs[at + _WORD : at + _ENTRY]).rstrip(b"\0").decode(errors="replace")
-                place = f"collective {number:,}"
-                raise differ(call, place, self._rank, f"calls {said}", peer, f"calls {other}")
+                position = f"collective {number:,}"
+                raise differ(call, position, self._rank, f"calls {words}", peer, f"calls {other}")
 
     def moves(
         self, call: str, peer: int, nbytes: int, *, out: bool, in_collective: bool, messages: int | None
@@ -128,8 +128,8 @@ class Agreement:
             channel = self._channels[peer]
             if self._sending is None:
                 self._sending = channel.group.device.create_stream()
-            place = self._bytes * (1 + self._rank) + at
-            channel.write(self._memory[at : at + nbytes], at=place, memory=SAID, stream=self._sending)
+            start = self._bytes * (1 + self._rank) + at
+            channel.write(self._memory[at : at + nbytes], at=start, memory=POSTS, stream=self._sending)
         except Error:  # the collective itself reports it better
             if peer not in self._channels:
                 raise
@@ -142,19 +142,19 @@ class Agreement:
 
     def _of(self, peer: int) -> memoryview | None:
         """Return a peer's posts; None if the peer has gone, which its channel reports better."""
-        found = self._theirs.get(peer)
-        if found is None and peer in self._far:
+        posts = self._theirs.get(peer)
+        if posts is None and peer in self._far:
             first = self._bytes * (1 + peer)
-            found = self._theirs[peer] = self._mine[first : first + self._bytes]
-        elif found is None:
+            posts = self._theirs[peer] = self._mine[first : first + self._bytes]
+        elif posts is None:
             try:
-                memory = self._channels[peer].memories[SAID]
-                found = self._theirs[peer] = memoryview(memory).cast("B")
+                memory = self._channels[peer].memories[POSTS]
+                posts = self._theirs[peer] = memoryview(memory).cast("B")
             except (Error, BufferError):
                 if peer not in self._channels:
                     raise
                 return None
-        return found
+        return posts
 
     def close(self) -> None:
         """Release all memory."""

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 #: The calls of all groups in this process, for ranks that one thread drives.
-_here: weakref.WeakSet[CallOrder] = weakref.WeakSet()
-_here_lock = threading.Lock()
+_of_process: weakref.WeakSet[CallOrder] = weakref.WeakSet()
+_of_process_lock = threading.Lock()
 
-_TURN_SECONDS = 0.1  # between two looks whether a signal has come, while another thread has the turn
+_CLAIM_SECONDS = 0.1  # between two looks whether a signal has come, while another thread has the turn
 
 
 class CallOrder:
@@ -81,8 +81,8 @@ class CallOrder:
         self._makers: dict[
             tuple[str, ...], Rounds | Mails
         ] = {}  # by the names of the methods that they serve
-        with _here_lock:
-            _here.add(self)
+        with _of_process_lock:
+            _of_process.add(self)
 
     def run(self, call: Call, transport: Transport, stream: Stream | None) -> None:
         """Make a call after the earlier ones, or queue it on a stream.
@@ -106,7 +106,7 @@ class CallOrder:
         with self._lock:
             self._check_sound(call.name)
             is_first = self._work is None
-            work = self._made(call.name)
+            work = self._workspace(call.name)
         if is_first:
             self._prepare_neighbours(call.name)
         claimed = self._claimed(call, work)
@@ -166,9 +166,9 @@ class CallOrder:
                 return self._running.setdefault(lane, threading.Lock())
         if lane is None:
             rounds = self._rounds(call.name, work)
-            return self._turn_of(rounds.claim, rounds.release)
+            return self._claim(rounds.claim, rounds.release)
         mails, sends = self._mails(call, work), call.sends
-        return self._turn_of(partial(mails.claim, call.root, sends), partial(mails.release, call.root, sends))
+        return self._claim(partial(mails.claim, call.root, sends), partial(mails.release, call.root, sends))
 
     def _go_on_with(self, call: Call) -> None:
         if call.lane is None:
@@ -210,8 +210,8 @@ class CallOrder:
             raise
 
     @contextlib.contextmanager
-    def _turn_of(self, claim: Callable[[float], bool], release: Callable[[], None]) -> Iterator[None]:
-        while not claim(_TURN_SECONDS):
+    def _claim(self, claim: Callable[[float], bool], release: Callable[[], None]) -> Iterator[None]:
+        while not claim(_CLAIM_SECONDS):
             pass
         try:
             yield
@@ -265,7 +265,7 @@ class CallOrder:
             assert self._work is not None
             return self._work
 
-    def _made(self, call: str) -> Workspace:
+    def _workspace(self, call: str) -> Workspace:
         try:
             if self._work is None:
                 with turns.kept():
@@ -280,8 +280,8 @@ class CallOrder:
 
         Their locks are taken one by one, and never under this one's, because they prepare this one.
         """
-        with _here_lock:
-            others = [each for each in _here if each is not self and each._is_beside(self)]
+        with _of_process_lock:
+            others = [each for each in _of_process if each is not self and each._is_beside(self)]
         with self._ending(call):
             for each in others:
                 with each._lock:
@@ -291,7 +291,7 @@ class CallOrder:
     def _make_for(self, call: str) -> None:
         """Make the workspace in the thread of another rank: a refusal is raised where this rank calls."""
         try:
-            self._made(call)
+            self._workspace(call)
         except Error as error:
             self._untold = error
 

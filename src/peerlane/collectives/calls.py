@@ -98,17 +98,17 @@ def checked(asked: Asked, rank: int, ranks: int) -> Call:
     src = asked.dst if asked.src is None and form.may_be_in_dst else asked.src
     own = as_buffer(src) if form.reads in among else None
     into = as_target(asked.dst) if form.writes in among else None
-    made = Call(call, kind, into, own, root=root, algorithm=asked.algorithm or "")
+    basis = Call(call, kind, into, own, root=root, algorithm=asked.algorithm or "")
     if form.has_dst_parts and form.has_src_parts:
-        return _exchange(asked, made, rank, ranks)
+        return _exchange(asked, basis, rank, ranks)
     if form.has_dst_parts or form.has_src_parts:
-        return _divided(asked, made, rank, ranks)
+        return _divided(asked, basis, rank, ranks)
     if into is not None and own is not None:
         check_equal(call, "dst", into, "src", own)
         check_apart(call, into, own, into)
     reduced = () if own is None else (own,) if kind is Kind.REDUCE or into is None else (own, into)
     operation = _operation(asked, *reduced)
-    return made._replace(size=made.nbytes, operation=operation)
+    return basis._replace(size=basis.nbytes, operation=operation)
 
 
 def alone(call: Call, stream: Stream | None) -> None:
@@ -129,19 +129,19 @@ def _operation(asked: Asked, *ends: Buffer) -> Operation | None:
     return operation_on(asked.method, *asked.reduction, *ends) if asked.reduction is not None else None
 
 
-def _divided(asked: Asked, made: Call, rank: int, ranks: int) -> Call:
+def _divided(asked: Asked, basis: Call, rank: int, ranks: int) -> Call:
     """Check a call with parts at one side, of which one goes to or from this rank's own bytes."""
     call, gathers = asked.method, _FORMS[asked.kind].has_dst_parts
-    whole, own = (made.dst, made.src) if gathers else (made.src, made.dst)
+    whole, own = (basis.dst, basis.src) if gathers else (basis.src, basis.dst)
     name, own_name = ("dst", "src") if gathers else ("src", "dst")
     if whole is None:  # only the root has it
         assert own is not None
-        return made._replace(size=own.size)
-    given, parts = (asked.receives if gathers else asked.sends), made.parts
-    if given is None:
+        return basis._replace(size=own.size)
+    asked_parts, parts = (asked.receives if gathers else asked.sends), basis.parts
+    if asked_parts is None:
         part, apart, of = _equal_part(call, name, whole, rank, ranks), [whole], f"a part of {name}"
     else:
-        parts = _parts(call, "receives" if gathers else "sends", given, ranks)
+        parts = _parts(call, "receives" if gathers else "sends", asked_parts, ranks)
         if gathers:
             check_parts_apart(call, "receives_at", *parts)
         apart = [whole[at : at + nbytes] for at, nbytes in zip(*parts, strict=True)]
@@ -155,24 +155,24 @@ def _divided(asked: Asked, made: Call, rank: int, ranks: int) -> Call:
         check_equal(call, own_name, own, of, part)
     for each in apart:
         check_apart(call, each, own, part)
-    if given is not None and not gathers and own.address == part.address and own.size:
+    if asked_parts is not None and not gathers and own.address == part.address and own.size:
         check_parts_apart(call, "sends_at", *parts, "src, where dst is a part of it")
     operation = _operation(asked, own, *apart)
     if gathers:
-        made = made._replace(src=own)
-    return made._replace(size=own.size, parts=parts, operation=operation)
+        basis = basis._replace(src=own)
+    return basis._replace(size=own.size, parts=parts, operation=operation)
 
 
-def _exchange(asked: Asked, made: Call, rank: int, ranks: int) -> Call:
+def _exchange(asked: Asked, basis: Call, rank: int, ranks: int) -> Call:
     """Check an all-to-all."""
-    call, into, whole = asked.method, made.dst, made.src
+    call, into, whole = asked.method, basis.dst, basis.src
     assert into is not None
     assert whole is not None
     if asked.receives is None or asked.sends is None:
         part = _equal_part(call, "src", whole, rank, ranks)
         check_equal(call, "dst", into, "src", whole)
         check_apart(call, into, whole, None)
-        return made._replace(size=part.size)
+        return basis._replace(size=part.size)
     check_apart(call, into, whole, None)
     takes = _parts(call, "receives", asked.receives, ranks)
     check_parts_apart(call, "receives_at", *takes)
@@ -187,7 +187,7 @@ def _exchange(asked: Asked, made: Call, rank: int, ranks: int) -> Call:
     for side, parts in ((into, takes), (whole, gives)):
         for at, nbytes in zip(*parts, strict=True):
             side[at : at + nbytes]  # or BadAddress
-    return made._replace(parts=takes, source_parts=gives)
+    return basis._replace(parts=takes, source_parts=gives)
 
 
 def _equal_part(call: str, name: str, whole: Buffer, rank: int, ranks: int) -> Buffer:
@@ -203,24 +203,24 @@ def _equal_part(call: str, name: str, whole: Buffer, rank: int, ranks: int) -> B
     return whole[rank * each : (rank + 1) * each]
 
 
-def _parts(call: str, name: str, given: AskedParts, ranks: int) -> tuple[list[int], list[int]]:
+def _parts(call: str, name: str, asked_parts: AskedParts, ranks: int) -> tuple[list[int], list[int]]:
     """Return the offsets and the sizes of parts; by default they lie side by side."""
-    sizes, starts = given
+    sizes, starts = asked_parts
     counts = _counts(call, name, sizes, ranks)
     if starts is None:
         return [sum(counts[:rank]) for rank in range(ranks)], counts
     return _counts(call, f"{name}_at", starts, ranks), counts
 
 
-def _counts(call: str, name: str, given: Sequence[int], ranks: int) -> list[int]:
-    found = [operator.index(each) for each in given]
-    if len(found) != ranks or min(found) < 0:
+def _counts(call: str, name: str, numbers: Sequence[int], ranks: int) -> list[int]:
+    counts = [operator.index(each) for each in numbers]
+    if len(counts) != ranks or min(counts) < 0:
         raise InvalidValue(
-            f"{call}: {name} is {found}; valid are {ranks} numbers of bytes, each 0 or more",
+            f"{call}: {name} is {counts}; valid are {ranks} numbers of bytes, each 0 or more",
             call=call,
-            detail=BadArgument(name, tuple(found), least=0, rule=f"{ranks} numbers of bytes"),
+            detail=BadArgument(name, tuple(counts), least=0, rule=f"{ranks} numbers of bytes"),
         )
-    return found
+    return counts
 
 
 def _check_other(call: str, peer: int, rank: int, ranks: int) -> None:

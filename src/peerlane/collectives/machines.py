@@ -21,7 +21,7 @@ class Machines:
         The ranks of each machine, in their order; machines come in the order of their first ranks.
     of : list of int
         By rank: the index of its machine.
-    here : int
+    own : int
         The index of this rank's machine.
     beside : list of int
         The other ranks of this rank's machine, from the next one on.
@@ -35,8 +35,8 @@ class Machines:
         index = {name: number for number, name in enumerate(dict.fromkeys(names))}
         self.of = [index[name] for name in names]
         self.ranks = [[each for each, at in enumerate(self.of) if at == one] for one in range(len(index))]
-        self.here = self.of[rank]
-        ours = self.ranks[self.here]
+        self.own = self.of[rank]
+        ours = self.ranks[self.own]
         after = ours.index(rank) + 1
         self.beside = [*ours[after:], *ours[: after - 1]]
         self.fewest = min(map(len, self.ranks))

@@ -62,10 +62,10 @@ class Channels(dict[int, "Channel"]):
     def __missing__(self, peer: int) -> Channel:
         deadline = time.monotonic() + self._invitations.patience
         with self._making[peer]:  # a message to the peer and one from it may both be the first use
-            made = self.get(peer)
-            if made is None:
+            channel = self.get(peer)
+            if channel is None:
                 try:
-                    made = self._invitations.accept("Group", self._begun[peer], deadline)
+                    channel = self._invitations.accept("Group", self._begun[peer], deadline)
                 except GivenUp as error:  # the peer offers no more channels
                     raise self._lost(peer, str(error), error.call) from None
                 except BadHandle as error:
@@ -73,19 +73,19 @@ class Channels(dict[int, "Channel"]):
                         raise
                     text = f"Group: rank {peer} has gone: {error}"
                     raise self._lost(peer, text, "Group") from None
-                self._check_equal(peer, made)
+                self._check_equal(peer, channel)
                 self._invitations.forget(self._begun[peer])
-                self[peer] = made
-        return made
+                self[peer] = channel
+        return channel
 
     def _lost(self, peer: int, text: str, call: str | None) -> PeerLost:
         return losses.lost(self._session.members[peer].pid_here, text, call=call, rank=peer)
 
-    def _check_equal(self, peer: int, made: Channel) -> None:
-        if made.window.size != self._nbytes:
-            made.close()
+    def _check_equal(self, peer: int, channel: Channel) -> None:
+        if channel.window.size != self._nbytes:
+            channel.close()
             raise InvalidValue(
-                f"Group: the workspace of rank {peer} has {made.window.size:,} bytes, that of rank "
+                f"Group: the workspace of rank {peer} has {channel.window.size:,} bytes, that of rank "
                 f"{self._session.rank} {self._nbytes:,}; give all ranks the same workspace=",
                 fault=Fault.BAD_CONFIG,
                 call="Group",
@@ -94,7 +94,7 @@ class Channels(dict[int, "Channel"]):
                     rank=self._session.rank,
                     size=self._nbytes,
                     peer=peer,
-                    peer_size=made.window.size,
+                    peer_size=channel.window.size,
                 ),
             )
 

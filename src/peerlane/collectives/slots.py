@@ -29,9 +29,9 @@ class Scratch(Protocol):
 
 
 def _cut(memory: Buffer, ranks: int, nbytes: int) -> list[list[Buffer]]:
-    """Return the slots of an area, by rank and turn."""
-    starts = [[(rank * DEPTH + turn) * nbytes for turn in range(DEPTH)] for rank in range(ranks)]
-    return [[memory[at : at + nbytes] for at in turns] for turns in starts]
+    """Return the slots of an area, by rank and number modulo ``DEPTH``."""
+    starts = [[(rank * DEPTH + index) * nbytes for index in range(DEPTH)] for rank in range(ranks)]
+    return [[memory[at : at + nbytes] for at in starts_of_rank] for starts_of_rank in starts]
 
 
 class Board:
@@ -66,7 +66,7 @@ class Board:
         start = self._at(number, self._work.rank)
         self._work.channels[peer].write(part, at=start + at, stream=stream)
 
-    def write_and_tell(self, number: int, peer: int, part: Buffer, stream: Stream | None) -> None:
+    def write_and_notify(self, number: int, peer: int, part: Buffer, stream: Stream | None) -> None:
         """Write to this rank's slot in a peer's memory, and tell the peer that data is there."""
         at = self._at(number, self._work.rank)
         self._work.channels[peer].write(part, at=at, notify=number % DEPTH, stream=stream)
@@ -75,7 +75,7 @@ class Board:
         """Read a rank's slot in a peer's memory, from byte ``at`` on."""
         self._work.channels[peer].read(part, at=self._at(number, rank) + at, stream=stream)
 
-    def tell(self, number: int, peer: int, signal: Signal, stream: Stream | None) -> None:
+    def notify(self, number: int, peer: int, signal: Signal, stream: Stream | None) -> None:
         """Tell a peer what was written before."""
         self._work.channels[peer].notify(signal.value * DEPTH + number % DEPTH, stream=stream)
 
@@ -105,19 +105,19 @@ class Lanes:
         """Send a piece of at most a slot, once there is room for it."""
         number, channel = self._sent[peer], self._work.channels[peer]
         self._sent[peer] = number + 1
-        turn = number % DEPTH
+        index = number % DEPTH
         if number >= DEPTH:
-            channel.wait(_TAKEN + turn, stream=stream, timeout=self._work.timeout)
-        at = self._start + (self._work.rank * DEPTH + turn) * self._work.slot
-        channel.write(part, at=at, notify=_SENT + turn, stream=stream)
+            channel.wait(_TAKEN + index, stream=stream, timeout=self._work.timeout)
+        at = self._start + (self._work.rank * DEPTH + index) * self._work.slot
+        channel.write(part, at=at, notify=_SENT + index, stream=stream)
 
     def take(self, peer: int, stream: Stream | None) -> Buffer:
         """Wait for the next piece and return its slot; call :meth:`let_go` before the next call."""
         number = self._taken[peer]
         self._taken[peer] = number + 1
-        turn = number % DEPTH
-        self._work.channels[peer].wait(_SENT + turn, stream=stream, timeout=self._work.timeout)
-        return self._slots[peer][turn]
+        index = number % DEPTH
+        self._work.channels[peer].wait(_SENT + index, stream=stream, timeout=self._work.timeout)
+        return self._slots[peer][index]
 
     def let_go(self, peer: int, stream: Stream | None) -> None:
         """Let the sender use the slot of the last taken piece again."""

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
-from peerlane.collectives.agreement import SAID, Agreement, bytes_for
+from peerlane.collectives.agreement import POSTS, Agreement, bytes_for
 from peerlane.collectives.machines import Machines
 from peerlane.collectives.peer_channels import SERIES, Channels
 from peerlane.collectives.slots import DEPTH, NOTIFIES, Board, Lanes
@@ -94,10 +94,10 @@ class Workspace:
                 undo.callback(invitations.decline, SERIES, peer)
             memory = session.device.allocate(areas * area, peer=True)
             undo.callback(memory.close)
-            said = session.device.allocate(bytes_for(self.size, has_far=bool(far)), peer=True)
-            undo.callback(said.close)
-            said.fill(0)
-            self._memories: Memories = {WINDOW: Loan(memory, ends=False), SAID: Loan(said, ends=False)}
+            posts = session.device.allocate(bytes_for(self.size, has_far=bool(far)), peer=True)
+            undo.callback(posts.close)
+            posts.fill(0)
+            self._memories: Memories = {WINDOW: Loan(memory, ends=False), POSTS: Loan(posts, ends=False)}
             if for_rounds:
                 slots = session.device.allocate(for_rounds, peer=True)
                 undo.callback(slots.close)
@@ -107,7 +107,7 @@ class Workspace:
         self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area : 2 * area], area)
         self._mail_area = 2 * area
         self.mails: Mails = self._ranks.mails(self.size)
-        self.agreement = Agreement(self.rank, self.size, said, self.channels, far)
+        self.agreement = Agreement(self.rank, self.size, posts, self.channels, far)
         self._barriers = 0
         self._rounds: Rounds | None = None
         self._farewells: dict[int | None, Farewell] = {}
@@ -145,7 +145,7 @@ class Workspace:
         """Make the mail to a peer or from it, once; the first use makes the channel."""
         channel = self.channels[peer]
         incoming, outgoing = lines_of(channel, 0)
-        told, answered = (outgoing, incoming) if sends else (incoming, outgoing)
+        sent, taken = (outgoing, incoming) if sends else (incoming, outgoing)
         memory = channel.window if sends else self._memories[WINDOW].buffer
         at = self._mail_area + (self.rank if sends else peer) * DEPTH * self.slot
         farewell = self._farewell(peer)
@@ -153,8 +153,8 @@ class Workspace:
             if not self.mails.has(peer, sends):
                 self._ranks.add_mail(
                     *(self.mails, self.rank, self.size, peer, sends),
-                    told[_MAIL_SENT : _MAIL_SENT + DEPTH],
-                    answered[_MAIL_TAKEN : _MAIL_TAKEN + DEPTH],
+                    sent[_MAIL_SENT : _MAIL_SENT + DEPTH],
+                    taken[_MAIL_TAKEN : _MAIL_TAKEN + DEPTH],
                     *(memory[at : at + DEPTH * self.slot], self._pids[peer], farewell),
                 )
 
@@ -174,7 +174,7 @@ class Workspace:
 
     @property
     def has_left(self) -> bool:
-        """Whether peers were told that this rank will not do what they wait for."""
+        """Whether peers were sent that this rank will not do what they wait for."""
         return any(each.is_said for each in self._farewells.values())
 
     def sending(self) -> Stream:
@@ -194,7 +194,7 @@ class Workspace:
             return failure
         return None
 
-    def turn_of_barrier(self) -> int:
+    def next_barrier(self) -> int:
         """Return the notify for the next barrier, which alternates between two."""
         self._barriers ^= 1
         return _BARRIER + self._barriers

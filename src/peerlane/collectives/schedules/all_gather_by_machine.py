@@ -29,10 +29,10 @@ def _gather(plan: ops.Plan, at: Sequence[int], sizes: Sequence[int]) -> Iterator
     """Bring the parts of the other ranks to this one; ``sizes`` says who has a part."""
     rank, machines = plan.rank, plan.machines
     cuts = [pieces(nbytes, plan.slot) for nbytes in sizes]
-    sources: dict[int, list[int]] = {each: [] for each in machines.ranks[machines.here]}
+    sources: dict[int, list[int]] = {each: [] for each in machines.ranks[machines.own]}
     for source in plan.others:
-        if machines.of[source] != machines.here:
-            sources[machines.receiver(source, machines.here)].append(source)
+        if machines.of[source] != machines.own:
+            sources[machines.receiver(source, machines.own)].append(source)
 
     def room_for(source: int, number: int) -> ops.Result:
         first, last = cuts[source][number]
@@ -47,18 +47,18 @@ def _gather(plan: ops.Plan, at: Sequence[int], sizes: Sequence[int]) -> Iterator
             return
         own = ops.Source(*cuts[rank][number])
         for peer in machines.receivers(rank):
-            yield ops.WriteAndTell(number, peer, own)
+            yield ops.WriteAndNotify(number, peer, own)
         if machines.beside:
             yield ops.Copy(ops.Slot(number, rank, 0, own.last - own.first), own)
         for peer in machines.beside:
-            yield ops.Tell(number, peer)
+            yield ops.Notify(number, peer)
 
     def pass_on(number: int) -> Iterator[ops.Operation]:
         mine = received(rank, number)
         for source in mine:
             yield ops.Await(number, source)
         for peer in machines.beside if mine else ():
-            yield ops.Tell(number, peer, ops.Signal.RESULT)
+            yield ops.Notify(number, peer, ops.Signal.RESULT)
         for source in mine:
             into = room_for(source, number)
             yield ops.Copy(into, ops.Slot(number, source, 0, into.last - into.first))

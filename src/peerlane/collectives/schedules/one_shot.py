@@ -17,7 +17,7 @@ def one_shot(plan: ops.Plan) -> Iterator[ops.Operation]:
         own = ops.Source(first, last)
         yield ops.Begin(number)
         for peer in plan.others:
-            yield ops.WriteAndTell(number, peer, own)
+            yield ops.WriteAndNotify(number, peer, own)
         for peer in plan.others:
             yield ops.Await(number, peer)
         yield from ops.folded(plan, number, own)

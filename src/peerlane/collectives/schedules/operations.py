@@ -110,8 +110,8 @@ class Write(NamedTuple):
     at: int = 0
 
 
-class Tell(NamedTuple):
-    """Tell a peer what was written before."""
+class Notify(NamedTuple):
+    """Notify a peer of what was written before."""
 
     round: int
     peer: int
@@ -126,8 +126,8 @@ class Await(NamedTuple):
     signal: Signal = Signal.DATA
 
 
-class WriteAndTell(NamedTuple):
-    """:class:`Write` from byte 0 on, and :class:`Tell` of data."""
+class WriteAndNotify(NamedTuple):
+    """:class:`Write` from byte 0 on, and :class:`Notify` of data."""
 
     round: int
     peer: int
@@ -154,7 +154,7 @@ class Aside(NamedTuple):
     """Operations that later ones need not wait for, until the round ends."""
 
     round: int
-    operations: tuple[Write | Tell, ...]
+    operations: tuple[Write | Notify, ...]
 
 
 # Lanes: queues of pieces from each rank to each other one.  Both ends must move pieces of the same sizes in the same
@@ -210,9 +210,9 @@ class AwaitArrival(NamedTuple):
 Operation: TypeAlias = (
     Begin
     | Write
-    | Tell
+    | Notify
     | Await
-    | WriteAndTell
+    | WriteAndNotify
     | Read
     | End
     | Aside

@@ -113,7 +113,7 @@ class _Passing:
         station = next(each for each in self._route.stations if self._rank in each.sources)
         for peer, share in station.shares.items():
             if peer != self._rank:
-                yield ops.WriteAndTell(self._number, peer, self._source(*share))
+                yield ops.WriteAndNotify(self._number, peer, self._source(*share))
 
     def combine(self) -> Iterator[ops.Operation]:
         """Combine this rank's share, if it has one, and send it on."""
@@ -131,7 +131,7 @@ class _Passing:
         mine = self._parts_of_result(self._rank)
         for peer in self._machines.beside if mine else ():
             if root in (None, peer):
-                yield ops.Tell(number, peer, ops.Signal.RESULT)
+                yield ops.Notify(number, peer, ops.Signal.RESULT)
         if root in (None, self._rank):
             for part in mine:
                 yield ops.Copy(self._result(part), self._slot(part))
@@ -160,7 +160,7 @@ class _Passing:
                 other = self._slot(_Part(part.first, part.last, each, begin))
                 yield ops.Combine(result, own if each == self._rank else other)
 
-    def _send_on(self, number: int) -> Iterator[ops.Write | ops.Tell]:
+    def _send_on(self, number: int) -> Iterator[ops.Write | ops.Notify]:
         """Write a partial result to the next station, or the result to its receivers."""
         stations = self._route.stations
         station, is_final = stations[number], number + 1 == len(stations)
@@ -174,7 +174,7 @@ class _Passing:
                     yield ops.Write(
                         self._number, peer, self._slot(part._replace(first=low, last=high)), low - begin
                     )
-            yield ops.Tell(self._number, peer, ops.Signal.RESULT if is_final else ops.Signal.DATA)
+            yield ops.Notify(self._number, peer, ops.Signal.RESULT if is_final else ops.Signal.DATA)
 
     def _parts(self, number: int, rank: int) -> list[_Part]:
         """Return the parts in which a rank combines its share at a station: as the partial results come to it."""

@@ -18,7 +18,7 @@ def scatter(plan: ops.Plan) -> Iterator[ops.Operation]:
         yield ops.Begin(number)
         if plan.rank == root:
             for peer in plan.others:
-                yield ops.WriteAndTell(number, peer, ops.Source(peer * each + first, peer * each + last))
+                yield ops.WriteAndNotify(number, peer, ops.Source(peer * each + first, peer * each + last))
             yield ops.Copy(ops.Result(first, last), ops.Source(root * each + first, root * each + last))
         else:
             yield ops.Await(number, root)

@@ -22,7 +22,7 @@ def two_shot(plan: ops.Plan) -> Iterator[ops.Operation]:
     def hand_out(number: int) -> Iterator[ops.Operation]:
         yield ops.Begin(number)
         for peer in others:
-            yield ops.WriteAndTell(number, peer, ops.Source(*cuts[number][peer]))
+            yield ops.WriteAndNotify(number, peer, ops.Source(*cuts[number][peer]))
 
     def combine(number: int) -> Iterator[ops.Operation]:
         first, last = cuts[number][rank]
@@ -30,7 +30,7 @@ def two_shot(plan: ops.Plan) -> Iterator[ops.Operation]:
             yield ops.Await(number, peer)
         yield from ops.folded(plan, number, ops.Source(first, last))
         for peer in others:
-            yield ops.Tell(number, peer, ops.Signal.RESULT)
+            yield ops.Notify(number, peer, ops.Signal.RESULT)
         yield ops.Copy(ops.Result(first, last), ops.Slot(number, 0, 0, last - first))
 
     def collect(number: int) -> Iterator[ops.Operation]:

@@ -114,11 +114,11 @@ class _Run:
     def _write(self, each: ops.Write) -> None:
         self._board.write(self._rounds[each.round], each.peer, self._bytes(each.src), each.at, self._stream)
 
-    def _write_and_tell(self, each: ops.WriteAndTell) -> None:
-        self._board.write_and_tell(self._rounds[each.round], each.peer, self._bytes(each.src), self._stream)
+    def _write_and_notify(self, each: ops.WriteAndNotify) -> None:
+        self._board.write_and_notify(self._rounds[each.round], each.peer, self._bytes(each.src), self._stream)
 
-    def _tell(self, each: ops.Tell) -> None:
-        self._board.tell(self._rounds[each.round], each.peer, each.signal, self._stream)
+    def _notify(self, each: ops.Notify) -> None:
+        self._board.notify(self._rounds[each.round], each.peer, each.signal, self._stream)
 
     def _await(self, each: ops.Await) -> None:
         self._board.wait(self._rounds[each.round], each.peer, each.signal, self._stream)
@@ -168,7 +168,7 @@ class _Run:
 
     def _arrive(self, each: ops.Arrive) -> None:
         if self._barrier is None:
-            self._barrier = self._work.turn_of_barrier()
+            self._barrier = self._work.next_barrier()
         self._work.channels[each.peer].notify(self._barrier, stream=self._stream)
 
     def _await_arrival(self, each: ops.AwaitArrival) -> None:
@@ -180,8 +180,8 @@ class _Run:
 _DO: dict[type, Callable[[_Run, Any], None]] = {
     ops.Begin: _Run._begin,
     ops.Write: _Run._write,
-    ops.WriteAndTell: _Run._write_and_tell,
-    ops.Tell: _Run._tell,
+    ops.WriteAndNotify: _Run._write_and_notify,
+    ops.Notify: _Run._notify,
     ops.Await: _Run._await,
     ops.Read: _Run._read,
     ops.End: _Run._end,
