@@ -272,13 +272,13 @@ class Declarations:
     modules: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def library(self) -> Declarations:
-        """Return what the C library needs: its functions, without parameters that nothing reads."""
+        """Return what the C library needs: its functions, without parameters that nothing reads, and their types."""
         functions = {
             name: _unread(each) if "unread" in each.words else each
             for name, each in self.functions.items()
             if "binding" not in each.words
         }
-        return replace(self, functions=functions)
+        return Declarations(self.types, self.structs, functions, self.callbacks)
 
     def scalar(self, declarator: Declarator) -> tuple[int, str] | None:
         """Return width and kind of what C passes in a register, None for a struct."""
