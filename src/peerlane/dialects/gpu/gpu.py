@@ -8,6 +8,7 @@ from peerlane.dialects.gpu.copies import Copies
 from peerlane.dialects.gpu.events import Events
 from peerlane.dialects.gpu.failures import Failures
 from peerlane.dialects.gpu.ipc import Ipc
+from peerlane.dialects.gpu.locations import Locations
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.memory import Memory
 from peerlane.dialects.gpu.peers import Peers
@@ -17,6 +18,7 @@ from peerlane.dialects.gpu.regions import Regions
 from peerlane.dialects.gpu.reuse import Reuse
 from peerlane.dialects.gpu.streams import Streams
 from peerlane.dialects.gpu.vendor import Vendor
+from peerlane.dialects.gpu.virtual_memory import VirtualMemory
 
 
 class Gpu:
@@ -30,6 +32,7 @@ class Gpu:
     contexts : Contexts
     streams : Streams
     callbacks : Callbacks
+    locations : Locations
     regions : Regions
     peers : Peers
     reuse : Reuse
@@ -39,6 +42,7 @@ class Gpu:
     pools : Pools
     ipc : Ipc
     pool_sharing : PoolSharing
+    virtual_memory : VirtualMemory
     """
 
     def __init__(self, vendor: Vendor) -> None:
@@ -48,6 +52,7 @@ class Gpu:
         self.contexts = Contexts(self.machine)
         self.streams = Streams(self.machine)
         self.callbacks = Callbacks(self.machine, self.streams)
+        self.locations = Locations(self.machine)
         self.regions = Regions(self.machine)
         self.peers = Peers(self.machine, self.regions)
         self.reuse = Reuse(self.machine, self.streams)
@@ -57,6 +62,7 @@ class Gpu:
         self.pools = Pools(self.machine, self.peers, self.reuse, self.memory)
         self.ipc = Ipc(self.machine, self.streams, self.peers, self.pools)
         self.pool_sharing = PoolSharing(self.machine, self.pools, self.ipc)
+        self.virtual_memory = VirtualMemory(self.machine, self.streams, self.regions, self.peers, self.reuse)
 
     def reset_device(self) -> None:
         """End all that this process has on this thread's device: memory, streams, events, peer access, flags.

@@ -8,24 +8,22 @@ import struct as layout
 from functools import partial
 from typing import Annotated, Any
 
-from peerlane import Device, Physical
+from peerlane import Device
 from peerlane.dialects._shared.call import Check
 from peerlane.dialects._shared.checks import check
-from peerlane.dialects._shared.virtual_memory import PhysicalMemory
+from peerlane.dialects.gpu.locations import DEVICE
+from peerlane.dialects.gpu.pools import PINNED
 from peerlane.dialects.gpu.regions import HostAddress
 from peerlane.dialects.gpu.vendor import Reason
+from peerlane.dialects.gpu.virtual_memory import FILE_DESCRIPTOR, GpuPhysical, PhysicalProperties
 from peerlane.dialects.hip._checks import NotZero, Reserved, refuse_zero
-from peerlane.dialects.hip._convention import invalid, refusal
+from peerlane.dialects.hip._convention import invalid
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._results import struct
-from peerlane.dialects.hip._state import calls, gpu, machine
-from peerlane.errors import BadHandle
-from peerlane.support.records import dataclass
+from peerlane.dialects.hip._state import calls, gpu
 
-_NONE, _FILE_DESCRIPTOR = 0, 1
-_PINNED, _UNCACHED = 1, 0x4000_0000
-ON_DEVICE, ON_HOST = 1, 2
+_UNCACHED = 0x4000_0000
 # hipMemAllocationProp: its type, requestedHandleType, which hip-python has no property for, and the location.
 _PROPERTIES = layout.Struct("<iiii")
 _LOCATION = layout.Struct("<ii")
@@ -33,83 +31,29 @@ _INT = layout.Struct("<i")
 _BEYOND_DESCRIPTORS = 1 << 20  # no descriptor is as large, and no address as small
 
 
-@dataclass(frozen=True, slots=True)
-class Properties:
-    """The contents of a hipMemAllocationProp.
-
-    Attributes
-    ----------
-    kind : int
-        hipMemAllocationType.
-    handle_type : int
-        hipMemAllocationHandleType that was requested; 0 where a program of hip-python could not say it.
-    device : Device
-    """
-
-    kind: int
-    handle_type: int
-    device: Device
+virtual_memory = gpu.virtual_memory
 
 
-class HipPhysical(PhysicalMemory):
-    """Physical memory, made here or imported; a mapping can give out its handle again.
-
-    Attributes
-    ----------
-    properties : Properties
-    """
-
-    __slots__ = ("properties",)
-
-    outlives_handle = True
-
-    def __init__(self, neutral: Physical, properties: Properties) -> None:
-        super().__init__(machine.context_of(properties.device.ordinal), neutral)
-        self.properties = properties
-
-    end = PhysicalMemory.abandon
-
-
-def physical_of(handle: int) -> HipPhysical:
-    """Return the memory of a handle: hipErrorInvalidValue for other numbers."""
-    return machine.thing(handle, HipPhysical, Reason.INVALID_VALUE)
-
-
-def location_of(place: Any, what: str) -> Device:
+def location_of(location: Any, what: str) -> Device:
     """Return the device that a hipMemLocation names; hipErrorInvalidValue for NULL, and where there is none."""
-    if place is None:
+    if location is None:
         raise invalid(f"{what} is NULL", "pass a hipMemLocation")
-    kind, number = _LOCATION.unpack(place._read(0, 0, _LOCATION.size))
-    return device_at(kind, number, what)
+    kind, number = _LOCATION.unpack(location._read(0, 0, _LOCATION.size))
+    return gpu.locations.device(kind, number, what)
 
 
-def device_at(kind: int, number: int, what: str, code: str = "hipErrorInvalidValue") -> Device:
-    """Return the device of a location; hipErrorInvalidValue for another type, ``code`` for no id."""
-    devices = machine.shown()
-    if kind == ON_DEVICE and 0 <= number < len(devices):
-        return devices[number]
-    remedy = "pass hipMemLocationTypeDevice, 1, and an id below hipGetDeviceCount()"
-    if kind != ON_DEVICE:
-        raise invalid(f"location.type of {what} is {kind}", remedy)
-    raise refusal(
-        code,
-        f"the device of {what} is {number}; {len(devices)} are visible, numbered 0 to {len(devices) - 1}",
-        remedy,
-    )
-
-
-def checked(prop: Any, code: str = "hipErrorInvalidValue") -> Properties:
-    """Return what properties ask for; hipErrorInvalidValue for what cannot be, ``code`` for no device."""
+def checked(prop: Any, reason: Reason = Reason.INVALID_VALUE) -> PhysicalProperties:
+    """Return what properties ask for; hipErrorInvalidValue for what cannot be, ``reason`` for no device."""
     if prop is None:
         raise invalid("prop is NULL", "pass a hipMemAllocationProp")
-    kind, handle_type, place, number = _PROPERTIES.unpack(prop._read(0, 0, _PROPERTIES.size))
-    if kind not in (_PINNED, _UNCACHED):
+    kind, handle_type, location, number = _PROPERTIES.unpack(prop._read(0, 0, _PROPERTIES.size))
+    if kind not in (PINNED, _UNCACHED):
         raise invalid(f"type of prop is {kind}", "pass hipMemAllocationTypePinned, 1")
-    return Properties(kind, handle_type, device_at(place, number, "prop", code))
+    return PhysicalProperties(gpu.locations.device(location, number, "prop", reason), kind, handle_type)
 
 
 def _refuse_other_type(_name: str, handle_type: Any) -> Any:
-    if int(handle_type) != _FILE_DESCRIPTOR:
+    if int(handle_type) != FILE_DESCRIPTOR:
         raise invalid(
             f"the handle type is {handle_type.name}; memory is shared by file descriptors only",
             "pass hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor",
@@ -119,10 +63,17 @@ def _refuse_other_type(_name: str, handle_type: Any) -> Any:
 
 #: A hipMemAllocationHandleType: file descriptors only.
 FileDescriptor = Annotated[Any, check(_refuse_other_type)]
-Location = Annotated[Device, Check(lambda name: lambda place: location_of(place, name))]
-_Prop = Annotated[Properties, Check(lambda name: checked)]
-_PropToMake = Annotated[Properties, Check(lambda name: partial(checked, code="hipErrorInvalidDevice"))]
-_Physical = Annotated[HipPhysical, Check(lambda name: physical_of)]
+Location = Annotated[Device, Check(lambda name: lambda location: location_of(location, name))]
+_Prop = Annotated[PhysicalProperties, Check(lambda name: checked)]
+_PropToMake = Annotated[
+    PhysicalProperties, Check(lambda name: partial(checked, reason=Reason.INVALID_DEVICE))
+]
+_Physical = Annotated[GpuPhysical, Check(lambda name: virtual_memory.physical)]
+
+
+def handle_object(number: int) -> Any:
+    """Return hip-python's object of a handle."""
+    return handle_of("ihipMemGenericAllocationHandle", number)
 
 
 @calls.call("hipMemGetAllocationGranularity")
@@ -148,33 +99,7 @@ def hipMemCreate(size: NotZero, prop: _PropToMake, flags: Reserved) -> Any:
         descriptor; hipErrorOutOfMemory
     Basis: S; C for the reset
     """
-    device = prop.device
-    if prop.handle_type not in (_NONE, _FILE_DESCRIPTOR):
-        raise refusal(
-            "hipErrorNotSupported",
-            f"requestedHandleType of prop is {prop.handle_type}; memory is shared by file descriptors only",
-            "ask for hipMemHandleTypePosixFileDescriptor, 1, or none, 0",
-        )
-    if size % device.granularity:
-        raise invalid(
-            f"size {size:,} is not a multiple of the granularity of {device.granularity:,}",
-            "round up to what hipMemGetAllocationGranularity gives",
-        )
-    if size > device.total_bytes:
-        raise refusal(
-            "hipErrorOutOfMemory",
-            f"{size:,} bytes are more than device {machine.id_of(device.ordinal)} has, {device.total_bytes:,}",
-            "ask for less",
-        )
-    return _give(gpu.reuse.with_room(device, lambda: Physical(device, size, peer=True)), prop)
-
-
-def _give(made: Physical, properties: Properties) -> Any:
-    try:
-        return handle_of("ihipMemGenericAllocationHandle", machine.give(HipPhysical(made, properties)))
-    except BaseException:
-        made.close()
-        raise
+    return handle_object(virtual_memory.create(size, prop))
 
 
 @calls.call("hipMemRelease")
@@ -184,19 +109,7 @@ def hipMemRelease(handle: int) -> None:
     Refuses: hipErrorInvalidValue NULL, no handle, released
     Basis: S
     """
-    with machine.lock:
-        found = physical_of(handle)
-        if found.release():
-            machine.drop(found, "hipMemRelease")
-            found.let_go()
-
-
-def retained(found: HipPhysical) -> Any:
-    """Return the handle of mapped memory, with one more reference; a new one if it was released."""
-    with machine.lock:
-        found.references += 1
-        number = found.handle if found.references > 1 else machine.give(found)
-    return handle_of("ihipMemGenericAllocationHandle", number)
+    virtual_memory.release(handle, "hipMemRelease")
 
 
 @calls.call("hipMemGetAllocationPropertiesFromHandle")
@@ -210,12 +123,10 @@ def hipMemGetAllocationPropertiesFromHandle(handle: _Physical) -> Any:
     Refuses: hipErrorInvalidValue NULL, no handle
     Basis: S
     """
-    found = handle.properties
-    made = struct("hipMemAllocationProp")()
-    made._write(
-        0, 0, _PROPERTIES.pack(found.kind, found.handle_type, ON_DEVICE, machine.id_of(found.device.ordinal))
-    )
-    return made
+    properties, prop = handle.properties, struct("hipMemAllocationProp")()
+    number = gpu.machine.id_of(properties.device.ordinal)
+    prop._write(0, 0, _PROPERTIES.pack(properties.kind, properties.handle_type, DEVICE, number))
+    return prop
 
 
 @calls.call("hipMemExportToShareableHandle", first=("shareableHandle", "flags"))
@@ -271,13 +182,7 @@ def hipMemImportFromShareableHandle(osHandle: int, shHandleType: FileDescriptor)
     Refuses: hipErrorInvalidValue NULL, a type other than file descriptor, not memory of this node
     Basis: S
     """
-    fd = descriptor_of(osHandle, "osHandle")
-    machine.devices()
-    try:
-        made = Physical.open_fd(fd)
-    except BadHandle as error:
-        raise invalid(str(error), "pass a descriptor that hipMemExportToShareableHandle wrote") from None
-    return _give(made, Properties(_PINNED, _FILE_DESCRIPTOR, made.device))
+    return handle_object(virtual_memory.open_descriptor(descriptor_of(osHandle, "osHandle")))
 
 
 @calls.call("hipMemGetHandleForAddressRange")
@@ -290,11 +195,4 @@ def hipMemGetHandleForAddressRange(
         hipErrorNotSupported all else
     Basis: S; C for hipErrorNotSupported
     """
-    if not gpu.regions.known("dptr", dptr).is_device:
-        raise invalid(f"dptr is memory of the host: {machine.describe(dptr)}", "pass memory of a device")
-    gpu.regions.inside("dptr", dptr, size)
-    raise refusal(
-        "hipErrorNotSupported",
-        "virtual devices have no dma-bufs, and hipDeviceAttributeDmaBufSupported is 0",
-        "share memory of hipMemCreate with hipMemExportToShareableHandle",
-    )
+    virtual_memory.refuse_dma_buf(dptr, size)

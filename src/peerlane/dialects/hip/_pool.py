@@ -8,24 +8,24 @@ from typing import Annotated, Any
 from peerlane import Device
 from peerlane.dialects._shared.call import Check
 from peerlane.dialects._shared.checks import check
+from peerlane.dialects.gpu.locations import DEVICE, NUMBERS
 from peerlane.dialects.gpu.pools import MANAGED, PINNED, Pool
 from peerlane.dialects.gpu.regions import HostAddress
 from peerlane.dialects.gpu.reuse import REUSE
 from peerlane.dialects.gpu.vendor import Reason
+from peerlane.dialects.gpu.virtual_memory import FILE_DESCRIPTOR
 from peerlane.dialects.hip._checks import NotZero, given
 from peerlane.dialects.hip._convention import invalid
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import DeviceId
-from peerlane.dialects.hip._physical import ON_DEVICE, Location, device_at
+from peerlane.dialects.hip._physical import Location
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import calls, gpu
 from peerlane.dialects.hip._virtual import descriptions
 
-_FILE_DESCRIPTOR = 1
 _PROPS = layout.Struct("<iiii8xQ")  # hipMemPoolProps: allocType, handleTypes, location, maxSize
 _FLAG, _BYTES = layout.Struct("<i"), layout.Struct("<Q")
-_RIGHTS = {"none": 0, "r": 1, "rw": 3}
 
 
 pools = gpu.pools
@@ -50,8 +50,8 @@ def hipMemPoolCreate(pool_props: Annotated[Any, given("hipMemPoolProps")]) -> An
     kind, handle_type, region, number, largest = _PROPS.unpack(pool_props._read(0, 0, _PROPS.size))
     if kind not in (PINNED, MANAGED):
         raise invalid(f"allocType is {kind}", "pass hipMemAllocationTypePinned, 1, or Managed, 2")
-    device = device_at(region, number, "pool_props")
-    is_shareable = handle_type == _FILE_DESCRIPTOR
+    device = gpu.locations.device(region, number, "pool_props")
+    is_shareable = handle_type == FILE_DESCRIPTOR
     return as_handle(pools.create(device, kind=kind, is_shareable=is_shareable, largest=largest))
 
 
@@ -119,7 +119,7 @@ def hipMemPoolSetAccess(mem_pool: PoolHandle, desc_list: Any, count: int) -> Non
         hipErrorNotSupported only to read for its own
     Basis: D; C for out of reach
     """
-    pools.set_access(mem_pool, descriptions(desc_list, count, code="hipErrorInvalidDevice"))
+    pools.set_access(mem_pool, descriptions(desc_list, count, reason=Reason.INVALID_DEVICE))
 
 
 @calls.call("hipMemPoolGetAccess")
@@ -130,7 +130,7 @@ def hipMemPoolGetAccess(mem_pool: PoolHandle, location: Location) -> Any:
     Refuses: hipErrorInvalidValue NULL, no pool, no device
     Basis: D
     """
-    return enumeration("hipMemAccessFlags")(_RIGHTS[pools.access(mem_pool, location)])
+    return enumeration("hipMemAccessFlags")(NUMBERS[pools.access(mem_pool, location)])
 
 
 @calls.call("hipDeviceGetDefaultMemPool")
@@ -144,7 +144,9 @@ def hipDeviceGetDefaultMemPool(device: DeviceId) -> Any:
     return as_handle(pools.default(device))
 
 
-_Device = Annotated[Device, Check(lambda name: lambda number: device_at(ON_DEVICE, number, "the call"))]
+_Device = Annotated[
+    Device, Check(lambda name: lambda number: gpu.locations.device(DEVICE, number, "the call"))
+]
 
 
 @calls.call("hipDeviceGetMemPool")
