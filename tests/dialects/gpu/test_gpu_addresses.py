@@ -1,7 +1,8 @@
-"""Virtual memory of a vendor whose calls have plain numbers."""
+"""Virtual memory, managed memory, words and batches of a vendor whose calls have plain numbers."""
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 
 import pytest
@@ -10,12 +11,16 @@ import peerlane
 from peerlane import raw
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.gpu import Gpu
+from peerlane.dialects.gpu.managed import Advice
+from peerlane.dialects.gpu.regions import CPU
+from peerlane.dialects.gpu.values import WORD
 from peerlane.dialects.gpu.vendor import Policy, Reason, Vendor
 from peerlane.dialects.gpu.virtual_memory import PhysicalProperties
 from peerlane.errors import AccessDenied, Fault
 
 INVALID, UNSUPPORTED, NO_DEVICE = 1, 2, 3
 SECONDS = 60
+PAGE = mmap.PAGESIZE
 pytestmark = pytest.mark.timeout(SECONDS)
 toy = Gpu(
     Vendor(
@@ -104,3 +109,57 @@ def test_gpu_rights_leave_descriptions_of_the_host_out(gpu: Gpu) -> None:
     with pytest.raises(Refusal) as refused:
         gpu.locations.rights(lambda at: (1, 5, 1), 1, reason=Reason.INVALID_DEVICE)
     assert refused.value.code == NO_DEVICE
+
+
+def test_gpu_advice_holds_for_whole_pages_of_managed_memory(gpu: Gpu) -> None:
+    managed = gpu.managed
+    address = gpu.memory.allocate_host(4 * PAGE, 0, is_managed=True)
+    managed.advise(managed.advisable("ptr", address + 1, 1), Advice.READ_MOSTLY, 99, is_set=True)
+    managed.prefetch(managed.span("ptr", address, 4 * PAGE), 1, 0)
+    for device in (CPU, 1, 0):
+        managed.advise(managed.advisable("ptr", address, 2 * PAGE), Advice.ACCESSED_BY, device, is_set=True)
+    page, half = managed.pieces("ptr", address, PAGE), managed.pieces("ptr", address, 2 * PAGE)
+    assert (page.is_read_mostly, half.is_read_mostly) == (True, False)
+    assert half.accessed_by == [0, 1, CPU]
+    whole = managed.pieces("ptr", address, 4 * PAGE)
+    assert (whole.accessed_by, whole.common(lambda piece: piece.prefetched)) == ([], 1)
+    with pytest.raises(Refusal) as refused:
+        managed.prefetch(managed.span("ptr", address, 1), 2, 0)
+    assert refused.value.code == NO_DEVICE
+
+
+def test_gpu_stream_waits_for_the_word_that_another_writes(gpu: Gpu) -> None:
+    word, filled = gpu.memory.allocate_host(WORD, 0), gpu.memory.allocate_host(WORD, 0)
+    raw.view(word, WORD)[:] = raw.view(filled, WORD)[:] = bytes(WORD)
+    waiting, writing = gpu.streams.create(1), gpu.streams.create(1)
+    gpu.values.wait(waiting, word, 5, 0, (1 << 64) - 1, WORD)
+    gpu.values.write(waiting, filled, 9, 0, WORD)
+    assert not gpu.streams.of(waiting).is_done
+    gpu.values.write(writing, word, 6, 0, WORD)
+    gpu.streams.synchronize(gpu.streams.of(waiting))
+    assert bytes(raw.view(filled, WORD)) == (9).to_bytes(WORD, "little")
+    with pytest.raises(Refusal, match="is not a multiple of 8"):
+        gpu.values.write(waiting, word + 4, 1, 0, WORD)
+
+
+def test_gpu_batch_ends_with_the_first_failure_and_its_number(gpu: Gpu) -> None:
+    submitted: list[int] = []
+
+    def submit(at: int) -> None:
+        if at == 2:
+            gpu.copies.now(0, 0, 1)
+        submitted.append(at)
+
+    assert gpu.batches.run(2, submit, "copy") is None
+    failure = gpu.batches.run(4, submit, "copy")
+    assert submitted == [0, 1, 0, 1]
+    assert failure is not None and failure[0] == 2
+    assert (failure[1].code, str(failure[1])) == (INVALID, "copy 2: dst is NULL")
+
+
+@pytest.mark.parametrize("starts", [[1], [0, 0], [0, 3, 2], [0, 4]])
+def test_gpu_batch_groups_that_do_not_rise_from_0_are_refused(gpu: Gpu, starts: list[int]) -> None:
+    group_of = gpu.batches.group_of("starts", [0, 2, 3], 4)
+    assert [group_of(at) for at in range(4)] == [0, 0, 1, 2]
+    with pytest.raises(Refusal):
+        gpu.batches.group_of("starts", starts, 4)

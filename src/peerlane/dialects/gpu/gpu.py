@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from peerlane.dialects.gpu.batches import Batches
 from peerlane.dialects.gpu.callbacks import Callbacks
 from peerlane.dialects.gpu.contexts import Contexts
 from peerlane.dialects.gpu.copies import Copies
@@ -10,6 +11,7 @@ from peerlane.dialects.gpu.failures import Failures
 from peerlane.dialects.gpu.ipc import Ipc
 from peerlane.dialects.gpu.locations import Locations
 from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.managed import Managed
 from peerlane.dialects.gpu.memory import Memory
 from peerlane.dialects.gpu.peers import Peers
 from peerlane.dialects.gpu.pool_sharing import PoolSharing
@@ -17,6 +19,7 @@ from peerlane.dialects.gpu.pools import Pools
 from peerlane.dialects.gpu.regions import Regions
 from peerlane.dialects.gpu.reuse import Reuse
 from peerlane.dialects.gpu.streams import Streams
+from peerlane.dialects.gpu.values import Values
 from peerlane.dialects.gpu.vendor import Vendor
 from peerlane.dialects.gpu.virtual_memory import VirtualMemory
 
@@ -43,6 +46,9 @@ class Gpu:
     ipc : Ipc
     pool_sharing : PoolSharing
     virtual_memory : VirtualMemory
+    managed : Managed
+    values : Values
+    batches : Batches
     """
 
     def __init__(self, vendor: Vendor) -> None:
@@ -63,6 +69,9 @@ class Gpu:
         self.ipc = Ipc(self.machine, self.streams, self.peers, self.pools)
         self.pool_sharing = PoolSharing(self.machine, self.pools, self.ipc)
         self.virtual_memory = VirtualMemory(self.machine, self.streams, self.regions, self.peers, self.reuse)
+        self.managed = Managed(self.machine, self.streams, self.regions)
+        self.values = Values(self.machine, self.streams)
+        self.batches = Batches(vendor)
 
     def reset_device(self) -> None:
         """End all that this process has on this thread's device: memory, streams, events, peer access, flags.

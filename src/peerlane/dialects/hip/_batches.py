@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
@@ -24,7 +22,6 @@ from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._pointers import write
 from peerlane.dialects.hip._state import calls, gpu
 from peerlane.dialects.hip._stream import stream_of
-from peerlane.errors import Error
 
 _NONE_FAILED = (1 << 64) - 1
 _NO_STREAM = Reason.INVALID_HANDLE
@@ -112,18 +109,9 @@ def _orders(count: int, attributes: Any, indices: Any, number: int) -> Callable[
         raise invalid(f"numAttrs is {number:,}, and count {count:,}", "pass at most one for each copy")
     refuse_fewer("attrs", attributes, number)
     starts = [int(indices[at]) for at in range(number)]
-    _refuse_starts(starts, count)
+    group_of = gpu.batches.group_of("attrsIdxs", starts, count)
     orders = [_order(attributes, at) for at in range(number)]
-    return lambda at: orders[bisect_right(starts, at) - 1]
-
-
-def _refuse_starts(starts: Sequence[int], count: int) -> None:
-    ascending = all(one < other for one, other in pairwise(starts))
-    if starts[0] or not ascending or starts[-1] >= count:
-        raise invalid(
-            f"attrsIdxs are {', '.join(map(str, starts))}; there are {count:,} copies",
-            "pass the number of the first copy of each, 0 first, in ascending order",
-        )
+    return lambda at: orders[group_of(at)]
 
 
 def _order(attributes: Any, at: int) -> str:
@@ -143,23 +131,15 @@ def _order(attributes: Any, at: int) -> str:
 
 
 def _each(count: int, submit: Callable[[int], None], fail_index: int = 0) -> int:
-    """Submit one after the other; the first that fails ends it, with its number."""
-    for at in range(count):
-        try:
-            submit(at)
-        except (Refusal, Error) as error:
-            _tell(fail_index, at)
-            if isinstance(error, Refusal):
-                raise Stopped(error.code, f"copy {at}: {error}", error.remedy, at) from None
-            cause, remedy = gpu.vendor.explain(error)
-            raise Stopped(gpu.vendor.code(error.fault), f"copy {at}: {cause}", remedy, at) from None
-    _tell(fail_index, _NONE_FAILED)
-    return _NONE_FAILED
-
-
-def _tell(address: int, number: int) -> None:
-    if address:
-        write(address, number.to_bytes(8, "little"))
+    """Submit copy by copy; the number of the one that failed is written to ``fail_index``, and comes back."""
+    failure = gpu.batches.run(count, submit, "copy")
+    at = _NONE_FAILED if failure is None else failure[0]
+    if fail_index:
+        write(fail_index, at.to_bytes(8, "little"))
+    if failure is not None:
+        _, error = failure
+        raise Stopped(error.code, str(error), error.remedy, at)
+    return at
 
 
 @calls.call("hipMemcpy3DBatchAsync")

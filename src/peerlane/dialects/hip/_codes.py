@@ -78,6 +78,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
     {
         "access_description": "hipMemAccessDesc",
         "any_direction": "hipMemcpyDefault",
+        "attach_global": "hipMemAttachGlobal",
         "can_access_peer": "hipDeviceCanAccessPeer",
         "create_context": "hipCtxCreate",
         "create_event": "hipEventCreate",
@@ -103,6 +104,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "interprocess": "hipEventInterprocess",
         "malloc": "hipMalloc",
         "malloc_host": "hipHostMalloc",
+        "malloc_managed": "hipMallocManaged",
         "map": "hipMemMap",
         "memory_info": "hipMemGetInfo",
         "open_event": "hipIpcOpenEventHandle",
@@ -118,5 +120,6 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "set_device": "hipSetDevice",
         "set_pool_access": "hipMemPoolSetAccess",
         "unmap": "hipMemUnmap",
+        "wait_for_at_least": "hipStreamWaitValueGte",
     }
 )

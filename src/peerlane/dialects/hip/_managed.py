@@ -2,75 +2,35 @@
 
 from __future__ import annotations
 
-import mmap
 import struct as packing
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from peerlane.dialects.gpu.machine import INVALID_DEVICE
+from peerlane.dialects.gpu.managed import Advice, Pieces, Span
 from peerlane.dialects.gpu.regions import CPU, Region
 from peerlane.dialects.hip._checks import NoFlags, NotNull, refuse_none, refuse_null
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._pointers import write
 from peerlane.dialects.hip._state import calls, gpu, machine
-from peerlane.dialects.hip._stream import stream_of
 
+managed = gpu.managed
 _HOSTS = tuple(f"hipMemLocationType{name}" for name in ("Host", "HostNuma", "HostNumaCurrent"))
 _COHERENCY = "hipMemRangeAttributeCoherencyMode"
 _FINE, _COARSE, _MIXED = 0, 1, 2
+#: By the end of the names of hipMemoryAdvise: what is advised, and whether it is set or taken back.
+_ADVICE = {
+    "SetReadMostly": (Advice.READ_MOSTLY, True),
+    "UnsetReadMostly": (Advice.READ_MOSTLY, False),
+    "SetPreferredLocation": (Advice.PREFERRED_LOCATION, True),
+    "UnsetPreferredLocation": (Advice.PREFERRED_LOCATION, False),
+    "SetAccessedBy": (Advice.ACCESSED_BY, True),
+    "UnsetAccessedBy": (Advice.ACCESSED_BY, False),
+    "SetCoarseGrain": (Advice.COARSE_GRAIN, True),
+    "UnsetCoarseGrain": (Advice.COARSE_GRAIN, False),
+}
 _FINE_DEVICE = (1, 3)  # hipDeviceMallocFinegrained, hipDeviceMallocUncached
 _COARSE_HOST = 0x8000_0000  # hipHostMallocNonCoherent
-
-
-@dataclass(frozen=True, slots=True)
-class _Advice:
-    """What holds of some bytes."""
-
-    start: int
-    end: int
-    is_read_mostly: bool = False
-    preferred: int = INVALID_DEVICE
-    accessed_by: tuple[int, ...] = ()
-    prefetched: int = INVALID_DEVICE
-    is_coarse: bool = False
-
-
-def _managed(name: str, address: int, count: int) -> Region:
-    """Return memory that can be advised and that has so many bytes from an address on."""
-    region = checked(name, address, count)
-    if region is None or not _is_advised(region):
-        raise invalid(
-            f"{name} is neither managed nor registered memory: {machine.describe(address)}",
-            "pass what hipMallocManaged returned, or what hipHostRegister was given",
-        )
-    return region
-
-
-def _is_advised(region: Region) -> bool:
-    return region.is_managed or region.is_registered
-
-
-def checked(name: str, address: int, count: int) -> Region | None:
-    """Return the memory that has so many bytes from an address on; None for ordinary memory of the host."""
-    refuse_null(name, address)
-    if not count:
-        raise invalid("count is 0", "name at least 1 byte")
-    region = gpu.regions.at(address)
-    if region is not None and count > region.left(address):
-        raise invalid(
-            f"{name} has {region.left(address):,} bytes from {address:#x} on, and {count:,} are named",
-            "name fewer bytes",
-        )
-    return region
-
-
-def place_of_id(device: int) -> int:
-    """Return the node's number of a device by its id; `CPU` stays."""
-    return CPU if device == CPU else device_of(device).ordinal
 
 
 def id_of_location(locations: Any, at: int = 0) -> int:
@@ -88,27 +48,6 @@ def id_of_location(locations: Any, at: int = 0) -> int:
     return int(locations.get_id(at))
 
 
-def _change(region: Region, address: int, count: int, change: Callable[[_Advice], _Advice]) -> None:
-    """Change what holds of all pages that have some of the bytes."""
-    start = address // mmap.PAGESIZE * mmap.PAGESIZE
-    end = -(-(address + count) // mmap.PAGESIZE) * mmap.PAGESIZE
-    with machine.lock:
-        pieces = machine.advised.setdefault(region.allocation, [])
-        if not pieces:
-            pieces.append(_Advice(region.base, region.base + region.size))
-        machine.advised[region.allocation] = [
-            change(each) if start <= each.start and each.end <= end else each
-            for piece in pieces
-            for each in _cut(piece, start, end)
-        ]
-
-
-def _cut(piece: _Advice, *regions: int) -> list[_Advice]:
-    """Return the parts of a piece between regions that lie in it."""
-    ends = [piece.start, *(at for at in regions if piece.start < at < piece.end), piece.end]
-    return [replace(piece, start=start, end=end) for start, end in pairwise(ends)]
-
-
 @calls.call("hipMemPrefetchAsync")
 def hipMemPrefetchAsync(dev_ptr: int, count: int, device: int, stream: int) -> None:
     """Note where managed or registered memory is wanted; nothing moves.
@@ -119,7 +58,7 @@ def hipMemPrefetchAsync(dev_ptr: int, count: int, device: int, stream: int) -> N
         ordinary host memory for a device; the stream
     Basis: D; C: nothing moves
     """
-    _prefetch(dev_ptr, count, lambda: device, stream)
+    managed.prefetch(managed.span("dev_ptr", dev_ptr, count), device, stream)
 
 
 @calls.call("hipMemPrefetchAsync_v2")
@@ -129,26 +68,8 @@ def hipMemPrefetchAsync_v2(dev_ptr: int, count: int, location: Any, flags: NoFla
     Refuses: as `hipMemPrefetchAsync`; hipErrorInvalidValue flags not 0
     Basis: D; C: nothing moves
     """
-    _prefetch(dev_ptr, count, lambda: id_of_location(location), stream)
-
-
-def _prefetch(address: int, count: int, wanted: Callable[[], int], stream: int) -> None:
-    region = checked("dev_ptr", address, count)
-    ordinal = place_of_id(wanted())
-    if region is None and ordinal != CPU:
-        raise refusal(
-            "hipErrorNotSupported",
-            f"devices do not reach {machine.describe(address)}",
-            "allocate it with hipMallocManaged",
-        )
-    stream_of(stream)
-    if region is not None and _is_advised(region):
-        note_prefetch(region, address, count, ordinal)
-
-
-def note_prefetch(region: Region, address: int, count: int, ordinal: int) -> None:
-    """Note where some bytes are wanted: on a device by the node's number, or `CPU`."""
-    _change(region, address, count, lambda piece: replace(piece, prefetched=ordinal))
+    span = managed.span("dev_ptr", dev_ptr, count)
+    managed.prefetch(span, id_of_location(location), stream)
 
 
 @calls.call("hipMemAdvise")
@@ -161,7 +82,7 @@ def hipMemAdvise(dev_ptr: int, count: int, advice: Any, device: int) -> None:
         hipErrorInvalidDevice
     Basis: D; C for memory that is neither
     """
-    _advise(dev_ptr, count, advice, lambda: device)
+    _advise(managed.advisable("dev_ptr", dev_ptr, count), advice, device)
 
 
 @calls.call("hipMemAdvise_v2")
@@ -171,30 +92,12 @@ def hipMemAdvise_v2(dev_ptr: int, count: int, advice: Any, location: Any) -> Non
     Refuses: as `hipMemAdvise`
     Basis: D; C for memory that is neither managed nor registered
     """
-    _advise(dev_ptr, count, advice, lambda: id_of_location(location))
+    _advise(managed.advisable("dev_ptr", dev_ptr, count), advice, id_of_location(location))
 
 
-def _advise(address: int, count: int, advice: Any, wanted: Callable[[], int]) -> None:
-    region = _managed("dev_ptr", address, count)
-    name = advice.name.removeprefix("hipMemAdvise")
-    is_set, what = name.startswith("Set"), name.removeprefix("Un").removeprefix("set").removeprefix("Set")
-    device = wanted()
-    if what == "ReadMostly":
-        _change(region, address, count, lambda piece: replace(piece, is_read_mostly=is_set))
-        return
-    ordinal = place_of_id(device)
-    if what == "CoarseGrain":
-        _change(region, address, count, lambda piece: replace(piece, is_coarse=is_set))
-    elif what == "PreferredLocation":
-        preferred = ordinal if is_set else INVALID_DEVICE
-        _change(region, address, count, lambda piece: replace(piece, preferred=preferred))
-    else:
-
-        def change(piece: _Advice) -> _Advice:
-            others = tuple(each for each in piece.accessed_by if each != ordinal)
-            return replace(piece, accessed_by=(*others, ordinal) if is_set else others)
-
-        _change(region, address, count, change)
+def _advise(span: Span, advice: Any, device: int) -> None:
+    kind, is_set = _ADVICE[advice.name.removeprefix("hipMemAdvise")]
+    managed.advise(span, kind, device, is_set=is_set)
 
 
 @calls.call("hipMemRangeGetAttribute")
@@ -210,15 +113,15 @@ def hipMemRangeGetAttribute(data: NotNull, data_size: int, attribute: Any, dev_p
     Basis: D; C for memory that is neither
     """
     if attribute.name == _COHERENCY:
-        region = checked("dev_ptr", dev_ptr, count)
-        if region is not None and not _is_advised(region):
+        span = managed.span("dev_ptr", dev_ptr, count)
+        if span.region is not None and not span.takes_advice:
             _refuse_size(data_size, attribute)
-            write(data, packing.pack("<i", _made_with(region)))
+            write(data, packing.pack("<i", _coherency_of(span.region)))
             return
-    _tell(data, data_size, attribute, _pieces(dev_ptr, count))
+    _write_attribute(data, data_size, attribute, managed.pieces("dev_ptr", dev_ptr, count))
 
 
-def _made_with(region: Region) -> int:
+def _coherency_of(region: Region) -> int:
     """Return the coherency of memory that takes no advice."""
     if region.is_device:
         return _FINE if region.flags in _FINE_DEVICE else _COARSE
@@ -236,7 +139,7 @@ def hipMemRangeGetAttributes(num_attributes: int, dev_ptr: int, count: int) -> t
         arguments
     Basis: D; C for the arguments
     """
-    _pieces(dev_ptr, count)
+    managed.advisable("dev_ptr", dev_ptr, count)
     refuse_none("num_attributes", num_attributes)
     raise refusal(
         "hipErrorNotSupported",
@@ -250,31 +153,20 @@ def _range_get_attributes(
     data: Any, data_sizes: Any, attributes: Any, num_attributes: int, dev_ptr: int, count: int
 ) -> None:
     refuse_none("num_attributes", num_attributes)
-    pieces = _pieces(dev_ptr, count)
+    pieces = managed.pieces("dev_ptr", dev_ptr, count)
     for number in range(num_attributes):
         target = int(data[number])
         refuse_null(f"data[{number}]", target)
-        _tell(
+        _write_attribute(
             target, int(data_sizes[number]), enumeration("hipMemRangeAttribute")(attributes[number]), pieces
         )
 
 
-def _pieces(address: int, count: int) -> list[_Advice]:
-    region = _managed("dev_ptr", address, count)
-    with machine.lock:
-        pieces = machine.advised.get(region.allocation) or [_Advice(region.base, region.base + region.size)]
-    return [piece for piece in pieces if piece.start < address + count and address < piece.end]
-
-
-def _tell(data: int, nbytes: int, attribute: Any, pieces: list[_Advice]) -> None:
+def _write_attribute(data: int, nbytes: int, attribute: Any, pieces: Pieces) -> None:
     _refuse_size(nbytes, attribute)
     if _is_list(attribute):
         room = nbytes // 4
-        shared = [
-            each for each in pieces[0].accessed_by if all(each in piece.accessed_by for piece in pieces)
-        ]
-        shared.sort(key=lambda each: (each == CPU, each))
-        numbers = [*map(machine.id_of, shared), *[INVALID_DEVICE] * room][:room]
+        numbers = [*map(machine.id_of, pieces.accessed_by), *[INVALID_DEVICE] * room][:room]
     else:
         numbers = [_common(attribute.name.removeprefix("hipMemRangeAttribute"), pieces)]
     write(data, packing.pack(f"<{len(numbers)}i", *numbers))
@@ -292,11 +184,25 @@ def _refuse_size(nbytes: int, attribute: Any) -> None:
         )
 
 
-def _common(name: str, pieces: list[_Advice]) -> int:
+def _common(name: str, pieces: Pieces) -> int:
     if name == "ReadMostly":
-        return int(all(piece.is_read_mostly for piece in pieces))
+        return int(pieces.is_read_mostly)
     if name == "CoherencyMode":
         modes = {piece.is_coarse for piece in pieces}
         return _MIXED if len(modes) > 1 else _COARSE if modes == {True} else _FINE
-    found = {piece.preferred if name == "PreferredLocation" else piece.prefetched for piece in pieces}
-    return machine.id_of(found.pop()) if len(found) == 1 else INVALID_DEVICE
+    if name == "PreferredLocation":
+        return machine.id_of(pieces.common(lambda piece: piece.preferred))
+    return machine.id_of(pieces.common(lambda piece: piece.prefetched))
+
+
+@calls.call("hipStreamAttachMemAsync")
+def hipStreamAttachMemAsync(stream: int, dev_ptr: int, length: int, flags: int) -> None:
+    """Do nothing: all memory that HIP allocated can be had from everywhere.
+
+    ``length`` is 0 or that of the whole allocation.
+
+    Refuses: hipErrorInvalidValue NULL, flags, hipMemAttachSingle to the null stream, memory that was not allocated,
+        another length; hipErrorContextIsDestroyed not a stream
+    Basis: D; C for any allocated memory
+    """
+    managed.attach(stream, dev_ptr, length, flags)

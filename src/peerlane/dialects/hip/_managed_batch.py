@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from itertools import pairwise
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.gpu.regions import Region
 from peerlane.dialects.hip._checks import NoFlags, NotNone, NotNull, refuse_null
 from peerlane.dialects.hip._convention import invalid, refuse_fewer
-from peerlane.dialects.hip._managed import checked, id_of_location, note_prefetch, place_of_id
-from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._managed import id_of_location, managed
+from peerlane.dialects.hip._state import calls, gpu
 from peerlane.dialects.hip._stream import stream_of
 from peerlane.errors import Error
 
@@ -54,38 +51,18 @@ def _prefetch_batch(
         raise invalid(
             f"there are {num_prefetch_locs:,} locations and {count:,} ranges", "pass a location for each"
         )
-    firsts = [int(prefetch_loc_idxs[at]) for at in range(num_prefetch_locs)]
-    if firsts[0] or firsts[-1] >= count or any(one >= two for one, two in pairwise(firsts)):
-        raise invalid(
-            f"prefetch_loc_idxs are {firsts}, of {count:,} ranges",
-            "begin with 0, and let each be more than the last",
-        )
+    starts = [int(prefetch_loc_idxs[at]) for at in range(num_prefetch_locs)]
+    location_of = gpu.batches.group_of("prefetch_loc_idxs", starts, count)
     wanted = _wanted(prefetch_locs, num_prefetch_locs)
     stream_of(stream)
     ranges = [(int(dev_ptrs[at]), int(sizes[at])) for at in range(count)]
-    regions = [_host(f"dev_ptrs[{at}]", *each) for at, each in enumerate(ranges)]
-    for at, (region, (address, nbytes)) in enumerate(zip(regions, ranges, strict=True)):
-        if region.is_managed:
-            note_prefetch(region, address, nbytes, wanted[bisect_right(firsts, at) - 1])
+    managed.prefetch_each(ranges, lambda at: wanted[location_of(at)], "dev_ptrs")
 
 
 def _wanted(locations: Any, count: int) -> list[int]:
     if locations is not None:
         refuse_fewer("prefetch_locs", locations, count)
     try:
-        return [place_of_id(id_of_location(locations, at)) for at in range(count)]
+        return [managed.ordinal_of(id_of_location(locations, at)) for at in range(count)]
     except (Refusal, Error) as error:
         raise invalid(f"prefetch_locs: {error}", "name devices that there are, or the host") from None
-
-
-def _host(name: str, address: int, nbytes: int) -> Region:
-    try:
-        region = checked(name, address, nbytes)
-    except Error:
-        region = None
-    if region is None or region.is_device or region.is_registered:
-        raise invalid(
-            f"{name} is not managed memory: {machine.describe(address)}",
-            "pass what hipMallocManaged returned",
-        )
-    return region

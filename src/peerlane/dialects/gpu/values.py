@@ -1,0 +1,106 @@
+"""Words of memory that streams write and wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from peerlane import Kind, Stream
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.machine import GpuMachine, HostMemory
+from peerlane.dialects.gpu.streams import AnyStream, Streams
+from peerlane.memory import raw
+
+HALF_WORD, WORD = 4, 8  # bytes
+MOST_OPERATIONS = 256  # of a batch, of both vendors
+_COMPARISONS = ("geq", "eq", "and", "nor")  # by both vendors' number
+
+#: Queues a wait or a write whose word was checked.
+Operation: TypeAlias = Callable[[AnyStream], None]
+
+
+class Values:
+    """The words that a vendor's program gives to streams."""
+
+    def __init__(self, machine: GpuMachine, streams: Streams) -> None:
+        self._machine, self._streams = machine, streams
+
+    def wait(self, stream: int, address: int, value: int, flags: int, mask: int, width: int) -> None:
+        """Let later operations of a stream wait for a word; see :meth:`waiting`.  NULL is refused first."""
+        self._refuse_null(address)
+        on = self._streams.of(stream)
+        self.waiting(address, value, flags, mask, width)(on)
+
+    def write(self, stream: int, address: int, value: int, flags: int, width: int) -> None:
+        """Store a word when all earlier operations of a stream are over; see :meth:`writing`."""
+        self._refuse_null(address)
+        on = self._streams.of(stream)
+        self.writing(address, value, flags, width)(on)
+
+    def waiting(self, address: int, value: int, flags: int, mask: int, width: int) -> Operation:
+        """Return what lets a stream wait until a comparison of a word under a mask with a value holds.
+
+        Parameters
+        ----------
+        address, value : int
+        flags : int
+            The comparison: 0 at least, 1 equal, 2 a common bit, 3 a bit of the mask that neither has.
+        mask : int
+        width : int
+            Bytes of the word.
+
+        Raises
+        ------
+        Refusal
+            ``INVALID_VALUE`` NULL, not aligned, memory that the vendor does not know, flags.
+        """
+        registered = self._checked(address, width)
+        if flags >= len(_COMPARISONS):
+            raise self._machine.vendor.invalid(
+                f"flags are {flags:#x}", "pass {wait_for_at_least} (0), Eq (1), And (2) or Nor (3)"
+            )
+        compare, is_pageable = _COMPARISONS[flags], registered is not None
+
+        def wait(stream: AnyStream) -> None:
+            neutral = _user(stream, registered)
+            raw.wait_value(
+                address, value, stream=neutral, compare=compare, mask=mask, width=width, pageable=is_pageable
+            )
+
+        return wait
+
+    def writing(self, address: int, value: int, flags: int, width: int) -> Operation:
+        """Return what stores a word in the order of a stream; refused as :meth:`waiting`, and flags other than 0."""
+        registered = self._checked(address, width)
+        if flags:
+            raise self._machine.vendor.invalid(f"flags are {flags:#x}; they are reserved", "pass 0")
+        return lambda stream: raw.write_value(address, value, stream=_user(stream, registered), width=width)
+
+    def _checked(self, address: int, width: int) -> HostMemory | None:
+        """Refuse an unusable word; return the registration that it lies in, None for allocated memory."""
+        self._refuse_null(address)
+        if address % width:
+            raise self._unusable(f"{address:#x} is not a multiple of {width}")
+        if raw.locate(address).kind is not Kind.PAGEABLE:
+            return None
+        registered = self._machine.registrations.around(address, width)
+        if registered is None:
+            name, pointee = self._machine.vendor.name, self._machine.describe(address)
+            raise self._unusable(f"the address is {pointee}, which {name} does not know")
+        return registered
+
+    def _refuse_null(self, address: int) -> None:
+        if not address:
+            raise self._unusable("the address is NULL")
+
+    def _unusable(self, cause: str) -> Refusal:
+        return self._machine.vendor.invalid(
+            cause, "pass an aligned word of {malloc}, {malloc_host} or {register}"
+        )
+
+
+def _user(stream: AnyStream, registered: HostMemory | None) -> Stream:
+    """Return the neutral stream; the end of a registration waits for its device from now on."""
+    if registered is not None:
+        registered.users.add(stream.context.device.ordinal)
+    return stream.neutral
