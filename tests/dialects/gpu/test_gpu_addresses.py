@@ -1,4 +1,4 @@
-"""Virtual memory, managed memory, words and batches of a vendor whose calls have plain numbers."""
+"""Virtual memory, managed memory, attributes, words and batches of a vendor whose calls have plain numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from peerlane.dialects.gpu.vendor import Policy, Reason, Vendor
 from peerlane.dialects.gpu.virtual_memory import PhysicalProperties
 from peerlane.errors import AccessDenied, Fault
 
-INVALID, UNSUPPORTED, NO_DEVICE = 1, 2, 3
+INVALID, UNSUPPORTED, NO_DEVICE, NO_ALLOCATION = 1, 2, 3, 4
 SECONDS = 60
 PAGE = mmap.PAGESIZE
 pytestmark = pytest.mark.timeout(SECONDS)
@@ -29,6 +29,7 @@ toy = Gpu(
             Fault.INVALID_VALUE: INVALID,
             Fault.UNSUPPORTED: UNSUPPORTED,
             Fault.INVALID_DEVICE: NO_DEVICE,
+            Reason.NO_ALLOCATION: NO_ALLOCATION,
         },
         {"reserve": "toyReserve", "unmap": "toyUnmap"},
         Policy(),
@@ -126,6 +127,21 @@ def test_gpu_advice_holds_for_whole_pages_of_managed_memory(gpu: Gpu) -> None:
     with pytest.raises(Refusal) as refused:
         managed.prefetch(managed.span("ptr", address, 1), 2, 0)
     assert refused.value.code == NO_DEVICE
+
+
+def test_gpu_attributes_tell_what_is_around_an_address(gpu: Gpu) -> None:
+    attributes = gpu.attributes
+    address = gpu.memory.allocate(PAGE)
+    attributes.set_synchronous(address + 8, is_set=True)
+    pointee = attributes.at(address + 8)
+    assert pointee is not None and pointee.is_synchronous
+    assert (pointee.device, pointee.host_address, pointee.region.base) == (0, None, address)
+    host = gpu.memory.allocate_host(PAGE, 0)
+    pointee = attributes.at(host)
+    assert pointee is not None and pointee.host_address == host
+    with pytest.raises(Refusal) as refused:
+        attributes.allocation(0)
+    assert refused.value.code == NO_ALLOCATION
 
 
 def test_gpu_stream_waits_for_the_word_that_another_writes(gpu: Gpu) -> None:

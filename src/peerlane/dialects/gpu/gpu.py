@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from peerlane.dialects.gpu.attributes import Attributes
 from peerlane.dialects.gpu.batches import Batches
 from peerlane.dialects.gpu.callbacks import Callbacks
 from peerlane.dialects.gpu.contexts import Contexts
@@ -47,6 +48,7 @@ class Gpu:
     pool_sharing : PoolSharing
     virtual_memory : VirtualMemory
     managed : Managed
+    attributes : Attributes
     values : Values
     batches : Batches
     """
@@ -70,6 +72,7 @@ class Gpu:
         self.pool_sharing = PoolSharing(self.machine, self.pools, self.ipc)
         self.virtual_memory = VirtualMemory(self.machine, self.streams, self.regions, self.peers, self.reuse)
         self.managed = Managed(self.machine, self.streams, self.regions)
+        self.attributes = Attributes(self.machine, self.regions)
         self.values = Values(self.machine, self.streams)
         self.batches = Batches(vendor)
 

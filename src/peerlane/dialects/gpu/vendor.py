@@ -24,6 +24,7 @@ class Reason(enum.Enum):
     INVALID_KIND = "a direction that the ends of a copy do not have", Fault.INVALID_VALUE
     INVALID_PITCH = "rows that are longer than their pitch", Fault.INVALID_VALUE
     INVALID_POINTER = "an address that the call cannot use", Fault.INVALID_VALUE
+    NO_ALLOCATION = "an address that is in no allocation", Fault.INVALID_VALUE
     UNKNOWN_MEMORY = "memory that the vendor does not know", Fault.INVALID_VALUE
     NO_DEVICE = "no device is visible", Fault.INVALID_DEVICE
     INVALID_DEVICE = "a number that no device has", Fault.INVALID_DEVICE

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.attributes import MemoryType, Pointee
 from peerlane.dialects.gpu.machine import INVALID_DEVICE
 from peerlane.dialects.gpu.regions import Region
-from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip._checks import NotNone, NotNull, refuse_none, refuse_null
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
@@ -20,24 +20,26 @@ from peerlane.dialects.hip._state import calls, gpu, machine
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import Error
 
+attributes = gpu.attributes
 _PREFIX = "HIP_POINTER_ATTRIBUTE_"
-_WORD, _INT, _BOOL = "<Q", "<i", "<B"
-#: How the value of each attribute lies in the memory that the program passes.
-_FORMATS = {
-    "MEMORY_TYPE": "<I",
-    "DEVICE_POINTER": _WORD,
-    "HOST_POINTER": _WORD,
-    "SYNC_MEMOPS": _BOOL,
-    "BUFFER_ID": "<I",
-    "IS_MANAGED": _BOOL,
-    "DEVICE_ORDINAL": _INT,
-    "RANGE_START_ADDR": _WORD,
-    "RANGE_SIZE": "<I",
-    "MAPPED": _BOOL,
-    "ACCESS_FLAGS": "<I",
+_UINT = 1 << 32
+_WORD, _INT, _BOOL = "<Q", "<I", "<B"
+_TYPES = {each: f"hipMemoryType{each.name.title()}" for each in MemoryType}
+#: How the value of each attribute lies in the memory that the program passes, and which it is.
+_ATTRIBUTES: dict[str, tuple[str, Callable[[Pointee], int | None]]] = {
+    "MEMORY_TYPE": (_INT, lambda pointee: int(type_of(pointee.region))),
+    "DEVICE_POINTER": (_WORD, lambda pointee: pointee.address),
+    "HOST_POINTER": (_WORD, lambda pointee: pointee.host_address),
+    "SYNC_MEMOPS": (_BOOL, lambda pointee: pointee.is_synchronous),
+    "BUFFER_ID": (_INT, lambda pointee: pointee.region.allocation % _UINT),
+    "IS_MANAGED": (_BOOL, lambda pointee: pointee.region.is_managed),
+    "DEVICE_ORDINAL": ("<i", lambda pointee: pointee.device),
+    "RANGE_START_ADDR": (_WORD, lambda pointee: pointee.region.base),
+    "RANGE_SIZE": (_INT, lambda pointee: pointee.region.size % _UINT),
+    "MAPPED": (_BOOL, lambda pointee: True),
+    "ACCESS_FLAGS": (_INT, lambda pointee: pointee.region.flags),
 }
 _WITHOUT = {"DEVICE_ORDINAL": INVALID_DEVICE}  # of memory that HIP does not know; others 0
-_UINT = 1 << 32
 
 
 @calls.call("hipMemGetAddressRange")
@@ -51,16 +53,7 @@ def hipMemGetAddressRange(dptr: int) -> tuple[Pointer | None, int]:
     Refuses: hipErrorNotFound NULL, addresses where nothing is, reserved or not, ordinary memory of the host
     Basis: S; D for mapped memory; C for registered memory, whose range is the registration
     """
-    try:
-        region = gpu.regions.at(dptr) if dptr else None
-    except Error:
-        region = None
-    if region is None:
-        raise refusal(
-            "hipErrorNotFound",
-            f"there is no allocation: {machine.describe(dptr)}",
-            "pass an address inside what hipMalloc or hipHostMalloc returned",
-        )
+    region = attributes.allocation(dptr)
     return pointer(region.base), region.size
 
 
@@ -86,23 +79,23 @@ def hipPointerGetAttributes(ptr: NotNull) -> object:
     Refuses: hipErrorInvalidValue NULL, addresses of devices where nothing is
     Basis: S
     """
-    region = gpu.regions.at(ptr)
-    made = struct("hipPointerAttribute_t")()
-    if region is None:
-        made.device = INVALID_DEVICE
-        return made
-    made.type = type_of(region)
-    made.device, made.devicePointer = machine.id_of(region.ordinal), ptr
-    made.isManaged, made.allocationFlags = int(region.is_managed), region.flags
+    pointee = attributes.at(ptr)
+    described = struct("hipPointerAttribute_t")()
+    if pointee is None:
+        described.device = INVALID_DEVICE
+        return described
+    region = pointee.region
+    described.type = type_of(region)
+    described.device, described.devicePointer = pointee.device, ptr
+    described.isManaged, described.allocationFlags = int(region.is_managed), region.flags
     if not region.is_device:
-        made.hostPointer = ptr
-    return made
+        described.hostPointer = ptr
+    return described
 
 
 def type_of(region: Region) -> Any:
     """Return the hipMemoryType of memory."""
-    name = "Device" if region.is_device else "Managed" if region.is_managed else "Host"
-    return enumeration("hipMemoryType")[f"hipMemoryType{name}"]
+    return enumeration("hipMemoryType")[_TYPES[MemoryType.of(region)]]
 
 
 @calls.call("hipPointerGetAttribute", first=("ptr",))
@@ -152,42 +145,26 @@ def _pointer_get_attributes(numAttributes: int, attributes: Any, data: Any, ptr:
 
 def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
     name = attribute.name.removeprefix(_PREFIX)
-    if name not in _FORMATS:
+    if name not in _ATTRIBUTES:
         raise refusal(
             "hipErrorNotSupported",
             f"{attribute.name} is not known here, nor in the vendor's runtime",
-            f"ask for one of {', '.join(_FORMATS)}",
+            f"ask for one of {', '.join(_ATTRIBUTES)}",
         )
+    layout, value_of = _ATTRIBUTES[name]
     try:
-        region = gpu.regions.at(ptr)
+        pointee = attributes.at(ptr)
     except Error:
-        region, is_told = None, name == "ACCESS_FLAGS"
+        pointee, has_default = None, name == "ACCESS_FLAGS"
     else:
-        is_told = name in ("ACCESS_FLAGS", "MEMORY_TYPE")
-    value = None if region is None else _value(name, ptr, region)
-    write(data, packing.pack(_FORMATS[name], _WITHOUT.get(name, 0) if value is None else value))
-    if value is None and not is_told:
+        has_default = name in ("ACCESS_FLAGS", "MEMORY_TYPE")
+    value = None if pointee is None else value_of(pointee)
+    write(data, packing.pack(layout, _WITHOUT.get(name, 0) if value is None else value))
+    if value is None and not has_default:
         raise invalid(
             f"there is no {attribute.name} of {machine.describe(ptr)}",
             "pass memory of hipMalloc, or of hipHostMalloc where it is about the host",
         )
-
-
-def _value(name: str, ptr: int, region: Region) -> int | None:
-    values: dict[str, Callable[[], int | None]] = {
-        "MEMORY_TYPE": lambda: int(type_of(region)),
-        "DEVICE_POINTER": lambda: ptr,
-        "HOST_POINTER": lambda: None if region.is_device else ptr,
-        "SYNC_MEMOPS": lambda: int(region.allocation in machine.synchronous),
-        "BUFFER_ID": lambda: region.allocation % _UINT,
-        "IS_MANAGED": lambda: int(region.is_managed),
-        "DEVICE_ORDINAL": lambda: machine.id_of(region.ordinal),
-        "RANGE_START_ADDR": lambda: region.base,
-        "RANGE_SIZE": lambda: region.size % _UINT,
-        "MAPPED": lambda: 1,
-        "ACCESS_FLAGS": lambda: region.flags,
-    }
-    return values[name]()
 
 
 @calls.call("hipPointerSetAttribute", first=("ptr",))
@@ -205,8 +182,4 @@ def hipPointerSetAttribute(value: NotNull, attribute: Any, ptr: NotNull) -> None
     (wanted,) = packing.unpack("<I", read(value, 4))
     if wanted > 1:
         raise invalid(f"the value is {wanted}", "pass the address of 0 or 1")
-    region = gpu.regions.known("ptr", ptr, Reason.INVALID_POINTER)
-    if wanted:
-        machine.synchronous.add(region.allocation)
-    else:
-        machine.synchronous.discard(region.allocation)
+    attributes.set_synchronous(ptr, is_set=bool(wanted))

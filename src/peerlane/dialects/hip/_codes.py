@@ -65,6 +65,7 @@ CODES: Mapping[Reason | Fault, str] = MappingProxyType(
         Reason.NOT_AN_EVENT: "hipErrorInvalidHandle",
         Reason.OTHER_DEVICE: "hipErrorInvalidHandle",
         Reason.PEER_ENABLED: "hipErrorPeerAccessAlreadyEnabled",
+        Reason.NO_ALLOCATION: "hipErrorNotFound",
         Reason.REGISTERED: "hipErrorHostMemoryAlreadyRegistered",
         Reason.NOT_REGISTERED: "hipErrorHostMemoryNotRegistered",
         Reason.NOT_INTERPROCESS: "hipErrorInvalidConfiguration",

@@ -1,0 +1,92 @@
+"""What holds of an address: the memory around it, and what a program set of that."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.regions import Region, Regions
+from peerlane.dialects.gpu.vendor import Reason
+from peerlane.errors import Error
+
+
+class MemoryType(enum.Enum):
+    """Where memory lies."""
+
+    DEVICE = enum.auto()
+    HOST = enum.auto()
+    MANAGED = enum.auto()
+
+    @classmethod
+    def of(cls, region: Region) -> MemoryType:
+        """Return that of a region."""
+        return cls.DEVICE if region.is_device else cls.MANAGED if region.is_managed else cls.HOST
+
+
+class Pointee(NamedTuple):
+    """What holds of an address in memory that the vendor's calls know.
+
+    Attributes
+    ----------
+    address : int
+        Devices and the host use the same.
+    region : Region
+    device : int
+        The program's number of the device; of memory of the host that which was current when it was made.
+    is_synchronous : bool
+        Whether copies and fills of the memory are over on return.
+    """
+
+    address: int
+    region: Region
+    device: int
+    is_synchronous: bool
+
+    @property
+    def host_address(self) -> int | None:
+        """Where the host finds it; None for memory of a device."""
+        return None if self.region.is_device else self.address
+
+
+class Attributes:
+    """The attributes of addresses in a vendor's program."""
+
+    def __init__(self, machine: GpuMachine, regions: Regions) -> None:
+        self._machine, self._regions = machine, regions
+
+    def at(self, address: int) -> Pointee | None:
+        """Return what holds of an address; None for ordinary memory of the host.
+
+        Raises
+        ------
+        BadAddress
+            An address of a device where nothing is.
+        """
+        region = self._regions.at(address)
+        if region is None:
+            return None
+        is_synchronous = region.allocation in self._machine.synchronous
+        return Pointee(address, region, self._machine.id_of(region.ordinal), is_synchronous)
+
+    def allocation(self, address: int) -> Region:
+        """Return the region around an address; ``NO_ALLOCATION`` where there is none."""
+        try:
+            region = self._regions.at(address) if address else None
+        except Error:
+            region = None
+        if region is None:
+            raise self._machine.vendor.refusal(
+                Reason.NO_ALLOCATION,
+                f"there is no allocation: {self._machine.describe(address)}",
+                "pass an address inside what {malloc} or {malloc_host} returned",
+            )
+        return region
+
+    def set_synchronous(self, address: int, *, is_set: bool) -> None:
+        """Let fills, and copies whose ends both have this, be over on return; ``INVALID_POINTER`` for no memory."""
+        region = self._regions.known("ptr", address, Reason.INVALID_POINTER)
+        if is_set:
+            self._machine.synchronous.add(region.allocation)
+        else:
+            self._machine.synchronous.discard(region.allocation)
