@@ -13,12 +13,13 @@ from peerlane.collectives.schedules import operations as ops
 
 def one_shot(plan: ops.Plan) -> Iterator[ops.Operation]:
     """Combine the sources of all ranks in each of them."""
+    others = plan.others
     for number, (first, last) in enumerate(pieces(plan.size, plan.slot)):
         own = ops.Source(first, last)
         yield ops.Begin(number)
-        for peer in plan.others:
+        for peer in others:
             yield ops.WriteAndNotify(number, peer, own)
-        for peer in plan.others:
+        for peer in others:
             yield ops.Await(number, peer)
         yield from ops.folded(plan, number, own)
         yield ops.Copy(ops.Result(first, last), ops.Slot(number, 0, 0, last - first))

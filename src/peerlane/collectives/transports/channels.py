@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from peerlane.streams.event import Event
     from peerlane.streams.stream import Stream
 
+_RECENT = 8  # regions whose buffers are kept
 _LONG = 4 << 20  # bytes; from this size on waits are long too, and a stream waits better than a call
 
 
@@ -90,23 +91,31 @@ class _Run:
         self._arrived: dict[int, Buffer] = {}
         self._aside: dict[int, list[Event]] = {}
         self._barrier: int | None = None
+        self._recent: dict[int, tuple[ops.Region, Buffer]] = {}  # by identity: one region is often used again
 
     def all_of(self, operations: Iterable[ops.Operation]) -> None:
         for each in operations:
             _DO[type(each)](self, each)
 
     def _bytes(self, region: ops.Region) -> Buffer:
-        match region:
-            case ops.Source(first, last):
-                whole = self._call.src
-            case ops.Result(first, last):
-                whole = self._call.dst
-            case ops.Slot(number, rank, first, last):
-                whole = self._board.slot(self._rounds[number], rank)
-            case ops.Arrived(peer, first, last):
-                whole = self._arrived[peer]
+        known = self._recent.get(id(region))
+        if known is not None:
+            return known[1]
+        whole: Buffer | None
+        if isinstance(region, ops.Source):
+            whole = self._call.src
+        elif isinstance(region, ops.Result):
+            whole = self._call.dst
+        elif isinstance(region, ops.Slot):
+            whole = self._board.slot(self._rounds[region.round], region.rank)
+        else:
+            whole = self._arrived[region.peer]
         assert whole is not None
-        return whole[first:last]
+        part = whole[region.first : region.last]
+        if len(self._recent) == _RECENT:
+            self._recent.clear()
+        self._recent[id(region)] = region, part
+        return part
 
     def _begin(self, each: ops.Begin) -> None:
         self._rounds[each.round] = self._board.begin(self._stream)
@@ -152,6 +161,7 @@ class _Run:
 
     def _take(self, each: ops.Take) -> None:
         self._arrived[each.peer] = self._lanes.take(each.peer, self._stream)
+        self._recent.clear()  # it may have bytes of the piece before
 
     def _let_go(self, each: ops.LetGo) -> None:
         del self._arrived[each.peer]
