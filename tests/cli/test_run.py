@@ -51,6 +51,17 @@ def run(env: dict[str, str], here: Path) -> Run:
 
 
 @pytest.fixture
+def run_cold(env: dict[str, str], here: Path) -> Run:
+    """Return ``peerlane run`` in an interpreter that begins with it."""
+
+    def call(*args: str, **variables: str) -> Completed:
+        command = ["-m", "peerlane", "run", *args]
+        return procs.run_python(command, timeout=TIMEOUT, env={**env, **variables}, cwd=here)
+
+    return call
+
+
+@pytest.fixture
 def alike(env: dict[str, str], here: Path) -> Run:
     """Return a check that ``python ARGS`` and ``peerlane run ARGS`` write the same and end alike."""
 
@@ -289,13 +300,15 @@ def test_run_child_uninstalls_dialect_its_import_fails(run: Run) -> None:
 
 
 def test_run_sitecustomize_of_user_runs_once_and_is_the_module(
-    env: dict[str, str], tmp_path: Path, run: Run
+    env: dict[str, str], tmp_path: Path, run_cold: Run
 ) -> None:
     first = tmp_path / "first"
     first.mkdir()
     (first / "sitecustomize.py").write_text("print('first'); LAST = 'first'\n")
     path = with_path(env, first)["PYTHONPATH"]
-    done = child_of(lambda *args: run(*args, PYTHONPATH=path), "import sitecustomize as s; print(s.LAST)")
+    done = child_of(
+        lambda *args: run_cold(*args, PYTHONPATH=path), "import sitecustomize as s; print(s.LAST)"
+    )
     assert done.stdout == "first\nfirst\nfirst\n"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.prepared import run_python
+from helpers.small_weights import small_weights
 from peerlane.testing.procs import Completed
 
 pytestmark = pytest.mark.any_schedule
@@ -135,16 +135,7 @@ def test_nixl_example_under_each_schedule_verifies_every_block(schedule: str) ->
 def test_model_weights_example_under_each_schedule_compares_every_tensor(
     schedule: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "small.safetensors"
-    parts = {"layer.weight": bytes(range(256)) * 1200, "layer.bias": b"\x17" * 77, "none": b""}
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, part in parts.items():
-        end += len(part)
-        header[name] = {"dtype": "U8", "shape": [len(part)], "data_offsets": [end - len(part), end]}
-    text = json.dumps(header).encode()
-    file.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(parts.values()))
-    done = run(str(EXAMPLES / "model_weights.py"), str(file), schedule=schedule)
+    done = run(str(EXAMPLES / "model_weights.py"), small_weights(tmp_path), schedule=schedule)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert "a deadlock: ranks 0, 1, 2 and 3 wait in vain" in done.stdout
     assert re.search(r"rank 3 \(process \d+\) has died", done.stdout)

@@ -77,6 +77,11 @@ class Thing:
         """How many bytes it stands for."""
         return 0
 
+    @property
+    def is_permanent(self) -> bool:
+        """Whether its device has it, so that no program gives it back."""
+        return False
+
     def end(self) -> None:
         """Wait for its work and end it, with its context; raise the error of failed work."""
 
@@ -116,6 +121,11 @@ class Context(Thing):
         self.node: Any = device.backend  # asked directly: device.is_closed costs as much as a small copy
         self.references = 0
         self.default_stream: Any = None
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether its device has it, so that no program gives it back."""
+        return self.is_primary
 
     @property
     def is_live(self) -> bool:
@@ -368,9 +378,7 @@ class Machine:
                 thing.made_at,
             )
             for thing in held
-            if thing.is_given
-            and thing is not thing.context.default_stream
-            and not getattr(thing, "is_primary", False)
+            if thing.is_given and thing is not thing.context.default_stream and not thing.is_permanent
         ]
 
     def count(self, device: Device, kind: type[Thing]) -> int:

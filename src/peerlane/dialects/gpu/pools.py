@@ -93,6 +93,11 @@ class Pool(Thing):
         self._high = dict.fromkeys(_HIGH, 0)
 
     @property
+    def is_permanent(self) -> bool:
+        """Whether its device has it, so that no program gives it back."""
+        return self.is_default
+
+    @property
     def device(self) -> Device | None:
         """The device that its memory lies on; None for memory of the host."""
         return self.location if isinstance(self.location, Device) else None
