@@ -35,9 +35,9 @@ class Contexts:
         ordinal, rest = divmod(handle - _FIRST, _STEP)
         if not rest and 0 <= ordinal < len(self._machine.devices()):
             return self._machine.context_of(ordinal)
-        made = self._machine.things.get(handle)
-        if isinstance(made, Context):
-            return made
+        context = self._machine.things.get(handle)
+        if isinstance(context, Context):
+            return context
         cause = f"{handle:#x} is not a context" if handle else "the context is NULL"
         raise self._machine.vendor.refusal(reason, cause, "pass what {create_context} returned")
 

@@ -123,15 +123,15 @@ class Copies:
         What moves within a device is queued: the call returns while earlier work runs.  Between two devices the
         policy says whose earlier work counts.
         """
-        here = self._streams.of(0)
-        others = self._others(here, ends)
+        current = self._streams.of(0)
+        others = self._others(current, ends)
         if self._is_queued(ends):
             if others:
-                self._streams.submit_behind(others[0], here, lambda: move(others[0]))
+                self._streams.submit_behind(others[0], current, lambda: move(others[0]))
             else:
-                move(here)
+                move(current)
             return
-        here.catch_up()
+        current.catch_up()
         for other in others:
             other.catch_up()
         try:
@@ -139,8 +139,8 @@ class Copies:
         except AccessDenied as error:
             if error.fault is not Fault.NO_ACCESS:
                 raise
-            move(here)  # of mapped memory its device may have the right that neither end has
-            here.wait()
+            move(current)  # of mapped memory its device may have the right that neither end has
+            current.wait()
 
     def move_on(self, stream: AnyStream, move: Move, ends: Ends) -> None:
         """Move bytes on a stream; with an end in ordinary host memory, which cannot wait, when their turn comes."""
@@ -156,20 +156,20 @@ class Copies:
         if self._machine.vendor.policy.memcpy_peer == "current":
             self.move_on(streams.null(self._machine.context()), move, ends)
             return
-        here = streams.null_of(to.ordinal)
-        submit = partial(self.move_on, here, move, ends)
-        streams.submit_behind(here, streams.null_of(source.ordinal), submit)
+        target = streams.null_of(to.ordinal)
+        submit = partial(self.move_on, target, move, ends)
+        streams.submit_behind(target, streams.null_of(source.ordinal), submit)
 
     @staticmethod
     def _mover(dst: int, src: int, nbytes: int) -> Move:
         return lambda stream: raw.copy(dst, src, nbytes, stream=None if stream is None else stream.neutral)
 
-    def _others(self, here: AnyStream, ends: Ends) -> list[AnyStream]:
+    def _others(self, current: AnyStream, ends: Ends) -> list[AnyStream]:
         """Return the null streams besides ``here``'s whose earlier work a copy at once follows."""
         ordinals = {end.ordinal for end in ends if end is not None and end.is_device}
         if len(ordinals) > 1 and self._machine.vendor.policy.cross_device == "current":
             return []
-        return [self._streams.null_of(each) for each in sorted(ordinals - {here.context.device.ordinal})]
+        return [self._streams.null_of(each) for each in sorted(ordinals - {current.context.device.ordinal})]
 
     def _is_queued(self, ends: Ends) -> bool:
         dst, src = ends

@@ -136,14 +136,14 @@ class Ipc:
         known = exported.get(buffer.address)
         if known is None or known[0] is not buffer:
             # Not under the lock: it may wait for a callback that wants it.
-            made = buffer.export(allow="user")
+            handle = buffer.export(allow="user")
             with self._machine.lock:
                 known = exported.get(buffer.address)
                 if known is None or known[0] is not buffer:
-                    known = buffer, made
+                    known = buffer, handle
                     exported.add(buffer.address, known)
-            if known[1] is not made:
-                made.close()  # another thread was quicker
+            if known[1] is not handle:
+                handle.close()  # another thread was quicker
         offset = (address - buffer.address).to_bytes(_OFFSET, "little")
         return (base64.urlsafe_b64decode(bytes(known[1])) + offset).ljust(HANDLE_SIZE, b"\0")
 
@@ -192,10 +192,10 @@ class Ipc:
         shared, context = self._shared, self._machine.context()
 
         def keep(buffer: Buffer) -> _Opened:
-            made = _Opened(context, shared, key, buffer)
-            self._machine.give(made)
-            shared.by_address[made.address] = made
-            return made
+            opened_memory = _Opened(context, shared, key, buffer)
+            self._machine.give(opened_memory)
+            shared.by_address[opened_memory.address] = opened_memory
+            return opened_memory
 
         return shared.opened.open(
             key,

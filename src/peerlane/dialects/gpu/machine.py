@@ -30,7 +30,7 @@ class _Ordinal(threading.local):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class AllocationRecord:
     """How memory was allocated: with what flags, which device was current, and whether it is managed."""
 
     flags: int
@@ -48,7 +48,7 @@ class HostMemory(Registration):
         The devices whose streams were given words of it to write or to wait for, by number.
     """
 
-    made: Made
+    record: AllocationRecord
     users: set[int] = field(default_factory=set, compare=False)
 
 
@@ -79,7 +79,7 @@ class GpuMachine(Machine):
         By device number: the flags that the program set.
     advised : dict
         By allocation: the advice of the program for managed memory, piece by piece.
-    made : dict
+    records : dict
         By allocation: all but plain device memory.
     registrations : Registrations
         The host memory that the program registered.
@@ -98,7 +98,7 @@ class GpuMachine(Machine):
         # Emptied and never replaced: a caller may have looked it up before the node was entered.
         self.flags: dict[int, int] = {}
         self.advised: dict[int, list[Any]] = {}
-        self.made: dict[int, Made] = {}
+        self.records: dict[int, AllocationRecord] = {}
         self.registrations = Registrations[HostMemory]()
         self.synchronous: set[int] = set()
         self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
@@ -111,7 +111,7 @@ class GpuMachine(Machine):
         super().forget()
         self._ordinal = _Ordinal()
         self.is_shown = False
-        for kept in (self.flags, self.advised, self.made, self.synchronous, self.ordinals, self._tables):
+        for kept in (self.flags, self.advised, self.records, self.synchronous, self.ordinals, self._tables):
             kept.clear()
         self.registrations.clear()
         self.lost_streams.clear()
@@ -120,23 +120,23 @@ class GpuMachine(Machine):
         """Return the state of a kind for the node: made at the first use, dropped with the node."""
         self.devices()
         with self.lock:
-            found = self._tables.get(kind)
-            if found is None:
-                found = self._tables[kind] = (make or kind)()
-        assert isinstance(found, kind)
-        return found
+            state = self._tables.get(kind)
+            if state is None:
+                state = self._tables[kind] = (make or kind)()
+        assert isinstance(state, kind)
+        return state
 
     def shown(self) -> tuple[Device, ...]:
         """Return the visible devices, at least one, and note that; ``NO_DEVICE`` if there is none."""
-        found = self.visible()
-        self.is_shown = bool(found)
-        if not found:
+        shown = self.visible()
+        self.is_shown = bool(shown)
+        if not shown:
             raise self.vendor.refusal(
                 Reason.NO_DEVICE,
                 f"no device is visible of the {len(self.devices())} that the node has",
                 f"correct {self.vendor.hidden_by}",
             )
-        return found
+        return shown
 
     def device_of(self, device_id: int) -> Device:
         """Return a device by the program's number; ``INVALID_DEVICE`` with the valid ones."""
@@ -200,11 +200,11 @@ class GpuMachine(Machine):
         """Return the context of the streams and events of a device, until it is reset."""
         self.devices()
         with self.lock:
-            found = self._primary.get(ordinal)
-            if found is None or not found.is_live:
-                found = self._primary[ordinal] = Context(self.device(ordinal))
-                found.references = 1
-        return found
+            context = self._primary.get(ordinal)
+            if context is None or not context.is_live:
+                context = self._primary[ordinal] = Context(self.device(ordinal))
+                context.references = 1
+        return context
 
     def context(self) -> Context:
         """Return the context of this thread's device.
@@ -214,10 +214,10 @@ class GpuMachine(Machine):
         Refusal
             ``NO_DEVICE`` if none is visible; ``NO_CONTEXT`` if the vendor needs a context and none is current.
         """
-        found = self.current()
-        if found is None:
-            found = self.here.context = self.context_of(self.ordinal)
-        return found
+        context = self.current()
+        if context is None:
+            context = self.here.context = self.context_of(self.ordinal)
+        return context
 
     def _no_context(self) -> Refusal:
         return self.vendor.refusal(
@@ -227,17 +227,17 @@ class GpuMachine(Machine):
     def thing(self, handle: int, kind: type[_Kind], reason: Reason) -> _Kind:
         """Return the object of a handle; refuse other numbers for a reason."""
         self.devices()
-        found = self.things.get(handle)
-        if type(found) is kind:
-            return found
+        resource = self.things.get(handle)
+        if type(resource) is kind:
+            return resource
         cause = self.told_of(handle, kind.name) if handle else f"the {kind.name} is NULL"
         remedy = f"pass what created the {kind.name}, until it is destroyed or its device is reset"
         raise self.vendor.refusal(reason, cause, remedy)
 
     def remove(self, handle: int, kind: type[_Kind], reason: Reason, call: str) -> _Kind:
         """Take back the object of a handle; errors as :meth:`thing`, also if another thread was quicker."""
-        found = self.thing(handle, kind, reason)
-        return found if self.drop(found, call) else self.thing(handle, kind, reason)
+        resource = self.thing(handle, kind, reason)
+        return resource if self.drop(resource, call) else self.thing(handle, kind, reason)
 
     def give(self, thing: Thing) -> int:
         """Give a thing out and return its number; ``DEVICE_RESET`` if its device was reset meanwhile."""

@@ -7,7 +7,7 @@ import os
 from peerlane import Kind
 from peerlane.diagnostics.memory.addresses import is_mapped
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.gpu.machine import GpuMachine, HostMemory, Made
+from peerlane.dialects.gpu.machine import AllocationRecord, GpuMachine, HostMemory
 from peerlane.dialects.gpu.regions import Region, Regions
 from peerlane.dialects.gpu.reuse import Reuse
 from peerlane.dialects.gpu.streams import AnyStream, Streams
@@ -47,7 +47,7 @@ class Memory:
         if address is None:
             raise machine.reset_meanwhile(context.device.ordinal)
         if flags:
-            self._note(address, Made(flags, context.device.ordinal))
+            self._note(address, AllocationRecord(flags, context.device.ordinal))
         return address
 
     def allocate_host(self, nbytes: int, flags: int, *, is_managed: bool = False) -> int:
@@ -62,9 +62,9 @@ class Memory:
                 f"{nbytes:,} bytes of pinned memory are asked for, and the host has {present:,} in all",
                 "ask for less, or for memory of a device",
             )
-        made = Made(flags, self._machine.context().device.ordinal, is_managed)
+        record = AllocationRecord(flags, self._machine.context().device.ordinal, is_managed)
         address = self._machine.allocate_host(nbytes)
-        self._note(address, made)
+        self._note(address, record)
         return address
 
     def allocate_rows(self, width: int, height: int, depth: int) -> tuple[int, int]:
@@ -101,7 +101,7 @@ class Memory:
         region = self._regions.known("ptr", address)
         self._streams.await_device(machine.context_of(region.ordinal))
         if machine.free(address, host=is_host, call=call):
-            machine.made.pop(region.allocation, None)
+            machine.records.pop(region.allocation, None)
             machine.advised.pop(region.allocation, None)
             machine.synchronous.discard(region.allocation)
 
@@ -114,11 +114,11 @@ class Memory:
             ``INVALID_VALUE`` not all of it memory of the host; ``REGISTERED`` the vendor's calls allocated it.
         """
         machine = self._machine
-        made = Made(flags, machine.context().device.ordinal)
+        record = AllocationRecord(flags, machine.context().device.ordinal)
         self._refuse_unregistrable(address, nbytes)
         with machine.lock:
             if not machine.registrations.begins(address):
-                machine.registrations.add(HostMemory(address, nbytes, made))
+                machine.registrations.add(HostMemory(address, nbytes, record))
 
     def _refuse_unregistrable(self, address: int, nbytes: int) -> None:
         vendor = self._machine.vendor
@@ -164,7 +164,7 @@ class Memory:
         self._await_users(registered)  # for work that another thread queued meanwhile
 
     def _await_users(self, registered: HostMemory) -> None:
-        for ordinal in sorted({registered.made.ordinal, *registered.users}):
+        for ordinal in sorted({registered.record.ordinal, *registered.users}):
             self._streams.await_device(self._machine.context_of(ordinal))
 
     def fill(self, stream: AnyStream | None, dst: int, value: int, count: int, width: int = 1) -> None:
@@ -236,8 +236,8 @@ class Memory:
         if not region.is_device or dst != region.base or region.allocation in synchronous:
             stream.catch_up()
 
-    def _note(self, address: int, made: Made) -> None:
-        self._machine.made[raw.locate(address).allocation] = made
+    def _note(self, address: int, record: AllocationRecord) -> None:
+        self._machine.records[raw.locate(address).allocation] = record
 
     def _refuse_too_large(self, nbytes: int) -> None:
         """Refuse what no machine has, as anything else that is too large."""

@@ -37,7 +37,7 @@ class Pool(Thing):
     is_default : bool
         The location's own, which cannot be destroyed.
     is_shareable : bool
-        Made to be exported.
+        AllocationRecord to be exported.
     largest : int
         The most bytes, 0: what the location has.
     maker : int
@@ -244,17 +244,17 @@ class Pools:
         """Return a location's own pool."""
         known = self._machine.table(_Known).defaults
         with self._machine.lock:
-            found = known.get((location, kind))
-            if found is None or not found.context.is_live:
+            pool = known.get((location, kind))
+            if pool is None or not pool.context.is_live:
                 context = self._context(location)
-                found = Pool(context, self._reuse, location, kind=kind, is_default=True)
-                known[location, kind] = self._give(found)
-        return found
+                pool = Pool(context, self._reuse, location, kind=kind, is_default=True)
+                known[location, kind] = self._give(pool)
+        return pool
 
     def current(self, location: Location, kind: int = PINNED) -> Pool:
         """Return a location's current pool: a device's pinned one is what :meth:`allocate` takes memory of."""
-        found = self._machine.table(_Known).current.get((location, kind))
-        return found if found is not None and found.context.is_live else self.default(location, kind)
+        pool = self._machine.table(_Known).current.get((location, kind))
+        return pool if pool is not None and pool.context.is_live else self.default(location, kind)
 
     def use(self, location: Location, kind: int, pool: Pool, reason: Reason = Reason.INVALID_VALUE) -> None:
         """Make a pool the current one of a location and a type of allocation.

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from peerlane import Kind
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.gpu.machine import GpuMachine, Made
+from peerlane.dialects.gpu.machine import AllocationRecord, GpuMachine
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.errors import Error
 from peerlane.memory import raw
 
 CPU = -1  # both vendors' number of the host
-_PLAIN = Made(0, 0)
+_PLAIN = AllocationRecord(0, 0)
 
 
 class HostAddress(int):
@@ -69,7 +69,7 @@ class Regions:
 
     def __init__(self, machine: GpuMachine) -> None:
         self._machine = machine
-        self._made, self._ordinals = machine.made, machine.ordinals
+        self._records, self._ordinals = machine.records, machine.ordinals
 
     def at(self, address: int) -> Region | None:
         """Return the region at an address; None for ordinary memory of the host.
@@ -83,28 +83,28 @@ class Regions:
         if located is None:
             return self._of_host(address)
         number, base, size, allocation = located
-        made = self._made.get(allocation, _PLAIN)
+        record = self._records.get(allocation, _PLAIN)
         ordinal = self._ordinals[number]
         is_device = ordinal >= 0
         if not is_device:
-            ordinal = made.ordinal
-        fields = is_device, made.is_managed, False, ordinal, base, size, allocation, made.flags
+            ordinal = record.ordinal
+        fields = is_device, record.is_managed, False, ordinal, base, size, allocation, record.flags
         return tuple.__new__(Region, fields)  # each copy asks twice, and Region(...) takes five times as long
 
     def _of_host(self, address: int) -> Region | None:
         """Return registered memory, and that of a back-end which is not native; None for the host's own."""
         registered = self._machine.registrations.around(address)
         if registered is not None:
-            made, start = registered.made, registered.start
-            return Region(False, False, True, made.ordinal, start, registered.size, -start, made.flags)
+            record, start = registered.record, registered.start
+            return Region(False, False, True, record.ordinal, start, registered.size, -start, record.flags)
         located = raw.locate(address)
         if located.kind is Kind.PAGEABLE:
             return None
-        made = self._machine.made.get(located.allocation, _PLAIN)
+        record = self._machine.records.get(located.allocation, _PLAIN)
         is_device = located.kind is Kind.DEVICE
-        ordinal = located.ordinal if is_device else made.ordinal
+        ordinal = located.ordinal if is_device else record.ordinal
         where = located.base, located.size, located.allocation
-        return Region(is_device, made.is_managed, False, ordinal, *where, made.flags)
+        return Region(is_device, record.is_managed, False, ordinal, *where, record.flags)
 
     def known(self, name: str, address: int, reason: Reason = Reason.UNKNOWN_MEMORY) -> Region:
         """Return the region at an address; refuse ordinary memory of the host, and where there is nothing."""

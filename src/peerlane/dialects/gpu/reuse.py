@@ -17,7 +17,7 @@ from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.streams import AnyStream, Streams
 from peerlane.errors import OutOfMemory
 
-_Made = TypeVar("_Made")
+_Allocated = TypeVar("_Allocated")
 REUSE = FOLLOW_EVENTS, OPPORTUNISTIC, _INTERNAL = (
     1,
     2,
@@ -80,7 +80,7 @@ class Reuse:
             for kept in self._of(device):
                 kept.release()
 
-    def with_room(self, device: Device, allocate: Callable[[], _Made]) -> _Made:
+    def with_room(self, device: Device, allocate: Callable[[], _Allocated]) -> _Allocated:
         """Allocate; if there is no room, give all kept memory back to the device and try once more."""
         try:
             return allocate()

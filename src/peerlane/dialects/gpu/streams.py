@@ -166,7 +166,7 @@ class _OfThread:
                 each.neutral.close(wait=False)
 
 
-class _Here(threading.local):
+class _StateOfThread(threading.local):
     """The streams of this thread, and whether no stream means its own."""
 
     def __init__(self, machine: GpuMachine) -> None:
@@ -182,7 +182,7 @@ class Streams:
 
     def __init__(self, machine: GpuMachine) -> None:
         self._machine = machine
-        self._here = _Here(machine)
+        self._thread = _StateOfThread(machine)
         self._making = threading.Lock()
         self._after_waiting: list[Callable[[Device], None]] = []
 
@@ -202,29 +202,29 @@ class Streams:
 
     def meaning(self, handle: int) -> int:
         """Return the handle that no stream stands for: that of the thread's own stream within :meth:`null_is_own`."""
-        return PER_THREAD_STREAM if not handle and self._here.null_is_own else handle
+        return PER_THREAD_STREAM if not handle and self._thread.null_is_own else handle
 
     @contextlib.contextmanager
     def null_is_own(self) -> Iterator[None]:
         """Let no stream mean this thread's own one meanwhile."""
-        here = self._here
-        before, here.null_is_own = here.null_is_own, True
+        of_thread = self._thread
+        before, of_thread.null_is_own = of_thread.null_is_own, True
         try:
             yield
         finally:
-            here.null_is_own = before
+            of_thread.null_is_own = before
 
     def null(self, context: Context) -> NullStream:
         """Return the null stream of a device."""
-        found = context.default_stream
-        if found is None:
+        null = context.default_stream
+        if null is None:
             with self._making:
-                found = context.default_stream
-                if found is None:
-                    found = NullStream(context, self._machine.lost_streams)
-                    self._machine.give(found)
-                    context.default_stream = found
-        stream: NullStream = found
+                null = context.default_stream
+                if null is None:
+                    null = NullStream(context, self._machine.lost_streams)
+                    self._machine.give(null)
+                    context.default_stream = null
+        stream: NullStream = null
         return stream
 
     def null_of(self, ordinal: int) -> NullStream:
@@ -232,14 +232,14 @@ class Streams:
         return self.null(self._machine.context_of(ordinal))
 
     def _of_thread(self, context: Context) -> ThreadStream:
-        streams = self._here.streams.by_context
-        found = streams.get(context)
-        if found is None:
+        streams = self._thread.streams.by_context
+        stream = streams.get(context)
+        if stream is None:
             for ended in [each for each in streams if not each.is_live]:
                 del streams[ended]
-            found = streams[context] = ThreadStream(self.null(context), 0, 0)
-            self._machine.give(found)
-        return found
+            stream = streams[context] = ThreadStream(self.null(context), 0, 0)
+            self._machine.give(stream)
+        return stream
 
     def create(self, flags: int, priority: int = 0, units: tuple[int, ...] = ()) -> int:
         """Make a stream on this thread's device and return its number; its priority is brought into the range."""

@@ -189,10 +189,10 @@ class Vendor:
 
     def code(self, reason: Reason | Fault) -> int:
         """Return the code of a refusal."""
-        found = self.codes.get(reason)
-        if found is None and isinstance(reason, Reason):
-            found = self.codes.get(reason.fault)
-        return self.codes[Fault.INVALID_VALUE] if found is None else found
+        code = self.codes.get(reason)
+        if code is None and isinstance(reason, Reason):
+            code = self.codes.get(reason.fault)
+        return self.codes[Fault.INVALID_VALUE] if code is None else code
 
     @property
     def fault_codes(self) -> Mapping[Fault, int]:
