@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -11,7 +12,7 @@ from peerlane.dialects.hcomm import _meeting
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._places import Board, JobBoard, Place, board
 from peerlane.dialects.hcomm._settings import Settings
-from peerlane.errors import PeerLost, Refused, WaitTimeout
+from peerlane.errors import Error, PeerLost, Refused, WaitTimeout
 from peerlane.rendezvous import RendezvousServer
 
 _STEP = 0.01
@@ -42,6 +43,8 @@ class Appointment:
         self._where = key, rank
         self._is_given_up = False
         self._server: RendezvousServer | None = None
+        self._offer: Board | None = None
+        self._offering = threading.Lock()
         with _changed:
             _queues.setdefault(self._where, []).append(self)
 
@@ -72,11 +75,13 @@ class Appointment:
         return self._met(call, place, size, device, settings)
 
     def give_up(self) -> None:
-        """Cancel the appointment: :meth:`meet` fails soon."""
+        """Cancel the appointment: :meth:`meet` fails soon, and nobody finds its offer any more."""
         with _changed:
             self._is_given_up = True
             server = self._server
             _changed.notify_all()
+        with contextlib.suppress(Error):  # of a launcher that has ended, and its offers with it
+            self._take_back()  # before the server ends: who finds an offer waits for its server
         if server is not None:
             server.close()
 
@@ -88,14 +93,23 @@ class Appointment:
             with _changed:
                 self._server = server
                 self._check_wanted(call)
-            found.write(place.encode())
+            with self._offering:
+                self._check_wanted(call)
+                self._offer = found
+                found.write(place.encode())
             return self._met(call, place, size, device, settings, end)
         except BaseException:
             server.close()
             raise
         finally:
             self._server = None
-            found.close()
+            self._take_back()
+
+    def _take_back(self) -> None:
+        with self._offering:
+            offer, self._offer = self._offer, None
+            if offer is not None:
+                offer.close()
 
     def _met(
         self,
