@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from peerlane.dialects.hcomm import _refused
+from peerlane.dialects.hcomm import _probes
 from peerlane.dialects.hcomm._state import hcomm
 from reference_pages import tables
 
@@ -17,8 +17,8 @@ def page(text: str) -> str:
 def refused(text: str) -> str:
     """Return a page with its list of calls that refuse made anew."""
     reasons: dict[str, list[str]] = {}
-    for name in _refused.names():
-        reasons.setdefault(_refused.REFUSED[name], []).append(f"`{name}`")
+    for name, reason in _probes.refused().items():
+        reasons.setdefault(reason, []).append(f"`{name}`")
     rows = [
         textwrap.fill(f"{reason[:1].upper()}{reason[1:]}: {', '.join(names)}.", 118, break_long_words=False)
         for reason, names in reasons.items()

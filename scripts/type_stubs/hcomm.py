@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_type_hints
 
-from peerlane.dialects.hcomm import _structs as structs
-from peerlane.dialects.hcomm._enums import CONSTANTS, ENUMS
+from peerlane.dialects.hcomm._header import CLASSES, CONSTANTS, ENUMS
 from peerlane.dialects.hcomm._state import hcomm
 from type_stubs import calls
 
@@ -23,7 +22,7 @@ def stubs() -> Mapping[str, str]:
     parts = [
         _HEAD,
         *(_enumeration(kind.__name__, kind.__members__) for kind in ENUMS),
-        *(_struct(kind) for kind in _classes()),
+        *(_struct(kind) for kind in CLASSES.values()),
         "".join(f"{name}: int\n" for name in CONSTANTS),
         *(f"{name}: {kind.__name__}\n" for kind in ENUMS for name in kind.__members__),
         "def explain() -> str: ...\n",
@@ -36,14 +35,6 @@ def stubs() -> Mapping[str, str]:
 def _enumeration(name: str, members: Mapping[str, int]) -> str:
     rows = "".join(f"    {each} = {int(value)}\n" for each, value in members.items())
     return f"class {name}(enum.IntEnum):\n{rows}\n"
-
-
-def _classes() -> list[type]:
-    return [
-        each
-        for each in vars(structs).values()
-        if isinstance(each, type) and hasattr(each, "__dataclass_fields__")
-    ]
 
 
 def _struct(kind: type) -> str:

@@ -13,7 +13,7 @@ from helpers import right_calls
 from helpers.c_programs import declarations
 from peerlane.c_abi import directory
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.hcomm._enums import HcclResult
+from peerlane.dialects.hcomm._header import HcclResult
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 

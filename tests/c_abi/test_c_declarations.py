@@ -16,7 +16,7 @@ from peerlane.dialects._shared import c_declarations
 from peerlane.dialects._shared.c_declarations import Declarator, Function
 from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects.acl._state import acl
-from peerlane.dialects.hcomm import _refused
+from peerlane.dialects.hcomm import _probes
 from peerlane.dialects.hcomm._state import hcomm
 
 pytestmark = pytest.mark.any_schedule
@@ -55,7 +55,7 @@ def test_hcomm_library_has_each_call_of_the_dialect_with_its_parameters() -> Non
     }
     assert found == known
     refused = {each.name for each in declarations("hcomm").functions.values() if each.is_refused}
-    assert refused == set(_refused.names())
+    assert refused == _probes.refused().keys()
 
 
 def test_acl_library_has_each_runtime_call_of_the_dialect_with_its_number_of_parameters() -> None:

@@ -138,8 +138,8 @@ def explanations(name: str) -> str:
     InvalidValue
         No dialect has that name.
     """
-    told = manifest_of(name).explain
-    return str(_named(told)()) if told.partition(":")[0] in sys.modules else ""
+    function = manifest_of(name).explain
+    return str(_named(function)()) if function.partition(":")[0] in sys.modules else ""
 
 
 def _named(text: str) -> Any:
@@ -168,14 +168,14 @@ def _refuse_real(dialect: Manifest) -> None:
     path = [entry for entry in sys.path if os.path.realpath(entry) not in own]
     spec = _real_spec(dialect.name, path, own)
     if spec is not None and _finds_device(dialect, path):
-        found = VendorModule(dialect.name, str(spec.origin))
-        raise Unsupported(vendor_is_there(found, "--shadow-real"), detail=found)
+        vendor = VendorModule(dialect.name, str(spec.origin))
+        raise Unsupported(vendor_is_there(vendor, "--shadow-real"), detail=vendor)
 
 
-def vendor_is_there(found: VendorModule, option: str) -> str:
+def vendor_is_there(vendor: VendorModule, option: str) -> str:
     """Say why a dialect is not put in the place of a vendor's module, and which option does it all the same."""
     return (
-        f"cannot install dialect {found.dialect!r}: the vendor's own module ({found.origin}) is there and finds a "
+        f"cannot install dialect {vendor.dialect!r}: the vendor's own module ({vendor.origin}) is there and finds a "
         f"device; run on that device without peerlane, or put virtual devices in its place with {option} (in Python: "
         "shadow_real=True)"
     )

@@ -10,7 +10,7 @@ import pytest
 import peerlane
 from peerlane.dialects.hcomm import _appointments
 from peerlane.dialects.hcomm._appointments import Appointment
-from peerlane.dialects.hcomm._places import board
+from peerlane.dialects.hcomm._rendezvous import board
 from peerlane.dialects.hcomm._settings import settings_of
 from peerlane.errors import PeerLost
 
@@ -45,7 +45,7 @@ def test_offer_of_an_appointment_that_is_given_up_is_gone_when_give_up_returns(
         assert offered.wait(WAIT)
         shared = board("test", "taken-back", WAIT, spans=False)
         assert shared.look() is not None
-        appointment.give_up()
+        appointment.cancel()
         assert shared.look() is None
     finally:
         let_go.set()

@@ -16,7 +16,7 @@ from helpers.type_checker import checked, write_stubs
 from peerlane.dialects import hcomm
 from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects._shared.c_names import declarations_of
-from peerlane.dialects.hcomm import _refused, _structs
+from peerlane.dialects.hcomm import _header, _probes
 from peerlane.dialects.hcomm._state import hcomm as convention
 from reference_pages import hcomm as made
 from reference_pages import tables
@@ -44,7 +44,7 @@ def test_hcomm_reference_page_lists_each_name_once() -> None:
     works = re.findall(r"^\| `hcomm\.(\w+)\(", PAGE, re.MULTILINE)
     refuses = re.findall(r"`(Hc\w+)`", tables.part_of(PAGE, "refused"))
     assert sorted(works) == sorted(name.partition(".")[2] for name in convention.table)
-    assert sorted(refuses) == _refused.names()
+    assert sorted(refuses) == list(_probes.refused())
     assert not set(works) & set(refuses)
     calls = {
         name
@@ -92,7 +92,7 @@ def test_hcomm_desc_init_calls_fill_structs_as_vendor_does() -> None:
 
 def test_hcomm_structs_are_those_of_the_header() -> None:
     declared = declarations_of("hcomm")
-    for name, kind in _structs.CLASSES.items():
+    for name, kind in _header.CLASSES.items():
         assert getattr(hcomm, name) is kind and copy.deepcopy(kind()) == pickle.loads(pickle.dumps(kind()))
     assert hcomm.HcclCommConfig().size == ctypes.sizeof(Layout(declared).struct("HcclCommConfig")) == 2248
     assert [each.name for each in fields(hcomm.EndpointLoc)] == ["locType", "device", "host"]

@@ -19,7 +19,7 @@ from helpers.hcomm_world import World
 from helpers.returns import fits
 from peerlane.dialects import acl
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm import _refused, explain
+from peerlane.dialects.hcomm import _probes, explain
 from peerlane.dialects.hcomm._comm import Comm
 from peerlane.dialects.hcomm._state import hcomm as convention
 
@@ -225,7 +225,7 @@ def test_hcomm_table_calls_random_arguments_return_only_documented_codes(
 
 
 def test_hcomm_refused_calls_return_5_and_is_support_returns_false(hcomm: ModuleType) -> None:
-    for name in _refused.names():
+    for name in _probes.refused():
         explain()
         call = getattr(hcomm, name)
         assert call() == call(1, "x", None) == 5

@@ -22,7 +22,7 @@ from helpers.peers import Peer
 from helpers.promises import Node
 from peerlane.dialects.nixl import _bindings, _status
 from peerlane.dialects.nixl._api import nixl_agent
-from peerlane.dialects.nixl._board import LINES, OtherBoard
+from peerlane.dialects.nixl._board import SLOTS, OtherBoard
 from peerlane.dialects.nixl._metadata import decode
 
 Shared: TypeAlias = tuple[pl.Device, pl.Device, Peer]
@@ -294,9 +294,9 @@ def test_nixl_forged_metadata_with_a_right_checksum_does_no_harm(ends: Ends) -> 
 
 
 def test_nixl_nonsense_in_a_ring_is_named_once_and_then_forgotten(ends: Ends) -> None:
-    told = decode(ends.agent.get_agent_metadata(), LINES)
+    told = decode(ends.agent.get_agent_metadata(), SLOTS)
     board = OtherBoard(told.pid, told.started, told.fd, told.ident)
-    os.pwrite(board.fd, struct.pack("<Q", 5_000), 4096 + 8 * LINES + 8 * 40)  # the head of ring 40
+    os.pwrite(board.fd, struct.pack("<Q", 5_000), 4096 + 8 * SLOTS + 8 * 40)  # the head of ring 40
     with pytest.raises(_bindings.nixlBackendError, match="wrote 5,000 bytes that are none"):
         ends.agent.get_new_notifs()
     board.close()

@@ -19,9 +19,9 @@ def _package() -> "tuple[list[str], str | None] | None":
         return None
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
-        found = find and find("peerlane", None)
-        if found:
-            return list(found.submodule_search_locations or ()), None
+        spec = find and find("peerlane", None)
+        if spec:
+            return list(spec.submodule_search_locations or ()), None
     own = _SITE.rpartition("/dialects/")[0]
     if PathFinder.find_spec("peerlane._core", [own]) is None:  # built for another Python
         return None

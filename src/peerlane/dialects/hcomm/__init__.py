@@ -10,30 +10,29 @@ from peerlane.dialects.hcomm import _batch as _batch
 from peerlane.dialects.hcomm import _buffers as _buffers
 from peerlane.dialects.hcomm import _collectives as _collectives
 from peerlane.dialects.hcomm import _contexts as _contexts
-from peerlane.dialects.hcomm import _features as _features
+from peerlane.dialects.hcomm import _fast_paths as _fast_paths
 from peerlane.dialects.hcomm import _groups as _groups
 from peerlane.dialects.hcomm import _init as _init
 from peerlane.dialects.hcomm import _point_to_point as _point_to_point
-from peerlane.dialects.hcomm import _quick as _quick
+from peerlane.dialects.hcomm import _probes as _probes
 from peerlane.dialects.hcomm import _rank_graph as _rank_graph
-from peerlane.dialects.hcomm import _refused as _refused
 from peerlane.dialects.hcomm import _remote as _remote
 from peerlane.dialects.hcomm import _signals as _signals
-from peerlane.dialects.hcomm import _states as _states
+from peerlane.dialects.hcomm import _suspend as _suspend
 from peerlane.dialects.hcomm import _system as _system
 from peerlane.dialects.hcomm import _teams as _teams
 from peerlane.dialects.hcomm import _transfers as _transfers
 from peerlane.dialects.hcomm import _windows as _windows
-from peerlane.dialects.hcomm._enums import CONSTANTS as _CONSTANTS
-from peerlane.dialects.hcomm._enums import ENUMS as _ENUMS
+from peerlane.dialects.hcomm._header import CLASSES as _CLASSES
+from peerlane.dialects.hcomm._header import CONSTANTS as _CONSTANTS
+from peerlane.dialects.hcomm._header import ENUMS as _ENUMS
 from peerlane.dialects.hcomm._state import explain as explain
 from peerlane.dialects.hcomm._state import hcomm as _hcomm
-from peerlane.dialects.hcomm._structs import CLASSES as _CLASSES
 
 globals().update(_CONSTANTS)
 globals().update({kind.__name__: kind for kind in _ENUMS} | _CLASSES)
 globals().update({name: member for kind in _ENUMS for name, member in kind.__members__.items()})
 globals().update(_hcomm.functions("hcomm"))
-globals().update(_refused.serve())
-globals().update(_features.probes())
+globals().update(_probes.refusing_calls())
+globals().update(_probes.probes())
 __getattr__ = _hcomm.missing("hcomm")

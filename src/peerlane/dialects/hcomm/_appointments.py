@@ -1,4 +1,4 @@
-"""How ranks meet repeatedly at a place that all of them know: by a rank table, or by two endpoints."""
+"""Appointments: ranks that share a key, from a rank table or two endpoints, meet again and again under it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _meeting
 from peerlane.dialects.hcomm._codes import PARA
-from peerlane.dialects.hcomm._places import Board, JobBoard, Place, board
+from peerlane.dialects.hcomm._rendezvous import Board, JobBoard, RendezvousAddress, board
 from peerlane.dialects.hcomm._settings import Settings
 from peerlane.errors import Error, PeerLost, Refused, WaitTimeout
 from peerlane.rendezvous import RendezvousServer
 
 _STEP = 0.01
 
-#: By (place, rank): the appointments in their order; the address of the last meeting.
+#: By key and rank: this process's appointments in their order, and the offer that the last one took.
 _queues: dict[tuple[str, int], list[Appointment]] = {}
 _last: dict[tuple[str, int], bytes] = {}
 _changed = threading.Condition()
 
 
 class Appointment:
-    """A rank's appointment with the others, at a place that is used again and again.
+    """A rank's appointment with the others under a key that later appointments use again.
 
-    Meetings are not counted, because a process that was started anew would count from 0.  Rank 0 offers one meeting
-    at a time, and takes the offer back once all have come or it has given up; another rank takes each offer once.
+    Meetings have no numbers, because a restarted process would count from 0.  Rank 0 offers one meeting at a time.
+    It takes the offer back when all ranks have come, or when its appointment is cancelled.  Each other rank takes an
+    offer once.
 
     Parameters
     ----------
     key : str
-        Where, the same in all ranks.
+        The same in all ranks.
     rank : int
     spans : bool
         Whether the ranks may be on several machines.
@@ -41,7 +42,7 @@ class Appointment:
     def __init__(self, key: str, rank: int, *, spans: bool) -> None:
         self.key, self.rank, self._spans = key, rank, spans
         self._where = key, rank
-        self._is_given_up = False
+        self._is_cancelled = False
         self._server: RendezvousServer | None = None
         self._offer: Board | None = None
         self._offering = threading.Lock()
@@ -49,55 +50,55 @@ class Appointment:
             _queues.setdefault(self._where, []).append(self)
 
     def meet(self, call: str, size: int, device: Device, settings: Settings) -> _meeting.Meeting:
-        """Meet the others, once this rank's earlier appointments at the place are over.
+        """Meet the others, once this rank's earlier appointments under the key are over.
 
         Raises
         ------
         WaitTimeout, PeerLost
-            The others did not come in time; one died, or this appointment was given up.
+            The others did not come in time; one died, or this appointment was cancelled.
         """
         deadline = time.monotonic() + settings.connect_timeout
         try:
-            found = board(call, self.key, settings.connect_timeout, spans=self._spans)
-            self._await_turn(call, deadline)
+            offers = board(call, self.key, settings.connect_timeout, spans=self._spans)
+            self._await_earlier(call, deadline)
             if self.rank == 0:
-                return self._host(found, call, size, device, settings)
-            message = self._read(found, call, deadline)
+                return self._host(offers, call, size, device, settings)
+            message = self._read(offers, call, deadline)
         finally:
             self._leave()
-        place = Place.decode(message)
-        if place is None:
+        address = RendezvousAddress.decode(message)
+        if address is None:
             raise Refusal(
                 PARA,
                 f"rank 0 left {message[:40]!r} as its address",
                 "use one version of peerlane in all ranks",
             )
-        return self._met(call, place, size, device, settings)
+        return self._met(call, address, size, device, settings)
 
-    def give_up(self) -> None:
-        """Cancel the appointment: :meth:`meet` fails soon, and nobody finds its offer any more."""
+    def cancel(self) -> None:
+        """Cancel the appointment: :meth:`meet` fails soon, and no rank finds its offer any more."""
         with _changed:
-            self._is_given_up = True
+            self._is_cancelled = True
             server = self._server
             _changed.notify_all()
-        with contextlib.suppress(Error):  # of a launcher that has ended, and its offers with it
-            self._take_back()  # before the server ends: who finds an offer waits for its server
+        with contextlib.suppress(Error):  # the launcher has ended, and its offers with it
+            self._take_back()  # before the server ends: a rank that finds an offer waits for its server
         if server is not None:
             server.close()
 
     def _host(
-        self, found: Board, call: str, size: int, device: Device, settings: Settings
+        self, offers: Board, call: str, size: int, device: Device, settings: Settings
     ) -> _meeting.Meeting:
-        server, place, end = _meeting.serve(call, size, spans=isinstance(found, JobBoard))
+        server, address, end = _meeting.serve(call, size, spans=isinstance(offers, JobBoard))
         try:
             with _changed:
                 self._server = server
                 self._check_wanted(call)
             with self._offering:
                 self._check_wanted(call)
-                self._offer = found
-                found.write(place.encode())
-            return self._met(call, place, size, device, settings, end)
+                self._offer = offers
+                offers.write(address.encode())
+            return self._met(call, address, size, device, settings, end)
         except BaseException:
             server.close()
             raise
@@ -114,16 +115,16 @@ class Appointment:
     def _met(
         self,
         call: str,
-        place: Place,
+        address: RendezvousAddress,
         size: int,
         device: Device,
         settings: Settings,
         end: _meeting.End = _meeting.nothing,
     ) -> _meeting.Meeting:
-        key = f"{self.key}.{_meeting.digest_of(place.encode())[:12]}"
-        return _meeting.meet(call, place, self.rank, size, key, device, settings, end)
+        key = f"{self.key}.{_meeting.digest_of(address.encode())[:12]}"
+        return _meeting.meet(call, address, self.rank, size, key, device, settings, end)
 
-    def _await_turn(self, call: str, deadline: float) -> None:
+    def _await_earlier(self, call: str, deadline: float) -> None:
         with _changed:
             queue = _queues[self._where]
             while queue[0] is not self:
@@ -137,10 +138,10 @@ class Appointment:
                     )
                 _changed.wait(left)
 
-    def _read(self, found: Board, call: str, deadline: float) -> bytes:
+    def _read(self, offers: Board, call: str, deadline: float) -> bytes:
         while True:
             self._check_wanted(call)
-            message = found.look()
+            message = offers.look()
             if message is not None and message != _last.get(self._where):
                 _last[self._where] = message
                 return message
@@ -153,7 +154,7 @@ class Appointment:
             time.sleep(_STEP)
 
     def _check_wanted(self, call: str) -> None:
-        if self._is_given_up:
+        if self._is_cancelled:
             raise PeerLost(f"{call}: it was given up", call=call, detail=Refused(reason="given_up"))
 
     def _leave(self) -> None:

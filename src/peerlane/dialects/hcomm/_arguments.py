@@ -9,9 +9,9 @@ from typing import Annotated, Any, TypeVar
 from peerlane.dialects._shared import checks
 from peerlane.dialects._shared.call import Check, Parse, Refusal, as_index, type_name
 from peerlane.dialects._shared.machine import Thing, with_article
-from peerlane.dialects.hcomm import _structs as structs
+from peerlane.dialects.hcomm import _header as header
 from peerlane.dialects.hcomm._codes import PARA, PTR
-from peerlane.dialects.hcomm._state import thing
+from peerlane.dialects.hcomm._state import object_of
 
 _Struct = TypeVar("_Struct")
 
@@ -106,7 +106,7 @@ def _matrix(value: object) -> Any:
     return _counts(flat)
 
 
-def given(name: str, value: Any, count: int | None = None) -> Any:
+def required(name: str, value: Any, count: int | None = None) -> Any:
     """Return the value; refuse NULL with HCCL_E_PTR, and fewer elements than announced with HCCL_E_PARA."""
     if value is None or (isinstance(value, int) and not value):
         raise Refusal(PTR, f"{name} is NULL", f"pass {name}")
@@ -120,12 +120,12 @@ def given(name: str, value: Any, count: int | None = None) -> Any:
 
 
 def meaning(kind: type[Thing]) -> Check:
-    """Return the check of a handle, which gives the body the object of the handle."""
-    return Check(lambda _name: partial(thing, kind))
+    """Return a check that replaces a handle by its object."""
+    return Check(lambda _name: partial(object_of, kind))
 
 
 _counts = _numbers(64)
-#: Reads a handle of which a check makes its object.
+#: Reads a handle; the check that follows replaces it by its object.
 HANDLE = Parse(_pointer, is_address=True, shown=int)
 Handle = Annotated[int, Parse(_pointer, is_address=True)]
 Pointer = Annotated[int, Parse(_pointer, is_address=True)]
@@ -136,21 +136,19 @@ AnyInt = Annotated[int, Parse(as_index)]
 Float = Annotated[float, Parse(_float)]
 CText = Annotated[str | None, Parse(_text)]
 CBytes = Annotated[bytes | None, Parse(_bytes)]
-Config = Annotated[structs.HcclCommConfig | None, _struct(structs.HcclCommConfig)]
-Mem = Annotated[structs.CommMem | None, _struct(structs.CommMem)]
-Endpoint = Annotated[structs.EndpointDesc | None, _struct(structs.EndpointDesc)]
-ChannelDescs = Annotated[list[structs.HcclChannelDesc] | None, _structs(structs.HcclChannelDesc)]
-HcommChannelDescs = Annotated[list[structs.HcommChannelDesc] | None, _structs(structs.HcommChannelDesc)]
-TransferDescs = Annotated[
-    list[structs.HcommBatchTransferDesc] | None, _structs(structs.HcommBatchTransferDesc)
-]
-Endpoints = Annotated[list[structs.EndpointDesc] | None, _structs(structs.EndpointDesc)]
-Links = Annotated[list[structs.CommLink] | None, _structs(structs.CommLink)]
-ThreadConfigs = Annotated[list[structs.ThreadConfig] | None, _structs(structs.ThreadConfig)]
+Config = Annotated[header.HcclCommConfig | None, _struct(header.HcclCommConfig)]
+Mem = Annotated[header.CommMem | None, _struct(header.CommMem)]
+Endpoint = Annotated[header.EndpointDesc | None, _struct(header.EndpointDesc)]
+ChannelDescs = Annotated[list[header.HcclChannelDesc] | None, _structs(header.HcclChannelDesc)]
+HcommChannelDescs = Annotated[list[header.HcommChannelDesc] | None, _structs(header.HcommChannelDesc)]
+TransferDescs = Annotated[list[header.HcommBatchTransferDesc] | None, _structs(header.HcommBatchTransferDesc)]
+Endpoints = Annotated[list[header.EndpointDesc] | None, _structs(header.EndpointDesc)]
+Links = Annotated[list[header.CommLink] | None, _structs(header.CommLink)]
+ThreadConfigs = Annotated[list[header.ThreadConfig] | None, _structs(header.ThreadConfig)]
 TeamChannelsDesc = Annotated[
-    structs.HcclTeamCreateChannelsDesc | None, _struct(structs.HcclTeamCreateChannelsDesc)
+    header.HcclTeamCreateChannelsDesc | None, _struct(header.HcclTeamCreateChannelsDesc)
 ]
-SendRecvItems = Annotated[list[structs.HcclSendRecvItem] | None, _structs(structs.HcclSendRecvItem)]
+SendRecvItems = Annotated[list[header.HcclSendRecvItem] | None, _structs(header.HcclSendRecvItem)]
 Handles = Annotated[list[int] | None, Parse(_numbers(64))]
 UInt64s = Annotated[list[int] | None, Parse(_numbers(64))]
 Matrix = Annotated[list[list[int]] | None, Parse(_matrix)]
@@ -158,15 +156,15 @@ UInt32s = Annotated[list[int] | None, Parse(_numbers(32))]
 Int32s = Annotated[list[int] | None, Parse(_numbers(32, signed=True))]
 
 # As above, but NULL is refused with HCCL_E_PTR.
-GIVEN = Check(lambda name: partial(given, name))
-GivenText = Annotated[str, Parse(_text, shown=str | None), GIVEN]
-GivenBytes = Annotated[bytes, Parse(_bytes, shown=bytes | None), GIVEN]
-GivenConfig = Annotated[structs.HcclCommConfig, _struct(structs.HcclCommConfig), GIVEN]
-GivenMem = Annotated[structs.CommMem, _struct(structs.CommMem), GIVEN]
-GivenEndpoint = Annotated[structs.EndpointDesc, _struct(structs.EndpointDesc), GIVEN]
-GivenTeamDesc = Annotated[structs.HcclTeamCreateDesc, _struct(structs.HcclTeamCreateDesc), GIVEN]
-GivenTeamChannelsDesc = Annotated[
-    structs.HcclTeamCreateChannelsDesc, _struct(structs.HcclTeamCreateChannelsDesc), GIVEN
+REQUIRED = Check(lambda name: partial(required, name))
+RequiredText = Annotated[str, Parse(_text, shown=str | None), REQUIRED]
+RequiredBytes = Annotated[bytes, Parse(_bytes, shown=bytes | None), REQUIRED]
+RequiredConfig = Annotated[header.HcclCommConfig, _struct(header.HcclCommConfig), REQUIRED]
+RequiredMem = Annotated[header.CommMem, _struct(header.CommMem), REQUIRED]
+RequiredEndpoint = Annotated[header.EndpointDesc, _struct(header.EndpointDesc), REQUIRED]
+RequiredTeamDesc = Annotated[header.HcclTeamCreateDesc, _struct(header.HcclTeamCreateDesc), REQUIRED]
+RequiredTeamChannelsDesc = Annotated[
+    header.HcclTeamCreateChannelsDesc, _struct(header.HcclTeamCreateChannelsDesc), REQUIRED
 ]
 NotNull = Annotated[
     int,
@@ -193,14 +191,14 @@ def listed(struct: Any, name: str, count: int) -> list[int]:
     """Return the numbers that a struct announces in a list: HCCL_E_PTR, HCCL_E_PARA."""
     value = getattr(struct, name)
     try:
-        found: list[int] = given(name, _numbers(32)(value), count)[:count]
+        numbers: list[int] = required(name, _numbers(32)(value), count)[:count]
     except TypeError:
         raise Refusal(
             PARA,
             f"{name} of {type(struct).__name__} is {value!r}, not a list of integers",
             f"set {name} to a list of integers",
         ) from None
-    return found
+    return numbers
 
 
 def field(struct: Any, name: str, *, bits: int = 32, signed: bool = False) -> int:

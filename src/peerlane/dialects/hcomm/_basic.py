@@ -20,15 +20,15 @@ from peerlane.dialects.hcomm._arguments import (
     HANDLE,
     CBytes,
     Enum,
-    GivenEndpoint,
-    GivenMem,
-    GivenText,
+    RequiredEndpoint,
+    RequiredMem,
+    RequiredText,
     UInt32,
     UInt64,
     field,
-    given,
     meaning,
     part,
+    required,
     zero,
 )
 from peerlane.dialects.hcomm._arguments import Handle as Number
@@ -36,12 +36,17 @@ from peerlane.dialects.hcomm._buffers import checked
 from peerlane.dialects.hcomm._channels import refuse_protocol
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA, PTR
 from peerlane.dialects.hcomm._comm import current_context, keep
-from peerlane.dialects.hcomm._enums import EndpointLocType
+from peerlane.dialects.hcomm._header import (
+    CommMem,
+    EndpointDesc,
+    EndpointLoc,
+    EndpointLocDevice,
+    EndpointLocType,
+)
 from peerlane.dialects.hcomm._rank_graph import endpoint_of as described
 from peerlane.dialects.hcomm._rank_graph import is_on_bus, protocol_of
 from peerlane.dialects.hcomm._regions import Regions
 from peerlane.dialects.hcomm._state import Resource, drop, hcomm
-from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc, EndpointLoc, EndpointLocDevice
 from peerlane.errors import Error, Fault, InvalidValue
 from peerlane.ranks.lending import Loan, Terms, borrow
 
@@ -57,12 +62,12 @@ _exported: dict[str, Loan] = {}
 
 
 class Export:
-    """Memory that was exported, until that is taken back.
+    """Exported memory, until :meth:`end` takes the export back.
 
     Attributes
     ----------
     text : str
-        Of its handle.
+        The text of its handle.
     terms : Terms
     """
 
@@ -74,7 +79,7 @@ class Export:
         _exported[self.text] = self._loan
 
     def end(self) -> None:
-        """Take it back."""
+        """Take the export back."""
         _exported.pop(self.text, None)
         self._loan.take_back()
 
@@ -85,15 +90,15 @@ class HcommEndpoint(Resource):
     Attributes
     ----------
     desc : EndpointDesc
-        A copy, made with the endpoint.
+        A copy of the program's descriptor.
     memories : dict
-        By handle: tag, memory, and its export if there is one.
+        By handle: the tag, the registered memory, and its export if there is one.
     imports : dict
         By description: the peer's memory, and whether it must be closed.
     own, imported : Regions
-        The same by address.
+        The registered and the imported memory, by address.
     groups : WeakSet of Group
-        Those of its channels; their other ends reach the memories.
+        The groups of its channels; the other ends of these reach the registered memory.
     """
 
     __slots__ = ("desc", "groups", "imported", "imports", "memories", "own", "users")
@@ -133,7 +138,7 @@ EndpointHandle = Annotated[HcommEndpoint, HANDLE, meaning(HcommEndpoint)]
 
 
 @hcomm.call("hcomm.HcommEndpointCreate", out=1)
-def HcommEndpointCreate(endpoint: GivenEndpoint) -> int:
+def HcommEndpointCreate(endpoint: RequiredEndpoint) -> int:
     """Make an endpoint on this thread's device, which ``loc.device.devPhyId`` names if ``locType`` is DEVICE.
 
     Gives: endpointHandle
@@ -232,7 +237,7 @@ def HcommEndpointGetListenPort(endpointHandle: EndpointHandle) -> int:
 
 
 @hcomm.call("hcomm.HcommMemReg", out=1)
-def HcommMemReg(endpointHandle: EndpointHandle, memTag: GivenText, mem: GivenMem) -> int:
+def HcommMemReg(endpointHandle: EndpointHandle, memTag: RequiredText, mem: RequiredMem) -> int:
     """Register device memory, so that channels may reach it and it can be exported.
 
     Gives: memHandle
@@ -252,15 +257,15 @@ def HcommMemReg(endpointHandle: EndpointHandle, memTag: GivenText, mem: GivenMem
 
 def memory_of(endpoint: HcommEndpoint, handle: int) -> tuple[str, Buffer, Export | None]:
     """Return the registered memory of a handle: HCCL_E_PTR, HCCL_E_NOT_FOUND."""
-    given("memHandle", handle)
-    found = endpoint.memories.get(handle)
-    if found is None:
+    required("memHandle", handle)
+    registration = endpoint.memories.get(handle)
+    if registration is None:
         raise Refusal(
             NOT_FOUND,
             f"{handle:#x} is not memory of {endpoint}",
             "pass what HcommMemReg returned for this endpoint",
         )
-    return found
+    return registration
 
 
 @hcomm.call("hcomm.HcommMemUnreg")
@@ -297,21 +302,21 @@ def HcommMemExport(endpointHandle: EndpointHandle, memHandle: Number) -> tuple[b
         if exported is None:
             exported = Export(memory)
             endpointHandle.memories[memHandle] = (tag, memory, exported)
-    said = json.dumps([_MAGIC, tag, exported.text, memory.size, exported.terms.encode()]).encode()
-    return said, len(said)
+    description = json.dumps([_MAGIC, tag, exported.text, memory.size, exported.terms.encode()]).encode()
+    return description, len(description)
 
 
 @hcomm.call("hcomm.HcommMemImport", out=1, blank=(None,))
 def HcommMemImport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: UInt32) -> CommMem:
-    """Import memory for the channels of this endpoint; return its address here.
+    """Import memory for the channels of this endpoint; return its address in this process.
 
     Gives: CommMem
     Refuses: 2 NULL; 6 the endpoint, memory that is gone; 1 other bytes, imported before; 5 memory of another machine;
         9, 19, 21 the other process
     Basis: D; C for the codes
     """
-    tag, text, terms = _said(memDesc, descLen)
-    key = bytes(given("memDesc", memDesc)[:descLen])
+    tag, text, terms = _decoded(memDesc, descLen)
+    key = bytes(required("memDesc", memDesc)[:descLen])
     name = Lent("the exporting process", f"the memory {tag!r}", "HcommMemUnreg, or HcommEndpointDestroy")
     with _lock:
         if key in endpointHandle.imports:
@@ -347,8 +352,8 @@ def HcommMemUnimport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: U
     Refuses: 2 NULL; 6 the endpoint, not imported; 1 other bytes
     Basis: D; C for the codes
     """
-    _said(memDesc, descLen)
-    key = bytes(given("memDesc", memDesc)[:descLen])
+    _decoded(memDesc, descLen)
+    key = bytes(required("memDesc", memDesc)[:descLen])
     with _lock:
         if key not in endpointHandle.imports:
             raise Refusal(
@@ -360,17 +365,17 @@ def HcommMemUnimport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: U
         memory.close()
 
 
-def _said(desc: bytes | None, length: int) -> tuple[str, str, Terms]:
+def _decoded(desc: bytes | None, length: int) -> tuple[str, str, Terms]:
     """Return the tag, the text of the handle and the terms of a description: HCCL_E_PTR, HCCL_E_PARA."""
-    content = given("memDesc", desc, length)[:length]
+    content = required("memDesc", desc, length)[:length]
     try:
-        said = json.loads(content) if len(content) <= _LONGEST else None
+        fields = json.loads(content) if len(content) <= _LONGEST else None
     except (ValueError, RecursionError):
-        said = None
-    match said:
+        fields = None
+    match fields:
         case [str(magic), str(tag), str(text), int(), list(terms)] if magic == _MAGIC and text.isascii():
-            if (found := Terms.decode(terms)) is not None:
-                return tag, text, found
+            if (decoded := Terms.decode(terms)) is not None:
+                return tag, text, decoded
     raise Refusal(
         PARA,
         f"{length:,} bytes that begin with {bytes(content[:24])!r} are not a description of memory",

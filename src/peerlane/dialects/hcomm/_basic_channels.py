@@ -14,8 +14,8 @@ from typing import Annotated, Any
 from peerlane import Buffer
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm import _header as header
 from peerlane.dialects.hcomm import _meeting
-from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._appointments import Appointment
 from peerlane.dialects.hcomm._arguments import (
     Handles,
@@ -23,8 +23,8 @@ from peerlane.dialects.hcomm._arguments import (
     UInt32,
     UInt32s,
     field,
-    given,
     part,
+    required,
     within,
     zero,
 )
@@ -39,7 +39,7 @@ from peerlane.dialects.hcomm._comm import (
     keep,
     thread_of,
 )
-from peerlane.dialects.hcomm._enums import CONSTANTS, EndpointLocType, HcommSocketRole
+from peerlane.dialects.hcomm._header import CONSTANTS, EndpointLocType, HcommSocketRole
 from peerlane.dialects.hcomm._settings import settings_of
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._threads import AnyEngine
@@ -62,7 +62,7 @@ class BasicChannel:
     channel : HcommChannel
     endpoint : HcommEndpoint
     appointment : Appointment
-        With the other end.
+        The appointment with the other end.
     """
 
     def __init__(self, channel: HcommChannel, endpoint: HcommEndpoint, appointment: Appointment) -> None:
@@ -97,7 +97,7 @@ class BasicChannel:
         with self._lock:
             self._is_closed = True
             meeting = self._meeting
-        self.appointment.give_up()
+        self.appointment.cancel()
         self.channel.abandon()
         if meeting is not None:
             with contextlib.suppress(Error):
@@ -120,14 +120,14 @@ def HcommChannelDescInit(channelDesc: HcommChannelDescs, descNum: UInt32) -> Non
     """
     if not descNum:
         return
-    for each in given("channelDesc", channelDesc, descNum)[:descNum]:
-        structs.fill(each)
-        each.header = structs.header(structs.HcommChannelDesc)
+    for each in required("channelDesc", channelDesc, descNum)[:descNum]:
+        header.fill(each)
+        each.header = header.abi_header(header.HcommChannelDesc)
         each.notifyNum = each.memHandleNum = each.port = 0
         each.exchangeAllMems = False
         each.memHandles = each.socket = each.channelName = each.roceAttr.srcPortList = None
         each.role = int(HcommSocketRole.HCOMM_SOCKET_ROLE_RESERVED)
-        structs.reset_endpoint(each.remoteEndpoint)
+        header.reset_endpoint(each.remoteEndpoint)
 
 
 @hcomm.call("hcomm.HcommChannelCreate", out=1, blank=lambda *_: ([],))
@@ -145,16 +145,16 @@ def HcommChannelCreate(
     """
     wanted = [
         _checked(endpointHandle, each)
-        for each in given("channelDescs", channelDescs, channelNum)[:channelNum]
+        for each in required("channelDescs", channelDescs, channelNum)[:channelNum]
     ]
     return [_begin(endpointHandle, engine, *each) for each in wanted]
 
 
 def _checked(
-    endpoint: HcommEndpoint, desc: structs.HcommChannelDesc
+    endpoint: HcommEndpoint, desc: header.HcommChannelDesc
 ) -> tuple[bool, str, dict[str, Buffer], int]:
-    """Return whether this end listens, where the ends meet, what memory is exchanged, and how many notifies."""
-    if not structs.is_initialised(desc, structs.HcommChannelDesc):
+    """Return whether this end listens, the key of the appointment, the memory to exchange, and how many notifies."""
+    if not header.is_initialised(desc, header.HcommChannelDesc):
         raise Refusal(PARA, "a descriptor is not initialised", "call HcommChannelDescInit first")
     role, count, port = field(desc, "role", signed=True), field(desc, "notifyNum"), field(desc, "port")
     if role not in (_SERVER, _CLIENT):
@@ -168,7 +168,7 @@ def _checked(
     name = desc.channelName or ""
     if not isinstance(name, str) or len(name) > CONSTANTS["HCOMM_CHANNEL_NAME_MAX_LEN"]:
         raise Refusal(PARA, f"channelName is {str(name)[:40]!r}", "use a str of up to 191 characters")
-    ends = [_words(endpoint.desc), _words(part(desc, "remoteEndpoint", structs.EndpointDesc))]
+    ends = [_words(endpoint.desc), _words(part(desc, "remoteEndpoint", header.EndpointDesc))]
     server, client = ends if role == _SERVER else ends[::-1]
     node = endpoint.context.device.backend.node_hash
     key = hashlib.sha256(repr((node, server, client, port, name)).encode()).hexdigest()[:32]
@@ -185,13 +185,13 @@ def _checked(
     return role == _SERVER, key, memories, count
 
 
-def _words(desc: structs.EndpointDesc) -> tuple[Any, ...]:
-    address, place = part(desc, "commAddr", structs.CommAddr), part(desc, "loc", structs.EndpointLoc)
-    kind = field(place, "locType", signed=True)
+def _words(desc: header.EndpointDesc) -> tuple[Any, ...]:
+    address, location = part(desc, "commAddr", header.CommAddr), part(desc, "loc", header.EndpointLoc)
+    kind = field(location, "locType", signed=True)
     if kind == EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE:
-        where = field(part(place, "device", structs.EndpointLocDevice), "devPhyId")
+        where = field(part(location, "device", header.EndpointLocDevice), "devPhyId")
     else:
-        where = field(part(place, "host", structs.EndpointLocHost), "id")
+        where = field(part(location, "host", header.EndpointLocHost), "id")
     addr: object = address.addr
     if not isinstance(addr, bytes | bytearray):
         raise Refusal(
@@ -208,16 +208,16 @@ def _begin(
     channel = HcommChannel(context, None, engine, protocol, endpoint.own, endpoint.imported)
     handle = keep(channel)
     appointment = Appointment(key, 0 if listens else 1, spans=True)
-    made = BasicChannel(channel, endpoint, appointment)
+    basic = BasicChannel(channel, endpoint, appointment)
     with lock:
-        _basic[handle] = made
+        _basic[handle] = basic
         endpoint.users += 1
 
     def meet() -> _meeting.Meeting:
         return appointment.meet("HcommChannelCreate", 2, context.device, settings)
 
     threading.Thread(
-        target=made.connect, args=(meet, memories, notifies), name="hcomm-channel", daemon=True
+        target=basic.connect, args=(meet, memories, notifies), name="hcomm-channel", daemon=True
     ).start()
     return handle
 
@@ -230,8 +230,8 @@ def HcommChannelGetStatus(channelList: Handles, listNum: UInt32) -> list[int]:
     Refuses: 2 NULL; 6 a channel; 1 fewer channels than announced
     Basis: D; C for the codes
     """
-    found = [channel_of(each) for each in given("channelList", channelList, listNum)[:listNum]]
-    return [_basic[each.handle].status if each.handle in _basic else _READY for each in found]
+    channels = [channel_of(each) for each in required("channelList", channelList, listNum)[:listNum]]
+    return [_basic[each.handle].status if each.handle in _basic else _READY for each in channels]
 
 
 @hcomm.call("hcomm.HcommChannelDestroy")
@@ -241,18 +241,18 @@ def HcommChannelDestroy(channels: Handles, channelNum: UInt32) -> None:
     Refuses: 2 NULL; 6 a channel; 1 fewer channels than announced; 5 a communicator's
     Basis: D; C for the codes
     """
-    found = [channel_of(each) for each in given("channels", channels, channelNum)[:channelNum]]
-    for each in found:
+    destroyed = [channel_of(each) for each in required("channels", channels, channelNum)[:channelNum]]
+    for each in destroyed:
         if each.handle not in _basic:
             raise Refusal(NOT_SUPPORT, f"{each} ends with its communicator", "call HcclCommDestroy")
-    for each in found:
+    for each in destroyed:
         with lock:
-            made = _basic.pop(each.handle, None)
-            if made is None:
+            basic = _basic.pop(each.handle, None)
+            if basic is None:
                 continue
-            made.endpoint.users -= 1
+            basic.endpoint.users -= 1
             machine.drop(each, "HcommChannelDestroy")
-        made.close()
+        basic.close()
 
 
 @hcomm.call("hcomm.HcommThreadAlloc", out=1, blank=lambda *_: ([],))
@@ -264,7 +264,7 @@ def HcommThreadAlloc(engine: AnyEngine, threadNum: _Threads, notifyNumPerThread:
         engines AIV and CCU; 15 no device is set
     Basis: D; C for the codes
     """
-    counts = given("notifyNumPerThread", notifyNumPerThread, threadNum)[:threadNum]
+    counts = required("notifyNumPerThread", notifyNumPerThread, threadNum)[:threadNum]
     if max(counts) > _MOST_NOTIFIES:
         raise Refusal(PARA, f"a thread wants {max(counts):,} notifies", f"ask for {_MOST_NOTIFIES} at most")
     context = current_context()
@@ -278,21 +278,21 @@ def HcommThreadFree(threads: Handles, threadNum: UInt32) -> None:
     Refuses: 2 NULL; 6 a thread; 1 fewer threads than announced; 5 a communicator's; 20 operations are under way
     Basis: D; C for the codes
     """
-    found = [thread_of(each) for each in given("threads", threads, threadNum)[:threadNum]]
-    for each in found:
+    freed = [thread_of(each) for each in required("threads", threads, threadNum)[:threadNum]]
+    for each in freed:
         if each.comm is not None:
             raise Refusal(NOT_SUPPORT, f"{each} ends with its communicator", "call HcclCommDestroy")
         if each.is_busy:
             raise Refusal(AGAIN, f"{each} has operations that are not over", "call HcommThreadJoin first")
-    for each in found:
+    for each in freed:
         if machine.drop(each, "HcommThreadFree"):
             each.end()
 
 
 def forget() -> None:
-    """Be as in a new process."""
+    """Close all channels, as a new process has none."""
     with lock:
-        found = list(_basic.values())
+        ended = list(_basic.values())
         _basic.clear()
-    for each in found:
+    for each in ended:
         each.close()

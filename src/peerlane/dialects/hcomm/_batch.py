@@ -29,7 +29,7 @@ class Batch:
     calls: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
 
 
-#: By threading.get_ident(); empty costs a truth test.
+#: By threading.get_ident().  A call without batches pays one truth test of this dict.
 _open: dict[int, Batch] = {}
 _lock = threading.Lock()
 
@@ -85,11 +85,11 @@ def HcommBatchModeEnd(batchTag: CText) -> None:
     """
     me, tag = threading.get_ident(), batchTag or ""
     with _lock:
-        found = _open.get(me)
-        if found is None or found.tag != tag:
-            raise Refusal(PARA, _mismatch(tag, found), "end a batch in its thread, with its tag")
+        batch = _open.get(me)
+        if batch is None or batch.tag != tag:
+            raise Refusal(PARA, _mismatch(tag, batch), "end a batch in its thread, with its tag")
         del _open[me]
-    carry_out(found.calls, "batch")
+    carry_out(batch.calls, "batch")
 
 
 def carry_out(calls: list[tuple[str, Callable[[], None]]], whole: str) -> None:
@@ -104,26 +104,26 @@ def carry_out(calls: list[tuple[str, Callable[[], None]]], whole: str) -> None:
             raise Refusal(FAULTS[error.fault], f"{where}: {error}", REMEDIES[error.fault]) from None
 
 
-def _mismatch(tag: str, found: Batch | None) -> str:
-    if found is not None:
-        return f"this thread has begun batch {found.tag!r}, not {tag!r}; it goes on"
+def _mismatch(tag: str, begun: Batch | None) -> str:
+    if begun is not None:
+        return f"this thread has begun batch {begun.tag!r}, not {tag!r}; it goes on"
     others = [each for each, batch in _open.items() if batch.tag == tag]
     also = f"; thread {others[0]} has begun one with this tag" if others else ""
     return f"this thread has begun no batch{also}"
 
 
 def forget() -> None:
-    """Be as in a new process."""
+    """Drop the open batches, as a new process has none."""
     _open.clear()
 
 
 def _left_open() -> str:
     """End the batch of a kernel that has returned; its calls do not run."""
     with _lock:
-        found = _open.pop(threading.get_ident(), None)
-    if found is None:
+        batch = _open.pop(threading.get_ident(), None)
+    if batch is None:
         return ""
-    return f"it did not call HcommBatchModeEnd({found.tag!r}), so none of the batch's {len(found.calls):,} calls runs"
+    return f"it did not call HcommBatchModeEnd({batch.tag!r}), so none of the batch's {len(batch.calls):,} calls runs"
 
 
 os.register_at_fork(after_in_child=forget)

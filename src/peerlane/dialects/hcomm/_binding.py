@@ -1,6 +1,6 @@
-"""What the dialect has of the vendor's header: enumerations, constants, refusals, and structs as Python's classes.
+"""Turn the vendor's header into a table: enumerations, constants, reasons of refusals, and structs.
 
-The build runs this module before peerlane can be imported, so it needs nothing but the header's reader.
+The build runs this module before peerlane can be imported, so it imports the header's reader alone.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``enums`` (members by name), ``constants``, ``refused`` (reasons by name) and ``structs``, those that others
-        have before these: the size in C, and the fields as [name, kind, what a new struct has, bytes in C].  The kind
-        is the name of another struct, ``int``, ``bool``, ``bytes``, ``str``, ``text`` (which may be None), ``list``
-        (of numbers, or None) or ``object``.
+        ``enums`` (members by name), ``constants``, ``refused`` (reasons by name) and ``structs``.  A struct has its
+        size in C, and its fields as [name, kind, initial value, bytes in C]; a struct that is a field of another one
+        comes before that.  The kind is the name of a struct, ``int``, ``bool``, ``bytes``, ``str``, ``text`` (which
+        may be None), ``list`` (of numbers, or None) or ``object``.
     """
     layout = Layout(declared)
     return {
@@ -45,12 +45,12 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
 
 
 def _class_of(name: str, field: Declarator) -> str:
-    """Return the name of the class of a struct without a name, which is a field of another one."""
+    """Return the class name of a nameless struct that is a field of another one."""
     return field.binding or name + field.name[0].upper() + field.name[1:]
 
 
 def _structs(declared: Declarations, name: str, struct: Struct) -> Iterator[tuple[str, Struct]]:
-    """Return the structs without a name in a struct, then that itself, with the names of their classes."""
+    """Return the nameless structs inside a struct, then the struct itself, with their class names."""
     for each in _members(declared, struct):
         if "." in each.type:
             yield from _structs(declared, _class_of(name, each), declared.structs[each.type])
@@ -58,7 +58,7 @@ def _structs(declared: Declarations, name: str, struct: Struct) -> Iterator[tupl
 
 
 def _members(declared: Declarations, struct: Struct) -> Iterator[Declarator]:
-    """Return the fields that programs see: those of a union without a name are beside the others."""
+    """Return the fields that programs see: the members of a nameless union stand beside the other fields."""
     for each in struct.fields:
         if not each.name:
             yield from _members(declared, declared.structs[each.type])
@@ -74,7 +74,7 @@ def _fields(declared: Declarations, layout: Layout, name: str, struct: Struct) -
 
 
 def _kind(declared: Declarations, name: str, field: Declarator) -> tuple[str, Any]:
-    """Return the kind of a field, and what a new struct has in it."""
+    """Return the kind of a field, and its value in a new struct."""
     if "unread" in field.words:
         return "object", None
     if field.is_behind:

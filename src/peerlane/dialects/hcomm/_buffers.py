@@ -6,13 +6,12 @@ import itertools
 
 from peerlane import Buffer, Host
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hcomm._arguments import GivenMem, GivenText, field
+from peerlane.dialects.hcomm._arguments import RequiredMem, RequiredText, field
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA, PTR
 from peerlane.dialects.hcomm._comm import BUFFER_TAG, CommHandle
-from peerlane.dialects.hcomm._enums import CommMemType
+from peerlane.dialects.hcomm._header import CommMem, CommMemType
 from peerlane.dialects.hcomm._regions import device_memory
 from peerlane.dialects.hcomm._state import hcomm
-from peerlane.dialects.hcomm._structs import CommMem
 
 _LONGEST_TAG = 255
 _RESERVED = (BUFFER_TAG, "window")
@@ -30,8 +29,8 @@ def HcclGetHcclBuffer(comm: CommHandle) -> tuple[int, int]:
     Refuses: 2 NULL; 6 the communicator; 24 the device has not that much
     Basis: D
     """
-    found = comm.hccl_buffer()
-    return found.address, found.size
+    buffer = comm.hccl_buffer()
+    return buffer.address, buffer.size
 
 
 @hcomm.call("hcomm.HcclGetHcclBufferCleared", out=2)
@@ -42,13 +41,13 @@ def HcclGetHcclBufferCleared(comm: CommHandle) -> tuple[int, int]:
     Refuses: as `HcclGetHcclBuffer`
     Basis: D
     """
-    found = comm.hccl_buffer()
-    found.fill(0)
-    return found.address, found.size
+    buffer = comm.hccl_buffer()
+    buffer.fill(0)
+    return buffer.address, buffer.size
 
 
 @hcomm.call("hcomm.HcclCommMemReg", out=1)
-def HcclCommMemReg(comm: CommHandle, memTag: GivenText, mem: GivenMem) -> int:
+def HcclCommMemReg(comm: CommHandle, memTag: RequiredText, mem: RequiredMem) -> int:
     """Let peers reach device memory by a tag, over channels that are acquired from now on, until it is freed.
 
     What peers do with it after that is code 6.

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm import _structs as structs
-from peerlane.dialects.hcomm._arguments import ChannelDescs, Handle, Handles, UInt32, field, given, within
+from peerlane.dialects.hcomm import _header as header
+from peerlane.dialects.hcomm._arguments import ChannelDescs, Handle, Handles, UInt32, field, required, within
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import (
     BUFFER_TAG,
@@ -20,7 +20,7 @@ from peerlane.dialects.hcomm._comm import (
     keep,
     living,
 )
-from peerlane.dialects.hcomm._enums import CommProtocol
+from peerlane.dialects.hcomm._header import CommProtocol
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._threads import AnyEngine
 
@@ -39,15 +39,15 @@ def HcclChannelDescInit(channelDesc: ChannelDescs, descNum: UInt32) -> None:
     """
     if not descNum:
         return
-    for each in given("channelDesc", channelDesc, descNum)[:descNum]:
-        structs.fill(each)
-        each.header = structs.header(structs.HcclChannelDesc)
+    for each in required("channelDesc", channelDesc, descNum)[:descNum]:
+        header.fill(each)
+        each.header = header.abi_header(header.HcclChannelDesc)
         each.remoteRank = 0xFFFFFFFF
         each.channelProtocol = int(CommProtocol.COMM_PROTOCOL_RESERVED)
         each.notifyNum = each.memHandleNum = 0
         each.memHandles = None
-        structs.reset_endpoint(each.localEndpoint)
-        structs.reset_endpoint(each.remoteEndpoint)
+        header.reset_endpoint(each.localEndpoint)
+        header.reset_endpoint(each.remoteEndpoint)
 
 
 @hcomm.call("hcomm.HcclChannelAcquire", out=1, blank=lambda *_: ([],))
@@ -69,7 +69,8 @@ def HcclChannelAcquire(
     Basis: D, S; C for 20, and for protocols between servers
     """
     keys = [
-        _checked(comm, engine, each) for each in given("channelDescs", channelDescs, channelNum)[:channelNum]
+        _checked(comm, engine, each)
+        for each in required("channelDescs", channelDescs, channelNum)[:channelNum]
     ]
     if len(set(keys)) < len(keys):
         raise Refusal(
@@ -98,7 +99,7 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
     comm.hccl_buffer()
     comm.forget_freed()
     with living(comm):
-        made = comm.group.channels(
+        opened = comm.group.channels(
             [peer for _, peer, _ in wanted],
             notifies=list(wanted.values()),
             names=[f"e{engine}.p{protocol}" for engine, _, protocol in wanted],
@@ -106,19 +107,19 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
         )
     with comm.guard:
         if machine.things.get(comm.handle) is not comm:
-            for each in made:
+            for each in opened:
                 each.close()
             raise destroyed(comm)
-        for key, neutral in zip(wanted, made, strict=True):
+        for key, neutral in zip(wanted, opened, strict=True):
             channel = HcommChannel(comm.context, comm, key[0], key[2], comm.regions, comm.reached(key[1]))
             channel.connect(neutral)
             keep(channel)
             comm.channels[key] = channel
 
 
-def _checked(comm: Comm, engine: int, desc: structs.HcclChannelDesc) -> tuple[int, int, int]:
+def _checked(comm: Comm, engine: int, desc: header.HcclChannelDesc) -> tuple[int, int, int]:
     """Return the key of the channel of a descriptor: engine, rank and protocol."""
-    if not structs.is_initialised(desc, structs.HcclChannelDesc):
+    if not header.is_initialised(desc, header.HcclChannelDesc):
         raise Refusal(PARA, "a descriptor is not initialised", "call HcclChannelDescInit first")
     rank, protocol = field(desc, "remoteRank"), field(desc, "channelProtocol", signed=True)
     count = field(desc, "notifyNum")
@@ -164,7 +165,8 @@ def HcclChannelQuery(
     Basis: D
     """
     keys = [
-        _checked(comm, engine, each) for each in given("channelDescs", channelDescs, channelNum)[:channelNum]
+        _checked(comm, engine, each)
+        for each in required("channelDescs", channelDescs, channelNum)[:channelNum]
     ]
     return [comm.channels[key].handle if key in comm.channels else 0 for key in keys]
 
@@ -176,7 +178,7 @@ def HcclChannelDestroy(comm: CommHandle, channels: Handles, channelNum: UInt32) 
     Refuses: 2 NULL; 6 the communicator, a channel; 1 `channelNum`; 5
     Basis: D
     """
-    for each in given("channels", channels, channelNum)[:channelNum]:
+    for each in required("channels", channels, channelNum)[:channelNum]:
         channel_of(each)
     if not channelNum:
         raise Refusal(PARA, "channelNum is 0", "pass the number of channels")
@@ -213,7 +215,7 @@ def HcclChannelGetHcclBuffer(comm: Handle, channel: Handle) -> tuple[int, int]:
 
 
 @hcomm.call("hcomm.HcclChannelGetRemoteMems", out=3, blank=lambda *_: (0, [], []))
-def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[structs.CommMem], list[str]]:
+def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[header.CommMem], list[str]]:
     """Return all memory of the other end that the channel reaches: number, CommMem of each, tag of each.
 
     Memory that the other end registered after it acquired the channel is not listed.  Windows are listed as soon as
@@ -224,14 +226,14 @@ def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[s
     Basis: D, S; C for the tags
     """
     link = _of(comm, channel)
-    found = link.remote.listed() | link.imported.listed()
-    return len(found), [structs.CommMem(0, *each) for each in found.values()], list(found)
+    regions = link.remote.listed() | link.imported.listed()
+    return len(regions), [header.CommMem(0, *each) for each in regions.values()], list(regions)
 
 
 def _of(comm: int, channel: int) -> HcommChannel:
-    found, parent = channel_of(channel), comm_of(comm)
-    if found.comm is not parent:
+    link, parent = channel_of(channel), comm_of(comm)
+    if link.comm is not parent:
         raise Refusal(
-            NOT_FOUND, f"{found} is not of {parent}", "pass the communicator that the channel was acquired of"
+            NOT_FOUND, f"{link} is not of {parent}", "pass the communicator that the channel was acquired of"
         )
-    return found
+    return link

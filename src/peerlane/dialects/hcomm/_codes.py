@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from peerlane.dialects.hcomm._enums import HcclResult
+from peerlane.dialects.hcomm._header import HcclResult
 from peerlane.errors import Fault
 
 SUCCESS = 0
@@ -25,7 +25,7 @@ _MEMORY = int(HcclResult.HCCL_E_MEMORY)
 _INTERNAL = int(HcclResult.HCCL_E_INTERNAL)
 NETWORK = int(HcclResult.HCCL_E_NETWORK)
 
-# By fault: the vendor's code, and the remedy.
+# By fault: the code of the vendor, and the remedy.
 _ANSWERS: Mapping[Fault, tuple[int, str]] = {
     Fault.INVALID_VALUE: (PARA, "correct the argument that the cause names"),
     Fault.INVALID_DEVICE: (
@@ -86,4 +86,4 @@ _ANSWERS: Mapping[Fault, tuple[int, str]] = {
     ),
 }
 FAULTS: Mapping[Fault, int] = MappingProxyType({fault: code for fault, (code, _) in _ANSWERS.items()})
-REMEDIES: Mapping[Fault, str] = MappingProxyType({fault: told for fault, (_, told) in _ANSWERS.items()})
+REMEDIES: Mapping[Fault, str] = MappingProxyType({fault: remedy for fault, (_, remedy) in _ANSWERS.items()})

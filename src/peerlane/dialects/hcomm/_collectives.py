@@ -6,12 +6,21 @@ from collections.abc import Callable
 
 from peerlane import Buffer
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hcomm._arguments import Enum, Handle, Matrix, Pointer, UInt32, UInt64, UInt64s, given
+from peerlane.dialects.hcomm._arguments import (
+    Enum,
+    Handle,
+    Matrix,
+    Pointer,
+    UInt32,
+    UInt64,
+    UInt64s,
+    required,
+)
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._comm import ActiveComm, Comm, HcommThread, living
 from peerlane.dialects.hcomm._elements import memory, reduction, refuse_same, refuse_types, width_of
-from peerlane.dialects.hcomm._enums import CommEngine
 from peerlane.dialects.hcomm._grouping import Run, collective
+from peerlane.dialects.hcomm._header import CommEngine
 from peerlane.dialects.hcomm._threads import on_stream
 
 
@@ -48,7 +57,10 @@ def _parts(
 ) -> tuple[list[int], list[int]]:
     """Return for each rank how many elements it has, and where they begin: HCCL_E_PTR, HCCL_E_PARA."""
     size = comm.group.size
-    sizes, at = given(f"{name}s", counts, size)[:size], given(f"the offsets of {name}s", starts, size)[:size]
+    sizes, at = (
+        required(f"{name}s", counts, size)[:size],
+        required(f"the offsets of {name}s", starts, size)[:size],
+    )
     for rank, number in enumerate(sizes):
         end = at[rank] + number
         for other in range(rank):
@@ -352,7 +364,7 @@ def HcclAlltoAllVC(
     worker = worker_on(comm, stream)
     refuse_types(sendType, recvType)
     size, rank = comm.group.size, comm.group.rank
-    counts = given("sendCountMatrix", sendCountMatrix, size * size)
+    counts = required("sendCountMatrix", sendCountMatrix, size * size)
     gives, takes = counts[rank * size : (rank + 1) * size], counts[rank : size * size : size]
     sides = [(each, [sum(each[:at]) for at in range(size)]) for each in (gives, takes)]
     return _exchange(comm, worker, sendBuf, sides[0], recvBuf, sides[1], sendType)

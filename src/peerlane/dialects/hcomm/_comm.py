@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from peerlane import Buffer, Channel, Group, Notify, NotifyKind, Stream
 from peerlane.backend import host
@@ -15,15 +15,16 @@ from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import HANDLE, meaning
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, PARA, RUNTIME, SUSPENDING
-from peerlane.dialects.hcomm._enums import CommEngine, CommProtocol
+from peerlane.dialects.hcomm._header import CommEngine, CommProtocol
 from peerlane.dialects.hcomm._meeting import Meeting
-from peerlane.dialects.hcomm._regions import FarPlaces, Regions, device_memory, far_place, unregistered
+from peerlane.dialects.hcomm._regions import FarAddresses, Regions, device_memory, far_address, unregistered
 from peerlane.dialects.hcomm._servers import Servers, of_machines
 from peerlane.dialects.hcomm._settings import Settings, exec_timeout, notifies_kind
-from peerlane.dialects.hcomm._state import Resource, drop, thing
+from peerlane.dialects.hcomm._state import Resource, drop, object_of
 from peerlane.errors import Busy, Error
 from peerlane.memory.far_buffer import FarBuffer
 from peerlane.ranks.channel import is_busy
+from peerlane.rendezvous import Rendezvous
 
 BUFFER_TAG = "HcclBuffer"
 WINDOW_TAG = "window"
@@ -41,13 +42,13 @@ class HcommThread(Resource):
         None for one of the basic layer.
     engine : int
     stream : Stream or None
-        Where its operations are queued; for engine CPU, what they come after.
+        The queue of its operations; for engine CPU, they run once this stream is done.
     owns_stream : bool
     notifies : int
-        How many it can wait for.
+        How many notifies it has.
     """
 
-    __slots__ = ("_last", "_lines", "comm", "engine", "notifies", "owns_stream", "stream")
+    __slots__ = ("_last", "_notifies", "comm", "engine", "notifies", "owns_stream", "stream")
 
     name = "communication thread"
 
@@ -58,12 +59,12 @@ class HcommThread(Resource):
         self.comm, self.engine, self.notifies = comm, engine, notifies
         self.owns_stream = stream is None and engine != _CPU
         self.stream = context.device.create_stream() if self.owns_stream else stream
-        self._lines: dict[int, Notify] = {}
+        self._notifies: dict[int, Notify] = {}
         self._last = 0
 
     @property
     def is_given(self) -> bool:  # type: ignore[override]
-        """Whether a program has to destroy it; what belongs to a communicator ends with that."""
+        """Whether a program has to destroy it; a communicator ends what belongs to it."""
         return self.comm is None
 
     @property
@@ -73,7 +74,7 @@ class HcommThread(Resource):
 
     @property
     def is_busy(self) -> bool:
-        """Whether an operation of its own is not over; a stream of the program may have others."""
+        """Whether one of its operations is not over; the program's own operations on its stream do not count."""
         stream = self.stream
         if stream is None or stream.is_closed:
             return False
@@ -85,13 +86,13 @@ class HcommThread(Resource):
         return self.comm.settings.exec_timeout if self.comm is not None else exec_timeout()
 
     def where(self) -> Stream | None:
-        """Return the stream for the next operation; of engine CPU None, once what its stream has is over."""
+        """Return the stream for the next operation; for engine CPU wait until its stream is done, and return None."""
         stream = self.stream
         if not self.is_cpu:
             assert stream is not None
             return stream
         if stream is not None and not stream.is_closed and not stream.is_done:
-            with contextlib.suppress(Error):  # a synchronization of the stream tells of its failures
+            with contextlib.suppress(Error):  # a synchronization of the stream reports its failures
                 stream.record().sync(self.exec_timeout)
         return None
 
@@ -100,7 +101,7 @@ class HcommThread(Resource):
         if self.stream is not None:
             self._last = self.stream.submitted
 
-    def line(self, index: int, call: str) -> Notify:
+    def notify(self, index: int, call: str) -> Notify:
         """Return one of its notifies: HCCL_E_PARA."""
         if index >= self.notifies:
             known = f"valid are 0 to {self.notifies - 1}" if self.notifies else "it has none"
@@ -110,18 +111,18 @@ class HcommThread(Resource):
                 f"acquire the thread with more notifies ({call})",
             )
         with machine.lock:
-            found = self._lines.get(index)
-            if found is None:
+            notify = self._notifies.get(index)
+            if notify is None:
                 kind = NotifyKind[notifies_kind().upper()]
-                found = self._lines[index] = self.context.device.create_notify(kind)
-                stream_waits.notify_names[found.id] = f"notify {index} of thread {self.handle:#x}"
-            return found
+                notify = self._notifies[index] = self.context.device.create_notify(kind)
+                stream_waits.notify_names[notify.id] = f"notify {index} of thread {self.handle:#x}"
+            return notify
 
     def end(self) -> None:
-        """Let go of its stream and notifies; operations on a stream of the program go on."""
+        """Close its notifies and its own stream; operations on a stream of the program go on."""
         host.forget_c_threads()
-        lines, self._lines = self._lines, {}
-        for each in lines.values():
+        notifies, self._notifies = self._notifies, {}
+        for each in notifies.values():
             stream_waits.notify_names.pop(each.id, None)
             each.close()
         if self.owns_stream and self.stream is not None:
@@ -142,7 +143,7 @@ class HcommChannel(Resource):
     remote : Regions
         The peer's memory that it reaches.
     own, imported : Regions
-        This rank's registered memory; the peer's that the program imported, or that windows reach.
+        This rank's registered memory; the peer's memory that the program imported, or that windows reach.
     why : str
         Why it is not connected.
     """
@@ -161,11 +162,11 @@ class HcommChannel(Resource):
         self.why = "is connecting"
 
     def connect(self, neutral: Channel) -> None:
-        """Be ready."""
+        """Take the neutral channel, which makes this one ready."""
         memories = {tag: each for tag, each in neutral.memories.items() if tag != WINDOW_TAG}
-        known = {} if self.comm is None else self.comm.far_places
+        known = {} if self.comm is None else self.comm.far_addresses
         starts = {
-            tag: far_place(known, neutral.peer, tag, each.size)
+            tag: far_address(known, neutral.peer, tag, each.size)
             for tag, each in memories.items()
             if isinstance(each, FarBuffer) or not self._is_within_server(neutral.peer)
         }
@@ -182,14 +183,14 @@ class HcommChannel(Resource):
 
     @property
     def neutral(self) -> Channel:
-        """The channel itself: HCCL_E_AGAIN as long as it is not connected."""
+        """The neutral channel: HCCL_E_AGAIN as long as it is not connected."""
         if self._neutral is None:
             raise Refusal(AGAIN, f"{self} {self.why}", "ask HcommChannelGetStatus until it gives 0")
         return self._neutral
 
     @property
     def is_given(self) -> bool:  # type: ignore[override]
-        """Whether a program has to destroy it; what belongs to a communicator ends with that."""
+        """Whether a program has to destroy it; a communicator ends what belongs to it."""
         return self.comm is None
 
     @property
@@ -204,7 +205,7 @@ class HcommChannel(Resource):
 
     @property
     def is_busy(self) -> bool:
-        """Whether an operation that only a fence waits for is not over."""
+        """Whether a nonblocking operation, which only a fence waits for, is not over."""
         return self._neutral is not None and is_busy(self._neutral)
 
     @property
@@ -213,9 +214,9 @@ class HcommChannel(Resource):
         return self.comm.settings.exec_timeout if self.comm is not None else exec_timeout()
 
     def theirs(self, name: str, address: int, nbytes: int) -> tuple[Buffer, int]:
-        """Return the peer's memory, and the first byte there: HCCL_E_NOT_FOUND."""
-        found = self.remote.place(address, nbytes) or self.imported.place(address, nbytes)
-        if found is None:
+        """Return the peer's memory that has the bytes, and their offset in it: HCCL_E_NOT_FOUND."""
+        location = self.remote.locate(address, nbytes) or self.imported.locate(address, nbytes)
+        if location is None:
             why = self.remote.why_ended(address, nbytes) or self.imported.why_ended(address, nbytes)
             if why:
                 raise Refusal(
@@ -223,13 +224,13 @@ class HcommChannel(Resource):
                 )
             whose = f"rank {self.neutral.peer} that the channel reaches"
             raise unregistered(name, address, nbytes, self.remote, whose)
-        return found
+        return location
 
     def ours(self, name: str, address: int, nbytes: int) -> Buffer:
         """Return this rank's bytes: HCCL_E_NOT_FOUND."""
-        found = self.own.part(address, nbytes)
-        if found is not None:
-            return found
+        part = self.own.part(address, nbytes)
+        if part is not None:
+            return part
         if self.is_by_card:
             raise unregistered(name, address, nbytes, self.own, "this rank that is registered")
         return device_memory(name, address, nbytes)
@@ -260,7 +261,7 @@ class Comm(Resource):
     channels : dict
         By (engine, rank, protocol).
     notifies : int
-        How many its threads have.
+        How many notifies its threads have.
     guard : RLock
         Held while a table changes.
     acquiring : Lock
@@ -268,19 +269,19 @@ class Comm(Resource):
     contexts : dict
         By tag and engine: the memory of an engine's context.
     parts : list of Thing
-        What else ends with it: windows, teams, and their windows.
+        The windows, teams and team windows, which end with it.
     next_window : int
         The number of the next window.
     sides : dict
-        By direction and rank: the stream for its messages of batches.
+        By direction and rank: the stream for the messages of batches.
     owner : int or None
         The thread that has locked it.
     is_suspended : bool
-    made_of : object
-        Digest of the rank table and rank that it was made of; None without a table.
+    table_key : object
+        The digest of its rank table, and the rank; None without a rank table.
     servers : Servers
-    far_places : dict
-        By rank, tag and bytes: the numbers by which calls name memory of other servers.
+    far_addresses : dict
+        By rank, tag and bytes: the numbers that stand for addresses of memory in other servers.
     """
 
     __slots__ = (
@@ -291,7 +292,7 @@ class Comm(Resource):
             "buffer",
             "channels",
             "contexts",
-            "far_places",
+            "far_addresses",
             "group",
             "guard",
             "memories",
@@ -300,7 +301,7 @@ class Comm(Resource):
         *(
             "comm_name",
             "is_suspended",
-            "made_of",
+            "table_key",
             "owner",
             "regions",
             "servers",
@@ -319,7 +320,7 @@ class Comm(Resource):
         super().__init__(context)
         self.group: Group = meeting.group
         self.servers = servers or of_machines(meeting.group.members)
-        self.far_places: FarPlaces = {}
+        self.far_addresses: FarAddresses = {}
         self.settings = settings
         self.comm_name = settings.name or meeting.key
         self._meeting = meeting
@@ -337,7 +338,7 @@ class Comm(Resource):
         self.notifies = 0
         self.guard, self.acquiring = threading.RLock(), threading.Lock()
         self.owner: int | None = None
-        self.made_of: object = None
+        self.table_key: object = None
         self.is_suspended = False
         self._busy = 0
 
@@ -347,9 +348,9 @@ class Comm(Resource):
         return self._meeting.key
 
     @property
-    def line(self) -> Any:
+    def rendezvous(self) -> Rendezvous:
         """The rendezvous of its ranks."""
-        return self._meeting.line
+        return self._meeting.rendezvous
 
     def reached(self, rank: int) -> Regions:
         """Return the parts of windows that channels to a rank reach."""
@@ -360,14 +361,14 @@ class Comm(Resource):
         """Return the HcclBuffer, which is allocated when it is first needed (facts/hcomm 2.3)."""
         with self.guard:
             if self.buffer is None:
-                made = self.group.device.allocate(self.settings.buffer_bytes, peer=True)
-                self.group.register(made, BUFFER_TAG)
-                self.regions.add(BUFFER_TAG, made)
-                self.buffer = made
+                buffer = self.group.device.allocate(self.settings.buffer_bytes, peer=True)
+                self.group.register(buffer, BUFFER_TAG)
+                self.regions.add(BUFFER_TAG, buffer)
+                self.buffer = buffer
             return self.buffer
 
     def forget_freed(self) -> None:
-        """Take out memory that was freed: new channels do not get it, and its tags are free again."""
+        """Deregister freed memory: new channels do not reach it, and its tags are free again."""
         with self.guard:
             freed = [(handle, tag) for handle, (tag, memory) in self.memories.items() if memory.is_closed]
             for handle, tag in freed:
@@ -387,7 +388,7 @@ class Comm(Resource):
                 self._busy -= 1
 
     def why_busy(self) -> str:
-        """Say which operation is under way; empty if none is."""
+        """Return which operation is under way; empty if none is."""
         if self._busy:
             return (
                 f"{self._busy} call{'s' * (self._busy > 1)} of it {'block' if self._busy > 1 else 'blocks'}"
@@ -401,7 +402,7 @@ class Comm(Resource):
         return ""
 
     def end(self) -> None:
-        """Let go of everything; a thread of this process that waits for other ranks fails at once."""
+        """Close everything it has; a thread of this process that waits for other ranks fails at once."""
         parts: list[Thing] = [*self.channels.values(), *self.threads, *self.parts]
         for part in parts:
             machine.drop(part, "HcclCommDestroy")
@@ -419,17 +420,17 @@ class Comm(Resource):
 
 def comm_of(handle: int) -> Comm:
     """Return the communicator of a handle."""
-    return thing(Comm, handle)
+    return object_of(Comm, handle)
 
 
 def thread_of(handle: int) -> HcommThread:
     """Return the thread of a handle."""
-    return thing(HcommThread, handle)
+    return object_of(HcommThread, handle)
 
 
 def channel_of(handle: int) -> HcommChannel:
     """Return the channel of a handle."""
-    return thing(HcommChannel, handle)
+    return object_of(HcommChannel, handle)
 
 
 def current_context() -> Context:
@@ -446,7 +447,7 @@ def destroyed(comm: Comm) -> Refusal:
 
 @contextlib.contextmanager
 def living(comm: Comm) -> Iterator[None]:
-    """Turn errors into HCCL_E_NOT_FOUND if the communicator was destroyed meanwhile."""
+    """Replace errors by HCCL_E_NOT_FOUND if the communicator was destroyed meanwhile."""
     try:
         yield
     except Error as error:
@@ -473,9 +474,9 @@ def refuse_rank(rank: int, size: int, *, most: int = 1024) -> None:
 
 def active_comm(handle: int) -> Comm:
     """Return the communicator of a handle: HCCL_E_SUSPENDING for one that is suspended."""
-    found = comm_of(handle)
-    refuse_suspended(found)
-    return found
+    comm = comm_of(handle)
+    refuse_suspended(comm)
+    return comm
 
 
 CommHandle = Annotated[Comm, HANDLE, meaning(Comm)]
@@ -502,32 +503,32 @@ def give(
 ) -> int:
     """Return the handle of a new communicator, or that of ``promised``; HCCL_E_RUNTIME if its device was reset.
 
-    ``servers``: by default its machines.
+    ``servers``: by default each machine is one.
     """
-    made = Comm(context, meeting, settings, servers)
+    comm = Comm(context, meeting, settings, servers)
     try:
-        made.servers.refuse_split(made.group.members)
+        comm.servers.refuse_split(comm.group.members)
     except Refusal:
-        made.abandon()
+        comm.abandon()
         raise
-    refuse_name(made.comm_name, made)
+    refuse_name(comm.comm_name, comm)
     if promised is None:
-        return keep(made)
+        return keep(comm)
     with machine.lock:
         if machine.things.get(promised.handle) is promised:
-            made.handle, made.made_at = promised.handle, promised.made_at
-            machine.things[made.handle] = made
-            return made.handle
-    made.abandon()
+            comm.handle, comm.made_at = promised.handle, promised.made_at
+            machine.things[comm.handle] = comm
+            return comm.handle
+    comm.abandon()
     raise _reset(context)
 
 
-def keep(made: Thing) -> int:
+def keep(resource: Thing) -> int:
     """Return the handle of a new object; HCCL_E_RUNTIME if its device was reset meanwhile."""
-    if not machine.keep(made):
-        made.abandon()
-        raise _reset(made.context)
-    return made.handle
+    if not machine.keep(resource):
+        resource.abandon()
+        raise _reset(resource.context)
+    return resource.handle
 
 
 def _reset(context: Context) -> Refusal:
@@ -538,11 +539,11 @@ def _reset(context: Context) -> Refusal:
     )
 
 
-def refuse_name(name: str, made: Comm) -> None:
+def refuse_name(name: str, comm: Comm) -> None:
     """Refuse a second communicator of a name and rank in this process: HCCL_E_PARA."""
     for each in comms():
-        if each.comm_name == name and each.group.rank == made.group.rank:
-            made.abandon()
+        if each.comm_name == name and each.group.rank == comm.group.rank:
+            comm.abandon()
             raise Refusal(
                 PARA,
                 f"this process has a communicator called {name!r} already, {each}",
@@ -557,7 +558,7 @@ def comms() -> list[Comm]:
 
 
 def find_comm(name: str) -> Comm | None:
-    """Return the communicator of a name, or None; of several that of this thread's context, or of its device."""
+    """Return the communicator of a name, or None; among several, one of this thread's context, else of its device."""
     current = machine.here.context
     device = current.device if isinstance(current, Context) else None
     named = [each for each in comms() if each.comm_name == name]
@@ -566,13 +567,13 @@ def find_comm(name: str) -> Comm | None:
 
 def comm_named(name: str) -> Comm:
     """Return the communicator of a name, as ``find_comm``: HCCL_E_NOT_FOUND."""
-    found = find_comm(name)
-    if found is None:
+    comm = find_comm(name)
+    if comm is None:
         known = ", ".join(repr(each.comm_name) for each in comms()) or "none"
         raise Refusal(
             NOT_FOUND, f"no communicator is called {name!r}; there are: {known}", "ask HcclGetCommName"
         )
-    return found
+    return comm
 
 
 def refuse_busy(comm: Comm) -> None:

@@ -7,10 +7,10 @@ from typing import Annotated
 from peerlane import Buffer, Host
 from peerlane.dialects._shared import checks
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hcomm._arguments import Enum, GivenText, NotNull, UInt64, zero
+from peerlane.dialects.hcomm._arguments import Enum, NotNull, RequiredText, UInt64, zero
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import Comm, CommHandle
-from peerlane.dialects.hcomm._enums import CommEngine
+from peerlane.dialects.hcomm._header import CommEngine
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.memory import raw
 
@@ -39,21 +39,21 @@ def _refuse_engine(_name: str, engine: int) -> int:
     return engine
 
 
-_Tag = Annotated[GivenText, checks.check(_refuse_long)]
+_Tag = Annotated[RequiredText, checks.check(_refuse_long)]
 _Engine = Annotated[Enum, checks.check(_refuse_engine)]
 _Bytes = Annotated[UInt64, zero(remedy="pass the bytes of the context")]
 
 
-def _found(comm: Comm, tag: str, engine: int, code: int) -> Buffer:
+def _context_memory(comm: Comm, tag: str, engine: int, code: int) -> Buffer:
     """Return a context; refuse with ``code`` where there is none."""
-    found = comm.contexts.get((tag, engine))
-    if found is None:
+    memory = comm.contexts.get((tag, engine))
+    if memory is None:
         raise Refusal(
             code,
             f"{comm} has no context with the tag {tag!r} of {CommEngine(engine).name}",
             "call HcclEngineCtxCreate first",
         )
-    return found
+    return memory
 
 
 @hcomm.call("hcomm.HcclEngineCtxCreate", out=1)
@@ -75,10 +75,10 @@ def HcclEngineCtxCreate(comm: CommHandle, ctxTag: _Tag, engine: _Engine, size: _
                 f"{comm} has a context with the tag {ctxTag!r} of {CommEngine(engine).name}",
                 "call HcclEngineCtxGet, or choose another tag",
             )
-        made = (Host() if engine in _OF_HOST else comm.group.device).allocate(size)
-        made.fill(0)
-        comm.contexts[ctxTag, engine] = made
-    return made.address
+        memory = (Host() if engine in _OF_HOST else comm.group.device).allocate(size)
+        memory.fill(0)
+        comm.contexts[ctxTag, engine] = memory
+    return memory.address
 
 
 @hcomm.call("hcomm.HcclEngineCtxGet", out=2)
@@ -90,8 +90,8 @@ def HcclEngineCtxGet(comm: CommHandle, ctxTag: _Tag, engine: _Engine) -> tuple[i
     Basis: D, S; C for AIV
     """
     with comm.guard:
-        found = _found(comm, ctxTag, engine, NOT_FOUND)
-        return found.address, found.size
+        memory = _context_memory(comm, ctxTag, engine, NOT_FOUND)
+        return memory.address, memory.size
 
 
 @hcomm.call("hcomm.HcclEngineCtxCopy", first=("comm", "ctxTag"))
@@ -105,14 +105,14 @@ def HcclEngineCtxCopy(
     Basis: D, S; C for AIV, and for `srcCtx`
     """
     with comm.guard:
-        found = _found(comm, ctxTag, engine, NOT_FOUND)
-        if dstCtxOffset + size > found.size:
+        memory = _context_memory(comm, ctxTag, engine, NOT_FOUND)
+        if dstCtxOffset + size > memory.size:
             raise Refusal(
                 PARA,
-                f"{size:,} bytes from byte {dstCtxOffset:,} on end beyond the context, which has {found.size:,}",
+                f"{size:,} bytes from byte {dstCtxOffset:,} on end beyond the context, which has {memory.size:,}",
                 "create the context large enough",
             )
-        raw.copy(found.address + dstCtxOffset, srcCtx, size)
+        raw.copy(memory.address + dstCtxOffset, srcCtx, size)
 
 
 @hcomm.call("hcomm.HcclEngineCtxDestroy")
@@ -123,6 +123,6 @@ def HcclEngineCtxDestroy(comm: CommHandle, ctxTag: _Tag, engine: _Engine) -> Non
     Basis: D, S; C for AIV
     """
     with comm.guard:
-        found = _found(comm, ctxTag, engine, PARA)
+        memory = _context_memory(comm, ctxTag, engine, PARA)
         del comm.contexts[ctxTag, engine]
-    found.close()
+    memory.close()

@@ -1,4 +1,4 @@
-"""The elements of collectives, and the memory they lie in (facts/hcomm 4)."""
+"""The elements of collectives, and the memory that has them (facts/hcomm 4)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from peerlane import Buffer, Host
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA, PTR
 from peerlane.dialects.hcomm._comm import Comm, comms
-from peerlane.dialects.hcomm._enums import HcclDataType as _Type
-from peerlane.dialects.hcomm._enums import HcclReduceOp as _Op
+from peerlane.dialects.hcomm._header import HcclDataType as _Type
+from peerlane.dialects.hcomm._header import HcclReduceOp as _Op
 from peerlane.dialects.hcomm._regions import device_memory
 
 _MOST = 0x7FFFFFFFF  # elements; the vendor's limit
 
-#: By HcclDataType: the name of what can be combined.
+#: By HcclDataType: the element types that can be combined.
 _REDUCED = {
     int(_Type.HCCL_DATA_TYPE_INT8): "int8",
     int(_Type.HCCL_DATA_TYPE_INT16): "int16",
@@ -31,7 +31,7 @@ _OPS = {
     int(_Op.HCCL_REDUCE_MAX): "max",
     int(_Op.HCCL_REDUCE_MIN): "min",
 }
-#: By HcclDataType: bytes of what can be moved, all but INT128.
+#: By HcclDataType: the bytes of an element that can be moved; INT128 cannot.
 _WIDTHS = {
     **dict.fromkeys(
         (
@@ -54,8 +54,8 @@ _WIDTHS = {
 
 def width_of(dtype: int, *counts: int) -> int:
     """Return the bytes of an element that is moved: HCCL_E_NOT_SUPPORT, and HCCL_E_PARA for too many of them."""
-    found = _WIDTHS.get(dtype)
-    if found is None:
+    width = _WIDTHS.get(dtype)
+    if width is None:
         raise Refusal(
             NOT_SUPPORT,
             f"dataType is {_name(dtype)}, which collectives do not move",
@@ -64,7 +64,7 @@ def width_of(dtype: int, *counts: int) -> int:
     most = max(counts, default=0)
     if most > _MOST:
         raise Refusal(PARA, f"{most:,} elements are more than {_MOST:,}", "move them by several calls")
-    return int(found)
+    return int(width)
 
 
 def reduction(dtype: int, op: int, *counts: int) -> tuple[int, str, str]:
@@ -92,7 +92,7 @@ def _name(dtype: int) -> str:
 
 
 def memory(comm: Comm, name: str, address: int, nbytes: int) -> Buffer:
-    """Return bytes of this rank: HCCL_E_PTR for NULL, HCCL_E_NOT_FOUND, HCCL_E_PARA for memory of another device.
+    """Return memory of this rank: HCCL_E_PTR for NULL, HCCL_E_NOT_FOUND, HCCL_E_PARA for memory of another device.
 
     The address of 0 bytes may be anything.
     """
@@ -101,14 +101,14 @@ def memory(comm: Comm, name: str, address: int, nbytes: int) -> Buffer:
     if not address:
         raise Refusal(PTR, f"{name} is NULL, and {nbytes:,} bytes of it are meant", f"pass {name}")
     buffers = (each.regions.part(address, nbytes) for each in (comm, *comms()))  # HcclBuffers are not acl's
-    found = next(filter(None, buffers), None) or device_memory(name, address, nbytes)
-    if not isinstance(found.device, Host) and found.device != comm.group.device:
+    buffer = next(filter(None, buffers), None) or device_memory(name, address, nbytes)
+    if not isinstance(buffer.device, Host) and buffer.device != comm.group.device:
         raise Refusal(
             PARA,
-            f"{name} {address:#x} is memory of {found.device.name}, and {comm} is on {comm.group.device.name}",
+            f"{name} {address:#x} is memory of {buffer.device.name}, and {comm} is on {comm.group.device.name}",
             "pass memory of the communicator's device",
         )
-    return found
+    return buffer
 
 
 def refuse_same(one: int, other: int, nbytes: int) -> None:

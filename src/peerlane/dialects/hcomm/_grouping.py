@@ -94,7 +94,7 @@ def collective(name: str) -> Callable[[_Body], Callable[..., Any]]:
 
 
 def _named(name: str, run: Run) -> None:
-    """Run a collective, whose waits name it as the program does."""
+    """Run a collective; reports of its waits have the name that the program called."""
     calling.call = name
     try:
         run()
@@ -103,7 +103,7 @@ def _named(name: str, run: Run) -> None:
 
 
 def forget() -> None:
-    """Be as in a new process."""
+    """Drop the open groups, as a new process has none."""
     _open.clear()
 
 

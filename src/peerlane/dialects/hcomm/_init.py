@@ -12,18 +12,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm import _meeting, _rank_table, _states
+from peerlane.dialects.hcomm import _meeting, _rank_table, _suspend
 from peerlane.dialects.hcomm._appointments import Appointment
 from peerlane.dialects.hcomm._arguments import (
     Config,
-    GivenBytes,
-    GivenConfig,
-    GivenText,
     Int32s,
+    RequiredBytes,
+    RequiredConfig,
+    RequiredText,
     UInt32,
     UInt32s,
     UInt64,
-    given,
+    required,
 )
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._comm import (
@@ -39,13 +39,12 @@ from peerlane.dialects.hcomm._comm import (
     refuse_busy,
     refuse_rank,
 )
-from peerlane.dialects.hcomm._enums import HcclCommStatePhase
 from peerlane.dialects.hcomm._grouping import kept
-from peerlane.dialects.hcomm._places import Place
+from peerlane.dialects.hcomm._header import HcclCommConfig, HcclCommStatePhase
+from peerlane.dialects.hcomm._rendezvous import RendezvousAddress
 from peerlane.dialects.hcomm._servers import Servers
 from peerlane.dialects.hcomm._settings import Settings, settings_of
 from peerlane.dialects.hcomm._state import hcomm
-from peerlane.dialects.hcomm._structs import HcclCommConfig
 from peerlane.errors import Error, WaitTimeout
 
 
@@ -62,7 +61,7 @@ def HcclGetRootInfo() -> bytes:
 
 
 @hcomm.call("hcomm.HcclCommInitRootInfo", out=1)
-def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: GivenBytes, rank: UInt32) -> int:
+def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: RequiredBytes, rank: UInt32) -> int:
     """Make a communicator of ``nRanks`` ranks; all call it, within HCCL_CONNECT_TIMEOUT.
 
     Ranks are processes, or threads of one, on one machine or on several; each machine is a server.  Other machines
@@ -80,12 +79,12 @@ def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: GivenBytes, rank: UInt32) -> 
 
 @hcomm.call("hcomm.HcclCommInitRootInfoConfig", out=1, first=("config",))
 def HcclCommInitRootInfoConfig(
-    nRanks: UInt32, rootInfo: GivenBytes, rank: UInt32, config: GivenConfig
+    nRanks: UInt32, rootInfo: RequiredBytes, rank: UInt32, config: RequiredConfig
 ) -> int:
     """As ``HcclCommInitRootInfo``, with a configuration.
 
     hcclBufferSize, hcclCommName and hcclExecTimeOut count; size, magicWord and version must be what
-    ``HcclCommConfigInit`` sets; the other fields change nothing here.
+    ``HcclCommConfigInit`` sets; the other fields have no effect.
 
     Gives: comm
     Refuses: as `HcclCommInitRootInfo`; 1 a value in it
@@ -96,31 +95,31 @@ def HcclCommInitRootInfoConfig(
 
 def _by_root_info(size: int, info: bytes, rank: int, config: HcclCommConfig | None) -> int:
     call = "HcclCommInitRootInfo"
-    said = _meeting.root_info(info)
+    root = _meeting.root_info(info)
     refuse_rank(rank, size)
     settings = settings_of(config)
     context = current_context()
 
     def meet() -> _meeting.Meeting:
-        with _meeting.using(said.token, rank):
-            return _meeting.by_root_info(call, said, rank, size, context.device, settings)
+        with _meeting.using(root.token, rank):
+            return _meeting.by_root_info(call, root, rank, size, context.device, settings)
 
-    return _given(call, context, settings, meet)
+    return _new_comm(call, context, settings, meet)
 
 
-def _given(
+def _new_comm(
     call: str,
     context: Context,
     settings: Settings,
     meet: Callable[[], _meeting.Meeting],
-    made_of: object = None,
+    table_key: object = None,
     servers: Servers | None = None,
 ) -> int:
     """Return the handle of a new communicator; in a group, another thread meets the other ranks meanwhile."""
     group = kept(call, "communicators")
     if group is None:
         handle = give(context, meet(), settings, servers=servers)
-        comm_of(handle).made_of = made_of
+        comm_of(handle).table_key = table_key
         return handle
     promised, met = Promised(context), Future[_meeting.Meeting]()
     keep(promised)
@@ -133,7 +132,7 @@ def _given(
 
     def finish() -> None:
         handle = give(context, met.result(), settings, promised, servers=servers)
-        comm_of(handle).made_of = made_of
+        comm_of(handle).table_key = table_key
 
     def undo() -> None:
         if machine.drop(promised, "HcclGroupEnd"):
@@ -153,7 +152,7 @@ def _leave(met: Future[_meeting.Meeting]) -> None:
 
 
 @hcomm.call("hcomm.HcclCommInitClusterInfo", out=1)
-def HcclCommInitClusterInfo(clusterInfo: GivenText, rank: UInt32) -> int:
+def HcclCommInitClusterInfo(clusterInfo: RequiredText, rank: UInt32) -> int:
     """Make the communicator that a rank table describes, a JSON file that all ranks read (facts/hcomm 2.2).
 
     Its servers may be machines, or several of them one machine.  Ranks of several machines meet by the variables of
@@ -168,7 +167,7 @@ def HcclCommInitClusterInfo(clusterInfo: GivenText, rank: UInt32) -> int:
 
 
 @hcomm.call("hcomm.HcclCommInitClusterInfoConfig", out=1, first=("config",))
-def HcclCommInitClusterInfoConfig(clusterInfo: GivenText, rank: UInt32, config: GivenConfig) -> int:
+def HcclCommInitClusterInfoConfig(clusterInfo: RequiredText, rank: UInt32, config: RequiredConfig) -> int:
     """As ``HcclCommInitClusterInfo``, with a configuration as ``HcclCommInitRootInfoConfig`` takes.
 
     Gives: comm
@@ -190,8 +189,8 @@ def _by_table(path: str, rank: int, config: HcclCommConfig | None) -> int:
             "is set",
             f"call acl.rt.set_device({table.devices[rank]}) first",
         )
-    made = (table.digest, rank)
-    if any(each.made_of == made for each in comms()):
+    table_key = (table.digest, rank)
+    if any(each.table_key == table_key for each in comms()):
         raise Refusal(
             PARA,
             f"this process has made the communicator of rank {rank} of this table already",
@@ -203,7 +202,7 @@ def _by_table(path: str, rank: int, config: HcclCommConfig | None) -> int:
         appointment = Appointment(table.digest, rank, spans=len(table.servers.sizes) > 1)
         return appointment.meet(call, size, context.device, settings)
 
-    return _given(call, context, settings, meet, made, table.servers)
+    return _new_comm(call, context, settings, meet, table_key, table.servers)
 
 
 @hcomm.call("hcomm.HcclCommInitAll", out=1, blank=lambda *_: ([],))
@@ -216,7 +215,7 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
     Refuses: 2 NULL; 1 `ndev`, a device twice, no such device; 15 in a forked child
     Basis: D; C for the codes
     """
-    wanted = given("devices", devices, ndev)[:ndev]
+    wanted = required("devices", devices, ndev)[:ndev]
     refuse_rank(0, ndev)
     present = len(machine.visible())
     wrong = next((each for each in wanted if not 0 <= each < present), None)
@@ -228,21 +227,21 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
     settings = settings_of(None)
     contexts = [_context_of(each) for each in wanted]
     call = "HcclCommInitAll"
-    _, place, end = _meeting.serve(call, ndev, spans=False)
+    _, address, end = _meeting.serve(call, ndev, spans=False)
     key = os.urandom(16).hex()
     ends = [end, *(_meeting.nothing for _ in wanted[1:])]
     with contextlib.ExitStack() as undo, ThreadPoolExecutor(ndev) as pool:
         futures = [
-            pool.submit(_meeting.meet, call, place, rank, ndev, key, context.device, settings, ends[rank])
+            pool.submit(_meeting.meet, call, address, rank, ndev, key, context.device, settings, ends[rank])
             for rank, context in enumerate(contexts)
         ]
         meetings = [each.result() for each in futures]
-        made = []
+        handles = []
         for context, meeting in zip(contexts, meetings, strict=True):
-            made.append(give(context, meeting, settings))
-            undo.callback(_drop, made[-1])
+            handles.append(give(context, meeting, settings))
+            undo.callback(_drop, handles[-1])
         undo.pop_all()
-    return made
+    return handles
 
 
 def _context_of(ordinal: int) -> Context:
@@ -279,8 +278,8 @@ def HcclCreateSubCommConfig(
     """
     if not rankNum and rankIds is None:
         return 0
-    ids = given("rankIds", rankIds, rankNum)[:rankNum]
-    wanted = given("config", config)
+    ids = required("rankIds", rankIds, rankNum)[:rankNum]
+    wanted = required("config", config)
     size = comm.group.size
     if not ids or len(set(ids)) < len(ids) or max(ids) >= size:
         raise Refusal(
@@ -301,22 +300,22 @@ def HcclCreateSubCommConfig(
 
 
 def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Settings) -> _meeting.Meeting:
-    """Meet at an address that the first of the ranks tells over the rendezvous of the communicator."""
+    """Meet at an address that the first of the ranks publishes at the rendezvous of the parent communicator."""
     members = ".".join(map(str, ids)) if len(ids) < 32 else _meeting.digest_of(repr(ids).encode())
     where, size, device = f"{number}.{members}", len(ids), parent.group.device
     call = "HcclCreateSubCommConfig"
     if rank:
-        key, found = _told(parent, where, settings)
-        return _meeting.meet(call, found, rank, size, key, device, settings)
+        key, address = _next_meeting(parent, where, settings)
+        return _meeting.meet(call, address, rank, size, key, device, settings)
     key = _meeting.digest_of(f"{parent.key}.{where}.{_next(parent, where)}".encode())
     spans = not all(parent.group.members[each].is_here for each in ids)
-    _, place, end = _meeting.serve(call, size, spans=spans)
-    parent.line.put(f"sub/{key}", place.encode())
+    _, address, end = _meeting.serve(call, size, spans=spans)
+    parent.rendezvous.put(f"sub/{key}", address.encode())
     try:
-        return _meeting.meet(call, place, rank, size, key, device, settings, end)
+        return _meeting.meet(call, address, rank, size, key, device, settings, end)
     except BaseException:
         with contextlib.suppress(Error):
-            parent.line.put(f"sub/{key}", b"")  # a late rank waits for the next meeting
+            parent.rendezvous.put(f"sub/{key}", b"")  # a late rank waits for the next meeting
         raise
 
 
@@ -324,19 +323,19 @@ def _next(parent: Comm, where: str) -> int:
     return _meeting.next_use(f"{parent.key}.{parent.group.rank}.{where}")
 
 
-def _told(parent: Comm, where: str, settings: Settings) -> tuple[str, Place]:
-    """Return the key and the place of the next meeting that the first of the ranks has not given up."""
+def _next_meeting(parent: Comm, where: str, settings: Settings) -> tuple[str, RendezvousAddress]:
+    """Return the key and the address of the next meeting that the first of the ranks has not cancelled."""
     deadline = time.monotonic() + settings.connect_timeout
     while True:
         use = _next(parent, where)
         key = _meeting.digest_of(f"{parent.key}.{where}.{use}".encode())
         try:
-            found = parent.line.get(f"sub/{key}", timeout=max(0.0, deadline - time.monotonic()))
+            message = parent.rendezvous.get(f"sub/{key}", timeout=max(0.0, deadline - time.monotonic()))
         except WaitTimeout:
             _meeting.take_back(f"{parent.key}.{parent.group.rank}.{where}", use)
             raise
-        if (place := Place.decode(found)) is not None:
-            return key, place
+        if (address := RendezvousAddress.decode(message)) is not None:
+            return key, address
 
 
 @hcomm.call("hcomm.HcclCommDestroy")
@@ -352,9 +351,9 @@ def HcclCommDestroy(comm: CommHandle) -> None:
     refuse_busy(comm)
 
     def end() -> None:
-        _states.tell(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_PRE)
+        _suspend.run_callbacks(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_PRE)
         destroy(comm, "HcclCommDestroy")
-        _states.tell(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
+        _suspend.run_callbacks(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
 
     group = kept("HcclCommDestroy", "communicators")
     if group is None:

@@ -13,7 +13,7 @@ from peerlane.dialects.hcomm._arguments import HANDLE, Enum, Float, NotNull, UIn
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_FOUND, PARA
 from peerlane.dialects.hcomm._comm import HcommThread, ThreadHandle, refuse_suspended, thread_of
-from peerlane.dialects.hcomm._enums import HcclDataType, HcclReduceOp
+from peerlane.dialects.hcomm._header import HcclDataType, HcclReduceOp
 from peerlane.dialects.hcomm._settings import chosen, notify_timeout, whole_seconds
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._waiting import block_on, busy, in_caller, join
@@ -44,9 +44,9 @@ Run = Callable[[], None]
 
 def worker_of(handle: int) -> HcommThread:
     """Return the thread of a handle: HCCL_E_SUSPENDING if its communicator is suspended."""
-    found = thread_of(handle)
-    refuse_suspended(found.comm)
-    return found
+    worker = thread_of(handle)
+    refuse_suspended(worker.comm)
+    return worker
 
 
 ActiveThread = Annotated[HcommThread, HANDLE, Check(lambda _name: worker_of)]
@@ -67,16 +67,16 @@ def checked_reduction(types: dict[int, tuple[str, int]], dtype: int, op: int) ->
 def _refuse_unreachable(name: str, address: int, nbytes: int) -> None:
     """Refuse memory that no engine reaches: HCCL_E_NOT_FOUND."""
     try:
-        found = raw.find(address)
+        block = raw.find(address)
     except BadAddress as error:
         raise Refusal(NOT_FOUND, f"{name}: {error}", "pass memory of acl.rt.malloc that lives") from None
-    if found is None:
+    if block is None:
         raise Refusal(
             NOT_FOUND,
             f"{name} {address:#x} is pageable host memory, which no engine reaches",
             "copy it to a device, or allocate it with acl.rt.malloc_host",
         )
-    if address + nbytes > found[1] + found[2]:
+    if address + nbytes > block[1] + block[2]:
         raise Refusal(
             NOT_FOUND,
             f"{name}: {nbytes:,} bytes at {address:#x} end beyond {machine.describe(address)}",
@@ -133,19 +133,19 @@ def HcommThreadNotifyRecordOnThread(
     Refuses: 2 NULL; 6 a thread; 1 no notify of `dstThread`
     Basis: D
     """
-    return _record(thread, dstThread.line(dstNotifyIdx, "HcclThreadAcquire"))
+    return _record(thread, dstThread.notify(dstNotifyIdx, "HcclThreadAcquire"))
 
 
 @operation("hcomm.HcommThreadNotifyWaitOnThread")
 def HcommThreadNotifyWaitOnThread(thread: ActiveThread, notifyIdx: UInt32, timeOut: UInt32) -> Run:
     """Let later operations of the thread wait for one of its notifies; ``timeOut`` in seconds, 0 for ever.
 
-    The synchronization of its stream tells of a wait that took too long.  Engine CPU: the caller waits.
+    The synchronization of its stream reports a wait that took too long.  Engine CPU: the caller waits.
 
     Refuses: 2 NULL; 6 the thread; 1 no notify, `timeOut` 0 for engine CPU; 9 for engine CPU
     Basis: D
     """
-    return _wait(thread, thread.line(notifyIdx, "HcclThreadAcquire"), timeOut)
+    return _wait(thread, thread.notify(notifyIdx, "HcclThreadAcquire"), timeOut)
 
 
 @operation("hcomm.HcommThreadNotifyWaitOnThreadWithDefaultTimeout")
@@ -155,7 +155,7 @@ def HcommThreadNotifyWaitOnThreadWithDefaultTimeout(thread: ActiveThread, notify
     Refuses: as `HcommThreadNotifyWaitOnThread`
     Basis: D
     """
-    return _wait_for(thread, thread.line(notifyIdx, "HcclThreadAcquire"), notify_timeout())
+    return _wait_for(thread, thread.notify(notifyIdx, "HcclThreadAcquire"), notify_timeout())
 
 
 @operation("hcomm.HcommAclrtNotifyRecordOnThread")
@@ -181,8 +181,8 @@ def HcommAclrtNotifyWaitOnThread(thread: ActiveThread, notifyId: UInt64, timeOut
 def _of_acl(number: int) -> Notify:
     machine.devices()
     with machine.lock:
-        things = list(machine.things.values())
-    for each in things:
+        objects = list(machine.things.values())
+    for each in objects:
         if isinstance(each, AclNotify) and each.neutral.id == number:
             return each.neutral
     raise Refusal(
@@ -192,30 +192,30 @@ def _of_acl(number: int) -> Notify:
     )
 
 
-def _record(worker: HcommThread, line: Notify) -> Run:
+def _record(worker: HcommThread, notify: Notify) -> Run:
     def run() -> None:
         stream = worker.where()
         if stream is None:
-            line.record()
+            notify.record()
         else:
-            stream.notify(line)
+            stream.notify(notify)
             worker.note()
 
     return run
 
 
-def _wait(worker: HcommThread, line: Notify, timeout: int) -> Run:
-    return _wait_for(worker, line, in_caller(timeout) if worker.is_cpu else timeout or None)
+def _wait(worker: HcommThread, notify: Notify, timeout: int) -> Run:
+    return _wait_for(worker, notify, in_caller(timeout) if worker.is_cpu else timeout or None)
 
 
-def _wait_for(worker: HcommThread, line: Notify, seconds: float | None) -> Run:
+def _wait_for(worker: HcommThread, notify: Notify, seconds: float | None) -> Run:
     def run() -> None:
         stream = worker.where()
         if stream is None:
             with busy(worker.comm):
-                block_on(line, worker.context.device, seconds)
+                block_on(notify, worker.context.device, seconds)
         else:
-            stream.wait(line, timeout=seconds)
+            stream.wait(notify, timeout=seconds)
             worker.note()
 
     return run
@@ -244,7 +244,7 @@ def HcommSetNotifyWaitTimeOut(timeOut: Float) -> None:
 
 @hcomm.call("hcomm.HcommThreadResAcquireTimeOut")
 def HcommThreadResAcquireTimeOut(timeOut: Float) -> None:
-    """Check the seconds that a call may wait for a full queue: no queue is ever full here.
+    """Check the seconds that a call may wait for a full queue: no queue of a virtual device is ever full.
 
     Refuses: 1 all but whole seconds
     Basis: D

@@ -1,4 +1,4 @@
-"""How the ranks of a communicator find one another, by root info or at an address that they are told."""
+"""How the ranks of a communicator meet: at the address in a root info, or at one that another rank has sent."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ from typing import NamedTuple, TypeAlias
 from peerlane import Device, Group
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import PARA
-from peerlane.dialects.hcomm._enums import CONSTANTS
-from peerlane.dialects.hcomm._places import Door, Place, door, place_of, reached
+from peerlane.dialects.hcomm._header import CONSTANTS
+from peerlane.dialects.hcomm._rendezvous import (
+    RelayPort,
+    RendezvousAddress,
+    address_of,
+    client_of,
+    relay_port,
+)
 from peerlane.dialects.hcomm._settings import Settings
 from peerlane.rendezvous import Rendezvous, RendezvousRelay, RendezvousServer
 from peerlane.rendezvous.by_file import MeetingFile
@@ -26,11 +32,11 @@ _MAGIC = b"peerlanehccl"
 _VERSION = 2
 _BYTES = CONSTANTS["HCCL_ROOT_INFO_BYTES"]
 _LINGER = 5.0
+#: Ends the serving of a rendezvous; takes whether all ranks have met.
 End: TypeAlias = "Callable[[bool], None]"
 
-#: By token: the process that made a root info, and its port for other machines.  By digest: how often a meeting was
-#: made.
-_roots: dict[bytes, tuple[int, Door | None]] = {}
+#: By token of a root info: its process, and the port for relays.  By digest: how many meetings were begun.
+_roots: dict[bytes, tuple[int, RelayPort | None]] = {}
 _used: dict[str, int] = {}
 _taken: set[tuple[bytes, int]] = set()
 _servers: dict[bytes, tuple[RendezvousServer, MeetingFile]] = {}
@@ -38,32 +44,32 @@ _lock = threading.Lock()
 
 
 class RootInfo(NamedTuple):
-    """What a root info says.
+    """The contents of a root info.
 
     Attributes
     ----------
     token : bytes
-        The same in all ranks, and no other root info's.
-    place : Place
-        Where the root is; nobody serves it yet.
+        The same in all ranks; no other root info has it.
+    address : RendezvousAddress
+        The machine and port of the root, without a socket: the root does not serve yet.
     """
 
     token: bytes
-    place: Place
+    address: RendezvousAddress
 
 
 def new_root_info() -> bytes:
     """Return 4,108 bytes by which ranks find this process, from other machines too if its address is known."""
-    token, by = os.urandom(16), door("HcclGetRootInfo")
-    outside = (by.host, by.port, by.secret.hex()) if by is not None else ("", 0, "")
-    said = Place(own_machine(), "", *outside).encode()
+    token, port = os.urandom(16), relay_port("HcclGetRootInfo")
+    outside = (port.host, port.port, port.secret.hex()) if port is not None else ("", 0, "")
+    address = RendezvousAddress(own_machine(), "", *outside).encode()
     with _lock:
-        _roots[token] = os.getpid(), by
-    return (_HEAD.pack(_MAGIC, _VERSION, token, len(said)) + said).ljust(_BYTES, b"\0")
+        _roots[token] = os.getpid(), port
+    return (_HEAD.pack(_MAGIC, _VERSION, token, len(address)) + address).ljust(_BYTES, b"\0")
 
 
 def root_info(info: bytes) -> RootInfo:
-    """Return what a root info says: HCCL_E_PARA for other bytes."""
+    """Return the contents of a root info: HCCL_E_PARA for other bytes."""
     remedy = "pass the bytes that HcclGetRootInfo returned in the root, unchanged"
     if len(info) != _BYTES:
         raise Refusal(PARA, f"the root info has {len(info):,} bytes, and must have {_BYTES:,}", remedy)
@@ -74,12 +80,12 @@ def root_info(info: bytes) -> RootInfo:
             f"the root info is of version {version}, this process makes version {_VERSION}",
             "use one version of peerlane in all ranks",
         )
-    said, rest = info[_HEAD.size :][:length], info[_HEAD.size :][length:]
-    place = Place.decode(said)
-    if magic != _MAGIC or place is None or rest.strip(b"\0"):
+    encoded, rest = info[_HEAD.size :][:length], info[_HEAD.size :][length:]
+    address = RendezvousAddress.decode(encoded)
+    if magic != _MAGIC or address is None or rest.strip(b"\0"):
         raise Refusal(PARA, "these bytes are not a root info of peerlane", remedy)
     assert isinstance(token, bytes)
-    return RootInfo(token, place)
+    return RootInfo(token, address)
 
 
 def is_root(token: bytes) -> bool:
@@ -89,7 +95,7 @@ def is_root(token: bytes) -> bool:
 
 @contextlib.contextmanager
 def using(token: bytes, rank: int) -> Iterator[None]:
-    """Take the place of a rank, which exists once: HCCL_E_PARA; an error inside the block frees it again."""
+    """Reserve a rank of a root info: HCCL_E_PARA if it is taken; an error inside the block frees it again."""
     with _lock:
         if (token, rank) in _taken:
             raise Refusal(
@@ -107,37 +113,37 @@ def using(token: bytes, rank: int) -> Iterator[None]:
 
 
 def next_use(digest: str) -> int:
-    """Count what ranks of a communicator make together: all make it in one order."""
+    """Return the number of a common act of the ranks of a communicator: all of them act in one order."""
     with _lock:
         _used[digest] = _used.get(digest, 0) + 1
         return _used[digest]
 
 
 def take_back(digest: str, use: int) -> None:
-    """Forget a use that came to nothing."""
+    """Forget the number of an act that failed."""
     with _lock:
         if _used.get(digest) == use:
             _used[digest] = use - 1
 
 
 class Meeting:
-    """A rank's end of the rendezvous of a communicator, and of the group that is made over it.
+    """A rank's end of the rendezvous of a communicator, and its group.
 
     Attributes
     ----------
     key : str
-        The same in all ranks, and no other communicator's.
-    line : Rendezvous
+        The same in all ranks; no other communicator has it.
+    rendezvous : Rendezvous
     group : Group
     """
 
-    def __init__(self, key: str, line: Rendezvous, group: Group, end: End) -> None:
-        self.key, self.line, self.group, self._end = key, line, group, end
+    def __init__(self, key: str, rendezvous: Rendezvous, group: Group, end: End) -> None:
+        self.key, self.rendezvous, self.group, self._end = key, rendezvous, group, end
 
     def close(self) -> None:
-        """Leave; the process that serves goes on until the others have left."""
+        """Leave; the serving process goes on until the others have left."""
         try:
-            self.line.close()
+            self.rendezvous.close()
         finally:
             self._end(True)
 
@@ -145,16 +151,16 @@ class Meeting:
 def by_root_info(
     call: str, info: RootInfo, rank: int, size: int, device: Device, settings: Settings
 ) -> Meeting:
-    """Meet where a root info says: the root's process serves, once for all of its ranks; the others look there."""
-    key, place = info.token.hex(), info.place
+    """Meet by a root info: the root's process serves, once for all of its ranks, and the others connect to it."""
+    key, address = info.token.hex(), info.address
     end: End = nothing
     file = MeetingFile([key], "hccl")
     if is_root(info.token):
         path, end = _served(info.token, file, size)
-        place = place._replace(path=path)
-    elif place.machine == own_machine():
-        place = place._replace(path=os.fsdecode(file.read(call, settings.connect_timeout)))
-    return meet(call, place, rank, size, key, device, settings, end)
+        address = address._replace(path=path)
+    elif address.machine == own_machine():
+        address = address._replace(path=os.fsdecode(file.read(call, settings.connect_timeout)))
+    return meet(call, address, rank, size, key, device, settings, end)
 
 
 def nothing(_met: bool) -> None:
@@ -163,7 +169,7 @@ def nothing(_met: bool) -> None:
 
 def meet(
     call: str,
-    place: Place,
+    address: RendezvousAddress,
     rank: int,
     size: int,
     key: str,
@@ -171,21 +177,21 @@ def meet(
     settings: Settings,
     end: End = nothing,
 ) -> Meeting:
-    """Meet at a place; ``end`` is called when this rank leaves, with whether all had met.
+    """Meet at an address; ``end(met)`` is called when this rank leaves, ``met`` being whether all had come.
 
-    ``key``: the same in all ranks, and no other communicator's.
+    ``key``: the same in all ranks; no other communicator has it.
     """
     with contextlib.ExitStack() as undo:
         undo.callback(lambda: end(False))
-        line, relay = reached(call, place, rank, size, settings.connect_timeout)
+        rendezvous, relay = client_of(call, address, rank, size, settings.connect_timeout)
         if relay is not None:
             undo.callback(relay.close)
             end = partial(_stop, relay)
-        undo.callback(line.close)
+        undo.callback(rendezvous.close)
         group = Group(
             rank,
             size,
-            rendezvous=line,
+            rendezvous=rendezvous,
             device=device,
             window=1,
             notifies=settings.notifies,
@@ -194,14 +200,14 @@ def meet(
             timeout=settings.connect_timeout,
         )
         undo.pop_all()
-    return Meeting(key, line, group, end)
+    return Meeting(key, rendezvous, group, end)
 
 
-def serve(call: str, size: int, *, spans: bool) -> tuple[RendezvousServer, Place, End]:
-    """Serve a rendezvous, to other machines too if ``spans``; return it, its place, and the function that ends it."""
-    by = door(call) if spans else None
-    server = RendezvousServer(size) if by is None else by.serve(size)
-    return server, place_of(server, by), partial(_stop, server)
+def serve(call: str, size: int, *, spans: bool) -> tuple[RendezvousServer, RendezvousAddress, End]:
+    """Serve a rendezvous, to other machines too if ``spans``; return it, its address, and its :data:`End`."""
+    port = relay_port(call) if spans else None
+    server = RendezvousServer(size) if port is None else port.serve(size)
+    return server, address_of(server, port), partial(_stop, server)
 
 
 def _stop(server: RendezvousServer | RendezvousRelay, met: bool) -> None:
@@ -215,11 +221,11 @@ def _stop(server: RendezvousServer | RendezvousRelay, met: bool) -> None:
 def _served(token: bytes, file: MeetingFile, size: int) -> tuple[str, End]:
     """Serve in this process, once for all of its ranks; return the path of the socket."""
     with _lock:
-        found = _servers.get(token)
-        if found is not None:
-            return found[0].address, nothing
-        by = _roots[token][1]
-        server = RendezvousServer(size) if by is None else by.serve(size)
+        serving = _servers.get(token)
+        if serving is not None:
+            return serving[0].address, nothing
+        port = _roots[token][1]
+        server = RendezvousServer(size) if port is None else port.serve(size)
         try:
             file.write(os.fsencode(server.address))
         except BaseException:
@@ -242,11 +248,11 @@ def digest_of(content: bytes) -> str:
 
 
 def forget() -> None:
-    """Be as in a new process."""
+    """Forget all root infos and meetings, as a new process has none."""
     with _lock:
-        for _, by in _roots.values():
-            if by is not None:
-                by.close()
+        for _, port in _roots.values():
+            if port is not None:
+                port.close()
         _roots.clear()
         _used.clear()
         _taken.clear()

@@ -15,16 +15,15 @@ from peerlane.dialects.hcomm._arguments import (
     UInt32,
     UInt64,
     field,
-    given,
+    required,
 )
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._collectives import refuse_no_rank, worker_on
 from peerlane.dialects.hcomm._comm import ActiveComm, Comm, HcommThread, living
 from peerlane.dialects.hcomm._elements import memory, width_of
-from peerlane.dialects.hcomm._enums import HcclSendRecvType
 from peerlane.dialects.hcomm._grouping import current, kept
+from peerlane.dialects.hcomm._header import HcclSendRecvItem, HcclSendRecvType
 from peerlane.dialects.hcomm._state import hcomm
-from peerlane.dialects.hcomm._structs import HcclSendRecvItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: Active
     if not itemNum:
         return
     wanted = []
-    for number, item in enumerate(given("sendRecvInfo", sendRecvInfo, itemNum)[:itemNum]):
+    for number, item in enumerate(required("sendRecvInfo", sendRecvInfo, itemNum)[:itemNum]):
         try:
             wanted.append(_item(comm, worker, item))
         except Refusal as error:
@@ -169,10 +168,10 @@ def exchange(messages: Sequence[Message]) -> None:
 
 def _side(comm: Comm, lane: tuple[bool, int]) -> Stream:
     with comm.guard:
-        found = comm.sides.get(lane)
-        if found is None:
-            found = comm.sides[lane] = comm.group.device.create_stream()
-        return found
+        side = comm.sides.get(lane)
+        if side is None:
+            side = comm.sides[lane] = comm.group.device.create_stream()
+        return side
 
 
 def _to_itself(messages: Sequence[Message]) -> list[tuple[Buffer, Buffer]]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from peerlane import Device, devices
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hcomm import _structs as structs
-from peerlane.dialects.hcomm._arguments import Endpoint, Endpoints, Enum, Links, UInt32, given
+from peerlane.dialects.hcomm import _header as header
+from peerlane.dialects.hcomm._arguments import Endpoint, Endpoints, Enum, Links, UInt32, required
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._comm import Comm, CommHandle
-from peerlane.dialects.hcomm._enums import (
+from peerlane.dialects.hcomm._header import (
     CommAddrType,
     CommProtocol,
     CommTopo,
@@ -61,8 +61,8 @@ def HcclRankGraphGetLayers(comm: CommHandle) -> tuple[list[int], int]:
     Refuses: 2 NULL; 6 the communicator
     Basis: D
     """
-    found = layers_of(comm)
-    return found, len(found)
+    layers = layers_of(comm)
+    return layers, len(layers)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetRanksByLayer", out=2, blank=lambda *_: ([], 0))
@@ -73,8 +73,8 @@ def HcclRankGraphGetRanksByLayer(comm: CommHandle, netLayer: UInt32) -> tuple[li
     Refuses: 2 NULL; 6 the communicator; 1 a layer that ``HcclRankGraphGetLayers`` does not give
     Basis: D; C for 1
     """
-    found = _ranks_in(comm, netLayer)
-    return found, len(found)
+    ranks = _ranks_in(comm, netLayer)
+    return ranks, len(ranks)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetRankSizeByLayer", out=1)
@@ -109,14 +109,14 @@ def HcclRankGraphGetInstSizeListByLayer(comm: CommHandle, netLayer: UInt32) -> t
     Basis: D; C for 1
     """
     _refuse_layer(comm, netLayer)
-    found = [comm.group.size] if netLayer else comm.servers.sizes
-    return found, len(found)
+    sizes = [comm.group.size] if netLayer else comm.servers.sizes
+    return sizes, len(sizes)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetLinks", out=2, blank=lambda *_: ([], 0))
 def HcclRankGraphGetLinks(
     comm: CommHandle, netLayer: UInt32, srcRank: UInt32, dstRank: UInt32
-) -> tuple[list[structs.CommLink], int]:
+) -> tuple[list[header.CommLink], int]:
     """Return the links from one rank to another.
 
     In layer 0: UB_CTP over a unified bus, else HCCS or PCIE; ranks of two servers have none.  In layer 1: ROCE, and
@@ -129,8 +129,8 @@ def HcclRankGraphGetLinks(
     _refuse_layer(comm, netLayer)
     for each in (srcRank, dstRank):
         _device(comm, each)
-    found = [_link(comm, srcRank, dstRank, each) for each in protocols_of(comm, netLayer, srcRank, dstRank)]
-    return found, len(found)
+    links = [_link(comm, srcRank, dstRank, each) for each in protocols_of(comm, netLayer, srcRank, dstRank)]
+    return links, len(links)
 
 
 def protocols_of(comm: Comm, layer: int, rank: int, other: int) -> list[int]:
@@ -149,22 +149,22 @@ def _network_of(device: Device) -> list[int]:
     return [uboe, roce] if is_on_bus(device) else [roce]
 
 
-def _link(comm: Comm, rank: int, other: int, protocol: int) -> structs.CommLink:
-    link = structs.CommLink()
+def _link(comm: Comm, rank: int, other: int, protocol: int) -> header.CommLink:
+    link = header.CommLink()
     initialise([link])
     link.srcEndpointDesc, link.dstEndpointDesc = (_end(comm, each, protocol) for each in (rank, other))
     link.linkAttr.linkProtocol = protocol
     return link
 
 
-def _end(comm: Comm, rank: int, protocol: int) -> structs.EndpointDesc:
+def _end(comm: Comm, rank: int, protocol: int) -> header.EndpointDesc:
     """Return the endpoint of a rank; a network card has the address of the rank table."""
-    made = endpoint_of(_device(comm, rank), protocol)
-    made.loc.device.serverIdx = comm.servers.number(rank)
+    endpoint = endpoint_of(_device(comm, rank), protocol)
+    endpoint.loc.device.serverIdx = comm.servers.number(rank)
     address = comm.servers.addresses[rank]
     if protocol in NETWORK_PROTOCOLS and address:
-        made.commAddr.type, made.commAddr.addr = int(CommAddrType.COMM_ADDR_TYPE_IP_V4), address
-    return made
+        endpoint.commAddr.type, endpoint.commAddr.addr = int(CommAddrType.COMM_ADDR_TYPE_IP_V4), address
+    return endpoint
 
 
 def protocol_between(one: Device, other: Device) -> int:
@@ -195,25 +195,25 @@ def _device(comm: Comm, rank: int) -> Device:
     return comm.group.members[rank].device
 
 
-def endpoint_of(device: Device, protocol: int) -> structs.EndpointDesc:
+def endpoint_of(device: Device, protocol: int) -> header.EndpointDesc:
     """Return the descriptor of a device as an end of channels."""
-    made = structs.EndpointDesc()
-    structs.reset_endpoint(made)
-    made.protocol = protocol
-    made.commAddr.type, made.commAddr.id = int(CommAddrType.COMM_ADDR_TYPE_ID), device.ordinal
-    made.loc.locType = int(EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE)
-    made.loc.device = structs.EndpointLocDevice(device.ordinal, device.ordinal, 0, 0)
-    return made
+    endpoint = header.EndpointDesc()
+    header.reset_endpoint(endpoint)
+    endpoint.protocol = protocol
+    endpoint.commAddr.type, endpoint.commAddr.id = int(CommAddrType.COMM_ADDR_TYPE_ID), device.ordinal
+    endpoint.loc.locType = int(EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE)
+    endpoint.loc.device = header.EndpointLocDevice(device.ordinal, device.ordinal, 0, 0)
+    return endpoint
 
 
-def initialise(links: list[structs.CommLink]) -> None:
+def initialise(links: list[header.CommLink]) -> None:
     """Fill links with the vendor's defaults."""
     for link in links:
-        structs.fill(link)
-        link.header = structs.header(structs.CommLink)
-        structs.reset_endpoint(link.srcEndpointDesc)
-        structs.reset_endpoint(link.dstEndpointDesc)
-        link.linkAttr = structs.CommLinkAttr(int(CommProtocol.COMM_PROTOCOL_RESERVED), 1)
+        header.fill(link)
+        link.header = header.abi_header(header.CommLink)
+        header.reset_endpoint(link.srcEndpointDesc)
+        header.reset_endpoint(link.dstEndpointDesc)
+        link.linkAttr = header.CommLinkAttr(int(CommProtocol.COMM_PROTOCOL_RESERVED), 1)
 
 
 @hcomm.call("hcomm.CommLinkInit")
@@ -224,19 +224,19 @@ def CommLinkInit(commLink: Links, linkNum: UInt32) -> None:
     Basis: S
     """
     if linkNum:
-        initialise(given("commLink", commLink, linkNum)[:linkNum])
+        initialise(required("commLink", commLink, linkNum)[:linkNum])
 
 
 @hcomm.call("hcomm.EndpointDescInit")
 def EndpointDescInit(endpoint: Endpoints, num: UInt32) -> None:
-    """Fill endpoints: every bit set, then no protocol, address and place.
+    """Fill endpoints: every bit set, then no protocol, address and location.
 
     Refuses: 2 NULL; 1 fewer than announced
     Basis: S
     """
     if num:
-        for each in given("endpoint", endpoint, num)[:num]:
-            structs.reset_endpoint(each)
+        for each in required("endpoint", endpoint, num)[:num]:
+            header.reset_endpoint(each)
 
 
 @hcomm.call("hcomm.HcclGetHeterogMode", out=1)
@@ -285,8 +285,8 @@ def HcclRankGraphGetRanksByTopoInst(
     Basis: D; C for 1
     """
     _refuse_layer(comm, netLayer, topoInstId)
-    found = _ranks_in(comm, netLayer)
-    return found, len(found)
+    ranks = _ranks_in(comm, netLayer)
+    return ranks, len(ranks)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetEndpointNum", out=1)
@@ -300,7 +300,7 @@ def HcclRankGraphGetEndpointNum(comm: CommHandle, layer: UInt32, topoInstId: UIn
     return len(_endpoints(comm, layer, topoInstId))
 
 
-def _endpoints(comm: Comm, layer: int, instance: int) -> list[structs.EndpointDesc]:
+def _endpoints(comm: Comm, layer: int, instance: int) -> list[header.EndpointDesc]:
     _refuse_layer(comm, layer, instance)
     device = comm.group.device
     return [
@@ -312,7 +312,7 @@ def _endpoints(comm: Comm, layer: int, instance: int) -> list[structs.EndpointDe
 @hcomm.call("hcomm.HcclRankGraphGetEndpointDesc", out=2, blank=lambda *_: ([], 0))
 def HcclRankGraphGetEndpointDesc(
     comm: CommHandle, layer: UInt32, topoInstId: UInt32, descNum: UInt32
-) -> tuple[list[structs.EndpointDesc], int]:
+) -> tuple[list[header.EndpointDesc], int]:
     """Return the endpoints of this rank in an instance.
 
     Those of a network have the ``device_ip`` of the rank table as address, else the number of the device.
@@ -321,12 +321,12 @@ def HcclRankGraphGetEndpointDesc(
     Refuses: as `HcclRankGraphGetTopoType`; 1 `descNum` not what ``HcclRankGraphGetEndpointNum`` gives
     Basis: D; C for the values
     """
-    found = _endpoints(comm, layer, topoInstId)
-    if descNum != len(found):
+    endpoints = _endpoints(comm, layer, topoInstId)
+    if descNum != len(endpoints):
         raise Refusal(
-            PARA, f"descNum is {descNum}", f"pass what HcclRankGraphGetEndpointNum gives, {len(found)}"
+            PARA, f"descNum is {descNum}", f"pass what HcclRankGraphGetEndpointNum gives, {len(endpoints)}"
         )
-    return found, len(found)
+    return endpoints, len(endpoints)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetEndpointInfo", out=1)
@@ -340,7 +340,7 @@ def HcclRankGraphGetEndpointInfo(
     Basis: D; C for the values
     """
     _device(comm, rankId)
-    given("endpointDesc", endpointDesc)
+    required("endpointDesc", endpointDesc)
     known = endpointAttr in EndpointAttr.__members__.values() and endpointAttr >= 0
     if not known or infoLen != _WORD:
         raise Refusal(

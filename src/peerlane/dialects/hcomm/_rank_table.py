@@ -46,7 +46,7 @@ def read(path: str) -> RankTable:
             PARA, f"the path has {len(path):,} characters; valid are 1 to {_LONGEST_PATH:,}", "pass a path"
         )
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - a str from outside, named as it was given
+        with open(path, "rb") as file:  # noqa: PTH123 - a str from outside, opened under the name that the program passed
             content = file.read(_LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise Refusal(
@@ -70,31 +70,31 @@ def parse(content: bytes) -> RankTable:
     servers = _list(table, "server_list", "the table")
     if not servers:
         raise _wrong("server_list has no servers")
-    found: dict[int, tuple[int, str, bytes]] = {}
+    ranks: dict[int, tuple[int, str, bytes]] = {}
     names: set[str] = set()
     for server in servers:
         name = _name_of(server, len(servers))
         if name in names:
             raise _wrong(f"server_id {name!r} is listed twice")
         names.add(name)
-        _add(found, server, name, is_only=len(servers) == 1)
-    if sorted(found) != list(range(len(found))) or not found:
-        raise _wrong(f"the ranks are {sorted(found)[:16]}, and must be 0 to n - 1 without gaps")
-    devices, ids, addresses = zip(*(found[rank] for rank in range(len(found))), strict=True)
+        _add(ranks, server, name, is_only=len(servers) == 1)
+    if sorted(ranks) != list(range(len(ranks))) or not ranks:
+        raise _wrong(f"the ranks are {sorted(ranks)[:16]}, and must be 0 to n - 1 without gaps")
+    devices, ids, addresses = zip(*(ranks[rank] for rank in range(len(ranks))), strict=True)
     return RankTable(devices, Servers(ids, addresses), digest_of(content))
 
 
-def _add(found: dict[int, tuple[int, str, bytes]], server: Any, name: str, *, is_only: bool) -> None:
+def _add(ranks: dict[int, tuple[int, str, bytes]], server: Any, name: str, *, is_only: bool) -> None:
     """Add the ranks of a server: the device, the server and the address of each."""
     devices: set[int] = set()
     for entry in _list(server, "device", "a server"):
         rank, device = _number(entry, "rank_id"), _number(entry, "device_id")
-        if rank in found:
+        if rank in ranks:
             raise _wrong(f"rank_id {rank} is listed twice")
         if device in devices:
             raise _wrong(f"device_id {device} is listed twice")
         devices.add(device)
-        found[rank] = device, name, _address(entry, rank, is_only=is_only)
+        ranks[rank] = device, name, _address(entry, rank, is_only=is_only)
 
 
 def _name_of(server: Any, servers: int) -> str:
@@ -108,22 +108,22 @@ def _name_of(server: Any, servers: int) -> str:
 
 def _address(entry: Any, rank: int, *, is_only: bool) -> bytes:
     """Return the bytes of a device's IP address; only ranks of one server need none."""
-    given = entry.get("device_ip") if isinstance(entry, dict) else None
+    address = entry.get("device_ip") if isinstance(entry, dict) else None
     try:
-        return ipaddress.IPv4Address(str(given)).packed
+        return ipaddress.IPv4Address(str(address)).packed
     except ValueError:
         if is_only:
             return b""
     raise _wrong(
-        f"device_ip of rank {rank} is {str(given)[:40]!r}; with several servers each device has an IPv4 address"
+        f"device_ip of rank {rank} is {str(address)[:40]!r}; with several servers each device has an IPv4 address"
     )
 
 
 def _list(of: Any, name: str, what: str) -> list[Any]:
-    found = of.get(name) if isinstance(of, dict) else None
-    if not isinstance(found, list):
+    entries = of.get(name) if isinstance(of, dict) else None
+    if not isinstance(entries, list):
         raise _wrong(f"{name} of {what} is missing, or not a list")
-    return found
+    return entries
 
 
 def _number(entry: Any, name: str) -> int:

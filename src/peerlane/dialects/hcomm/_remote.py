@@ -9,7 +9,7 @@ from peerlane.dialects.hcomm._arguments import HANDLE, Enum, Handle, NotNull, Po
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread, channel_of, refuse_suspended
-from peerlane.dialects.hcomm._enums import CommProtocol
+from peerlane.dialects.hcomm._header import CommProtocol
 from peerlane.dialects.hcomm._local import REMOTE_TYPES, Run, checked_reduction
 from peerlane.dialects.hcomm._regions import refuse_null
 from peerlane.dialects.hcomm._waiting import Caller, pair
@@ -209,7 +209,7 @@ _Bytes = Annotated[UInt64, zero(remedy="pass at least one byte")]
 def _loose(
     link: HcommChannel, dst: int, src: int, nbytes: int, *, reads: bool = False, notify: int | None = None
 ) -> Run:
-    """Check a read or write that only a fence orders, and return the function that begins it."""
+    """Check a nonblocking read or write, which only a fence orders, and return the function that begins it."""
     if notify is not None:
         refuse_notify(link, notify)
     far, near = ("src", "dst") if reads else ("dst", "src")

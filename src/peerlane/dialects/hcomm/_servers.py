@@ -1,6 +1,6 @@
-"""The servers of a communicator: which ranks are in one, and by which protocols ranks of two reach each other.
+"""The servers of a communicator: which ranks each has, and which protocols join ranks of two servers.
 
-A rank table says the servers, and several of them may be on one machine.  Without a table each machine is a server.
+A rank table names the servers, and several of them may be on one machine.  Without a table each machine is a server.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._enums import CommProtocol
+from peerlane.dialects.hcomm._header import CommProtocol
 from peerlane.ranks.session import Member
 
-#: Those of a network; the others end at the server.
+#: The protocols of a network; the others end at the server.
 NETWORK_PROTOCOLS = (int(CommProtocol.COMM_PROTOCOL_ROCE), int(CommProtocol.COMM_PROTOCOL_UBOE))
 
 
@@ -24,9 +24,9 @@ class Servers:
     Attributes
     ----------
     names : tuple of str
-        Of each rank, what its server is called.
+        Of each rank, the name of its server.
     addresses : tuple of bytes
-        Of each rank, the 4 bytes of the IP address of its network card, if the rank table has one; or none.
+        Of each rank, the 4 bytes of the IP address of its network card; empty if the rank table has none.
     """
 
     names: tuple[str, ...]

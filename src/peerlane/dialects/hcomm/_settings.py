@@ -1,4 +1,4 @@
-"""Settings: of the environment, and of the configuration of a communicator (facts/hcomm 2.2, 2.8)."""
+"""Settings from the environment, and from the configuration of a communicator (facts/hcomm 2.2, 2.8)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _arguments as arguments
 from peerlane.dialects.hcomm._codes import PARA
-from peerlane.dialects.hcomm._enums import CONSTANTS
-from peerlane.dialects.hcomm._structs import HcclCommConfig
+from peerlane.dialects.hcomm._header import CONSTANTS, HcclCommConfig
 
 _UNSET = 0xFFFFFFFF
 _MIB = 1 << 20
@@ -28,7 +27,7 @@ class Settings:
     Attributes
     ----------
     name : str
-        Empty: one is made up.
+        Empty: the communicator chooses one.
     buffer_bytes : int
         Of the HcclBuffer.
     connect_timeout : float
@@ -47,7 +46,7 @@ class Settings:
 
 
 def settings_of(config: HcclCommConfig | None) -> Settings:
-    """Return the settings of a communicator: its configuration counts, then the environment (facts/hcomm 2.8)."""
+    """Return the settings of a communicator: from its configuration, then the environment (facts/hcomm 2.8)."""
     megabytes = _environment("HCCL_BUFFSIZE", CONSTANTS["HCCL_COMM_DEFAULT_BUFFSIZE"], 1, _LARGEST_BUFFER)
     seconds = _environment("HCCL_EXEC_TIMEOUT", EXEC_TIMEOUT, 0, 2147483647)
     name = ""
@@ -123,13 +122,13 @@ def _chosen(config: HcclCommConfig, name: str, default: int, *, least: int) -> i
 
 
 def _name_in(config: HcclCommConfig) -> str:
-    given: object = config.hcclCommName
-    name = given.partition(b"\0")[0].decode(errors="surrogateescape") if isinstance(given, bytes) else given
+    field: object = config.hcclCommName
+    name = field.partition(b"\0")[0].decode(errors="surrogateescape") if isinstance(field, bytes) else field
     most = CONSTANTS["COMM_NAME_MAX_LENGTH"] - 1
     if not isinstance(name, str) or len(name.encode(errors="replace")) > most or "\0" in name:
         raise Refusal(
             PARA,
-            f"hcclCommName is {str(given)[:40]!r}; valid are up to {most} bytes of text",
+            f"hcclCommName is {str(field)[:40]!r}; valid are up to {most} bytes of text",
             "choose another name",
         )
     return name
@@ -137,7 +136,7 @@ def _name_in(config: HcclCommConfig) -> str:
 
 @dataclass
 class Chosen:
-    """Settings that calls of this process made.
+    """Settings that calls of this process have set.
 
     Attributes
     ----------
@@ -151,7 +150,7 @@ class Chosen:
     deterministic: int = 0
 
     def forget(self) -> None:
-        """Be as in a new process."""
+        """Take the settings of a new process."""
         self.notify_wait, self.deterministic = -1.0, 0
 
 
@@ -160,8 +159,8 @@ chosen = Chosen()
 
 def notify_timeout() -> float | None:
     """Return the seconds of a wait ``WithDefaultTimeout``, None for ever."""
-    found = chosen.notify_wait
-    return exec_timeout() if found is not None and found < 0 else found
+    seconds = chosen.notify_wait
+    return exec_timeout() if seconds is not None and seconds < 0 else seconds
 
 
 def whole_seconds(value: float) -> float | None:

@@ -53,7 +53,7 @@ def HcommChannelNotifyWaitOnThread(
 ) -> Run:
     """Let later operations of the thread wait for a notify of this end; ``timeOut`` in seconds, 0 for ever.
 
-    The synchronization of the stream tells of a wait that took too long (507046), or for a rank that died (507057).
+    The synchronization of the stream reports a wait that took too long (507046), or for a rank that died (507057).
     Engine CPU: the caller waits, and ``timeOut`` is 1 at least.
 
     Refuses: 2 NULL; 6 the thread, the channel; 1 no notify of this end, `timeOut` 0 for engine CPU, a thread of

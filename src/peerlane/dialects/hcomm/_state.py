@@ -16,7 +16,7 @@ from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects.acl._state import laid_out, machine
 from peerlane.dialects.acl._state import messages as acl_messages
 from peerlane.dialects.hcomm._codes import FAULTS, NOT_FOUND, PTR, REMEDIES, RUNTIME, SUCCESS
-from peerlane.dialects.hcomm._enums import HcclResult
+from peerlane.dialects.hcomm._header import HcclResult
 from peerlane.errors import Error
 
 
@@ -52,19 +52,19 @@ _MAKERS = {
 }
 
 
-def thing(kind: type[_Kind], handle: int) -> _Kind:
+def object_of(kind: type[_Kind], handle: int) -> _Kind:
     """Return the object of a handle: HCCL_E_PTR for 0, HCCL_E_NOT_FOUND for one that was destroyed or is unknown."""
-    found = machine.things.get(handle)
-    if type(found) is kind and found.context.is_live:
-        return found
+    resource = machine.things.get(handle)
+    if type(resource) is kind and resource.context.is_live:
+        return resource
     name = kind.name
     remedy = f"pass what {_MAKERS.get(name, 'its maker')} returned, before it is destroyed"
     if not handle:
         raise Refusal(PTR, f"the {name} is NULL (0)", remedy)
     machine.devices()
-    found, ended = machine.things.get(handle), machine.ended(handle)
-    if found is not None:
-        cause = f"{handle:#x} is {with_article(found.name)}, not {with_article(name)}"
+    resource, ended = machine.things.get(handle), machine.ended(handle)
+    if resource is not None:
+        cause = f"{handle:#x} is {with_article(resource.name)}, not {with_article(name)}"
     elif ended:
         cause = f"{handle:#x} was {ended}"
     else:
@@ -72,10 +72,10 @@ def thing(kind: type[_Kind], handle: int) -> _Kind:
     raise Refusal(NOT_FOUND, cause, remedy)
 
 
-def drop(found: Thing, call: str) -> None:
+def drop(resource: Thing, call: str) -> None:
     """Take an object out of the table: HCCL_E_NOT_FOUND if another thread did it first."""
-    if not machine.drop(found, call):
-        thing(type(found), found.handle)
+    if not machine.drop(resource, call):
+        object_of(type(resource), resource.handle)
 
 
 def explain() -> str:

@@ -8,14 +8,19 @@ from typing import Annotated
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.checks import one_of
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm import _basic_channels, _batch, _grouping, _meeting, _states
-from peerlane.dialects.hcomm._arguments import AnyInt, Enum, GivenConfig, GivenText
+from peerlane.dialects.hcomm import _basic_channels, _batch, _grouping, _meeting, _suspend
+from peerlane.dialects.hcomm._arguments import AnyInt, Enum, RequiredConfig, RequiredText
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import CommHandle, comm_named, comms, find_comm
-from peerlane.dialects.hcomm._enums import HcclCommConfigCapability, HcclCommStatus, HcclConfig, HcclResult
+from peerlane.dialects.hcomm._header import (
+    HcclCommConfigCapability,
+    HcclCommStatus,
+    HcclConfig,
+    HcclResult,
+    reset,
+)
 from peerlane.dialects.hcomm._settings import chosen
 from peerlane.dialects.hcomm._state import hcomm, messages
-from peerlane.dialects.hcomm._structs import reset
 
 _TEXTS = {
     HcclResult.HCCL_SUCCESS: "no error",
@@ -72,7 +77,7 @@ def HcclGetRankId(comm: CommHandle) -> int:
 
 @hcomm.call("hcomm.HcclGetCommName", out=1, blank=("",))
 def HcclGetCommName(comm: CommHandle) -> str:
-    """Return the name of a communicator: its configuration's, or one made up, the same in all ranks of root info.
+    """Return the name of a communicator: its configuration's, or one that all ranks of a root info derive alike.
 
     Gives: name
     Refuses: 2 NULL; 6 the communicator
@@ -82,7 +87,7 @@ def HcclGetCommName(comm: CommHandle) -> str:
 
 
 @hcomm.call("hcomm.HcclCommGetHandleWithName", out=1)
-def HcclCommGetHandleWithName(commName: GivenText) -> int:
+def HcclCommGetHandleWithName(commName: RequiredText) -> int:
     """Return the communicator of a name in this process.
 
     Gives: comm
@@ -114,7 +119,7 @@ def HcclGetCommConfigCapability() -> int:
 
 
 @hcomm.call("hcomm.HcclCommConfigInit")
-def HcclCommConfigInit(config: GivenConfig) -> None:
+def HcclCommConfigInit(config: RequiredConfig) -> None:
     """Fill a configuration with the vendor's defaults; C returns nothing.
 
     Refuses: 2 NULL
@@ -125,7 +130,7 @@ def HcclCommConfigInit(config: GivenConfig) -> None:
 
 @hcomm.call("hcomm.HcclGetCommAsyncError", out=1)
 def HcclGetCommAsyncError(comm: CommHandle) -> int:
-    """Return what went wrong on the network: nothing here; calls and synchronizations tell of failures.
+    """Return what went wrong on the network: nothing; calls and synchronizations report failures.
 
     Gives: 0
     Refuses: 2 NULL; 6 the communicator
@@ -135,17 +140,17 @@ def HcclGetCommAsyncError(comm: CommHandle) -> int:
 
 
 @hcomm.call("hcomm.HcclCommGetStatus", out=1)
-def HcclCommGetStatus(commId: GivenText) -> int:
+def HcclCommGetStatus(commId: RequiredText) -> int:
     """Return the state of a communicator, by its name: 0 ready, 1 suspended, 254 there is none.
 
     Gives: HcclCommStatus
     Refuses: 2 NULL
     Basis: D; C for 254
     """
-    found = find_comm(commId)
-    if found is None:
+    comm = find_comm(commId)
+    if comm is None:
         return int(HcclCommStatus.HCCL_COMM_STATUS_INVALID)
-    is_suspended = found.is_suspended
+    is_suspended = comm.is_suspended
     return int(
         HcclCommStatus.HCCL_COMM_STATUS_SUSPENDING if is_suspended else HcclCommStatus.HCCL_COMM_STATUS_READY
     )
@@ -153,7 +158,7 @@ def HcclCommGetStatus(commId: GivenText) -> int:
 
 @hcomm.call("hcomm.HcclSetConfig")
 def HcclSetConfig(config: _Setting, configValue: Enum) -> None:
-    """Take whether reductions are deterministic, 0 to 2: they always are here.
+    """Take whether reductions are deterministic, 0 to 2: they always are.
 
     Refuses: 1 value; 5 other settings
     Basis: D; C for the codes
@@ -175,41 +180,41 @@ def HcclGetConfig(config: _Setting) -> int:
 
 
 @hcomm.call("hcomm.HcommAcquireComm")
-def HcommAcquireComm(commId: GivenText) -> None:
+def HcommAcquireComm(commId: RequiredText) -> None:
     """Lock a communicator, by its name, for this thread; the call never waits.
 
     Refuses: 2 NULL; 6 none has the name; 1 this thread has locked it; 20 another thread has
     Basis: D; C for the codes
     """
-    found = comm_named(commId)
+    comm = comm_named(commId)
     me = threading.get_ident()
-    with found.guard:
-        if found.owner is not None:
-            mine = found.owner == me
+    with comm.guard:
+        if comm.owner is not None:
+            mine = comm.owner == me
             raise Refusal(
                 PARA if mine else AGAIN,
-                f"{'this thread' if mine else f'thread {found.owner}'} has locked {found} already",
+                f"{'this thread' if mine else f'thread {comm.owner}'} has locked {comm} already",
                 "call HcommReleaseComm first",
             )
-        found.owner = me
+        comm.owner = me
 
 
 @hcomm.call("hcomm.HcommReleaseComm")
-def HcommReleaseComm(commId: GivenText) -> None:
+def HcommReleaseComm(commId: RequiredText) -> None:
     """Unlock a communicator that this thread has locked.
 
     Refuses: 2 NULL; 6 none has the name; 1 this thread has not locked it
     Basis: D; C for the codes
     """
-    found = comm_named(commId)
-    with found.guard:
-        if found.owner != threading.get_ident():
+    comm = comm_named(commId)
+    with comm.guard:
+        if comm.owner != threading.get_ident():
             raise Refusal(
                 PARA,
-                f"this thread has not locked {found}",
+                f"this thread has not locked {comm}",
                 "call HcommAcquireComm before, in the same thread",
             )
-        found.owner = None
+        comm.owner = None
 
 
 def begin_anew() -> None:
@@ -218,7 +223,7 @@ def begin_anew() -> None:
         if machine.drop(each, "begin_anew"):
             each.abandon()
     _basic_channels.forget()
-    _states.forget()
+    _suspend.forget()
     _batch.forget()
     _grouping.forget()
     _meeting.forget()

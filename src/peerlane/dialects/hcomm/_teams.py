@@ -10,29 +10,29 @@ from peerlane import Buffer
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm import _structs as structs
+from peerlane.dialects.hcomm import _header as header
 from peerlane.dialects.hcomm._arguments import (
     HANDLE,
-    GivenTeamChannelsDesc,
-    GivenTeamDesc,
     Handle,
     Mem,
+    RequiredTeamChannelsDesc,
+    RequiredTeamDesc,
     TeamChannelsDesc,
     UInt32,
     field,
-    given,
     listed,
     meaning,
     part,
+    required,
 )
 from peerlane.dialects.hcomm._channels import acquire, refuse_notifies, refuse_protocol
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA, PTR
 from peerlane.dialects.hcomm._comm import Comm, CommHandle, keep, refuse_suspended
 from peerlane.dialects.hcomm._elements import memory
-from peerlane.dialects.hcomm._enums import CommEngine, CommMemType, CommProtocol
+from peerlane.dialects.hcomm._header import CommEngine, CommMemType, CommProtocol
 from peerlane.dialects.hcomm._meeting import digest_of, next_use
 from peerlane.dialects.hcomm._rank_graph import layers_of, protocols_of
-from peerlane.dialects.hcomm._state import Resource, drop, hcomm, thing
+from peerlane.dialects.hcomm._state import Resource, drop, hcomm, object_of
 from peerlane.dialects.hcomm._threads import refuse_engine
 from peerlane.dialects.hcomm._windows import Window, windows_of
 
@@ -87,11 +87,11 @@ class Team(Resource):
     ranks : list of int
         By member.
     key : str
-        The same in all of its ranks, and no other team's.
+        The same in all of its ranks; no other team has it.
     layer, protocol : int
-        Of its channels.
+        The layer and the protocol of its channels.
     is_lsa : bool
-        Whether it is the communicator's own.
+        Whether it is the communicator's own, of ``HcclTeamGetLsaTeam``.
     windows : list of TeamWindow
     next_window : int
         The number of the next one.
@@ -117,20 +117,20 @@ class Team(Resource):
 
     @property
     def subs(self) -> list[Team]:
-        """The teams made of it."""
+        """Its sub teams."""
         return [each for each in teams_of(self.comm) if each.world is self]
 
     def give(self) -> int:
-        """Give it out by its number."""
+        """Keep it, and return its handle."""
         comm, world = self.comm, self.world
         with comm.guard:
             if world is not None:
-                team_of(world.handle)  # it may have ended meanwhile, with all its sub teams
+                team_of(world.handle)  # another thread may have ended it, with all its sub teams
             handle = keep(self)
             comm.parts.append(self)
             kind = world.key if world else "lsa" if self.is_lsa else ""
-            said = f"{comm.key}.{kind}.{self.ranks}"
-            self.key = digest_of(f"{said}.{next_use(f'{said}.{comm.group.rank}')}".encode())
+            identity = f"{comm.key}.{kind}.{self.ranks}"
+            self.key = digest_of(f"{identity}.{next_use(f'{identity}.{comm.group.rank}')}".encode())
         return handle
 
 
@@ -141,12 +141,12 @@ def teams_of(comm: Comm) -> list[Team]:
 
 def team_of(handle: int, *, world: bool = False, comm: Comm | None = None) -> Team:
     """Return the team of a handle: HCCL_E_PARA for a sub team, and for a team of another communicator."""
-    found = thing(Team, handle)
-    if world and found.world is not None:
-        raise Refusal(PARA, f"{found} is a sub team", "pass what HcclWorldTeamCreate returned")
-    if comm is not None and found.comm is not comm:
-        raise Refusal(PARA, f"{found} is not of {comm}", "pass the communicator that the team was made of")
-    return found
+    team = object_of(Team, handle)
+    if world and team.world is not None:
+        raise Refusal(PARA, f"{team} is a sub team", "pass what HcclWorldTeamCreate returned")
+    if comm is not None and team.comm is not comm:
+        raise Refusal(PARA, f"{team} is not of {comm}", "pass the communicator that the team was made of")
+    return team
 
 
 TeamHandle = Annotated[Team, HANDLE, meaning(Team)]
@@ -155,7 +155,7 @@ _TeamWindow = Annotated[TeamWindow, HANDLE, meaning(TeamWindow)]
 
 
 @hcomm.call("hcomm.HcclTeamCreateDescInit")
-def HcclTeamCreateDescInit(desc: GivenTeamDesc) -> None:
+def HcclTeamCreateDescInit(desc: RequiredTeamDesc) -> None:
     """Fill a descriptor: the header, no ranks, layer 0, no protocol and engine, the rest 0.
 
     It is the struct of version 2; ``HcclWorldTeamCreate`` and ``HcclSubTeamCreate`` read what version 1 had.
@@ -163,33 +163,33 @@ def HcclTeamCreateDescInit(desc: GivenTeamDesc) -> None:
     Refuses: 2 NULL
     Basis: S
     """
-    structs.reset(desc)
-    desc.header = structs.header(structs.HcclTeamCreateDesc)
+    header.reset(desc)
+    desc.header = header.abi_header(header.HcclTeamCreateDesc)
     desc.requirement.reserved = b"\xff" * len(desc.requirement.reserved)
     desc.protocol, desc.engine = _NO_PROTOCOL, int(CommEngine.COMM_ENGINE_RESERVED)
 
 
 @hcomm.call("hcomm.HcclTeamCreateChannelsDescInit")
-def HcclTeamCreateChannelsDescInit(desc: GivenTeamChannelsDesc) -> None:
+def HcclTeamCreateChannelsDescInit(desc: RequiredTeamChannelsDesc) -> None:
     """Fill a descriptor: the header, no engine and protocol, no notifies, no channels.
 
     Refuses: 2 NULL
     Basis: S
     """
-    structs.reset(desc)
-    desc.header = structs.header(structs.HcclTeamCreateChannelsDesc)
+    header.reset(desc)
+    desc.header = header.abi_header(header.HcclTeamCreateChannelsDesc)
     desc.protocol, desc.engine = _NO_PROTOCOL, int(CommEngine.COMM_ENGINE_RESERVED)
 
 
-def _refuse_raw(desc: structs.HcclTeamCreateDesc | structs.HcclTeamCreateChannelsDesc, kind: type) -> None:
-    if not structs.is_initialised(desc, kind):
+def _refuse_raw(desc: header.HcclTeamCreateDesc | header.HcclTeamCreateChannelsDesc, kind: type) -> None:
+    if not header.is_initialised(desc, kind):
         name = type(desc).__name__
         raise Refusal(PARA, f"the {name} is not initialised", f"call {name}Init first")
 
 
-def _planned(comm: Comm, world: Team | None, wanted: structs.HcclTeamCreateDesc) -> Team:
+def _planned(comm: Comm, world: Team | None, wanted: header.HcclTeamCreateDesc) -> Team:
     """Return the team of a descriptor; it has no handle yet."""
-    _refuse_raw(wanted, structs.HcclTeamCreateDesc)
+    _refuse_raw(wanted, header.HcclTeamCreateDesc)
     count, known = field(wanted, "rankNum"), world.ranks if world else range(comm.group.size)
     if not 2 <= count <= len(known):
         raise Refusal(
@@ -198,7 +198,7 @@ def _planned(comm: Comm, world: Team | None, wanted: structs.HcclTeamCreateDesc)
             "list the ranks of the team",
         )
     ranks = listed(wanted, "rankIds", count)
-    needs = part(wanted, "requirement", structs.HcommTeamSyncMemRequirement)
+    needs = part(wanted, "requirement", header.HcommTeamSyncMemRequirement)
     counts = [field(needs, f"{each}Count") for each in ("signal", "counter", "barrier")]
     if counts[0] or counts[1] or not counts[2]:
         raise Refusal(
@@ -227,7 +227,7 @@ def _planned(comm: Comm, world: Team | None, wanted: structs.HcclTeamCreateDesc)
 
 
 @hcomm.call("hcomm.HcclWorldTeamCreate", out=1)
-def HcclWorldTeamCreate(comm: CommHandle, desc: GivenTeamDesc) -> int:
+def HcclWorldTeamCreate(comm: CommHandle, desc: RequiredTeamDesc) -> int:
     """Make a team of ranks of a communicator, of all or of some; no rank waits for another.
 
     The ranks make it in one order among teams of the same ranks.  It ends with the communicator at the latest.  Of
@@ -243,7 +243,7 @@ def HcclWorldTeamCreate(comm: CommHandle, desc: GivenTeamDesc) -> int:
 
 
 @hcomm.call("hcomm.HcclSubTeamCreate", out=1)
-def HcclSubTeamCreate(worldTeam: _WorldTeam, desc: GivenTeamDesc) -> int:
+def HcclSubTeamCreate(worldTeam: _WorldTeam, desc: RequiredTeamDesc) -> int:
     """Make a team of some ranks of a world team, whose windows it has too; no rank waits for another.
 
     Gives: team
@@ -288,7 +288,7 @@ def HcclTeamWindowRegister(comm: CommHandle, worldTeam: Handle, localMem: Mem, f
     """
     parent = team_of(worldTeam, world=True, comm=comm)
     refuse_suspended(comm)
-    wanted: structs.CommMem = given("localMem", localMem)
+    wanted: header.CommMem = required("localMem", localMem)
     kind, address = field(wanted, "type", signed=True), field(wanted, "addr", bits=64)
     size = field(wanted, "size", bits=64)
     if flag or kind != CommMemType.COMM_MEM_TYPE_DEVICE:
@@ -298,16 +298,16 @@ def HcclTeamWindowRegister(comm: CommHandle, worldTeam: Handle, localMem: Mem, f
     if not size:
         raise Refusal(PARA, "size of the CommMem is 0", "pass the bytes of the memory")
     with comm.guard:
-        team_of(worldTeam)  # it may have ended meanwhile, with all its windows
+        team_of(worldTeam)  # another thread may have ended it, with all its windows
         for each in parent.windows:
-            if each.place(address, size) is not None:
+            if each.offset_of(address, size) is not None:
                 return each.handle
-        made = TeamWindow(parent, memory(comm, "addr", address, size))
-        made.offer()
-        handle = keep(made)
+        window = TeamWindow(parent, memory(comm, "addr", address, size))
+        window.offer()
+        handle = keep(window)
         parent.next_window += 1
-        parent.windows.append(made)
-        parent.comm.parts.append(made)
+        parent.windows.append(window)
+        parent.comm.parts.append(window)
     return handle
 
 
@@ -344,8 +344,8 @@ def HcclTeamChannelsCreate(comm: CommHandle, team: Handle, desc: TeamChannelsDes
     Basis: D, S; C for all engines but AIV, and the codes 5, 9, 19, 20, 21, 24
     """
     joined = team_of(team, comm=comm)
-    wanted: structs.HcclTeamCreateChannelsDesc = given("desc", desc)
-    _refuse_raw(wanted, structs.HcclTeamCreateChannelsDesc)
+    wanted: header.HcclTeamCreateChannelsDesc = required("desc", desc)
+    _refuse_raw(wanted, header.HcclTeamCreateChannelsDesc)
     _connect(joined, wanted)
     _take_effect(joined, (joined.world or joined).windows)
 
@@ -356,7 +356,7 @@ def _take_effect(team: Team, windows: Sequence[Window]) -> None:
         window.meet(peer)
 
 
-def _connect(team: Team, desc: structs.HcclTeamCreateDesc | structs.HcclTeamCreateChannelsDesc) -> None:
+def _connect(team: Team, desc: header.HcclTeamCreateDesc | header.HcclTeamCreateChannelsDesc) -> None:
     engine, protocol = (field(desc, each, signed=True) for each in ("engine", "protocol"))
     notifies, count = field(desc, "notifyNum"), field(desc, "channelCnt")
     if not count:
@@ -396,7 +396,7 @@ def _connect(team: Team, desc: structs.HcclTeamCreateDesc | structs.HcclTeamCrea
 
 
 @hcomm.call("hcomm.HcclTeamCreate", out=1)
-def HcclTeamCreate(comm: CommHandle, desc: GivenTeamDesc) -> int:
+def HcclTeamCreate(comm: CommHandle, desc: RequiredTeamDesc) -> int:
     """Make a team with its channels, as newer versions do; its members call it, and wait for one another.
 
     All channels to them reach the symmetric windows of the communicator, which all have registered in one order.
@@ -406,20 +406,20 @@ def HcclTeamCreate(comm: CommHandle, desc: GivenTeamDesc) -> int:
         shared queues
     Basis: D, S; C for all engines but AIV
     """
-    made = _planned(comm, None, desc)
-    if made.protocol not in _URMA:
+    team = _planned(comm, None, desc)
+    if team.protocol not in _URMA:
         raise Refusal(
             PARA,
-            f"protocol is {made.protocol}; this call takes UB_CTP, UBC_TP, UBOE and UB_RTP",
+            f"protocol is {team.protocol}; this call takes UB_CTP, UBC_TP, UBOE and UB_RTP",
             "set COMM_PROTOCOL_UB_CTP, or use HcclWorldTeamCreate and HcclTeamChannelsCreate",
         )
     if field(desc, "isSharedQueue"):
         raise Refusal(
             NOT_SUPPORT, "queues are shared by channels of engine AIV only, and there are none", "set it to 0"
         )
-    _connect(made, desc)
-    _take_effect(made, windows_of(made.comm))
-    return made.give()
+    _connect(team, desc)
+    _take_effect(team, windows_of(team.comm))
+    return team.give()
 
 
 @hcomm.call("hcomm.HcclTeamGetLsaTeam", out=1)
@@ -437,9 +437,9 @@ def HcclTeamGetLsaTeam(comm: CommHandle) -> int:
             if each.is_lsa:
                 return each.handle
         ranks = comm.servers.ranks_with(comm.group.rank)
-        made = Team(comm, None, ranks, 0, int(CommProtocol.COMM_PROTOCOL_UB_MEM))
-        made.is_lsa = True
-        return made.give()
+        team = Team(comm, None, ranks, 0, int(CommProtocol.COMM_PROTOCOL_UB_MEM))
+        team.is_lsa = True
+        return team.give()
 
 
 @hcomm.call("hcomm.HcclTeamMemberToRank", out=1)
@@ -464,9 +464,9 @@ def HcclTeamRankToMember(comm: CommHandle, team: Handle, rankId: UInt32) -> int:
     Refuses: 2 NULL; 6 the communicator, the team, the rank is not a member; 1 another communicator's team
     Basis: D, S
     """
-    found = team_of(team, comm=comm)
-    if rankId not in found.ranks:
+    joined = team_of(team, comm=comm)
+    if rankId not in joined.ranks:
         raise Refusal(
-            NOT_FOUND, f"rank {rankId:,} is not a member of {found}", f"pass one of {found.ranks[:16]}"
+            NOT_FOUND, f"rank {rankId:,} is not a member of {joined}", f"pass one of {joined.ranks[:16]}"
         )
-    return found.ranks.index(rankId)
+    return joined.ranks.index(rankId)

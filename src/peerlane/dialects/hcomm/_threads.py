@@ -1,4 +1,4 @@
-"""``hcomm``: communication threads, which carry operations out in order (facts/hcomm 2.4)."""
+"""``hcomm``: communication threads, which run operations in order (facts/hcomm 2.4)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from peerlane.dialects.hcomm._arguments import (
     ThreadConfigs,
     UInt32,
     field,
-    given,
+    required,
     zero,
 )
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA, PTR, UNAVAIL
 from peerlane.dialects.hcomm._comm import Comm, CommHandle, HcommThread, ThreadHandle, keep, thread_of
-from peerlane.dialects.hcomm._enums import CommEngine, HcclDedicatedThreadType, ThreadType
+from peerlane.dialects.hcomm._header import CommEngine, HcclDedicatedThreadType, ThreadType
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.errors import Error, Fault
 
@@ -31,25 +31,25 @@ _MOST_NOTIFIES = 65535
 _QUOTA = 65536
 _MOST_DEDICATED = 64
 _CPU = int(CommEngine.COMM_ENGINE_CPU)
-#: AICPU and AICPU_TS differ in what feeds their queue; here both are queues of a stream.
+#: AICPU and AICPU_TS differ in what feeds their queue; a virtual device has a stream for both.
 _ON_STREAMS = frozenset(
     map(int, (CommEngine.COMM_ENGINE_CPU_TS, CommEngine.COMM_ENGINE_AICPU, CommEngine.COMM_ENGINE_AICPU_TS))
 )
 
 
 def refuse_engine(engine: int, *, cpu: bool) -> int:
-    """Refuse engines that do not exist here, HCCL_E_NOT_SUPPORT, and numbers of no engine, HCCL_E_PARA."""
+    """Refuse engines that a virtual device lacks, HCCL_E_NOT_SUPPORT, and other numbers, HCCL_E_PARA."""
     if engine in _ON_STREAMS or (cpu and engine == _CPU):
         return engine
     if engine not in CommEngine.__members__.values() or engine == CommEngine.COMM_ENGINE_RESERVED:
         raise Refusal(PARA, f"{engine} is not an engine", "pass COMM_ENGINE_CPU_TS")
     name = CommEngine(engine).name
-    here = "COMM_ENGINE_CPU_TS, COMM_ENGINE_AICPU or COMM_ENGINE_AICPU_TS"
-    here += ", or COMM_ENGINE_CPU" if cpu else ""
+    engines = "COMM_ENGINE_CPU_TS, COMM_ENGINE_AICPU or COMM_ENGINE_AICPU_TS"
+    engines += ", or COMM_ENGINE_CPU" if cpu else ""
     raise Refusal(
         NOT_SUPPORT,
         f"{name} is not for this call, or runs kernels, which no virtual device does",
-        f"pass {here}",
+        f"pass {engines}",
     )
 
 
@@ -79,9 +79,9 @@ def _acquire(comm: Comm, engine: int, counts: list[int]) -> list[int]:
                 f"{len(counts):,} more threads are beyond the {most:,} streams of {comm.context.device.name}",
                 "acquire threads once, and use them again",
             )
-        made = [HcommThread(comm.context, comm, engine, None, count) for count in counts]
-        handles = [keep(each) for each in made]
-        comm.threads += made
+        threads = [HcommThread(comm.context, comm, engine, None, count) for count in counts]
+        handles = [keep(each) for each in threads]
+        comm.threads += threads
         comm.notifies += sum(counts)
     return handles
 
@@ -123,7 +123,7 @@ def HcclThreadAcquireWithConfig(
     Refuses: as `HcclThreadAcquire`; 1 fewer configurations than threads; 5 other types than THREAD_TYPE_TS
     Basis: D; C for the codes
     """
-    counts = [field(each, "notifyNumPerThread") for each in given("config", config, threadNum)[:threadNum]]
+    counts = [field(each, "notifyNumPerThread") for each in required("config", config, threadNum)[:threadNum]]
     for count in counts:
         _refuse_count(count)
     return _acquire(comm, engine, counts)
@@ -147,39 +147,39 @@ def HcclThreadAcquireWithStream(
     return on_stream(comm, engine, stream, notifyNum).handle
 
 
-def on_stream(found: Comm, engine: int, stream: int, notifies: int = 0) -> HcommThread:
+def on_stream(comm: Comm, engine: int, stream: int, notifies: int = 0) -> HcommThread:
     """Return the thread of a communicator on a stream of ``acl``, with so many notifies at least."""
     wrapped = stream_of(stream)
-    if wrapped.context.device is not found.context.device:
+    if wrapped.context.device is not comm.context.device:
         raise Refusal(
             PARA,
-            f"{wrapped} is not of device {found.context.device.ordinal}, as {found} is",
+            f"{wrapped} is not of device {comm.context.device.ordinal}, as {comm} is",
             "create the stream where the communicator was made",
         )
     _refuse_count(notifies)
-    with found.guard:
-        known = found.streams.get((engine, stream))
+    with comm.guard:
+        known = comm.streams.get((engine, stream))
         if known is not None:
             more = max(0, notifies - known.notifies)
-            refuse_more_notifies(found, more)
+            refuse_more_notifies(comm, more)
             known.notifies += more
-            found.notifies += more
+            comm.notifies += more
             return known
-        _forget_ended(found)
-        refuse_more_notifies(found, notifies)
-        made = HcommThread(found.context, found, engine, wrapped.neutral, notifies)
-        keep(made)
-        found.threads.append(made)
-        found.streams[engine, stream] = made
-        found.notifies += notifies
+        _forget_ended(comm)
+        refuse_more_notifies(comm, notifies)
+        thread = HcommThread(comm.context, comm, engine, wrapped.neutral, notifies)
+        keep(thread)
+        comm.threads.append(thread)
+        comm.streams[engine, stream] = thread
+        comm.notifies += notifies
     if engine != _CPU:
         wrapped.neutral.on_error = "stop"  # later tasks must not run (facts/hcomm 3.12)
-        wrapped.retell = _retold(found)
-    return made
+        wrapped.retell = _retold(comm)
+    return thread
 
 
 def _forget_ended(comm: Comm) -> None:
-    """Let go of threads whose stream was destroyed."""
+    """End the threads whose stream was destroyed."""
     ended = [
         key
         for key, each in comm.streams.items()
@@ -194,22 +194,22 @@ def _forget_ended(comm: Comm) -> None:
 
 
 def stream_of(handle: int) -> AclStream:
-    """Return the stream of ``acl`` that a number means: HCCL_E_PTR, HCCL_E_NOT_FOUND."""
+    """Return the stream of ``acl`` of a handle: HCCL_E_PTR, HCCL_E_NOT_FOUND."""
     remedy = "pass what acl.rt.create_stream returned, before it is destroyed"
     if not handle:
         raise Refusal(PTR, "the stream is NULL (0)", remedy)
-    found = machine.things.get(handle)
-    if not isinstance(found, AclStream):
+    wrapped = machine.things.get(handle)
+    if not isinstance(wrapped, AclStream):
         try:
             machine.thing(handle, AclStream)
         except Refusal as error:
             raise Refusal(NOT_FOUND, str(error), remedy) from None
         raise AssertionError(handle)
-    return found
+    return wrapped
 
 
 def _first_of(error: Error) -> Error:
-    """Return the failure for which others were cancelled: messages of a batch run on streams of their own."""
+    """Return the first failure of a chain: messages of a batch run on streams of their own."""
     while isinstance(error.__cause__, Error):
         error = error.__cause__
     return error
@@ -261,19 +261,19 @@ def HcclDedicatedThreadAcquire(comm: CommHandle, useType: Enum, notifyNumPerThre
 def HcclThreadExportToCommEngine(
     comm: CommHandle, threadNum: UInt32, threads: Handles, dstCommEngine: AnyEngine
 ) -> list[int]:
-    """Return handles of threads for another engine: here the same.
+    """Return handles of threads for another engine: the same handles.
 
     Gives: list of thread
     Refuses: 2 NULL; 6 the communicator, a thread; 1 fewer threads than announced, no engine; 5 engines
         AIV and CCU
     Basis: D; C for the codes
     """
-    return [thread_of(each).handle for each in given("threads", threads, threadNum)[:threadNum]]
+    return [thread_of(each).handle for each in required("threads", threads, threadNum)[:threadNum]]
 
 
 @hcomm.call("hcomm.HcclThreadResGetInfo", out=1)
 def HcclThreadResGetInfo(comm: CommHandle, thread: ThreadHandle, resType: Enum, infoLen: UInt32) -> int:
-    """Return the stream of ``acl`` that a thread was made with.
+    """Return the stream of ``acl`` on which a thread was acquired.
 
     Gives: stream
     Refuses: 2 NULL; 6 the communicator, the thread; 1 `resType`, `infoLen` not 8; 5 a thread with a stream of its own
@@ -293,15 +293,15 @@ def HcommThreadResGetInfo(thread: ThreadHandle, resType: Enum, infoLen: UInt32) 
     return _stream_of(thread, resType, infoLen)
 
 
-def _stream_of(found: HcommThread, resType: int, infoLen: int) -> int:
+def _stream_of(thread: HcommThread, resType: int, infoLen: int) -> int:
     if resType != 0 or infoLen != 8:
         raise Refusal(PARA, f"resType is {resType}, infoLen {infoLen}", "pass THREAD_RES_TYPE_STREAM and 8")
-    streams = found.comm.streams if found.comm is not None else {}
+    streams = thread.comm.streams if thread.comm is not None else {}
     for (_, stream), each in streams.items():
-        if each is found and stream:
+        if each is thread and stream:
             return stream
     raise Refusal(
         NOT_SUPPORT,
-        f"{found} has a stream of its own, which acl does not know",
+        f"{thread} has a stream of its own, which acl does not know",
         "use HcclThreadAcquireWithStream",
     )

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hcomm import _structs as structs
-from peerlane.dialects.hcomm._arguments import Handle, TransferDescs, UInt32, field, given, part
+from peerlane.dialects.hcomm import _header as header
+from peerlane.dialects.hcomm._arguments import Handle, TransferDescs, UInt32, field, part, required
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread
-from peerlane.dialects.hcomm._enums import HcommTransferType
+from peerlane.dialects.hcomm._header import HcommBatchTransferDesc, HcommTransferType
 from peerlane.dialects.hcomm._local import Run
 from peerlane.dialects.hcomm._remote import read, read_reduce, write, write_reduce
 from peerlane.dialects.hcomm._signals import record
-from peerlane.dialects.hcomm._structs import HcommBatchTransferDesc
 from peerlane.dialects.hcomm._waiting import Caller, pair
 
 _Kind = HcommTransferType
@@ -36,7 +35,9 @@ def HcommBatchTransferOnThread(
     if not transferDescNum:
         raise Refusal(PARA, "transferDescNum is 0", "pass one descriptor at least")
     runs = []
-    for number, desc in enumerate(given("transferDescs", transferDescs, transferDescNum)[:transferDescNum]):
+    for number, desc in enumerate(
+        required("transferDescs", transferDescs, transferDescNum)[:transferDescNum]
+    ):
         try:
             runs.append(_checked(worker, link, desc))
         except Refusal as error:
@@ -51,27 +52,27 @@ def HcommBatchTransferOnThread(
 
 def _checked(worker: HcommThread | Caller, link: HcommChannel, desc: HcommBatchTransferDesc) -> Run:
     kind = field(desc, "transType", signed=True)
-    info = part(desc, "transferInfo", structs.HcommTransferInfo)
+    info = part(desc, "transferInfo", header.HcommTransferInfo)
     match kind:
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE:
-            return write(worker, link, *_moved(part(info, "write", structs.HcommTransferInfoWrite)), None)
+            return write(worker, link, *_moved(part(info, "write", header.HcommTransferInfoWrite)), None)
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE_WITH_NOTIFY:
-            with_notify = part(info, "writeWithNotify", structs.HcommTransferInfoWriteWithNotify)
+            with_notify = part(info, "writeWithNotify", header.HcommTransferInfoWriteWithNotify)
             return write(worker, link, *_moved(with_notify), _index(with_notify))
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE_REDUCE:
             return write_reduce(
-                worker, link, *_reduced(part(info, "reduce", structs.HcommTransferInfoReduce)), None
+                worker, link, *_reduced(part(info, "reduce", header.HcommTransferInfoReduce)), None
             )
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE_REDUCE_WITH_NOTIFY:
-            one = part(info, "writeReduceWithNotify", structs.HcommTransferInfoWriteReduceWithNotify)
+            one = part(info, "writeReduceWithNotify", header.HcommTransferInfoWriteReduceWithNotify)
             return write_reduce(worker, link, *_reduced(one), _index(one))
         case _Kind.HCOMM_TRANSFER_TYPE_READ:
-            return read(worker, link, *_moved(part(info, "read", structs.HcommTransferInfoRead)))
+            return read(worker, link, *_moved(part(info, "read", header.HcommTransferInfoRead)))
         case _Kind.HCOMM_TRANSFER_TYPE_READ_REDUCE:
-            return read_reduce(worker, link, *_reduced(part(info, "reduce", structs.HcommTransferInfoReduce)))
+            return read_reduce(worker, link, *_reduced(part(info, "reduce", header.HcommTransferInfoReduce)))
         case _Kind.HCOMM_TRANSFER_TYPE_NOTIFY_RECORD:
             return record(
-                worker, link, _index(part(info, "notifyRecord", structs.HcommTransferInfoNotifyRecord))
+                worker, link, _index(part(info, "notifyRecord", header.HcommTransferInfoNotifyRecord))
             )
     raise Refusal(
         PARA, f"transType is {kind}, which is not a type of a transfer", "set an HCOMM_TRANSFER_TYPE_*"

@@ -1,4 +1,4 @@
-"""Calls that block their caller, and the threads that run operations."""
+"""Calls that block their caller, and which thread runs an operation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from peerlane.errors import Cancelled, Error
 
 
 class Caller:
-    """Stands for the calling thread, which runs operations of engine CPU that have no thread."""
+    """The calling thread, which runs operations of engine CPU that have no communication thread."""
 
     def where(self) -> Stream | None:
         """Return no stream."""
@@ -67,18 +67,18 @@ def busy(comm: Comm | None) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if comm is None else comm.working()
 
 
-def block_on(line: Notify, device: Device, seconds: float | None) -> None:
+def block_on(notify: Notify, device: Device, seconds: float | None) -> None:
     """Wait for a notify in the caller, and consume it."""
     stream = device.create_stream()
     try:
-        stream.wait(line, timeout=seconds)
+        stream.wait(notify, timeout=seconds)
         stream.sync()
     finally:
         stream.abort(close=True)
 
 
 def join(stream: Stream, seconds: float | None) -> None:
-    """Wait until a stream is done; a synchronization of the stream tells of failures all the same."""
+    """Wait until a stream is done; a synchronization of the stream reports its failures again."""
     try:
         stream.record().sync(seconds)
     except Cancelled as error:

@@ -16,26 +16,26 @@ from peerlane.dialects.hcomm._arguments import Handle as Number
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import ActiveComm, Comm, CommHandle, keep
 from peerlane.dialects.hcomm._elements import memory
-from peerlane.dialects.hcomm._state import Resource, drop, hcomm, thing
+from peerlane.dialects.hcomm._state import Resource, drop, hcomm, object_of
 from peerlane.ranks.lending import Loan, Terms, borrow
 
 _FLAGS = (0, 1)
-#: The memory that ranks of this process have in windows, by its key in the rendezvous.
+#: By key in the rendezvous: the memory that ranks of this process have in windows.
 _offered: dict[str, Loan] = {}
 
 
 class Window(Resource):
-    """A symmetric window of a communicator: the memory of this rank, and that of peers once it was asked for.
+    """A symmetric window of a communicator: the memory of this rank, and that of peers that were asked for.
 
     Attributes
     ----------
     comm : Comm
     tag : str
-        The same in all ranks, and no other window's.
+        The same in all ranks; no other window has it.
     memory : Buffer
     """
 
-    __slots__ = ("_finding", "_is_over", "_loan", "_lock", "_peers", "_reached", "comm", "memory", "tag")
+    __slots__ = ("_opening", "_is_over", "_loan", "_lock", "_peers", "_reached", "comm", "memory", "tag")
 
     name = "symmetric window"
     ended_by = "HcclCommSymWinDeregister"
@@ -45,19 +45,19 @@ class Window(Resource):
         self.comm, self.tag, self.memory = comm, f"window/{comm.key}/{key}", whole
         self._peers: dict[int, tuple[Buffer, bool]] = {}  # by rank: its memory, and whether it was opened
         self._reached: set[int] = set()
-        self._lock, self._finding = threading.Lock(), threading.Lock()
+        self._lock, self._opening = threading.Lock(), threading.Lock()
         self._loan = Loan(whole)
         self._is_over = False
 
-    def place(self, address: int, nbytes: int) -> int | None:
-        """Return the offset of a range in this rank's part; None where it is not inside, or the memory was freed."""
+    def offset_of(self, address: int, nbytes: int) -> int | None:
+        """Return the offset of bytes in this rank's part; None if they are not inside it, or it was freed."""
         if self.memory.is_closed:
             return None
         first = address - self.memory.address
         return first if 0 <= first <= self.memory.size - nbytes else None
 
     def offer(self) -> None:
-        """Let the other ranks find the memory of this rank: HCCL_E_NOT_SUPPORT for host memory."""
+        """Announce the memory of this rank to the others: HCCL_E_NOT_SUPPORT for host memory."""
         if isinstance(self.memory.device, Host):
             raise Refusal(
                 NOT_SUPPORT,
@@ -65,14 +65,14 @@ class Window(Resource):
                 "copy it to a device",
             )
         group = self.comm.group
-        here = self.comm.servers.ranks_with(group.rank)
-        pids = {group.members[each].pid for each in here} - {group.members[group.rank].pid}
-        said: list[object] = [self.memory.size, "", None]
+        neighbours = self.comm.servers.ranks_with(group.rank)
+        pids = {group.members[each].pid for each in neighbours} - {group.members[group.rank].pid}
+        announcement: list[object] = [self.memory.size, "", None]
         if pids:
             handle, terms = self._loan.offer(sorted(pids))
-            said[1:] = bytes(handle).decode(), terms and terms.encode()
+            announcement[1:] = bytes(handle).decode(), terms and terms.encode()
         _offered[self._key(group.rank)] = self._loan
-        self.comm.line.put(self._key(group.rank), json.dumps(said).encode())
+        self.comm.rendezvous.put(self._key(group.rank), json.dumps(announcement).encode())
 
     def _key(self, rank: int) -> str:
         return f"{self.tag}/{rank}"
@@ -82,7 +82,7 @@ class Window(Resource):
         return self._part(rank).address
 
     def reach(self, rank: int) -> bool:
-        """Let the channels to a rank reach its memory; tell whether they did not before."""
+        """Let the channels to a rank reach its memory; return False if they did before."""
         theirs = self._part(rank)
         with self._lock:
             self._refuse_over()
@@ -92,14 +92,14 @@ class Window(Resource):
                 self.comm.regions.add(self.tag, self.memory)
             self._reached.add(rank)
             self.comm.reached(rank).add(self.tag, theirs)
-        self.comm.line.put(f"{self._key(self.comm.group.rank)}/{rank}", b"1")
+        self.comm.rendezvous.put(f"{self._key(self.comm.group.rank)}/{rank}", b"1")
         return True
 
     def meet(self, rank: int) -> None:
         """Wait until a rank reaches the memory of this one: a window must not end while a peer opens it."""
         with self.comm.working():
             key = f"{self._key(rank)}/{self.comm.group.rank}"
-            self.comm.line.get(key, timeout=self.comm.settings.connect_timeout)
+            self.comm.rendezvous.get(key, timeout=self.comm.settings.connect_timeout)
 
     def _part(self, rank: int) -> Buffer:
         if rank == self.comm.group.rank:
@@ -111,14 +111,14 @@ class Window(Resource):
                 "register the memory with HcclCommMemReg and use a channel; windows join ranks of a server, which "
                 "HcclTeamGetLsaTeam has",
             )
-        with self._finding:  # not the lock that end() takes: end() must not wait for another rank
+        with self._opening:  # not the lock that end() takes: end() must not wait for another rank
             if rank not in self._peers:
-                found = self._found(rank)
+                memory, is_opened = self._open_part(rank)
                 with self._lock:
-                    if self._is_over and found[1]:
-                        found[0].close()
+                    if self._is_over and is_opened:
+                        memory.close()
                     self._refuse_over()
-                    self._peers[rank] = found
+                    self._peers[rank] = memory, is_opened
             return self._peers[rank][0]
 
     def _refuse_over(self) -> None:
@@ -127,11 +127,11 @@ class Window(Resource):
                 NOT_FOUND, f"{self} was ended meanwhile", "end a window when no rank uses it any more"
             )
 
-    def _found(self, rank: int) -> tuple[Buffer, bool]:
+    def _open_part(self, rank: int) -> tuple[Buffer, bool]:
         group, seconds = self.comm.group, self.comm.settings.connect_timeout
         with self.comm.working():
-            said = self.comm.line.get(self._key(rank), timeout=seconds)
-        size, text, agreed = json.loads(said)
+            announcement = self.comm.rendezvous.get(self._key(rank), timeout=seconds)
+        size, text, agreed = json.loads(announcement)
         if size != self.memory.size:
             raise Refusal(
                 PARA,
@@ -154,7 +154,7 @@ class Window(Resource):
         return opened, True
 
     def end(self) -> None:
-        """Let go of the peers' memory, and take back the memory of this rank."""
+        """Close the peers' memory, and take back the memory of this rank."""
         with self._lock:
             self._is_over = True
             peers, self._peers = self._peers, {}
@@ -193,11 +193,11 @@ def HcclCommSymWinRegister(comm: ActiveComm, addr: Pointer, size: UInt64, flag: 
         )
     whole = memory(comm, "addr", addr, size)
     with comm.guard:
-        made = Window(comm, str(comm.next_window), whole)
-        made.offer()
-        handle = keep(made)
+        window = Window(comm, str(comm.next_window), whole)
+        window.offer()
+        handle = keep(window)
         comm.next_window += 1
-        comm.parts.append(made)
+        comm.parts.append(window)
     return handle
 
 
@@ -224,7 +224,7 @@ def HcclCommSymWinGet(comm: CommHandle, ptr: Pointer, size: UInt64) -> tuple[int
     """
     with comm.guard:
         for each in windows_of(comm):
-            first = each.place(ptr, size) if ptr else None
+            first = each.offset_of(ptr, size) if ptr else None
             if first is not None:
                 return each.handle, first
     raise Refusal(
@@ -244,13 +244,13 @@ def HcclSymWinGetPeerPointer(winHandle: Number, offset: UInt64, peerRank: UInt32
         cannot be opened; 20 a team's, and HcclTeamChannelsCreate was not called since it was registered
     Basis: D; C for the codes, for the wait, and for teams
     """
-    found = machine.things.get(winHandle)
-    found = thing(type(found) if isinstance(found, Window) else Window, winHandle)
-    size = found.comm.group.size
-    if peerRank >= size or offset >= found.memory.size:
+    window = machine.things.get(winHandle)
+    window = object_of(type(window) if isinstance(window, Window) else Window, winHandle)
+    size = window.comm.group.size
+    if peerRank >= size or offset >= window.memory.size:
         raise Refusal(
             PARA,
-            f"peerRank is {peerRank:,} of {size}, offset {offset:,} of {found.memory.size:,}",
+            f"peerRank is {peerRank:,} of {size}, offset {offset:,} of {window.memory.size:,}",
             "pass a rank of the communicator, and an offset inside the window",
         )
-    return found.of(peerRank) + offset
+    return window.of(peerRank) + offset

@@ -13,9 +13,9 @@ from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._codes import PARA, PTR
 from peerlane.dialects.hcomm._comm import Comm
-from peerlane.dialects.hcomm._quick import pair_of
+from peerlane.dialects.hcomm._fast_paths import pair_of
+from peerlane.dialects.hcomm._header import CLASSES, HcclCommConfig, abi_header
 from peerlane.dialects.hcomm._state import hcomm as calls
-from peerlane.dialects.hcomm._structs import CLASSES, HcclCommConfig, header
 
 _LARGEST = 1 << 16  # bytes of a struct
 
@@ -25,23 +25,27 @@ class Hcomm(Library):
 
     def read_struct(self, name: str, address: int) -> Any:
         """Return what the dialect has for a struct; an older configuration is one of the newest version then."""
-        made = super().read_struct(name, address)
+        struct = super().read_struct(name, address)
         newest = HcclCommConfig()
-        if isinstance(made, HcclCommConfig) and 0 < made.version < newest.version and made.size < newest.size:
-            made.version, made.size = newest.version, newest.size
-        return made
+        if (
+            isinstance(struct, HcclCommConfig)
+            and 0 < struct.version < newest.version
+            and struct.size < newest.size
+        ):
+            struct.version, struct.size = newest.version, newest.size
+        return struct
 
     def size_at(self, name: str, address: int) -> int:
         """Return the size that a struct's header has; where no Init has set it, that of the newest version."""
         newest = super().size_at(name, address)
         if name == "HcclCommConfig":
-            told = ctypes.c_uint64.from_address(address).value
+            size = ctypes.c_uint64.from_address(address).value
         elif self.declarations.structs[name].fields[0].name == "header":
             first = self.layout.struct("CommAbiHeader").from_address(address)
-            told = first.size if first.magicWord == header(self._forms[name]).magicWord else newest
+            size = first.size if first.magicWord == abi_header(self._forms[name]).magicWord else newest
         else:
             return newest
-        return told if 16 <= told < _LARGEST else newest
+        return size if 16 <= size < _LARGEST else newest
 
 
 def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
@@ -50,8 +54,8 @@ def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
     return calls.fail(f"hcomm.{call}", error, lambda: arguments)
 
 
-def _ranks(given: Mapping[str, Any]) -> int:
-    comm = machine.things.get(given["comm"])
+def _ranks(values: Mapping[str, Any]) -> int:
+    comm = machine.things.get(values["comm"])
     return comm.group.size if isinstance(comm, Comm) else 0
 
 

@@ -21,10 +21,10 @@ from peerlane.diagnostics import call_site, live_objects
 from peerlane.diagnostics.live_objects import Living
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects.nixl import _listener
-from peerlane.dialects.nixl._board import LINES, OwnBoard, Past, log_seen, log_sent, logged
+from peerlane.dialects.nixl._board import SLOTS, OwnBoard, Past, log_seen, log_sent, logged
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
 from peerlane.dialects.nixl._metadata import Metadata, Row, decode, encode
-from peerlane.dialects.nixl._peers import Peer, Self, here
+from peerlane.dialects.nixl._peers import Peer, Self, local_agents
 from peerlane.dialects.nixl._regions import OwnRegion, Region, Regions, check_memory
 from peerlane.dialects.nixl._status import (
     DEFAULT_COMM_PORT,
@@ -47,7 +47,7 @@ from peerlane.support.processes import start_time
 
 _PLUGINS: Mapping[
     str, tuple[dict[str, str], list[str], list[str]]
-] = {  # defaults; kinds as plugin, as back-end
+] = {  # default parameters; kinds of memory of the plugin; those of its back-end
     "POSIX": (
         {
             "ios_pool_size": "65536",
@@ -65,15 +65,17 @@ _PLUGINS: Mapping[
         ["DRAM_SEG", "VRAM_SEG"],
     ),
 }
-_numbers = itertools.count(0x1000, 0x10)  # of all agents: a handle of another one is known as such
+_numbers = itertools.count(
+    0x1000, 0x10
+)  # one counter for all agents: a handle of another agent is recognised
 _YES = ("y", "yes", "on", "1", "true", "enable")
 _STREAMS_KEPT = 64
-#: Who asks for notifications that often in vain lets others have the processor for a moment: they may be sending one.
-_IDLE, _REST = 500, 5e-5  # times; seconds
+#: After so many calls without a notification a call sleeps for so many seconds: a sender may need the processor.
+_IDLE, _REST = 500, 5e-5
 
 
 class nixlAgentConfig:
-    """How an agent works."""
+    """The configuration of an agent."""
 
     __slots__ = (
         "captureTelemetry",
@@ -122,7 +124,7 @@ class nixlAgentConfig:
 
 
 class nixlXferTelemetry:
-    """What a transfer took: times in microseconds, bytes, and descriptors after merging."""
+    """Times of a transfer in microseconds, its bytes, and its descriptors after merging."""
 
     __slots__ = ("backendName", "descCount", "postDuration", "startTime", "totalBytes", "xferDuration")
 
@@ -139,7 +141,7 @@ class _Prepared:
 
 
 class _Resources:
-    """What an agent lets go of when it ends."""
+    """The resources of an agent, which end with it."""
 
     def __init__(self) -> None:
         self.board = OwnBoard()
@@ -160,16 +162,16 @@ class _Resources:
         return new_stream(regions)
 
     def keep(self, stream: Stream) -> None:
-        """Keep a stream that a transfer does not need any more."""
+        """Keep a stream for later transfers."""
         if len(self.streams) < _STREAMS_KEPT:
             self.streams.append(stream)
         else:
             stream.close()
 
     def close(self) -> None:
-        """Let go of all."""
+        """End all of them."""
         self.is_closed = True
-        if os.getpid() != self.pid:  # the child of a fork owns nothing of it
+        if os.getpid() != self.pid:  # the child of a fork owns none of them
             return
         if self.listener is not None:
             self.listener.close()
@@ -180,7 +182,7 @@ class _Resources:
             peer.remove()
         for region in self.regions:
             region.end()
-            self.board.end(region.line)
+            self.board.end(region.slot)
         self.board.close()
 
 
@@ -214,14 +216,14 @@ class nixlAgent:
 
     def __init__(self, name: str, config: nixlAgentConfig) -> None:
         name = _text("nixlAgent", "the name", name)
-        _bytes("nixlAgent", "the name", name)  # refuses what metadata could not tell
+        _bytes("nixlAgent", "the name", name)  # refuses a name that metadata cannot have
         checked("nixlAgent", "the configuration", config, nixlAgentConfig)
         if not name:
             raise ValueError("an agent needs a non-empty name; pass one that the other agents do not have")
         self.name = name
         self._lock = threading.RLock()
         self._inbox: dict[str, list[bytes]] = {}
-        self._idle = 0  # how often in a row there was no notification
+        self._idle = 0  # calls in a row without a notification
         self._backends: dict[int, str] = {}
         self._params: dict[int, dict[str, str]] = {}
         self._prepared: dict[int, _Prepared] = {}
@@ -231,7 +233,7 @@ class nixlAgent:
         self.board, self.regions, self._peers = self._own.board, self._own.regions, self._own.peers
         self._requests = self._own.requests
         weakref.finalize(self, self._own.close).atexit = False
-        here[self.board.ident] = self
+        local_agents[self.board.ident] = self
         self._self: Self | None = None
         self._has_registered = False
         self.is_charged = True
@@ -292,7 +294,7 @@ class nixlAgent:
         return self._backends[handle]
 
     def _among(self, call: str, backends: Iterable[int]) -> set[str]:
-        """Return the names of back-ends, all if none is given."""
+        """Return the names of back-ends; all back-ends if the argument is empty."""
         if not isinstance(backends, Iterable):
             raise TypeError(f"{call}: the back-ends are a list of handles, not {backends!r}")
         return {self._backend(each) for each in backends} or self.backend_names
@@ -318,26 +320,26 @@ class nixlAgent:
             self.board.check_room(len(descs.rows))
             self._has_registered = self._has_registered or "UCX" in takes
             for address, size, device, _ in descs.rows:
-                line, number = self.board.begin()
+                slot, number = self.board.begin()
                 self.regions.add(
-                    OwnRegion(mem, device, address, size, line, number, self.board.words, backends=takes)
+                    OwnRegion(mem, device, address, size, slot, number, self.board.words, backends=takes)
                 )
         return nixl_status_t.NIXL_SUCCESS
 
     def _registered(self, descs: nixlRegDList) -> list[OwnRegion]:
-        """Return the regions that were registered exactly so."""
-        found: dict[OwnRegion, None] = {}
+        """Return the regions that were registered with exactly these descriptors."""
+        regions: dict[OwnRegion, None] = {}
         for address, size, device, _ in descs.rows:
             same = self.regions.of(descs.getType(), (device, address, size))
-            each = next((each for each in same if each not in found), None)
+            each = next((each for each in same if each not in regions), None)
             if each is None:
                 raise nixlNotFoundError(
                     f"{size:,} bytes at {address:#x} of device {device} ({descs.getType().name}) were not registered "
                     f"as one piece by agent {self.name!r}",
                     "pass the list that register_memory returned",
                 )
-            found[each] = None
-        return list(found)
+            regions[each] = None
+        return list(regions)
 
     def deregisterMem(self, descs: nixlRegDList, backends: Sequence[int] = ()) -> nixl_status_t:
         """Deregister memory; after a refusal all is registered still."""
@@ -347,25 +349,25 @@ class nixlAgent:
             for region in self._registered(descs):
                 region.backends -= names
                 if not region.backends:
-                    self.board.end(region.line)
+                    self.board.end(region.slot)
                     region.end()
                     self.regions.remove(region)
         return nixl_status_t.NIXL_SUCCESS
 
     def queryMem(self, descs: nixlRegDList, backend: int) -> list[dict[str, str] | None]:
-        """Return size, mode and time of files; None for what is none."""
+        """Return size, mode and time of each file; None if there is no such file."""
         checked("queryMem", "descs", descs, nixlRegDList)
         if self._backend(backend) != "POSIX":
             raise nixlNotSupportedError(
                 "back-end 'UCX' knows nothing of memory", "query files with back-end 'POSIX'"
             )
-        found: list[dict[str, str] | None] = []
+        files: list[dict[str, str] | None] = []
         for *_, meta in descs.rows:
             try:
                 state = Path(meta.decode()).stat() if meta else None
             except (OSError, ValueError):
                 state = None
-            found.append(
+            files.append(
                 state
                 and {
                     "mtime": str(int(state.st_mtime)),
@@ -373,93 +375,93 @@ class nixlAgent:
                     "size": str(state.st_size),
                 }
             )
-        return found
+        return files
 
     # Metadata.
 
-    def _told(self, regions: Iterable[OwnRegion], connects: bool, backends: set[str]) -> bytes:
+    def _metadata(self, regions: Iterable[OwnRegion], connects: bool, backends: set[str]) -> bytes:
         rows = [
-            Row(each.mem, each.device, each.start, each.size, each.line, each.number, each.offered())
+            Row(each.mem, each.device, each.start, each.size, each.slot, each.number, each.offered())
             for each in regions
             if "UCX" in each.backends and each.mem in (0, 1)
         ]
         board, pid = self.board, os.getpid()
-        told = Metadata(
+        metadata = Metadata(
             self.name, board.ident, pid, start_time(pid), board.fd, connects, tuple(backends), rows
         )
-        made = encode(told)
+        content = encode(metadata)
         if (
             event_log.active
-        ):  # whoever has these bytes comes after what this thread has done, however they came
-            event_log.post(event_log.key_of("nixl metadata", made))
+        ):  # a reader of these bytes comes after what this thread has done, however it received them
+            event_log.post(event_log.key_of("nixl metadata", content))
             if any(each.mem == 0 for each in rows):
                 event_log.lends_host_memory()
-        return made
+        return content
 
     def getLocalMD(self) -> bytes:
         """Return the metadata of this agent."""
         if not self._backends:
             raise nixlInvalidParamError(f"agent {self.name!r} has no back-end", "call create_backend('UCX')")
         with self._lock:
-            return self._told(self.regions, True, self.backend_names)
+            return self._metadata(self.regions, True, self.backend_names)
 
     def getLocalPartialMD(
         self, descs: nixlRegDList, inc_conn_info: bool = False, backends: Sequence[int] = ()
     ) -> bytes:
-        """Return the metadata of some registrations; without any it says how to reach the agent."""
+        """Return the metadata of some registrations; without any only how to reach the agent."""
         checked("getLocalPartialMD", "descs", descs, nixlRegDList)
         connects = _flag("getLocalPartialMD", "inc_conn_info", inc_conn_info)
         names = self._among("getLocalPartialMD", backends)
         with self._lock:
-            return self._told(self._registered(descs), connects or descs.isEmpty(), names)
+            return self._metadata(self._registered(descs), connects or descs.isEmpty(), names)
 
     def loadRemoteMD(self, metadata: bytes) -> bytes:
         """Load the metadata of another agent, or more of it; return its name.  After a refusal nothing is changed."""
-        told = decode(_bytes("loadRemoteMD", "the metadata", metadata), LINES)
-        if told.name == self.name:
+        loaded = decode(_bytes("loadRemoteMD", "the metadata", metadata), SLOTS)
+        if loaded.name == self.name:
             raise nixlInvalidParamError(
-                f"the metadata is of an agent {told.name!r}, which is this agent's name",
+                f"the metadata is of an agent {loaded.name!r}, which is this agent's name",
                 "an agent knows itself; give other agents other names",
             )
-        if not self.backend_names & set(told.backends):
+        if not self.backend_names & set(loaded.backends):
             raise nixlBackendError(
-                f"agent {told.name!r} has {', '.join(told.backends) or 'no back-end'}, and {self.name!r} has "
+                f"agent {loaded.name!r} has {', '.join(loaded.backends) or 'no back-end'}, and {self.name!r} has "
                 f"{', '.join(self.backend_names) or 'none'}",
                 "create a back-end that both have",
             )
         with self._lock:
-            known = self._peers.get(told.name)
+            known = self._peers.get(loaded.name)
             if known is not None:
-                if known.ident != told.ident:
+                if known.ident != loaded.ident:
                     raise nixlNotAllowedError(
-                        f"another agent {told.name!r} is known already",
+                        f"another agent {loaded.name!r} is known already",
                         "remove that one first, or name them apart",
                     )
-                known.learn(told.rows)
-            elif not told.connects:
+                known.learn(loaded.rows)
+            elif not loaded.connects:
                 raise nixlNotFoundError(
-                    f"agent {told.name!r} is not known, and this partial metadata does not say how to reach it",
+                    f"agent {loaded.name!r} is not known, and this partial metadata does not say how to reach it",
                     "load metadata with inc_conn_info=True first",
                 )
             else:
-                self._peers[told.name] = Peer(self.name, told, self._is_eager)
+                self._peers[loaded.name] = Peer(self.name, loaded, self._is_eager)
         if event_log.active:
             event_log.take(event_log.key_of("nixl metadata", bytes(metadata)), 1)
-        return told.name.encode()
+        return loaded.name.encode()
 
     def invalidateRemoteMD(self, agent: str) -> nixl_status_t:
         """Forget an agent, if it is known."""
         with self._lock:
-            found = self._peers.pop(_text("invalidateRemoteMD", "the agent", agent), None)
-        if found is not None:
-            found.remove()
+            peer = self._peers.pop(_text("invalidateRemoteMD", "the agent", agent), None)
+        if peer is not None:
+            peer.remove()
         return nixl_status_t.NIXL_SUCCESS
 
     def checkRemoteMD(self, agent: str, descs: nixlXferDList) -> nixl_status_t:
         """Return whether an agent is known, with this memory."""
         name = _text("checkRemoteMD", "the agent", agent)
         checked("checkRemoteMD", "descs", descs, nixlXferDList)
-        if name == self.name:  # of itself the vendor's agent knows only that it has registered something
+        if name == self.name:  # the vendor's agent knows of itself only whether it has registered something
             known = self._has_registered and descs.isEmpty()
             return nixl_status_t.NIXL_SUCCESS if known else nixl_status_t.NIXL_ERR_NOT_FOUND
         try:
@@ -488,14 +490,14 @@ class nixlAgent:
             if self._self is None:
                 self._self = Self(self, self._is_eager)
             return self._self
-        found = self._peers.get(name)
-        if found is None:
+        peer = self._peers.get(name)
+        if peer is None:
             known = ", ".join(map(repr, list(self._peers))) or "none"  # the listener adds some
             raise nixlNotFoundError(
                 f"agent {self.name!r} does not know agent {name!r}; known are {known}",
                 "call add_remote_agent with its metadata first",
             )
-        return found
+        return peer
 
     # Metadata by sockets.
 
@@ -514,8 +516,8 @@ class nixlAgent:
     ) -> None:
         """Send metadata of some registrations."""
         _text("sendLocalPartialMD", "the label", label)
-        told = self.getLocalPartialMD(descs, inc_conn_info, backends)
-        self._call_listener("sendLocalPartialMD", ip_addr, port, "LOAD", lambda: told)
+        metadata = self.getLocalPartialMD(descs, inc_conn_info, backends)
+        self._call_listener("sendLocalPartialMD", ip_addr, port, "LOAD", lambda: metadata)
 
     def fetchRemoteMD(self, remote_agent: str, ip_addr: str = "", port: int = 0, label: str = "") -> None:
         """Ask the listening agent at an address for its metadata."""
@@ -555,7 +557,7 @@ class nixlAgent:
             mem, rows, backends = more[0].getType(), more[0].rows, more[1:]
         self._usable("prepXferDlist", mem, *backends)
         peer = None if name == NIXL_INIT_AGENT else self._peer(name)
-        return self._keep(_Prepared(peer, self._places(peer, mem, rows)))
+        return self._keep(_Prepared(peer, self._located(peer, mem, rows)))
 
     def _usable(self, call: str, mem: nixl_mem_t, backends: Sequence[int] = ()) -> None:
         if "UCX" not in self._among(call, backends) or mem not in (0, 1):
@@ -564,7 +566,7 @@ class nixlAgent:
                 "create and name 'UCX' for it",
             )
 
-    def _places(
+    def _located(
         self, peer: Peer | None, mem: nixl_mem_t, rows: Sequence[Sequence[int]]
     ) -> list[tuple[int, int, Any]]:
         if not rows:
@@ -573,9 +575,9 @@ class nixlAgent:
         whose = f"agent {(self if peer is None else peer).name!r}"
         return [(row[0], row[1], regions.find(row, mem, whose, at)) for at, row in enumerate(rows)]
 
-    def _keep(self, thing: Any) -> int:
+    def _keep(self, resource: Any) -> int:
         handle = next(_numbers)
-        (self._requests if isinstance(thing, Request) else self._prepared)[handle] = thing
+        (self._requests if isinstance(resource, Request) else self._prepared)[handle] = resource
         return handle
 
     def releasedDlistH(self, handle: int) -> nixl_status_t:
@@ -638,23 +640,23 @@ class nixlAgent:
         for mem in (local_descs.getType(), remote_descs.getType()):
             self._usable("createXferReq", mem, backend)
         rows = _paired(
-            self._places(None, local_descs.getType(), local_descs.rows),
-            self._places(peer, remote_descs.getType(), remote_descs.rows),
+            self._located(None, local_descs.getType(), local_descs.rows),
+            self._located(peer, remote_descs.getType(), remote_descs.rows),
         )
         return self._request(peer, operation, rows, message)
 
     def _request(self, peer: Peer, operation: nixl_xfer_op_t, rows: list[Any], message: bytes | None) -> int:
         is_write = operation is nixl_xfer_op_t.NIXL_WRITE
-        places, own = [region for row in rows for region in (row[1], row[3])], self._own
-        return self._keep(Request(peer, is_write, rows, message, lambda: own.stream(places)))
+        regions, own = [region for row in rows for region in (row[1], row[3])], self._own
+        return self._keep(Request(peer, is_write, rows, message, lambda: own.stream(regions)))
 
     def _asked(self, handle: int) -> Request:
-        found = self._requests.get(handle)
-        if found is None:
+        request = self._requests.get(handle)
+        if request is None:
             raise nixlInvalidParamError(
                 f"{handle!r} is not a transfer of agent {self.name!r}", "pass a handle that was not released"
             )
-        return found
+        return request
 
     def postXferReq(self, reqh: int, notif_msg: bytes = b"") -> nixl_status_t:
         """Begin a transfer."""
@@ -671,7 +673,7 @@ class nixlAgent:
 
     def releaseXferReq(self, reqh: int) -> nixl_status_t:
         """Forget a transfer; one that is under way ends, and its notification is not sent."""
-        if self._own.is_closed:  # it went together with its transfers
+        if self._own.is_closed:  # the agent has ended, and its transfers with it
             return nixl_status_t.NIXL_SUCCESS
         request = self._asked(reqh)
         del self._requests[reqh]
@@ -691,7 +693,7 @@ class nixlAgent:
         return 0, 0, -1
 
     def getXferTelemetry(self, reqh: int) -> nixlXferTelemetry:
-        """Return what a transfer took."""
+        """Return the times and sizes of a transfer."""
         if not self._telemetry:
             raise nixlNoTelemetryError(
                 f"agent {self.name!r} keeps no telemetry",
@@ -700,14 +702,18 @@ class nixlAgent:
         request = self._asked(reqh)
         if not request.start:
             raise nixlNotPostedError("the transfer was never posted", "call transfer first")
-        told = nixlXferTelemetry()
-        told.startTime = int(request.start * 1e6)
-        told.postDuration = max(1, int(request.post_time * 1e6))
-        told.xferDuration = max(
-            told.postDuration, int((request.time or time.monotonic() - request.start) * 1e6)
+        telemetry = nixlXferTelemetry()
+        telemetry.startTime = int(request.start * 1e6)
+        telemetry.postDuration = max(1, int(request.post_time * 1e6))
+        telemetry.xferDuration = max(
+            telemetry.postDuration, int((request.time or time.monotonic() - request.start) * 1e6)
         )
-        told.totalBytes, told.descCount, told.backendName = request.size, request.descriptors, "UCX"
-        return told
+        telemetry.totalBytes, telemetry.descCount, telemetry.backendName = (
+            request.size,
+            request.descriptors,
+            "UCX",
+        )
+        return telemetry
 
     def transfers(self) -> Iterable[Request]:
         """Return the transfers that were not released."""
@@ -716,7 +722,7 @@ class nixlAgent:
     # Memory views.
 
     def prepMemView(self, dlist: nixlXferDList | nixlRemoteDList, backends: Sequence[int] = ()) -> int:
-        """Refuse: kernels that move memory do not run here."""
+        """Refuse: virtual devices do not run kernels that move memory."""
         checked("prepMemView", "dlist", dlist, nixlXferDList, nixlRemoteDList)
         raise nixlBackendError(
             "a memory view is for kernels of a GPU, which virtual devices do not run",
@@ -730,11 +736,11 @@ class nixlAgent:
     # Notifications.
 
     def post(self, sender: str, message: bytes, past: Past) -> None:
-        """Take in a notification of an agent of this process; ``past``: what came before it."""
+        """Receive a notification of an agent of this process; ``past``: the stream operation that it follows."""
         if event_log.active:
-            made = logged(message, self.board.ident, -1, next(_numbers))
-            log_sent(made.key, past)
-            message = made
+            logged_message = logged(message, self.board.ident, -1, next(_numbers))
+            log_sent(logged_message.key, past)
+            message = logged_message
         with self._lock:
             self._inbox.setdefault(sender, []).append(message)
 
@@ -744,29 +750,29 @@ class nixlAgent:
         """Add the notifications that have come to a mapping of agents to messages; return it."""
         if backends:
             self._among("getNotifs", backends)
-        found = self.fetch(notif_map)
+        fresh = self.fetch(notif_map)
         if event_log.active:
-            for messages in found.values():
+            for messages in fresh.values():
                 for message in messages:
                     log_seen(message)
-        return found
+        return fresh
 
     def fetch(self, notif_map: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
-        """Do the same, and leave it to the caller to say which of them the program has seen."""
-        found: dict[str, list[bytes]] = {}
+        """As :meth:`getNotifs`; the caller has to log which of them the program has seen."""
+        fresh: dict[str, list[bytes]] = {}
         with self._lock:
             self.board.collect(self._inbox)
             if self._inbox:
-                found, self._inbox = self._inbox, found
-        self._idle = 0 if found else self._idle + 1
+                fresh, self._inbox = self._inbox, fresh
+        self._idle = 0 if fresh else self._idle + 1
         if self._idle > _IDLE:
             time.sleep(_REST)
         if not notif_map:
-            return found
-        made = {name: list(messages) for name, messages in notif_map.items()}
-        for name, messages in found.items():
-            made.setdefault(name, []).extend(messages)
-        return made
+            return fresh
+        notifs = {name: list(messages) for name, messages in notif_map.items()}
+        for name, messages in fresh.items():
+            notifs.setdefault(name, []).extend(messages)
+        return notifs
 
     def genNotif(self, remote_agent: str, msg: bytes, backends: Sequence[int] = ()) -> nixl_status_t:
         """Send a notification of its own: it may overtake transfers that are under way."""
@@ -783,31 +789,31 @@ class nixlAgent:
 
 
 def _living() -> Iterator[Living]:
-    """Return what the agents of this process have not given back."""
-    for agent in list(here.values()):
+    """Return registrations and transfers of this process that have not ended."""
+    for agent in list(local_agents.values()):
         if not isinstance(agent, nixlAgent) or not agent.is_charged:
             continue
         of = f"of agent {agent.name!r}"
         for region in agent.regions:
             text = f"registered memory {of}: {region}"
-            yield Living("registered memory", text, region.size, "", call_site.at(region.made))
+            yield Living("registered memory", text, region.size, "", call_site.at(region.site))
         for request in list(agent.transfers()):
             text = f"transfer {of} with {request.peer.name!r}: {request.size:,} bytes"
-            yield Living("transfer", text, request.size, "", call_site.at(request.made))
+            yield Living("transfer", text, request.size, "", call_site.at(request.site))
 
 
 live_objects.add_source(_living)
 
 
 def begin_anew() -> None:
-    """Charge no test with the agents that there are."""
-    for agent in list(here.values()):
+    """Report none of the present agents as left over by a test."""
+    for agent in list(local_agents.values()):
         if isinstance(agent, nixlAgent):
             agent.is_charged = False
 
 
 class _OfParent:
-    """An agent of the process that this one was forked from: its memory, boards and streams are that process's."""
+    """An agent of the parent after a fork: its memory, boards and streams are the parent's."""
 
     name: str
 
@@ -827,17 +833,17 @@ class _OfParent:
 
 
 def _after_fork() -> None:
-    for agent in list(here.values()):
+    for agent in list(local_agents.values()):
         agent.__class__ = _OfParent  # type: ignore[assignment]
-    here.clear()
+    local_agents.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _strided(given: Any) -> list[tuple[int, int, int]]:
+def _strided(descs: Any) -> list[tuple[int, int, int]]:
     """Return the descriptors of rows (address, bytes, device, stride, count)."""
-    array = np.asarray(given)
+    array = np.asarray(descs)
     if array.dtype not in (np.uint64, np.int64):
         raise ValueError(f"descs must be a Nx5 numpy array of uint64 or int64, not of {array.dtype}")
     if array.ndim != 2 or array.shape[1] != 5:
@@ -854,17 +860,17 @@ def _picked(side: str, rows: list[Any], indices: Any) -> list[Any]:
     chosen = np.asarray(indices) if is_array or is_list else np.asarray(0.5)
     if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
         raise RuntimeError(f"the {side} indices are a list or an array of ints, not {indices!r:.60}")
-    found = chosen.tolist()
-    for each in found:
+    numbers = chosen.tolist()
+    for each in numbers:
         if not 0 <= each < len(rows):
             raise nixlInvalidParamError(
                 f"the {side} index {each} is out of range", f"pass indices from 0 to {len(rows) - 1}"
             )
-    return [rows[each] for each in found]
+    return [rows[each] for each in numbers]
 
 
 def _check_alike(mine: Sequence[Any], theirs: Sequence[Any]) -> None:
-    """Refuse rows of two sides that differ in number, or in the bytes that stand second in each."""
+    """Refuse two sides that differ in the number of their rows, or in a row's bytes (its second element)."""
     if len(mine) != len(theirs):
         raise nixlInvalidParamError(
             f"there are {len(mine)} descriptors of this agent and {len(theirs)} of the other",
@@ -885,11 +891,11 @@ def _paired(mine: Sequence[Any], theirs: Sequence[Any]) -> list[Any]:
 
 
 def _merged(rows: list[Any]) -> list[Any]:
-    found = rows[:1]
+    merged = rows[:1]
     for row in rows[1:]:
-        here_, region, there, region_there, size = found[-1]
-        if row[1] is region and row[3] is region_there and (row[0] - here_, row[2] - there) == (size, size):
-            found[-1] = (here_, region, there, region_there, size + row[4])
+        near, region, far, far_region, size = merged[-1]
+        if row[1] is region and row[3] is far_region and (row[0] - near, row[2] - far) == (size, size):
+            merged[-1] = (near, region, far, far_region, size + row[4])
         else:
-            found.append(row)
-    return found
+            merged.append(row)
+    return merged

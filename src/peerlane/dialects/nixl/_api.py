@@ -50,14 +50,14 @@ _DONE, _ACTIVE = nixl_status_t.NIXL_SUCCESS, nixl_status_t.NIXL_IN_PROG
 
 
 def _state(status: nixl_status_t) -> str:
-    # A table of them would cost more: to hash a member is a call of Python.
+    # A dict would cost more: to hash a member of an enumeration is a call of a Python function.
     if status is _DONE:
         return "DONE"
     return "PROC" if status is _ACTIVE else "ERR"
 
 
 class nixl_thread_sync_t(Enum):
-    """Whether several threads may use one agent; agents here may always be used by several."""
+    """Whether several threads may use one agent; agents of peerlane may always be."""
 
     NIXL_THREAD_SYNC_NONE = _sync_t.NIXL_THREAD_SYNC_NONE
     NIXL_THREAD_SYNC_STRICT = _sync_t.NIXL_THREAD_SYNC_STRICT
@@ -66,7 +66,7 @@ class nixl_thread_sync_t(Enum):
 
 
 class _Handle(ABC):
-    """What an agent gave out by a number, which it forgets with the last reference."""
+    """A number of an agent; the agent forgets it with the last reference to the handle."""
 
     __slots__ = ("_agent", "_handle", "_released")
 
@@ -81,7 +81,7 @@ class _Handle(ABC):
         """Let the agent forget the number."""
 
     def release(self) -> None:
-        """Let the agent forget it; idempotent."""
+        """Let the agent forget the number; idempotent."""
         if not self._released:
             self._release()
             self._released = True
@@ -90,7 +90,7 @@ class _Handle(ABC):
         if not getattr(self, "_released", True):
             try:
                 self.release()
-            except Exception:  # noqa: BLE001 - as the vendor's: an object that goes raises nothing
+            except Exception:  # noqa: BLE001 - as the vendor's: a finalizer raises nothing
                 logger.error("%r could not be released", self)
 
 
@@ -112,28 +112,28 @@ class nixl_xfer_handle(_Handle):
         self._agent.releaseXferReq(self._handle)
 
 
-def _check_handle(given: Any) -> None:
-    """Raise AttributeError, as the vendor's layer does, for what is not a handle."""
-    if not isinstance(given, _Handle):
+def _check_handle(handle: Any) -> None:
+    """Raise AttributeError, as the vendor's layer does, if the argument is not a handle."""
+    if not isinstance(handle, _Handle):
         raise AttributeError(
-            f"a handle is what an agent returned, not {type(given).__name__} ({given!r:.60})"
+            f"a handle is what an agent returned, not {type(handle).__name__} ({handle!r:.60})"
         )
 
 
 def _number(handle: Any) -> int:
     try:
-        found: int = handle._handle
-    except AttributeError:  # to ask for the class first would cost more than the rest of a call
+        number: int = handle._handle
+    except AttributeError:  # a check of the class before would cost more than the rest of a call
         _check_handle(handle)
         raise
-    return found
+    return number
 
 
 class _Names(dict[str, _T]):
-    """A table of an agent, of which a name that it lacks is a KeyError with the names that there are."""
+    """A table of an agent: an unknown name raises KeyError, whose text lists the known names."""
 
-    def __init__(self, what: str, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, what: str, *entries: Any) -> None:
+        super().__init__(*entries)
         self._what = what
 
     def __missing__(self, name: object) -> NoReturn:
@@ -213,14 +213,16 @@ class nixl_agent:
     ) -> None:
         if nixl_conf and instantiate_all:
             logger.warning("instantiate_all is ignored beside a configuration")
-        given = nixl_conf or nixl_agent_config()
-        sync = given.sync_mode or (
+        chosen = nixl_conf or nixl_agent_config()
+        sync = chosen.sync_mode or (
             nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
-            if given.enable_listen
+            if chosen.enable_listen
             else nixl_thread_sync_t.NIXL_THREAD_SYNC_NONE
         )
-        config = nixlBind.nixlAgentConfig(given.enable_pthread, given.enable_listen, given.port, sync.value)
-        config.captureTelemetry = given.capture_telemetry
+        config = nixlBind.nixlAgentConfig(
+            chosen.enable_pthread, chosen.enable_listen, chosen.port, sync.value
+        )
+        config.captureTelemetry = chosen.capture_telemetry
         self.agent = nixlBind.nixlAgent(agent_name, config)
         self.name = agent_name
         self.notifs: dict[str, list[bytes]] = {}
@@ -234,10 +236,10 @@ class nixl_agent:
         self.plugin_mem_types: dict[str, list[str]] = {}
         self.nixl_mems: dict[str, nixl_mem_t] = _Names("a kind of memory", _MEMS)
         self.nixl_ops: dict[str, nixl_xfer_op_t] = _Names("an operation", _OPERATIONS)
-        for name in self.plugin_list if instantiate_all and not nixl_conf else given.backends:
+        for name in self.plugin_list if instantiate_all and not nixl_conf else chosen.backends:
             if name in self.plugin_list:
-                threads = name == "UCX" and given.num_threads > 0
-                self.create_backend(name, {"num_threads": str(given.num_threads)} if threads else {})
+                threads = name == "UCX" and chosen.num_threads > 0
+                self.create_backend(name, {"num_threads": str(chosen.num_threads)} if threads else {})
             else:
                 logger.warning("back-end %s is skipped: plugins are %s", name, ", ".join(self.plugin_list))
 
@@ -358,7 +360,7 @@ class nixl_agent:
         return self.agent.queryMem(descs, self.backends[backend])
 
     def make_connection(self, remote_agent: str, backends: list[str] = []) -> None:  # noqa: B006
-        """Check that an agent is known: here nothing has to be connected.
+        """Check that an agent is known; agents of peerlane need no connection.
 
         Raises
         ------
@@ -401,10 +403,10 @@ class nixl_agent:
         if isinstance(xfer_list, np.ndarray) and xfer_list.ndim == 2 and xfer_list.shape[1] == 5:
             if mem_type is None:
                 raise ValueError("Please specify a mem type for strided descriptors, such as 'DRAM'")
-            made = self.agent.prepXferDlist(name, self.nixl_mems[mem_type], xfer_list, handles)
+            number = self.agent.prepXferDlist(name, self.nixl_mems[mem_type], xfer_list, handles)
         else:
-            made = self.agent.prepXferDlist(name, self.get_xfer_descs(xfer_list, mem_type), handles)
-        return nixl_prepped_dlist_handle(self.agent, made)
+            number = self.agent.prepXferDlist(name, self.get_xfer_descs(xfer_list, mem_type), handles)
+        return nixl_prepped_dlist_handle(self.agent, number)
 
     def estimate_xfer_cost(self, req_handle: nixl_xfer_handle) -> tuple[int, int, str]:
         """Return (0, 0, "UNKNOWN"), as the vendor's UCX does: nothing is estimated."""
@@ -432,7 +434,7 @@ class nixl_agent:
         local_indices, remote_indices : list of int or array
             Which descriptors; as many of each.
         notif_msg : bytes
-            What the other agent is told when the bytes are there; nothing if it is empty.
+            The notification for the other agent once the bytes are there; none if it is empty.
         backends : list of str
         skip_desc_merge : bool
             Leave neighbours apart.
@@ -486,8 +488,8 @@ class nixl_agent:
             Another operation, an unknown back-end, or another type.
         """
         op, handles = self.nixl_ops[operation], self._handles(backends)
-        made = self.agent.createXferReq(op, local_descs, remote_descs, remote_agent, notif_msg, handles)
-        return nixl_xfer_handle(self.agent, made)
+        number = self.agent.createXferReq(op, local_descs, remote_descs, remote_agent, notif_msg, handles)
+        return nixl_xfer_handle(self.agent, number)
 
     def transfer(self, handle: nixl_xfer_handle, notif_msg: bytes = b"") -> str:
         """Begin a transfer; ``notif_msg`` replaces its notification from now on.
@@ -540,8 +542,8 @@ class nixl_agent:
 
     def query_xfer_backend(self, handle: nixl_xfer_handle) -> str:
         """Return the name of the back-end that moves a transfer's bytes."""
-        found = self.agent.queryXferBackend(_number(handle))
-        return next(name for name, each in self.backends.items() if each == found)
+        backend = self.agent.queryXferBackend(_number(handle))
+        return next(name for name, each in self.backends.items() if each == backend)
 
     def release_xfer_handle(self, handle: nixl_xfer_handle) -> None:
         """Forget a transfer; one that is under way ends where it is, and its notification is not sent."""
@@ -739,8 +741,8 @@ class nixl_agent:
         nixlXferDList or None
             None, with the reason in the log, for anything else.
         """
-        made: nixlXferDList | None = self._descs(nixlXferDList, nixlRegDList, 3, descs, mem_type)
-        return made
+        xfer_list: nixlXferDList | None = self._descs(nixlXferDList, nixlRegDList, 3, descs, mem_type)
+        return xfer_list
 
     def get_remote_descs(self, descs: Any, mem_type: str | None = None) -> nixlRemoteDList | None:
         """Return descriptors of several agents, of a list of tuples (address, bytes, device, agent)."""
@@ -753,25 +755,25 @@ class nixl_agent:
 
     def get_reg_descs(self, descs: Any, mem_type: str | None = None) -> nixlRegDList | None:
         """Return descriptors for a registration: as :meth:`get_xfer_descs`, of (address, bytes, device, meta)."""
-        made: nixlRegDList | None = self._descs(nixlRegDList, nixlXferDList, 4, descs, mem_type)
-        return made
+        reg_list: nixlRegDList | None = self._descs(nixlRegDList, nixlXferDList, 4, descs, mem_type)
+        return reg_list
 
     def _descs(
         self, kind: type[Any], other: type[_List], width: int, descs: Any, mem_type: str | None
     ) -> Any:
         if isinstance(descs, kind):
             return descs
-        said = ""
+        cause = ""
         if isinstance(descs, other):
-            said = f"a {other.__name__} was given where a {kind.__name__} is due"
+            cause = f"a {other.__name__} was given where a {kind.__name__} is due"
         elif isinstance(_first(descs), tuple) or isinstance(descs, np.ndarray):
             is_array = isinstance(descs, np.ndarray)
             if mem_type is None:
-                said = "pass mem_type='DRAM' or 'VRAM' beside tuples and arrays of rows"
+                cause = "pass mem_type='DRAM' or 'VRAM' beside tuples and arrays of rows"
             elif is_array and (descs.ndim != 2 or descs.shape[1] != 3):
-                said = f"rows (address, bytes, device) are an array of shape (N, 3), not {descs.shape}"
+                cause = f"rows (address, bytes, device) are an array of shape (N, 3), not {descs.shape}"
             elif not is_array and len(descs[0]) != width:
-                said = f"a {kind.__name__} is made of tuples of {width}, not {descs[0]!r}"
+                cause = f"a {kind.__name__} is made of tuples of {width}, not {descs[0]!r}"
             else:
                 return kind(self.nixl_mems[mem_type], descs)
         else:
@@ -779,8 +781,8 @@ class nixl_agent:
             tensors = [descs] if torch is not None and isinstance(descs, torch.Tensor) else descs
             if torch is not None and isinstance(tensors[0], torch.Tensor):
                 return self._of_tensors(kind, tensors)
-            said = f"{type(descs).__name__} is no list of tuples, array of rows, tensor or list of tensors"
-        logger.error("%s", said)
+            cause = f"{type(descs).__name__} is no list of tuples, array of rows, tensor or list of tensors"
+        logger.error("%s", cause)
         return None
 
     def _of_tensors(self, kind: type[Any], tensors: Any) -> Any:

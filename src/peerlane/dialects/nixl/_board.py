@@ -1,8 +1,8 @@
-"""What an agent shares with other processes: which registrations live, and rings for notifications.
+"""Boards: what an agent shares with other processes, a word for each registration, and rings for notifications.
 
-A board is a sealed memfd of its agent.  Other processes open it through ``/proc``.  It has a word for each
-registration, which ends with it, and rings.  A process that sends notifications holds one ring by a lock of the
-system, which ends with the process.
+A board is a sealed memfd of its agent.  Other processes open it through ``/proc``.  The word of a registration is its
+number while it lives, then 0.  A process that sends notifications holds one ring by a lock of the system, which ends
+with the process.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from peerlane.diagnostics.log import event_log
 from peerlane.dialects.nixl._status import nixlBackendError
 from peerlane.support.processes import start_time
 
-LINES = 1 << 15  # registrations at a time
+SLOTS = 1 << 15  # registrations at a time
 _WORDS_AT = 4096
-_RINGS_AT = _WORDS_AT + 8 * LINES
+_RINGS_AT = _WORDS_AT + 8 * SLOTS
 _MAGIC = b"plnixl02"
 _HEADER = struct.Struct("<8s16s")
 _LOCK = struct.Struct("hhxxxxqqixxxx")
@@ -41,7 +41,7 @@ Past: TypeAlias = "tuple[int, int] | None"  #: a stream and its last operation; 
 
 
 class Message(bytes):
-    """A notification, while there is an event log: with the key under which the log has that it was sent."""
+    """A notification with the key of its sending in the event log, while there is a log."""
 
     key: event_log.Key
 
@@ -50,19 +50,19 @@ class Message(bytes):
 
 
 def key_of(ident: bytes, ring: int, at: int) -> event_log.Key:
-    """Return the key of the message whose last piece stands at a place of a ring of the board ``ident``."""
+    """Return the key of the message whose last piece stands at position ``at`` of a ring of the board ``ident``."""
     return event_log.key_of("nixl", ident, ring, at)
 
 
 def logged(message: bytes, ident: bytes, ring: int, at: int) -> Message:
     """Return a message with its key."""
-    made = Message(message)
-    made.key = key_of(ident, ring, at)
-    return made
+    logged_message = Message(message)
+    logged_message.key = key_of(ident, ring, at)
+    return logged_message
 
 
 def log_sent(key: event_log.Key, past: Past) -> None:
-    """Let what a stream or this thread did come before what :func:`log_seen` the message."""
+    """Log that a message was sent after what ``past``, or this thread, has done."""
     if past is None:
         event_log.post(key)
     else:
@@ -70,19 +70,19 @@ def log_sent(key: event_log.Key, past: Past) -> None:
 
 
 def log_seen(message: bytes) -> None:
-    """Let what came before a notification was sent come before what this thread does from now on."""
+    """Log that this thread has seen a notification: what came before its sending comes before what follows."""
     if isinstance(message, Message):
         event_log.take(message.key, 1)
 
 
 def ranks() -> Ranks:
     """Return the verbs of the back-end."""
-    found: Ranks = devices()[0].backend.ranks
-    return found
+    verbs: Ranks = devices()[0].backend.ranks
+    return verbs
 
 
 class _Board:
-    """The parts of a mapped board."""
+    """A mapped board."""
 
     def __init__(self, fd: int, ident: bytes) -> None:
         self.fd, self.ident = fd, ident
@@ -116,34 +116,34 @@ class OwnBoard(_Board):
         super().__init__(fd, os.urandom(16))
         self.memory[: _HEADER.size] = _HEADER.pack(_MAGIC, self.ident)
         self._free: list[int] = []
-        self._begun = self._number = 0  # lines that were ever used; registrations
+        self._begun = self._number = 0  # slots that were ever used; registrations so far
 
     def check_room(self, count: int) -> None:
-        """Raise nixlBackendError if there are not as many lines for new registrations."""
-        room = len(self._free) + LINES - self._begun
+        """Raise nixlBackendError if fewer slots are free."""
+        room = len(self._free) + SLOTS - self._begun
         if count > room:
             raise nixlBackendError(
-                f"{count:,} pieces were to be registered, and there is room for {room:,} of {LINES:,}",
+                f"{count:,} pieces were to be registered, and there is room for {room:,} of {SLOTS:,}",
                 "register larger pieces",
             )
 
     def begin(self) -> tuple[int, int]:
-        """Return the line and the number of a new registration, for which there is room."""
+        """Return the slot and the number of a new registration; :meth:`check_room` comes before."""
         self._number += 1
         if self._free:
-            line = self._free.pop()
+            slot = self._free.pop()
         else:
-            line, self._begun = self._begun, self._begun + 1
-        self.words[line] = self._number
-        return line, self._number
+            slot, self._begun = self._begun, self._begun + 1
+        self.words[slot] = self._number
+        return slot, self._number
 
-    def end(self, line: int) -> None:
+    def end(self, slot: int) -> None:
         """End a registration."""
-        self.words[line] = 0
-        self._free.append(line)
+        self.words[slot] = 0
+        self._free.append(slot)
 
     def collect(self, inbox: dict[str, list[bytes]]) -> None:
-        """Append the notifications that other processes have sent to those of each agent.
+        """Move the notifications that other processes have sent into the inbox, by the name of the sender.
 
         Raises
         ------
@@ -154,9 +154,9 @@ class OwnBoard(_Board):
         if taken is None:
             return
         messages, nonsense = taken
-        for name, message, ring, place in messages:
-            told = logged(message, self.ident, ring, place) if event_log.active else message
-            inbox.setdefault(name, []).append(told)
+        for name, message, ring, position in messages:
+            entry = logged(message, self.ident, ring, position) if event_log.active else message
+            inbox.setdefault(name, []).append(entry)
         if nonsense:
             raise nixlBackendError(
                 f"a process that sends notifications wrote {nonsense:,} bytes that are none",
@@ -170,7 +170,7 @@ class OtherBoard(_Board):
     Raises
     ------
     nixlBackendError
-        That process, or that board, is not there.
+        The process, or the board, has ended.
     """
 
     def __init__(self, pid: int, started: int, fd: int, ident: bytes) -> None:
@@ -208,7 +208,7 @@ class OtherBoard(_Board):
         self._ended, self._asked = False, 0.0
 
     def has_ended(self, now: float) -> bool:
-        """Tell whether the process has ended, by ``time.monotonic()``: it is asked at most every 0.1 ms."""
+        """Return whether the process has ended, asking the system at most every 0.1 ms of ``time.monotonic()``."""
         if now - self._asked > _LOOK:
             self._asked = now
             exit = select.poll()  # one of its own: two threads may not use the same
@@ -226,7 +226,7 @@ class OtherBoard(_Board):
     def send(self, name: bytes, message: bytes, past: Past) -> None:
         """Send a notification of the agent of that name; it waits in this process while the ring is full."""
         with self._guard:
-            if self._process < 0:  # a transfer outlived its agent's removal
+            if self._process < 0:  # its agent was removed, and a transfer goes on
                 return
             if self._ring < 0:
                 self._ring = self._claim()
@@ -242,7 +242,7 @@ class OtherBoard(_Board):
                 threading.Thread(target=self._go_on, name="peerlane nixl", daemon=True).start()
 
     def _put(self, name: bytes, text: bytes, more: bool, past: Past) -> bool:
-        """Send a piece, if there is room."""
+        """Put a piece into the ring if there is room; return whether it is there."""
         if event_log.active and not more:  # before another process can have it
             log_sent(key_of(self.ident, self._ring, self._rings.place), past)
         return self._rings.put(name, text, more)

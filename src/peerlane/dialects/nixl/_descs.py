@@ -65,10 +65,10 @@ class _List:
             )
         return list(map(tuple, descs.astype(np.uint64).tolist()))
 
-    def _row(self, given: Sequence[Any]) -> tuple[Any, ...]:
-        if len(given) < self._width:
-            raise IndexError(f"{self._name}: a descriptor is ({self._shape}), not {given!r}")
-        return tuple(map(_word, given[:3]))
+    def _row(self, desc: Sequence[Any]) -> tuple[Any, ...]:
+        if len(desc) < self._width:
+            raise IndexError(f"{self._name}: a descriptor is ({self._shape}), not {desc!r}")
+        return tuple(map(_word, desc[:3]))
 
     def _at(self, index: Any) -> int:
         if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
@@ -166,7 +166,7 @@ class _Indexed(_List):
                     break
                 rows.append((*row, state[at - more : at]) if self._width > 3 else tuple(row))
             fits = magic == b"pldl" and width == self._width and len(rows) == count and at == len(state)
-            found = nixl_mem_t(kind)
+            mem = nixl_mem_t(kind)
         except (struct.error, TypeError, ValueError):
             fits = False
         if not fits:
@@ -174,7 +174,7 @@ class _Indexed(_List):
                 f"these {len(state):,} bytes are not a {self._name}",
                 "pass what get_serialized_descs returned",
             )
-        self._type, self.rows = found, rows
+        self._type, self.rows = mem, rows
 
 
 class nixlXferDList(_Indexed):
@@ -190,17 +190,17 @@ class nixlRegDList(_Indexed):
     def _of_array(self, descs: np.ndarray) -> list[tuple[Any, ...]]:
         return [(*row, b"") for row in super()._of_array(descs)]
 
-    def _row(self, given: Sequence[Any]) -> tuple[Any, ...]:
-        row, meta = super()._row(given), given[3]
+    def _row(self, desc: Sequence[Any]) -> tuple[Any, ...]:
+        row, meta = super()._row(desc), desc[3]
         if not isinstance(meta, (str, bytes)):
             raise RuntimeError(f"{self._name}: meta is str or bytes, not {meta!r}")
         return (*row, meta.encode() if isinstance(meta, str) else meta)
 
     def trim(self) -> nixlXferDList:
         """Return the same memory as a list for transfers."""
-        made = nixlXferDList(self._type)
-        made.rows = [row[:3] for row in self.rows]
-        return made
+        trimmed = nixlXferDList(self._type)
+        trimmed.rows = [row[:3] for row in self.rows]
+        return trimmed
 
 
 class nixlRemoteDList(_List):
@@ -212,8 +212,8 @@ class nixlRemoteDList(_List):
     def _of_array(self, descs: np.ndarray) -> list[tuple[Any, ...]]:
         raise TypeError(f"{self._name}: descs is a list of ({self._shape}), not a NumPy array")
 
-    def _row(self, given: Sequence[Any]) -> tuple[Any, ...]:
-        row, agent = super()._row(given), given[3]
+    def _row(self, desc: Sequence[Any]) -> tuple[Any, ...]:
+        row, agent = super()._row(desc), desc[3]
         if not isinstance(agent, str):
             raise RuntimeError(f"{self._name}: the agent is a str, not {agent!r}")
         return (*row, agent)

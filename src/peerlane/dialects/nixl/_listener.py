@@ -1,4 +1,4 @@
-"""Metadata over sockets: the thread of an agent that listens, and what agents ask of one another (facts/nixl 8)."""
+"""Metadata over sockets: an agent's listening thread, and its requests to other agents (facts/nixl 8)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Agent(Protocol):
 
 
 class Listener:
-    """The threads by which an agent exchanges metadata: one hears other agents, one asks them.
+    """The threads of an agent that exchange metadata: one answers other agents, one sends them requests.
 
     Parameters
     ----------
@@ -115,10 +115,10 @@ class Listener:
         with socket.create_connection((address, port), timeout=_SECONDS) as connection:
             _send(connection, verb, body)
             if verb == "SEND":
-                _, told = _received(connection)
+                _, metadata = _received(connection)
                 agent = self._agent()
                 if agent is not None:
-                    agent.loadRemoteMD(told)
+                    agent.loadRemoteMD(metadata)
 
 
 def _send(connection: socket.socket, verb: str, body: bytes) -> None:

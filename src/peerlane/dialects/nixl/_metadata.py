@@ -1,4 +1,4 @@
-"""An agent's metadata: how other agents reach it, and what it has registered, as checked bytes."""
+"""An agent's metadata as checked bytes: how other agents reach it, and what it has registered."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _BACKENDS = ("UCX", "POSIX")
 
 
 class Row(NamedTuple):
-    """One registration: its memory, its word on the board, and how it is opened if it is on a device."""
+    """One registration: its memory, its word on the board, and for device memory what others open it by."""
 
     mem: nixl_mem_t
     device: int
     start: int
     size: int
-    line: int
+    slot: int
     number: int
     offer: tuple[bytes, Terms | None] | None
 
 
 class Metadata(NamedTuple):
-    """What the bytes say; ``connects``: whether they are enough to reach the agent."""
+    """The contents of metadata; ``connects``: whether they suffice to reach the agent."""
 
     name: str
     ident: bytes
@@ -44,16 +44,25 @@ class Metadata(NamedTuple):
     rows: Sequence[Row]
 
 
-def encode(told: Metadata) -> bytes:
+def encode(metadata: Metadata) -> bytes:
     """Return the bytes of metadata."""
-    name = told.name.encode()
-    backends = sum(1 << at for at, each in enumerate(_BACKENDS) if each in told.backends)
-    head = (told.ident, told.pid, told.started, told.fd, told.connects, backends, len(name), len(told.rows))
+    name = metadata.name.encode()
+    backends = sum(1 << at for at, each in enumerate(_BACKENDS) if each in metadata.backends)
+    head = (
+        metadata.ident,
+        metadata.pid,
+        metadata.started,
+        metadata.fd,
+        metadata.connects,
+        backends,
+        len(name),
+        len(metadata.rows),
+    )
     parts = [_HEAD.pack(_MAGIC, *head), name]
-    for row in told.rows:
+    for row in metadata.rows:
         terms = None if row.offer is None else row.offer[1]
         kind = 0 if row.offer is None else 1 if terms is None else 2
-        parts.append(_REGION.pack(row.mem, row.device, row.start, row.size, row.line, row.number, kind))
+        parts.append(_REGION.pack(row.mem, row.device, row.start, row.size, row.slot, row.number, kind))
         if row.offer is not None:
             parts.append(row.offer[0].ljust(_HANDLE, b"\0"))
         if terms is not None:
@@ -62,34 +71,34 @@ def encode(told: Metadata) -> bytes:
     return body + _CHECK.pack(zlib.crc32(body))
 
 
-def decode(given: bytes, lines: int) -> Metadata:
-    """Return what bytes say.
+def decode(content: bytes, slots: int) -> Metadata:
+    """Return the metadata in bytes.
 
     Parameters
     ----------
-    given : bytes
-    lines : int
+    content : bytes
+    slots : int
         How many registrations a board has words for.
 
     Raises
     ------
     nixlMismatchError
-        They are not metadata of an agent, or not whole.
+        The bytes are not metadata of an agent, or some are missing.
     """
     try:
-        return _decode(given, lines)
+        return _decode(content, slots)
     except (struct.error, ValueError) as error:
         raise nixlMismatchError(
-            f"these {len(given):,} bytes are not the metadata of an agent: {error}",
+            f"these {len(content):,} bytes are not the metadata of an agent: {error}",
             "pass what get_agent_metadata of an agent on peerlane returned, whole and unchanged",
         ) from None
 
 
-def _decode(given: bytes, lines: int) -> Metadata:
-    magic, ident, pid, started, fd, connects, backends, named, count = _HEAD.unpack_from(given)
+def _decode(content: bytes, slots: int) -> Metadata:
+    magic, ident, pid, started, fd, connects, backends, named, count = _HEAD.unpack_from(content)
     if magic != _MAGIC:
         raise ValueError("they begin otherwise")
-    body, (check,) = given[: -_CHECK.size], _CHECK.unpack(given[-_CHECK.size :])
+    body, (check,) = content[: -_CHECK.size], _CHECK.unpack(content[-_CHECK.size :])
     if zlib.crc32(body) != check:
         raise ValueError("some were changed or are missing")
     at = _HEAD.size + named
@@ -97,30 +106,30 @@ def _decode(given: bytes, lines: int) -> Metadata:
     if not name or not 0 < pid < 1 << 31 or fd >= 1 << 31 or connects > 1:
         raise ValueError("the name or the process is impossible")
     rest = memoryview(body)[at:]
-    read = list(_rows(rest, count, lines))
+    read = list(_rows(rest, count, slots))
     used = read[-1][1] if read else 0
     if used != len(rest):
         raise ValueError(f"{len(rest) - used} bytes are left over")
-    found = tuple(each for bit, each in enumerate(_BACKENDS) if backends >> bit & 1)
-    return Metadata(name, ident, pid, started, fd, bool(connects), found, [row for row, _ in read])
+    names = tuple(each for bit, each in enumerate(_BACKENDS) if backends >> bit & 1)
+    return Metadata(name, ident, pid, started, fd, bool(connects), names, [row for row, _ in read])
 
 
-def _rows(rest: memoryview, count: int, lines: int) -> Iterator[tuple[Row, int]]:
+def _rows(rest: memoryview, count: int, slots: int) -> Iterator[tuple[Row, int]]:
     at = 0
     for _ in range(count):
-        mem, device, start, size, line, number, kind = _REGION.unpack_from(rest, at)
+        mem, device, start, size, slot, number, kind = _REGION.unpack_from(rest, at)
         at += _REGION.size
         offer: tuple[bytes, Terms | None] | None = None
         if kind:
             handle, terms = bytes(rest[at : at + _HANDLE]), None
             at += _HANDLE
             if kind == 2:
-                bank, place, value = _TERMS.unpack_from(rest, at)
+                bank, word, value = _TERMS.unpack_from(rest, at)
                 at += _TERMS.size
-                terms = Terms.decode([bank.decode("ascii"), place, value])
+                terms = Terms.decode([bank.decode("ascii"), word, value])
             if len(handle) != _HANDLE or (kind == 2 and terms is None):
                 raise ValueError("a handle is impossible")
             offer = handle, terms
-        if kind > 2 or line >= lines or not number or start + size > 1 << 64:
+        if kind > 2 or slot >= slots or not number or start + size > 1 << 64:
             raise ValueError("a registration is impossible")
-        yield Row(nixl_mem_t(mem), device, start, size, line, number, offer), at
+        yield Row(nixl_mem_t(mem), device, start, size, slot, number, offer), at

@@ -1,4 +1,4 @@
-"""Agents as another agent knows them: by their metadata, in this process or another one."""
+"""Peers: agents, of this process or of another one, that an agent knows by their metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peerlane.dialects.nixl._status import nixlNotFoundError, nixlRemoteDisconne
 
 
 class Agent(Protocol):
-    """What other agents of the process use of one."""
+    """What other agents of this process use of an agent."""
 
     name: str
     board: OwnBoard
@@ -29,7 +29,7 @@ class Agent(Protocol):
 
 
 #: The agents of this process, by the identity of their boards.
-here: weakref.WeakValueDictionary[bytes, Agent] = weakref.WeakValueDictionary()
+local_agents: weakref.WeakValueDictionary[bytes, Agent] = weakref.WeakValueDictionary()
 
 
 class Peer:
@@ -39,26 +39,26 @@ class Peer:
     ----------
     owner : str
         The name of the agent that knows it.
-    told : Metadata
+    metadata : Metadata
         Metadata that connects.
     is_eager : bool
-        Whether the node runs what it can at once.
+        Whether the node's schedule is eager.
     """
 
-    def __init__(self, owner: str, told: Metadata, is_eager: bool) -> None:
-        self._owner, self.name, self.ident, self.pid = owner, told.name, told.ident, told.pid
+    def __init__(self, owner: str, metadata: Metadata, is_eager: bool) -> None:
+        self._owner, self.name, self.ident, self.pid = owner, metadata.name, metadata.ident, metadata.pid
         self.is_eager, self.is_removed = is_eager, False
         self._owner_name = owner.encode()
-        self.backends = set(told.backends)
+        self.backends = set(metadata.backends)
         self.regions: Regions[Region] = Regions()
         self._board: OtherBoard | None = None
         self._agent: weakref.ref[Agent] | None = None
-        agent = here.get(told.ident)
-        if agent is not None and told.pid == os.getpid():
+        agent = local_agents.get(metadata.ident)
+        if agent is not None and metadata.pid == os.getpid():
             self._agent = weakref.ref(agent)
         else:
-            self._board = OtherBoard(told.pid, told.started, told.fd, told.ident)
-        self.learn(told.rows)
+            self._board = OtherBoard(metadata.pid, metadata.started, metadata.fd, metadata.ident)
+        self.learn(metadata.rows)
 
     @property
     def agent(self) -> Agent | None:
@@ -66,11 +66,11 @@ class Peer:
         return None if self._agent is None else self._agent()
 
     def learn(self, rows: Sequence[Row]) -> None:
-        """Enter registrations that are not known yet."""
+        """Add registrations that are not known yet."""
         self.regions.forget_ended({(row.mem, (row.device, row.start, row.size)) for row in rows})
-        known = {(each.line, each.number) for each in self.regions}
+        known = {(each.slot, each.number) for each in self.regions}
         for row in rows:
-            if (row.line, row.number) in known:
+            if (row.slot, row.number) in known:
                 continue
             if self._board is not None:
                 region = (*row[:6], self._board.words)
@@ -93,7 +93,7 @@ class Peer:
             )
 
     def send(self, message: bytes, past: Past = None) -> None:
-        """Send a notification; ``past``: what came before it."""
+        """Send a notification; ``past``: the stream operation that it follows."""
         if self._board is not None:
             self._board.send(self._owner_name, message, past)
             return
@@ -102,7 +102,7 @@ class Peer:
             agent.post(self._owner, message, past)
 
     def remove(self) -> None:
-        """Let go of its memory and its board; transfers that are under way go on."""
+        """Close its memory and its board; transfers that are under way go on."""
         self.is_removed = True
         for each in self.regions:
             if isinstance(each, OtherRegion):
@@ -112,7 +112,7 @@ class Peer:
 
 
 class Self(Peer):
-    """The agent that a transfer of an agent with itself reaches."""
+    """An agent as its own peer, in transfers with itself."""
 
     def __init__(self, agent: Agent, is_eager: bool) -> None:
         self._owner = self.name = agent.name

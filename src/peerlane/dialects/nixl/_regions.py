@@ -1,4 +1,4 @@
-"""Registered memory: of an agent of this process, and as another agent's metadata tells it."""
+"""Registered memory: of an agent of this process, and of another process by its agent's metadata."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from peerlane import Buffer, Kind, devices
 from peerlane.backend.ranks import Lent
 from peerlane.diagnostics import call_site
-from peerlane.dialects.nixl._policy import REFUSED, is_strict
+from peerlane.dialects._shared import policy
 from peerlane.dialects.nixl._status import (
     Failure,
     nixl_mem_t,
@@ -25,9 +25,17 @@ from peerlane.memory import raw
 from peerlane.ranks.lending import Loan, Terms, borrow
 from peerlane.sharing.handle import EVERYONE
 
+_POLICY = "PEERLANE_NIXL_POLICY"
+_POLICIES = ("strict", "vendor")
+_REFUSED = f"the vendor lets this pass; {_POLICY}=vendor does too"
 _MOST_NAMED = 8
 _WORD = 1 << 64
 _OPEN_SECONDS = 5.0
+
+
+def is_strict() -> bool:
+    """Return whether mistakes are refused that the vendor lets pass (facts/nixl 9)."""
+    return policy.chosen(_POLICY, _POLICIES) == _POLICIES[0]
 
 
 class Region:
@@ -38,10 +46,10 @@ class Region:
     mem : nixl_mem_t
     device, start, size : int
         As they were registered.
-    line, number : int
-        The registration's word on the agent's board, and the value that it has while the registration lives.
+    slot, number : int
+        The index of the registration's word on the agent's board, and its value while the registration lives.
     words : memoryview
-        Those of the board.
+        The words of the board.
     """
 
     def __init__(
@@ -50,20 +58,20 @@ class Region:
         device: int,
         start: int,
         size: int,
-        line: int,
+        slot: int,
         number: int,
         words: Any,
     ) -> None:
         self.mem, self.device, self.start, self.size = mem, device, start, size
-        self.line, self.number, self.words = line, number, words
+        self.slot, self.number, self.words = slot, number, words
 
     @property
     def is_live(self) -> bool:
-        """Whether it is registered still."""
-        return bool(self.words[self.line] == self.number)
+        """Whether it is still registered."""
+        return bool(self.words[self.slot] == self.number)
 
     def covers(self, address: int, nbytes: int, device: int) -> bool:
-        """Tell whether bytes lie in it as a whole."""
+        """Return whether it has all of the bytes."""
         return self.device == device and 0 <= address - self.start <= self.size - nbytes
 
     def base(self) -> int | None:
@@ -83,15 +91,15 @@ class OwnRegion(Region):
     Attributes
     ----------
     backends : set of str
-        Where it is registered.
-    made : Place
-        The line that registered it.
+        The back-ends that have it.
+    site : Place
+        The line of the program that registered it.
     """
 
     def __init__(self, *region: Any, backends: Iterable[str]) -> None:
         super().__init__(*region)
         self.backends = set(backends)
-        self.made = call_site.place()
+        self.site = call_site.place()
         self._loan: Loan | None = None
         self._seen: memoryview | None = None
 
@@ -101,7 +109,7 @@ class OwnRegion(Region):
         return bool(self.size) and raw.locate(self.start).kind is Kind.DEVICE
 
     def offered(self) -> tuple[bytes, Terms | None] | None:
-        """Return how other processes open it: a handle, and the terms of its lease; None for host memory."""
+        """Return what other processes open it by, a handle and the terms of its lease; None for host memory."""
         try:
             if not self.is_on_device:
                 return None
@@ -113,7 +121,7 @@ class OwnRegion(Region):
         return bytes(handle), terms
 
     def host_address(self, address: int) -> int:
-        """Return where the system finds a byte of it: device addresses are peerlane's own."""
+        """Return the host's address of a byte: the system does not know the device addresses of peerlane."""
         try:
             if not self.is_on_device:
                 return address
@@ -124,7 +132,7 @@ class OwnRegion(Region):
         return ctypes.addressof(ctypes.c_char.from_buffer(self._seen)) + address - self.start
 
     def end(self) -> None:
-        """Let no process use it any more."""
+        """Take it back: no process may use it any more."""
         self._seen = None
         if self._loan is not None:
             self._loan.take_back()
@@ -132,7 +140,7 @@ class OwnRegion(Region):
 
 
 class OtherRegion(Region):
-    """A registration of another process, as its agent's metadata tells it.
+    """A registration of another process, from its agent's metadata.
 
     Attributes
     ----------
@@ -155,21 +163,21 @@ class OtherRegion(Region):
 
     def _open(self, handle: bytes, terms: Terms | None) -> Buffer:
         try:
-            found = Buffer.open(handle, timeout=_OPEN_SECONDS)
-            if found.size != self.size:
-                found.close()
+            buffer = Buffer.open(handle, timeout=_OPEN_SECONDS)
+            if buffer.size != self.size:
+                buffer.close()
                 raise nixlBackendError(
-                    f"agent {self.agent!r} offers {found.size:,} bytes as {self}", "load its metadata"
+                    f"agent {self.agent!r} offers {buffer.size:,} bytes as {self}", "load its metadata"
                 )
             if terms is not None:
                 lent = Lent(f"agent {self.agent!r}", "its registered memory", "it was deregistered")
-                borrow("nixl", found, terms, _OPEN_SECONDS, name=lent)
+                borrow("nixl", buffer, terms, _OPEN_SECONDS, name=lent)
         except Error as error:
             raise failure_of(error, f"memory of agent {self.agent!r} cannot be opened") from error
-        return found
+        return buffer
 
     def end(self) -> None:
-        """Let go of it."""
+        """Close its memory."""
         if self._buffer is not None:
             self._buffer.close()
             self._buffer = None
@@ -185,7 +193,7 @@ def failure_of(error: BaseException, what: str) -> Failure:
 
 
 class Regions(Generic[_Kind]):
-    """The regions of an agent, of which the vendor looks at two for each descriptor (facts/nixl 4)."""
+    """The regions of an agent, sorted: the vendor compares a descriptor with two neighbours alone (facts/nixl 4)."""
 
     def __init__(self) -> None:
         self._sorted: dict[nixl_mem_t, list[_Kind]] = {mem: [] for mem in nixl_mem_t}
@@ -194,31 +202,31 @@ class Regions(Generic[_Kind]):
         return itertools.chain.from_iterable(map(tuple, self._sorted.values()))
 
     def add(self, region: _Kind) -> None:
-        """Enter one."""
-        insort(self._sorted[region.mem], region, key=_place)
+        """Add a region."""
+        insort(self._sorted[region.mem], region, key=_sort_key)
 
     def remove(self, region: _Kind) -> None:
-        """Take one out."""
+        """Remove a region."""
         known = self._sorted[region.mem]
-        del known[known.index(region, bisect_left(known, _place(region), key=_place))]
+        del known[known.index(region, bisect_left(known, _sort_key(region), key=_sort_key))]
 
-    def of(self, mem: nixl_mem_t, place: tuple[int, int, int]) -> Iterator[_Kind]:
-        """Return those that were registered exactly so: device, address and bytes."""
+    def of(self, mem: nixl_mem_t, key: tuple[int, int, int]) -> Iterator[_Kind]:
+        """Return the regions with exactly this device, address and size."""
         known = self._sorted[mem]
-        for at in range(bisect_left(known, place, key=_place), len(known)):
-            if _place(known[at]) != place:
+        for at in range(bisect_left(known, key, key=_sort_key), len(known)):
+            if _sort_key(known[at]) != key:
                 return
             yield known[at]
 
-    def forget_ended(self, places: Container[tuple[nixl_mem_t, tuple[int, int, int]]]) -> None:
-        """Forget those whose registration has ended; with the vendor's policy only those at these places.
+    def forget_ended(self, reused: Container[tuple[nixl_mem_t, tuple[int, int, int]]]) -> None:
+        """Forget regions whose registration has ended; under the vendor's policy only those that ``reused`` has.
 
-        Else one of them could hide a later registration of the same bytes.
+        An ended region could hide a later registration of the same bytes.
         """
         strict = is_strict()
         for mem, known in self._sorted.items():
             known[:] = [
-                each for each in known if each.is_live or not (strict or (mem, _place(each)) in places)
+                each for each in known if each.is_live or not (strict or (mem, _sort_key(each)) in reused)
             ]
 
     def find(self, row: Sequence[int], mem: nixl_mem_t, whose: str, at: int) -> _Kind:
@@ -236,7 +244,7 @@ class Regions(Generic[_Kind]):
         """
         address, nbytes, device = row[:3]
         known = self._sorted[mem]
-        after = bisect_left(known, (device, address, nbytes), key=_place)
+        after = bisect_left(known, (device, address, nbytes), key=_sort_key)
         looked_at = known[after : after + 1] + known[max(after - 1, 0) : after]
         for each in looked_at:
             if each.covers(address, nbytes, device):
@@ -254,7 +262,7 @@ class Regions(Generic[_Kind]):
         )
 
 
-def _place(region: Region) -> tuple[int, int, int]:
+def _sort_key(region: Region) -> tuple[int, int, int]:
     return region.device, region.start, region.size
 
 
@@ -263,34 +271,34 @@ def check_live(regions: Iterable[Region], whose: str) -> None:
     for each in regions:
         if not each.is_live and is_strict():
             raise nixlNotAllowedError(
-                f"{whose} has deregistered {each}, which the transfer uses", f"register it again ({REFUSED})"
+                f"{whose} has deregistered {each}, which the transfer uses", f"register it again ({_REFUSED})"
             )
 
 
 def check_memory(mem: nixl_mem_t, row: Sequence[int]) -> None:
-    """Refuse to register what is not memory of its kind."""
+    """Refuse bytes that are not memory of their kind."""
     address, nbytes, device = row[:3]
-    said, strict = f"{nbytes:,} bytes at {address:#x}", is_strict()
+    shown, strict = f"{nbytes:,} bytes at {address:#x}", is_strict()
     try:
-        place = raw.locate(address) if address else None
+        location = raw.locate(address) if address else None
         if mem is nixl_mem_t.VRAM_SEG:
-            if place is None or place.kind is not Kind.DEVICE:
+            if location is None or location.kind is not Kind.DEVICE:
                 raise nixlBackendError(
-                    f"{said} are not memory of a device", "allocate them on one, or register them as DRAM"
+                    f"{shown} are not memory of a device", "allocate them on one, or register them as DRAM"
                 )
-            if device != place.ordinal:
+            if device != location.ordinal:
                 raise nixlBackendError(
-                    f"{said} lie on device {place.ordinal}, not {device}; there are {len(devices())} devices",
-                    f"pass {place.ordinal} as the device",
+                    f"{shown} lie on device {location.ordinal}, not {device}; there are {len(devices())} devices",
+                    f"pass {location.ordinal} as the device",
                 )
             raw.buffer(address, nbytes)
         elif nbytes and strict:
             if address == 0:
                 raise nixlBackendError(
-                    f"{said}: the address is NULL", f"pass the address of memory ({REFUSED})"
+                    f"{shown}: the address is NULL", f"pass the address of memory ({_REFUSED})"
                 )
             spare = ctypes.create_string_buffer(1)
             for at in (address, address + nbytes - 1):
                 raw.copy(ctypes.addressof(spare), at, 1)
     except Error as error:
-        raise nixlBackendError(f"{said} cannot be registered: {error}") from error
+        raise nixlBackendError(f"{shown} cannot be registered: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 DEFAULT_COMM_PORT = 8888
-NIXL_INIT_AGENT = ""  #: in place of an agent's name: the caller's own side of a transfer
+NIXL_INIT_AGENT = ""  #: stands for an agent's name: the caller's own side of a transfer
 HAVE_UCX_GPU_DEVICE_API = False
 
 
@@ -63,21 +63,21 @@ class nixl_cost_t(_Enum):
 
 
 class Failure(Exception):
-    """A call that failed: the vendor's code, what was asked, and what to do.
+    """A failed call: the vendor's code, the cause, and what to do.
 
     Attributes
     ----------
-    said, remedy : str
+    cause, remedy : str
     """
 
     code = ""
 
-    def __init__(self, said: str = "", remedy: str = "") -> None:
-        self.said, self.remedy = said, remedy
-        super().__init__(": ".join(filter(None, (self.code, "; ".join(filter(None, (said, remedy)))))))
+    def __init__(self, cause: str = "", remedy: str = "") -> None:
+        self.cause, self.remedy = cause, remedy
+        super().__init__(": ".join(filter(None, (self.code, "; ".join(filter(None, (cause, remedy)))))))
 
     def __reduce__(self) -> tuple[type[Failure], tuple[str, str]]:
-        return type(self), (self.said, self.remedy)
+        return type(self), (self.cause, self.remedy)
 
 
 class nixlBackendError(Failure):
@@ -111,7 +111,7 @@ class nixlNoTelemetryError(Failure):
 
 
 class nixlNotAllowedError(Failure):
-    """The state of things forbids it."""
+    """The state of the agent forbids it."""
 
     code = "NIXL_ERR_NOT_ALLOWED"
 
@@ -129,7 +129,7 @@ class nixlNotPostedError(Failure):
 
 
 class nixlNotSupportedError(Failure):
-    """The back-end lacks it."""
+    """The back-end does not do this."""
 
     code = "NIXL_ERR_NOT_SUPPORTED"
 

@@ -1,4 +1,4 @@
-"""Transfers: which bytes go where, on a stream of their own, and the notification that follows them."""
+"""Transfers: copies on a stream, and the notification that follows them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Request:
     message : bytes, optional
         The notification.
     new_stream : callable
-        Returns a stream for it, which it gives back when it is released.
+        Returns a stream; :meth:`release` returns it to the caller.
     """
 
     def __init__(
@@ -63,29 +63,29 @@ class Request:
         new_stream: Callable[[], Stream],
     ) -> None:
         self.peer, self.message, self._new_stream = peer, message, new_stream
-        self.made = call_site.place()
+        self.site = call_site.place()
         self.descriptors, self.size = len(rows), sum(row[4] for row in rows)
         self._mine = {id(row[1]): row[1] for row in rows}.values()
         self._theirs = {id(row[3]): row[3] for row in rows}.values()
         self._copies: list[tuple[int, int, int]] = []
         calls: list[tuple[int, int, int]] = []
         bases = {id(each): each.base() for each in self._theirs}
-        for here, mine, there, theirs, size in rows:
+        for near, mine, far, theirs, size in rows:
             base = bases[id(theirs)]
             if base is None:
-                calls.append((mine.host_address(here), there, size))
+                calls.append((mine.host_address(near), far, size))
             elif size:
-                at = base + there - theirs.start
-                self._copies.append((at, here, size) if is_write else (here, at, size))
+                at = base + far - theirs.start
+                self._copies.append((at, near, size) if is_write else (near, at, size))
         self._is_write = is_write
         self._call = ranks().process_copies(peer.pid, is_write, calls) if calls else None
         self._is_write = is_write
-        # The log is to have that nothing orders two transfers.
+        # With an event log each transfer has a stream: the log must not order two transfers.
         self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
-        self._used = [(each.words, each.line, each.number) for each in (*self._mine, *self._theirs)]
+        self._used = [(each.words, each.slot, each.number) for each in (*self._mine, *self._theirs)]
         self._stream: Stream | None = None
         self._event: Event | None = None
-        with event_log.quiet():  # its lock tells no thread of the program anything
+        with event_log.quiet():  # its lock orders nothing in the program
             self._over = threading.Event()
         self._lock = threading.RLock()  # callbacks of the stream do not take it
         self._status = _NOT_POSTED
@@ -94,7 +94,7 @@ class Request:
         self.start = self.post_time = self.time = 0.0
 
     def post(self, message: bytes | None) -> nixl_status_t:
-        """Begin the transfer; raise what forbids it, and then nothing has begun."""
+        """Begin the transfer; after a raise nothing has begun."""
         with self._lock:
             return self._post(message)
 
@@ -106,8 +106,8 @@ class Request:
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} is under way still",
                 "post it again when check_xfer_state says DONE",
             )
-        for words, line, number in self._used:
-            if words[line] != number:
+        for words, slot, number in self._used:
+            if words[slot] != number:
                 check_live(self._mine, "this agent")
                 check_live(self._theirs, f"agent {self.peer.name!r}")
         if message is not None:
@@ -129,15 +129,15 @@ class Request:
         except (Error, Failure) as error:
             self._fail(error)
         except BaseException:  # an interrupt
-            # What was queued must not go on: nothing would tell its end.
+            # Queued operations must not go on: no call would report their end.
             if self._stream is not None:
                 self._stream.abort(close=True)
                 self._stream = None
             self._event, self._status = None, _NOT_POSTED
             raise
         self.post_time = time.monotonic() - start
-        # Under `lazy` a question would make it run.  While accesses are logged, only the program's own question
-        # tells that it is over: chance would hide a race.
+        # Under `lazy` a query would make it run.  With an event log only the program's own query may learn that it is
+        # over: a query by chance would hide a race.
         may_ask = self.peer.is_eager and not event_log.active
         if self._failure is not None or (may_ask and self._event is not None and self._event.is_done):
             return self._known()
@@ -157,15 +157,15 @@ class Request:
         self._over.clear()
         if self._call is not None and event_log.active and self._is_write:
             event_log.copies_host_memory(self.peer.pid, writes=True)
-        with event_log.quiet():  # what the dialect notices, the program does not know
+        with event_log.quiet():  # the program learns nothing of the dialect's callbacks
             if self._call is not None:
                 stream.launch_callback(self._copy_by_call)
         if event_log.active and self._call is not None:
             event_log.unwatched(read=self._is_write, written=not self._is_write)
         if event_log.active:
-            stream.record()  # has the past that the notification brings
+            stream.record()  # the operation that the notification follows in the log
         with event_log.quiet():
-            stream.launch_callback(self._tell, self.message, (stream.id, stream.submitted))
+            stream.launch_callback(self._send_notification, self.message, (stream.id, stream.submitted))
         self._event = stream.record()
 
     def _copy_by_call(self) -> None:
@@ -184,18 +184,18 @@ class Request:
             "register memory that lives; where the system forbids it, put the memory on a virtual device",
         )
 
-    def _tell(self, message: bytes | None, past: tuple[int, int]) -> None:
-        """Send the notification, behind the transfer."""
+    def _send_notification(self, message: bytes | None, past: tuple[int, int]) -> None:
+        """Send the notification, as the stream's operation after the copies."""
         if message is not None:
             self.peer.send(message, past)
         self._over.set()
 
     def _see(self, event: Event) -> bool:
-        """Return whether the stream is done, and take note; wait for a moment, so that others have the processor."""
+        """Return whether the stream is done, and note its outcome; wait briefly, to free the processor for others."""
         assert self._stream is not None
         if not event.is_done:
             if self.peer.is_eager:
-                with contextlib.suppress(Error):  # what failed, the stream tells
+                with contextlib.suppress(Error):  # the stream raises it below
                     event.sync(_MOMENT)
             else:
                 self._over.wait(_MOMENT)
@@ -210,17 +210,17 @@ class Request:
             self.time = time.monotonic() - self.start
             if self._call is not None and event_log.active and not self._is_write:
                 event_log.copies_host_memory(self.peer.pid, writes=False)
-        self._event = None  # not before: an interrupt would leave a transfer whose end nobody sees
+        self._event = None  # not earlier: after an interrupt nobody would see the transfer end
         return True
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             what = f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} failed"
             known = error if isinstance(error, Failure) else failure_of(error, what)
-            self._failure = type(known), known.said, known.remedy
+            self._failure = type(known), known.cause, known.remedy
 
     def _check_peer(self, now: float) -> None:
-        """Raise what forbids to go on with the peer; a transfer with an agent that has ended ends too."""
+        """Raise if the peer was removed or has ended; a transfer with an ended agent ends too."""
         try:
             self.peer.check_usable(now)
         except nixlRemoteDisconnectError as error:
@@ -234,7 +234,7 @@ class Request:
             raise
 
     def status(self) -> nixl_status_t:
-        """Return whether it is done; raise what it failed of."""
+        """Return whether it is done; raise its failure."""
         with self._lock:
             return self._known()
 
@@ -243,8 +243,8 @@ class Request:
             self._check_peer(time.monotonic())
             return self._status
         if self._failure is not None:
-            kind, *said = self._failure
-            raise kind(*said)
+            kind, *texts = self._failure
+            raise kind(*texts)
         if self._status is _NOT_POSTED:
             raise nixlNotPostedError(
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} was never posted",
@@ -255,8 +255,8 @@ class Request:
     def release(self) -> Stream | None:
         """End it, also if it is under way; return its stream if that can be used again.
 
-        The release of a transfer that is under way proves nothing of its end (facts/nixl 6).  So the checker does not
-        learn that it was over by chance, and its stream, which would order it before others, goes with it.
+        To release a transfer that is under way proves nothing of its end (facts/nixl 6).  So the checker must not
+        learn that it was over by chance: its stream, which would order it before later transfers, is closed.
         """
         with self._lock:
             return self._end()

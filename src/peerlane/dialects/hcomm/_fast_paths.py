@@ -1,6 +1,6 @@
-"""Quick ways for the calls that programs make most: they skip the checks that a correct call does not need.
+"""Fast paths of the most frequent calls: they take what an earlier checked call has left, and check little.
 
-A call that they do not recognise goes to the checked call, with nothing queued before.
+A call that a fast path does not recognise goes to the checked call; the fast path has queued nothing then.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _write(checked: Callable[..., Any]) -> Callable[..., Any]:
             worker, link, stream = pair_of(thread, channel)
             if type(dst) is not int or type(src) is not int or type(nbytes) is not int:
                 raise TypeError
-            memory, at = link.remote.places[dst, nbytes]
+            memory, at = link.remote.locations[dst, nbytes]
             link.neutral.write(link.own.parts[src, nbytes], at=at, memory=memory, stream=stream)
         except _MISSES:
             return checked(*args)
@@ -67,7 +67,7 @@ def _read(checked: Callable[..., Any]) -> Callable[..., Any]:
             worker, link, stream = pair_of(thread, channel)
             if type(dst) is not int or type(src) is not int or type(nbytes) is not int:
                 raise TypeError
-            memory, at = link.remote.places[src, nbytes]
+            memory, at = link.remote.locations[src, nbytes]
             link.neutral.read(link.own.parts[dst, nbytes], at=at, memory=memory, stream=stream)
         except _MISSES:
             return checked(*args)

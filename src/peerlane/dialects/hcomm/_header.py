@@ -1,15 +1,33 @@
-"""Structs of HCOMM as classes made of the vendor's header: fields are C's, a new one has zeros or what Init sets.
+"""The vendor's header in Python: enumerations, constants, and structs as classes (facts/hcomm 1.5, 2.6, 2.7).
 
-The members of a union are side by side: the library reads the one that is meant, and not the others.
+Fields of structs have C's names.  A new struct has zeros, or what the vendor's Init sets.  The members of a union are
+fields side by side: a call reads the member that it needs, and ignores the others.
 """
 
 from __future__ import annotations
 
+import enum
 from dataclasses import field, fields, make_dataclass
 from typing import TYPE_CHECKING, Any
 
 from peerlane.dialects._shared.header import table
-from peerlane.dialects.hcomm._enums import CONSTANTS, CommProtocol
+
+_int_enum: Any = (
+    enum.IntEnum
+)  # Any: no type checker follows the members of an enumeration that is built by a call
+
+ENUMS: tuple[type[enum.IntEnum], ...] = tuple(
+    _int_enum(name, members, module=__name__) for name, members in table("hcomm")["enums"].items()
+)
+CONSTANTS: dict[str, int] = table("hcomm")["constants"]
+
+_ENUM_OF = {kind.__name__: kind for kind in ENUMS}
+globals().update(_ENUM_OF)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
+
 
 _RESERVED = -1
 _TYPES: dict[str, Any] = {
@@ -25,7 +43,7 @@ _TABLE: dict[str, Any] = table("hcomm")["structs"]
 
 
 class _Struct:
-    """What all structs have; made for each of them it would take most of an import."""
+    """The methods of all structs.  Methods built for each struct would take most of the import's time."""
 
     __slots__ = ()
     __match_args__: tuple[str, ...] = ()
@@ -41,29 +59,24 @@ class _Struct:
 
 
 def _classes() -> dict[str, type]:
-    """Return the classes by name, those within others too."""
-    made: dict[str, type] = {}
+    """Return the class of each struct by name, nested structs included."""
+    classes: dict[str, type] = {}
     for name, described in _TABLE.items():
         rows = [
-            (each, made[kind], field(default_factory=made[kind]))
-            if kind in made
+            (each, classes[kind], field(default_factory=classes[kind]))
+            if kind in classes
             else (each, _TYPES[kind], field(default=first, metadata={"bytes": width}))
             for each, kind, first, width in described["fields"]
         ]
         space = {"__doc__": f"The vendor's struct {name}.", "__module__": __name__}
-        made[name] = make_dataclass(
+        classes[name] = make_dataclass(
             name, rows, bases=(_Struct,), namespace=space, slots=True, repr=False, eq=False
         )
-    return made
+    return classes
 
 
 CLASSES = _classes()
 globals().update(CLASSES)
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any: ...
-
 
 #: By the class of a struct with a header: what its constants begin with.
 _HEADERS = {
@@ -100,16 +113,16 @@ def reset(struct: Any) -> None:
 
 
 def reset_endpoint(endpoint: Any) -> None:
-    """Set an endpoint to one without protocol, address and place."""
+    """Set an endpoint to one without protocol, address and location."""
     fresh: Any = CLASSES["EndpointDesc"]()
     fill(fresh)
-    fresh.protocol = CommProtocol.COMM_PROTOCOL_RESERVED
+    fresh.protocol = _ENUM_OF["CommProtocol"]["COMM_PROTOCOL_RESERVED"]
     fresh.commAddr.type = fresh.loc.locType = _RESERVED
     for each in fields(fresh):
         setattr(endpoint, each.name, getattr(fresh, each.name))
 
 
-def header(kind: type) -> Any:
+def abi_header(kind: type) -> Any:
     """Return the header of structs of a class, as the vendor's Init sets it."""
     prefix, size = _HEADERS[kind], _TABLE[kind.__name__]["size"]
     return CLASSES["CommAbiHeader"](
@@ -119,4 +132,4 @@ def header(kind: type) -> Any:
 
 def is_initialised(struct: Any, kind: type) -> bool:
     """Tell whether a struct of a class has the header that the vendor's Init sets."""
-    return bool(getattr(struct.header, "magicWord", None) == header(kind).magicWord)
+    return bool(getattr(struct.header, "magicWord", None) == abi_header(kind).magicWord)

@@ -1,4 +1,4 @@
-"""Where the ranks of a communicator meet: a socket of one machine, and a port for the other machines."""
+"""The rendezvous of a communicator: a socket on one machine, and a port for relays of other machines."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from peerlane.support.machine_identity import is_machine, own_machine
 from peerlane.support.network import own_address
 
 _SECRET_BYTES = 16
-_SLICE = 0.1  # seconds of one look at a board
+_SLICE = 0.1  # seconds that one look at a board takes
 _LONGEST_PATH = 4096
 
 
-class Place(NamedTuple):
-    """Where a rendezvous is, and what relays of other machines must know.
+class RendezvousAddress(NamedTuple):
+    """The address of a rendezvous, with what relays on other machines need to reach it.
 
     Attributes
     ----------
     machine : str
         The identity of the machine that serves it.
     path : str
-        Its socket there; empty as long as nobody serves it.
+        The path of its socket; empty as long as nobody serves it.
     host : str
-        Where other machines reach it; empty if they cannot.
+        The address for other machines; empty if they cannot reach it.
     port : int
     secret : str
         In hexadecimal digits.
@@ -53,13 +53,13 @@ class Place(NamedTuple):
         return json.dumps(self).encode()
 
     @classmethod
-    def decode(cls, content: bytes) -> Place | None:
-        """Return what any bytes say; None if they say no place."""
+    def decode(cls, content: bytes) -> RendezvousAddress | None:
+        """Return the address that bytes encode, None for other bytes."""
         try:
-            found = json.loads(content)
+            fields = json.loads(content)
         except (ValueError, RecursionError):
             return None
-        match found:
+        match fields:
             case [str(machine), str(path), str(host), int(port), str(secret)] if (
                 is_machine(machine)
                 and len(path) <= _LONGEST_PATH
@@ -75,15 +75,15 @@ class Place(NamedTuple):
         return None
 
 
-class Door:
-    """A port of this machine for relays of other machines, which listens from the beginning.
+class RelayPort:
+    """A port of this machine for relays of other machines; it listens from its creation on.
 
     Attributes
     ----------
     host : str
     port : int
     secret : bytes
-        Who knows it may join.
+        A relay that knows it may join.
     """
 
     def __init__(self, call: str, host: str) -> None:
@@ -93,7 +93,7 @@ class Door:
         self.secret = os.urandom(_SECRET_BYTES)
 
     def serve(self, size: int) -> RendezvousServer:
-        """Return a rendezvous that serves this door; the one before, if any, was closed."""
+        """Return a new rendezvous that serves this port; the caller has closed an earlier one."""
         listener, self._listener = self._listener or listen(self._call, self.host, self.port), None
         try:
             server = RendezvousServer(size, start=False)
@@ -105,50 +105,50 @@ class Door:
         return server
 
     def close(self) -> None:
-        """Listen no longer; do nothing if a rendezvous serves it."""
+        """Stop listening; do nothing if a rendezvous serves the port."""
         if self._listener is not None:
             self._listener.close()
 
 
-def door(call: str) -> Door | None:
-    """Return a new door, None if nothing says at which address other machines reach this one."""
+def relay_port(call: str) -> RelayPort | None:
+    """Return a new port, None if the address of this machine for other machines is not known."""
     launched = told()
     host = "" if launched is not None and not launched.spans else own_address()
-    return Door(call, host) if host else None
+    return RelayPort(call, host) if host else None
 
 
-def place_of(server: RendezvousServer, by: Door | None) -> Place:
-    """Return where a rendezvous is."""
-    outside = (by.host, by.port, by.secret.hex()) if by is not None else ("", 0, "")
-    return Place(own_machine(), server.address, *outside)
+def address_of(server: RendezvousServer, port: RelayPort | None) -> RendezvousAddress:
+    """Return the address of a rendezvous."""
+    outside = (port.host, port.port, port.secret.hex()) if port is not None else ("", 0, "")
+    return RendezvousAddress(own_machine(), server.address, *outside)
 
 
-def reached(
-    call: str, place: Place, rank: int, size: int, timeout: float
+def client_of(
+    call: str, address: RendezvousAddress, rank: int, size: int, timeout: float
 ) -> tuple[Rendezvous, RendezvousRelay | None]:
-    """Return a rank's client of a rendezvous, and the relay to it if that is on another machine.
+    """Return a rank's client of a rendezvous, and its relay if the rendezvous is on another machine.
 
-    Refuses: HCCL_E_NETWORK, if nothing says how another machine is reached.
+    Refuses: HCCL_E_NETWORK, if the address has no port for other machines.
     """
-    if place.machine == own_machine():
-        return Rendezvous(place.path, rank, size), None
-    if not place.port:
+    if address.machine == own_machine():
+        return Rendezvous(address.path, rank, size), None
+    if not address.port:
         raise Refusal(
             NETWORK,
-            f"the ranks meet on machine {place.machine!r}, this rank is on {own_machine()!r}, and nothing said at "
+            f"the ranks meet on machine {address.machine!r}, this rank is on {own_machine()!r}, and nothing said at "
             "which address that machine is reached",
             "set MASTER_ADDR or PEERLANE_INTERFACE in all ranks, as `peerlane launch --hosts` and torchrun do",
         )
-    made = relay(call, place.host, place.port, bytes.fromhex(place.secret), timeout)
+    local = relay(call, address.host, address.port, bytes.fromhex(address.secret), timeout)
     try:
-        return Rendezvous(made.address, rank, size), made
+        return Rendezvous(local.address, rank, size), local
     except BaseException:
-        made.close()
+        local.close()
         raise
 
 
 class Board(Protocol):
-    """Where one rank leaves a message for the others."""
+    """A board on which one rank leaves a message for the others."""
 
     def write(self, message: bytes) -> None: ...
     def look(self) -> bytes | None: ...
@@ -156,27 +156,27 @@ class Board(Protocol):
 
 
 class JobBoard:
-    """A message at the rendezvous of a launcher's job, for the ranks of all machines.
+    """A board at the rendezvous of a launcher's job, for the ranks of all machines.
 
     Parameters
     ----------
-    line : Rendezvous
+    rendezvous : Rendezvous
     key : str
     """
 
-    def __init__(self, line: Rendezvous, key: str) -> None:
-        self._line, self._key, self._has_written = line, f"hccl/{key}", False
+    def __init__(self, rendezvous: Rendezvous, key: str) -> None:
+        self._rendezvous, self._key, self._has_written = rendezvous, f"hccl/{key}", False
 
     def write(self, message: bytes) -> None:
         """Publish a message."""
-        self._line.put(self._key, message)
+        self._rendezvous.put(self._key, message)
         self._has_written = True
 
     def look(self) -> bytes | None:
         """Return the message, None if there is none soon."""
         ends = time.monotonic() + _SLICE
         try:
-            return self._line.get(self._key, timeout=ends - time.monotonic())
+            return self._rendezvous.get(self._key, timeout=ends - time.monotonic())
         except WaitTimeout:
             return None
 
@@ -184,10 +184,10 @@ class JobBoard:
         """Remove the message that this rank has published."""
         if self._has_written:
             self._has_written = False
-            self._line.delete(self._key)
+            self._rendezvous.delete(self._key)
 
 
 def board(call: str, key: str, timeout: float, *, spans: bool) -> Board:
     """Return the board of a key: of the launcher's job if ranks may be on several machines, else of this machine."""
-    line = line_of_launcher(call, timeout) if spans else None
-    return MeetingFile([key], "hccl") if line is None else JobBoard(line, key)
+    rendezvous = line_of_launcher(call, timeout) if spans else None
+    return MeetingFile([key], "hccl") if rendezvous is None else JobBoard(rendezvous, key)

@@ -1,4 +1,4 @@
-"""``hcomm``: suspending communicators, and the callbacks that are told (facts/hcomm 2.2)."""
+"""``hcomm``: suspending communicators, and callbacks about their state (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from peerlane.backend import host
 from peerlane.dialects._shared.call import Object, Parse
 from peerlane.dialects.acl._state import swallow
-from peerlane.dialects.hcomm._arguments import GIVEN, GivenText
+from peerlane.dialects.hcomm._arguments import REQUIRED, RequiredText
 from peerlane.dialects.hcomm._comm import Comm, CommHandle
-from peerlane.dialects.hcomm._enums import HcclCommStatePhase
+from peerlane.dialects.hcomm._header import HcclCommStatePhase
 from peerlane.dialects.hcomm._state import hcomm
 
 _callbacks: dict[str, tuple[Callable[..., Any], object]] = {}
@@ -22,11 +22,11 @@ def _callable(value: object) -> Any:
     return value
 
 
-_Callback = Annotated[Callable[..., Any], Parse(_callable, shown=Callable[..., Any] | None), GIVEN]
+_Callback = Annotated[Callable[..., Any], Parse(_callable, shown=Callable[..., Any] | None), REQUIRED]
 
 
-def tell(comm: Comm, phase: HcclCommStatePhase) -> None:
-    """Call the registered callbacks about a communicator; an error that one raises becomes a message."""
+def run_callbacks(comm: Comm, phase: HcclCommStatePhase) -> None:
+    """Run the registered callbacks about a communicator; an error that one raises becomes a message."""
     for name, (callback, args) in list(_callbacks.items()):
         try:
             callback(comm.handle, phase, args)
@@ -40,7 +40,7 @@ def tell(comm: Comm, phase: HcclCommStatePhase) -> None:
 
 
 @hcomm.call("hcomm.HcclCommRegCommStateCallback")
-def HcclCommRegCommStateCallback(regName: GivenText, cb: _Callback, args: Object) -> None:
+def HcclCommRegCommStateCallback(regName: RequiredText, cb: _Callback, args: Object) -> None:
     """Let ``cb(comm, phase, args)`` be called before and after communicators end or are resumed; one for each name.
 
     Refuses: 2 NULL
@@ -67,11 +67,11 @@ def HcclCommResume(comm: CommHandle) -> None:
     Refuses: 2 NULL; 6 the communicator
     Basis: D
     """
-    tell(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_RESUME_PRE)
+    run_callbacks(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_RESUME_PRE)
     comm.is_suspended = False
-    tell(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_RESUME_POST)
+    run_callbacks(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_RESUME_POST)
 
 
 def forget() -> None:
-    """Be as in a new process."""
+    """Forget the callbacks, as a new process has none."""
     _callbacks.clear()
