@@ -46,6 +46,8 @@ class Call(NamedTuple):
         The same of the source of an all-to-all.
     algorithm : str
         What the program has asked for; empty: nothing.
+    lane : Lane or None
+        Of a message; None: it is a collective.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Call(NamedTuple):
     parts: Parts = _NONE
     source_parts: Parts = _NONE
     algorithm: str = ""
+    lane: Lane | None = None
 
     @property
     def words(self) -> str:
@@ -79,13 +82,6 @@ class Call(NamedTuple):
         return (self.kind, self.dst, self.src, self.root, number, *self.parts, *self.source_parts)
 
     @property
-    def lane(self) -> Lane | None:
-        """Return the lane of a message; None: it is a collective."""
-        if self.kind is Kind.SEND:
-            return "to", self.root
-        return ("from", self.root) if self.kind is Kind.RECEIVE else None
-
-    @property
     def sends(self) -> bool:
         """Return whether it is a message from this rank."""
         return self.kind is Kind.SEND
@@ -100,4 +96,9 @@ class Call(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Return the bytes of this rank's longer side."""
-        return max(self.dst.size if self.dst is not None else 0, self.src.size if self.src is not None else 0)
+        return longer(self.dst, self.src)
+
+
+def longer(dst: Buffer | None, src: Buffer | None) -> int:
+    """Return the bytes of the longer of two buffers."""
+    return max(0 if dst is None else dst.size, 0 if src is None else src.size)

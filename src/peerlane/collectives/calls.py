@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from peerlane.collectives.call import Call
+from peerlane.collectives.call import Call, longer
 from peerlane.collectives.checks import as_target, check_apart, check_equal, check_parts_apart, operation_on
 from peerlane.collectives.choice import ALL_REDUCE
 from peerlane.diagnostics.ranks.collective_calls import Kind
@@ -82,9 +82,9 @@ _FORMS = {
 }
 
 
-def checked(asked: Asked, rank: int, ranks: int) -> Call:
-    """Return a rank's call, after all checks that need no other rank."""
-    call, kind, form = asked.method, asked.kind, _FORMS[asked.kind]
+def checked(call: str, asked: Asked, rank: int, ranks: int) -> Call:
+    """Return a rank's call, after all checks that need no other rank; ``call`` is its method."""
+    kind, form = asked.kind, _FORMS[asked.kind]
     if asked.algorithm is not None and asked.algorithm not in ALL_REDUCE:
         raise InvalidValue(
             f"{call}: algorithm is {asked.algorithm!r}; valid are {', '.join(ALL_REDUCE)}",
@@ -92,23 +92,23 @@ def checked(asked: Asked, rank: int, ranks: int) -> Call:
             detail=BadArgument("algorithm", asked.algorithm, choices=tuple(ALL_REDUCE)),
         )
     root = checked_rank(call, asked.root, ranks)
+    lane = None
     if kind in (Kind.SEND, Kind.RECEIVE):
         _check_other(call, root, rank, ranks)
+        lane = ("to" if kind is Kind.SEND else "from"), root
     among = ("all", "root" if rank == root else "others")
     src = asked.dst if asked.src is None and form.may_be_in_dst else asked.src
     own = as_buffer(src) if form.reads in among else None
     into = as_target(asked.dst) if form.writes in among else None
-    basis = Call(call, kind, into, own, root=root, algorithm=asked.algorithm or "")
-    if form.has_dst_parts and form.has_src_parts:
-        return _exchange(asked, basis, rank, ranks)
     if form.has_dst_parts or form.has_src_parts:
-        return _divided(asked, basis, rank, ranks)
-    if into is not None and own is not None:
+        divided = _exchange if form.has_dst_parts and form.has_src_parts else _divided
+        return divided(asked, Call(call, kind, into, own, root=root), rank, ranks)
+    if into is not None and own is not None and own is not into:
         check_equal(call, "dst", into, "src", own)
         check_apart(call, into, own, into)
     reduced = () if own is None else (own,) if kind is Kind.REDUCE or into is None else (own, into)
-    operation = _operation(asked, *reduced)
-    return basis._replace(size=basis.nbytes, operation=operation)
+    size, operation, algorithm = longer(into, own), _operation(call, asked, *reduced), asked.algorithm or ""
+    return Call(call, kind, into, own, size, root, operation, algorithm=algorithm, lane=lane)
 
 
 def alone(call: Call, stream: Stream | None) -> None:
@@ -125,13 +125,13 @@ def alone(call: Call, stream: Stream | None) -> None:
         copy(dst, src, stream=stream)
 
 
-def _operation(asked: Asked, *ends: Buffer) -> Operation | None:
-    return operation_on(asked.method, *asked.reduction, *ends) if asked.reduction is not None else None
+def _operation(call: str, asked: Asked, *ends: Buffer) -> Operation | None:
+    return operation_on(call, *asked.reduction, *ends) if asked.reduction is not None else None
 
 
 def _divided(asked: Asked, basis: Call, rank: int, ranks: int) -> Call:
     """Check a call with parts at one side, of which one goes to or from this rank's own bytes."""
-    call, gathers = asked.method, _FORMS[asked.kind].has_dst_parts
+    call, gathers = basis.name, _FORMS[asked.kind].has_dst_parts
     whole, own = (basis.dst, basis.src) if gathers else (basis.src, basis.dst)
     name, own_name = ("dst", "src") if gathers else ("src", "dst")
     if whole is None:  # only the root has it
@@ -157,7 +157,7 @@ def _divided(asked: Asked, basis: Call, rank: int, ranks: int) -> Call:
         check_apart(call, each, own, part)
     if asked_parts is not None and not gathers and own.address == part.address and own.size:
         check_parts_apart(call, "sends_at", *parts, "src, where dst is a part of it")
-    operation = _operation(asked, own, *apart)
+    operation = _operation(call, asked, own, *apart)
     if gathers:
         basis = basis._replace(src=own)
     return basis._replace(size=own.size, parts=parts, operation=operation)
@@ -165,7 +165,7 @@ def _divided(asked: Asked, basis: Call, rank: int, ranks: int) -> Call:
 
 def _exchange(asked: Asked, basis: Call, rank: int, ranks: int) -> Call:
     """Check an all-to-all."""
-    call, into, whole = asked.method, basis.dst, basis.src
+    call, into, whole = basis.name, basis.dst, basis.src
     assert into is not None
     assert whole is not None
     if asked.receives is None or asked.sends is None:

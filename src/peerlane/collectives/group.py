@@ -617,7 +617,7 @@ class Group(Session):
         name = asked.method
         self._check_open(name)
         checked_stream(name, stream)
-        call = checked(asked, self.rank, self.size)
+        call = checked(name, asked, self.rank, self.size)
         if self.size > 1:
             self._order.run(call, self._choose(call), stream)
         else:

@@ -43,6 +43,9 @@ class Board:
 
     def __init__(self, work: Scratch, memory: Buffer) -> None:
         self._work, self._slots, self._begun = work, _cut(memory, work.size, work.slot), 0
+        self._newest: dict[
+            tuple[int, int], tuple[int, int, Buffer]
+        ] = {}  # by rank and index: a part of the slot
 
     def begin(self, stream: Stream | None) -> int:
         """Begin the next round, once its slots are free everywhere; return its number."""
@@ -54,9 +57,15 @@ class Board:
                 channel.wait(done, stream=stream, timeout=self._work.timeout)
         return number
 
-    def slot(self, number: int, rank: int) -> Buffer:
-        """Return the slot of a rank in this one's memory."""
-        return self._slots[rank][number % DEPTH]
+    def slot(self, number: int, rank: int, first: int, last: int) -> Buffer:
+        """Return bytes of the slot of a rank in this one's memory; the newest part is kept, as calls repeat."""
+        index = number % DEPTH
+        newest = self._newest.get((rank, index))
+        if newest is not None and newest[0] == first and newest[1] == last:
+            return newest[2]
+        part = self._slots[rank][index][first:last]
+        self._newest[rank, index] = first, last, part
+        return part
 
     def _at(self, number: int, rank: int) -> int:
         return (rank * DEPTH + number % DEPTH) * self._work.slot

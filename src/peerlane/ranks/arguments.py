@@ -31,6 +31,8 @@ def of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
 
 def as_number(call: str, what: str, given: Any) -> int:
     """Return ``given`` if it is an integer and not a bool; TypeError says what it should be."""
+    if type(given) is int:
+        return given
     if not isinstance(given, (bool, getattr(sys.modules.get("numpy"), "bool_", bool))):
         with contextlib.suppress(TypeError):
             return operator.index(given)

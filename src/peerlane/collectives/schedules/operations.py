@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -237,3 +237,31 @@ def folded(plan: Plan, round: int, own: Region) -> Iterator[Operation]:
         yield Copy(result, own)
     for each in range(1, plan.ranks):
         yield Combine(result, own if each == plan.rank else Slot(round, each, 0, nbytes))
+
+
+class Unrolled(NamedTuple):
+    """All operations of a call of one rank.
+
+    Attributes
+    ----------
+    sizes : object
+        What they depend on, besides the group.
+    operations : tuple of Operation
+    lane_bytes : Parts
+        Of :func:`lane_bytes`.
+    """
+
+    sizes: object
+    operations: tuple[Operation, ...]
+    lane_bytes: Parts
+
+
+def lane_bytes(operations: Iterable[Operation], ranks: int) -> Parts:
+    """Return the bytes that come from each rank by lanes, and go to each."""
+    takes, gives = [0] * ranks, [0] * ranks
+    for each in operations:
+        if isinstance(each, Send):
+            gives[each.peer] += each.src.last - each.src.first
+        elif isinstance(each, Take):
+            takes[each.peer] += each.nbytes
+    return takes, gives

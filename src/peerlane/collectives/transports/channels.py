@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from peerlane.streams.stream import Stream
 
 _RECENT = 8  # regions whose buffers are kept
+_UNROLLED = 256  # pieces, one of each rank counted, of the longest call whose operations are kept
 _LONG = 4 << 20  # bytes; from this size on waits are long too, and a stream waits better than a call
 
 
@@ -58,19 +59,29 @@ class OverChannels:
         work.end_with(stream, call.root if call.lane else None)
 
     def _run(self, work: Workspace, call: Call, stream: Stream | None) -> None:
-        _Run(work, call, stream).all_of(self.schedule(_plan(work, call)))
+        unrolled = self._unrolled(work, call)
+        operations = self.schedule(_plan(work, call)) if unrolled is None else unrolled.operations
+        _Run(work, call, stream).all_of(operations)
 
     def lane_bytes(self, work: Workspace, call: Call) -> ops.Parts | None:
         """Return the bytes that come from each rank by lanes, and go to each; None: none do in any rank."""
         if not self._by_lanes:
             return None
-        takes, gives = [0] * work.size, [0] * work.size
-        for each in self.schedule(_plan(work, call)):
-            if isinstance(each, ops.Send):
-                gives[each.peer] += each.src.last - each.src.first
-            elif isinstance(each, ops.Take):
-                takes[each.peer] += each.nbytes
-        return takes, gives
+        if (unrolled := self._unrolled(work, call)) is not None:
+            return unrolled.lane_bytes
+        return ops.lane_bytes(self.schedule(_plan(work, call)), work.size)
+
+    def _unrolled(self, work: Workspace, call: Call) -> ops.Unrolled | None:
+        """Return the operations of a short call, or None; those of the newest are kept, as programs repeat calls."""
+        if call.nbytes * work.size > _UNROLLED * work.slot:
+            return None
+        sizes = call.size, call.root, call.parts, call.source_parts
+        unrolled = work.newest.get(self)
+        if unrolled is None or unrolled.sizes != sizes:
+            operations = tuple(self.schedule(_plan(work, call)))
+            unrolled = ops.Unrolled(sizes, operations, ops.lane_bytes(operations, work.size))
+            work.newest[self] = unrolled
+        return unrolled
 
 
 def _plan(work: Workspace, call: Call) -> ops.Plan:
@@ -98,6 +109,9 @@ class _Run:
             _DO[type(each)](self, each)
 
     def _bytes(self, region: ops.Region) -> Buffer:
+        first, last = region.first, region.last
+        if isinstance(region, ops.Slot):
+            return self._board.slot(self._rounds[region.round], region.rank, first, last)
         known = self._recent.get(id(region))
         if known is not None:
             return known[1]
@@ -106,12 +120,12 @@ class _Run:
             whole = self._call.src
         elif isinstance(region, ops.Result):
             whole = self._call.dst
-        elif isinstance(region, ops.Slot):
-            whole = self._board.slot(self._rounds[region.round], region.rank)
         else:
             whole = self._arrived[region.peer]
         assert whole is not None
-        part = whole[region.first : region.last]
+        if not first and last == whole.size:
+            return whole
+        part = whole[first:last]
         if len(self._recent) == _RECENT:
             self._recent.clear()
         self._recent[id(region)] = region, part
