@@ -48,7 +48,7 @@ if os.environ.get("PEERLANE_LOG"):  # the log tells of what the program does fro
     from peerlane import _public as _public
     from peerlane.diagnostics.log import event_log as _event_log
 
-    _event_log.begin_as_told()
+    _event_log.begin_from_environment()
     if _event_log.active:
         from peerlane.diagnostics.hooks import threads as _threads
 

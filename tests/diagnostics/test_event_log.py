@@ -249,7 +249,7 @@ def test_log_that_cannot_be_made_is_warned_of_and_the_program_runs(
     monkeypatch.setattr("peerlane._core.log_begin", full)
     monkeypatch.setenv("PEERLANE_LOG", str(tmp_path))
     with pytest.warns(RuntimeWarning, match="writes no event log: No space left on device"):
-        event_log.begin_as_told()
+        event_log.begin_from_environment()
 
 
 MANY = """

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from peerlane.diagnostics.log import event_log
 
     with counted(args, int(os.environ.get("WORLD_SIZE") or 1), "peerlane run", _say):
-        event_log.begin_as_told()  # this process was there before the log was asked for
+        event_log.begin_from_environment()  # this process was there before the log was asked for
         return _run(args)
 
 

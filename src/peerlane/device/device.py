@@ -321,9 +321,9 @@ at_end: list[Callable[[], None]] = []
 def leave_node() -> None:
     """Leave the node: its allocations end, and its devices and buffers become Closed.  Idempotent."""
     if observers.active and registry.is_entered():
-        observers.tell_id("destroy", "Node", 0)
+        observers.send_id("destroy", "Node", 0)
     if live_objects.active:
-        live_objects.node_left(live_objects.leaving())
+        live_objects.node_left(live_objects.at_node_exit())
     for end in before_leaving:
         end()
     allocations.forget_node([record.id for record in allocations.live_records()])
@@ -356,11 +356,11 @@ def enter_node(spec: str) -> tuple[Device, ...]:
         raise TypeError(f"enter_node: the node must be described by a str, not {type(spec).__name__}")
     before = registry.current() if registry.is_entered() else None
     old = [record.id for record in allocations.live_records()]
-    leaving = live_objects.leaving() if live_objects.active else ()
+    leaving = live_objects.at_node_exit() if live_objects.active else ()
     entered = registry.enter(spec, "enter_node")
     if entered is not before:
         if before is not None and observers.active:
-            observers.tell_id("destroy", "Node", 0)
+            observers.send_id("destroy", "Node", 0)
         live_objects.node_left(leaving)
         allocations.forget_node(old)
     return base.devices_of(entered)

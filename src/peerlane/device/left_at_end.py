@@ -14,7 +14,7 @@ from pathlib import Path
 from peerlane.backend import registry
 from peerlane.device.device import before_counting
 from peerlane.diagnostics import live_objects
-from peerlane.diagnostics.leak_report import Places, described
+from peerlane.diagnostics.leak_report import SiteFormat, leak_text
 from peerlane.support.variables import is_set
 
 VARIABLE = "PEERLANE_LEAKS"
@@ -36,10 +36,10 @@ def _report() -> None:
     for give_back in before_counting:
         give_back()
     gc.collect()
-    left = (*live_objects.lost(), *live_objects.living())
+    left = (*live_objects.left_behind(), *live_objects.living())
     program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "the program"
     if left:
-        text = described(f"peerlane: {program} left behind", left, Places("", str(Path.cwd())))
+        text = leak_text(f"peerlane: {program} left behind", left, SiteFormat("", str(Path.cwd())))
     else:
         text = f"peerlane: {program} left nothing behind"
     print(text, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Places in the user's program, for messages and lists of live objects."""
+"""Lines of the user's program, for messages and lists of live objects."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, TypeAlias
 
 from peerlane import _core
 
-Place: TypeAlias = tuple[CodeType, int]
+Position: TypeAlias = tuple[CodeType, int]
 place = _core.call_site  # cheaper than a Site; :func:`at` makes a Site of it
 
 _PACKAGE = __name__.partition(".")[0]
 
 
-#: By the id of the code that stands for a place in a program of another language: that code, and what returns the
-#: place, which has a ``path``, a ``line`` and a text.
+#: Lines of programs in other languages, by the id of the code object that stands for one: that code object, and a
+#: function that returns an object with a ``path``, a ``line`` and a text.
 foreign: dict[int, tuple[CodeType, Callable[[], Any]]] = {}
 
 
 class Site:
-    """A place in the user's program; its line is computed when it is read.
+    """A line of the user's program, which is computed when it is read.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ callers_kept = 0  #: the most callers that a Site keeps
 
 
 def call_site(besides: Container[str] = ()) -> Site | None:
-    """Return the innermost place outside peerlane, and outside the packages ``besides``, on this thread's stack."""
+    """Return the innermost line outside peerlane, and outside the packages ``besides``, on this thread's stack."""
     if not besides and not callers_kept:
         return at(_core.call_site())
     frame: FrameType | None = sys._getframe(1)
@@ -84,9 +84,9 @@ def package_of(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
-def at(place: Place | None) -> Site | None:
-    """Return the Site of a place that native code noted, or None."""
-    return None if place is None else Site(*place)
+def at(position: Position | None) -> Site | None:
+    """Return the Site of a position that native code noted, or None."""
+    return None if position is None else Site(*position)
 
 
 def _callers(frame: FrameType) -> tuple[Site, ...]:

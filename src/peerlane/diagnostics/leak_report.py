@@ -1,4 +1,4 @@
-"""The text of objects that live: kind, size, and the line that made each."""
+"""The text about leaked objects: kind, size, and the line that made each."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator, Sequence
 
 from peerlane.diagnostics.call_site import Site
-from peerlane.diagnostics.live_objects import Living, in_bytes
+from peerlane.diagnostics.live_objects import LiveObject, in_bytes
 
 WITHOUT_BYTES = ("address range", "exported handle")  # their size is that of another object, or nothing
 _MOST_SHOWN = 20
 
 
-class Places:
-    """How places of the program are shown.
+class SiteFormat:
+    """How lines of the program are shown.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Places:
         self._file, self._root = file, root
 
     def of(self, verb: str, site: Site | None) -> str:
-        """Return ``made at`` and the place."""
+        """Return ``made at``, with ``verb`` for ``made``, and the line."""
         if site is None:
             return f"{verb} at an unknown place"
         text = f"{verb} at {self._shown(site)}"
@@ -42,27 +42,27 @@ class Places:
         return f"{site.path if inside.startswith('..') else inside}:{site.line}"
 
 
-def described(head: str, things: Sequence[Living], places: Places, *others: str) -> str:
+def leak_text(head: str, things: Sequence[LiveObject], sites: SiteFormat, *others: str) -> str:
     """Return a list of objects, and of lines about other things; its first line counts them behind ``head``."""
     total = len(things) + len(others)
     nbytes = sum(each.nbytes for each in things if each.kind not in WITHOUT_BYTES)
     size = f", {in_bytes(nbytes)} in all" if nbytes else ""
-    lines = [*_lines_of(things, places), *others]
+    lines = [*_lines_of(things, sites), *others]
     hidden = len(lines) - _MOST_SHOWN
     if hidden > 0:
         lines[_MOST_SHOWN:] = [f"and {hidden:,} more lines"]
     return "\n".join([f"{head} {total:,} thing{'s' * (total != 1)}{size}:", *(f"  {line}" for line in lines)])
 
 
-def _lines_of(things: Sequence[Living], places: Places) -> Iterator[str]:
+def _lines_of(things: Sequence[LiveObject], sites: SiteFormat) -> Iterator[str]:
     """Yield the lines; objects of one kind, device and line of the program share one."""
-    groups: dict[tuple[str, str, str], list[Living]] = {}
+    groups: dict[tuple[str, str, str], list[LiveObject]] = {}
     for each in things:
-        groups.setdefault((each.kind, each.where, places.of("made", each.site)), []).append(each)
-    for (kind, where, place), group in groups.items():
+        groups.setdefault((each.kind, each.where, sites.of("made", each.site)), []).append(each)
+    for (kind, where, site), group in groups.items():
         what = group[0].text
         if len(group) > 1:
             nbytes = sum(each.nbytes for each in group)
             size = f", {in_bytes(nbytes)}" if nbytes else ""
             what = f"{len(group):,} times {kind}{size}" + (f" on {where}" if where else "")
-        yield f"{what}, {place}"
+        yield f"{what}, {site}"

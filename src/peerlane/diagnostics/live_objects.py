@@ -36,7 +36,7 @@ _DIALECTS = "peerlane.dialects."
 
 
 @dataclass(frozen=True, slots=True)
-class Living:
+class LiveObject:
     """A live object.
 
     Attributes
@@ -65,7 +65,7 @@ def in_bytes(nbytes: int) -> str:
     return f"{nbytes:,} byte{'s' * (nbytes != 1)}"
 
 
-Source = Callable[[], Iterable[Living]]
+Source = Callable[[], Iterable[LiveObject]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class _Noted:
     where: str = ""
     allocation: int = 0  # of a view
 
-    def look(self) -> Living | None:
+    def look(self) -> LiveObject | None:
         what = self.reference()
         if what is None or (not self.allocation and _is_over(what)):
             return None
         name = type(what).__name__
         text = self.text or repr(what).strip("<>")
-        return Living(
+        return LiveObject(
             self.kind or name.lower(),
             text[:1].lower() + text[1:],
             self.nbytes or getattr(what, "size", 0),
@@ -103,17 +103,17 @@ class _Mapped:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """An object that was live when its node was left; ``holder`` refers to the object that holds it, or is None."""
+class LeftBehind:
+    """An object that was live when its node was left; ``holder`` refers to the object that keeps it, or is None."""
 
-    living: Living
+    living: LiveObject
     holder: weakref.ref[Any] | None
 
 
 _noted: dict[object, _Noted] = {}
 _mapped: dict[tuple[int, int], _Mapped] = {}  # by the address range's number and the offset
 _buffers: dict[int, weakref.ref[Any] | None] = {}  # by allocation; None: it belongs to a dialect
-_lost: list[Lost] = []
+_lost: list[LeftBehind] = []
 _sources: list[Source] = []
 
 
@@ -139,15 +139,15 @@ def _forget() -> None:
 
 
 def add_source(source: Source) -> None:
-    """Add a function that :func:`living` asks for more objects: those that a dialect gave out by number."""
+    """Add a source of objects for :func:`living`: those that a dialect returned as numbers."""
     _sources.append(source)
 
 
-def living() -> tuple[Living, ...]:
+def living() -> tuple[LiveObject, ...]:
     """Return the live objects, memory first.
 
-    Objects of a node that was left are not live: :func:`lost` has them.  A view is listed only if its buffer was
-    closed, so that the view alone keeps the bytes.
+    Objects of a node that was left are not live: :func:`left_behind` has them.  A view is listed only if its buffer
+    was closed, so that the view alone keeps the bytes.
     """
     found = [living for _, living in _memory()]
     found += _mappings()
@@ -157,52 +157,52 @@ def living() -> tuple[Living, ...]:
     return tuple(found)
 
 
-def lost() -> tuple[Living, ...]:
+def left_behind() -> tuple[LiveObject, ...]:
     """Return the objects that were live when their node was left, and that the program has not dropped since."""
     return tuple(each.living for each in _lost if each.holder is None or each.holder() is not None)
 
 
-def leaving() -> Sequence[Lost]:
+def at_node_exit() -> Sequence[LeftBehind]:
     """Return the live objects of the present node, for :func:`node_left`."""
     holders = {record.id: _buffers.get(record.id) for record in allocations.live_records()}
-    found = [Lost(living, holders[allocation]) for allocation, living in _memory()]
-    found += [Lost(living, None) for living in _mappings()]
-    found += [Lost(living, reference) for reference, living in _others()]
-    found += [Lost(living, None) for source in _sources for living in source()]
+    found = [LeftBehind(living, holders[allocation]) for allocation, living in _memory()]
+    found += [LeftBehind(living, None) for living in _mappings()]
+    found += [LeftBehind(living, reference) for reference, living in _others()]
+    found += [LeftBehind(living, None) for source in _sources for living in source()]
     return [replace(each, living=_of_left_node(each.living)) for each in found]
 
 
-def node_left(lost: Sequence[Lost]) -> None:
+def node_left(lost: Sequence[LeftBehind]) -> None:
     """Note that the node was left while these objects were live."""
     _lost.extend(lost)
 
 
-def _of_left_node(each: Living) -> Living:
+def _of_left_node(each: LiveObject) -> LiveObject:
     where = "of a node that the test left"
     return replace(each, text=f"{each.text}, {where}", where=f"{each.where} {where}".lstrip())
 
 
-def buffer_made(buffer: Any) -> None:
+def buffer_created(buffer: Any) -> None:
     """Note the buffer of a new allocation."""
     _buffers[buffer.id] = None if _is_for_dialect() else weakref.ref(buffer)
 
 
-def mapped(place: int, at: int, physical: Any, size: int) -> None:
+def mapped(range_id: int, offset: int, physical: Any, size: int) -> None:
     """Note that an address range maps bytes of a block at an offset, and the line of the call."""
     where, site = physical.device.name, call_site.call_site()
-    _mapped[place, at] = _Mapped(weakref.ref(physical), physical.id, size, where, site)
+    _mapped[range_id, offset] = _Mapped(weakref.ref(physical), physical.id, size, where, site)
 
 
-def unmapped(place: int, at: int) -> None:
+def unmapped(range_id: int, offset: int) -> None:
     """Note that an address range no longer maps a block at an offset."""
-    _mapped.pop((place, at), None)
+    _mapped.pop((range_id, offset), None)
 
 
-def made(what: Any) -> None:
+def created(what: Any) -> None:
     """Note a new object of the neutral API.
 
-    Streams and events that a dialect makes are not noted: each serves an object that the dialect gave out by number,
-    or one that the program did not ask for.
+    Streams and events that a dialect makes are not noted: each serves an object that the dialect returned as a
+    number, or one that the program did not ask for.
     """
     if not _is_for_dialect():
         _note(id(what), what)
@@ -256,29 +256,29 @@ def _is_over(what: Any) -> bool:
     return bool(what.is_closed or what.device.is_closed)
 
 
-def _memory() -> Iterator[tuple[int, Living]]:
+def _memory() -> Iterator[tuple[int, LiveObject]]:
     for record in allocations.live_records():
         kind = record.sort.noun
         if record.sort is allocations.Sort.ALLOCATION:
             kind = "pinned memory" if record.device == "host" else "memory"
         text = f"{kind}: {in_bytes(record.size)} on {record.device}"
-        yield record.id, Living(kind, text, record.size, record.device, record.made_at)
+        yield record.id, LiveObject(kind, text, record.size, record.device, record.made_at)
 
 
-def _mappings() -> Iterator[Living]:
+def _mappings() -> Iterator[LiveObject]:
     """Yield physical memory that only mappings keep: its object was closed or dropped."""
     live = {record.id for record in allocations.live_records()}
     seen: set[int] = set()
-    for (place, _), each in list(_mapped.items()):
+    for (range_id, _), each in list(_mapped.items()):
         physical = each.physical()
         is_held = physical is not None and not physical.is_closed
-        if place in live and not is_held and each.block not in seen:
+        if range_id in live and not is_held and each.block not in seen:
             seen.add(each.block)
             text = f"mapped memory: {each.size:,} bytes on {each.where}, which only an address range holds"
-            yield Living("mapped memory", text, each.size, each.where, each.site)
+            yield LiveObject("mapped memory", text, each.size, each.where, each.site)
 
 
-def _others() -> Iterator[tuple[weakref.ref[Any], Living]]:
+def _others() -> Iterator[tuple[weakref.ref[Any], LiveObject]]:
     live = {record.id for record in allocations.live_records()}
     for noted in list(_noted.values()):
         found = None if noted.allocation in live else noted.look()

@@ -201,5 +201,5 @@ def plain_buffer(backend: Backend, memory: Memory, device: Any, stream: Stream |
     buffer._stream = stream
     allocations.remember(buffer, device.name)
     if live_objects.active:
-        live_objects.buffer_made(buffer)
+        live_objects.buffer_created(buffer)
     return buffer

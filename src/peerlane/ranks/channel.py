@@ -190,7 +190,7 @@ class Channel:
         first = self._checked_at(call, target, at, source.size)
         line = self._outgoing_line(call, notify)
         if self._late is not None and self._late.takes(stream):
-            with event_log.late(stream, [target[first : first + source.size]], [source]):
+            with event_log.channel_access(stream, [target[first : first + source.size]], [source]):
                 self._late.write(stream, target, first, source)
             if notify is not None:
                 self.notify(notify, stream=stream)
@@ -251,7 +251,7 @@ class Channel:
         target, source = self._ends_of(call, memory, src, at, stream)
         line = self._outgoing_line(call, notify)
         if self._late is not None and self._late.takes(stream):
-            with event_log.late(stream, [target], [source]):
+            with event_log.channel_access(stream, [target], [source]):
                 self._late.reduce(stream, target, source, dtype, op)
             if notify is not None:
                 self.notify(notify, stream=stream)
@@ -314,7 +314,7 @@ class Channel:
                 for there, here, size in table.tolist():
                     theirs.append(target[there : there + size])
                     own.append(source[here : here + size])
-            with event_log.late(stream, theirs, own):
+            with event_log.channel_access(stream, theirs, own):
                 self._late.write_blocks(stream, target, source, table)
             if notify is not None:
                 self.notify(notify, stream=stream)

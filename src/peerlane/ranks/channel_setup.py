@@ -148,7 +148,7 @@ class End:
         self.ways = FarWays(end)
         memories = tuple((tag, each.size) for tag, each in offered.items())
         places = (
-            tuple(tuple(event_log.places_of(each)) for each in offered.values()) if event_log.active else ()
+            tuple(tuple(event_log.ranges_of(each)) for each in offered.values()) if event_log.active else ()
         )
         return FarInvitation(
             len(self.lines),
@@ -205,7 +205,7 @@ class End:
             name = f"notify {index} from rank {self.session.rank} to rank {self.peer}"
             stream_waits.notify_names[line.id] = name
             if observers.active:
-                observers.tell("import", line)
+                observers.send("import", line)
         if self._held_in is not None:
             theirs = list(memories.values())
             held = LateDeliveries(ranks, self._held_in, theirs)
@@ -227,7 +227,7 @@ class End:
         if WINDOW not in memories:
             raise self._false(call, "it offers no window")
         member = session.members[self.peer]
-        far = losses.Far(
+        far = losses.FarRank(
             self.peer,
             member.machine,
             member.pid,

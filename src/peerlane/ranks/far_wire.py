@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 
-from peerlane.diagnostics.log.event_log import Place
+from peerlane.diagnostics.log.event_log import MemoryRange
 from peerlane.ranks.wire import MAX_TAG, MOST_NOTIFIES, no_words, number_in, object_in, text_in
 from peerlane.support.records import dataclass
 
@@ -34,7 +34,7 @@ class FarInvitation:
         The number of its end, and what frames for it must know.
     memories : tuple of (str, int)
         The tags and the sizes of its memories, in the order of their numbers.
-    places : tuple of (tuple of Place), optional
+    places : tuple of (tuple of MemoryRange), optional
         Where each of them lies, for event logs; empty if the rank has no event log.
     """
 
@@ -45,7 +45,7 @@ class FarInvitation:
     number: int
     secret: int
     memories: tuple[tuple[str, int], ...]
-    places: tuple[tuple[Place, ...], ...] = ()
+    places: tuple[tuple[MemoryRange, ...], ...] = ()
 
     def encode(self) -> bytes:
         return json.dumps(
@@ -98,7 +98,7 @@ class FarInvitation:
         )
 
 
-def _places(call: str, rank: int, listed: object, memories: int) -> tuple[tuple[Place, ...], ...]:
+def _places(call: str, rank: int, listed: object, memories: int) -> tuple[tuple[MemoryRange, ...], ...]:
     if listed == []:
         return ()
     if not isinstance(listed, list) or len(listed) != memories:
@@ -112,7 +112,7 @@ def _places(call: str, rank: int, listed: object, memories: int) -> tuple[tuple[
     return tuple(found)
 
 
-def _place(call: str, rank: int, said: object) -> Place:
+def _place(call: str, rank: int, said: object) -> MemoryRange:
     if not isinstance(said, list) or len(said) != 3:
         raise no_words(call, rank, "places")
     block, offset, size = (number_in(call, rank, {"places": each}, "places", 0, 1 << 63) for each in said)

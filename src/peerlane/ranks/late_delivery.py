@@ -290,7 +290,7 @@ class Delivery:
 
     def notify(self, stream: Stream, line: Notify, index: int) -> None:
         """Record a notify after all earlier writes have arrived."""
-        with event_log.late_notify(stream, line):
+        with event_log.channel_notify(stream, line):
             self._notify(stream, line, index)
 
     def _notify(self, stream: Stream, line: Notify, index: int) -> None:

@@ -71,7 +71,7 @@ class Membership:
         others = [(each, hellos[each].pid, hellos[each].start) for each in here if hellos[each].pid != own]
         self._others = sorted({pid for _, pid, _ in others})
         self._far = [
-            (each, losses.note_far(losses.Far(each, hello.machine, hello.pid, [], None)))
+            (each, losses.note_far(losses.FarRank(each, hello.machine, hello.pid, [], None)))
             for each, hello in enumerate(hellos)
             if each not in self.here
         ]

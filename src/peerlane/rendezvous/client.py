@@ -310,7 +310,7 @@ class Rendezvous:
         if operation is Operation.PUT:
             event_log.post(event_log.key_of(*where))
         if operation in (Operation.BARRIER, Operation.GATHER):
-            with event_log.meeting(*where, operation.name, rank=self._rank, size=self._size):
+            with event_log.barrier(*where, operation.name, rank=self._rank, size=self._size):
                 yield
             return
         yield

@@ -77,4 +77,4 @@ def _report(key: str, value: bytes, environ: Mapping[str, str]) -> bool:
     return True
 
 
-losses.tell_launcher = tell_of_loss
+losses.report_to_launcher = tell_of_loss

@@ -49,4 +49,4 @@ def _take_over(settings: dict[str, str], names: Sequence[str]) -> None:
         dialects.install(name, shadow_real=True)  # the parent has asked the vendor's module already
     if settings.get(event_log.VARIABLE) != log_of_server:
         event_log.end()  # it is the one of an earlier test
-        event_log.begin_as_told()
+        event_log.begin_from_environment()

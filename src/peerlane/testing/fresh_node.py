@@ -18,7 +18,7 @@ from peerlane.backends.virtual.node.node_file import SUFFIX
 from peerlane.device.device import Device, before_counting, devices, enter_node, leave_node
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.leak_report import WITHOUT_BYTES
-from peerlane.diagnostics.live_objects import Living, in_bytes
+from peerlane.diagnostics.live_objects import LiveObject, in_bytes
 from peerlane.diagnostics.memory import allocations
 from peerlane.support.runtime_directory import runtime_directory
 from peerlane.testing.procs import SETTLE_SECONDS
@@ -34,7 +34,7 @@ _numbers = itertools.count(1)
 class Left:
     """The objects and processes that a test left behind."""
 
-    things: tuple[Living, ...] = ()
+    things: tuple[LiveObject, ...] = ()
     processes: tuple[LeftProcess, ...] = ()
 
     def __bool__(self) -> bool:
@@ -59,7 +59,7 @@ class FreshNode:
         The description, with the node's name.
     devices : tuple of Device
         The devices of the node, as `peerlane.devices` gives them.
-    lost : tuple of Living
+    lost : tuple of LiveObject
         The objects in the node that this process was in before; they have ended with it.
 
     Raises
@@ -105,11 +105,11 @@ class FreshNode:
         processes = tuple(self._processes.left())
         for give_back in before_counting:
             give_back()
-        left = (*live_objects.lost(), *live_objects.living())
+        left = (*live_objects.left_behind(), *live_objects.living())
         if left or self._held():
             release()
             gc.collect()
-            left = (*live_objects.lost(), *live_objects.living())
+            left = (*live_objects.left_behind(), *live_objects.living())
         return Left((*left, *self._held_by_nothing(left)), processes)
 
     def leave(self, left: Left = Left(), *, kill: bool = True) -> None:
@@ -141,7 +141,7 @@ class FreshNode:
                     held[device] = nbytes
         return held
 
-    def _held_by_nothing(self, left: tuple[Living, ...]) -> list[Living]:
+    def _held_by_nothing(self, left: tuple[LiveObject, ...]) -> list[LiveObject]:
         """Return the memory in use that belongs to no listed object."""
         known = {each.where for each in left if each.nbytes and each.kind not in WITHOUT_BYTES}
         deadline = time.monotonic() + SETTLE_SECONDS  # an ending process may still hold shared memory
@@ -152,7 +152,7 @@ class FreshNode:
             time.sleep(_PAUSE)
             held = {device: nbytes for device, nbytes in self._held().items() if device in held}
         return [
-            Living(
+            LiveObject(
                 "held memory",
                 f"{in_bytes(nbytes)} on {device.name}, freed and still held: by a memoryview or a DLPack "
                 "capsule, by a queued operation that cannot run, or by another process",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.diagnostics.leak_report import Places, described
+from peerlane.diagnostics.leak_report import SiteFormat, leak_text
 from peerlane.testing.fresh_node import Left
 
 
@@ -22,10 +22,10 @@ def describe(left: Left, *, head: str, test_file: str, root: str, killed: bool) 
     killed : bool
         Whether processes will be killed.
     """
-    places = Places(test_file, root)
+    places = SiteFormat(test_file, root)
     fate = "; it was killed" if killed else ""
     processes = (
         f"process {each.pid} ({each.command}), {places.of('started', each.site)}{fate}"
         for each in left.processes
     )
-    return described(head, left.things, places, *processes)
+    return leak_text(head, left.things, places, *processes)

@@ -49,10 +49,10 @@ class VirtualBuffer(_core.Memory, Buffer):
         made = _Owner._make(block, device, block, 0, block.size, owns=True)
         made._stream = stream
         if observers.active:
-            observers.tell("create", made)
+            observers.send("create", made)
         allocations.remember(made, device.name)
         if live_objects.active:
-            live_objects.buffer_made(made)
+            live_objects.buffer_created(made)
         return made
 
     def close(self, *, stream: Stream | None = None) -> None:
@@ -60,7 +60,7 @@ class VirtualBuffer(_core.Memory, Buffer):
         if stream is not None:
             self._stream = checked_stream("Buffer.close", stream)
         if owns and observers.active:
-            observers.tell("destroy", self)
+            observers.send("destroy", self)
         _core.Memory.close(self)
         if self._imported is not None:
             allocations.forget(self.id, "Buffer.close()")
@@ -138,7 +138,7 @@ class _Owner(VirtualBuffer):
         # The native owner frees the memory; this only corrects the list of live allocations.
         if getattr(self, "_owns", False) and allocations is not None:
             if observers.active:
-                observers.tell("destroy", self)
+                observers.send("destroy", self)
             allocations.forget(self.id, "garbage collection")
             if self._stream is not None and isinstance(self._owner, _core.Memory):
                 self._free(self._owner, by_line=False)

@@ -56,7 +56,7 @@ class VirtualEvent(Event):
         if observers.active:
             observers.created(made)
         if live_objects.active:
-            live_objects.made(made)
+            live_objects.created(made)
         return made
 
     @classmethod
@@ -64,7 +64,7 @@ class VirtualEvent(Event):
         made = cls._make(device, None)
         made._signal = offer.signal(device.backend.ledger)
         if observers.active:
-            observers.tell("import", made)
+            observers.send("import", made)
         return made
 
     def export(self, *, allow: Allow = ()) -> Handle:
@@ -141,7 +141,7 @@ class VirtualEvent(Event):
         mark = self._recorded("Event.is_done")
         done = mark.query()
         if done and observers.active:
-            observers.tell("query", self, stream=mark.stream_id, sequence=mark.sequence)
+            observers.send("query", self, stream=mark.stream_id, sequence=mark.sequence)
         return done
 
     @property
@@ -166,7 +166,7 @@ class VirtualEvent(Event):
         if not mark.synchronize(checked_timeout("Event.sync", timeout)):
             state = stream_waits.of_stream("timeout", mark.stream_id, mark.sequence, timeout)
             raise WaitTimeout(
-                wait_texts.told(repr(self), state),
+                wait_texts.reason(repr(self), state),
                 call="Event.sync",
                 device=self.device.name,
                 detail=state,
@@ -186,7 +186,7 @@ class VirtualEvent(Event):
 
     def _reached(self, mark: _core.Mark) -> None:
         if observers.active:
-            observers.tell("sync", self, stream=mark.stream_id, sequence=mark.sequence)
+            observers.send("sync", self, stream=mark.stream_id, sequence=mark.sequence)
         self._raise_failure(mark)
 
     def fileno(self) -> int:

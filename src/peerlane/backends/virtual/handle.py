@@ -110,7 +110,7 @@ class VirtualHandle(Handle):
             raise
         if observers.active:
             for each in (source,) if told is None else told:
-                observers.tell("export", each)
+                observers.send("export", each)
         if (
             live_objects.active and told is None
         ):  # else it serves what is told of, and the program did not ask for it

@@ -32,7 +32,7 @@ class VirtualNotify(_core.Notify, Notify):
         made._begin(device, kind, *(() if opened is None else (opened,)))
         made._opened = opened
         if opened is not None and observers.active:
-            observers.tell("import", made)
+            observers.send("import", made)
         return made
 
     @classmethod
@@ -71,7 +71,7 @@ class VirtualNotify(_core.Notify, Notify):
         if observers.active:
             observers.created(self)
         if live_objects.active:
-            live_objects.made(self)
+            live_objects.created(self)
 
     def export(self, *, allow: Allow = ()) -> Handle:
         self._check_open("Notify.export")
@@ -95,7 +95,7 @@ class VirtualNotify(_core.Notify, Notify):
         self._check_open("Notify.reset")
         self._reset()
         if observers.active:
-            observers.tell("reset", self, sequence=self.consumed)
+            observers.send("reset", self, sequence=self.consumed)
 
     def record(self) -> None:
         self._check_open("Notify.record")

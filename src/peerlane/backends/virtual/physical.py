@@ -27,7 +27,7 @@ class VirtualPhysical(Physical):
     def _hold(self, block: _core.Block, device: Any, user: Any) -> None:
         self._block, self.device, self._user, self.id, self.size = block, device, user, block.id, block.size
         if live_objects.active:
-            live_objects.made(self)
+            live_objects.created(self)
 
     @classmethod
     def _make(cls, block: _core.Block, device: Any) -> VirtualPhysical:
@@ -40,7 +40,7 @@ class VirtualPhysical(Physical):
         made = object.__new__(cls)
         made._hold(home.backend.adopt(offer), home, device or home)
         if observers.active:
-            observers.tell("import", made)
+            observers.send("import", made)
         return made
 
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
@@ -75,7 +75,7 @@ class VirtualPhysical(Physical):
             )
         made = block.export_file(read_only)
         if observers.active:
-            observers.tell("export", self)
+            observers.send("export", self)
         return made
 
     @property

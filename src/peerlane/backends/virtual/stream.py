@@ -52,7 +52,7 @@ class VirtualStream(_core.Stream, Stream):
         if observers.active:
             observers.created(made)
         if live_objects.active:
-            live_objects.made(made)
+            live_objects.created(made)
         return made
 
     @property
@@ -79,7 +79,7 @@ class VirtualStream(_core.Stream, Stream):
         sequence = self.submitted
         done = self._query()
         if done and observers.active:
-            observers.tell("query", self, stream=self.id, sequence=sequence)
+            observers.send("query", self, stream=self.id, sequence=sequence)
         return done
 
     def record(self, event: Event | None = None) -> Event:
@@ -152,7 +152,7 @@ class VirtualStream(_core.Stream, Stream):
         if not self._synchronize(checked_timeout("Stream.sync", timeout)):
             state = stream_waits.of_stream("timeout", self.id, seconds=timeout)
             raise WaitTimeout(
-                wait_texts.told(f"stream {self.id} on {self.device.name}", state),
+                wait_texts.reason(f"stream {self.id} on {self.device.name}", state),
                 call="Stream.sync",
                 device=self.device.name,
                 detail=state,
@@ -166,14 +166,14 @@ class VirtualStream(_core.Stream, Stream):
 
     def _reached(self, sequence: int) -> None:
         if observers.active:
-            observers.tell("sync", self, stream=self.id, sequence=sequence)
+            observers.send("sync", self, stream=self.id, sequence=sequence)
         self._report()
 
     def abort(self, *, close: bool = False) -> None:
         sequence = self.submitted
         self._cancel(bool(close))
         if observers.active:
-            observers.tell("abort", self, stream=self.id, sequence=sequence)
+            observers.send("abort", self, stream=self.id, sequence=sequence)
             if close:
                 observers.closed(self)
 
@@ -182,7 +182,7 @@ class VirtualStream(_core.Stream, Stream):
         self._close(wait=bool(wait))
         if observers.active:
             if wait and self.completed >= sequence:  # false if its own callback closes it
-                observers.tell("sync", self, stream=self.id, sequence=sequence)
+                observers.send("sync", self, stream=self.id, sequence=sequence)
             observers.closed(self)
         if wait:
             self._report()

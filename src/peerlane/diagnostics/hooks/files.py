@@ -1,7 +1,7 @@
-"""What a process does with files by which it could tell others something, for the event log.
+"""Files as a means of communication, for the event log.
 
-The log has when a process changes a file, and when it looks at one: it opens it, lists its folder, or asks for its
-state.  Native code hooks what is read, written and locked, and what other modules than Python's do by files' names.
+The log has when a process changes a file, and when it looks at one: opens it, lists its folder, or asks for its
+state.  Native code hooks reads, writes and locks, and the calls of native modules that name files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from peerlane import _core
-from peerlane.diagnostics.hooks.wrappers import BETWEEN, replace
+from peerlane.diagnostics.hooks.wrappers import WRAPPERS, replace
 from peerlane.diagnostics.log import event_log
 
 _IMPORTING = frozenset({"importlib", "_frozen_importlib", "_frozen_importlib_external"})
@@ -32,7 +32,7 @@ _UNAUDITED_LOOKS, _UNAUDITED_CHANGES = ("stat", "lstat", "access", "readlink"), 
 
 
 def follow() -> None:
-    """Let the functions that raise no audit event tell the log; once, and for good."""
+    """Wrap the functions that raise no audit event; once, and for good."""
     for name in _UNAUDITED_LOOKS:
         replace(name, functools.partial(_looked, getattr(os, name)))
     for name in _UNAUDITED_CHANGES:
@@ -44,7 +44,7 @@ def follow() -> None:
 
 
 def audited(event: str, about: tuple[Any, ...]) -> None:
-    """Note what an audit event tells about files."""
+    """Log an audit event if it is about files."""
     if event == "open":
         path, _, flags = about
         if isinstance(path, int):  # its file is known by the descriptor
@@ -74,7 +74,7 @@ def _path_of(path: Any) -> Any:
 def _looked(plain: Any, /, *args: Any, **kwargs: Any) -> Any:
     try:
         return plain(*args, **kwargs)
-    finally:  # that a file is not there tells something, too
+    finally:  # that a file is missing is information, too
         _note_look(args[0] if args else kwargs.get("path"))
 
 
@@ -91,7 +91,7 @@ def _is_of_program() -> bool:
         package = module.partition(".")[0]
         if package in _IMPORTING:
             return False
-        if module not in BETWEEN and package not in sys.stdlib_module_names:
+        if module not in WRAPPERS and package not in sys.stdlib_module_names:
             return package != "peerlane"
         frame = frame.f_back
     return False

@@ -1,9 +1,8 @@
-"""Means by which processes talk and that native code does not hook.
+"""Communication between processes that native code does not hook.
 
-Native code hooks sockets, pipes, semaphores, shared mappings and the like (``native/log/outside.cpp``).  The rest is
-here: memory that ``multiprocessing`` shares without a lock, files that a process opens or asks about
-(:mod:`~peerlane.diagnostics.hooks.files`), and functions of C libraries, which
-mean that a process can talk at any time.
+Native code hooks sockets, pipes, semaphores, shared mappings and the like (``native/log/outside.cpp``).  This module
+has the rest: memory that ``multiprocessing`` shares without a lock, files (:mod:`~peerlane.diagnostics.hooks.files`),
+and functions of C libraries by which a process can communicate at any time.
 """
 
 from __future__ import annotations
@@ -17,44 +16,44 @@ from peerlane.diagnostics.hooks import elf_imports, files
 from peerlane.diagnostics.hooks.wrappers import after
 from peerlane.diagnostics.log import event_log
 
-#: Functions of C libraries by which processes tell each other something, and whose calls native code does not hook.
+#: Functions of C libraries by which processes communicate, and whose calls native code does not hook.
 _UNHOOKED = ("freopen", "ptrace", "vfork", "clone", "exec", "dlopen", "MPI_", "io_uring")
 _STARTING = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system", "os.exec"})
 
-_can_talk = False
+_is_noted = False
 
 
 def follow() -> None:
-    """Let the ways in which this process can talk to others tell the log; once, and for good."""
+    """Install the hooks; once, and for good."""
     shared: Any = multiprocessing.sharedctypes
     for name in ("RawValue", "RawArray", "rebuild_ctype"):
-        after(shared, name, lambda *_: talks())
+        after(shared, name, lambda *_: note_ipc())
     files.follow()
     sys.addaudithook(_audited)
     if any(name.startswith(_UNHOOKED) for name in elf_imports.names()):
-        talks()
+        note_ipc()
 
 
-def again() -> None:
-    """Tell the log of a forked child what its parent's log was told."""
-    if _can_talk:
-        event_log.outside()
+def follow_in_child() -> None:
+    """Log in a forked child what its parent had logged, and follow the child."""
+    if _is_noted:
+        event_log.unlogged_ipc()
     if event_log.active:
         _core.log_follow_outside()
 
 
-def talks() -> None:
-    """Note that the process can talk to others without the log's knowledge."""
-    global _can_talk
-    if event_log.active and not _can_talk:
-        _can_talk = True
-        event_log.outside()
+def note_ipc() -> None:
+    """Log, once, that the process can communicate unseen."""
+    global _is_noted
+    if event_log.active and not _is_noted:
+        _is_noted = True
+        event_log.unlogged_ipc()
 
 
 def _audited(event: str, about: tuple[Any, ...]) -> None:
     if event in _STARTING:
-        event_log.sent()
-    elif event == "ctypes.dlsym" and str(about[1]).startswith(_UNHOOKED):  # a call of it tells nothing
-        talks()
+        event_log.sends()
+    elif event == "ctypes.dlsym" and str(about[1]).startswith(_UNHOOKED):  # its calls raise no audit event
+        note_ipc()
     else:
         files.audited(event, about)

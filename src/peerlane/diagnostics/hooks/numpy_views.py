@@ -1,11 +1,11 @@
-"""Arrays that tell the event log which bytes of a block the host reads and writes, while a log is written.
+"""Arrays that log which bytes of a block the host reads and writes.
 
 Such an array behaves as the plain one does.  NumPy calls its methods for indexing, operators, functions and methods;
-each tells the log the exact bytes first.  Views of it tell too; results that do not share its memory are plain.
+each logs the exact bytes first.  Views of it log too; results that do not share its memory are plain arrays.
 
 What NumPy and other libraries do without such a call stays unseen: ``numpy.array(view)`` copies the bytes, and
 ``numpy.asarray(view)`` gives a plain array.  What lends the memory by a call (``memoryview(view)``, ``view.ctypes``,
-``view.view(numpy.ndarray)``) tells of that, and so does a view that the program's source gives to ``numpy.asarray``.
+``view.view(numpy.ndarray)``) is logged, and so is a view that the program's source passes to ``numpy.asarray``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from peerlane.diagnostics.log.event_log import READ, UNKNOWN, WRITTEN
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Row: TypeAlias = tuple[int, int, int, int]  # address, bytes, distance of the rows, number of rows
 
-_MOST_ROWS = 4096  # of one event; beyond, the whole interval is told as unknown
+_MOST_ROWS = 4096  # of one event; beyond, the whole interval is logged as unknown
 
 _Base: Any = _core.host_view_type(np.ndarray)
 
 
 class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is made when this runs
-    """A NumPy array on a block's bytes that tells the event log what the program reads and writes."""
+    """A NumPy array on a block's bytes that logs what the program reads and writes."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
             return plain[key]
         key = _stripped(key)
         if not _makes_view(key):
-            _tell_rows(READ, _picked(plain, key))
+            _log_rows(READ, _picked(plain, key))
             return _like(plain[key], [self])
         part = plain[_as_view(key)]
         if part.ndim or _has_ellipsis(key):
@@ -53,20 +53,20 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
             found = part[()]
             _core.log_host_look(_address(part), part.itemsize, found)
             return found
-        _tell(READ, part)
+        _log(READ, part)
         return part[()]
 
     def _set(self, key: Any, value: Any) -> None:
         """Set what the key picks; native code serves keys of numbers alone."""
         plain = _plain(self)
-        _tell_each(READ, (key, value))
+        _log_each(READ, (key, value))
         key, value = _stripped(key), _stripped(value)
         if _shares(self):
             if _makes_view(key):
-                _tell(WRITTEN, plain[_as_view(key)])
+                _log(WRITTEN, plain[_as_view(key)])
                 self._know_elements(plain)
             else:
-                _tell_rows(WRITTEN, _picked(plain, key))
+                _log_rows(WRITTEN, _picked(plain, key))
         plain[key] = value
 
     def _know_elements(self, plain: Array) -> None:
@@ -74,7 +74,7 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
             self._know(_address(plain), plain.itemsize, plain.shape, plain.strides)
 
     def _interval(self) -> tuple[int, int]:
-        """Return the address and the number of bytes of what is lent to somebody, whose accesses are not seen."""
+        """Return the address and the number of bytes of what is lent, whose accesses are not seen."""
         return _interval(_rows(_plain(self))) if _shares(self) else (0, 0)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -86,19 +86,19 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
         chosen = kwargs.get("where", True)
         if method == "at":
             target, indices = inputs[0], _stripped(inputs[1])
-            _tell_picked(READ, target, indices)
-            _tell_picked(WRITTEN, target, indices)
-            _tell_each(READ, inputs[1:])
+            _log_picked(READ, target, indices)
+            _log_picked(WRITTEN, target, indices)
+            _log_each(READ, inputs[1:])
         else:
             for each in inputs:
-                _tell_picked(READ, each, chosen)
+                _log_picked(READ, each, chosen)
             for each in outs:
-                _tell_picked(WRITTEN, each, chosen)
-        _tell_each(READ, (chosen, kwargs.get("initial")))
+                _log_picked(WRITTEN, each, chosen)
+        _log_each(READ, (chosen, kwargs.get("initial")))
         plain_outs = _stripped(outs)
         plain = _stripped(kwargs) | ({"out": plain_outs} if outs else {})
         found = getattr(ufunc, method)(*_stripped(inputs), **plain)
-        return _given_back(found, outs, plain_outs, ())
+        return _result(found, outs, plain_outs, ())
 
     def __array_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: dict[str, Any]
@@ -113,8 +113,8 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
             _WRITERS[func](first, *others[:1], **kwargs)
             inputs = [others, {name: each for name, each in kwargs.items() if each is not first}]
         if func not in _VIEWS and func not in _FACTS:
-            _tell_each(READ, inputs)
-        _tell_each(WRITTEN, outs)
+            _log_each(READ, inputs)
+        _log_each(WRITTEN, outs)
         plain_outs = _stripped(outs)
         plain = _stripped(kwargs)
         if "out" in kwargs:
@@ -122,8 +122,8 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
         found = func(*_stripped(tuple(args)), **plain)
         views = _views_in(inputs)
         if func in _VIEWS and not all(_shares_with(each, views) for each in _arrays(found)):
-            _tell_each(READ, inputs)  # it copied
-        return _given_back(found, outs, plain_outs, views)
+            _log_each(READ, inputs)  # it copied
+        return _result(found, outs, plain_outs, views)
 
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
         return self._viewed_or_copied(np.ndarray.reshape, shape, kwargs)
@@ -140,7 +140,7 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
         if found is plain:
             return self
         if not _shares_with(found, [self]):
-            _tell(READ, self)
+            _log(READ, self)
         return _like(found, [self])
 
     def view(self, *args: Any, **kwargs: Any) -> Any:
@@ -152,56 +152,56 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
     def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: Any = "raise") -> Any:
         picked = _stripped(indices)
         if mode == "raise" and axis is None and _plain(self).flags.c_contiguous:
-            _tell_picked(READ, self.reshape(-1), (np.asarray(picked),))
+            _log_picked(READ, self.reshape(-1), (np.asarray(picked),))
         elif mode == "raise" and axis is not None:
-            _tell_picked(READ, self, (slice(None),) * (axis % max(self.ndim, 1)) + (np.asarray(picked),))
+            _log_picked(READ, self, (slice(None),) * (axis % max(self.ndim, 1)) + (np.asarray(picked),))
         else:
-            _tell(READ, self)
-        _tell_each(READ, (indices,))
-        _tell_each(WRITTEN, (out,))
+            _log(READ, self)
+        _log_each(READ, (indices,))
+        _log_each(WRITTEN, (out,))
         found = _plain(self).take(picked, axis, _stripped(out), mode)
         return found if out is None else out
 
     def put(self, indices: Any, values: Any, mode: Any = "raise") -> None:
         plain, picked = _plain(self), _stripped(indices)
         if mode == "raise" and plain.flags.c_contiguous:
-            _tell_picked(WRITTEN, self.reshape(-1), (np.asarray(picked),))
+            _log_picked(WRITTEN, self.reshape(-1), (np.asarray(picked),))
         else:
-            _tell(UNKNOWN, self)
-        _tell_each(READ, (indices, values))
+            _log(UNKNOWN, self)
+        _log_each(READ, (indices, values))
         plain.put(picked, _stripped(values), mode)
 
     def item(self, *args: Any) -> Any:
         plain = _plain(self)
         if args and plain.ndim == 1 and not isinstance(args[0], tuple):
-            _tell_picked(READ, self, args[0])
+            _log_picked(READ, self, args[0])
         elif args and isinstance(key := args if len(args) > 1 else args[0], tuple):
-            _tell_picked(READ, self, key)
+            _log_picked(READ, self, key)
         elif args and plain.flags.c_contiguous:
-            _tell_picked(READ, self.reshape(-1), args[0])
+            _log_picked(READ, self.reshape(-1), args[0])
         else:
-            _tell(READ, self)
+            _log(READ, self)
         return plain.item(*args)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         axes = [*args[:3], *(kwargs[name] for name in ("offset", "axis1", "axis2") if name in kwargs)]
-        _tell(READ, _plain(self).diagonal(*axes))
+        _log(READ, _plain(self).diagonal(*axes))
         return _plain(self).trace(*args, **kwargs)
 
     def setfield(self, value: Any, dtype: Any, offset: int = 0) -> None:
-        _tell(WRITTEN, _plain(self).getfield(dtype, offset))
-        _tell_each(READ, (value,))
+        _log(WRITTEN, _plain(self).getfield(dtype, offset))
+        _log_each(READ, (value,))
         _plain(self).setfield(_stripped(value), dtype, offset)
 
     def byteswap(self, inplace: bool = False) -> Any:
-        _tell(READ, self)
+        _log(READ, self)
         if inplace:
-            _tell(WRITTEN, self)
+            _log(WRITTEN, self)
         found = _plain(self).byteswap(inplace)
         return self if inplace else found
 
     def __bytes__(self) -> bytes:
-        _tell(READ, self)
+        _log(READ, self)
         return bytes(_plain(self))
 
     @property
@@ -211,8 +211,8 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
 
     @flat.setter
     def flat(self, value: Any) -> None:
-        _tell(WRITTEN, self)
-        _tell_each(READ, (value,))
+        _log(WRITTEN, self)
+        _log_each(READ, (value,))
         _plain(self).flat = _stripped(value)
 
     @property
@@ -221,8 +221,8 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
 
     @real.setter
     def real(self, value: Any) -> None:
-        _tell(WRITTEN, _plain(self).real)
-        _tell_each(READ, (value,))
+        _log(WRITTEN, _plain(self).real)
+        _log_each(READ, (value,))
         _plain(self).real = _stripped(value)
 
     @property
@@ -231,21 +231,21 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        _tell(WRITTEN, _plain(self).imag)
-        _tell_each(READ, (value,))
+        _log(WRITTEN, _plain(self).imag)
+        _log_each(READ, (value,))
         _plain(self).imag = _stripped(value)
 
 
-def _telling(name: str, *accesses: int) -> Callable[..., Any]:
-    """Return a method of the array that tells these accesses to all of it first."""
+def _logging(name: str, *accesses: int) -> Callable[..., Any]:
+    """Return a method of the array that first logs these accesses to all of it."""
     real = getattr(np.ndarray, name)
 
     def method(self: CheckedView, *args: Any, **kwargs: Any) -> Any:
         for access in accesses:
-            _tell_picked(access, self, kwargs.get("where", True))
+            _log_picked(access, self, kwargs.get("where", True))
         out = kwargs.get("out")
-        _tell_each(READ, (args, {name: each for name, each in kwargs.items() if name != "out"}))
-        _tell_each(WRITTEN, (out,))
+        _log_each(READ, (args, {name: each for name, each in kwargs.items() if name != "out"}))
+        _log_each(WRITTEN, (out,))
         found = real(_plain(self), *_stripped(args), **_stripped(kwargs))
         return found if out is None else out
 
@@ -285,42 +285,42 @@ _READING = """
 """
 for _name in _READING.split():
     if hasattr(np.ndarray, _name):
-        setattr(CheckedView, _name, _telling(_name, READ))
+        setattr(CheckedView, _name, _logging(_name, READ))
 for _name in ("sort", "partition"):
-    setattr(CheckedView, _name, _telling(_name, READ, WRITTEN))
-CheckedView.fill = _telling("fill", WRITTEN)
+    setattr(CheckedView, _name, _logging(_name, READ, WRITTEN))
+CheckedView.fill = _logging("fill", WRITTEN)
 for _name in ("__array__", "__dlpack__"):
     setattr(CheckedView, _name, _lending_method(_name))
 for _name in ("ctypes", "data", "__array_interface__", "__array_struct__"):
     setattr(CheckedView, _name, _lending(_name))
 
 
-def _tell_copyto(target: Any, _source: Any = None, *_: Any, where: Any = True, **__: Any) -> None:
-    _tell_picked(WRITTEN, target, where)
+def _log_copyto(target: Any, _source: Any = None, *_: Any, where: Any = True, **__: Any) -> None:
+    _log_picked(WRITTEN, target, where)
 
 
-def _tell_masked(target: Any, chosen: Any = None, *_: Any, mask: Any = None, **__: Any) -> None:
-    _tell_picked(WRITTEN, target, chosen if mask is None else mask)
+def _log_masked(target: Any, chosen: Any = None, *_: Any, mask: Any = None, **__: Any) -> None:
+    _log_picked(WRITTEN, target, chosen if mask is None else mask)
 
 
-def _tell_unknown(target: Any, *_: Any, **__: Any) -> None:
-    _tell_each(UNKNOWN, (target,))
+def _log_unknown(target: Any, *_: Any, **__: Any) -> None:
+    _log_each(UNKNOWN, (target,))
 
 
-def _tell_nan_to_num(target: Any, copy: Any = True, **_: Any) -> None:
-    _tell_each(READ, (target,))
+def _log_nan_to_num(target: Any, copy: Any = True, **_: Any) -> None:
+    _log_each(READ, (target,))
     if not copy:
-        _tell_each(WRITTEN, (target,))
+        _log_each(WRITTEN, (target,))
 
 
-#: Functions that write their first argument, and what tells of it.
+#: Functions that write their first argument, and what logs that.
 _WRITERS: dict[Callable[..., Any], Callable[..., None]] = {
-    np.copyto: _tell_copyto,
-    np.place: _tell_masked,
-    np.putmask: _tell_masked,
-    np.put_along_axis: _tell_unknown,
-    np.fill_diagonal: _tell_unknown,
-    np.nan_to_num: _tell_nan_to_num,
+    np.copyto: _log_copyto,
+    np.place: _log_masked,
+    np.putmask: _log_masked,
+    np.put_along_axis: _log_unknown,
+    np.fill_diagonal: _log_unknown,
+    np.nan_to_num: _log_nan_to_num,
 }
 
 
@@ -333,7 +333,7 @@ def _functions(names: str) -> frozenset[Any]:
     )
 
 
-#: Functions that call the method of that name, which tells.
+#: Functions that call the method of that name, which logs.
 _METHODS = _functions("put take trace")
 #: Functions whose results are views, or copies where no view is possible.
 _VIEWS = _functions("""
@@ -369,15 +369,13 @@ def _shares_with(found: Any, views: Sequence[CheckedView]) -> bool:
 
 
 def _like(found: Any, views: Sequence[CheckedView]) -> Any:
-    """Return a result: one that shares memory with a view tells too."""
+    """Return a result, as a view that logs if it shares memory with one."""
     return np.ndarray.view(found, CheckedView) if _shares_with(found, views) else found
 
 
-def _given_back(
-    found: Any, outs: Sequence[Any], plain_outs: Sequence[Any], views: Sequence[CheckedView]
-) -> Any:
+def _result(found: Any, outs: Sequence[Any], plain_outs: Sequence[Any], views: Sequence[CheckedView]) -> Any:
     if type(found) in (tuple, list):
-        return type(found)(_given_back(each, outs, plain_outs, views) for each in found)
+        return type(found)(_result(each, outs, plain_outs, views) for each in found)
     for out, plain in zip(outs, plain_outs, strict=True):
         if found is plain:
             return out
@@ -399,7 +397,7 @@ def _arrays(found: Any) -> list[Any]:
 
 
 def _stripped(what: Any) -> Any:
-    """Return arguments with plain arrays in place of views that tell."""
+    """Return arguments with plain arrays for views that log."""
     if isinstance(what, CheckedView):
         return _plain(what)
     if type(what) in (tuple, list):
@@ -409,38 +407,38 @@ def _stripped(what: Any) -> Any:
     return what
 
 
-def _tell_each(access: int, what: Any) -> None:
-    """Tell an access to each view among some arguments."""
+def _log_each(access: int, what: Any) -> None:
+    """Log an access to each view among some arguments."""
     for view in _views_in(what):
-        _tell(access, view)
+        _log(access, view)
 
 
-def _tell_picked(access: int, what: Any, key: Any) -> None:
-    """Tell an access to those elements of a view, if it is one, that a key or a mask picks; True picks all."""
+def _log_picked(access: int, what: Any, key: Any) -> None:
+    """Log an access to the elements of a view that a key or a mask picks; True picks all."""
     if not isinstance(what, CheckedView):
         return
     if key is True:
-        _tell(access, what)
+        _log(access, what)
     elif _shares(what):
         plain, key = _plain(what), _stripped(key)
         if _makes_view(key):
-            _tell(access, plain[_as_view(key)])
+            _log(access, plain[_as_view(key)])
             return
         if not isinstance(key, tuple) and (mask := np.asarray(key)).dtype == np.bool_:
             if mask.shape != plain.shape and np.broadcast_shapes(mask.shape, plain.shape) != plain.shape:
-                _tell(UNKNOWN, plain)
+                _log(UNKNOWN, plain)
                 return
             key = np.broadcast_to(mask, plain.shape)
-        _tell_rows(access, _picked(plain, key))
+        _log_rows(access, _picked(plain, key))
 
 
-def _tell(access: int, array: Array) -> None:
-    """Tell an access to all bytes of an array."""
+def _log(access: int, array: Array) -> None:
+    """Log an access to all bytes of an array."""
     if _shares(array):
-        _tell_rows(access, _rows(_plain(array)))
+        _log_rows(access, _rows(_plain(array)))
 
 
-def _tell_rows(access: int, rows: list[Row]) -> None:
+def _log_rows(access: int, rows: list[Row]) -> None:
     if len(rows) == 1:
         _core.log_host_access(access, *rows[0])
     elif len(rows) > _MOST_ROWS:
@@ -457,15 +455,15 @@ def _interval(rows: list[Row]) -> tuple[int, int]:
 
 
 def checked(array: Array) -> CheckedView:
-    """Return an array on the same bytes that tells the event log what the program reads and writes."""
+    """Return an array on the same bytes that logs what the program reads and writes."""
     made: CheckedView = np.ndarray.view(array, CheckedView)  # type: ignore[assignment]
-    if polls.is_given_away():
+    if polls.makes_plain_array():
         _lend(made, array)
     return made
 
 
 def _lend(array: Array, taker: Any = None) -> None:
-    """Tell that somebody has the bytes of an array unseen, as long as the arrays on them live or for ever."""
+    """Log that the bytes of an array can be accessed unseen, for ever or while ``taker`` and its views live."""
     address, size = _interval(_rows(_plain(array))) if _shares(array) else (0, 0)
     if not size:
         return

@@ -33,7 +33,7 @@ _TAKES = frozenset({"asarray", "ascontiguousarray", "asfortranarray", "require",
 #: Calls of NumPy and torch that give a buffer back at once, and use its bytes as long as they keep what has it.
 _KEEPS = frozenset({"frombuffer"})
 _texts: dict[CodeType, str] = {}
-_given_away: dict[tuple[CodeType, int], bool] = {}
+_plain_makers: dict[tuple[CodeType, int], bool] = {}
 #: Calls that submit operations, in peerlane and in the dialects.
 _SUBMITS = re.compile(
     r"copy_(from|to)|fill|write(_blocks|_value)?|notify|(all_)?reduce|record\w*|launch"
@@ -53,7 +53,7 @@ def know_source(code: CodeType, source: str) -> None:
 
 
 def line() -> int:
-    """Return POLLS, KEEPS, HIDDEN (its source is not there) or NEITHER, of the line of the program that reads now."""
+    """Return POLLS, KEEPS, HIDDEN (no source) or NEITHER, for the line of the program that reads now."""
     frame = _frame_of_program()
     if frame is None:
         return NEITHER
@@ -71,15 +71,15 @@ def line() -> int:
     return KEEPS if calls and _called(calls[-1]) in _KEEPS else NEITHER
 
 
-def is_given_away() -> bool:
+def makes_plain_array() -> bool:
     """Tell whether the program makes a plain array or a tensor of the view that its line now asks for."""
     frame = _frame_of_program()
     if frame is None:
         return False
     at = frame.f_code, frame.f_lasti
-    if at not in _given_away:
-        _given_away[at] = _is_given_to(_path(frame), _TAKES)
-    return _given_away[at]
+    if at not in _plain_makers:
+        _plain_makers[at] = _is_passed_to(_path(frame), _TAKES)
+    return _plain_makers[at]
 
 
 def _frame_of_program() -> FrameType | None:
@@ -276,7 +276,7 @@ def _filled_by(path: Path) -> frozenset[str]:
     return names
 
 
-def _is_given_to(path: Path, calls: frozenset[str]) -> bool:
+def _is_passed_to(path: Path, calls: frozenset[str]) -> bool:
     """Tell whether one of these calls takes the value of a path's last node, at once or by a name it has."""
     if any(isinstance(node, ast.Call) and _called(node) in calls for node in path[:-1]):
         return True

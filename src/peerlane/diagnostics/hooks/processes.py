@@ -1,8 +1,8 @@
-"""The order that processes make outside of device memory, for the event log.
+"""Order between processes that does not come from device memory, for the event log.
 
-While a log is on, these tell it: child processes and their ends, however they are started; the semaphores of
-``multiprocessing``, and all that is made of them (locks, conditions, events, barriers); its pipes, and all that is
-made of them (queues, pools, executors).  `peerlane.diagnostics.hooks.ipc` has the rest.
+The log has child processes and their ends, however they are started; the semaphores of ``multiprocessing``, and all
+that is built on them (locks, conditions, events, barriers); its pipes, and all that is built on them (queues, pools,
+executors).  `peerlane.diagnostics.hooks.ipc` has the rest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _forked: Key = 0, 0
 
 
 def follow() -> None:
-    """Let what processes do tell the log; once, and for good."""
+    """Install the hooks; once, and for good."""
     _follow_forks()
     _follow_children()
     _follow_ends()
@@ -50,9 +50,9 @@ def follow() -> None:
 
 
 def _is_started_by(part: str) -> bool:
-    """Return whether a module of ``multiprocessing`` started this interpreter, by the words that it was started with.
+    """Tell whether a module of ``multiprocessing`` started this interpreter, by its command line.
 
-    The process does not know its parent until all that it was given is imported.
+    ``multiprocessing`` sets the parent process only when what the child was sent is imported.
     """
     return any(word.startswith(f"from multiprocessing.{part}") for word in sys.orig_argv)
 
@@ -76,13 +76,13 @@ def _follow_forks() -> None:
             if _is_started_by("forkserver") and multiprocessing.parent_process() is None:
                 take(key_of("child", os.getpid()), 1)  # another process asked for it
             post(key_of("child", os.getpid()))  # of the program that it may become
-            ipc.again()
+            ipc.follow_in_child()
 
     os.register_at_fork(before=before, after_in_child=in_child)
 
 
 def _follow_children() -> None:
-    """Let a process that was not forked know what its parent did before it was there."""
+    """Log that what a parent did before it started this process came before, if it did not fork."""
     is_of_python = _is_started_by("")
     if event_log.is_logged(os.getppid()) or is_of_python:
         # A parent in C posts nothing, but for what a child that it forked posted before it became this program.
@@ -103,7 +103,7 @@ def _follow_children() -> None:
 
 
 def _follow_ends() -> None:
-    """Let a process that waits for the end of another one know all that it did."""
+    """Log, when a wait for another process has returned, that all that process did came before."""
 
     def over(process: Any, _: object) -> None:
         if event_log.active and process.returncode is not None:
@@ -114,7 +114,7 @@ def _follow_ends() -> None:
         if event_log.active and pid and (os.WIFEXITED(status) or os.WIFSIGNALED(status)):
             take_end(pid)
 
-    def seen_ended(found: Any) -> None:
+    def child_ended(found: Any) -> None:
         if (
             event_log.active
             and found is not None
@@ -128,12 +128,12 @@ def _follow_ends() -> None:
         after(subprocess.Popen, name, over)
     for name in ("wait", "wait3", "wait4", "waitpid"):
         after(os, name, waited)
-    after(os, "waitid", lambda *words: seen_ended(words[-1]))
+    after(os, "waitid", lambda *words: child_ended(words[-1]))
     _follow_sentinels()
 
 
 def _follow_sentinels() -> None:
-    """Let a process that waits for the sentinel of another one, as for a connection, know all that that one did."""
+    """Do the same for waits for the sentinel of a process, which is a connection."""
     connection: Any = multiprocessing.connection
 
     class Selector(connection._WaitSelector):  # type: ignore[misc]
@@ -162,7 +162,7 @@ def _follow_semaphores() -> None:
             post(self._peerlane_key, free=value)
 
     @functools.wraps(make_methods)
-    def tell(self: Any) -> None:
+    def make_logged_methods(self: Any) -> None:
         make_methods(self)
         lock = self._semlock
         # A name is known to all processes; without one, only children have the semaphore.
@@ -220,14 +220,14 @@ def _follow_semaphores() -> None:
         return value
 
     synchronize.Semaphore.get_value = get_value
-    plain.__init__, plain._make_methods = begin, tell
+    plain.__init__, plain._make_methods = begin, make_logged_methods
     # Of a lock that another thread makes just now.
     plain._peerlane_took = plain._peerlane_gives = staticmethod(lambda: None)
     enter, leave = plain.__enter__, plain.__exit__
 
     # Their own frames stay in tracebacks, as without the log.
     @functools.wraps(enter)
-    def enter_told(self: Any) -> bool:
+    def logged_enter(self: Any) -> bool:
         try:
             with event_log.quiet():
                 got: bool = enter(self)
@@ -238,7 +238,7 @@ def _follow_semaphores() -> None:
         return got
 
     @functools.wraps(leave)
-    def leave_told(self: Any, *raised: object) -> None:
+    def logged_leave(self: Any, *raised: object) -> None:
         self._peerlane_gives()
         try:
             with event_log.quiet():
@@ -247,12 +247,12 @@ def _follow_semaphores() -> None:
             hide_frames(error)
             raise
 
-    plain.__enter__, plain.__exit__ = enter_told, leave_told
+    plain.__enter__, plain.__exit__ = logged_enter, logged_leave
     _follow_earlier_semaphores(synchronize)
 
 
 def _follow_earlier_semaphores(synchronize: Any) -> None:
-    """Follow what a child of ``spawn`` or ``forkserver`` was given before it imported peerlane."""
+    """Follow semaphores that a child of ``spawn`` or ``forkserver`` was sent before it imported peerlane."""
     earlier = [
         each
         for each in gc.get_objects()
@@ -341,7 +341,7 @@ def _follow_queues() -> None:
 
     def begin(self: Any, after_fork: bool = False) -> None:
         reset(self, after_fork)
-        # The thread that sends must not learn by its lock what a process did after a put, such as its end.
+        # A logged lock would order the sending thread after what the process does after the put, such as its end.
         self._notempty = threading.Condition(_thread.allocate_lock())
         self._buffer = _Buffer()
 

@@ -1,10 +1,8 @@
-"""The order that threads make outside of device memory, for the event log.
+"""Order between threads that does not come from device memory, for the event log.
 
-While a log is on, what Python offers for it tells the log: threads and their ends, locks and all that is made of them
-(conditions, events, semaphores, barriers, queues, executors), and calls that threads give to event loops of asyncio.
-Objects that were made before the log began tell
-nothing.
-:mod:`~peerlane.diagnostics.hooks.processes` does the same for processes.
+The log has threads and their ends, locks and all that is built on them (conditions, events, semaphores, barriers,
+queues, executors), and calls that threads pass to event loops of asyncio.  Objects from before the log's start are
+not logged.  :mod:`~peerlane.diagnostics.hooks.processes` does the same for processes.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _installed = False
 
 
 class Lock:
-    """A lock whose holders come one after the other for the log; a plain one where the log needs it not.
+    """A lock whose holders the log orders one after the other; a plain lock where the log does not need that.
 
     It takes the place of ``threading.Lock``: it is pickled by that name, and is a type where that is one.
     """
@@ -50,7 +48,7 @@ class Lock:
 
     @classmethod
     def logged(cls) -> Any:
-        """Return a lock of which the log is told."""
+        """Return a lock that is logged."""
         self = object.__new__(cls._type or cls)
         self._lock = cls._make()
         self._key = 0, next(_numbers)
@@ -123,7 +121,7 @@ if sys.version_info < (3, 13):
 
 
 class RLock(Lock):
-    """The same of a lock that its holder can take again."""
+    """A logged lock that its holder can take again."""
 
     __slots__ = ()
     _type = None
@@ -159,7 +157,7 @@ make_rlock.__module__, make_rlock.__name__, make_rlock.__qualname__ = "threading
 
 
 class SimpleQueue(queue.SimpleQueue):  # type: ignore[type-arg]
-    """A queue of which each item brings what its thread did before the put.
+    """A queue that logs, with each item, that what its thread did before the put came before.
 
     As the plain one, it can be used by a destructor or a signal handler that interrupts its own methods.
     """
@@ -195,7 +193,7 @@ class SimpleQueue(queue.SimpleQueue):  # type: ignore[type-arg]
 
 
 def _is_own(depth: int) -> bool:
-    """Tell whether peerlane calls, or ``threading`` for a lock of all threads, which says nothing of any two."""
+    """Tell whether peerlane calls, or ``threading`` for a lock of all threads, which orders no two of the program."""
     frame = sys._getframe(depth + 1)
     name = frame.f_globals.get("__name__", "")
     return isinstance(name, str) and (
@@ -205,7 +203,7 @@ def _is_own(depth: int) -> bool:
 
 
 def install() -> None:
-    """Let threads, locks and processes tell the log; once, and for good."""
+    """Install all hooks of threads, locks and processes; once, and for good."""
     global _installed
     if _installed:
         return
@@ -246,7 +244,7 @@ def _follow_threads() -> None:
         enter(self)
         number = getattr(self, "_peerlane_number", 0)
         if number and event_log.active:
-            event_log.name(thread=threading.get_native_id(), name=self.name)
+            event_log.add_name(thread=threading.get_native_id(), name=self.name)
             take((1, number), 1)
             forget((1, number))
 
@@ -326,18 +324,18 @@ def _follow_loops() -> None:
 
 
 def _follow_descriptors() -> None:
-    """Let waits for an event's descriptor tell the log that its record is over."""
+    """Log, when a wait for an event's descriptor has returned, that the event's record is over."""
     reads = [os.read] + ([os.eventfd_read] if hasattr(os, "eventfd_read") else [])
     _core.follow_readiness(select.select, [type(select.poll()).poll, select.epoll.poll], reads)
 
 
 def _after_this() -> Callable[[], None]:
-    """Return a call that brings what this thread has done by now; the loop makes the program's call next."""
+    """Return a call which logs that what this thread has done by now came before; the loop runs it first."""
     key = 0, next(_numbers)
     post(key)
 
-    def bring() -> None:
+    def take_post() -> None:
         take(key, 1)
 
-    weakref.finalize(bring, forget, key).atexit = False
-    return bring
+    weakref.finalize(take_post, forget, key).atexit = False
+    return take_post

@@ -1,4 +1,4 @@
-"""Functions that take the place of others, and tell the event log what was called.
+"""Wrappers of other functions, which log the calls.
 
 An error that leaves such a function shows none of its frames, so the program's tracebacks stay as they are.
 """
@@ -10,24 +10,24 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-#: Modules whose frames lie between a function that was replaced, or raises an audit event, and who called it.
-BETWEEN = frozenset(f"{__package__}.{name}" for name in ("wrappers", "files", "ipc", "processes"))
-_REPLACING = BETWEEN | {f"{__package__}.threads"}
+#: Modules whose frames lie between a wrapped function, or one that raises an audit event, and its caller.
+WRAPPERS = frozenset(f"{__package__}.{name}" for name in ("wrappers", "files", "ipc", "processes"))
+_ALL_WRAPPERS = WRAPPERS | {f"{__package__}.threads"}
 
 
 def hide_frames(error: BaseException) -> None:
-    """Take the first frames of a traceback away that are of replacing functions.
+    """Remove the frames of wrappers from the start of a traceback.
 
     For a handler that raises the error again by a bare ``raise``, which adds no frame; Python 3.10 keeps the frames.
     """
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") in _REPLACING:
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") in _ALL_WRAPPERS:
         trace = trace.tb_next
     error.__traceback__ = trace
 
 
-class Instead:
-    """A function in the place of one of ``os``: like that, it can be pickled, and is not bound as a method."""
+class Replacement:
+    """A replacement of a function of ``os``, which as the function can be pickled and is not bound as a method."""
 
     def __init__(self, plain: Callable[..., Any], call: Callable[..., Any]) -> None:
         functools.update_wrapper(self, plain)
@@ -46,17 +46,22 @@ class Instead:
 
 
 def replace(name: str, call: Callable[..., Any]) -> None:
-    """Put a call into the place of a function of ``os``, and where that tells what it can do: shutil asks."""
+    """Replace a function of ``os`` by a call, also in the sets of what ``os`` supports, which shutil reads."""
     plain = getattr(os, name)
-    instead: Any = Instead(plain, call)
-    setattr(os, name, instead)
-    for able in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks, os.supports_effective_ids):
-        if plain in able:
-            able.add(instead)
+    replacement: Any = Replacement(plain, call)
+    setattr(os, name, replacement)
+    for supported in (
+        os.supports_fd,
+        os.supports_dir_fd,
+        os.supports_follow_symlinks,
+        os.supports_effective_ids,
+    ):
+        if plain in supported:
+            supported.add(replacement)
 
 
-def after(owner: Any, name: str, told: Callable[..., None]) -> None:
-    """Have ``told`` called after a function, with its first positional argument and its result."""
+def after(owner: Any, name: str, then: Callable[..., None]) -> None:
+    """Have ``then`` called after a function, with its first positional argument and its result."""
     plain = getattr(owner, name)
 
     @functools.wraps(plain)
@@ -66,7 +71,7 @@ def after(owner: Any, name: str, told: Callable[..., None]) -> None:
         except BaseException as error:
             hide_frames(error)
             raise
-        told(*args[:1], result)
+        then(*args[:1], result)
         return result
 
     if owner is os:

@@ -22,9 +22,9 @@ from peerlane.support.sizes import parse_size
 from peerlane.support.variables import OWN_FOLDER, warn_of_path
 
 VARIABLE, SIZE_VARIABLE = "PEERLANE_LOG", "PEERLANE_LOG_BYTES"
-#: Standard output and standard error of the whole run: what a process writes there, nobody answers.
+#: Standard output and standard error of the run.  No process of the run reads them, so writes there make no order.
 _OUTPUTS = "PEERLANE_LOG_OUTPUTS"
-_given_outputs = os.environ.get(_OUTPUTS, "")
+_inherited_outputs = os.environ.get(_OUTPUTS, "")
 #: Bytes that all logs of a folder hold at a time; more if ``PEERLANE_LOG_BYTES`` gives the ranks more together.
 DEFAULT_BYTES = 1 << 30
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 1 << 40
@@ -32,7 +32,9 @@ _MEMORY, _PREFIX, _YOUNG_SECONDS = Path("/dev/shm"), f"{OWN_FOLDER}check-", 60.0
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[int, int]  #: of an order between threads or processes
-Place: TypeAlias = tuple[int, int, int]  #: of memory, unique among machines: a block, an offset and bytes
+MemoryRange: TypeAlias = tuple[
+    int, int, int
+]  #: of memory, unique among machines: a block, an offset and bytes
 
 #: Lets native code see forks from now on, instead of from its first use on.  Libraries that register fork handlers
 #: after this call find native code already set up for the child when their handlers run there.
@@ -103,7 +105,7 @@ def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> 
     """
     global active
     size = default_capacity() if capacity is None else capacity
-    outputs = _given_outputs or _own_outputs()
+    outputs = _inherited_outputs or _own_outputs()
     os.environ[_OUTPUTS] = outputs
     _core.log_outputs([int(number) for each in outputs.split() for number in each.split(":")])
     begun = _core.log_begin(
@@ -115,12 +117,12 @@ def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> 
     )
     active = True
     if begun and (machine := os.environ.get("PEERLANE_MACHINE")):
-        name(machine=machine)
+        add_name(machine=machine)
     return begun
 
 
 def with_outputs(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a program that is to have the outputs of this process, which nobody answers."""
+    """Return the environment of a program that gets the outputs of this process."""
     return {**environment, **({_OUTPUTS: _own_outputs()} if environment.get(VARIABLE) else {})}
 
 
@@ -134,18 +136,18 @@ def _own_outputs() -> str:
 
 
 def _machine_and_clock() -> tuple[int, int]:
-    """Return numbers that tell this machine from others, and its clock from theirs."""
+    """Return a number for this machine, and one for its clock, which differ from those of other machines."""
     from peerlane.support.machine_identity import boot, own_machine  # as below
 
     try:
         machine = key_of("machine", own_machine())[0]
-    except Error:  # whoever makes a group is told
+    except Error:  # who makes a group gets the error
         machine = 0
     return machine, key_of("clock", boot())[0]
 
 
-def begin_as_told() -> None:
-    """Begin a log if ``PEERLANE_LOG`` is set; where there is no room for one, the program runs without."""
+def begin_from_environment() -> None:
+    """Begin a log if ``PEERLANE_LOG`` is set; without room for one, the program runs without a log."""
     directory = os.environ.get(VARIABLE)
     if not directory:
         return
@@ -176,10 +178,10 @@ def discard() -> None:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """Make a folder for the logs of several processes, which goes away after the block.
+    """Make a folder for the logs of several processes, and remove it after the block.
 
-    It lies in memory if there is room for :data:`DEFAULT_BYTES`, and else where temporary files do: on a disk an
-    event costs two to three times as much, because its pages are written back.
+    It lies in memory if there is room for :data:`DEFAULT_BYTES`, else among the temporary files.  On a disk an event
+    costs two to three times as much, because its pages are written back.
     """
     import shutil  # which a program without a log does not need
     import tempfile
@@ -209,7 +211,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _sweep(place: Path) -> None:
-    """Remove the folders of processes that were killed; else their logs would hold memory for good."""
+    """Remove the folders of killed processes, whose logs hold memory until then."""
     import shutil
 
     for left in place.glob(f"{_PREFIX}*"):
@@ -229,7 +231,7 @@ def _has_room(place: Path) -> bool:
 
 
 def facts() -> Facts | None:
-    """Return what is known of the log of this process, None if there is none."""
+    """Return the facts of this process's log, None if it has none."""
     path, *numbers = _core.log_facts()
     return Facts(Path(path), *numbers) if path else None
 
@@ -255,19 +257,19 @@ def _number(variable: str, otherwise: int) -> int:
 
 
 def host_access(access: int, address: int, nbytes: int) -> None:
-    """Log that the host reads or writes bytes at an address of its own, now: :data:`READ`, ... says how."""
+    """Log that the host accesses bytes of its memory now: :data:`READ`, :data:`WRITTEN` or :data:`UNKNOWN`."""
     _core.log_host_access(access, address, nbytes)
 
 
-def is_over(stream: Any, operation: int) -> None:
-    """Log that this thread knows of an operation of a stream, and of all before it, that they are over."""
+def note_done(stream: Any, operation: int) -> None:
+    """Log that this thread knows that an operation of a stream, and all before it, are over."""
     if active:
         _core.WaitSet.log_over(stream.id, operation)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Log nothing that this thread does in the block."""
+    """Log nothing of what this thread does in the block."""
     _core.log_hush(True)
     try:
         yield
@@ -290,18 +292,18 @@ def freed_for_reuse(memory: Any, stream: Any) -> Iterator[None]:
         yield
 
 
-def given_again(memory: Any) -> None:
-    """Log that memory which was kept for reuse, and is not in use, is allocated anew."""
+def reused(memory: Any) -> None:
+    """Log that freed memory, which was kept for reuse, is allocated again."""
     if active:
         _core.log_event(_ALLOCATED, a=memory.id, written=[memory])
 
 
 @contextmanager
 def freed_at_once() -> Iterator[None]:
-    """Log that memory which this thread frees in the block has no bytes any more.
+    """Log that the memory which this thread frees in the block ends at once, as the vendor's free promises.
 
-    Neither what is queued nor a process that opened the memory may use it from then on, as the vendor's free says;
-    peerlane's own keeps the bytes for both.
+    From then on neither queued operations nor other processes that opened the memory may use it.  (peerlane's own
+    free keeps the bytes for both.)
     """
     _core.log_free_ends(True)
     try:
@@ -310,26 +312,26 @@ def freed_at_once() -> Iterator[None]:
         _core.log_free_ends(False)
 
 
-def places_of(memory: Any) -> list[Place]:
-    """Return where memory of this process lies."""
+def ranges_of(memory: Any) -> list[MemoryRange]:
+    """Return the ranges of blocks that memory of this process lies in."""
     return _core.log_places(memory)
 
 
 @contextmanager
-def late(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[None]:
-    """Log an access of a channel that is given to a stream (None: to no stream), and nothing that it is made of."""
+def channel_access(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[None]:
+    """Log the operation of a channel that the block submits to a stream, or makes at once (None), as one access."""
     if active:
         where = {} if stream is None else {"stream": stream.id, "sequence": stream.submitted + 1}
-        here = [each for each in written if isinstance(each, _core.Memory)]
-        places = [block for each in written if not isinstance(each, _core.Memory) for block in each.blocks]
-        _core.log_event(_ACCESS, **where, written=here, read=read, places=places)
+        own = [each for each in written if isinstance(each, _core.Memory)]
+        far = [block for each in written if not isinstance(each, _core.Memory) for block in each.blocks]
+        _core.log_event(_ACCESS, **where, written=own, read=read, places=far)
     with quiet():
         yield
 
 
 @contextmanager
-def late_notify(stream: Any, notify: Any) -> Iterator[None]:
-    """Log a notify that is submitted to a stream; what another stream records in the block is its record."""
+def channel_notify(stream: Any, notify: Any) -> Iterator[None]:
+    """Log a notify of a channel as submitted to ``stream``, whichever stream records it in the block."""
     if isinstance(notify, _core.Notify):
         _core.log_late_notify(stream, notify)
     else:
@@ -343,10 +345,7 @@ def late_notify(stream: Any, notify: Any) -> Iterator[None]:
 
 @contextmanager
 def called_at(site: int) -> Iterator[None]:
-    """Log what this thread does in the block as called at a line.
-
-    ``site`` is its number, of ``_core.log_site()``; 0 changes nothing.
-    """
+    """Log what this thread does in the block as called at a site of ``_core.log_site()``; 0 changes nothing."""
     before = _core.log_fix(site) if site else 0
     try:
         yield
@@ -356,7 +355,7 @@ def called_at(site: int) -> Iterator[None]:
 
 
 def unwatched(*, read: bool, written: bool) -> None:
-    """Log that an operation begins whose memory of the host, which it reads or writes, nobody watches."""
+    """Log the start of an operation that reads or writes memory of the host which the log does not follow."""
     site = _core.log_site_of_program()
     with called_at(site):
         for is_so, flags in ((read, 0), (written, _SHARED)):
@@ -365,27 +364,27 @@ def unwatched(*, read: bool, written: bool) -> None:
 
 
 def alias(memory: Any) -> None:
-    """Log that the program takes an array or a tensor on memory, whose accesses nobody tells."""
+    """Log that the program takes an array or a tensor on memory: the log does not see its accesses."""
     _core.log_event(KINDS["view"], read=[memory])
 
 
 def ask_for_c_sites(frame_of: Callable[[int], Callable[..., Any]]) -> None:
-    """Let threads without frames of Python be named, which touch memory too early.
+    """Let the log name lines of C for threads without Python frames.
 
-    ``frame_of`` returns what calls a function, from a frame that stands for the code at an address.
+    ``frame_of`` takes an address of code, and returns what calls a function from a frame for that code.
     """
     frames = functools.cache(frame_of)
     _core.ask_for_c_sites(lambda address: frames(address)(_core.log_site))
 
 
-def kept(call: Callable[[], T]) -> Callable[[], T]:
-    """Return a call that runs later, and of which the log and all texts say that it was made here."""
-    place, site = _core.site_number(), _core.log_site()
+def with_call_site(call: Callable[[], T]) -> Callable[[], T]:
+    """Return a call to run later, for which the log and all texts name the present line."""
+    text_site, log_site = _core.site_number(), _core.log_site()
 
     def later() -> T:
-        before = _core.fix_site(place)
+        before = _core.fix_site(text_site)
         try:
-            with called_at(site):
+            with called_at(log_site):
                 return call()
         finally:
             _core.fix_site(before)
@@ -400,7 +399,7 @@ def is_logged(pid: int) -> bool:
 
 
 def shares_with(pid: int) -> None:
-    """Name a process that may use memory which this one uses, too, if it has no log beside this one by now."""
+    """Log that a process may use the same memory as this one, if it has no log beside this one."""
     own = facts()
     if own is None or (own.path, pid) in _sharers:
         return
@@ -412,11 +411,11 @@ def shares_with(pid: int) -> None:
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes()[:_MOST_OF_COMMAND].rstrip(b"\0").split(b"\0")
         argv = [word.decode(errors="replace") for word in words]
-    name(sharer=pid, argv=argv)
+    add_name(sharer=pid, argv=argv)
 
 
 def key_of(*parts: object) -> Key:
-    """Return the key of an order that other processes name by the same parts: str, bytes, int, or tuples of these."""
+    """Return the key of an order: the same in all processes for the same parts, of str, bytes, int or tuples."""
     import hashlib  # which a program without a log does not need
 
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
@@ -424,71 +423,77 @@ def key_of(*parts: object) -> Key:
 
 
 def post(key: Key, *, free: int = 0, is_relay: bool = False) -> None:
-    """Let what this thread has done come before what takes the key; or let so many :func:`take_next` need no post.
+    """Log that what this thread has done so far comes before what takes the key.
 
-    A relay is a thread that only passes on what others have posted for it.
+    Parameters
+    ----------
+    key : Key
+    free : int
+        Instead, how many :func:`take_next` need no post: the initial value of a semaphore.
+    is_relay : bool
+        Whether this thread only passes on what others have posted for it.
     """
     _core.log_event(_POST, a=key[0], b=key[1], c=free, flags=_SHARED if is_relay else 0)
 
 
 def post_of(key: Key, stream: int, sequence: int) -> None:
-    """Let what a stream, by its number, did up to an operation that is over come before what takes the key."""
+    """Log that a stream's operations, up to one that is over, come before what takes the key."""
     _core.log_event(_POST, stream=stream, sequence=sequence, a=key[0], b=key[1])
 
 
 def take_next(key: Key) -> None:
-    """Let what was done before the next post that nobody took, in their order, come before what this thread does."""
+    """Log that this thread takes the oldest post that nobody has taken: what came before it is over."""
     take(key, _NEXT)
 
 
 def take_end(pid: int) -> None:
-    """Let all that a process did come before what this thread does; the process has ended."""
+    """Log that this thread knows that a process has ended."""
     take((_PROCESS, pid), 0)
 
 
 def take(key: Key, posts: int) -> None:
-    """Let what was done before at least so many posts come before what this thread does; 0: all that are earlier."""
+    """Log that what came before the key's first ``posts`` posts is over for this thread; 0: before all so far."""
     _core.log_event(_TAKE, a=key[0], b=key[1], c=posts)
 
 
 def forget(key: tuple[int, int]) -> None:
-    """Let the checker forget a key that nobody posts or takes again."""
+    """Log that nobody posts or takes a key again."""
     _core.log_event(_FORGET, a=key[0], b=key[1])
 
 
-def outside() -> None:
-    """Note that the process can talk to others in a way that the log does not see."""
+def unlogged_ipc() -> None:
+    """Log that the process may communicate from now on by means that the log does not see."""
     _core.log_event(_OUTSIDE)
 
 
 def lends_host_memory() -> None:
-    """Note that this process may tell others by its memory of the host, and they it, from now on at any time."""
+    """Log that others may read and write memory of this process from now on."""
     _core.log_event(_OUTSIDE, a=key_of("host memory", os.getpid())[0], b=_MAPPED | _WROTE)
 
 
 def copies_host_memory(pid: int, *, writes: bool) -> None:
-    """Note that this process writes memory of the host that another one lends, or has read it."""
+    """Log that this process writes memory of the host that another one lends, or has read it."""
     _core.log_event(_OUTSIDE, a=key_of("host memory", pid)[0], b=_SENT if writes else _RECEIVED)
 
 
 def shows_semaphores() -> None:
-    """Note that others see from now on, at any time, which semaphores of multiprocessing this process takes."""
+    """Log that others can see from now on which semaphores of multiprocessing this process takes."""
     _core.log_event(_OUTSIDE, a=key_of("semaphores")[0], b=_SENT, d=_ALWAYS)
 
 
 def saw_semaphore() -> None:
-    """Note that this process has seen the value of a semaphore of multiprocessing."""
+    """Log that this process has read the value of a semaphore of multiprocessing."""
     _core.log_event(_OUTSIDE, a=key_of("semaphores")[0], b=_RECEIVED)
 
 
-def sent() -> None:
-    """Note that the process tells others something now, such as a program that it starts."""
+def sends() -> None:
+    """Log that the process passes data to others now, as to a program that it starts."""
     if active:
         _core.log_event(_OUTSIDE, a=_WORLD, b=_SENT)
 
 
 @contextmanager
-def meeting(*key: object, rank: int, size: int) -> Iterator[None]:
+def barrier(*key: object, rank: int, size: int) -> Iterator[None]:
     """Log a barrier of ``size`` ranks; the n-th one of this key meets the n-th one of the other ranks."""
     group = key_of(*key)[0]
     number = _meetings.get((group, rank), 0) + 1
@@ -500,12 +505,12 @@ def meeting(*key: object, rank: int, size: int) -> Iterator[None]:
 
 
 def group_log(name: str, key: str, rank: int, size: int) -> _core.GroupLog:
-    """Return what logs the collectives and messages of a rank in a group; ``key`` tells the group from all others."""
+    """Return what logs the collectives and messages of a rank; ``key`` identifies the group."""
     return _core.GroupLog(name, key_of("group", key)[0], rank, size)
 
 
-def name(**told: object) -> None:
-    """Add an object to the file with the names."""
+def add_name(**entry: object) -> None:
+    """Add an entry to the file with the names."""
     import json  # which a program without a log does not need
 
-    _core.log_name(json.dumps(told))
+    _core.log_name(json.dumps(entry))

@@ -84,7 +84,7 @@ class ProcessLog:
     machine : str
         The name of its machine, if it was given one.
     clock, since_epoch_ns : int
-        Which clock its times are of, 0 if it does not say, and the time of day at which that clock was 0.
+        The clock of its times, 0 if unknown, and the time of day at which that clock was 0.
     shift_ns : int
         How much later its times are on the clock of the others.
     problem : str
@@ -180,31 +180,31 @@ def _is_of_program(file: str) -> bool:
     return not file.startswith(_LIBRARY) or any(each in file for each in _PACKAGES)
 
 
-def _take_name(log: ProcessLog, told: dict[str, Any]) -> None:
-    if "frames" in told:
-        frames = [(str(file), int(line), str(name)) for file, line, name in told["frames"]]
-        # A line of the program, if there is one: others say how a library called it.
+def _take_name(log: ProcessLog, entry: dict[str, Any]) -> None:
+    if "frames" in entry:
+        frames = [(str(file), int(line), str(name)) for file, line, name in entry["frames"]]
+        # Lines of the program, if there are any; else the innermost line of the library.
         of_program = [each for each in frames if _is_of_program(each[0])]
-        log.sites[int(told["site"])] = of_program or frames[:1]
-        if "with_end" in told and of_program[:1] == frames[:1]:
-            log.with_ends.add(int(told["site"]))
-        if "failing" in told or ("handled" in told and any(_is_cleanup(*each[:2]) for each in of_program)):
-            log.failing.add(int(told["site"]))
-        if "dialect" in told:
-            log.dialects[int(told["site"])] = str(told["dialect"])
-            log.calls[int(told["site"])] = str(told["call"])
-    elif "process" in told:
-        log.argv = [str(word) for word in told["process"]["argv"]]
+        log.sites[int(entry["site"])] = of_program or frames[:1]
+        if "with_end" in entry and of_program[:1] == frames[:1]:
+            log.with_ends.add(int(entry["site"]))
+        if "failing" in entry or ("handled" in entry and any(_is_cleanup(*each[:2]) for each in of_program)):
+            log.failing.add(int(entry["site"]))
+        if "dialect" in entry:
+            log.dialects[int(entry["site"])] = str(entry["dialect"])
+            log.calls[int(entry["site"])] = str(entry["call"])
+    elif "process" in entry:
+        log.argv = [str(word) for word in entry["process"]["argv"]]
         if log.rank < 0:
-            log.rank = int(told["process"]["rank"])
-    elif "thread" in told:
-        log.threads[int(told["thread"])] = str(told["name"])
-    elif "stream" in told:
-        log.streams[int(told["stream"])] = str(told["name"])
-    elif "sharer" in told:
-        log.sharers[int(told["sharer"])] = [str(word) for word in told["argv"]]
-    elif "machine" in told:
-        log.machine = str(told["machine"])
+            log.rank = int(entry["process"]["rank"])
+    elif "thread" in entry:
+        log.threads[int(entry["thread"])] = str(entry["name"])
+    elif "stream" in entry:
+        log.streams[int(entry["stream"])] = str(entry["name"])
+    elif "sharer" in entry:
+        log.sharers[int(entry["sharer"])] = [str(word) for word in entry["argv"]]
+    elif "machine" in entry:
+        log.machine = str(entry["machine"])
 
 
 def _is_cleanup(file: str, line: int) -> bool:

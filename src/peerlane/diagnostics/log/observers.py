@@ -44,8 +44,8 @@ class Operation:
     order : int
         Grows with each submission, start and notice of the process, in the order in which they happened.
     process, stream, sequence : int
-        The operation's process, stream and number there; ``stream`` 0 is a call that was complete on return.  It is
-        told when it is over, and not if it raised.
+        The operation's process, stream and number there; ``stream`` 0 is a call that was complete on return, which
+        is reported when it is over, and not if it raised.
     kind : str
         ``copy``, ``copy_2d``, ``fill``, ``reduce``, ``write_value``, ``free``, ``batch``, ``descriptor``, ``record``,
         ``wait``, ``notify``, ``wait_notify``, ``wait_value``, ``callback`` or ``collective``.
@@ -183,7 +183,7 @@ def set_observer(observer: Observer | None) -> Observer | None:
             f"{', '.join(_METHODS)}"
         )
     flush()
-    _core.observe(None if observer is None else _told, event_log.DEFAULT_BYTES)
+    _core.observe(None if observer is None else _deliver, event_log.DEFAULT_BYTES)
     before, _observer = _observer, observer
     active = observer is not None
     return before
@@ -194,10 +194,10 @@ def flush() -> None:
     _core.tell_observer()
 
 
-def tell(kind: str, what: Any, *, stream: int = 0, sequence: int = 0) -> None:
+def send(kind: str, what: Any, *, stream: int = 0, sequence: int = 0) -> None:
     """Send the observer a notice about an object."""
     memory = what if isinstance(what, _core.Memory) else None
-    tell_id(kind, type(what).__name__, what.id, memory, stream, sequence)
+    send_id(kind, type(what).__name__, what.id, memory, stream, sequence)
 
 
 _ends: dict[tuple[str, int], Any] = {}  # finalizers that send, once, the notice of an object's end
@@ -205,7 +205,7 @@ _ends: dict[tuple[str, int], Any] = {}  # finalizers that send, once, the notice
 
 def created(what: Any) -> None:
     """Send the notice of a new object and, when it is closed or dropped, that of its end."""
-    tell("create", what)
+    send("create", what)
     key = type(what).__name__, what.id
     _ends[key] = weakref.finalize(what, _ended, *key)
 
@@ -219,17 +219,17 @@ def closed(what: Any) -> None:
 
 def _ended(what: str, number: int) -> None:
     del _ends[what, number]
-    tell_id("destroy", what, number)
+    send_id("destroy", what, number)
 
 
-def tell_id(
+def send_id(
     kind: str, what: str, number: int, memory: Any = None, stream: int = 0, sequence: int = 0
 ) -> None:
     """Send a notice about an object of which only the number is left, or with the bytes of its memory."""
     _core.notice(_core.LOG_NOTICES[kind], _core.LOG_OBJECTS[what], number, memory, stream, sequence)
 
 
-def _told(
+def _deliver(
     moment: int, order: int, what: int, site: int, stream: int, sequence: int, a: int, b: int, spans: Any
 ) -> None:
     """Pass on an event of the log; ``native/log/event.h`` says what it has."""

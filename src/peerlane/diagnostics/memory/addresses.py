@@ -13,8 +13,8 @@ from peerlane.errors import Error, Fault
 class AddressDescription(NamedTuple):
     """What an address pointed at when it was looked up; ``str()`` puts it into words.
 
-    ``what`` is a text, or the record of an allocation, of which the address is byte ``offset``.  ``ended`` tells how
-    the allocation was freed; its memory lives on while a view, an operation or a pool of a dialect uses it.
+    ``what`` is a text, or the record of an allocation, of which the address is byte ``offset``.  ``ended`` is how the
+    allocation was freed; its memory lives on while a view, an operation or a pool of a dialect uses it.
     """
 
     address: int
@@ -31,7 +31,7 @@ class AddressDescription(NamedTuple):
 
 
 def look(address: int) -> AddressDescription:
-    """Return what an address points at now; not for a forked child."""
+    """Return what an address points at now; not for use in a forked child."""
     if not address:
         return AddressDescription(address, "NULL")
     try:

@@ -88,8 +88,8 @@ def remember(memory: Memory, device: str) -> None:
     _remember(memory.id, memory.last_address, memory.size, device, Sort.ALLOCATION)
 
 
-def given_again(allocation: int, address: int, size: int, device: str) -> None:
-    """Note that a dialect reuses an allocation that was passed to :func:`forget`, and the line of the call."""
+def reused(allocation: int, address: int, size: int, device: str) -> None:
+    """Note that a dialect allocates again what was passed to :func:`forget`, and the line of the call."""
     _remember(allocation, address, size, device, Sort.ALLOCATION)
 
 
@@ -121,7 +121,7 @@ def _offset(address: int) -> int:
 
 
 def grown(reserved: Reservation) -> None:
-    """Note that a reservation has grown; the old record stays as it was for those that hold it."""
+    """Note that a reservation has grown; holders of the old record keep it unchanged."""
     _live[reserved.id] = _spread[reserved.id] = replace(_live[reserved.id], size=reserved.size)
 
 

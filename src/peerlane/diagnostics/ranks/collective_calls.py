@@ -1,4 +1,4 @@
-"""The calls of collectives in words, as ranks that have called different ones tell each other."""
+"""Calls of collectives in words, for the errors of ranks that have called different ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def in_words(kind: int, size: int, number: int = 0, root: int = 0) -> str:
     Parameters
     ----------
     kind : int
-        One of :class:`Kind`; any other number comes from a peer that writes what it likes.
+        One of :class:`Kind`; a hostile peer may send any other number.
     size : int
         Bytes of the whole, or of a rank's part.
     number : int
@@ -73,9 +73,9 @@ def _operation(number: int) -> str:
     return f"{op} of {dtype}"
 
 
-def of_word(said: tuple[int, int, int, int, bool]) -> str:
-    """Return a call in words as native code has it: kind, size, number, root, and whether parts differ."""
-    kind, size, number, root, has_parts = said
+def of_word(call: tuple[int, int, int, int, bool]) -> str:
+    """Return the words for a call of native code: kind, size, number, root, and whether parts differ."""
+    kind, size, number, root, has_parts = call
     words = in_words(kind, size, number, root)
     return f"{words.split()[0]}_v of parts that differ" if has_parts else words
 
@@ -87,7 +87,7 @@ def differing(
     peer: int,
     peer_did: tuple[int, int, int, int, bool],
 ) -> InvalidValue:
-    """Return the exception for calls as native code has them."""
+    """Return the exception for two ranks' calls that differ, as native code has them."""
     mine, theirs = _done(did), _done(peer_did)
     place = (
         f"number {number:,} of its lane" if did[0] in (Kind.SEND, Kind.RECEIVE) else f"collective {number:,}"
@@ -95,11 +95,11 @@ def differing(
     return differ(None, place, rank, mine, peer, theirs)
 
 
-def _done(said: tuple[int, int, int, int, bool]) -> str:
-    if said[0] not in _MOVES:
-        return f"calls {of_word(said)}"
-    verb, noun = _MOVES[said[0]]
-    return f"{verb} {said[1]:,} bytes as a {noun}"
+def _done(call: tuple[int, int, int, int, bool]) -> str:
+    if call[0] not in _MOVES:
+        return f"calls {of_word(call)}"
+    verb, noun = _MOVES[call[0]]
+    return f"{verb} {call[1]:,} bytes as a {noun}"
 
 
 def differ(call: str | None, place: str, rank: int, mine: str, peer: int, theirs: str) -> InvalidValue:

@@ -1,7 +1,7 @@
 """Lost ranks, which ended or left their group: their errors, and the report to ``peerlane launch``.
 
 Launch names the rank that failed first.  A rank that closes its group because of an error may end later than the
-ranks that fail because of it, so each rank tells launch which rank it has lost.
+ranks that fail because of it, so each rank reports to launch which rank it has lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Member:
     session: int
 
 
-class Far(NamedTuple):
+class FarRank(NamedTuple):
     """A rank of another machine: at the other end of a channel, or a member of a group.
 
     Attributes
@@ -60,38 +60,38 @@ class Far(NamedTuple):
 
 
 class _Closed(NamedTuple):
-    """What is left of a closed end."""
+    """A closed end, of which only the reason is kept."""
 
     why_lost: str
 
 
 #: By numbers that no pid has; native code names the other end of a channel so.
-_far: dict[int, Far] = {}
-_gone: deque[int] = deque()
-_MOST_GONE = 1000
+_far: dict[int, FarRank] = {}
+_released: deque[int] = deque()
+_MOST_RELEASED = 1000
 _far_numbers = itertools.count(1 << 30)
 
 
-def note_far(far: Far) -> int:
-    """Note the other end of a channel to another machine; return its number."""
+def note_far(far: FarRank) -> int:
+    """Keep a rank of another machine; return its number."""
     number = next(_far_numbers)
     _far[number] = far
     return number
 
 
 def forget_far(number: int) -> None:
-    """Let go of an end or a member; its name stays for late failures, until a thousand others have gone."""
+    """Release a rank of another machine.  Its name stays for late failures, until a thousand others were released."""
     far = _far.get(number)
     if far is None:
         return
     if far.end is not None:
         _far[number] = far._replace(end=_Closed(far.end.why_lost))
-    _gone.append(number)
-    if len(_gone) > _MOST_GONE:
-        _far.pop(_gone.popleft(), None)
+    _released.append(number)
+    if len(_released) > _MOST_RELEASED:
+        _far.pop(_released.popleft(), None)
 
 
-def far_of(number: int) -> Far | None:
+def far_of(number: int) -> FarRank | None:
     """Return the other end of a channel by its number."""
     return _far.get(number)
 
@@ -106,19 +106,20 @@ def far_lost(number: int, *, call: str | None = None, device: str | None = None)
     return lost(0, f"{far} {how}", call=call, device=device, rank=far.rank)
 
 
-def _why_lost(member: Far) -> str:
-    """Say what a channel of this process knows; another process may have found it first."""
+def _why_lost(member: FarRank) -> str:
+    """Return why a member is lost, by a channel of this process; another process may have noticed it first."""
     known = (
         each.end.why_lost for each in list(_far.values()) if each.end is not None and each[:3] == member[:3]
     )
     return next(filter(None, known), "its connection with another rank of this machine has ended")
 
 
-#: Called with the session of this process and that of a rank that it has lost; the rendezvous sets it.
-tell_launcher: Callable[[int, int], None] | None = None
+#: Called with the sessions of this process and of the rank that it has lost; the rendezvous sets it.
+report_to_launcher: Callable[[int, int], None] | None = None
 
 _members: dict[int, Member] = {}  # by pid
-_told: set[tuple[int, int]] = set()  # (pid, lost session): the pid, because a forked child inherits this set
+#: (pid, lost session): the pid, because a forked child inherits this set.
+_reported: set[tuple[int, int]] = set()
 
 
 def note(pid: int, rank: int) -> None:
@@ -134,9 +135,9 @@ def note(pid: int, rank: int) -> None:
 def lost(
     pid: int, text: str, *, call: str | None = None, device: str | None = None, rank: int | None = None
 ) -> PeerLost:
-    """Return the exception for a lost process that this one waited for, and tell launch.
+    """Return the exception for a lost process that this one waited for, and report the loss to launch.
 
-    The pid of a process of another machine is 0; then ``rank`` names it, and launch hears of it from there.
+    ``pid`` is 0 for a process of another machine: ``rank`` names it, and its own machine reports it.
     """
     made = PeerLost(text, call=call, device=device, detail=LostProcess(pid))
     made.rank = rank
@@ -144,7 +145,7 @@ def lost(
     if member is not None:
         made.rank = member.rank
         if pid != os.getpid():
-            _tell(member.session)
+            _report(member.session)
     return made
 
 
@@ -162,9 +163,9 @@ def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:
     return lost(pid, text, call=call, device=device)
 
 
-def _tell(session: int) -> None:
+def _report(session: int) -> None:
     who = os.getpid(), session
-    if session and who not in _told:
-        _told.add(who)
-        if tell_launcher is not None:
-            tell_launcher(os.getsid(0), session)
+    if session and who not in _reported:
+        _reported.add(who)
+        if report_to_launcher is not None:
+            report_to_launcher(os.getsid(0), session)

@@ -1,6 +1,6 @@
-"""The turns of ranks under ``seeded``: what a wait outside of streams does with its thread's turn.
+"""Turns of ranks under the schedule ``seeded``, for waits outside of streams.
 
-Other threads than the ranks' own, and all threads under other schedules, go on at once.
+For threads that are no rank, and under other schedules, these functions do nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from peerlane import _core
 are_taken = _core.takes_turns
 #: Let another rank go first.
 point = _core.turn_point
-#: Wait until a descriptor can be read, in turns: ``await_readable(fd, seconds)``; False if that took longer.
+#: ``await_readable(fd, seconds)`` waits, in turns, until a descriptor can be read; False if that takes longer.
 await_readable = _core.wait_in_turns
 #: Wait for the next turn, before the program goes on.
 regain = _core.regain_turn
@@ -22,7 +22,7 @@ regain = _core.regain_turn
 
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
-    """Keep the turn while another process answers, although the thread sleeps."""
+    """Keep the turn although the thread sleeps, while another process answers."""
     _core.go_inside()
     try:
         yield
@@ -32,7 +32,7 @@ def inside() -> Iterator[None]:
 
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
-    """Do something that is not a step of the program."""
+    """Take no turns in the block: it is not a step of the program."""
     _core.suspend_turns()
     try:
         yield
@@ -42,6 +42,6 @@ def suspended() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
-    """Keep the turn in calls that are made with a lock, which the rank that is next may want."""
+    """Keep the turn in calls under a lock: the next rank could want the lock, and then neither would go on."""
     with inside(), suspended():
         yield

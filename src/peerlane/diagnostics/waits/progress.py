@@ -38,7 +38,7 @@ _CALLERS = 3  # of the line at which a thread waits
 _STARTERS = frozenset(("threading", "runpy"))  # they call what a program gives them
 #: Names of peerlane's own threads, which serve others and never record anything.
 _SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
-#: Names of native threads that serve other processes and never call peerlane; who knows the library adds them.
+#: Names of native threads that serve other processes and never call peerlane; the integration of a library adds them.
 serving_natively: set[str] = set()
 #: Packages through which a program calls peerlane; the program's line is the one that called them.
 passed_through: set[str] = set()
@@ -46,7 +46,7 @@ passed_through: set[str] = set()
 _TEST_RUNNERS = frozenset(("execnet", "pytest_timeout"))
 
 _Other: TypeAlias = tuple[int, int]  # a thread, and its CPU time
-_Parked: TypeAlias = "tuple[int, int, call_site.Place | None, bool, int, bool]"
+_Parked: TypeAlias = "tuple[int, int, call_site.Position | None, bool, int, bool]"
 
 #: The deadlocks found, by number: text and wait state.
 deadlocks: dict[int, tuple[str, WaitState]] = {}
@@ -57,7 +57,6 @@ look_at_ranks: Callable[[], bool] | None = None
 #: Returns what a failed callback was, and its cause, by its token; the back-end sets it.
 of_callback: Callable[[int], tuple[str, object]] | None = None
 
-WaitBoard = _core.WaitBoard  #: on it the ranks of a group report that they can only wait
 put_off_losses = _core.put_off_losses  #: keeps waits from failing because of a lost peer, for a second
 _reported: deque[tuple[weakref.ref[Any], FailedBefore]] = deque(
     maxlen=4
@@ -98,7 +97,10 @@ class NoProgress:
 
     @classmethod
     def now(cls, waiting_elsewhere: Iterable[int] = ()) -> NoProgress | None:
-        """Return the present state, None if anything may go on; given: the threads that wait for processes."""
+        """Return the present state, None if anything may go on.
+
+        ``waiting_elsewhere`` has the threads that wait for other processes.
+        """
         elsewhere = set(waiting_elsewhere)
         found = _core.no_progress(bool(elsewhere))
         if found is None:
@@ -114,7 +116,7 @@ class NoProgress:
         return tuple(wait_of(thread, stream) for thread, stream in self.hosts)
 
     def log_in_vain(self, *, others_wait: bool) -> None:
-        """Log that the waits for notifies will end in vain, unless something has happened since."""
+        """Log that the waits for notifies are in vain, unless something has happened since."""
         _core.log_waits_in_vain(self.native, others_wait)
 
     def end(self, number: int, *, others_wait: bool) -> bool:
@@ -151,11 +153,13 @@ def keep(text: str, state: WaitState) -> int:
 
 def failed_before() -> tuple[FailedBefore, ...]:
     """Return the failures of streams that no synchronization has reported, then the last others of open streams."""
-    untold = [_failed(each) for each in _core.untold()]
+    unreported = [_failed(each) for each in _core.untold()]
     open_streams = [
         failed for of, failed in _reported if (stream := of()) is not None and not stream.is_closed
     ]
-    return tuple(untold + [each for each in open_streams if replace(each, was_reported=False) not in untold])
+    return tuple(
+        unreported + [each for each in open_streams if replace(each, was_reported=False) not in unreported]
+    )
 
 
 def note_reported(stream: Any, failure: Any) -> None:
@@ -173,18 +177,18 @@ def _failed(failure: Any) -> FailedBefore:
 
 
 def look() -> None:
-    """Look whether this process can go on, and end its waits if not; native code calls it in a waiting thread."""
+    """End the waits of this process if it cannot go on; native code calls this in a waiting thread."""
     if not _looking.acquire(blocking=False):
         return
     try:
-        value_waits.tell()
+        value_waits.report()
         if look_at_ranks is None or not look_at_ranks():
-            _look_here()
+            _look_at_process()
     finally:
         _looking.release()
 
 
-def _look_here() -> None:
+def _look_at_process() -> None:
     global _seen
     found = NoProgress.now()
     if (
@@ -192,7 +196,7 @@ def _look_here() -> None:
         or not all(each[5] for each in found.notifies)
         or has_handlers()
         or (serving_natively and any(each.what == "value" for each in stream_waits.streams()))
-    ):  # who serves other processes natively may write memory for them
+    ):  # a native thread that serves other processes may write memory for them
         _seen = 0, 0
         return
     now = time.monotonic_ns()
@@ -204,7 +208,7 @@ def _look_here() -> None:
         state = replace(
             stream_waits.of_stream("never", first), threads=found.threads(), failed=failed_before()
         )
-        _core.refuse_waits(found.native, keep(wait_texts.told("", state), state))
+        _core.refuse_waits(found.native, keep(wait_texts.reason("", state), state))
 
 
 def has_handlers() -> bool:

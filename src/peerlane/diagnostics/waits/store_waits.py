@@ -74,7 +74,7 @@ os.register_at_fork(after_in_child=waiting.clear)
 
 @contextlib.contextmanager
 def noted(wait: StoreWait) -> Iterator[StoreWait]:
-    """Note that this thread waits meanwhile; if it has noted a wait for the same key before, that one stays."""
+    """Keep a wait in :data:`waiting` during the block; an outer wait of the thread for the same key stays."""
     thread = threading.get_ident()
     before = waiting.get(thread)
     is_same = before is not None and (before.line, before.key) == (wait.line, wait.key)

@@ -1,4 +1,4 @@
-"""The wait states of this process's streams, as records; :mod:`.wait_texts` makes texts of them."""
+"""What the streams of this process wait for, as records; :mod:`.wait_texts` makes texts of them."""
 
 from __future__ import annotations
 

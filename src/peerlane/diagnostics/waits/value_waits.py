@@ -1,6 +1,6 @@
-"""Says once which stream waits for which word of memory, when it has waited for some seconds.
+"""Reports streams that have waited for some seconds until a word of memory has a value.
 
-Another thread or process may still write the word, so the wait is not an error.
+Another thread or process may still write the word, so such a wait is not an error.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from peerlane.diagnostics.memory import addresses
 SECONDS = 5.0
 
 
-class AwaitedWord(NamedTuple):
-    """A stream that waits for a word, without a time-out.
+class ValueWait(NamedTuple):
+    """The wait of a stream for a word of memory, without a time-out.
 
     ``comparison`` is "at least", "equal to", "any bit of", "not all of", or "as far as" of a counter that may wrap.
     """
@@ -47,19 +47,19 @@ class AwaitedWord(NamedTuple):
 
 
 _begun: dict[tuple[int, int], float] = {}  # when a wait was first seen
-_told: set[tuple[int, int]] = set()
+_reported: set[tuple[int, int]] = set()
 
 
-def tell() -> None:
-    """Say which waits have lasted for some seconds; each once."""
-    waits = {each[:2]: each for each in map(AwaitedWord._make, _core.awaited_words())}
+def report() -> None:
+    """Print the waits that have lasted for :data:`SECONDS`; each once."""
+    waits = {each[:2]: each for each in map(ValueWait._make, _core.awaited_words())}
     for over in _begun.keys() - waits.keys():
         del _begun[over]
-        _told.discard(over)
+        _reported.discard(over)
     now = time.monotonic()
     for key, wait in waits.items():
-        if now - _begun.setdefault(key, now) < SECONDS or key in _told:
+        if now - _begun.setdefault(key, now) < SECONDS or key in _reported:
             continue
-        _told.add(key)
+        _reported.add(key)
         if sys.stderr is not None:
             print(f"peerlane: after {SECONDS:g} s {wait}", file=sys.stderr, flush=True)

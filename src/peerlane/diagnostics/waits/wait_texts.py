@@ -1,4 +1,4 @@
-"""Makes all texts about waiting streams, threads and ranks."""
+"""All texts about waiting streams, threads and ranks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _wait(wait: StreamWait, words: Words) -> str:
     return f"{words.waiter(wait)} {reason} ({words.queued(wait)})"
 
 
-def told(subject: str, state: WaitState, words: Words = NEUTRAL) -> str:
+def reason(subject: str, state: WaitState, words: Words = NEUTRAL) -> str:
     """Return the reason why a wait for ``subject`` ended."""
     match state.why:
         case "circle":
@@ -186,8 +186,8 @@ def in_vain(numbers: Sequence[int], of: str = "") -> str:
 def failure(failed: FailedBefore, words: Words = NEUTRAL) -> str:
     """Return a text with an earlier failure."""
     at = f", submitted at {failed.submitted_at}," if failed.submitted_at else ""
-    told = "a synchronization reported it" if failed.was_reported else "nobody synchronized it"
+    fate = "a synchronization reported it" if failed.was_reported else "nobody synchronized it"
     return (
-        f"{words.stream(failed.stream)} failed before, and {told}: operation {failed.operation} "
+        f"{words.stream(failed.stream)} failed before, and {fate}: operation {failed.operation} "
         f"({failed.kind}){at} failed: {failed.why}"
     )

@@ -27,7 +27,7 @@ _ENDED = 4096
 _FIRST_HANDLE = 1 << 62
 _HANDLE_STEP = 64
 _Kind = TypeVar("_Kind", bound="Thing")
-_Ended: TypeAlias = "tuple[str, Device | None, call_site.Site | None, str, call_site.Place | None]"
+_Ended: TypeAlias = "tuple[str, Device | None, call_site.Site | None, str, call_site.Position | None]"
 
 
 class Thing:
@@ -365,12 +365,12 @@ class Machine:
             self._counts[thing.context.device, type(thing)] -= thing.is_counted
         return True
 
-    def living(self) -> list[live_objects.Living]:
+    def living(self) -> list[live_objects.LiveObject]:
         """Return the objects that a program has to give back: no primary contexts and no default streams."""
         with self.lock:
             held = [] if self._node and self._node[0].is_closed else list(self.things.values())
         return [
-            live_objects.Living(
+            live_objects.LiveObject(
                 thing.name,
                 thing.title + (f", {thing.nbytes:,} bytes" if thing.nbytes else ""),
                 thing.nbytes,

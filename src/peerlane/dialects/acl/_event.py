@@ -111,7 +111,7 @@ class AclEvent(Thing):
         with self._lock:
             for stream, wait in tuple(self._waits.items()):
                 if _is_over(stream, wait):
-                    event_log.is_over(stream, wait)
+                    event_log.note_done(stream, wait)
                     del self._waits[stream]
             return bool(self._waits)
 

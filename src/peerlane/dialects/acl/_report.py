@@ -58,7 +58,7 @@ class Callback:
     returned: Notify | None
     function: Callable[[Any], object]
     user_data: object
-    place: call_site.Place | None
+    place: call_site.Position | None
 
     @property
     def report(self) -> Report:

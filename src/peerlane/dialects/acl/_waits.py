@@ -103,7 +103,7 @@ def explain_wait(error: WaitTimeout, waited_for: Thing) -> tuple[str, str]:
         remedy = f"record it with acl.rt.record_notify({notify.handle:#x}, stream), or wait longer"
     elif (event := names.event_of(missed)) is not None and event.awaited(missed) == "the next record":
         remedy = f"record it with acl.rt.record_event({event.handle:#x}, stream), or wait longer"
-    return wait_texts.told(names.subject(error.detail), error.detail, names), remedy
+    return wait_texts.reason(names.subject(error.detail), error.detail, names), remedy
 
 
 def in_own_numbers(error: Error, waited_for: Thing) -> Error:
@@ -111,7 +111,7 @@ def in_own_numbers(error: Error, waited_for: Thing) -> Error:
     if not isinstance(error.detail, WaitState):
         return error
     names = _Names(waited_for)
-    return error.retold(wait_texts.told(names.subject(error.detail), error.detail, names))
+    return error.retold(wait_texts.reason(names.subject(error.detail), error.detail, names))
 
 
 class _Names(wait_texts.Words):

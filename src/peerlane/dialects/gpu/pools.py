@@ -366,7 +366,7 @@ class Pools:
             pool = self.current(stream.context.device)
         kept = pool.kept.take(nbytes, stream)
         if kept is not None:
-            allocations.given_again(kept.id, kept.address, kept.size, kept.device.name)
+            allocations.reused(kept.id, kept.address, kept.size, kept.device.name)
             return self.enter(kept, pool)
         self._refuse_beyond(pool, nbytes)
         made = self._reuse.with_room(pool.context.device, partial(_allocated, pool, nbytes))

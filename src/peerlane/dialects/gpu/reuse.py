@@ -146,9 +146,7 @@ class Kept:
                 is_safe = stream in freed.safe
                 if is_safe or (self.settings[OPPORTUNISTIC] and _is_over(freed)):
                     if not is_safe:
-                        event_log.given_again(
-                            freed.buffer
-                        )  # that the free is over, the program does not know
+                        event_log.reused(freed.buffer)  # that the free is over, the program does not know
                     self._remove(freed)
                     return freed.buffer
         return None

@@ -45,7 +45,7 @@ def operation(name: str) -> Callable[[_Body], Callable[..., Any]]:
             if batch is None:
                 run()
             else:
-                batch.calls.append((name.partition(".")[2], event_log.kept(run)))
+                batch.calls.append((name.partition(".")[2], event_log.with_call_site(run)))
 
         return hcomm.call(name)(checked)
 

@@ -86,7 +86,7 @@ def collective(name: str) -> Callable[[_Body], Callable[..., Any]]:
             if group is None:
                 run()
             else:
-                group.calls.append((name, event_log.kept(run)))
+                group.calls.append((name, event_log.with_call_site(run)))
 
         return hcomm.call(f"hcomm.{name}")(checked)
 

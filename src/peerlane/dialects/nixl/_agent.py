@@ -18,7 +18,7 @@ import numpy as np
 
 from peerlane import Stream, devices
 from peerlane.diagnostics import call_site, live_objects
-from peerlane.diagnostics.live_objects import Living
+from peerlane.diagnostics.live_objects import LiveObject
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects.nixl import _listener
 from peerlane.dialects.nixl._board import SLOTS, OwnBoard, Past, log_seen, log_sent, logged
@@ -788,7 +788,7 @@ class nixlAgent:
         return nixl_status_t.NIXL_SUCCESS
 
 
-def _living() -> Iterator[Living]:
+def _living() -> Iterator[LiveObject]:
     """Return registrations and transfers of this process that have not ended."""
     for agent in list(local_agents.values()):
         if not isinstance(agent, nixlAgent) or not agent.is_charged:
@@ -796,10 +796,10 @@ def _living() -> Iterator[Living]:
         of = f"of agent {agent.name!r}"
         for region in agent.regions:
             text = f"registered memory {of}: {region}"
-            yield Living("registered memory", text, region.size, "", call_site.at(region.site))
+            yield LiveObject("registered memory", text, region.size, "", call_site.at(region.site))
         for request in list(agent.transfers()):
             text = f"transfer {of} with {request.peer.name!r}: {request.size:,} bytes"
-            yield Living("transfer", text, request.size, "", call_site.at(request.site))
+            yield LiveObject("transfer", text, request.size, "", call_site.at(request.site))
 
 
 live_objects.add_source(_living)

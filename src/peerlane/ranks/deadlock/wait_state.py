@@ -246,7 +246,7 @@ class Waits:
         key: str,
         stream: int,
         operation: int,
-        place: call_site.Place | None,
+        place: call_site.Position | None,
         _is_notify: bool,
         notify: int,
         _is_local: bool,

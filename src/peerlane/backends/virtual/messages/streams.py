@@ -56,7 +56,7 @@ _REFUSALS = frozenset(
 
 
 _TELL_ENTRY = frozenset(("size_mismatch", "bad_descriptor"))  # the texts of these name the entry themselves
-_Place: TypeAlias = "call_site.Place | None"
+_Place: TypeAlias = "call_site.Position | None"
 #: (exception, stream, operation, kind, token, cause, device, site, the stream's site, ends), from native code; the
 #: ends are (destination, its allocation, source, its allocation, bytes, rows, notify), each 0 if there is none.
 Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None, int, _Place, _Place, tuple[int, ...]]"
@@ -364,10 +364,10 @@ def _explained(why: str, of: Any) -> BaseException:
             )
         case "own_callback":
             state = stream_waits.of_stream("callback", of.stream)
-            return Deadlock(wait_texts.told("", state), device=where, detail=state)
+            return Deadlock(wait_texts.reason("", state), device=where, detail=state)
         case "deadlock":
             state = replace(stream_waits.of_stream("circle", of.stream), failed=progress.failed_before())
-            return Deadlock(wait_texts.told("", state), device=where, detail=state)
+            return Deadlock(wait_texts.reason("", state), device=where, detail=state)
         case _:  # no_progress
             text, found = progress.deadlocks.get(of.occasion, (_NO_WORDS, None))
             return Deadlock(text, device=where, detail=found)
