@@ -6,9 +6,9 @@ import re
 import textwrap
 
 from peerlane.dialects.hip import hip  # noqa: F401 - it declares the calls
-from peerlane.dialects.hip._facts import facts
-from peerlane.dialects.hip._names import names_of_hip, names_of_hiprtc
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip.binding import facts
+from peerlane.dialects.hip.binding.names import names_of_hip, names_of_hiprtc
+from peerlane.dialects.hip.state import calls
 from reference_pages import tables
 
 _FAMILY = re.compile(r"(?:hiprtc|hip(?:Drv|Ext)?[A-Z][a-z0-9]+)")

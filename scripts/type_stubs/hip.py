@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from peerlane.dialects.hip import hip  # noqa: F401 - it declares the calls
-from peerlane.dialects.hip._convention import answers
-from peerlane.dialects.hip._facts import facts, real_name
-from peerlane.dialects.hip._names import names_of_hip, names_of_hiprtc
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip.binding import facts, real_name
+from peerlane.dialects.hip.binding.convention import answers
+from peerlane.dialects.hip.binding.names import names_of_hip, names_of_hiprtc
+from peerlane.dialects.hip.state import calls
 
 _HEAD = "import builtins\nimport enum\nfrom typing import Any, overload\n\n"
-_TYPES = "peerlane.dialects.hip._types"
+_TYPES = "peerlane.dialects.hip.binding.types"
 _INTS = frozenset(
     ("int", "unsigned int", "uint32_t", "size_t", "uint64_t", "unsigned long long", "unsigned long")
 ) | frozenset(("unsigned short", "unsigned char", "long", "long long", "unsigned long long *"))

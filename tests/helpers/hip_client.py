@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from peerlane import Host, Stream, raw
-from peerlane.dialects.hip._stream import stream_of, streams
+from peerlane.dialects.hip.streams.stream import stream_of, streams
 
 
 def code(result: tuple[Any, ...]) -> str:

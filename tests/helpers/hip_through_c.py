@@ -10,10 +10,10 @@ from helpers.hip_c_calls import declarations, library
 from helpers.through_c import NotForC, Through, write_down
 from peerlane.dialects._shared.c_declarations import Declarator, Function
 from peerlane.dialects.hip import c_library, hip
-from peerlane.dialects.hip._arguments import shape_of
-from peerlane.dialects.hip._convention import SUCCESS, answers
-from peerlane.dialects.hip._facts import facts, real_name
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip.binding import facts, real_name
+from peerlane.dialects.hip.binding.arguments import shape_of
+from peerlane.dialects.hip.binding.convention import SUCCESS, answers
+from peerlane.dialects.hip.state import calls
 
 
 def _given(function: Function, args: Sequence[Any]) -> list[Any]:

@@ -9,9 +9,9 @@ import pytest
 from peerlane.dialects._shared import c_declarations
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects.hip import _binding
-from peerlane.dialects.hip._arrays import NDBuffer
 from peerlane.dialects.hip._binding import binding_of
-from peerlane.dialects.hip._facts import facts
+from peerlane.dialects.hip.binding import facts
+from peerlane.dialects.hip.binding.arrays import NDBuffer
 
 pytestmark = pytest.mark.any_schedule
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.hip_client import code, done, held, on, read, write
-from peerlane.dialects.hip._stream import create
+from peerlane.dialects.hip.streams.stream import create
 
 Enter = Callable[..., ModuleType]
 pytestmark = pytest.mark.timeout(60)

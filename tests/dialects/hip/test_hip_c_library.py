@@ -20,9 +20,9 @@ import pytest
 from helpers import hip_c_calls, hip_memory
 from peerlane.c_abi import directory
 from peerlane.dialects.hip import explain, hip
-from peerlane.dialects.hip._arguments import shape_of
-from peerlane.dialects.hip._facts import facts
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip.binding import facts
+from peerlane.dialects.hip.binding.arguments import shape_of
+from peerlane.dialects.hip.state import calls
 from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.any_schedule

@@ -12,14 +12,15 @@ import pytest
 
 import peerlane
 from helpers.each import for_each
-from peerlane.dialects.hip import _facts, explain, hiprtc, hiprtc_pyext
-from peerlane.dialects.hip._policy import Policy
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip import explain, hiprtc, hiprtc_pyext
+from peerlane.dialects.hip.binding import facts
+from peerlane.dialects.hip.policy import Policy
+from peerlane.dialects.hip.state import calls
 
 pytestmark = pytest.mark.any_schedule
 
 Enter = Callable[..., ModuleType]
-FUNCTIONS = sorted(set(_facts.facts()["functions"]) - set(_facts.facts()["hiprtc"]) - {"has_symbol"})
+FUNCTIONS = sorted(set(facts()["functions"]) - set(facts()["hiprtc"]) - {"has_symbol"})
 
 
 class OnlyIndex:
@@ -34,7 +35,7 @@ class OnlyInt:
 
 @pytest.fixture
 def declared(hip: ModuleType) -> set[str]:
-    from peerlane.dialects.hip._state import calls
+    from peerlane.dialects.hip.state import calls
 
     return set(calls.table)
 
@@ -50,7 +51,7 @@ def test_hip_module_has_every_name_of_the_wheel(hip: ModuleType) -> None:
 
 def test_hip_calls_wrong_number_of_arguments_raise_type_error(hip: ModuleType) -> None:
     for name in FUNCTIONS:
-        call, count = getattr(hip, name), len(_facts.facts()["functions"][name]["parameters"])
+        call, count = getattr(hip, name), len(facts()["functions"][name]["parameters"])
         with pytest.raises(TypeError, match=rf"{name}\(\) takes"):
             call(*range(count + 17))
         wrong = "unexpected keyword argument 'no_such_word'" if count else "takes no keyword arguments"
@@ -65,7 +66,7 @@ def test_hip_calls_signature_shows_parameter_names_of_the_wheel(hip: ModuleType)
     for name in FUNCTIONS:
         parameters = inspect.signature(getattr(hip, name)).parameters.values()
         assert [each.name for each in parameters] == [
-            each[0] for each in _facts.facts()["functions"][name]["parameters"]
+            each[0] for each in facts()["functions"][name]["parameters"]
         ]
         assert {each.kind.name for each in parameters} <= {"POSITIONAL_OR_KEYWORD"}
         assert not [each.name for each in parameters if each.default is not each.empty]
@@ -96,7 +97,7 @@ def test_hip_calls_not_served_return_not_supported_and_print_once(
     for name in FUNCTIONS:
         if name in declared or calls.has_refusals(name):
             continue
-        shape = _facts.facts()["functions"][name]
+        shape = facts()["functions"][name]
         for _ in range(2):
             result = getattr(hip, name)(*[None] * len(shape["parameters"]))
             assert type(result) is tuple
@@ -138,15 +139,13 @@ def test_hip_hiprtc_programs_bad_arguments_return_invalid_input(hip: ModuleType)
     assert hiprtc.hiprtcDestroyProgram(None) == (invalid,)
 
 
-@pytest.mark.parametrize(
-    "name", sorted(set(_facts.facts()["functions"]) & set(_facts.facts()["hiprtc only"]))
-)
+@pytest.mark.parametrize("name", sorted(set(facts()["functions"]) & set(facts()["hiprtc only"])))
 def test_hip_hiprtc_calls_return_results_in_shape_of_the_wheel(
     hip_on: Enter, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "-1")  # it needs no device
     hip_on()
-    shape = _facts.facts()["functions"][name]
+    shape = facts()["functions"][name]
     is_served = hiprtc.has_symbol(name)
     kinds = {"hiprtcResult": hiprtc.hiprtcResult(6), **({"int": 0} if is_served else {})}
     args = [kinds.get(kind) for _, kind in shape["parameters"]]
@@ -205,7 +204,7 @@ def test_hip_hiprtc_link_create_opts_keywords_become_options() -> None:
     assert hiprtc.ext is hiprtc_pyext
 
 
-OLDER = _facts.facts()["older"]
+OLDER = facts()["older"]
 
 
 @for_each("name", sorted(OLDER["parameters"]))
@@ -213,7 +212,7 @@ def test_hip_calls_in_shape_of_7_2_return_outputs_of_7_2(
     hip: ModuleType, declared: set[str], name: str
 ) -> None:
     names = [each for each, _ in OLDER["parameters"][name]]
-    newer = [each for each, _ in _facts.facts()["functions"][name]["parameters"]]
+    newer = [each for each, _ in facts()["functions"][name]["parameters"]]
     answers = 1 + len(OLDER["outputs"][name])
     is_told_apart = len(names) != len(newer)
     if name in declared:
@@ -224,7 +223,7 @@ def test_hip_calls_in_shape_of_7_2_return_outputs_of_7_2(
     if names:
         assert len(getattr(hip, name)(**dict.fromkeys(names))) == answers
     result = getattr(hip, name)(*[None] * len(newer))
-    assert len(result) == 1 + len(_facts.facts()["functions"][name]["outputs"])
+    assert len(result) == 1 + len(facts()["functions"][name]["outputs"])
 
 
 @pytest.mark.parametrize("value", [0, True, 0.5, OnlyInt()])

@@ -35,7 +35,7 @@ class Interface:
 
 def ends(hip: ModuleType) -> tuple[Ends, list[Any]]:
     """Return one end of each kind, and the objects that must live as long."""
-    from peerlane.dialects.hip._types import NDBuffer, Pointer
+    from peerlane.dialects.hip.binding.types import NDBuffer, Pointer
 
     blocks = [ctypes.create_string_buffer(N) for _ in range(3)]
     addresses = [ctypes.addressof(each) for each in blocks]
@@ -59,14 +59,14 @@ def ends(hip: ModuleType) -> tuple[Ends, list[Any]]:
 
 
 def put(hip: ModuleType, end: Any, data: bytes) -> None:
-    from peerlane.dialects.hip._pointers import address_of
+    from peerlane.dialects.hip.binding.pointers import address_of
 
     source = np.frombuffer(data, np.uint8)
     raw.copy(address_of(end), source.ctypes.data, N)
 
 
 def take(end: Any) -> bytes:
-    from peerlane.dialects.hip._pointers import address_of, read
+    from peerlane.dialects.hip.binding.pointers import address_of, read
 
     return read(address_of(end), N)
 
@@ -109,7 +109,7 @@ def test_hip_memcpy_beyond_size_of_either_end_returns_invalid_value(hip: ModuleT
 
 @pytest.mark.parametrize("other", ["there", "pinned", "bytearray"])
 def test_hip_memcpy_after_failed_work_returns_its_error_once(hip: ModuleType, other: str) -> None:
-    from peerlane.dialects.hip._stream import stream_of
+    from peerlane.dialects.hip.streams.stream import stream_of
 
     made, _kept = ends(hip)
     done(hip.hipSetDevice(0))

@@ -12,7 +12,7 @@ import pytest
 
 from helpers.hip_client import code, done, held, neutral, on, read
 from peerlane import Host, raw
-from peerlane.dialects.hip._stream import create
+from peerlane.dialects.hip.streams.stream import create
 
 Enter = Callable[..., ModuleType]
 pytestmark = pytest.mark.timeout(60)

@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 
 from helpers.each import for_each
-from peerlane.dialects.hip._enums import SERVED_IN, base_of, enumeration, is_enumeration
-from peerlane.dialects.hip._facts import facts
+from peerlane.dialects.hip.binding import facts
+from peerlane.dialects.hip.binding.enums import SERVED_IN, base_of, enumeration, is_enumeration
 
 pytestmark = pytest.mark.any_schedule
 
@@ -87,7 +87,7 @@ def test_hip_enumeration_member_pickles_by_served_name(monkeypatch: pytest.Monke
 
 
 def test_hip_enumeration_import_makes_at_most_four() -> None:
-    program = "import peerlane.dialects.hip._enums as e\nprint(e._made.cache_info().currsize)"
+    program = "import peerlane.dialects.hip.binding.enums as e\nprint(e._made.cache_info().currsize)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from peerlane.dialects.hip import _facts, explain
+from peerlane.dialects.hip import explain
+from peerlane.dialects.hip.binding import facts
 
 pytestmark = pytest.mark.any_schedule
 
@@ -25,7 +26,7 @@ FILLING = (
 
 
 def older(call: str) -> list[str]:
-    return [name for name, _ in _facts.facts()["older"]["parameters"][call]]
+    return [name for name, _ in facts()["older"]["parameters"][call]]
 
 
 @pytest.mark.parametrize("version", ["10.0", "7.2"])
@@ -85,7 +86,7 @@ def test_hip_struct_calls_too_few_bytes_return_invalid_value(
     explain()
     result = getattr(hip, call)(*before, b"abc", *after)
     assert result[0].name == "hipErrorInvalidValue"
-    assert len(result) == 1 + len(_facts.facts()["functions"][call]["outputs"])
+    assert len(result) == 1 + len(facts()["functions"][call]["outputs"])
     assert "3 bytes" in explain()
 
 
@@ -94,7 +95,7 @@ def test_hip_struct_calls_refuse_a_number_that_is_no_member(hip: ModuleType) -> 
     box = hip.hipMemcpy3DParms()
     box.srcPtr.ptr = box.dstPtr.ptr = array
     at = int(box) + next(
-        field[3] for field in _facts.facts()["structs"]["hipMemcpy3DParms"]["fields"] if field[0] == "kind"
+        field[3] for field in facts()["structs"]["hipMemcpy3DParms"]["fields"] if field[0] == "kind"
     )
     ctypes.c_int.from_address(at).value = 77
     with pytest.raises(ValueError, match="77 is not a valid hipMemcpyKind"):

@@ -361,7 +361,7 @@ def test_hip_ipc_get_mem_handle_while_memory_is_viewed_returns_illegal_state(hip
 
 
 def test_hip_ipc_get_mem_handle_1000_freed_allocations_are_forgotten(hip: ModuleType) -> None:
-    from peerlane.dialects.hip._state import gpu
+    from peerlane.dialects.hip.state import gpu
 
     for _ in range(1000):
         pointer = ok(hip.hipMalloc(64))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from helpers import hip_c_calls
-from peerlane.dialects.hip._enums import enumeration, is_enumeration
-from peerlane.dialects.hip._facts import facts
+from peerlane.dialects.hip.binding import facts
+from peerlane.dialects.hip.binding.enums import enumeration, is_enumeration
 
 pytestmark = pytest.mark.any_schedule
 Enter = Callable[..., ModuleType]

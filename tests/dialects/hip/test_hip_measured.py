@@ -9,9 +9,9 @@ import pytest
 
 from helpers.each import for_each
 from helpers.hip_expressions import CRASH, EXPRESSIONS, MEASURED, namespace, outcome
-from peerlane.dialects.hip import _types
-from peerlane.dialects.hip._enums import enumeration, is_enumeration
-from peerlane.dialects.hip._structs import struct
+from peerlane.dialects.hip.binding import types
+from peerlane.dialects.hip.binding.enums import enumeration, is_enumeration
+from peerlane.dialects.hip.binding.structs import struct
 
 pytestmark = pytest.mark.any_schedule
 
@@ -35,6 +35,6 @@ class Names:
 
 @for_each("expression", EXPRESSIONS)
 def test_hip_types_expression_gives_result_measured_on_the_wheel(expression: str) -> None:
-    found = outcome(expression, lambda: namespace(Names(), _types))
+    found = outcome(expression, lambda: namespace(Names(), types))
     expected = OTHERWISE.get(expression, RESULTS[expression])
     assert expected in (found, CRASH)

@@ -14,7 +14,7 @@ import pytest
 from helpers.hip_client import code, done, held, on, read, write
 from peerlane.dialects.gpu.streams import PER_THREAD_STREAM
 from peerlane.dialects.hip import explain
-from peerlane.dialects.hip._stream import create
+from peerlane.dialects.hip.streams.stream import create
 
 pytestmark = pytest.mark.timeout(60)
 COHERENT, NON_COHERENT, UNCACHED = 0x4000_0000, 0x8000_0000, 0x1000_0000

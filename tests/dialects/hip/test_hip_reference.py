@@ -10,8 +10,8 @@ import pytest
 from helpers.type_checker import checked, write_stubs
 from peerlane.dialects import manifest_of
 from peerlane.dialects.hip import hip
-from peerlane.dialects.hip._policy import Policy
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip.policy import Policy
+from peerlane.dialects.hip.state import calls
 from reference_pages import hip as made
 from reference_pages import tables
 from type_stubs.hip import stubs

@@ -227,7 +227,7 @@ def test_hip_stream_destroy_failed_work_returns_its_error_and_ends_stream(hip: M
 
 
 def machine_stream(stream: Any) -> Any:
-    from peerlane.dialects.hip._state import machine
+    from peerlane.dialects.hip.state import machine
 
     return machine.things[int(stream)]
 
@@ -335,7 +335,7 @@ def test_hip_per_thread_stream_differs_per_thread(hip: ModuleType) -> None:
 
 
 def test_hip_per_thread_stream_of_ended_thread_completes_its_work(hip: ModuleType) -> None:
-    from peerlane.dialects.hip._state import machine
+    from peerlane.dialects.hip.state import machine
 
     word = holding(hip, bytes(4))
     before = len(machine.things)
@@ -350,7 +350,7 @@ def test_hip_per_thread_stream_of_ended_thread_completes_its_work(hip: ModuleTyp
 
 
 def test_hip_per_thread_stream_is_not_listed_as_living(hip: ModuleType) -> None:
-    from peerlane.dialects.hip._state import machine
+    from peerlane.dialects.hip.state import machine
 
     done(hip.hipStreamSynchronize(PER_THREAD))
     assert machine.living() == []

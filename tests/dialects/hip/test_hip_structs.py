@@ -13,10 +13,10 @@ import pytest
 import peerlane as pl
 from helpers.each import for_each
 from helpers.promises import Node
-from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._facts import facts
-from peerlane.dialects.hip._structs import is_struct, struct
-from peerlane.dialects.hip._types import DeviceArray, Pointer
+from peerlane.dialects.hip.binding import facts
+from peerlane.dialects.hip.binding.enums import enumeration
+from peerlane.dialects.hip.binding.structs import is_struct, struct
+from peerlane.dialects.hip.binding.types import DeviceArray, Pointer
 
 pytestmark = pytest.mark.any_schedule
 

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from helpers.each import for_each
-from peerlane.dialects.hip import _facts, explain
-from peerlane.dialects.hip._convention import is_compiler
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip import explain
+from peerlane.dialects.hip.binding import facts
+from peerlane.dialects.hip.binding.convention import is_compiler
+from peerlane.dialects.hip.state import calls
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
 
@@ -29,7 +30,7 @@ NOT_DRAWN = {
 }
 # These calls end the objects that other calls use.
 LAST = ("hipDeviceReset", "hipDevicePrimaryCtxReset")
-FUNCTIONS = _facts.facts()["functions"]
+FUNCTIONS = facts()["functions"]
 INTS = {"int", "unsigned int", "uint32_t", "size_t", "uint64_t", "unsigned long long", "unsigned long"}
 
 
@@ -45,7 +46,7 @@ def documented(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
     if any(kind == "Pointer" for _, kind in FUNCTIONS[name]["parameters"]):
         codes.add("hipErrorIllegalAddress")
     if "what its work failed with" in text or "what their work failed with" in text or "that work" in text:
-        codes |= set(_facts.facts()["enums"]["hipError_t"]["members"])
+        codes |= set(facts()["enums"]["hipError_t"]["members"])
     return codes
 
 
@@ -85,7 +86,7 @@ class Pool:
             return self.number(kind)
         if kind == "float":
             return draw.choice([0.0, 1.5])
-        if kind in _facts.facts()["enums"]:
+        if kind in facts()["enums"]:
             return draw.choice([*getattr(self.hip, kind)])
         if kind == "ihipStream_t":
             return draw.choice(self.streams)
@@ -93,7 +94,7 @@ class Pool:
             return draw.choice([None, "", b"0000:01:00.0", "text"])
         if kind.startswith("ListOf"):
             return draw.choice([None, [], [1, 2]])
-        described = _facts.facts()["structs"].get(kind)
+        described = facts()["structs"].get(kind)
         if described is not None and described["size"]:
             return draw.choice([None, getattr(self.hip, kind)()])
         return draw.choice([*self.places, *self.streams])
@@ -114,7 +115,7 @@ def test_hip_table_calls_random_arguments_return_only_documented_codes(hip_on: E
             continue
         assert type(result) is tuple, (name, args)
         assert isinstance(result[0], hip.hipError_t)
-        older = _facts.facts()["older"]["parameters"].get(name)
+        older = facts()["older"]["parameters"].get(name)
         assert len(result) == 1 + len(shape["outputs"]) or older, (name, args, result)
         assert result[0].name in allowed, (name, args, result, explain())
     hip.hipDeviceReset()

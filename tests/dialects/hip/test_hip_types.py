@@ -17,9 +17,9 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node
-from peerlane.dialects.hip import _lists
-from peerlane.dialects.hip._structs import struct
-from peerlane.dialects.hip._types import (
+from peerlane.dialects.hip.binding import lists
+from peerlane.dialects.hip.binding.structs import struct
+from peerlane.dialects.hip.binding.types import (
     CStr,
     DeviceArray,
     ListOfPointer,
@@ -31,8 +31,8 @@ from peerlane.dialects.hip._types import (
 
 pytestmark = pytest.mark.any_schedule
 
-ListOfInt: Any = _lists.__dict__["ListOfInt"]
-PointerToInt: Any = _lists.__dict__["PointerToInt"]
+ListOfInt: Any = lists.__dict__["ListOfInt"]
+PointerToInt: Any = lists.__dict__["PointerToInt"]
 
 
 class Interface:
@@ -216,7 +216,7 @@ def test_hip_list_types_store_values_in_memory() -> None:
 
 
 def test_hip_structs_import_makes_no_struct() -> None:
-    program = "import peerlane.dialects.hip._structs as s\nprint(s._made.cache_info().currsize)"
+    program = "import peerlane.dialects.hip.binding.structs as s\nprint(s._made.cache_info().currsize)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )

@@ -1,5 +1,10 @@
 """HIP as hip-python 10.0 has it, on virtual devices: ``from hip import hip``.
 
+``hip.py`` and ``hiprtc.py`` are the modules that programs import, ``hip.h.txt`` is the vendor's header.  A call is
+in the folder of its concept: ``devices``, ``memory``, ``copies``, ``streams``, ``sharing`` or ``kernels``; a call
+about calls is in ``errors.py`` or ``lookup.py``.  ``binding`` is hip-python's side: arguments, classes and results.
+``state.py`` has the machine and the table of calls.
+
 Served on request under the vendor's names (:func:`peerlane.dialects.install`); ``docs/reference/hip.md`` lists each
 function.  :func:`explain` explains failed calls.
 """
@@ -7,8 +12,7 @@ function.  :func:`explain` explains failed calls.
 from __future__ import annotations
 
 from peerlane.dialects.hip import hip, hiprtc, hiprtc_pyext
-from peerlane.dialects.hip._facts import facts
-from peerlane.dialects.hip._state import explain
+from peerlane.dialects.hip.binding import facts
 from peerlane.dialects.hip.rocm.bindings import util as _util
 from peerlane.dialects.hip.rocm.version import (
     HIP_VERSION,
@@ -22,6 +26,7 @@ from peerlane.dialects.hip.rocm.version import (
     rocm_version_name,
     rocm_version_tuple,
 )
+from peerlane.dialects.hip.state import explain
 
 hiprtc.ext = hiprtc_pyext
 VERSION = __version__ = facts()["version"]

@@ -17,7 +17,8 @@ from peerlane.dialects._shared.c_library import Library, Words, Wrong
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.dialects.hip import hip, hiprtc  # noqa: F401 - they declare the calls
-from peerlane.dialects.hip._convention import (
+from peerlane.dialects.hip.binding import facts, real_name
+from peerlane.dialects.hip.binding.convention import (
     INVALID_DIRECTION,
     INVALID_VALUE,
     answers,
@@ -25,13 +26,12 @@ from peerlane.dialects.hip._convention import (
     hiprtcResult,
     is_compiler,
 )
-from peerlane.dialects.hip._enums import enumeration, is_enumeration
-from peerlane.dialects.hip._facts import facts, real_name
-from peerlane.dialects.hip._log import log
-from peerlane.dialects.hip._policy import policy
-from peerlane.dialects.hip._properties_r0000 import Earlier
-from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import stream_of
+from peerlane.dialects.hip.binding.enums import enumeration, is_enumeration
+from peerlane.dialects.hip.devices.properties_r0000 import Earlier
+from peerlane.dialects.hip.log import log
+from peerlane.dialects.hip.policy import policy
+from peerlane.dialects.hip.state import calls, machine
+from peerlane.dialects.hip.streams.stream import stream_of
 from peerlane.errors import Error
 from peerlane.streams import callbacks
 

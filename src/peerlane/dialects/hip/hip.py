@@ -4,52 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
-    _api_names,
-    _attributes,
-    _batches,
-    _choose,
-    _context,
-    _copy,
-    _copy_2d,
-    _copy_3d,
-    _device,
-    _errors,
-    _event,
-    _event_ipc,
-    _host_function,
-    _ipc,
-    _kernels,
-    _library,
-    _limits,
-    _link,
-    _logging,
-    _lookup,
-    _managed,
-    _managed_batch,
-    _memory,
-    _peer,
-    _peer_copies,
-    _physical,
-    _pool,
-    _pool_memory,
-    _pool_sharing,
-    _registered,
-    _set,
-    _stream,
-    _stream_info,
-    _stream_value,
-    _unsupported,
-    _virtual,
-)
-from peerlane.dialects.hip._convention import is_compiler
-from peerlane.dialects.hip._names import changes_with_the_version, make, names_of_hip
-from peerlane.dialects.hip._peer import USE_PEER_NON_UNIFIED as USE_PEER_NON_UNIFIED
-from peerlane.dialects.hip._per_thread import declare_per_thread
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip import copies as _copies  # noqa: F401 - they declare calls
+from peerlane.dialects.hip import devices as _devices  # noqa: F401
+from peerlane.dialects.hip import errors as _errors  # noqa: F401
+from peerlane.dialects.hip import kernels as _kernels  # noqa: F401
+from peerlane.dialects.hip import lookup as _lookup  # noqa: F401
+from peerlane.dialects.hip import memory as _memory  # noqa: F401
+from peerlane.dialects.hip import sharing as _sharing  # noqa: F401
+from peerlane.dialects.hip import streams as _streams  # noqa: F401
+from peerlane.dialects.hip.binding import facts
+from peerlane.dialects.hip.binding.convention import is_compiler
+from peerlane.dialects.hip.binding.names import changes_with_the_version, make, names_of_hip
+from peerlane.dialects.hip.devices.peers import USE_PEER_NON_UNIFIED as USE_PEER_NON_UNIFIED
+from peerlane.dialects.hip.state import calls
+from peerlane.dialects.hip.streams.stream import streams
 from peerlane.support.spelling import no_attribute
 
-declare_per_thread()
+_PER_THREAD = "_spt"
+
+
+def _declare_per_thread() -> None:
+    """Declare the calls that end in ``_spt``, where no stream means the stream of this thread (facts/hip 1.4)."""
+    for name in facts()["functions"]:
+        plain = name.removesuffix(_PER_THREAD)
+        if plain in calls.bodies and name not in calls.bodies:
+            does = f"Do what {plain} does; no stream, and NULL, mean the stream of this thread."
+            calls.same(name, plain, does=does, within=streams.null_is_own)
+
+
+_declare_per_thread()
 
 
 def has_symbol(name: object) -> bool:

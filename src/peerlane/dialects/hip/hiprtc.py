@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects.hip import _compiler  # noqa: F401 - it declares calls
-from peerlane.dialects.hip._convention import is_compiler
-from peerlane.dialects.hip._names import make, names_of_hiprtc
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip.binding.convention import is_compiler
+from peerlane.dialects.hip.binding.names import make, names_of_hiprtc
+from peerlane.dialects.hip.state import calls
 
 #: The module hiprtc_pyext, as older programs call it; the package sets it when both modules are made.
 ext: Any

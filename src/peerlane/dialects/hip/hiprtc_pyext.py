@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects.hip import hiprtc
-from peerlane.dialects.hip._types import ListOfBytes, ListOfPointer, Pointer
+from peerlane.dialects.hip.binding.types import ListOfBytes, ListOfPointer, Pointer
 
 __all__ = ["HiprtcLinkCreateOpts", "hiprtcLinkCreate2"]
 

@@ -6,7 +6,7 @@ MODULES = {
     "hip.hiprtc": "peerlane.dialects.hip.hiprtc",
     "hip.hiprtc_pyext": "peerlane.dialects.hip.hiprtc_pyext",
     "hip._util": "peerlane.dialects.hip.rocm.bindings.util",
-    "hip._util.types": "peerlane.dialects.hip._types",
+    "hip._util.types": "peerlane.dialects.hip.binding.types",
     "rocm": "peerlane.dialects.hip.rocm",
     "rocm.version": "peerlane.dialects.hip.rocm.version",
     "rocm.bindings": "peerlane.dialects.hip.rocm.bindings",
@@ -14,7 +14,7 @@ MODULES = {
     "rocm.bindings.hiprtc": "peerlane.dialects.hip.hiprtc",
     "rocm.bindings.hiprtc_pyext": "peerlane.dialects.hip.hiprtc_pyext",
     "rocm.bindings.util": "peerlane.dialects.hip.rocm.bindings.util",
-    "rocm.bindings.util.types": "peerlane.dialects.hip._types",
+    "rocm.bindings.util.types": "peerlane.dialects.hip.binding.types",
 }
 ENTRY = "hip.hip"
 PROBE = """
@@ -28,7 +28,7 @@ os._exit(0 if int(error) == 0 and count > 0 else 1)
 """
 PACKAGES = {"hip": "hip-python", "rocm": ""}
 VARIABLES = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-ANEW = "peerlane.dialects.hip._state:begin_anew"
+ANEW = "peerlane.dialects.hip.state:begin_anew"
 EXPLAIN = "peerlane.dialects.hip:explain"
 REMEDY = (
     "Memory of hipMalloc ends with hipFree, streams and events with their destroy calls, or all of a device\n"

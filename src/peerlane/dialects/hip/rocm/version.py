@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.dialects.hip._facts import facts
+from peerlane.dialects.hip.binding import facts
 
 _constants = facts()["constants"]
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from peerlane.dialects.hip import _types as types
+from peerlane.dialects.hip.binding import types as types
 
 __all__ = ["types"]

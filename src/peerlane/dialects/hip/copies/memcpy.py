@@ -1,0 +1,153 @@
+"""``hip``: copies of bytes between any two addresses, also between named devices (facts/hip 1.4, 3.3, 3.8, 4).
+
+``kind`` is a hint: the addresses decide.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from ctypes import c_void_p
+from functools import partial
+from typing import Any
+
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.copies import Copies
+from peerlane.dialects.hip.binding.convention import SUCCESS
+from peerlane.dialects.hip.binding.enums import enumeration
+from peerlane.dialects.hip.binding.types import DeviceArray, Pointer
+from peerlane.dialects.hip.devices.peers import DeviceId
+from peerlane.dialects.hip.policy import policy
+from peerlane.dialects.hip.state import calls, gpu, machine
+from peerlane.dialects.hip.streams.stream import OnStream, stream_of
+from peerlane.errors import Error
+from peerlane.memory.raw import quick_copy_if_alone
+
+copies: Copies = gpu.copies
+_DONE = (SUCCESS,)
+_Kind = enumeration("hipMemcpyKind")
+_ANY_HOST = (_Kind["hipMemcpyHostToHost"], _Kind["hipMemcpyDefault"])
+
+
+def with_device(kind: Any) -> str:
+    """Return the name of a kind that has a device at one end, empty for the others."""
+    return "" if kind in _ANY_HOST else kind.name
+
+
+@calls.call("hipMemcpy")
+def hipMemcpy(dst: int, src: int, sizeBytes: int, kind: Any) -> None:
+    """Copy ``sizeBytes`` in the order of the null stream (facts/hip 1.4, 3.4); complete on return.
+
+    A copy within one device follows earlier work of the stream, and returns while that runs [D: the code].  What
+    touches one other device alone is in the order of its null stream too; between two devices only that of the
+    current one holds.
+
+    Refuses: hipErrorInvalidValue NULL, addresses where nothing is, more than an allocation has from there on, a kind
+        with a device for two ends in ordinary host memory
+    Basis: S; D for the waits and for kinds
+    """
+    copies.now(dst, src, sizeBytes, with_device(kind))
+
+
+#: Classes whose objects are what their buffer has, and not what it points to.
+_of_buffers: set[type] = {int}
+
+
+def _is_buffer(kind: type) -> bool:
+    if not issubclass(kind, (Pointer, c_void_p)):
+        _of_buffers.add(kind)
+    return kind in _of_buffers
+
+
+def _quick(checked: Any) -> Any:
+    """Copy at once if every argument is right and nothing has to be waited for; else take the checked route."""
+
+    def copy(*args: Any, **given: Any) -> Any:
+        try:
+            dst, src, nbytes, kind = args
+            to = dst._address if type(dst) is DeviceArray else dst
+            source = src._address if type(src) is DeviceArray else src
+            context = machine.here.context
+            null = context.default_stream
+            if (
+                type(nbytes) is int
+                and type(kind) is _Kind
+                and (type(to) in _of_buffers or _is_buffer(type(to)))
+                and (type(source) in _of_buffers or _is_buffer(type(source)))
+                and not context.node.is_closed
+                and policy.is_plain
+                and quick_copy_if_alone(null.neutral, to, source, nbytes, bool(machine.registrations.starts))
+            ):
+                calls.last.newest = SUCCESS
+                return _DONE
+        except (Refusal, Error, AttributeError, TypeError, ValueError):
+            pass  # nothing was written, or a repetition writes it again: the checked route gives the reason
+        return checked(*args, **given)
+
+    return copy
+
+
+calls.serve("hipMemcpy", _quick(hipMemcpy), hipMemcpy, signature=inspect.signature(hipMemcpy))
+
+
+@calls.call("hipMemcpyWithStream")
+def hipMemcpyWithStream(dst: int, src: int, sizeBytes: int, kind: Any, stream: OnStream) -> None:
+    """Copy in the order of a stream; complete on return.
+
+    Refuses: as `hipMemcpy`; the stream
+    Basis: S
+    """
+    copies.on_and_wait(stream, dst, src, sizeBytes, with_device(kind))
+
+
+@calls.call("hipMemcpyAsync")
+def hipMemcpyAsync(dst: int, src: int, sizeBytes: int, kind: Any, stream: OnStream) -> None:
+    """Queue a copy.  With ordinary host memory it is complete on return, as that cannot wait.
+
+    Refuses: as `hipMemcpy`; the stream
+    Basis: S; C for ordinary host memory
+    """
+    copies.on(stream, dst, src, sizeBytes, with_device(kind))
+
+
+def _queue(dst: int, src: int, nbytes: int, stream: int, kind: str) -> None:
+    copies.on(stream_of(stream), dst, src, nbytes, kind)
+
+
+_SHORT = {"HtoD": "hipMemcpyHostToDevice", "DtoH": "hipMemcpyDeviceToHost", "DtoD": "hipMemcpyDeviceToDevice"}
+_BODIES: dict[str, Callable[..., None]] = {"hipMemcpy": copies.now, "hipMemcpyAsync": _queue}
+for _of, _body in _BODIES.items():
+    for _short, _name in _SHORT.items():
+        calls.made(
+            _of.replace("Memcpy", f"Memcpy{_short}"),
+            partial(_body, kind=_name),
+            f"Do what {_of} does with {_name}.\n\nRefuses: as `{_of}`\nBasis: S",
+            __name__,
+        )
+
+
+@calls.call("hipMemcpyPeer")
+def hipMemcpyPeer(dst: int, dstDeviceId: DeviceId, src: int, srcDeviceId: DeviceId, sizeBytes: int) -> None:
+    """Queue a copy between devices behind the earlier work of both; the host does not wait (facts/hip 3.3, 3.8).
+
+    Ids are checked before pointers and need not match them; enabled access is not asked for (`peer_copies=strict`
+    asks for that of the memory's devices).  It runs on the null
+    stream of the destination's device; with ``memcpy_peer=current`` on the current device's, ordered by nothing else.
+    With ordinary host memory it is complete on return.
+
+    Refuses: hipErrorInvalidDevice an id; hipErrorInvalidValue NULL, more than an allocation has from there on
+    Basis: S
+    """
+    copies.between(dstDeviceId, srcDeviceId, dst, src, sizeBytes)
+
+
+@calls.call("hipMemcpyPeerAsync")
+def hipMemcpyPeerAsync(
+    dst: int, dstDeviceId: DeviceId, src: int, srcDevice: DeviceId, sizeBytes: int, stream: int
+) -> None:
+    """Queue a copy between devices on a stream of any device (facts/hip 3.3).
+
+    Refuses: as `hipMemcpyPeer`; the stream
+    Basis: S
+    """
+    copies.between_on(stream, dst, src, sizeBytes)

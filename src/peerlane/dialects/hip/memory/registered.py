@@ -1,0 +1,53 @@
+"""``hip``: host memory that a program registers, so that copies on streams need not wait (facts/hip 1.4)."""
+
+from __future__ import annotations
+
+from peerlane.dialects.hip.binding.checks import NoFlags, NotNull, refuse_bits
+from peerlane.dialects.hip.binding.convention import invalid
+from peerlane.dialects.hip.binding.results import pointer
+from peerlane.dialects.hip.binding.types import Pointer
+from peerlane.dialects.hip.state import calls, gpu
+
+_FLAGS = 0x1 | 0x2 | 0x4 | 0x8 | 0x8000_0000  # portable, mapped, I/O memory, coarse-grained, uncached
+
+
+@calls.call("hipHostRegister")
+def hipHostRegister(hostPtr: NotNull, sizeBytes: int, flags: int) -> None:
+    """Let devices use memory of the host: copies on streams do not wait for their turn in the call then.
+
+    The program keeps the memory until hipHostUnregister.  Registrations may overlap.  An address that is registered
+    keeps its first size and flags: registered twice, it is unregistered once (facts/hip 3.11).
+
+    Refuses: hipErrorInvalidValue NULL, no bytes, flags, not all of it memory of the host;
+        hipErrorHostMemoryAlreadyRegistered memory that HIP allocated
+    Basis: D; C for memory that is not there, and for memory that HIP allocated
+    """
+    if not sizeBytes:
+        raise invalid("sizeBytes is 0", "register at least 1 byte")
+    refuse_bits(_FLAGS, "flags", flags)
+    gpu.memory.register(hostPtr, sizeBytes, flags)
+
+
+@calls.call("hipHostUnregister")
+def hipHostUnregister(hostPtr: NotNull) -> None:
+    """End a registration, once no stream uses it.
+
+    It waits for the streams of the device that was current at hipHostRegister, and of those whose streams were given
+    words of the memory.
+
+    Refuses: hipErrorInvalidValue NULL; hipErrorHostMemoryNotRegistered not the start of a registration
+    Basis: D; C for addresses inside, and for the devices of words
+    """
+    gpu.memory.unregister(hostPtr)
+
+
+@calls.call("hipHostGetDevicePointer", first=("flags",))
+def hipHostGetDevicePointer(hstPtr: int, flags: NoFlags) -> Pointer | None:
+    """Return where devices find memory of the host, which is where the host does; also of an address inside.
+
+    Gives: Pointer
+    Refuses: hipErrorInvalidValue flags not 0, NULL, memory that HIP does not know
+    Basis: S, D for the refusals
+    """
+    gpu.regions.known("hstPtr", hstPtr)
+    return pointer(hstPtr)
