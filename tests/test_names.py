@@ -17,7 +17,7 @@ BANNED = {
 #: Packages whose names are older than this rule.
 OLDER = (
     *("backends", "checker", "cli", "diagnostics", "ranks", "rendezvous"),
-    *("dialects/_shared", "dialects/acl", "dialects/gpu", "dialects/hip"),
+    *("dialects/acl", "dialects/gpu", "dialects/hip"),
     *("backend", "errors.py", "testing", "torch"),
 )
 #: By name, why it stays.
@@ -25,8 +25,6 @@ KEPT = {
     "NOT_FOUND": "the vendor's HCCL_E_NOT_FOUND",
     "NIXL_ERR_NOT_FOUND": "the vendor's",
     "nixlNotFoundError": "the vendor's",
-    "is_given": "an attribute of dialects/_shared/machine.Thing",
-    "made_at": "an attribute of dialects/_shared/machine.Thing",
 }
 pytestmark = pytest.mark.any_schedule
 

@@ -222,7 +222,7 @@ from hip import hip
 e, h, n = pl.devices()[0], None, d.create_notify()
 err, s = hip.hipStreamCreate()
 from peerlane.dialects.hip.state import machine
-machine.things[int(s)].neutral.wait(n)
+machine.resources[int(s)].neutral.wait(n)
 (err,) = hip.hipStreamSynchronize(s)
 assert err == hip.hipError_t.hipErrorLaunchTimeOut, err
 n.record()

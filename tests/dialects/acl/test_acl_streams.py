@@ -280,10 +280,10 @@ def test_acl_ending_stream_with_endless_wait_ends_waits_of_other_threads(
         sync(self, timeout)
 
     def wait(_: int) -> int:
-        _state.machine.here.context = own  # set_device would add a reference
+        _state.machine.thread.context = own  # set_device would add a reference
         return int(acl.rt.synchronize_stream(stream))
 
-    own = _state.machine.here.context
+    own = _state.machine.thread.context
     monkeypatch.setattr(VirtualStream, "sync", told)
     with ThreadPoolExecutor(waits) as pool:
         waiting = pool.map(wait, range(waits), timeout=20)

@@ -103,7 +103,7 @@ class Pool:
             ok(getattr(acl.rt, f"create_{kind}")(*a))
             for kind, a in (("stream", ()), ("event", ()), ("notify", (0,)))
         )
-        self.things = [stream, event, notify, ok(acl.rt.get_context())]
+        self.handles = [stream, event, notify, ok(acl.rt.get_context())]
         ended = ok(acl.rt.create_stream())
         ok(acl.rt.destroy_stream(ended))
         self.places = [*device, host, device[0] + 64, host + 8]
@@ -129,7 +129,7 @@ class Pool:
         if plain == "Callable":
             return str
         if plain == "Any":
-            return draw.choice([[], [1], [*self.things], [0], (1,), None, {}, 7, b"abc", np.zeros(3)])
+            return draw.choice([[], [1], [*self.handles], [0], (1,), None, {}, 7, b"abc", np.zeros(3)])
         if "timeout" in name:
             return draw.choice([-2, 0, 1])
         if "device" in name or name in ("dev", "peer"):
@@ -140,10 +140,10 @@ class Pool:
             if any(word in name for word in ("size", "count", "max", "width", "height", "pitch", "len")):
                 return draw.choice([1, 8, 64, 65, 128, self.size, GRANULE])
             if any(word in name for word in ("stream", "event", "notify", "context", "handle")):
-                return draw.choice([*self.things, 0])
+                return draw.choice([*self.handles, 0])
             return draw.choice(self.flags)
         wild = [0, 1, 64, 4096, GRANULE, -1, 1 << 31, 1 << 46, 1 << 62, (1 << 64) - 1, 0xDEAD0000]
-        return draw.choice([*wild, *self.places[:3], *self.things, *self.ends])
+        return draw.choice([*wild, *self.places[:3], *self.handles, *self.ends])
 
 
 # Calls that queue a wait that may never end, and calls that end objects that later calls use.
@@ -171,7 +171,7 @@ def test_acl_table_calls_random_arguments_return_only_documented_codes(acl: Modu
             continue
         finally:
             if name in QUEUES_WAITS or name == "acl.rt.launch_callback":
-                for stream in (pool.things[0], 0):
+                for stream in (pool.handles[0], 0):
                     acl.rt.stream_abort(stream)
             acl.rt.set_device(0)
         assert fits(result, declared.returns), (given, result, declared.returns)

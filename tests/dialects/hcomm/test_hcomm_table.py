@@ -43,7 +43,7 @@ def world(hcomm: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     # Its ranks have longer to meet than the calls of the tests, for which no rank comes.
     made = World(tmp_path)
     monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
-    for each in machine.things.values():
+    for each in machine.resources.values():
         if isinstance(each, Comm):
             each.settings = replace(each.settings, connect_timeout=2)
     return made

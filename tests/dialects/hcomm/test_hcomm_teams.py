@@ -341,7 +341,7 @@ def test_hcomm_team_window_deregister_during_channels_create_ends_it_with_6() ->
             target=lambda: found.append(hcomm.HcclTeamChannelsCreate(rank.comm, team, *made)), daemon=True
         )
         maker.start()
-        comm, deadline = machine.things[rank.comm], time.monotonic() + WAIT
+        comm, deadline = machine.resources[rank.comm], time.monotonic() + WAIT
         while not comm.why_busy() and time.monotonic() < deadline:
             time.sleep(0.001)
         ok(hcomm.HcclTeamWindowDeregister(team, window))

@@ -229,7 +229,7 @@ def test_hip_stream_destroy_failed_work_returns_its_error_and_ends_stream(hip: M
 def machine_stream(stream: Any) -> Any:
     from peerlane.dialects.hip.state import machine
 
-    return machine.things[int(stream)]
+    return machine.resources[int(stream)]
 
 
 @pytest.mark.parametrize("flags", [0, NON_BLOCKING])
@@ -338,13 +338,13 @@ def test_hip_per_thread_stream_of_ended_thread_completes_its_work(hip: ModuleTyp
     from peerlane.dialects.hip.state import machine
 
     word = holding(hip, bytes(4))
-    before = len(machine.things)
+    before = len(machine.resources)
     thread = threading.Thread(
         target=lambda: done(hip.hipStreamWriteValue32(PER_THREAD, word, 9, 0)), daemon=True
     )
     thread.start()
     thread.join()
-    assert len(machine.things) == before
+    assert len(machine.resources) == before
     done(hip.hipDeviceSynchronize())
     assert content(hip, word, 4) == b"\x09\0\0\0"
 

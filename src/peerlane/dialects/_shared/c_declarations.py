@@ -1,7 +1,7 @@
-"""Reads the declarations of a vendor's C library: its functions, structs and types, as facts in C's notation.
+"""Reads a vendor's annotated header: the functions, structs and types of its C library, in C's notation.
 
-The build makes the library's entry points of them, and `c_library` the conversion of arguments.  This module needs
-nothing but the standard library: the build runs it before peerlane can be imported.
+The build generates the library's entry points from them, and `c_library` the conversion of arguments.  This module
+imports nothing but the standard library: the build runs it before peerlane can be imported.
 
 The notation is C's, with these words before a parameter or field:
 
@@ -10,38 +10,38 @@ The notation is C's, with these words before a parameter or field:
 ``inout``
     It reads and writes it.
 ``fresh``
-    It writes the struct, or the array of them, and reads nothing: the dialect's call gets new ones.
+    The function writes the struct, or the array of them, and reads nothing: the dialect's call gets new ones.
 ``lib``
-    It sets it to an address of memory that the library keeps: ``lib T** x``.
+    The function sets it to an address of memory that the library keeps: ``lib T** x``.
 ``ends``
-    A thing that it ends, and with it what the library keeps for calls that got it.
+    The function ends this object, and the library frees the memory that it keeps for calls that got the object.
 ``brief``
     The text that the function returns stays for a while only.
 ``maybe``
     As ``out``, and its address may be NULL.
 ``always``
-    Beside ``out`` or ``maybe``: it writes it also when it fails, if the dialect's call has something for it then.
+    Beside ``out`` or ``maybe``: a failed call writes it too, if the dialect's call has a value for it then.
 ``given``
-    Its address is not NULL, else the call is refused.
+    Its address must not be NULL; else the call is refused.
 ``some``
     As ``given``, but an array of no elements is empty whatever its address is.
 ``unread``
-    A field that nothing here looks at, or a parameter that the dialect's call does not have.
+    A field that no code reads, or a parameter that the dialect's call does not have.
 
-``...`` behind the last parameter are variable arguments: native code writes them into that parameter, a format, and
-the dialect gets the text.
-``refused T f, g;`` are functions that the dialect has only to refuse them; their parameters need not be known.
-Of ``unread refused T f(...);`` they are known, and nothing reads them.  ``refused "text"`` says why.  Its parameter
-``T x else C`` may not be 0, or an empty text: the function returns the enumerator C of its type then.
+``...`` behind the last parameter are variable arguments.  That parameter is a format: native code makes a text of it
+and the arguments, which the dialect's call gets in its place.
+``refused T f, g;`` are functions that the dialect only refuses; their parameters need not be known.  The parameters
+of ``unread refused T f(...);`` are known, and no code reads them.  ``refused "text"`` gives the reason.  Where a
+parameter ``T x else C`` of such a function is 0 or an empty text, it returns the enumerator C of its type.
 
 ``T x[n]`` as a parameter is an address of ``n`` values, as in C, and so is ``T x[*n]`` as a field.  ``n`` is a
-number, a parameter, a field, or a name that the library knows.  ``-> (b, a)`` behind a function tells the order of
-its outputs in the dialect, ``= name`` its name there.  ``struct T, U;`` names structs whose fields nobody knows;
-their addresses pass, and no values.  ``T x : 1`` is a field of one bit, ``T x = 1`` one of which a new struct has 1,
-which may be the name of a constant above.
+number, a parameter, a field, or a name that the library knows.  ``-> (b, a)`` behind a function is the order of
+its outputs in the dialect, ``= name`` its name there.  ``struct T, U;`` names structs whose fields are unknown: only
+their addresses can be passed.  ``T x : 1`` is a field of one bit.  ``T x = 1`` is a field that is 1 in a new struct;
+the number may be the name of a constant above.
 
 A vendor's binding for Python may differ from C, and from its earlier version.  The ``version`` and the ``earlier``
-one stand at the top; ``module a, b;`` names the binding's modules that have what follows.  These words say more:
+one stand at the top; ``module a, b;`` names the binding's modules that have what follows.  Its words are:
 
 ``returned``
     The binding returns the parameter, which the library reads.
@@ -135,7 +135,7 @@ class Declarator:
         Without ``const`` and stars.
     stars : int
     count : str
-        What stands in brackets; empty without them.
+        The text in brackets; empty without them.
     is_behind : bool
         Whether ``count`` values lie behind an address.
     words : frozenset of str
@@ -143,11 +143,11 @@ class Declarator:
     bits : int
         The width of a bit-field, 0 of any other.
     initial : int
-        What a new struct has in the field.
+        The value of the field in a new struct.
     binding : str
-        The binding's class, where the type does not tell it.
+        The name of the binding's class, where the type does not determine it.
     otherwise : str
-        What a refused function returns where the parameter is 0.
+        The enumerator that a refused function returns where the parameter is 0.
     """
 
     name: str
@@ -216,7 +216,7 @@ class Function:
     dialect : str
         The name of the dialect's call.
     is_refused : bool
-        Whether the dialect has it only to refuse it; its parameters may be unknown then.
+        Whether the dialect only refuses it; its parameters may be unknown then.
     is_variadic : bool
         Whether variable arguments belong to its last parameter.
     reason : str
@@ -238,12 +238,12 @@ class Function:
 
 @dataclass
 class Declarations:
-    """What a library declares.
+    """The declarations of a library.
 
     Attributes
     ----------
     types : dict of str to Declarator
-        By name: what a type stands for.
+        The meaning of each type name.
     structs : dict of str to Struct
     functions : dict of str to Function
         By symbol, in their order.
@@ -272,7 +272,7 @@ class Declarations:
     modules: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def library(self) -> Declarations:
-        """Return what the C library needs: its functions, without parameters that nothing reads, and their types."""
+        """Return the functions of the C library, without unread parameters, and their types."""
         functions = {
             name: _unread(each) if "unread" in each.words else each
             for name, each in self.functions.items()
@@ -281,7 +281,7 @@ class Declarations:
         return Declarations(self.types, self.structs, functions, self.callbacks)
 
     def scalar(self, declarator: Declarator) -> tuple[int, str] | None:
-        """Return width and kind of what C passes in a register, None for a struct."""
+        """Return the width and kind of a value that C passes in a register; None for a struct."""
         if declarator.is_pointer or declarator.type in self.callbacks:
             return 8, "p"
         if declarator.type in SCALARS:
@@ -291,11 +291,11 @@ class Declarations:
         return None
 
     def struct_of(self, declarator: Declarator) -> Struct | None:
-        """Return the struct that a declarator has, or has the address of."""
+        """Return the struct that a declarator holds or points to."""
         return self.structs.get(declarator.type)
 
     def outputs_of(self, function: Function) -> list[int]:
-        """Return the places of the parameters that the outputs of the dialect's call belong to, in their order."""
+        """Return the positions of the parameters that get the outputs of the dialect's call, in that order."""
         names = [each.name for each in function.parameters]
         if function.outputs:
             return [names.index(each) for each in function.outputs]
@@ -305,7 +305,7 @@ class Declarations:
 
 
 def read(text: str) -> Declarations:
-    """Read declarations; ValueError names what is not understood."""
+    """Read declarations; ValueError names the text that is not understood."""
     declared = Declarations()
     modules: tuple[str, ...] = ()
     for statement in _statements(re.sub(r"//.*", "", text)):
@@ -343,7 +343,7 @@ def read(text: str) -> Declarations:
 
 
 def _unread(function: Function) -> Function:
-    """Return a function without parameters, which returns nothing that is read."""
+    """Return a function without its parameters and without a returned address."""
     kind = "void" if function.returns.is_pointer else function.returns.type
     return replace(function, parameters=(), returns=replace(function.returns, type=kind))
 
@@ -358,9 +358,9 @@ def _words(text: str) -> tuple[frozenset[str], str]:
 
 
 def _add_type(declared: Declarations, text: str) -> str:
-    made = _declarator(text)
-    declared.types[made.name] = made
-    return made.name
+    declarator = _declarator(text)
+    declared.types[declarator.name] = declarator
+    return declarator.name
 
 
 def _add_enum(declared: Declarations, text: str) -> list[str]:
@@ -397,11 +397,11 @@ def _add_functions(declared: Declarations, text: str, words: frozenset[str], rea
         function = replace(function, is_refused=is_refused, reason=reason, words=kept)
         declared.functions[function.name] = function
         return [function.dialect]
-    made = _declarator(text.partition(" ")[0] + " it")
+    declarator = _declarator(text.partition(" ")[0] + " it")
     dialect = []
     for each in _names(text.partition(" ")[2]):
         name, _, renamed = each.partition(" = ")
-        returns = replace(made, name=name)
+        returns = replace(declarator, name=name)
         declared.functions[name] = Function(
             name, returns, (), dialect=renamed or name, is_refused=True, reason=reason
         )
@@ -411,16 +411,16 @@ def _add_functions(declared: Declarations, text: str, words: frozenset[str], rea
 
 def _statements(text: str) -> list[str]:
     """Return the text between semicolons that are not within braces or quotes, with single spaces."""
-    found, depth, begin, is_quoted = [], 0, 0, False
+    statements, depth, begin, is_quoted = [], 0, 0, False
     for at, letter in enumerate(text):
         depth += (letter == "{") - (letter == "}")
         is_quoted ^= letter == '"'
         if letter == ";" and not depth and not is_quoted:
-            found.append(" ".join(text[begin:at].split()))
+            statements.append(" ".join(text[begin:at].split()))
             begin = at + 1
     if text[begin:].strip():
         raise ValueError(f"there is no semicolon behind {' '.join(text[begin:].split())!r}")
-    return found
+    return statements
 
 
 def _names(text: str) -> list[str]:
@@ -461,10 +461,10 @@ def _add_struct(
             kind = first[: first.rindex(fields[-1].name)]  # ``int x, y`` are two of one type
             fields += [_declarator(kind + each) for each in others]
             continue
-        made = f"{name}.{inner[4] or number}"
-        _add_struct(declared, made, inner[3], is_union=inner[2] == "union")
+        inner_name = f"{name}.{inner[4] or number}"
+        _add_struct(declared, inner_name, inner[3], is_union=inner[2] == "union")
         unread = frozenset(["unread"] if inner[1] else [])
-        fields.append(Declarator(inner[4], made, words=unread, binding=inner[5] or ""))
+        fields.append(Declarator(inner[4], inner_name, words=unread, binding=inner[5] or ""))
     declared.structs[name] = Struct(name, tuple(fields), is_union, words)
 
 
@@ -473,10 +473,10 @@ def _function(text: str) -> Function:
     if match is None:
         raise ValueError(f"{text!r} is not a declaration")
     named = _declarator(match[1])
-    given = match[2].strip()
-    fixed = given.removesuffix(", ...")
-    parameters = () if given in ("", "void") else tuple(map(_declarator, _names(fixed)))
+    listed = match[2].strip()
+    fixed = listed.removesuffix(", ...")
+    parameters = () if listed in ("", "void") else tuple(map(_declarator, _names(fixed)))
     outputs = tuple(_names(match[3])) if match[3] else ()
     return Function(
-        named.name, named, parameters, outputs, match[4] or named.name, is_variadic=fixed != given
+        named.name, named, parameters, outputs, match[4] or named.name, is_variadic=fixed != listed
     )

@@ -1,4 +1,4 @@
-"""Lays the structs that a library declares out in memory, as its compiler does."""
+"""The layout in memory of the structs that a library declares, as its compiler makes it."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Layout:
         self.struct = functools.cache(self._struct)  #: returns the ctypes class of a struct, by its name
 
     def type_of(self, declarator: Declarator) -> Any:
-        """Return the ctypes type of one value; arrays are those that stand for their address."""
+        """Return the ctypes type of one value; an array is an address, as in a list of parameters."""
         scalar = self._declarations.scalar(declarator)
         return _INTEGERS[scalar] if scalar is not None else self.struct(declarator.type)
 
     def element_of(self, declarator: Declarator, stars: int = 0) -> Any:
-        """Return the type of what lies at an address; ``stars``: how many stars less it has."""
+        """Return the type of an array's element, or with ``stars`` fewer stars that of a value behind an address."""
         inner = Declarator(declarator.name, declarator.type, max(0, declarator.stars - stars))
         return self.type_of(inner)
 

@@ -1,7 +1,7 @@
-"""Makes the arguments of a dialect's call from those of a C function, and writes its outputs to where they belong.
+"""Converts the arguments of a C function to those of a dialect's call, and the call's outputs to memory of C.
 
-What lies at an address is read when the function is called, and written before it returns; a failed call writes
-nothing but outputs of ``always``.  An output whose address is NULL fails with the vendor's code.
+Memory behind an address is read when the function is called, and written before it returns; a failed call writes only
+outputs of ``always``.  An output whose address is NULL fails with the vendor's code.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Owner: TypeAlias = "tuple[str, int]"
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What the library gave out for a call: objects in memory by their content, and the things that the call got."""
+    """The memory that the library keeps for a call: objects by their content, and the handles that the call got."""
 
     owners: list[_Owner]
     objects: dict[tuple[bytes, ...], tuple[Any, ...]]
@@ -43,13 +43,18 @@ class _Kept:
 
 _NEEDED = {"out", "lib", "inout", "given"}
 _PAGE = 4096
-_CHANGED = (Refusal, Error, KeyError, TypeError)  # what ``learn`` raises of things that others end meanwhile
+_CHANGED = (
+    Refusal,
+    Error,
+    KeyError,
+    TypeError,
+)  # from ``learn``, when another thread ends an object meanwhile
 _TEXTS_KEPT = 4096
 _WORD = 8
 
 
 class Wrong(Exception):
-    """A parameter, or a field of its struct, is NULL, or wrong in the way that the text says."""
+    """A parameter, or a field of its struct, is NULL, or wrong for the reason in the text."""
 
     def __init__(self, name: str, cause: str = "") -> None:
         super().__init__(cause)
@@ -57,7 +62,7 @@ class Wrong(Exception):
 
 
 class _Short(Wrong):
-    """There is less memory than a count announces."""
+    """The memory behind a parameter is shorter than its count."""
 
     def __init__(self, name: str, count: int, at: int) -> None:
         super().__init__(name)
@@ -68,27 +73,27 @@ class _Short(Wrong):
 
 
 class Library:
-    """A vendor's library, as C sees it and as its dialect has it.
+    """The functions of a vendor's C library, which call those of its dialect.
 
     Parameters
     ----------
     dialect : str
-        Its manifest has the header, and what the functions return.
+        Its manifest has the header, the types of codes, and the code for unexpected errors.
     call : callable
         Returns the dialect's function by its name.
     refuse : callable
-        Told the name of a call, that of a parameter, what is wrong (empty if it is NULL), and the arguments of the
-        call as a failure has them.  Returns the code.
+        Gets the name of a call, the name of a parameter, the reason (empty for NULL), and the arguments of the call
+        as in a :class:`Failure`.  Reports the failure, and returns the code.
     forms : mapping of str to type
-        By the name of a struct: the class that the dialect has for it.  Of other structs it has dicts.
+        The dialect's class for each struct, by the struct's name; all other structs are dicts.
     text : callable
-        Makes what the dialect takes for a text of its bytes.
+        Returns the dialect's text for the bytes of a C string.
     known : mapping of str to callable
         Names in counts that are not parameters; each returns its number for the arguments of the call by name.
     learn : mapping of str to callable
-        By the name of a C function: what tells native code how to answer the next call, after one that succeeded.
-        It gets the number of the state in which that began, and its words, and may find that another thread has
-        changed that state: what it raises then is not told.
+        By the name of a C function: after a call that succeeded, teaches native code to answer the next one.  It gets
+        the epoch (``host.c_epoch``) in which the call began, and the call's words.  If another thread changed the
+        state meanwhile it may raise, and the error is ignored.
     """
 
     def __init__(
@@ -113,7 +118,7 @@ class Library:
         self._owned: dict[_Owner, set[_Key]] = {}
 
     def entry(self, symbol: str) -> Callable[..., Any]:
-        """Return what answers a C function: it takes its words, and returns its word."""
+        """Return the Python function behind a C function: it takes argument words and returns a word."""
         declared = self.declarations
         function = declared.functions[symbol]
         call = self._call(function.dialect)
@@ -134,9 +139,9 @@ class Library:
             for at in needed:
                 if not words[at]:
                     raise Wrong(function.parameters[at].name)
-            given = [read(words) for read in readers]
+            arguments = [read(words) for read in readers]
             try:
-                result = call(*given)
+                result = call(*arguments)
             except (TypeError, ValueError, KeyError) as error:  # as the vendor's binding for Python refuses
                 raise Wrong("", str(error.args[0] if error.args else error)) from None
             if writers:
@@ -146,7 +151,7 @@ class Library:
                         write(words, value)
             if not result:
                 for at, fill in filled:
-                    fill(words, given[at])
+                    fill(words, arguments[at])
                 for at in ended:
                     self._forget((function.parameters[at].type, words[at]))
             return returned(words, result) if returned is not None else result
@@ -160,21 +165,21 @@ class Library:
                 code = self._refuse(function.dialect, error.name, str(error), arguments)
                 return code if answers_code else 0
             except KeyboardInterrupt:
-                raise  # the Python that called C gets it
+                raise  # it reaches the Python code that called C
             except BaseException:  # noqa: BLE001 - no exception passes through C
                 traceback.print_exc()
             return self._manifest.failed if answers_code else 0
 
         learn = self._learn.get(symbol)
         if learn is not None:
-            asked = entry
+            unlearned = entry
 
             def entry(*words: Any) -> Any:
-                then = host.c_epoch()
-                result = asked(*words)
+                epoch = host.c_epoch()
+                result = unlearned(*words)
                 if not result:
                     with contextlib.suppress(*_CHANGED):
-                        learn(then, words)
+                        learn(epoch, words)
                 return result
 
         code = entry.__code__.replace(co_name=symbol)  # findings name the call
@@ -184,7 +189,7 @@ class Library:
         return entry
 
     def read_struct(self, name: str, address: int) -> Any:
-        """Return what the dialect has for the struct at an address."""
+        """Return the dialect's object for the struct at an address."""
         kind = self.layout.struct(name)
         size = self.size_at(name, address)
         if name not in self._forms:
@@ -194,38 +199,38 @@ class Library:
         )
         return self._filled(self.declarations.structs[name], copied, self._forms[name](), size)
 
-    def write_struct(self, name: str, address: int, made: Any) -> None:
-        """Write what the dialect has for a struct to an address."""
-        place, struct = self.layout.struct(name).from_address(address), self.declarations.structs[name]
-        if isinstance(made, dict):
-            ctypes.memset(address, 0, ctypes.sizeof(place))
-            self._store_dict(struct, place, made)
+    def write_struct(self, name: str, address: int, source: Any) -> None:
+        """Write the dialect's object for a struct to an address."""
+        memory, struct = self.layout.struct(name).from_address(address), self.declarations.structs[name]
+        if isinstance(source, dict):
+            ctypes.memset(address, 0, ctypes.sizeof(memory))
+            self._store_dict(struct, memory, source)
         else:
-            self._store(struct, place, made, type(made)())
+            self._store(struct, memory, source, type(source)())
 
     def size_at(self, name: str, address: int) -> int:
-        """Return how many bytes the program's struct has: an older one says so in its header."""
+        """Return the size of the program's struct; a vendor's older struct may be shorter."""
         return ctypes.sizeof(self.layout.struct(name))
 
     def text(self, value: str | None) -> int:
-        """Return the address of a text, which stays for ever: one of few."""
+        """Return the address of a text, which is kept for ever: there must be few of them."""
         if value is None:
             return 0
-        made = self._texts.get(value) or self._texts.setdefault(value, _buffer_of(value))
-        return ctypes.addressof(made)
+        buffer = self._texts.get(value) or self._texts.setdefault(value, _buffer_of(value))
+        return ctypes.addressof(buffer)
 
     def _brief_text(self, value: str | None) -> int:
-        """Return the address of a text, which stays while the program asks for less than some thousand others."""
+        """Return the address of a text, which is kept until the program has asked for some thousand others."""
         if value is None:
             return 0
-        made = self._brief.pop(value, None) or _buffer_of(value)
-        self._brief[value] = made  # the newest is the last
+        buffer = self._brief.pop(value, None) or _buffer_of(value)
+        self._brief[value] = buffer  # the newest is the last
         if len(self._brief) > _TEXTS_KEPT:
             del self._brief[next(iter(self._brief))]
-        return ctypes.addressof(made)
+        return ctypes.addressof(buffer)
 
     def _returned(self, function: Function) -> Callable[[Words, Any], Any] | None:
-        """Return what makes the word of a result that is not a code; None for a code."""
+        """Return the function that makes the word of a result that is not a code; None for a code."""
         if function.returns.type == "void" and not function.returns.is_pointer:
             return lambda _, __: 0
         if function.returns.type != "char" or not function.returns.stars:
@@ -239,60 +244,64 @@ class Library:
         )
 
     def _owners(self, function: Function) -> list[int]:
-        """Return the places of the things that a function gets: while they live, so does what it gives of them."""
+        """Return the positions of the handles that a function gets; memory that it returns lives as long as they."""
         return [
             at
             for at in _inputs(function)
             if (self.declarations.scalar(function.parameters[at]) or (0,))[0] == _WORD
         ]
 
-    def _keep(self, function: Function, name: str, words: Words, made: tuple[Any, ...]) -> int:
-        """Return the address of the first of some objects: of those before if they have the same content."""
+    def _keep(self, function: Function, name: str, words: Words, buffers: tuple[Any, ...]) -> int:
+        """Keep some buffers, or those kept before with the same content; return the address of the first."""
         key = (function.name, name, *(words[at] for at in _inputs(function)))
-        content = tuple(map(bytes, made[1:] or made))  # the first of several has addresses of the others
+        content = tuple(
+            map(bytes, buffers[1:] or buffers)
+        )  # the first of several has addresses of the others
         kept = self._kept.get(key)
         if kept is None:
             owners = [(function.parameters[at].type, words[at]) for at in self._owners(function)]
             kept = self._kept.setdefault(key, _Kept(owners, {}))
             for each in owners:
                 self._owned.setdefault(each, set()).add(key)
-        return ctypes.addressof(kept.objects.setdefault(content, made)[0])
+        return ctypes.addressof(kept.objects.setdefault(content, buffers)[0])
 
     def _forget(self, owner: _Owner) -> None:
-        """Free what is kept for a thing that ended."""
+        """Free the memory that is kept for a handle that ended."""
         for key in self._owned.pop(owner, ()):
             kept = self._kept.pop(key, None)  # another thread may end another owner
             for each in kept.owners if kept is not None else ():
                 self._owned.get(each, set()).discard(key)
 
     def _counter(self, function: Function, count: str) -> Callable[[Words], int]:
-        """Return what computes the count of an array."""
+        """Return the function that computes the count of an array."""
         if count.isdigit():
             number = int(count)
             return lambda _: number
         names = [each.name for each in function.parameters]
         factors = count.split("*")
         if all(each in names for each in factors):
-            places = [names.index(each) for each in factors]
-            deref = [function.parameters[at] if function.parameters[at].stars else None for at in places]
+            positions = [names.index(each) for each in factors]
+            pointers = [
+                function.parameters[at] if function.parameters[at].stars else None for at in positions
+            ]
 
             def counted(words: Words) -> int:
-                found = 1
-                for at, pointer in zip(places, deref, strict=True):
-                    found *= (
+                number = 1
+                for at, pointer in zip(positions, pointers, strict=True):
+                    number *= (
                         self.layout.element_of(pointer, 1).from_address(words[at]).value
                         if pointer
                         else words[at]
                     )
-                return found
+                return number
 
             return counted
 
         def known(words: Words) -> int:
-            found = 1
+            number = 1
             for each in factors:
-                found *= self._known[each](dict(zip(names, words, strict=True)))
-            return found
+                number *= self._known[each](dict(zip(names, words, strict=True)))
+            return number
 
         return known
 
@@ -318,7 +327,7 @@ class Library:
         return lambda words: words[at]
 
     def _fresh(self, function: Function, at: int) -> _Reader:
-        """Return what makes new structs for the call to fill."""
+        """Return the reader that makes new structs for the call to fill."""
         parameter = function.parameters[at]
         form, size = self._forms[parameter.type], ctypes.sizeof(self.layout.struct(parameter.type))
         if not parameter.count:
@@ -352,17 +361,17 @@ class Library:
         return array
 
     def _elements(self, parameter: Declarator) -> Callable[[int, int], Any]:
-        """Return what reads an array."""
+        """Return the function that reads an array of an address and a count."""
         if parameter.type in self.declarations.structs and not parameter.stars:
             name = parameter.type
 
             def structs(address: int, count: int) -> list[Any]:
-                found = []
+                elements = []
                 _refuse_short(parameter.name, address, count and self.size_at(name, address), count)
                 for _ in range(count):
-                    found.append(_inside(parameter.name, self.read_struct, name, address))
+                    elements.append(_inside(parameter.name, self.read_struct, name, address))
                     address += self.size_at(name, address)
-                return found
+                return elements
 
             return structs
         kind = self.layout.element_of(parameter)
@@ -405,16 +414,16 @@ class Library:
 
             def data(words: Words, value: bytes | int) -> None:
                 count = counter(words)
-                made = value.to_bytes(count, "little") if isinstance(value, int) else value[:count]
-                ctypes.memmove(words[at], made, len(made))
+                raw = value.to_bytes(count, "little") if isinstance(value, int) else value[:count]
+                ctypes.memmove(words[at], raw, len(raw))
 
             return data
         if parameter.type in self.declarations.structs and not parameter.stars:
 
             def structs(words: Words, value: Sequence[Any]) -> None:
                 for number, each in enumerate(value):
-                    place = words[at] + number * ctypes.sizeof(self.layout.struct(parameter.type))
-                    self.write_struct(parameter.type, place, each)
+                    address = words[at] + number * ctypes.sizeof(self.layout.struct(parameter.type))
+                    self.write_struct(parameter.type, address, each)
 
             return structs
         kind = self.layout.element_of(parameter)
@@ -425,17 +434,17 @@ class Library:
         return numbers
 
     def _library_owned(self, function: Function, at: int) -> _Writer:
-        """Return what gives out memory of the library; it stays as long as the things that the call got."""
+        """Return the writer of an output whose memory the library keeps, as long as the handles that the call got."""
         parameter = function.parameters[at]
 
         def write(words: Words, value: Any) -> None:
-            made = self._keep(function, parameter.name, words, self._made(parameter, value))
-            ctypes.c_uint64.from_address(words[at]).value = made
+            address = self._keep(function, parameter.name, words, self._buffers_of(parameter, value))
+            ctypes.c_uint64.from_address(words[at]).value = address
 
         return write
 
-    def _made(self, parameter: Declarator, value: Any) -> tuple[Any, ...]:
-        """Return objects in memory, the first with a value and the others with what it has the addresses of."""
+    def _buffers_of(self, parameter: Declarator, value: Any) -> tuple[Any, ...]:
+        """Return buffers: the first holds the value, and the others the memory that it points to."""
         if isinstance(value, bytes):
             return (ctypes.create_string_buffer(value, max(len(value), 1)),)
         if parameter.type == "char":
@@ -450,15 +459,15 @@ class Library:
         return (array,)
 
     def _filler(self, function: Function, at: int) -> _Writer:
-        """Return what writes structs back that a call filled, every bit that no field names set."""
+        """Return the writer of structs that a call filled; bits that belong to no field are set."""
         parameter = function.parameters[at]
         size = ctypes.sizeof(self.layout.struct(parameter.type))
 
         def write(words: Words, value: Any) -> None:
             for number, each in enumerate(value if isinstance(value, list) else [value] if value else []):
-                place = words[at] + number * size
-                ctypes.memset(place, 0xFF, size)
-                self.write_struct(parameter.type, place, each)
+                address = words[at] + number * size
+                ctypes.memset(address, 0xFF, size)
+                self.write_struct(parameter.type, address, each)
 
         return write
 
@@ -473,107 +482,107 @@ class Library:
         returns = None if declared.returns.type == "void" else self.layout.type_of(declared.returns)
         return ctypes.CFUNCTYPE(returns, *map(self.layout.type_of, declared.parameters))(address)
 
-    def _filled(self, struct: Struct, copied: Any, made: Any, size: int) -> Any:
-        """Set the fields of what a dialect has from a struct in memory; those beyond ``size`` stay."""
+    def _filled(self, struct: Struct, copied: Any, target: Any, size: int) -> Any:
+        """Set the fields of a dialect's object from a struct in memory, except those beyond ``size``."""
         for each in struct.fields:
             if "unread" in each.words:
                 continue
             inner = self.declarations.structs.get(each.type) if not each.is_pointer else None
             if inner is not None and not each.name:
-                self._filled(inner, copied, made, size)
+                self._filled(inner, copied, target, size)
                 continue
-            place = getattr(type(copied), each.name)
-            if place.offset + place.size > size:
+            member = getattr(type(copied), each.name)
+            if member.offset + member.size > size:
                 continue
             value = getattr(copied, each.name)
             if inner is not None:
-                self._filled(inner, value, getattr(made, each.name), ctypes.sizeof(value))
+                self._filled(inner, value, getattr(target, each.name), ctypes.sizeof(value))
             elif each.is_behind:
                 count = getattr(copied, each.count)
                 elements = self._elements(Declarator(each.name, each.type))
-                setattr(made, each.name, elements(value, count) if value else None)
+                setattr(target, each.name, elements(value, count) if value else None)
             elif each.count:
                 raw = bytes(value)
-                setattr(made, each.name, _text_of(raw) if each.type == "char" else raw)
+                setattr(target, each.name, _text_of(raw) if each.type == "char" else raw)
             elif each.type == "char" and each.stars:
-                setattr(made, each.name, _text_of(ctypes.string_at(value)) if value else None)
+                setattr(target, each.name, _text_of(ctypes.string_at(value)) if value else None)
             else:
-                setattr(made, each.name, bool(value) if each.type == "bool" else value)
-        return made
+                setattr(target, each.name, bool(value) if each.type == "bool" else value)
+        return target
 
-    def _as_dict(self, struct: Struct, place: Any) -> dict[str, Any]:
+    def _as_dict(self, struct: Struct, memory: Any) -> dict[str, Any]:
         """Return the fields of a struct in memory by their names."""
-        found = {}
+        values = {}
         for each in struct.fields:
             if "unread" in each.words:
                 continue
-            value = getattr(place, each.name)
+            value = getattr(memory, each.name)
             if each.is_behind:
                 elements = self._elements(Declarator(each.name, each.type))
-                value = elements(value, getattr(place, each.count)) if value else []
+                value = elements(value, getattr(memory, each.count)) if value else []
             elif each.count:
                 value = _text_of(bytes(value)) if each.type == "char" else list(value)
             elif each.type in self.declarations.structs and not each.is_pointer:
                 value = self._as_dict(self.declarations.structs[each.type], value)
-            found[each.name] = value
-        return found
+            values[each.name] = value
+        return values
 
-    def _store_dict(self, struct: Struct, place: Any, made: Mapping[str, Any]) -> None:
-        """Write the fields that a dict has."""
+    def _store_dict(self, struct: Struct, memory: Any, source: Mapping[str, Any]) -> None:
+        """Write the fields that are in a dict."""
         for each in struct.fields:
-            if each.name not in made:
+            if each.name not in source:
                 continue
-            value = made[each.name]
+            value = source[each.name]
             if isinstance(value, str):
                 data = _bytes_of(value)[: int(each.count) - 1] + b"\0"
-                ctypes.memmove(getattr(place, each.name), data, len(data))
+                ctypes.memmove(getattr(memory, each.name), data, len(data))
             elif isinstance(value, dict):
-                self._store_dict(self.declarations.structs[each.type], getattr(place, each.name), value)
+                self._store_dict(self.declarations.structs[each.type], getattr(memory, each.name), value)
             elif isinstance(value, list):
-                getattr(place, each.name)[: len(value)] = value
+                getattr(memory, each.name)[: len(value)] = value
             else:
-                setattr(place, each.name, value)
+                setattr(memory, each.name, value)
 
-    def _store(self, struct: Struct, place: Any, made: Any, fresh: Any) -> None:
-        """Write the fields of what a dialect has; of a union those that were set."""
+    def _store(self, struct: Struct, memory: Any, source: Any, fresh: Any) -> None:
+        """Write the fields of a dialect's object; of a union only those that were set."""
         for each in struct.fields:
-            if each.name and not hasattr(made, each.name):
+            if each.name and not hasattr(source, each.name):
                 continue
             if "unread" in each.words:
                 if each.name:
-                    setattr(place, each.name, 0)  # an address that no program may follow
+                    setattr(memory, each.name, 0)  # an address that no program may follow
                 continue
             inner = self.declarations.structs.get(each.type) if not each.is_pointer else None
             if inner is not None and not each.name:
-                self._store(inner, place, made, fresh)
+                self._store(inner, memory, source, fresh)
                 continue
-            value = getattr(made, each.name)
+            value = getattr(source, each.name)
             if struct.is_union and value == getattr(fresh, each.name):
                 continue
             if inner is not None:
-                self._store(inner, getattr(place, each.name), value, type(value)())
+                self._store(inner, getattr(memory, each.name), value, type(value)())
             elif each.is_behind or (each.type == "char" and each.stars):
-                setattr(place, each.name, 0)
+                setattr(memory, each.name, 0)
             elif each.count:
                 raw = _bytes_of(value) + b"\0" if isinstance(value, str) else value
-                target = getattr(place, each.name)
-                ctypes.memmove(target, raw, min(len(raw), ctypes.sizeof(target)))
+                array = getattr(memory, each.name)
+                ctypes.memmove(array, raw, min(len(raw), ctypes.sizeof(array)))
             else:
-                setattr(place, each.name, value)
+                setattr(memory, each.name, value)
 
 
 def _refuse_short(name: str, address: int, size: int, count: int) -> None:
-    """Refuse to read more than the host can, as of a count that is wrong."""
+    """Refuse to read memory that is not mapped, as after a wrong count."""
     last = address + size * count - 1
     for at in itertools.chain([last], range(address, last, _PAGE)) if size * count else ():
         if at >= 1 << 64 or not is_mapped(at):
             raise _Short(name, count, at)
 
 
-def _inside(name: str, read: Callable[..., Any], *given: object) -> Any:
-    """Return what reads a struct of this name; a field that is wrong is named with it."""
+def _inside(name: str, read: Callable[..., Any], *arguments: object) -> Any:
+    """Call a reader of a struct; an error about a field gets the name of the parameter too."""
     try:
-        return read(*given)
+        return read(*arguments)
     except Wrong as error:
         error.name = f"{error.name} of {name}"
         raise

@@ -1,4 +1,4 @@
-"""The names of C for the calls of dialects that have a C library: of their declarations."""
+"""The C names of the calls of dialects that have a C library, read from their declarations."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from peerlane.support import libraries
 
 @functools.cache
 def declarations_of(dialect: str) -> Declarations:
-    """Return what the library of a dialect declares, from the build's table of the header or from the header."""
+    """Return the declarations of a dialect's library, read from the build's table or else from the header."""
     table = Path(libraries.tables(), f"{dialect}.declarations")
     if table.exists():
-        found: Declarations = pickle.loads(table.read_bytes())
-        return found
+        declarations: Declarations = pickle.loads(table.read_bytes())
+        return declarations
     return c_declarations.read(Path(manifest_of(dialect).folder, f"{dialect}.h.txt").read_text()).library()
 
 
 def is_of_c(call: str) -> bool:
-    """Tell whether this is the name of a call of C, which Python calls by another one."""
+    """Tell whether this is the C name of a call that has another name in Python."""
     return call in _names(registered()).values()
 
 
 def in_names_of_c(text: str) -> str:
-    """Return a text with the names of C for those of Python."""
+    """Return a text with Python's names of calls replaced by those of C."""
     names = _names(registered())
-    return _of_python(registered()).sub(lambda found: names.get(found[0], found[0]), text)
+    return _of_python(registered()).sub(lambda match: names.get(match[0], match[0]), text)
 
 
 @functools.cache
@@ -42,10 +42,10 @@ def _of_python(dialects: tuple[str, ...]) -> re.Pattern[str]:
 
 @functools.cache
 def _names(dialects: tuple[str, ...]) -> dict[str, str]:
-    """Return the name of C for each call of Python that has another one."""
-    found = {}
+    """Return the C name of each call, by its name in Python; dialects with C's names in Python are left out."""
+    names = {}
     for prefix, dialect in ((manifest_of(each).prefix, each) for each in dialects):
         for each in declarations_of(dialect).functions.values() if prefix else ():
             name = each.dialect if each.dialect.startswith(prefix) else prefix + each.dialect
-            found[name] = each.name
-    return found
+            names[name] = each.name
+    return names

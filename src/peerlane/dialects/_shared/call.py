@@ -1,14 +1,14 @@
-"""How a dialect declares a vendor's call, so that every call fails in the vendor's shape.
+"""Declarations of a vendor's calls, so that each call parses, checks, returns and fails as the vendor's does.
 
-:class:`Table` has what every dialect's calls have: the functions by module, what the reference page says of them, and
-one way to fail.  :class:`Convention` is the table of a vendor whose calls answer with outputs and a code behind them.
-There a call is a plain function whose annotations say how each argument is parsed, declared with the number of its
-outputs and with the checks that come before everything else, in the vendor's order::
+:class:`Table` holds the calls of any dialect: the functions by module, their rows for the reference page, and how
+they fail.  :class:`Convention` is the table of a vendor whose calls return their outputs and behind them a code.
+There a call is a plain function.  The annotations of its parameters state how each argument is parsed.  The decorator
+states the number of outputs, and the checks that run before the body, in the vendor's order::
 
     @acl.call("acl.rt.map_mem", checks=[null("ptr", "handle"), zero("size"), reserved("flags")])
     def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word) -> None:
 
-It returns its outputs or raises; the vendor's return value is made here, once.
+The body returns its outputs or raises; the wrapper makes the vendor's return value of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INT32 = range(-(1 << 31), 1 << 31)
 
 
 class Refusal(Exception):
-    """A call ends with a vendor's code that the dialect chose itself.
+    """The end of a call with a vendor's code that the dialect chose itself.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A call that failed: ``arguments`` holds each name with its value, and whether it is an address (or None)."""
+    """A call that failed; ``arguments`` are triples of name, value, and whether it is an address (None: unknown)."""
 
     call: str
     code: int
@@ -62,33 +62,34 @@ class Failure:
 
 
 class Check:
-    """What a call asks of an argument before its body runs.
+    """A check of arguments that runs before a call's body.
 
-    It is declared in the annotation of a parameter, or beside the call, with the names of the arguments.
+    It is declared in the annotation of a parameter, or beside the call with the names of the arguments.
 
     Parameters
     ----------
     of : callable
-        Makes, of an argument's name, the function that returns what the body gets of a value, or refuses.
+        Returns, for an argument's name, the function that checks a value: it returns the value that the body gets, or
+        raises.
     names : tuple of str, optional
-        The arguments in the order in which they are looked at; in an annotation none.
+        The arguments in the order of their checks; empty in an annotation.
     """
 
-    __slots__ = ("_looks", "names", "of")
+    __slots__ = ("_checks", "names", "of")
 
     def __init__(self, of: Callable[[str], Callable[[Any], Any]], names: tuple[str, ...] = ()) -> None:
         self.of, self.names = of, names
-        self._looks = tuple(map(of, names))
+        self._checks = tuple(map(of, names))
 
     def __call__(self, *values: Any) -> None:
-        """Refuse the first of these values that is wrong; they are those of ``names``."""
-        for look, value in zip(self._looks, values, strict=True):
-            look(value)
+        """Check the values of ``names``, and refuse the first that is wrong."""
+        for check, value in zip(self._checks, values, strict=True):
+            check(value)
 
 
 @functools.lru_cache(1)
 def _signature_of(body: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature; each declaration asks for that of its body several times, and to make it is slow."""
+    """Return the signature of a body; it is slow to make, and each declaration asks for it several times."""
     return inspect.signature(body, eval_str=True)
 
 
@@ -96,16 +97,16 @@ Steps: TypeAlias = "tuple[tuple[int, Callable[[Any], Any]], ...]"
 
 
 def steps_of(body: Callable[..., Any], checks: Iterable[Check] = (), first: Iterable[str] = ()) -> Steps:
-    """Return the checks of a call in their order, each with the place of its argument.
+    """Return the checks of a call in their order, each with the position of its argument.
 
     Parameters
     ----------
     body : callable
         The annotations of its parameters may have checks.
     checks : iterable of Check
-        Those that come before.
+        Checks that run before those of the annotations.
     first : iterable of str
-        The parameters whose annotations come before the others'.
+        The parameters whose annotations are checked before the others'.
     """
     declared = _signature_of(body).parameters
     names = list(declared)
@@ -129,7 +130,7 @@ class Parse:
         Returns the value, raises TypeError, or refuses with a code.
     is_address : bool
     shown : type or None
-        What the reference page says of it, where a check makes something else of the value.
+        The type on the reference page, where a check returns a value of another type.
     """
 
     read: Callable[[object], object]
@@ -138,7 +139,7 @@ class Parse:
 
 
 def type_name(value: object) -> str:
-    """Name the type of a value, with its module unless it is built in: numpy has a ``bool`` too."""
+    """Return the name of a value's type, with its module unless it is built in: numpy has a ``bool`` too."""
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
@@ -150,7 +151,7 @@ def _word(value: object) -> int:
 
 
 def as_index(value: object) -> int:
-    """Return an integer of any type; TypeError for the rest, numpy's bool of every version among it."""
+    """Return the int of an integer of any type; TypeError for all else, and for numpy's bool of any version."""
     try:
         if type_name(value).startswith("numpy.bool"):  # older ones warn instead of refusing
             raise TypeError
@@ -178,7 +179,7 @@ def _strict_uint32(value: object) -> int:
 
 
 class CText(str):
-    """A text of C: its bytes that are not UTF-8 are lone surrogates, as of ``os.fsdecode``."""
+    """A text from C; bytes that are not UTF-8 became lone surrogates, as by ``os.fsdecode``."""
 
     __slots__ = ()
 
@@ -206,7 +207,7 @@ def _callable(value: object) -> Callable[..., Any]:
 
 
 def int_list(call: str, value: object) -> list[int]:
-    """Return a list of ints, or raise ValueError: what bindings do that read a list themselves."""
+    """Return a list of ints or raise ValueError, as bindings do that read a list themselves."""
     if not isinstance(value, list):
         raise ValueError(f"{call}: needs a list, not {type_name(value)}")
     for each in value:
@@ -215,7 +216,7 @@ def int_list(call: str, value: object) -> list[int]:
     return value
 
 
-# The C parse codes of CPython, which bindings written by hand share: k, k, i, I, s and O.
+# Each parses as one of CPython's format units, which bindings written by hand use: k, k, i, I, s and O.
 Address = Annotated[int, Parse(_word, is_address=True)]
 Word = Annotated[int, Parse(_word)]
 Int32 = Annotated[int, Parse(_int32)]
@@ -229,7 +230,7 @@ Callback = Annotated[Callable[..., Any], Parse(_callable)]
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a call takes: names, how each argument is read, how many must be given, and the checks in their order."""
+    """The parameters of a call: names, parsers, how many are required, and the checks in their order."""
 
     call: str
     names: tuple[str, ...]
@@ -250,7 +251,7 @@ class Parameters:
         return cls(call, names, parsers, required, reads, steps_of(body, checks, first))
 
     def parse(self, args: Sequence[object]) -> list[Any]:
-        """Return the values, or raise the vendor's TypeError, whose cause says which argument it is."""
+        """Return the values, or raise the vendor's TypeError, whose cause names the argument."""
         reads = self.reads
         if not self.required <= len(args) <= len(reads):
             count = TypeError(f"takes ({', '.join(self.names)}), {len(args)} were given")
@@ -270,12 +271,12 @@ class Parameters:
         return error
 
     def checked(self, values: Sequence[Any]) -> list[Any]:
-        """Return what the body gets, after the declared checks in their order."""
-        found = list(values)
-        for at, look in self.steps:
-            if at < len(found):
-                found[at] = look(found[at])
-        return found
+        """Run the declared checks in their order, and return the values that the body gets."""
+        arguments = list(values)
+        for at, check in self.steps:
+            if at < len(arguments):
+                arguments[at] = check(arguments[at])
+        return arguments
 
     def pair(self, values: Sequence[object]) -> tuple[tuple[str, object, bool], ...]:
         return tuple(
@@ -286,14 +287,14 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A call as it was declared.
+    """The declaration of a call, as the reference page shows it.
 
     Attributes
     ----------
     name : str
         With its module.
     parameters : tuple of (str, str, bool)
-        Name, type, and whether it must be given.
+        Name, type, and whether it is required.
     returns : str
         The type of the return value, the code included.
     area : str
@@ -311,11 +312,11 @@ class Declared:
     @property
     def facts(self) -> Mapping[str, str]:
         """``Gives``, ``Refuses`` and ``Basis`` of the docstring."""
-        return {found[1]: " ".join(found[2].split()) for found in _FACT.finditer(inspect.cleandoc(self.text))}
+        return {match[1]: " ".join(match[2].split()) for match in _FACT.finditer(inspect.cleandoc(self.text))}
 
     @classmethod
     def of(cls, name: str, body: Callable[..., Any], outputs: int | None) -> Declared:
-        """Read a body; ``outputs`` is None for a call that answers without a code."""
+        """Return the declaration of a body; ``outputs`` is None for a call that returns no code."""
         declared = _signature_of(body)
         parameters = tuple(
             (each.name, _shown_type(each.annotation), each.default is each.empty)
@@ -335,13 +336,13 @@ class Declared:
     def documented(
         cls, name: str, body: Callable[..., Any], parameters: tuple[tuple[str, str, bool], ...], returns: str
     ) -> Declared:
-        """Take the text from the docstring of a body, and the area from its module's."""
+        """Return a declaration with the docstring of a body as its text, and its area from the module's docstring."""
         area = (sys.modules[body.__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
         return cls(name, area.partition(" (facts/")[0].rstrip("."), parameters, returns, body.__doc__ or "")
 
 
 def _positional(body: Callable[..., Any]) -> inspect.Signature:
-    """Return the names of a body's arguments, as help() shows them: no call takes keywords."""
+    """Return the signature of a body with all parameters positional: no call takes keywords."""
     return inspect.Signature(
         [
             inspect.Parameter(each.name, inspect.Parameter.POSITIONAL_ONLY, default=each.default)
@@ -364,7 +365,7 @@ def _type_text(kind: Any) -> str:
 
 
 class Table:
-    """The calls of one vendor: the functions that serve them, what was declared, and how one fails.
+    """The calls of one vendor: the functions that serve them, their declarations, and how they fail.
 
     Parameters
     ----------
@@ -373,9 +374,10 @@ class Table:
     explain : callable
         Returns the cause of an error and what to do about it, in the vendor's words.
     report : callable
-        Told each :class:`Failure`, before the call returns.
+        Gets each :class:`Failure`, before the call returns.
     late : callable
-        Returns the code of a call, by its name, that failed while the process was ending: nothing is reported then.
+        Returns the code of a call, by its name, that fails while the process is ending: such failures are not
+        reported.
 
     Attributes
     ----------
@@ -423,14 +425,14 @@ class Table:
     def refusing(
         self, name: str, refusal: Refusal, answer: Callable[[int], object] = lambda code: code
     ) -> Callable[..., Any]:
-        """Return a call that takes anything and refuses; it is not in the table.
+        """Return a call that takes any arguments and refuses; it is not in the table.
 
-        ``answer`` makes its return value of the code.
+        ``answer`` returns the call's return value, from the code.
         """
 
         def wrapper(*args: object) -> object:
-            given = tuple((f"argument {number}", value, None) for number, value in enumerate(args, 1))
-            self._report(Failure(name, refusal.code, str(refusal), refusal.remedy, given))
+            arguments = tuple((f"argument {number}", value, None) for number, value in enumerate(args, 1))
+            self._report(Failure(name, refusal.code, str(refusal), refusal.remedy, arguments))
             return answer(refusal.code)
 
         wrapper.__doc__ = str(refusal)
@@ -445,7 +447,7 @@ class Table:
         *,
         signature: inspect.Signature | None = None,
     ) -> Callable[..., Any]:
-        """Put ``function`` in the table as ``name``, instead of what is there, documented as ``body``.
+        """Serve ``function`` as ``name``, documented as ``body``; it replaces a function of that name.
 
         ``signature`` is what help() shows; by default the names of the body's arguments.
         """
@@ -478,9 +480,9 @@ class Table:
 
 
 class Convention(Table):
-    """The table of a vendor whose calls take their arguments by position and answer with a code behind the outputs.
+    """The table of a vendor whose calls take arguments by position, and return the outputs with a code behind them.
 
-    ``success`` is the code of a call that worked; the other parameters are those of :class:`Table`.
+    ``success`` is the code of a call that succeeded; the other parameters are those of :class:`Table`.
     """
 
     def __init__(self, *, success: int, **others: Any) -> None:
@@ -504,22 +506,22 @@ class Convention(Table):
         name : str
             With its module: ``"acl.rt.malloc"``.
         out : int
-            Outputs, which come before the code.  The body returns none, one, or a tuple of them.
+            The number of outputs, which come before the code.  The body returns None, one output, or a tuple of them.
         blank : tuple or callable, optional
-            The outputs of a call that failed; zeros by default.  Outputs that a program may change are made
-            anew for each failure, by a function of the arguments.
+            The outputs of a call that failed; zeros by default.  For outputs that a program may change, a function
+            that makes new ones of the arguments.
         checks : iterable of Check, optional
-            They come before those of the annotations.
+            Checks that run before those of the annotations.
         first : iterable of str, optional
             The parameters whose annotations are checked before the others', which follow in their order.
         """
-        made = blank if callable(blank) else None
+        make_blanks = blank if callable(blank) else None
         blanks = (0,) * out if blank is None or callable(blank) else blank
 
         def declare(body: _Body) -> Callable[..., Any]:
             parameters = Parameters.of(name, body, checks, first)
             declared = Declared.of(name, body, len(blanks))
-            return self.declare(parameters, declared, body, blanks, made)
+            return self.declare(parameters, declared, body, blanks, make_blanks)
 
         return declare
 
@@ -529,23 +531,23 @@ class Convention(Table):
         declared: Declared,
         body: Callable[..., Any],
         blanks: tuple[object, ...],
-        made: Callable[..., tuple[object, ...]] | None = None,
+        make_blanks: Callable[..., tuple[object, ...]] | None = None,
         signature: inspect.Signature | None = None,
     ) -> Callable[..., Any]:
-        """Put a call into the table and serve it.
+        """Enter a call in the table, and serve it.
 
         Parameters
         ----------
         parameters : Parameters
         declared : Declared
         body : callable
-            Gets the arguments; returns no output, one, or a tuple of as many as there are ``blanks``.
+            Gets the arguments; returns None, one output, or a tuple of as many as there are ``blanks``.
         blanks : tuple
             The outputs of a call that failed.
-        made : callable, optional
-            Makes these of the arguments, anew for each failure.
+        make_blanks : callable, optional
+            Makes these outputs of the arguments of a call that failed.
         signature : inspect.Signature, optional
-            What help() shows, where the body has other names.
+            What help() shows, where the names of the body's parameters are not the vendor's.
         """
         name = parameters.call
         self._parameters[name], self._table[name] = parameters, declared
@@ -556,18 +558,18 @@ class Convention(Table):
             values: Sequence[Any] = args
             try:
                 values = parse(args) if takes else ()
-                if steps:  # as parameters.checked(): a call of it costs a frame
-                    found = list(values)
-                    for at, look in steps:
-                        if at < len(found):
-                            found[at] = look(found[at])
-                    result = body(*found)
+                if steps:  # as parameters.checked(): calling it would cost a frame
+                    arguments = list(values)
+                    for at, check in steps:
+                        if at < len(arguments):
+                            arguments[at] = check(arguments[at])
+                    result = body(*arguments)
                 else:
                     result = body(*values)
             except (Refusal, Error) as error:
                 code = self._fail(parameters, error, values)
-                if made is not None:
-                    return (*made(*values), code)
+                if make_blanks is not None:
+                    return (*make_blanks(*values), code)
                 return (*blanks, code) if blanks else code
             if not blanks:
                 return self._success
@@ -578,9 +580,9 @@ class Convention(Table):
     def value(
         self, name: str, *, failed: Callable[[int], object] | None = None, checks: Iterable[Check] = ()
     ) -> Callable[[_Body], Callable[..., Any]]:
-        """Declare a call that answers with a bare value, without a code.
+        """Declare a call that returns a bare value, without a code.
 
-        ``failed`` makes the answer of one that failed, of its code; by default failures are exceptions.
+        ``failed`` returns the value of a call that failed, from its code; by default failures are exceptions.
         """
 
         def declare(body: _Body) -> Callable[..., Any]:
@@ -601,7 +603,7 @@ class Convention(Table):
         return declare
 
     def failed(self, name: str, error: Error, values: Sequence[object]) -> int:
-        """Report the error of a call of this name that was not made by its body; return the code."""
+        """Report the error of a call of this name that its body did not raise; return the code."""
         return self._fail(self._parameters[name], error, values)
 
     def _fail(self, parameters: Parameters, error: Refusal | Error, values: Sequence[object]) -> int:

@@ -1,12 +1,12 @@
-"""Checks that many calls of a vendor declare, or make in their bodies: each is written once, for every dialect.
+"""Checks of arguments that many calls of a vendor declare, or make in their bodies: written once, for every dialect.
 
-A dialect gives them its codes, and declares them in its vendor's order::
+A dialect binds its codes to them, and declares them in its vendor's order::
 
     null = functools.partial(checks.null, Code.INVALID_PARAM)
 
     @acl.call("acl.rt.free", checks=[null("dev_ptr")])
 
-or in the annotation of a parameter: ``Annotated[int, null()]``.  A body that must look at something else first makes
+or in the annotation of a parameter: ``Annotated[int, null()]``.  A body that must check something else first calls
 the check itself: ``null("dev_ptr")(dev_ptr)``.
 """
 
@@ -20,7 +20,7 @@ from peerlane.dialects._shared.call import Check, Refusal
 
 
 def check(refuse: Callable[..., Any], *how: object, names: tuple[str, ...] = ()) -> Check:
-    """Return the check that ``refuse(*how, name, value)`` makes, which returns what the body gets."""
+    """Return the check that calls ``refuse(*how, name, value)``, which returns the value that the body gets."""
     return Check(lambda name: partial(refuse, *how, name), names)
 
 
@@ -43,10 +43,10 @@ def zero(code: int, *names: str, cause: str = "{name} is 0", remedy: str = "pass
 
 def reserved(code: int, *names: str, remedy: str = "pass 0") -> Check:
     """Refuse anything but 0."""
-    return check(_refuse_given, code, remedy, names=names)
+    return check(_refuse_nonzero, code, remedy, names=names)
 
 
-def _refuse_given(code: int, remedy: str, name: str, value: int) -> int:
+def _refuse_nonzero(code: int, remedy: str, name: str, value: int) -> int:
     if value:
         raise Refusal(code, f"{name} is {value:#x}; it is reserved", remedy)
     return value
@@ -71,7 +71,7 @@ def one_of(
     names: tuple[str, ...] = (),
     shown: Callable[[Any], str] = str,
 ) -> Check:
-    """Refuse a value that is none of those; ``shown`` makes words of it."""
+    """Refuse a value that is not among the valid ones; ``shown`` returns its text for the message."""
     return check(_refuse_other, code, valid, remedy, shown, names=names)
 
 

@@ -1,14 +1,14 @@
 """Exports and imports of a process: IPC keys, handles, shared physical memory.
 
-:class:`Imports` gives the same thing for the same key, counts how often, and opens it once for all threads::
+:class:`Imports` opens a key once for all threads, returns the same import for it each time, and counts references::
 
-    found = imports.open(key, lambda: Buffer.open(key, device=device), lambda buffer: Opened(buffer))
-    ended = imports.release(key)      # the thing, when it was given back as often as it was given out
+    opened = imports.open(key, lambda: Buffer.open(key, device=device), lambda buffer: Opened(buffer))
+    ended = imports.release(key)      # the import, if this was its last reference
 
 :class:`Exports` remembers exports, and forgets those that no process can import any more::
 
-    exports = Exports(lambda given: given.buffer.is_closed and not given.handle.importers)
-    exports.add(key, given)
+    exports = Exports(lambda export: export.buffer.is_closed and not export.handle.importers)
+    exports.add(key, export)
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class _Closable(Protocol):
 
 
 class _Counted(Protocol):
-    references: int  # how often it was given out and not yet given back
+    references: int  # how often it was opened and not yet released
 
 
 _Key = TypeVar("_Key")
 _Opened = TypeVar("_Opened", bound=_Closable)
-_Given = TypeVar("_Given")
-_Thing = TypeVar("_Thing", bound=_Counted)
+_Export = TypeVar("_Export")
+_Import = TypeVar("_Import", bound=_Counted)
 
 
-class Imports(Generic[_Key, _Thing]):
+class Imports(Generic[_Key, _Import]):
     """Objects that this process imported, once for each key.
 
     Parameters
@@ -47,14 +47,14 @@ class Imports(Generic[_Key, _Thing]):
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._by_key: dict[_Key, _Thing] = {}
+        self._by_key: dict[_Key, _Import] = {}
 
-    def __iter__(self) -> Iterator[_Thing]:
-        """Go through the present imports."""
+    def __iter__(self) -> Iterator[_Import]:
+        """Iterate over the present imports."""
         with self._machine.lock:
             return iter(list(self._by_key.values()))
 
-    def get(self, key: _Key) -> _Thing | None:
+    def get(self, key: _Key) -> _Import | None:
         """Return the import of a key; None if there is none."""
         return self._by_key.get(key)
 
@@ -62,10 +62,10 @@ class Imports(Generic[_Key, _Thing]):
         self,
         key: _Key,
         opening: Callable[[], _Opened],
-        keeping: Callable[[_Opened], _Thing],
+        keeping: Callable[[_Opened], _Import],
         *,
-        again: Callable[[_Thing], None] = lambda known: None,
-    ) -> _Thing:
+        again: Callable[[_Import], None] = lambda known: None,
+    ) -> _Import:
         """Return the import of a key, with one more reference if there is one already.
 
         Parameters
@@ -74,9 +74,9 @@ class Imports(Generic[_Key, _Thing]):
         opening : callable
             Opens a new key.  No lock is held: it may wait for the process that exported.
         keeping : callable
-            Makes the thing of the opened object, under the lock.  If it raises, that object is closed.
+            Makes the import of the opened object, under the lock.  If it raises, that object is closed.
         again : callable
-            Called with a thing that is given out once more, under the lock, before it is counted; it may refuse.
+            Called under the lock with an import that gets one more reference, before it is counted; it may refuse.
         """
         known = self._again(key, again)
         if known is not None:
@@ -86,15 +86,15 @@ class Imports(Generic[_Key, _Thing]):
             with self._machine.lock:
                 known = self._again(key, again)
                 if known is None:
-                    self._by_key[key] = made = keeping(opened)
-                    return made
+                    self._by_key[key] = entry = keeping(opened)
+                    return entry
         except BaseException:
             opened.close()
             raise
         opened.close()  # another thread was quicker
         return known
 
-    def _again(self, key: _Key, again: Callable[[_Thing], None]) -> _Thing | None:
+    def _again(self, key: _Key, again: Callable[[_Import], None]) -> _Import | None:
         with self._machine.lock:
             known = self._by_key.get(key)
             if known is not None:
@@ -102,54 +102,54 @@ class Imports(Generic[_Key, _Thing]):
                 known.references += 1
             return known
 
-    def release(self, key: _Key) -> _Thing | None:
-        """Take back one reference of a key that is known; return the thing if it was the last."""
+    def release(self, key: _Key) -> _Import | None:
+        """Drop one reference of a key that is known; return the import if it was the last."""
         with self._machine.lock:
-            found = self._by_key[key]
-            found.references -= 1
-            if found.references:
+            entry = self._by_key[key]
+            entry.references -= 1
+            if entry.references:
                 return None
             return self._by_key.pop(key)
 
     def forget(self, key: _Key) -> None:
-        """Take out the import of a key, however often it was given out."""
+        """Take out the import of a key, whatever its references."""
         self._by_key.pop(key, None)
 
 
-class Exports(Generic[_Key, _Given]):
+class Exports(Generic[_Key, _Export]):
     """Exports of this process, by key; the table does not grow for ever.
 
     Parameters
     ----------
     is_over : callable
-        Tells whether no process can import an export any more, nor ask about it.  All exports are looked at when
-        there are twice as many as the last look left.
+        Tells whether no process can import an export any more, nor ask about it.  It is called for all exports when
+        there are twice as many as the last time left.
     """
 
-    def __init__(self, is_over: Callable[[_Given], bool]) -> None:
+    def __init__(self, is_over: Callable[[_Export], bool]) -> None:
         self._is_over = is_over
-        self._by_key: dict[_Key, _Given] = {}
+        self._by_key: dict[_Key, _Export] = {}
         self._next_look = _FIRST_LOOK
 
     def __len__(self) -> int:
         """Return how many are remembered."""
         return len(self._by_key)
 
-    def get(self, key: _Key) -> _Given | None:
+    def get(self, key: _Key) -> _Export | None:
         """Return the export of a key; None if there is none."""
         return self._by_key.get(key)
 
-    def items(self) -> list[tuple[_Key, _Given]]:
+    def items(self) -> list[tuple[_Key, _Export]]:
         """Return all exports with their keys; another thread may go on exporting."""
         return list(self._by_key.items())
 
-    def add(self, key: _Key, given: _Given) -> None:
+    def add(self, key: _Key, export: _Export) -> None:
         """Remember an export, and forget those that are over."""
         if len(self._by_key) >= self._next_look:
             self._by_key = {at: each for at, each in self.items() if not self._is_over(each)}
             self._next_look = 2 * len(self._by_key) + _FIRST_LOOK
-        self._by_key[key] = given
+        self._by_key[key] = export
 
-    def pop(self, key: _Key) -> _Given | None:
+    def pop(self, key: _Key) -> _Export | None:
         """Take out an export; None if there is none."""
         return self._by_key.pop(key, None)

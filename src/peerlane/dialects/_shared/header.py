@@ -1,4 +1,4 @@
-"""What the build makes of a vendor's header for the dialect's modules: a table of plain values, which loads fast."""
+"""The table of plain values that the build makes of a vendor's header for the dialect's modules; it loads fast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def table(dialect: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        What ``binding_of`` of the dialect's module ``_binding`` returns.  Callers do not change it.
+        The return value of ``binding_of`` in the dialect's module ``_binding``.  Callers must not change it.
     """
-    found: dict[str, Any] = marshal.loads(Path(libraries.tables(), f"{dialect}.binding").read_bytes())
-    return found
+    binding: dict[str, Any] = marshal.loads(Path(libraries.tables(), f"{dialect}.binding").read_bytes())
+    return binding

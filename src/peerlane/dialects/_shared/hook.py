@@ -1,8 +1,8 @@
-"""The import hook: where dialects' manifests are, and the finder that serves their modules.
+"""The import hook: the folders of dialects, and the finder that serves their modules.
 
-``_site/sitecustomize.py`` loads this file at the start of every Python child, without the ``peerlane``
-package: it may import only what costs nothing, and nothing of ours.  The module stays in ``sys.modules``
-under its ordinary name, so that ``peerlane.dialects``, once imported, finds the hook already in place.
+``_site/sitecustomize.py`` loads this file at the start of every Python child, without the ``peerlane`` package.  So
+this file must not import peerlane, nor any module that is slow to import.  It stays in ``sys.modules`` under its
+ordinary name: ``peerlane.dialects``, once imported, gets the hook that is already in place.
 """
 
 # ruff: noqa: PTH110, PTH208
@@ -78,7 +78,7 @@ class DialectFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Answer for the names of installed dialects; leave all others to the finders behind."""
+        """Return the spec of an installed dialect's module; None for all others, which later finders serve."""
         root = fullname.partition(".")[0]
         for dialect, roots in self.installed.items():
             if root not in roots:
@@ -129,19 +129,19 @@ FINDER = DialectFinder()
 
 
 def exported() -> str:
-    """Return what the environment tells children: each dialect, and the other first parts of its modules' names."""
+    """Return ``VARIABLE`` for children: each dialect with the other first parts of its modules' names."""
     return ",".join("/".join(dict.fromkeys((name, *roots))) for name, roots in FINDER.installed.items())
 
 
 def inherit(dialects: Sequence[str], root: str | None) -> None:
-    """Put the hook in place in a child, as its parent had it.
+    """Install the dialects of the parent in a child.
 
     Parameters
     ----------
     dialects : sequence of str
-        The dialects that the environment has, as ``exported`` writes each.
+        The parts of ``VARIABLE``, as ``exported`` writes them.
     root : str or None
-        Where ``peerlane`` is, if this Python does not find it by itself.
+        The folder of ``peerlane``, if ``sys.path`` lacks it.
     """
     if root is not None:
         sys.meta_path.append(_RootFinder(root))

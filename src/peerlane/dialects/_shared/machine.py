@@ -1,6 +1,6 @@
-"""The tables of every dialect: the current device of a thread, the object of a handle, the buffer of an address.
+"""The tables of every dialect: the current context of a thread, the resource of a handle, the buffer of an address.
 
-All state here belongs to one node: when the process leaves it and enters another, a dialect starts afresh.
+The tables belong to one node: when the process leaves the node and enters another, they are emptied.
 """
 
 from __future__ import annotations
@@ -26,49 +26,52 @@ from peerlane.support.records import dataclass
 _ENDED = 4096
 _FIRST_HANDLE = 1 << 62
 _HANDLE_STEP = 64
-_Kind = TypeVar("_Kind", bound="Thing")
+_Kind = TypeVar("_Kind", bound="Resource")
 _Ended: TypeAlias = "tuple[str, Device | None, call_site.Site | None, str, call_site.Position | None]"
 
 
-class Thing:
-    """An object that a program holds by a number; the number is not an address and is never given twice.
+class Resource:
+    """An object that a program holds by a handle.  A handle is not an address and is never issued twice.
 
     Attributes
     ----------
+    context : Context
+    handle : int
+        0 before it is issued.
     name : str
-        Its name in messages.
+        Its kind in messages.
     needs_device : bool
         Whether a message names its device.
     is_counted : bool
         Whether a device's limit counts it.
-    is_given : bool
-        Whether the program was given it and has to give it back.
+    is_owned : bool
+        Whether the program owns it and has to end it.
     has_addresses : bool
         Whether queued work may use its addresses: then it ends after the streams of its context.
-    made_at : Site or None
-        Where the program got its number.
+    created_at : Site or None
+        The program's line that got the handle.
     """
 
-    __slots__ = ("context", "handle", "made_at")
+    __slots__ = ("context", "handle", "created_at")
 
     name: ClassVar[str]
     needs_device: ClassVar[bool] = True
     is_counted: ClassVar[bool] = True
-    is_given: ClassVar[bool] = True
+    is_owned: ClassVar[bool] = True
     has_addresses: ClassVar[bool] = False
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.handle = 0
-        self.made_at: call_site.Site | None = None
+        self.created_at: call_site.Site | None = None
 
     def __str__(self) -> str:
-        made = f", made at {self.made_at}" if self.made_at else ""
-        return f"{self.title}{made}"
+        site = f", made at {self.created_at}" if self.created_at else ""
+        return f"{self.title}{site}"
 
     @property
     def title(self) -> str:
-        """Its name and number, with its device if it needs one."""
+        """Its kind and handle, and its device if ``needs_device``."""
         device = f" of device {self.context.number}" if self.needs_device else ""
         return f"{self.name} {self.handle:#x}{device}"
 
@@ -79,7 +82,7 @@ class Thing:
 
     @property
     def is_permanent(self) -> bool:
-        """Whether its device has it, so that no program gives it back."""
+        """Whether it belongs to its device, so that no program ends it."""
         return False
 
     def end(self) -> None:
@@ -89,10 +92,10 @@ class Thing:
         """End it without waiting."""
 
 
-class Context(Thing):
-    """A use of a device by this process, with streams and events of its own; threads select one.
+class Context(Resource):
+    """A use of a device by this process, with its own streams and events; each thread selects one.
 
-    Its number is given out when a program asks for it.
+    Its handle is issued when a program asks for it.
 
     Attributes
     ----------
@@ -100,13 +103,14 @@ class Context(Thing):
     number : int
         The program's number of the device.
     is_primary : bool
-        Made by selecting the device, and shared by all threads that do; it ends with the last reference.
+        Whether selecting the device made it: all threads that select the device share it, and the last release ends
+        it.
     references : int
         How often it was selected and not yet released.
     node : object
-        ``node.is_closed``: it has ended, or the process left the device's node.
+        ``node.is_closed`` is true after the context ended, or the process left the device's node.
     default_stream : object
-        The dialect's stream for it; None before it is needed.
+        The dialect's default stream of the context; None before its first use.
     """
 
     __slots__ = ("default_stream", "device", "is_primary", "node", "number", "references")
@@ -118,18 +122,18 @@ class Context(Thing):
         self.device = device
         self.number = device.ordinal if number is None else number
         self.is_primary = is_primary
-        self.node: Any = device.backend  # asked directly: device.is_closed costs as much as a small copy
+        self.node: Any = device.backend  # device.is_closed would cost as much as a small copy
         self.references = 0
         self.default_stream: Any = None
 
     @property
     def is_permanent(self) -> bool:
-        """Whether its device has it, so that no program gives it back."""
+        """Whether it belongs to its device, so that no program ends it."""
         return self.is_primary
 
     @property
     def is_live(self) -> bool:
-        """Never true again once it was false: a later selection makes another context."""
+        """Whether the context can be used.  Once false it stays false: a later selection makes another context."""
         return not self.node.is_closed
 
 
@@ -138,14 +142,14 @@ def with_article(name: str) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-class _Left:
+class _ClosedNode:
     __slots__ = ()
     is_closed = True
 
 
 class _NoContext:
     __slots__ = ()
-    node = _Left()
+    node = _ClosedNode()
     default_stream: Any = None
 
 
@@ -156,7 +160,7 @@ class _Allocation:
     for_peers: bool
 
 
-class Here(threading.local):
+class ThreadContext(threading.local):
     """The current context of this thread."""
 
     context: Context | _NoContext = _NoContext()
@@ -167,20 +171,21 @@ class Here(threading.local):
 
 
 class Machine:
-    """A dialect's view of the node: the device of each thread, and the owner of each address.
+    """A dialect's view of the node: the context of each thread, the resource of each handle, the owner of each
+    address.
 
     Attributes
     ----------
-    here : Here
-        The current context of the calling thread; replaced as a whole when the node is.
+    thread : ThreadContext
+        The current context of the calling thread; another node gets a new object.
     lock : RLock
         Held while a table changes in more than one step.
-    things : dict
-        By number: streams, events and all other objects that a dialect gives out.
+    resources : dict
+        By handle: streams, events and all other objects that a program holds.
     allocations : dict
         By address.
     vendor_name : str
-        Who gives out the numbers, in messages.
+        Who issues the handles, in messages.
     show : callable
         Returns the devices of the node that the program sees.
     """
@@ -197,7 +202,7 @@ class Machine:
         live_objects.add_source(self.living)
 
     def _begin_process(self) -> None:
-        # A thread that held the lock during a fork does not exist in the child: a wait for it would be for ever.
+        # A thread that held the lock during a fork does not exist in the child, which would wait for it for ever.
         self.lock = threading.RLock()
         self._is_checked = False
 
@@ -208,19 +213,19 @@ class Machine:
             self._is_checked = True
 
     def forget(self) -> None:
-        """Drop all that belongs to the node."""
+        """Empty the tables of the node."""
         if self._node:
             host.forget_c_threads()
-        self.here = Here()
+        self.thread = ThreadContext()
         self._primary: dict[int, Context] = {}
         self._counts: Counter[tuple[Device, type]] = Counter()
         self.allocations: dict[int, _Allocation] = {}
-        self.things: dict[int, Thing] = {}
+        self.resources: dict[int, Resource] = {}
         self._ended: OrderedDict[int, _Ended] = OrderedDict()
         self._visible: tuple[Device, ...] | None = None
 
     def begin_anew(self) -> None:
-        """Be as in a new process, which has not asked for devices yet."""
+        """Reset to the state of a new process, which has not asked for devices yet."""
         with self.lock:
             self.forget()
             self._node = ()
@@ -237,9 +242,9 @@ class Machine:
         return present
 
     def visible(self) -> tuple[Device, ...]:
-        """Return the devices that the program sees: its numbers are their places here.
+        """Return the devices that the program sees; the program numbers them by their positions in this tuple.
 
-        Everything else goes by the numbers that the node gives its devices.
+        All other methods take the node's numbers of devices.
         """
         devices = self.devices()
         if self._visible is None:
@@ -261,8 +266,8 @@ class Machine:
         """Return the program's number of a device."""
         return device.ordinal
 
-    def _used(self, ordinal: int) -> Device:
-        """Return a device that this process is about to use: refused in a forked child."""
+    def _device_to_use(self, ordinal: int) -> Device:
+        """Return a device that this process will use; refused in a forked child."""
         device = self.device(ordinal)
         device.backend.number(device.ordinal)
         return device
@@ -271,21 +276,20 @@ class Machine:
         """Make a device's primary context current in this thread, with one more reference (``share``: only if it
         has none).
         """
-        device = self._used(ordinal)
+        device = self._device_to_use(ordinal)
         with self.lock:
-            made = Context(device, number=self.number_of(device))
-            context = self._primary.setdefault(device.ordinal, made)
+            context = self._primary.setdefault(device.ordinal, Context(device, number=self.number_of(device)))
             if not (share and context.references):
                 context.references += 1
-            self.here.context = context
+            self.thread.context = context
         return context
 
     def create_context(self, ordinal: int) -> Context:
-        """Make a context of its own on a device, and make it current in this thread."""
-        device = self._used(ordinal)
+        """Create a context that is not the device's primary one, and make it current in this thread."""
+        device = self._device_to_use(ordinal)
         context = Context(device, is_primary=False, number=self.number_of(device))
         self.keep(context)
-        self.here.context = context
+        self.thread.context = context
         return context
 
     def release(self, ordinal: int, *, all_references: bool = False) -> bool:
@@ -294,7 +298,7 @@ class Machine:
         Raises
         ------
         Error
-            The first failure of its things; the context has ended all the same.
+            The first failure of the context's resources; the context has ended all the same.
         """
         device = self.device(ordinal)
         with self.lock:
@@ -307,7 +311,7 @@ class Machine:
         return self.end_context(context, f"the last reset of device {ordinal}")
 
     def end_context(self, context: Context, by: str) -> bool:
-        """End a context with its things, and with the last one of a device free the memory there.
+        """End a context with its resources; the end of a device's last context frees the device's allocations.
 
         False if another thread ended it.  Raises as :meth:`release`.
         """
@@ -315,120 +319,120 @@ class Machine:
         with self.lock:
             if not context.is_live:
                 return False
-            context.node = _Left()
+            context.node = _ClosedNode()
             host.forget_c_threads()
             if context.is_primary:
                 del self._primary[device.ordinal]
-            things = [thing for thing in self.things.values() if thing.context is context]
-            for thing in things:
-                self.drop(thing, by)
+            resources = [each for each in self.resources.values() if each.context is context]
+            for each in resources:
+                self.drop(each, by)
         try:
-            _end(things)
+            _end(resources)
         finally:
             with self.lock:
-                lost = [] if self._is_used(device) else self._allocated_on(device)
-                buffers = [self.allocations.pop(address).buffer for address in lost]
+                addresses = [] if self._is_used(device) else self._allocated_on(device)
+                buffers = [self.allocations.pop(address).buffer for address in addresses]
             for buffer in buffers:
                 close_for(buffer, f"the last reset of {device.name}")
         return True
 
     def _is_used(self, device: Device) -> bool:
         return device.ordinal in self._primary or any(
-            isinstance(thing, Context) and thing.device is device for thing in self.things.values()
+            isinstance(each, Context) and each.device is device for each in self.resources.values()
         )
 
     def _allocated_on(self, device: Device) -> list[int]:
-        return [address for address, made in self.allocations.items() if made.device is device]
+        return [address for address, allocation in self.allocations.items() if allocation.device is device]
 
-    def keep(self, thing: Thing) -> bool:
-        """Give a thing out by its number; False if its context was released meanwhile."""
-        thing.made_at = call_site.call_site()
+    def keep(self, resource: Resource) -> bool:
+        """Issue a handle for a resource; False if its context was released meanwhile."""
+        resource.created_at = call_site.call_site()
         with self.lock:
-            if not thing.context.is_live:
+            if not resource.context.is_live:
                 return False
             self._last_handle += _HANDLE_STEP
-            thing.handle = self._last_handle
-            self.things[thing.handle] = thing
-            self._counts[thing.context.device, type(thing)] += thing.is_counted
+            resource.handle = self._last_handle
+            self.resources[resource.handle] = resource
+            self._counts[resource.context.device, type(resource)] += resource.is_counted
         return True
 
-    def drop(self, thing: Thing, by: str) -> bool:
-        """Take a thing out of the table, and note the call that did; False if another thread has."""
-        device = thing.context.device if thing.needs_device else None
-        ended = (thing.name, device, thing.made_at, by, call_site.place())
+    def drop(self, resource: Resource, by: str) -> bool:
+        """Take a resource out of the table, and note the call that did; False if another thread has."""
+        device = resource.context.device if resource.needs_device else None
+        ended = (resource.name, device, resource.created_at, by, call_site.place())
         with self.lock:
-            if self.things.pop(thing.handle, None) is None:
+            if self.resources.pop(resource.handle, None) is None:
                 return False
-            self._ended[thing.handle] = ended
+            self._ended[resource.handle] = ended
             if len(self._ended) > _ENDED:
                 self._ended.popitem(last=False)
-            self._counts[thing.context.device, type(thing)] -= thing.is_counted
+            self._counts[resource.context.device, type(resource)] -= resource.is_counted
         return True
 
     def living(self) -> list[live_objects.LiveObject]:
-        """Return the objects that a program has to give back: no primary contexts and no default streams."""
+        """Return the resources that the program has to end: no primary contexts and no default streams."""
         with self.lock:
-            held = [] if self._node and self._node[0].is_closed else list(self.things.values())
+            resources = [] if self._node and self._node[0].is_closed else list(self.resources.values())
         return [
             live_objects.LiveObject(
-                thing.name,
-                thing.title + (f", {thing.nbytes:,} bytes" if thing.nbytes else ""),
-                thing.nbytes,
-                thing.context.device.name if thing.needs_device else "",
-                thing.made_at,
+                each.name,
+                each.title + (f", {each.nbytes:,} bytes" if each.nbytes else ""),
+                each.nbytes,
+                each.context.device.name if each.needs_device else "",
+                each.created_at,
             )
-            for thing in held
-            if thing.is_given and thing is not thing.context.default_stream and not thing.is_permanent
+            for each in resources
+            if each.is_owned and each is not each.context.default_stream and not each.is_permanent
         ]
 
-    def count(self, device: Device, kind: type[Thing]) -> int:
-        """Return how many counted things of a kind this process has on a device."""
+    def count(self, device: Device, kind: type[Resource]) -> int:
+        """Return how many counted resources of a kind this process has on a device."""
         return self._counts[device, kind]
 
-    def things_on(self, device: Device, kind: type[_Kind]) -> list[_Kind]:
-        """Return the things of a kind in the contexts of a device, oldest first."""
+    def resources_on(self, device: Device, kind: type[_Kind]) -> list[_Kind]:
+        """Return the resources of a kind in the contexts of a device, oldest first."""
         with self.lock:
             return [
                 each
-                for each in self.things.values()
+                for each in self.resources.values()
                 if each.context.device is device and isinstance(each, kind)
             ]
 
     def ended(self, handle: int) -> str:
-        """Describe an object that has ended, with the call and line that ended it; empty if that is not known."""
-        found = self._ended.get(handle)
-        if found is None:
+        """Describe a resource that has ended, with the call and line that ended it; empty if that is not known."""
+        record = self._ended.get(handle)
+        if record is None:
             return ""
-        name, device, made_at, by, place = found
-        at = call_site.at(place)
-        made = f"made at {made_at} and " if made_at else ""
+        name, device, created_at, by, ended_at = record
+        at = call_site.at(ended_at)
+        creation = f"made at {created_at} and " if created_at else ""
         of = f" of device {self.number_of(device)}" if device is not None else ""
-        return f"{with_article(name)}{of}, {made}ended by {by}{f' at {at}' if at else ''}"
+        return f"{with_article(name)}{of}, {creation}ended by {by}{f' at {at}' if at else ''}"
 
-    def told_of(self, handle: int, name: str) -> str:
-        """Say why a number is not a ``name``: it is another kind, it has ended, or it was never given out."""
-        found, ended = self.things.get(handle), self.ended(handle)
-        if found is not None:
-            return f"{handle:#x} is the number of another kind: {found}, not of {with_article(name)}"
+    def describe_unknown(self, handle: int, name: str) -> str:
+        """Describe a number that is not a handle of a ``name``: another kind's, an ended one's, or never issued."""
+        resource, ended = self.resources.get(handle), self.ended(handle)
+        if resource is not None:
+            return f"{handle:#x} is the number of another kind: {resource}, not of {with_article(name)}"
         if ended:
             return f"{handle:#x} was {ended}"
-        if self.was_given(handle):
+        if self.was_issued(handle):
             return (
                 f"{handle:#x} ended with the node that the process was in before, or too long ago to say how"
             )
         return f"{self.vendor_name} gave out no {name} with the number {handle:#x}"
 
-    def was_given(self, handle: int) -> bool:
-        """Tell whether a number was given out, now or earlier."""
+    def was_issued(self, handle: int) -> bool:
+        """Tell whether a number is a handle that was issued, now or earlier."""
         return _FIRST_HANDLE < handle <= self._last_handle and not handle % _HANDLE_STEP
 
     def current(self) -> Context | None:
         """Return the context of this thread, None if it has none or it was released."""
-        context = self.here.context
+        context = self.thread.context
         if self._is_checked and isinstance(context, Context) and context.is_live:
             return context  # its node is still that of this process
         self.devices()
-        context = self.here.context
+        context = self.thread.context
         return context if isinstance(context, Context) and context.is_live else None
 
     @staticmethod
@@ -441,7 +445,7 @@ class Machine:
         return self.enter(context, context.device.allocate(nbytes, peer=peer), peer=peer)
 
     def enter(self, context: Context, buffer: Buffer, *, peer: bool) -> int | None:
-        """Give out a buffer by its address; None, and it is closed, if the context was released meanwhile."""
+        """Enter a buffer by its address; None, and it is closed, if the context was released meanwhile."""
         with self.lock:
             if context.is_live:
                 self.allocations[buffer.address] = _Allocation(buffer, context.device, peer)
@@ -455,7 +459,7 @@ class Machine:
         return self.enter_host(Host().allocate(nbytes))
 
     def enter_host(self, buffer: Buffer) -> int:
-        """Give out a buffer of the host by its address."""
+        """Enter a buffer of the host by its address."""
         with self.lock:
             self.allocations[buffer.address] = _Allocation(buffer, None, True)
         return buffer.address
@@ -463,19 +467,19 @@ class Machine:
     def owned(self, address: int, *, host: bool) -> Buffer | None:
         """Return the buffer that this dialect allocated at exactly this address."""
         self.devices()
-        made = self.allocations.get(address)
-        return made.buffer if made is not None and host == (made.device is None) else None
+        allocation = self.allocations.get(address)
+        return allocation.buffer if allocation is not None and host == (allocation.device is None) else None
 
     def is_for_peers(self, address: int) -> bool:
-        """Tell whether the memory that starts here was allocated for peers; True if another owner allocated it."""
-        made = self.allocations.get(address)
-        return made is None or made.for_peers
+        """Tell whether the memory at this address was allocated for peers; True if another owner allocated it."""
+        allocation = self.allocations.get(address)
+        return allocation is None or allocation.for_peers
 
     def free(self, address: int, *, host: bool, call: str, stream: Stream | None = None) -> bool:
         """Free the allocation at exactly this address, in the order of a stream if there is one.
 
-        What is queued finds the bytes still, and so does a process that opened the memory.  No vendor promises that:
-        the checker takes it for a use after the free.  False if this dialect allocated nothing there.
+        Queued work can still use the bytes, and so can a process that opened the memory.  No vendor promises that:
+        the checker reports it as a use after the free.  False if this dialect has no allocation at this address.
         """
         buffer = self.take(address, host=host)
         if buffer is not None:
@@ -486,17 +490,17 @@ class Machine:
     def take(self, address: int, *, host: bool) -> Buffer | None:
         """Take the allocation at exactly this address out of the table; None if this dialect has none there."""
         with self.lock:
-            found = self.owned(address, host=host)
-            if found is not None:
+            buffer = self.owned(address, host=host)
+            if buffer is not None:
                 del self.allocations[address]
-            return found
+            return buffer
 
     def describe(self, address: int) -> str:
         """Describe an address in words."""
         return str(self.look(address))
 
     def look(self, address: int) -> AddressDescription:
-        """Look at an address now; the words are made later."""
+        """Return what lies at an address now; the description is worded when it is read."""
         try:
             self.check_fork()
         except Error:
@@ -504,17 +508,17 @@ class Machine:
         return look(address)
 
 
-def _end(things: Sequence[Thing]) -> None:
+def _end(resources: Sequence[Resource]) -> None:
     first: Error | None = None
     try:
-        for thing in sorted(things, key=lambda each: each.has_addresses):
+        for each in sorted(resources, key=lambda each: each.has_addresses):
             try:
-                thing.end()
+                each.end()
             except Error as error:
                 first = first or error
     finally:
-        for thing in things:  # after Ctrl-C some were not reached
-            thing.abandon()
+        for each in resources:  # after Ctrl-C some were not reached
+            each.abandon()
     if first is not None:
         raise first
 

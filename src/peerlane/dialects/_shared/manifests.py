@@ -1,8 +1,8 @@
-"""A dialect's manifest: all that the rest of peerlane knows of a dialect, without importing it.
+"""A dialect's manifest: the facts that the rest of peerlane reads about a dialect without importing it.
 
 A dialect is a folder with a ``manifest.py``, which imports nothing and assigns the fields of :class:`Manifest` in
-capitals.  Those of peerlane lie in ``peerlane/dialects``, others where ``PEERLANE_DIALECT_FOLDERS`` says; both are
-imported as ``peerlane.dialects.NAME``, where NAME is the folder's.
+capitals.  Peerlane's dialects lie in ``peerlane/dialects``, others in the folders of ``PEERLANE_DIALECT_FOLDERS``;
+both are imported as ``peerlane.dialects.NAME``, where NAME is the folder's.
 """
 
 # Each `peerlane run` waits for these imports; that of pathlib takes longer than all of them.
@@ -26,42 +26,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a dialect's manifest says, or its default.
+    """The values that a dialect's manifest assigns, or their defaults.
 
     Attributes
     ----------
     name, folder : str
-        They are not in the manifest.
+        Not assigned in the manifest.
     modules : mapping of str to str
         Each public module name to the module that serves it: ``"acl.rt"`` to ``"peerlane.dialects.acl.rt"``.
     packages : mapping of str to str
-        The vendor's own modules that ``peerlane doctor`` looks for, each with the distribution whose version it has,
-        or an empty text; by default the one called ``name``.
+        The vendor's own modules that ``peerlane doctor`` looks for, each with the distribution that has its version,
+        or an empty text; by default the module called ``name``.
     orders : mapping of str to str
-        The calls that make an order, by the names that ``checker/missing.py`` has for them.
+        The vendor's calls that order work, by their keys in ``checker/missing.py``.
     entry : str
-        The public module whose functions programs call; by default the one called ``name``.
+        The public module whose functions programs call; by default the module called ``name``.
     probe : str
-        Python source; run by itself it exits with 0 if and only if the vendor's own module is there and finds
-        a device.  Empty if the vendor has no such module.
+        Python source; run by itself it exits with 0 if and only if the vendor's own module is installed and finds a
+        device.  Empty if the vendor has no such module.
     variables : sequence of str
-        What the vendor's software reads of the environment, for ``peerlane doctor``.
+        The environment variables that the vendor's software reads, for ``peerlane doctor``.
     anew : str
-        ``"module:function"`` that puts the dialect back to how a new process finds it; empty if it keeps no state.
+        ``"module:function"`` that resets the dialect to its state in a new process; empty if it keeps no state.
     explain : str
-        ``"module:function"`` that returns what the failed calls of this thread meant; empty where the dialect itself
-        has a call for it.
+        ``"module:function"`` that returns the explanation of this thread's failed calls; empty where the vendor has a
+        call for it.
     remedy : str
-        What ends the objects that a test left behind.
+        The text that names the calls which end the objects that a test left behind.
     libraries : sequence of str
         The names of the C libraries: ``"hcomm"`` for ``libhcomm.so``.  If there are any, the folder's ``NAME.h.txt``
         declares their functions, and its ``c_library.py`` has a function ``library``.
     failed : int
-        What functions of the library return that cannot be answered.
+        The code that a function of the library returns where the dialect cannot answer, as after an unexpected error.
     codes : sequence of str
         The types of the header whose values are codes, 0 for success.
     prefix : str
-        What the names of Python's calls begin with in messages, ``"hcomm."``; empty if they are those of C.
+        The beginning of the names of Python's calls in messages, ``"hcomm."``; empty if the names are C's.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The text of a failed call: it shows the state at the failure, and is made when it is read."""
+"""The message of a failed call: it shows the state at the failure, and its text is made when it is read."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _REMEMBERED = 64
 class Message:
     """The message of a failed call.
 
-    It keeps no object of the program alive, and shows none as it is changed later.
+    It keeps no object of the program alive, and later changes of the objects do not show in it.
 
     Parameters
     ----------
     failure : Failure
     see : callable
-        Returns what to show of an argument (name, value, whether it is an address): its words, or what they can be
-        made of whatever happens to it.
+        Gets the name of an argument, its value, and whether it is an address.  Returns the text to show, or an object
+        whose ``str`` is that text, whatever happens to the argument afterwards.
     layout : callable
         Makes the text.
 
@@ -31,8 +31,8 @@ class Message:
     ----------
     call, cause, remedy : str
     code : int
-    given : str
-        The arguments, in words.
+    arguments : str
+        The names and values, as text.
     """
 
     __slots__ = ("_arguments", "_layout", "call", "cause", "code", "remedy")
@@ -51,8 +51,8 @@ class Message:
         self._layout = layout
 
     @property
-    def given(self) -> str:
-        """The arguments, in words."""
+    def arguments(self) -> str:
+        """The names and values, as text."""
         return ", ".join(f"{name}={value}" for name, value in self._arguments) or "no arguments"
 
     def __eq__(self, other: object) -> bool:
@@ -67,9 +67,9 @@ class Message:
 
 
 class Messages:
-    """The latest texts of failures: kept per thread, or for all threads together when ``shared``.
+    """The latest messages of failures: of each thread apart, or of all threads together when ``shared``.
 
-    Texts are made when they are read: programs that only ask whether a call fails do not pay for them.
+    Their texts are made when they are read, so programs that only test a call's code do not pay for them.
 
     Parameters
     ----------
@@ -89,11 +89,11 @@ class Messages:
         self._local = threading.local()
         self._common: deque[object] = deque(maxlen=_REMEMBERED)
 
-    def tell(self, failure: Failure) -> Message:
+    def record(self, failure: Failure) -> Message:
         """Make the message of a failed call, keep it and return it."""
-        made = Message(failure, self._see, self._layout)
-        self.add(made)
-        return made
+        message = Message(failure, self._see, self._layout)
+        self.add(message)
+        return message
 
     def add(self, text: object) -> None:
         """Put a text before the others, unless it repeats the newest: a failing loop keeps earlier texts."""
@@ -102,7 +102,7 @@ class Messages:
             kept.appendleft(text)
 
     def forget(self) -> None:
-        """Forget the texts of all threads, and keep them per thread."""
+        """Forget the messages of all threads, and keep those to come of each thread apart."""
         self.shared = False
         self._begin_process()
 

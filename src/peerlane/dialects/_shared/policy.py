@@ -1,4 +1,4 @@
-"""Policies: variables of the environment whose value is one of a few words, the first of which is the default."""
+"""Policies: environment variables whose value is one of a few words; the first word is the default."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from peerlane.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The bytes of one; dialects add what they know of it."""
+    """The bytes that one call registered; dialects add fields."""
 
     start: int
     size: int
@@ -26,12 +26,12 @@ _Kind = TypeVar("_Kind", bound=Registration)
 
 
 class Registrations(Generic[_Kind]):
-    """All registered ranges of the process; of ranges that overlap, the last that begins before an address counts.
+    """All registrations of the process.  Of those that overlap, the last that begins before an address counts.
 
     Attributes
     ----------
     starts : list of int
-        Where they begin, in order.
+        Their first addresses, in order.
     """
 
     def __init__(self) -> None:
@@ -42,34 +42,34 @@ class Registrations(Generic[_Kind]):
         return bool(self.starts)
 
     def add(self, registration: _Kind) -> None:
-        """Enter a new one."""
+        """Enter a registration."""
         self._by_start[registration.start] = registration
         insort(self.starts, registration.start)
         host.forget_c_threads()
 
     def remove(self, start: int) -> _Kind | None:
-        """Take out the one that begins here; None if there is none."""
-        found = self._by_start.pop(start, None)
-        if found is not None:
+        """Take out the registration that begins at an address; None if there is none."""
+        registration = self._by_start.pop(start, None)
+        if registration is not None:
             self.starts.remove(start)
-        return found
+        return registration
 
     def clear(self) -> None:
-        """Take out all."""
+        """Take out all registrations."""
         self.starts.clear()
         self._by_start.clear()
 
     def around(self, address: int, nbytes: int = 1) -> _Kind | None:
-        """Return the one that all of these bytes are inside of."""
-        found = self._before(address)
-        return found if found is not None and address + nbytes <= found.end else None
+        """Return the registration that contains all of these bytes."""
+        registration = self._before(address)
+        return registration if registration is not None and address + nbytes <= registration.end else None
 
     def begins(self, start: int) -> bool:
-        """Tell whether one begins here."""
+        """Tell whether a registration begins at an address."""
         return start in self._by_start
 
     def overlapping(self, address: int, nbytes: int) -> _Kind | None:
-        """Return one that has some of these bytes."""
+        """Return a registration that contains some of these bytes."""
         last = self._before(address + nbytes - 1)
         return last if last is not None and address < last.end else None
 

@@ -7,7 +7,7 @@ It checks arguments in its vendor's order, holds the machine's lock, and then ca
     reservation.map(physical, address, access="none")   # whole, or the first bytes with size=
     reservation.unmap(address, size)                    # all mappings that begin in these bytes
     physical.release()                                  # True: the last reference, so drop its number
-    reservations.remove(reservation)                    # when reservation.mapped is empty, else told_left()
+    reservations.remove(reservation)                    # when reservation.mapped is empty, else describe_mappings()
 
 A mapping keeps its bytes, whatever becomes of the handle.  Errors of the neutral layer come as they are, before
 anything is noted.
@@ -20,22 +20,22 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from peerlane import AddressRange, Physical
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Resource
 
 
-class PhysicalMemory(Thing):
-    """Physical memory, made here or imported, which a program holds by a number.
+class PhysicalMemory(Resource):
+    """Physical memory, created by this process or imported, which a program holds by a handle.
 
     Attributes
     ----------
     outlives_handle : bool
-        Whether a mapping can give out the handle again when it was released: then the neutral memory stays open
-        until the last mapping ends.
+        Whether a program can get a released handle again from a mapping: then the neutral memory stays open until the
+        last mapping ends.
     neutral : Physical
     references : int
-        How often it was given out and not yet released.
+        How often the program got the handle and has not yet released it.
     mappings : int
-        Where it is mapped now.
+        How many mappings it has now.
     """
 
     __slots__ = ("mappings", "neutral", "references")
@@ -55,11 +55,11 @@ class PhysicalMemory(Thing):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of this process holds the bytes any more."""
+        """Whether this process no longer holds the bytes, by a handle or a mapping."""
         return self.neutral.is_closed and not self.mappings
 
     def release(self) -> bool:
-        """Drop a reference; True for the last one: the caller drops the number then, and calls :meth:`let_go`."""
+        """Drop a reference; True for the last one: then the caller drops the handle and calls :meth:`let_go`."""
         self.references -= 1
         return self.references <= 0
 
@@ -76,7 +76,7 @@ class PhysicalMemory(Thing):
 
 @dataclass(slots=True)
 class Reservation:
-    """Addresses that were reserved with one call.
+    """The addresses that one call reserved.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Reservation:
     start : int
         Its first address.
     mapped : dict
-        By address: the physical memory that is mapped there.
+        By first address: the physical memory of each mapping.
     """
 
     addresses: AddressRange
@@ -103,7 +103,7 @@ class Reservation:
         physical.mappings += 1
 
     def unmap(self, address: int, size: int | None = None) -> None:
-        """End the mapping that begins here, or all in ``size`` bytes; errors as ``AddressRange.unmap``."""
+        """End the mapping that begins at an address, or all in ``size`` bytes; errors as ``AddressRange.unmap``."""
         self.addresses.unmap(address - self.start, size)
         inside = [address] if size is None else [at for at in self.mapped if address <= at < address + size]
         for start in inside:
@@ -122,15 +122,15 @@ class Reservation:
         physical.let_go()
 
     def mapping_around(self, address: int) -> int | None:
-        """Return where the mapping begins that this address is inside of; None where nothing is mapped."""
+        """Return the first address of the mapping that contains an address; None where nothing is mapped."""
         at = address - self.start
         for offset, nbytes in self.addresses.mappings:
             if offset <= at < offset + nbytes:
                 return self.start + offset
         return None
 
-    def told_left(self) -> str:
-        """Say that mappings are left, how many, and where the first one begins."""
+    def describe_mappings(self) -> str:
+        """Describe the mappings that are left: how many, and the address of the first."""
         return (
             f"{len(self.mapped):,} mappings are left in the {self.addresses.size:,} bytes at {self.start:#x}, the "
             f"first at {min(self.mapped):#x}"
@@ -138,35 +138,35 @@ class Reservation:
 
 
 class Reservations:
-    """All reservations of the process, found by any address inside."""
+    """All reservations of the process, by any address inside them."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._by_start: dict[int, Reservation] = {}
 
     def add(self, addresses: AddressRange) -> Reservation:
-        """Enter a new one."""
-        made = Reservation(addresses, addresses.address)
-        self._by_start[made.start] = made
-        insort(self._starts, made.start)
-        return made
+        """Enter the reservation of these addresses, and return it."""
+        reservation = Reservation(addresses, addresses.address)
+        self._by_start[reservation.start] = reservation
+        insort(self._starts, reservation.start)
+        return reservation
 
     def remove(self, reservation: Reservation) -> None:
-        """Take one out."""
+        """Take a reservation out."""
         del self._by_start[reservation.start]
         self._starts.remove(reservation.start)
 
     def starting_at(self, address: int) -> Reservation | None:
-        """Return the one that begins here."""
+        """Return the reservation that begins at an address."""
         return self._by_start.get(address)
 
     def around(self, address: int) -> Reservation | None:
-        """Return the one that this address is inside of."""
+        """Return the reservation that contains an address."""
         before = bisect_right(self._starts, address)
-        found = self._by_start[self._starts[before - 1]] if before else None
-        return found if found and address < found.end else None
+        reservation = self._by_start[self._starts[before - 1]] if before else None
+        return reservation if reservation and address < reservation.end else None
 
     def is_hole(self, address: int) -> bool:
         """Tell whether this is a reserved address where nothing is mapped."""
-        found = self.around(address)
-        return found is not None and found.mapping_around(address) is None
+        reservation = self.around(address)
+        return reservation is not None and reservation.mapping_around(address) is None

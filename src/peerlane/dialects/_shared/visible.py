@@ -1,14 +1,14 @@
-"""Lists of devices in environment variables, as several vendors read them: a list ends before the first bad entry."""
+"""Lists of devices in environment variables, as several vendors read them: the first bad entry ends a list."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 
-def places(text: str, count: int, place_of: Callable[[str], int | None]) -> Iterator[int]:
-    """Yield the places that the entries of a list mean, up to the first that means none of ``count`` devices."""
+def positions(text: str, count: int, position_of: Callable[[str], int | None]) -> Iterator[int]:
+    """Yield the device positions that a list's entries name, until an entry names none of the ``count`` devices."""
     for entry in text.split(","):
-        place = place_of(entry)
-        if place is None or not 0 <= place < count:
+        position = position_of(entry)
+        if position is None or not 0 <= position < count:
             return
-        yield place
+        yield position

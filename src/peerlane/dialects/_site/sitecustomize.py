@@ -14,7 +14,7 @@ _HOOK = "peerlane.dialects._shared.hook"
 
 
 def _package() -> "tuple[list[str], str | None] | None":
-    """Return the folders of the package, and its root if sys.path lacks it; None if it cannot be here."""
+    """Return the folders of the package, and its root if sys.path lacks it; None if it cannot be imported."""
     if sys.version_info < (3, 10):  # noqa: UP036
         return None
     for finder in sys.meta_path:
@@ -29,7 +29,7 @@ def _package() -> "tuple[list[str], str | None] | None":
 
 
 def _load(spec: ModuleSpec) -> "object":
-    """Do what ``importlib.util`` does, whose import would take longer than all of this."""
+    """Load a module; importing ``importlib.util`` for it would take longer than all of this."""
     module = type(sys)(spec.name)
     module.__spec__ = spec
     module.__loader__ = spec.loader

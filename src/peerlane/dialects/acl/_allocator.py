@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from peerlane.dialects._shared.call import Address, Object, Refusal
-from peerlane.dialects._shared.machine import Thing
+from peerlane.dialects._shared.machine import Resource
 from peerlane.dialects.acl._checks import null
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
@@ -16,7 +16,7 @@ _OBJECT, _ADVISE = "obj", "alloc_advise_func"
 _PARTS = (_OBJECT, "alloc_func", "free_func", _ADVISE, "get_addr_from_block_func")
 
 
-class AclAllocatorDesc(Thing):
+class AclAllocatorDesc(Resource):
     """A description of an allocator.
 
     Attributes
@@ -43,7 +43,7 @@ def create_desc() -> int:
     Basis: S
     """
     machine.devices()
-    return machine.give(AclAllocatorDesc())
+    return machine.issue(AclAllocatorDesc())
 
 
 @acl.call("acl.rt.allocator_destroy_desc")
@@ -53,12 +53,12 @@ def destroy_desc(allocator_desc: Address) -> None:
     Refuses: 100000 no description, or destroyed
     Basis: S; C for one that was destroyed
     """
-    machine.end_described(allocator_desc, AclAllocatorDesc, _CREATE, "acl.rt.allocator_destroy_desc")
+    machine.end_deviceless(allocator_desc, AclAllocatorDesc, _CREATE, "acl.rt.allocator_destroy_desc")
 
 
 def _setter(part: str) -> Callable[[int, object], None]:
     def set_part(allocator_desc: Address, value: Object) -> None:
-        found = machine.described(allocator_desc, AclAllocatorDesc, _CREATE)
+        found = machine.deviceless(allocator_desc, AclAllocatorDesc, _CREATE)
         null("value")(value)
         found.parts[part] = value
 
@@ -81,7 +81,7 @@ def register(stream: Address, allocator_desc: Address) -> None:
     Refuses: 100000 NULL, no description, a part that is not set, but for the one that takes advice
     Basis: S; C for one that was destroyed
     """
-    found = machine.described(allocator_desc, AclAllocatorDesc, _CREATE)
+    found = machine.deviceless(allocator_desc, AclAllocatorDesc, _CREATE)
     for part in _PARTS:
         if part not in found.parts and part != _ADVISE:
             raise Refusal(

@@ -72,8 +72,8 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
     def copy(*args: Any) -> object:
         try:
             dst, dest_max, src, count, kind, stream = args
-            context = machine.here.context
-            found = machine.things[stream] if stream else context.default_stream
+            context = machine.thread.context
+            found = machine.resources[stream] if stream else context.default_stream
             to, source = machine.allocations.get(dst), machine.allocations.get(src)
             if (
                 type(dst) is int

@@ -53,7 +53,7 @@ def set_context(context: Address) -> None:
     Refuses: 100000 NULL; 107002 no context
     Basis: S
     """
-    machine.here.context = _context_of(context)
+    machine.thread.context = _context_of(context)
 
 
 @acl.call("acl.rt.get_context", out=1)
@@ -66,7 +66,7 @@ def get_context() -> int:
     """
     context = machine.context()
     with machine.lock:
-        return context.handle or machine.give(context)
+        return context.handle or machine.issue(context)
 
 
 @acl.call("acl.rt.ctx_get_current_default_stream", out=1)
@@ -89,7 +89,7 @@ def _context_of(handle: int) -> Context:
             "the context is NULL (0)",
             "pass what acl.rt.create_context or get_context returned",
         )
-    found = machine.things.get(handle)
+    found = machine.resources.get(handle)
     if isinstance(found, Context) and found.is_live:
         return found
     refusal = machine.unknown(handle, Context.name)

@@ -82,7 +82,7 @@ def memcpy(*args: object) -> object:
             and dst != src
             and dst
             and src
-            and not machine.here.context.node.is_closed
+            and not machine.thread.context.node.is_closed
             and not machine.far
         ):
             quick_copy(dst, src, count, True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from peerlane.dialects._shared.call import Address, Word
-from peerlane.dialects._shared.machine import Thing
+from peerlane.dialects._shared.machine import Resource
 from peerlane.dialects.acl._state import acl, machine
 
 _CREATE = "acl.create_data_buffer"
 
 
-class AclDataBuffer(Thing):
+class AclDataBuffer(Resource):
     """An address and a size, which are not checked: the memory is the program's."""
 
     __slots__ = ("address", "size")
@@ -32,7 +32,7 @@ def create_data_buffer(data: Address, size: Word) -> int:
     Basis: S
     """
     machine.devices()
-    return machine.give(AclDataBuffer(data, size))
+    return machine.issue(AclDataBuffer(data, size))
 
 
 @acl.call("acl.destroy_data_buffer")
@@ -43,7 +43,7 @@ def destroy_data_buffer(data_buffer: Address) -> None:
     Basis: S; C for 100000
     """
     if data_buffer:
-        machine.end_described(data_buffer, AclDataBuffer, _CREATE, "acl.destroy_data_buffer")
+        machine.end_deviceless(data_buffer, AclDataBuffer, _CREATE, "acl.destroy_data_buffer")
 
 
 def _getter(name: str, summary: str, of: Callable[[AclDataBuffer], int]) -> None:
@@ -75,4 +75,4 @@ def update_data_buffer(data_buffer: Address, data: Address, size: Word) -> None:
 
 
 def _of(number: int) -> AclDataBuffer:
-    return machine.described(number, AclDataBuffer, _CREATE)
+    return machine.deviceless(number, AclDataBuffer, _CREATE)

@@ -68,7 +68,7 @@ def get_device_count() -> int:
     """
     shown = machine.visible()
     if not shown:
-        raise Refusal(Code.RT_NO_DEVICE, machine.told_visible(), "correct the variable, or unset it")
+        raise Refusal(Code.RT_NO_DEVICE, machine.describe_visible(), "correct the variable, or unset it")
     return len(shown)
 
 

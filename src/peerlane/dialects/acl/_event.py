@@ -10,7 +10,7 @@ from typing import NoReturn
 from peerlane import Notify, Stream
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.acl._checks import null
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
@@ -29,7 +29,7 @@ _KEPT_WAITS = 64
 _ids = itertools.count(1)
 
 
-class AclEvent(Thing):
+class AclEvent(Resource):
     """An event of a context.
 
     Attributes
@@ -151,7 +151,7 @@ def _give(event: AclEvent) -> int:
                 f"device {event.context.number} has {MOST_EVENTS:,} events, the most there may be",
                 "destroy events that are not needed any more",
             )
-        return machine.give(event)
+        return machine.issue(event)
 
 
 def _available(context: Context) -> int:
@@ -480,7 +480,7 @@ def set_op_execute_timeout_v2(timeout: Word) -> int:
 
 def _known(handle: int) -> AclEvent:
     machine.context()
-    return machine.thing(handle, AclEvent)
+    return machine.resource(handle, AclEvent)
 
 
 def _observed(handle: int) -> AclEvent:
@@ -516,7 +516,7 @@ def _refuse_unawaited(event: AclEvent, what: str) -> None:
 
 def _of_this_context(handle: int) -> AclEvent:
     context = machine.context()
-    found = machine.thing(handle, AclEvent)
+    found = machine.resource(handle, AclEvent)
     machine.refuse_foreign(found, context, "record an event on streams of the device where it was created")
     return found
 

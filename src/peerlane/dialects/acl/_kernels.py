@@ -13,7 +13,7 @@ from pathlib import Path
 
 from peerlane.backend import host
 from peerlane.dialects._shared.call import Address, Object, Refusal, Text, UInt32, Word, type_name
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.acl._checks import null, reserved, zero
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine, messages
@@ -29,7 +29,7 @@ _MOST_BYTES = 64 << 10
 after_kernel: list[Callable[[], str]] = []
 
 
-class AclBinary(Thing):
+class AclBinary(Resource):
     """The kernels that a description names.
 
     Attributes
@@ -43,28 +43,28 @@ class AclBinary(Thing):
 
     name = "binary"
     needs_device = False
-    is_given = False
+    is_owned = False
 
     def __init__(self, path: Path, kernels: Mapping[str, int]) -> None:
         super().__init__(machine.process())
         self.path, self.kernels = path, kernels
 
 
-class AclKernel(Thing):
+class AclKernel(Resource):
     """A kernel of a binary."""
 
     __slots__ = ("address", "kernel")
 
     name = "kernel"
     needs_device = False
-    is_given = False
+    is_owned = False
 
     def __init__(self, kernel: str, address: int) -> None:
         super().__init__(machine.process())
         self.kernel, self.address = kernel, address
 
 
-class AclKernelArgs(Thing):
+class AclKernelArgs(Resource):
     """The arguments of one launch, one behind the other.
 
     Attributes
@@ -80,7 +80,7 @@ class AclKernelArgs(Thing):
 
     name = "list of kernel arguments"
     needs_device = False
-    is_given = False
+    is_owned = False
 
     def __init__(self) -> None:
         super().__init__(machine.process())
@@ -103,11 +103,11 @@ class _Launch:
     def __call__(self) -> None:
         if not messages.shared:
             messages.take()
-        before, machine.here.context = machine.here.context, self._context
+        before, machine.thread.context = machine.thread.context, self._context
         try:
             code = host.call_kernel(self._address, ctypes.addressof(self._content))
         finally:
-            machine.here.context = before
+            machine.thread.context = before
         left = next(filter(None, [each() for each in after_kernel]), "")
         if code or left:
             texts = "" if messages.shared else messages.take()
@@ -150,7 +150,7 @@ def binary_load_from_file(bin_path: Text, options: Object) -> int:
                 f"compile it for this processor (g++ -shared -fPIC), put {library} beside {path.name} or in a folder "
                 "of LD_LIBRARY_PATH, and link it to libhcomm if it calls that",
             ) from None
-    return machine.give(AclBinary(path, kernels))
+    return machine.issue(AclBinary(path, kernels))
 
 
 @acl.call("acl.rt.binary_unload")
@@ -160,7 +160,7 @@ def binary_unload(bin_handle: Address) -> None:
     Refuses: 100000 no binary
     Basis: S; C for its kernels
     """
-    machine.end_described(bin_handle, AclBinary, _LOAD, "acl.rt.binary_unload")
+    machine.end_deviceless(bin_handle, AclBinary, _LOAD, "acl.rt.binary_unload")
 
 
 @acl.call(_GET, out=1)
@@ -171,14 +171,14 @@ def binary_get_function(bin_handle: Address, kernel_name: Text) -> int:
     Refuses: 100000 no binary; 107000 it has no such kernel
     Basis: S
     """
-    binary = machine.described(bin_handle, AclBinary, _LOAD)
+    binary = machine.deviceless(bin_handle, AclBinary, _LOAD)
     address = binary.kernels.get(kernel_name)
     if address is None:
         known = ", ".join(sorted(binary.kernels))
         raise Refusal(
             Code.RT_PARAM_INVALID, f"{binary.path} names no kernel {kernel_name!r}", f"pass one of: {known}"
         )
-    return machine.give(AclKernel(kernel_name, address))
+    return machine.issue(AclKernel(kernel_name, address))
 
 
 @acl.call(_INIT, out=1)
@@ -189,11 +189,11 @@ def kernel_args_init(func_handle: Address) -> int:
     Refuses: 100000 no kernel
     Basis: S
     """
-    kernel = machine.described(func_handle, AclKernel, _GET)
+    kernel = machine.deviceless(func_handle, AclKernel, _GET)
     args = _of_thread.args
-    if args is None or args.handle not in machine.things:
+    if args is None or args.handle not in machine.resources:
         args = AclKernelArgs()
-        machine.give(args)
+        machine.issue(args)
         _of_thread.args = args
     args.begin(kernel)
     return args.handle
@@ -207,7 +207,7 @@ def kernel_args_append(args_handle: Address, param: Address, param_size: Word) -
     Refuses: 100000; 107000 above 64 KiB in all; 207000 after kernel_args_finalize
     Basis: S
     """
-    args = machine.described(args_handle, AclKernelArgs, _INIT)
+    args = machine.deviceless(args_handle, AclKernelArgs, _INIT)
     if args.is_final:
         raise Refusal(
             Code.RT_FEATURE_NOT_SUPPORT,
@@ -236,7 +236,7 @@ def kernel_args_para_update(
     Refuses: 100000; 107000 no argument of this list, another size
     Basis: S; C for the size
     """
-    args = machine.described(args_handle, AclKernelArgs, _INIT)
+    args = machine.deviceless(args_handle, AclKernelArgs, _INIT)
     place = args.offsets.get(param_handle)
     if place is None or len(place) != param_size:
         has = f"{len(place):,} bytes" if place is not None else "no argument of this number"
@@ -256,7 +256,7 @@ def kernel_args_finalize(args_handle: Address) -> None:
     Refuses: 100000
     Basis: S
     """
-    machine.described(args_handle, AclKernelArgs, _INIT).is_final = True
+    machine.deviceless(args_handle, AclKernelArgs, _INIT).is_final = True
 
 
 @acl.call(
@@ -282,8 +282,8 @@ def launch_kernel_with_config(
     if not isinstance(cfg, list):
         raise ValueError(f"acl.rt.launch_kernel_with_config: cfg must be a list, not {type_name(cfg)}")
     machine.context()
-    kernel = machine.described(func_handle, AclKernel, _GET)
-    args = machine.described(args_handle, AclKernelArgs, _INIT)
+    kernel = machine.deviceless(func_handle, AclKernel, _GET)
+    args = machine.deviceless(args_handle, AclKernelArgs, _INIT)
     if num_blocks > 1:
         raise Refusal(
             Code.RT_FEATURE_NOT_SUPPORT,

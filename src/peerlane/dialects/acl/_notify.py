@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peerlane import Device, Handle, Notify
 from peerlane.dialects._shared.call import Address, Object, Refusal, StrictUInt32, Text, Word, int_list
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference, refuse_unreachable
@@ -26,7 +26,7 @@ _FOR_ALL = 2
 _WITH_PEER = 2
 
 
-class AclNotify(Thing):
+class AclNotify(Resource):
     """A notify of a context.
 
     Attributes
@@ -74,7 +74,7 @@ def create_notify(flag: Word) -> int:
     context = machine.context()
     with machine.lock:
         _refuse_one_more(context)
-        return machine.give(AclNotify(context))
+        return machine.issue(AclNotify(context))
 
 
 @acl.call("acl.rt.destroy_notify")
@@ -99,7 +99,7 @@ def record_notify(notify: Address, stream: Address) -> None:
     Basis: S
     """
     machine.context()
-    found = machine.thing(notify, AclNotify)
+    found = machine.resource(notify, AclNotify)
     stream_of(stream).neutral.notify(found.neutral)
 
 
@@ -113,7 +113,7 @@ def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt3
     Basis: S; C for the notify
     """
     context = machine.context()
-    found = machine.thing(notify, AclNotify)
+    found = machine.resource(notify, AclNotify)
     waiting = stream_of(stream)
     machine.refuse_foreign(
         found, context, "wait on the device where the notify was created; record it on any"
@@ -137,7 +137,7 @@ def get_notify_id(notify: Address) -> int:
     Basis: D
     """
     machine.context()
-    return machine.thing(notify, AclNotify).neutral.id
+    return machine.resource(notify, AclNotify).neutral.id
 
 
 @acl.call("acl.rt.notify_batch_reset")
@@ -151,7 +151,7 @@ def notify_batch_reset(notifies: Object) -> None:
     if not handles:
         raise Refusal(Code.RT_PARAM_INVALID, "the list is empty", "pass at least one notify")
     machine.context()
-    for notify in [machine.thing(handle, AclNotify) for handle in handles]:
+    for notify in [machine.resource(handle, AclNotify) for handle in handles]:
         notify.neutral.reset()
 
 
@@ -169,7 +169,7 @@ def notify_get_export_key(notify: Address, len: Word, flags: Word) -> str:
     refuse_long(_EXPORT_KEY, len)
     machine.context()
     with machine.lock:  # it must not be destroyed meanwhile: its key would never end
-        found = machine.thing(notify, AclNotify)
+        found = machine.resource(notify, AclNotify)
         refuse_short(len)
         everyone = refuse_export_flags(flags, _FOR_ALL)
         if found.is_imported:
@@ -191,7 +191,7 @@ def notify_set_import_pid(notify: Address, pids: Object) -> None:
     wanted = pids_of(_SET_PID, pids)
     machine.context()
     with machine.lock:
-        given = machine.thing(notify, AclNotify).given
+        given = machine.resource(notify, AclNotify).given
         if given is None:
             raise Refusal(
                 Code.RT_DRV_INTERNAL_ERROR,
@@ -227,7 +227,7 @@ def notify_import_by_key(key: Text, flags: Word) -> int:
             if flags and ends[0] is not ends[1]:
                 add_reference(*ends)
                 found.direction = ends
-            return machine.give(found)
+            return machine.issue(found)
     except BaseException:
         found.abandon()
         raise

@@ -67,7 +67,7 @@ def _export(found: AclPhysical, flags: int) -> int:
     everyone = refuse_export_flags(flags, _FOR_ALL)
     with machine.lock:
         _refuse_export(found)
-        given = found.handle_given = found.neutral.export(allow="user" if everyone else ())
+        given = found.exported_handle = found.neutral.export(allow="user" if everyone else ())
         machine.exported_memory.add(int(given), found)
     return int(given)
 
@@ -102,7 +102,7 @@ def _let_in(shareable_handle: int, wanted: list[int]) -> None:
     if found is None:
         raise _not_exported_here(shareable_handle)
     try:
-        let_in(found.handle_given, [pid for pid in wanted if pid])
+        let_in(found.exported_handle, [pid for pid in wanted if pid])
     except Closed:
         raise _is_over(
             f"{shareable_handle} is over: its memory was freed with acl.rt.free_physical"
@@ -153,7 +153,7 @@ def _import(shareable_handle: int, device_id: int) -> int:
         made = AclPhysical(
             opened, device.ordinal, granularity=device.info.granularity, attribute=_HBM_HUGE, import_key=key
         )
-        machine.give(made)
+        machine.issue(made)
         return made
 
     found: AclPhysical = machine.imported_memory.open(key, lambda: _opened(shareable_handle, device), keeping)
@@ -174,8 +174,10 @@ def _refuse_export(found: AclPhysical) -> None:
     if found.import_key is not None:
         cause = "the memory was imported, and only the process that made it exports it"
         remedy = "let every process import from the one that called acl.rt.malloc_physical"
-    elif found.handle_given is not None:
-        cause = f"the handle was exported already, as {int(found.handle_given)}; it has one shareable handle"
+    elif found.exported_handle is not None:
+        cause = (
+            f"the handle was exported already, as {int(found.exported_handle)}; it has one shareable handle"
+        )
         remedy = "send that number to all processes, and list each of them"
     elif info.routes_peer_memory_only and not found.for_peers:
         cause = f"{info.name} shares only memory that was allocated with a P2P attribute, and this was not"

@@ -212,7 +212,7 @@ def _number_of_the_program(device_id: Int32) -> int:
     if number < 0:
         raise Refusal(
             Code.RT_INVALID_DEVICEID,
-            f"device {device_id} of the node is not visible; {machine.told_visible()}",
+            f"device {device_id} of the node is not visible; {machine.describe_visible()}",
             "ask for a visible one, or correct the variable",
         )
     return number

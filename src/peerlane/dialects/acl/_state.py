@@ -1,4 +1,4 @@
-"""The machine of this dialect, its table of calls, and the texts of failures."""
+"""The machine of this dialect, its table of calls, and the messages of failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from peerlane import Buffer, Device, Handle, Stream
 from peerlane.diagnostics import call_site
 from peerlane.dialects._shared.call import Convention, Failure, Refusal
 from peerlane.dialects._shared.exchange import Exports, Imports
-from peerlane.dialects._shared.machine import Context, Machine, Thing
+from peerlane.dialects._shared.machine import Context, Machine, Resource
 from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects._shared.virtual_memory import Reservations
@@ -37,36 +37,36 @@ _UNDOES = re.compile(
 )
 _FREED_KEPT = 65_536
 _LARGEST = UNITS["TiB"]  # no device has that much
-_Kind = TypeVar("_Kind", bound=Thing)
+_Kind = TypeVar("_Kind", bound=Resource)
 
 
-def is_key_over(given: tuple[Handle, Buffer]) -> bool:
+def is_key_over(export: tuple[Handle, Buffer]) -> bool:
     """Tell whether the memory of a key was freed, and no process has imported it."""
-    handle, buffer = given
+    handle, buffer = export
     return buffer.is_closed and not handle.importers
 
 
 @dataclass(frozen=True, slots=True)
 class HostMemory(Registration):
-    """What ``host_register`` was given; ``is_mapped`` tells whether devices have an address for it."""
+    """A range of ``host_register``; ``is_mapped`` tells whether devices have an address for it."""
 
     is_mapped: bool
 
 
 class LastError(threading.local):
-    """The newest code of the runtime in this thread; 0 if there is none, or it was taken."""
+    """The newest code of the runtime in this thread; 0 before the first, and after the program read it."""
 
     code = 0
 
     def forget(self) -> None:
-        """Forget this thread's."""
+        """Forget this thread's code."""
         self.code = 0
 
 
 class JustEnded(threading.local):
-    """The object that a failing call has ended: the message shows it as it was when the call came."""
+    """The resource that a failing call has ended: the message shows it as it was before the call."""
 
-    thing: Thing | None = None
+    resource: Resource | None = None
 
 
 class AclMachine(Machine):
@@ -74,17 +74,19 @@ class AclMachine(Machine):
 
     Attributes
     ----------
+    peer_references : dict
+        By device and peer, the node's numbers: how often access was enabled and not yet disabled.
     allocators : dict
-        By the number of a stream: the description that was registered for it, and what it had then.
+        By the number of a stream: the description of the allocator that is registered for it, and its fields then.
     freed : dict
-        By address: the allocation that the program freed there, the oldest first; without the addresses that
-        ``malloc`` gave out again.
+        By address: the id of the allocation that the program freed there, the oldest first.  Addresses that
+        ``malloc`` returned again are left out.
     exported_keys, imported_keys : Exports, Imports
         Memory of ``malloc``, by the text of its key: the neutral handle with the memory; the imports.
     exported_memory, imported_memory : Exports, Imports
-        Physical memory, by its shareable handle; by (shareable handle, device).
+        Physical memory: exports by shareable handle, imports by (shareable handle, device).
     far : dict
-        By the text of the key: memory that was imported with another device set than its own, and its own.
+        By the text of the key: memory that was imported while another device was current, and the memory's device.
     op_wait_timeout : float or None
         Seconds that a stream waits for an event; None is for ever.
     registrations : Registrations
@@ -97,10 +99,10 @@ class AclMachine(Machine):
 
     vendor_name = "acl.rt"
     show = staticmethod(visible)
-    default_device: int | None = None  # of the configuration file: not the node's, so it outlives one
+    default_device: int | None = None  # from the configuration file, so it outlives the node
 
     def forget(self) -> None:
-        """Drop all that belongs to the node."""
+        """Empty the tables of the node."""
         super().forget()
         self.peer_references: dict[tuple[int, int], int] = {}
         self.allocators: dict[int, tuple[int, dict[str, object]]] = {}
@@ -112,7 +114,7 @@ class AclMachine(Machine):
         self.exported_keys = Exports[str, tuple[Handle, Buffer]](is_key_over)
         self.imported_keys = Imports[str, Any](self)
         self.exported_memory = Exports[int, Any](
-            lambda each: each.is_over and not each.handle_given.importers
+            lambda each: each.is_over and not each.exported_handle.importers
         )
         self.imported_memory = Imports[tuple[int, int], Any](self)
         self.far: dict[str, tuple[Buffer, Device]] = {}
@@ -126,13 +128,13 @@ class AclMachine(Machine):
         if len(shown) == len(self.devices()):
             return super().device(ordinal)
         raise InvalidValue(
-            f"there is no device {ordinal}; {self.told_visible()}",
+            f"there is no device {ordinal}; {self.describe_visible()}",
             fault=Fault.INVALID_DEVICE,
             detail=BadArgument("device", ordinal, least=0, most=len(self.visible()) - 1),
         )
 
-    def told_visible(self) -> str:
-        """Say how many devices the program sees, and why not more."""
+    def describe_visible(self) -> str:
+        """Describe how many devices the program sees, and why it sees no others."""
         shown, everyone = len(self.visible()), len(self.devices())
         value = os.environ.get(VARIABLE)
         if shown:
@@ -152,7 +154,7 @@ class AclMachine(Machine):
         return self.number_of(self.devices()[ordinal])
 
     def enter(self, context: Context, buffer: Buffer, *, peer: bool) -> int | None:
-        """Give out a buffer by its address; the address does not count as freed any more."""
+        """Enter a buffer by its address, which no longer counts as freed."""
         self.freed.pop(buffer.address, None)
         return super().enter(context, buffer, peer=peer)
 
@@ -171,73 +173,73 @@ class AclMachine(Machine):
         return device.ordinal in self._primary
 
     def process(self) -> Context:
-        """Return what things belong to that the last reset of a device does not end."""
+        """Return the context of resources that no device's reset ends."""
         with self.lock:
             if self._process is None:
                 self._process = Context(self.devices()[0])
             return self._process
 
-    def thing(self, handle: int, kind: type[_Kind]) -> _Kind:
-        """Return the object of a handle; 100000 for 0, 107000 for other numbers."""
-        found = self.things.get(handle)
-        if type(found) is kind:
-            return found
+    def resource(self, handle: int, kind: type[_Kind]) -> _Kind:
+        """Return the resource of a handle; 100000 for 0, 107000 for other numbers."""
+        resource = self.resources.get(handle)
+        if type(resource) is kind:
+            return resource
         raise self.unknown(handle, kind.name)
 
     def unknown(self, handle: int, name: str) -> Refusal:
-        """Return the refusal of a number that means no ``name``."""
+        """Return the refusal of a number that is not the handle of a ``name``."""
         remedy = f"pass what acl.rt.create_{name} returned, until it is destroyed or its device is reset"
         if not handle:
             return Refusal(Code.INVALID_PARAM, f"the {name} is NULL (0)", remedy)
-        return Refusal(Code.RT_PARAM_INVALID, self.told_of(handle, name), remedy)
+        return Refusal(Code.RT_PARAM_INVALID, self.describe_unknown(handle, name), remedy)
 
-    def described(self, number: int, kind: type[_Kind], maker: str) -> _Kind:
-        """Return the object of a handle that needs no device; 100000 for other numbers."""
+    def deviceless(self, handle: int, kind: type[_Kind], maker: str) -> _Kind:
+        """Return the resource of a handle whose kind needs no device; 100000 for other numbers."""
         self.devices()
-        found = self.things.get(number)
-        if isinstance(found, kind):
-            return found
-        told = "NULL (0)" if not number else f"{number:#x}, which is no {kind.name} or was destroyed"
+        resource = self.resources.get(handle)
+        if isinstance(resource, kind):
+            return resource
+        wrong = "NULL (0)" if not handle else f"{handle:#x}, which is no {kind.name} or was destroyed"
         raise Refusal(
             Code.INVALID_PARAM,
-            f"the {kind.name} is {told}",
+            f"the {kind.name} is {wrong}",
             f"pass what {maker} returned, until it is destroyed",
         )
 
-    def end_described(self, number: int, kind: type[_Kind], maker: str, call: str) -> None:
-        """Take such a thing back; 100000 also if another thread was quicker."""
-        if not self.drop(self.described(number, kind, maker), call):
-            self.described(number, kind, maker)
+    def end_deviceless(self, handle: int, kind: type[_Kind], maker: str, call: str) -> None:
+        """End such a resource; 100000 also if another thread was quicker."""
+        if not self.drop(self.deviceless(handle, kind, maker), call):
+            self.deviceless(handle, kind, maker)
 
     def remedy_beyond(self, end: int) -> str:
-        """Return what to do when memory ends at ``end``, and more was asked for."""
+        """Return the remedy for a request beyond the end of memory."""
         if self.reservations.is_hole(end):
             return "map memory behind it with acl.rt.map_mem, or pass a smaller count"
         return REMEDIES[Fault.OUT_OF_BOUNDS]
 
     @staticmethod
-    def refuse_foreign(thing: Thing, context: Context, remedy: str) -> None:
-        """Refuse a thing of another context: 107003; ``remedy`` is for one of another device."""
-        own = thing.context
+    def refuse_foreign(resource: Resource, context: Context, remedy: str) -> None:
+        """Refuse a resource of another context: 107003; ``remedy`` is for a resource of another device."""
+        own = resource.context
         if own.device is context.device:
-            # A device's own context has no number before a program asks for it.
+            # A primary context has no handle before a program asks for it.
             call = f"set_context({own.handle:#x})" if own.handle else f"set_device({own.number})"
             remedy = f"call acl.rt.{call} first, which makes its context current in this thread"
         if own is not context:
-            made = f", made at {thing.made_at}," if thing.made_at else ""
+            site = f", made at {resource.created_at}," if resource.created_at else ""
             raise Refusal(
                 Code.RT_STREAM_CONTEXT,
-                f"{thing.name} {thing.handle:#x}{made} belongs to {_named(own)}, and {_named(context)} is current in "
-                "this thread",
+                f"{resource.name} {resource.handle:#x}{site} belongs to {_named(own)}, and {_named(context)} is "
+                "current in this thread",
                 remedy,
             )
 
-    def give(self, thing: Thing) -> int:
-        """Give a thing out and return its number; 107002 if its device was reset meanwhile."""
-        if not self.keep(thing):
-            thing.abandon()
-            raise self.reset_meanwhile(thing.context)
-        return thing.handle
+    def issue(self, resource: Resource) -> int:
+        """Return the handle that a resource gets; 107002 if its device was reset meanwhile."""
+        if not self.keep(resource):
+            resource.abandon()
+            raise self.reset_meanwhile(resource.context)
+        return resource.handle
 
     @staticmethod
     def reset_meanwhile(context: Context) -> Refusal:
@@ -250,18 +252,18 @@ class AclMachine(Machine):
         )
 
     def remove(self, handle: int, kind: type[_Kind], call: str) -> _Kind:
-        """Take the object of a handle out of the table; errors as :meth:`thing`."""
+        """Take the resource of a handle out of the table; errors as :meth:`resource`."""
         self.context()
-        found = self.thing(handle, kind)
-        if not self.drop(found, call):
+        resource = self.resource(handle, kind)
+        if not self.drop(resource, call):
             raise self.unknown(handle, kind.name)
-        return found
+        return resource
 
     def context(self) -> Context:
         """Return the context of this thread, or refuse with 107002 (facts/acl 3)."""
-        found = self.current()
-        if found is not None:
-            return found
+        context = self.current()
+        if context is not None:
+            return context
         if self.default_device is not None:
             return self.select(self.default_device, share=True)
         raise Refusal(
@@ -281,8 +283,8 @@ def _named(context: Context) -> str:
 def _report(failure: Failure) -> None:
     if is_runtime(failure.code):
         last_error.code = failure.code
-    messages.tell(failure)
-    just_ended.thing = None
+    messages.record(failure)
+    just_ended.resource = None
 
 
 def _layout(message: Message) -> str:
@@ -291,17 +293,17 @@ def _layout(message: Message) -> str:
     if message.code == Code.RT_MEMORY_ALLOCATION:
         kind = "EL0004"
     head = f"{kind}: {message.call} returned {in_words(message.code)}"
-    return laid_out(head, message.cause, message.remedy, given=message.given)
+    return laid_out(head, message.cause, message.remedy, arguments=message.arguments)
 
 
-def laid_out(head: str, cause: str, remedy: str, *, given: str = "") -> str:
-    """Return a text whose lines after the first are indented: the arguments, the cause, and what to do."""
-    called = f"        Called with: {given}\n" if given else ""
+def laid_out(head: str, cause: str, remedy: str, *, arguments: str = "") -> str:
+    """Return a text with indented lines behind the first: the arguments, the cause, and what to do."""
+    called = f"        Called with: {arguments}\n" if arguments else ""
     return f"{head}.\n{called}        Possible Cause: {cause}.\n        Solution: {remedy}."
 
 
 def _seen(name: str, value: object, is_address: bool | None) -> object:
-    """Return what to show of an argument: its words, or what they can be made of whatever happens to it."""
+    """Return the text of an argument, or an object with that ``str``, whatever happens to the argument afterwards."""
     if not isinstance(value, int):
         return reprlib.repr(value)
     if is_address and name in _NUMBERS:
@@ -312,16 +314,18 @@ def _seen(name: str, value: object, is_address: bool | None) -> object:
 
 
 def _number(handle: int) -> str:
-    thing, ended = machine.things.get(handle), just_ended.thing
-    if thing is None and ended is not None and ended.handle == handle:
-        thing = ended
-    if thing is not None:
-        return str(thing).removeprefix(f"{thing.name} ")
-    return f"{handle:#x} (over)" if machine.was_given(handle) else f"{handle:#x}" if handle else "0"
+    resource, ended = machine.resources.get(handle), just_ended.resource
+    if resource is None and ended is not None and ended.handle == handle:
+        resource = ended
+    if resource is not None:
+        return str(resource).removeprefix(f"{resource.name} ")
+    return f"{handle:#x} (over)" if machine.was_issued(handle) else f"{handle:#x}" if handle else "0"
 
 
 def _late(call: str) -> int:
-    """Return 0 for what undoes or waits, as destructors do: everything has ended."""
+    """Return the code of a call while the process is ending: 0 for calls that end or await something, as in
+    destructors.
+    """
     return SUCCESS if _UNDOES.fullmatch(call) else int(Code.RT_DEV_SETUP_ERROR)
 
 
@@ -343,7 +347,7 @@ def explain(error: Error) -> tuple[str, str]:
 
 
 def _more_memory(lacking: NoRoom) -> str:
-    """Return what to do when memory is used up, with a node that would have enough."""
+    """Return the remedy for memory that is used up, with a node that would have enough."""
     size, free, total = lacking.asked, lacking.free, lacking.capacity
     if size > _LARGEST:
         return f"pass a smaller size: the device has {total:,} bytes in all"
@@ -354,7 +358,7 @@ def _more_memory(lacking: NoRoom) -> str:
 
 
 def swallow(raised: BaseException, what: str, cause: str, remedy: str) -> None:
-    """Make a message of an error that a callback raised, SystemExit too; only Ctrl-C is raised again."""
+    """Add a message about an exception of a callback, also SystemExit; only Ctrl-C is raised again."""
     is_main = threading.current_thread() is threading.main_thread()  # only there it can be Ctrl-C
     if isinstance(raised, KeyboardInterrupt) and is_main:
         raise raised
@@ -363,15 +367,15 @@ def swallow(raised: BaseException, what: str, cause: str, remedy: str) -> None:
 
 
 def _raised_at(raised: BaseException) -> str:
-    """Say which line of the program raised, and which one of the callback led there."""
-    found = [
+    """Return the program's line that raised, and the callback's line that led to it."""
+    sites = [
         str(call_site.Site(each.tb_frame.f_code, each.tb_lasti))
         for each in _frames(raised.__traceback__)
         if not call_site.is_own(each.tb_frame)
     ]
-    if not found:
+    if not sites:
         return ""
-    return f", at {found[-1]}" + (f", called at {found[0]}" if found[0] != found[-1] else "")
+    return f", at {sites[-1]}" + (f", called at {sites[0]}" if sites[0] != sites[-1] else "")
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:

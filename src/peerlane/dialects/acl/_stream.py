@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._report import Subscription
@@ -63,7 +63,7 @@ class WhenOneFails:
 when_one_fails = WhenOneFails()
 
 
-class AclStream(Thing):
+class AclStream(Resource):
     """A stream of a context.
 
     Attributes
@@ -208,7 +208,7 @@ def _in_own_words(error: Error, stream: AclStream | None) -> Error:
 
 def _streams() -> list[AclStream]:
     with machine.lock:
-        return [each for each in machine.things.values() if isinstance(each, AclStream)]
+        return [each for each in machine.resources.values() if isinstance(each, AclStream)]
 
 
 def stream_of(handle: int) -> AclStream:
@@ -219,7 +219,7 @@ def stream_of(handle: int) -> AclStream:
     context = machine.context()
     if not handle:
         return _default(context)
-    found = machine.thing(handle, AclStream)
+    found = machine.resource(handle, AclStream)
     machine.refuse_foreign(found, context, "use a stream where its device is set")
     return found
 
@@ -244,14 +244,14 @@ def wait_for_all(streams: Iterable[AclStream], timeout: float | None = None) -> 
 
 def wait_for_all_of_thread(timeout: float | None = None) -> None:
     """Wait for every stream of this thread's device."""
-    wait_for_all(machine.things_on(machine.context().device, AclStream), timeout)
+    wait_for_all(machine.resources_on(machine.context().device, AclStream), timeout)
 
 
 def _default(context: Context) -> AclStream:
     with machine.lock:
         if context.default_stream is None:
             made = AclStream(context, is_default=True)
-            machine.give(made)
+            machine.issue(made)
             context.default_stream = made
         found: AclStream = context.default_stream
     return found
@@ -269,7 +269,7 @@ def _create(priority: int = 0, flags: int = 0) -> int:
             )
         made = AclStream(context, flags=flags)
         made.attributes[PRIORITY] = priority
-        return machine.give(made)
+        return machine.issue(made)
 
 
 def _available(context: Context) -> int:
@@ -319,7 +319,7 @@ def destroy_stream(stream: Address) -> None:
     try:
         found.end()
     except (Refusal, Error):
-        just_ended.thing = found
+        just_ended.resource = found
         raise
 
 
@@ -436,7 +436,7 @@ def device_task_abort(device_id: Int32, timeout: UInt32) -> None:
             f"the timeout is {timeout} ms",
             f"pass at most {_LONGEST_ABORT:,} ms (36 minutes), or 0 to wait for ever",
         )
-    streams = machine.things_on(device, AclStream)
+    streams = machine.resources_on(device, AclStream)
     for stream in streams:
         stream.abort()
     until = time.monotonic() + timeout / 1000 if timeout else None

@@ -24,7 +24,7 @@ from peerlane.dialects._shared.call import (
     int_list,
     type_name,
 )
-from peerlane.dialects._shared.machine import Thing
+from peerlane.dialects._shared.machine import Resource
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 
@@ -132,7 +132,7 @@ def _lowest_level() -> int:
     return int(given) if given in ("0", "1", "2", "3", "4") else 3
 
 
-class AclTensorDesc(Thing):
+class AclTensorDesc(Resource):
     """A type, a shape and a format: nothing here computes with it."""
 
     __slots__ = ("data_type", "dims", "format", "label")
@@ -166,7 +166,7 @@ def create_tensor_desc(data_type: Int32, dims: Object, format: Int32) -> int:
     """
     shape = tuple(int_list(_CREATE, dims))
     machine.devices()
-    return machine.give(AclTensorDesc(data_type, shape, format))
+    return machine.issue(AclTensorDesc(data_type, shape, format))
 
 
 @acl.value("acl.destroy_tensor_desc", failed=lambda _: None)
@@ -177,7 +177,7 @@ def destroy_tensor_desc(tensor_desc: Address) -> None:
     Basis: S; C for the message
     """
     if tensor_desc:
-        machine.end_described(tensor_desc, AclTensorDesc, _CREATE, "acl.destroy_tensor_desc")
+        machine.end_deviceless(tensor_desc, AclTensorDesc, _CREATE, "acl.destroy_tensor_desc")
 
 
 def _getter(name: str, summary: str, of: Callable[[AclTensorDesc], Any], nothing: Any) -> None:
@@ -247,4 +247,4 @@ def _dim(tensor_desc: int, index: int) -> int:
 
 
 def _of(number: int) -> AclTensorDesc:
-    return machine.described(number, AclTensorDesc, _CREATE)
+    return machine.deviceless(number, AclTensorDesc, _CREATE)

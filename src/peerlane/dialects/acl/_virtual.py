@@ -46,11 +46,11 @@ class AclPhysical(PhysicalMemory):
         Its ``memAttr``.
     import_key : tuple or None
         Shareable handle and device; None for own memory.
-    handle_given : Handle or None
+    exported_handle : Handle or None
         Its export, once there is one.
     """
 
-    __slots__ = ("attribute", "granularity", "handle_given", "import_key", "ordinal")
+    __slots__ = ("attribute", "granularity", "exported_handle", "import_key", "ordinal")
 
     outlives_handle = True
 
@@ -68,7 +68,7 @@ class AclPhysical(PhysicalMemory):
         super().__init__(Context(device, number=machine.number_of(device)), neutral)
         self.ordinal, self.granularity = ordinal, granularity
         self.attribute, self.import_key = attribute, import_key
-        self.handle_given: Handle | None = None
+        self.exported_handle: Handle | None = None
 
     @property
     def for_peers(self) -> bool:
@@ -115,7 +115,7 @@ def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
             "pass a smaller size; a negative one wraps round to a large one",
         )
     made = Physical(found.device, size, peer=found.attribute in _FOR_PEERS)
-    return machine.give(
+    return machine.issue(
         AclPhysical(made, found.device.ordinal, granularity=found.granularity, attribute=found.attribute)
     )
 
@@ -218,7 +218,7 @@ def release_mem_address(ptr: Address) -> None:
         if found.mapped:
             raise Refusal(
                 Code.RT_DRV_INTERNAL_ERROR,
-                found.told_left(),
+                found.describe_mappings(),
                 "call acl.rt.unmap_mem for each first",
             )
         machine.reservations.remove(found)
@@ -286,7 +286,7 @@ def retain_allocation_handle(vir_ptr: Address) -> int:
     with machine.lock:
         found: AclPhysical = mapped_at(vir_ptr).mapped[vir_ptr]
         found.references += 1
-        return found.handle if found.references > 1 else machine.give(found)
+        return found.handle if found.references > 1 else machine.issue(found)
 
 
 @acl.call("aclrtMemGetAllocationPropertiesFromHandle", out=1, blank=lambda _: (_properties(0, 0, 0),))
@@ -323,7 +323,7 @@ def physical_of(handle: int) -> AclPhysical:
     """Return the memory of a handle; 100000 for 0, 107000 for other numbers."""
     null("handle")(handle)
     machine.devices()
-    found = machine.things.get(handle)
+    found = machine.resources.get(handle)
     if type(found) is AclPhysical:
         return found
     raise _unknown(handle)
@@ -332,7 +332,7 @@ def physical_of(handle: int) -> AclPhysical:
 def _unknown(handle: int) -> Refusal:
     return Refusal(
         Code.RT_PARAM_INVALID,
-        machine.told_of(handle, AclPhysical.name),
+        machine.describe_unknown(handle, AclPhysical.name),
         "pass what acl.rt.malloc_physical or acl.rt.mem_import_from_shareable_handle returned, until it is freed",
     )
 

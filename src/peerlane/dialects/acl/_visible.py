@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 
 from peerlane import Device
-from peerlane.dialects._shared.visible import places
+from peerlane.dialects._shared.visible import positions
 
 VARIABLE = "ASCEND_RT_VISIBLE_DEVICES"
 _NUMBERS = re.compile(r"[0-9]*(?:,[0-9]+)*")  # a space, or any other character, ends the list
@@ -19,7 +19,7 @@ _LONGEST = 9
 
 
 def visible(devices: Sequence[Device]) -> tuple[Device, ...]:
-    """Return the devices that are shown, numbered anew from 0; all of them without the variable.
+    """Return the devices that the variable shows, which the program numbers from 0; all devices without it.
 
     A list that names a device twice, or is not in ascending order, shows none.
     """
@@ -28,10 +28,10 @@ def visible(devices: Sequence[Device]) -> tuple[Device, ...]:
         return tuple(devices)
     numbers = _NUMBERS.match(text)
     assert numbers is not None  # it matches the empty text
-    found = list(islice(places(numbers[0], len(devices), _number), len(devices)))
-    if any(after <= before for before, after in pairwise(found)):
+    shown = list(islice(positions(numbers[0], len(devices), _number), len(devices)))
+    if any(after <= before for before, after in pairwise(shown)):
         return ()
-    return tuple(devices[place] for place in found)
+    return tuple(devices[position] for position in shown)
 
 
 def _number(entry: str) -> int | None:

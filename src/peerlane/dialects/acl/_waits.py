@@ -8,7 +8,7 @@ from typing import Any
 
 from peerlane import Event, Stream
 from peerlane.diagnostics.waits import wait_texts
-from peerlane.dialects._shared.machine import Thing
+from peerlane.dialects._shared.machine import Resource
 from peerlane.dialects.acl._report import LOOKS_AGAIN, Callback, Report, blocking
 from peerlane.dialects.acl._state import machine
 from peerlane.errors import Error, StreamWait, WaitState, WaitTimeout
@@ -84,7 +84,7 @@ def wait_while_served(waited_for: Stream | Event, timeout: float | None, patienc
     )
 
 
-def explain_wait(error: WaitTimeout, waited_for: Thing) -> tuple[str, str]:
+def explain_wait(error: WaitTimeout, waited_for: Resource) -> tuple[str, str]:
     """Return the streams and what they wait for, in the program's numbers, and what to do."""
     names, missed = _Names(waited_for), error.detail.notify_in_the_way()
     remedy = "wait longer, or look at why the stream does not go on"
@@ -106,7 +106,7 @@ def explain_wait(error: WaitTimeout, waited_for: Thing) -> tuple[str, str]:
     return wait_texts.reason(names.subject(error.detail), error.detail, names), remedy
 
 
-def in_own_numbers(error: Error, waited_for: Thing) -> Error:
+def in_own_numbers(error: Error, waited_for: Resource) -> Error:
     """Return an error that names streams and notifies as explain_wait does."""
     if not isinstance(error.detail, WaitState):
         return error
@@ -122,9 +122,9 @@ class _Names(wait_texts.Words):
     notifies : dict of int to AclNotify
     """
 
-    def __init__(self, waited_for: Thing) -> None:
+    def __init__(self, waited_for: Resource) -> None:
         with machine.lock:
-            things: list[Any] = list(machine.things.values())
+            things: list[Any] = list(machine.resources.values())
         self._waited_for = waited_for
         self._streams = {each.neutral.id: each for each in (*things, waited_for) if each.name == "stream"}
         self._events = [each for each in things if each.name == "event"]
@@ -144,8 +144,8 @@ class _Names(wait_texts.Words):
         """Name a stream that waits, where it was made, and which line let it wait."""
         stream = self._streams.get(wait.stream)
         made = ""
-        if stream is not None and stream is not self._waited_for and stream.made_at:
-            made = f", made at {stream.made_at},"
+        if stream is not None and stream is not self._waited_for and stream.created_at:
+            made = f", made at {stream.created_at},"
         said = (
             wait.submitted_at if wait.what and wait.notify not in blocking else ""
         )  # a callback says its own line
@@ -174,6 +174,6 @@ class _Names(wait_texts.Words):
         return next((each for each in self._events if each.awaited(notify)), None)
 
 
-def _with_site(thing: Thing) -> str:
-    made = f", made at {thing.made_at}" if thing.made_at else ""
+def _with_site(thing: Resource) -> str:
+    made = f", made at {thing.created_at}" if thing.created_at else ""
     return f"{thing.name} {thing.handle:#x}{made}"

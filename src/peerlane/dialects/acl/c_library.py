@@ -78,7 +78,7 @@ def _call(name: str) -> Callable[..., Any]:
 
 
 def _learn_thread(then: int, _: Words = ()) -> bool:
-    context = machine.here.context
+    context = machine.thread.context
     if not isinstance(context, Context) or not machine.is_native(context) or machine.far:
         return False
     host.know_c_thread("acl", then, context.number, bool(machine.registrations))
@@ -86,8 +86,8 @@ def _learn_thread(then: int, _: Words = ()) -> bool:
 
 
 def _learn_stream(then: int, words: Words) -> bool:
-    handle, context = words[-1], machine.here.context
-    found = machine.things.get(handle) if handle else context.default_stream
+    handle, context = words[-1], machine.thread.context
+    found = machine.resources.get(handle) if handle else context.default_stream
     if not isinstance(found, AclStream) or found.context is not context or found.subscription is not None:
         return False
     if not _learn_thread(then):

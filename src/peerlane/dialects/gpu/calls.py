@@ -52,7 +52,7 @@ class HeaderCalls(Convention):
             success=0,
             codes=gpu.vendor.fault_codes,
             explain=gpu.vendor.explain,
-            report=gpu.failures.tell,
+            report=gpu.failures.record,
             late=lambda call: gpu.vendor.code(Fault.PROCESS_ENDING),
         )
         self._gpu, self._declarations, self._kinds = gpu, declarations, kinds

@@ -35,7 +35,7 @@ class Contexts:
         ordinal, rest = divmod(handle - _FIRST, _STEP)
         if not rest and 0 <= ordinal < len(self._machine.devices()):
             return self._machine.context_of(ordinal)
-        context = self._machine.things.get(handle)
+        context = self._machine.resources.get(handle)
         if isinstance(context, Context):
             return context
         cause = f"{handle:#x} is not a context" if handle else "the context is NULL"

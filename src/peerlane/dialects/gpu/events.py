@@ -6,7 +6,7 @@ from typing import Annotated
 
 from peerlane import Event, Handle
 from peerlane.dialects._shared.call import Check, Refusal
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.reuse import Freed, Reuse
 from peerlane.dialects.gpu.streams import AnyStream, Streams
@@ -15,7 +15,7 @@ from peerlane.dialects.gpu.vendor import Reason
 DISABLE_TIMING, INTERPROCESS = 2, 4
 
 
-class GpuEvent(Thing):
+class GpuEvent(Resource):
     """An event of a device.
 
     Attributes
@@ -59,7 +59,7 @@ class Events:
 
     def of(self, handle: int) -> GpuEvent:
         """Return the event of a handle; ``NOT_AN_EVENT`` for other numbers."""
-        return self._machine.thing(handle, GpuEvent, Reason.NOT_AN_EVENT)
+        return self._machine.resource(handle, GpuEvent, Reason.NOT_AN_EVENT)
 
     @property
     def checked(self) -> object:
@@ -69,7 +69,7 @@ class Events:
     def create(self, flags: int) -> int:
         """Make an event of this thread's device and return its number."""
         context = self._machine.context()
-        return self._machine.give(GpuEvent(context, flags, context.device.create_event()))
+        return self._machine.issue(GpuEvent(context, flags, context.device.create_event()))
 
     def record(self, event: GpuEvent, stream: AnyStream) -> None:
         """Record: the event is over when all that was submitted to the stream so far is.

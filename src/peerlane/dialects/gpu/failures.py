@@ -29,7 +29,7 @@ class Failures(Messages):
     def _layout_of(self, message: Message) -> str:
         return (
             f"{message.call} returned {self._code(message.call, message.code)}.\n"
-            f"    Called with: {message.given}\n"
+            f"    Called with: {message.arguments}\n"
             f"    Cause: {message.cause}.\n"
             f"    Remedy: {message.remedy}."
         )
@@ -41,7 +41,7 @@ class Failures(Messages):
             return reprlib.repr(value)
         if is_address:
             return self._machine.look(value)
-        if self._machine.was_given(value):
-            thing = self._machine.things.get(value)
-            return f"{value:#x} (ended)" if thing is None else str(thing)
+        if self._machine.was_issued(value):
+            resource = self._machine.resources.get(value)
+            return f"{value:#x} (ended)" if resource is None else str(resource)
         return int(value)

@@ -11,7 +11,7 @@ import base64
 from peerlane import Buffer, Device, Event, Handle, Kind
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.exchange import Exports, Imports
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.events import DISABLE_TIMING, INTERPROCESS, GpuEvent
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.peers import Peers
@@ -34,7 +34,7 @@ _NO_EVENT = frozenset(
 )
 
 
-class _Opened(Thing):
+class _Opened(Resource):
     """Memory of another process; closed with its device's reset.
 
     Attributes
@@ -47,7 +47,7 @@ class _Opened(Thing):
 
     name = "memory of another process"
     is_counted = False
-    is_given = False  # the buffer is
+    is_owned = False  # the buffer is
     has_addresses = True
 
     def __init__(self, context: Context, shared: _Shared, key: bytes, buffer: Buffer) -> None:
@@ -193,7 +193,7 @@ class Ipc:
 
         def keep(buffer: Buffer) -> _Opened:
             opened_memory = _Opened(context, shared, key, buffer)
-            self._machine.give(opened_memory)
+            self._machine.issue(opened_memory)
             shared.by_address[opened_memory.address] = opened_memory
             return opened_memory
 
@@ -276,7 +276,7 @@ class Ipc:
             if error.fault in _NO_EVENT:
                 raise self.no_event(str(error)) from None
             raise
-        return self._machine.give(GpuEvent(context, INTERPROCESS | DISABLE_TIMING, neutral))
+        return self._machine.issue(GpuEvent(context, INTERPROCESS | DISABLE_TIMING, neutral))
 
     def no_event(self, cause: str) -> Refusal:
         """Return the refusal of what is no handle of an event."""

@@ -12,13 +12,13 @@ from peerlane import Device
 from peerlane.backend import registry
 from peerlane.diagnostics.memory.addresses import AddressDescription
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects._shared.machine import Context, Machine, Thing
+from peerlane.dialects._shared.machine import Context, Machine, Resource
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.gpu.vendor import Reason, Vendor
 
 INVALID_DEVICE = -2  # both vendors' number of a device that is hidden, or that ranges do not share
 _LOST_KEPT = 1024
-_Kind = TypeVar("_Kind", bound=Thing)
+_Kind = TypeVar("_Kind", bound=Resource)
 _Table = TypeVar("_Table")
 
 
@@ -181,20 +181,20 @@ class GpuMachine(Machine):
 
     def use(self, ordinal: int) -> Device:
         """Make a device current in this thread; ``INVALID_DEVICE`` with the valid ones."""
-        device = self._used(ordinal)
+        device = self._device_to_use(ordinal)
         self._ordinal.number = ordinal
-        self.here.context = self.context_of(ordinal)
+        self.thread.context = self.context_of(ordinal)
         return device
 
     def enter_context(self, context: Context | None) -> None:
         """Make a context current in this thread, or none."""
         if context is None:
             self._ordinal.number = None
-            self.here.context = type(self.here).context  # what every thread begins with
+            self.thread.context = type(self.thread).context  # what every thread begins with
         else:
-            self._used(context.device.ordinal)
+            self._device_to_use(context.device.ordinal)
             self._ordinal.number = context.device.ordinal
-            self.here.context = context
+            self.thread.context = context
 
     def context_of(self, ordinal: int) -> Context:
         """Return the context of the streams and events of a device, until it is reset."""
@@ -216,7 +216,7 @@ class GpuMachine(Machine):
         """
         context = self.current()
         if context is None:
-            context = self.here.context = self.context_of(self.ordinal)
+            context = self.thread.context = self.context_of(self.ordinal)
         return context
 
     def _no_context(self) -> Refusal:
@@ -224,27 +224,27 @@ class GpuMachine(Machine):
             Reason.NO_CONTEXT, "this thread has no current context", "call {set_device} in this thread first"
         )
 
-    def thing(self, handle: int, kind: type[_Kind], reason: Reason) -> _Kind:
+    def resource(self, handle: int, kind: type[_Kind], reason: Reason) -> _Kind:
         """Return the object of a handle; refuse other numbers for a reason."""
         self.devices()
-        resource = self.things.get(handle)
+        resource = self.resources.get(handle)
         if type(resource) is kind:
             return resource
-        cause = self.told_of(handle, kind.name) if handle else f"the {kind.name} is NULL"
+        cause = self.describe_unknown(handle, kind.name) if handle else f"the {kind.name} is NULL"
         remedy = f"pass what created the {kind.name}, until it is destroyed or its device is reset"
         raise self.vendor.refusal(reason, cause, remedy)
 
     def remove(self, handle: int, kind: type[_Kind], reason: Reason, call: str) -> _Kind:
-        """Take back the object of a handle; errors as :meth:`thing`, also if another thread was quicker."""
-        resource = self.thing(handle, kind, reason)
-        return resource if self.drop(resource, call) else self.thing(handle, kind, reason)
+        """Take back the object of a handle; errors as :meth:`resource`, also if another thread was quicker."""
+        resource = self.resource(handle, kind, reason)
+        return resource if self.drop(resource, call) else self.resource(handle, kind, reason)
 
-    def give(self, thing: Thing) -> int:
-        """Give a thing out and return its number; ``DEVICE_RESET`` if its device was reset meanwhile."""
-        if not self.keep(thing):
-            thing.abandon()
-            raise self.reset_meanwhile(thing.context.device.ordinal)
-        return thing.handle
+    def issue(self, resource: Resource) -> int:
+        """Return the handle that a resource gets; ``DEVICE_RESET`` if its device was reset meanwhile."""
+        if not self.keep(resource):
+            resource.abandon()
+            raise self.reset_meanwhile(resource.context.device.ordinal)
+        return resource.handle
 
     def look(self, address: int) -> AddressDescription:
         """Return what an address points at now, the words for it to be made later."""

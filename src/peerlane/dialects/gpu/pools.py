@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from peerlane import Buffer, Device, Host, trim
 from peerlane.diagnostics.memory import allocations
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.memory import Memory, host_bytes
 from peerlane.dialects.gpu.peers import Peers
@@ -26,7 +26,7 @@ _NOW, _HIGH = (_RESERVED, _USED), (_RESERVED_HIGH, _USED_HIGH)
 Location: TypeAlias = "Device | int"
 
 
-class Pool(Thing):
+class Pool(Resource):
     """A memory pool.
 
     Attributes
@@ -194,7 +194,7 @@ class Pools:
 
     def of(self, handle: int) -> Pool:
         """Return the pool of a handle; ``INVALID_VALUE`` for other numbers."""
-        return self._machine.thing(handle, Pool, Reason.INVALID_VALUE)
+        return self._machine.resource(handle, Pool, Reason.INVALID_VALUE)
 
     def create(self, location: Location, *, kind: int, is_shareable: bool, largest: int) -> Pool:
         """Make a pool; one of the host's memory ends with the reset of this thread's device."""
@@ -216,7 +216,7 @@ class Pools:
 
     def _give(self, pool: Pool) -> Pool:
         """Give out a pool; ``DEVICE_RESET``."""
-        self._machine.give(pool)
+        self._machine.issue(pool)
         known = self._machine.table(_Known)
         with self._machine.lock:
             known.all = [*(each for each in known.all if self._is_alive(each) or each.used), pool]
@@ -418,7 +418,7 @@ class Pools:
             pool.keep(buffer, stream)
 
     def _is_alive(self, pool: Pool) -> bool:
-        return self._machine.things.get(pool.handle) is pool
+        return self._machine.resources.get(pool.handle) is pool
 
     def _context(self, location: Location) -> Context:
         machine = self._machine

@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 
 from peerlane import Device, StreamGroup
 from peerlane.dialects._shared.call import Check, Refusal
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.errors import Closed, Error, Fault
@@ -21,7 +21,7 @@ LOWEST, HIGHEST = 1, -1  # priorities
 POLICY_AUTO = 1  # of how a thread waits for a stream
 
 
-class GpuStream(Thing):
+class GpuStream(Resource):
     """A stream of a device.
 
     Attributes
@@ -88,10 +88,10 @@ class ThreadStream(GpuStream):
     __slots__ = ()
 
     name = "stream of a thread"
-    is_given = False
+    is_owned = False
 
 
-class NullStream(Thing):
+class NullStream(Resource):
     """The null stream of a device, with the group of the streams that it waits for.
 
     Attributes
@@ -109,7 +109,7 @@ class NullStream(Thing):
 
     name = "null stream"
     is_counted = False
-    is_given = False
+    is_owned = False
     is_blocking = True
 
     def __init__(self, context: Context, lost: deque[int]) -> None:
@@ -198,7 +198,7 @@ class Streams:
             return self.null(self._machine.context())
         if handle == PER_THREAD_STREAM:
             return self._of_thread(self._machine.context())
-        return self._machine.thing(handle, GpuStream, reason)
+        return self._machine.resource(handle, GpuStream, reason)
 
     def meaning(self, handle: int) -> int:
         """Return the handle that no stream stands for: that of the thread's own stream within :meth:`null_is_own`."""
@@ -222,7 +222,7 @@ class Streams:
                 null = context.default_stream
                 if null is None:
                     null = NullStream(context, self._machine.lost_streams)
-                    self._machine.give(null)
+                    self._machine.issue(null)
                     context.default_stream = null
         stream: NullStream = null
         return stream
@@ -238,14 +238,14 @@ class Streams:
             for ended in [each for each in streams if not each.is_live]:
                 del streams[ended]
             stream = streams[context] = ThreadStream(self.null(context), 0, 0)
-            self._machine.give(stream)
+            self._machine.issue(stream)
         return stream
 
     def create(self, flags: int, priority: int = 0, units: tuple[int, ...] = ()) -> int:
         """Make a stream on this thread's device and return its number; its priority is brought into the range."""
         stream = GpuStream(self.null(self._machine.context()), flags, min(max(priority, HIGHEST), LOWEST))
         stream.units = units
-        return self._machine.give(stream)
+        return self._machine.issue(stream)
 
     def destroy(self, handle: int, call: str) -> None:
         """Wait for queued work, also for a word that the stream waits for, then destroy the stream.
@@ -300,7 +300,7 @@ class Streams:
         context, first = self._machine.context(), None
         streams: list[AnyStream] = [
             self.null(context),
-            *self._machine.things_on(context.device, GpuStream),
+            *self._machine.resources_on(context.device, GpuStream),
         ]
         for each in streams:
             try:
@@ -315,8 +315,8 @@ class Streams:
         """Wait for all streams of a device; what their work failed with stays for their own synchronization."""
         machine = self._machine
         with machine.lock:
-            things = [thing for thing in machine.things.values() if thing.context.device is context.device]
-        for each in things:
+            resources = [each for each in machine.resources.values() if each.context.device is context.device]
+        for each in resources:
             if isinstance(each, (GpuStream, NullStream)):
                 # Another thread may end it meanwhile: destroy waits, and the null stream for those of threads.
                 with contextlib.suppress(Closed):

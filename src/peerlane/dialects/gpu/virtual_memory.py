@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from peerlane import AddressRange, Device, Physical
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects._shared.virtual_memory import PhysicalMemory, Reservation, Reservations
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.peers import Peers
@@ -59,14 +59,14 @@ class GpuPhysical(PhysicalMemory):
     end = PhysicalMemory.abandon
 
 
-class _Addresses(Thing):
+class _Addresses(Resource):
     """A reservation, which ends with its device's reset."""
 
     __slots__ = ("machine", "reservation")
 
     name = "reserved addresses"
     is_counted = False
-    is_given = False  # the addresses are
+    is_owned = False  # the addresses are
     has_addresses = True
 
     def __init__(self, machine: GpuMachine, context: Context, reservation: Reservation) -> None:
@@ -77,7 +77,7 @@ class _Addresses(Thing):
         """Give the addresses back, with their mappings."""
         with self.machine.lock:
             ranges = self.machine.table(_Ranges)
-            if ranges.things.pop(self.reservation.start, None) is not None:
+            if ranges.by_start.pop(self.reservation.start, None) is not None:
                 ranges.all.remove(self.reservation)
                 self.reservation.close()
 
@@ -90,13 +90,13 @@ class _Ranges:
     Attributes
     ----------
     all : Reservations
-    things : dict
+    by_start : dict
         By first address: the object that ends a reservation with its device.
     """
 
     def __init__(self) -> None:
         self.all = Reservations()
-        self.things: dict[int, _Addresses] = {}
+        self.by_start: dict[int, _Addresses] = {}
 
 
 class VirtualMemory:
@@ -159,14 +159,14 @@ class VirtualMemory:
     def _give(self, neutral: Physical, properties: PhysicalProperties) -> int:
         try:
             context = self._machine.context_of(properties.device.ordinal)
-            return self._machine.give(GpuPhysical(context, neutral, properties))
+            return self._machine.issue(GpuPhysical(context, neutral, properties))
         except BaseException:
             neutral.close()
             raise
 
     def physical(self, handle: int) -> GpuPhysical:
         """Return the memory of a handle; ``INVALID_VALUE`` for other numbers."""
-        return self._machine.thing(handle, GpuPhysical, Reason.INVALID_VALUE)
+        return self._machine.resource(handle, GpuPhysical, Reason.INVALID_VALUE)
 
     def release(self, handle: int, call: str) -> None:
         """Drop a reference; the last one ends the handle.  Mapped memory stays usable.
@@ -192,7 +192,7 @@ class VirtualMemory:
                 raise machine.vendor.invalid(f"nothing is mapped at {address:#x}", "call {map} before")
             physical: GpuPhysical = reservation.mapped[start]
             physical.references += 1
-            return physical.handle if physical.references > 1 else machine.give(physical)
+            return physical.handle if physical.references > 1 else machine.issue(physical)
 
     def reserve(self, size: int, alignment: int, address: int) -> int:
         """Reserve addresses, which take no memory, and return the first; ``address`` is a wish.
@@ -220,10 +220,10 @@ class VirtualMemory:
             raise machine.vendor.refusal(Reason.OUT_OF_MEMORY, str(error), "ask for less") from None
         ranges = machine.table(_Ranges)
         with machine.lock:
-            thing = _Addresses(machine, context, ranges.all.add(addresses))
-            ranges.things[thing.reservation.start] = thing
-        machine.give(thing)
-        return thing.reservation.start
+            reserved = _Addresses(machine, context, ranges.all.add(addresses))
+            ranges.by_start[reserved.reservation.start] = reserved
+        machine.issue(reserved)
+        return reserved.reservation.start
 
     def free(self, address: int, size: int, call: str) -> None:
         """Give reserved addresses back; all mappings in them must have ended.
@@ -234,17 +234,17 @@ class VirtualMemory:
         machine = self._machine
         ranges = machine.table(_Ranges)
         with machine.lock:
-            thing = ranges.things.get(address)
-            if thing is None or size != thing.reservation.addresses.size:
-                known = f"{thing.reservation.addresses.size:,} bytes" if thing else "no reservation"
+            reserved = ranges.by_start.get(address)
+            if reserved is None or size != reserved.reservation.addresses.size:
+                known = f"{reserved.reservation.addresses.size:,} bytes" if reserved else "no reservation"
                 raise machine.vendor.invalid(
                     f"{known} begin at {machine.describe(address)}, and size is {size:,}",
                     "pass what {reserve} returned and was given, once",
                 )
-            if thing.reservation.mapped:
-                raise machine.vendor.invalid(thing.reservation.told_left(), "call {unmap} first")
-            machine.drop(thing, call)
-        thing.abandon()
+            if reserved.reservation.mapped:
+                raise machine.vendor.invalid(reserved.reservation.describe_mappings(), "call {unmap} first")
+            machine.drop(reserved, call)
+        reserved.abandon()
 
     def map(self, address: int, size: int, handle: int) -> None:
         """Map the first bytes of memory at reserved addresses; no device has access yet.

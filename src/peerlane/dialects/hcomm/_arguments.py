@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from peerlane.dialects._shared import checks
 from peerlane.dialects._shared.call import Check, Parse, Refusal, as_index, type_name
-from peerlane.dialects._shared.machine import Thing, with_article
+from peerlane.dialects._shared.machine import Resource, with_article
 from peerlane.dialects.hcomm import _header as header
 from peerlane.dialects.hcomm._codes import PARA, PTR
 from peerlane.dialects.hcomm._state import object_of
@@ -119,7 +119,7 @@ def required(name: str, value: Any, count: int | None = None) -> Any:
     return value
 
 
-def meaning(kind: type[Thing]) -> Check:
+def meaning(kind: type[Resource]) -> Check:
     """Return a check that replaces a handle by its object."""
     return Check(lambda _name: partial(object_of, kind))
 

@@ -46,7 +46,7 @@ from peerlane.dialects.hcomm._header import (
 from peerlane.dialects.hcomm._rank_graph import endpoint_of as described
 from peerlane.dialects.hcomm._rank_graph import is_on_bus, protocol_of
 from peerlane.dialects.hcomm._regions import Regions
-from peerlane.dialects.hcomm._state import Resource, drop, hcomm
+from peerlane.dialects.hcomm._state import HcommResource, drop, hcomm
 from peerlane.errors import Error, Fault, InvalidValue
 from peerlane.ranks.lending import Loan, Terms, borrow
 
@@ -84,7 +84,7 @@ class Export:
         self._loan.take_back()
 
 
-class HcommEndpoint(Resource):
+class HcommEndpoint(HcommResource):
     """An end of channels that a program describes, on a device.
 
     Attributes

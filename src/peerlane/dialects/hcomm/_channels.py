@@ -106,7 +106,7 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
             timeout=comm.settings.connect_timeout,
         )
     with comm.guard:
-        if machine.things.get(comm.handle) is not comm:
+        if machine.resources.get(comm.handle) is not comm:
             for each in opened:
                 each.close()
             raise destroyed(comm)

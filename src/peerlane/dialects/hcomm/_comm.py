@@ -11,7 +11,7 @@ from peerlane import Buffer, Channel, Group, Notify, NotifyKind, Stream
 from peerlane.backend import host
 from peerlane.diagnostics.waits import stream_waits
 from peerlane.dialects._shared.call import Check, Refusal
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import HANDLE, meaning
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, PARA, RUNTIME, SUSPENDING
@@ -20,7 +20,7 @@ from peerlane.dialects.hcomm._meeting import Meeting
 from peerlane.dialects.hcomm._regions import FarAddresses, Regions, device_memory, far_address, unregistered
 from peerlane.dialects.hcomm._servers import Servers, of_machines
 from peerlane.dialects.hcomm._settings import Settings, exec_timeout, notifies_kind
-from peerlane.dialects.hcomm._state import Resource, drop, object_of
+from peerlane.dialects.hcomm._state import HcommResource, drop, object_of
 from peerlane.errors import Busy, Error
 from peerlane.memory.far_buffer import FarBuffer
 from peerlane.ranks.channel import is_busy
@@ -33,7 +33,7 @@ _CPU = int(CommEngine.COMM_ENGINE_CPU)
 _BY_CARD = frozenset(map(int, (CommProtocol.COMM_PROTOCOL_ROCE, CommProtocol.COMM_PROTOCOL_UBOE)))
 
 
-class HcommThread(Resource):
+class HcommThread(HcommResource):
     """A communication thread: a stream, or for engine CPU the thread that calls.
 
     Attributes
@@ -63,7 +63,7 @@ class HcommThread(Resource):
         self._last = 0
 
     @property
-    def is_given(self) -> bool:  # type: ignore[override]
+    def is_owned(self) -> bool:  # type: ignore[override]
         """Whether a program has to destroy it; a communicator ends what belongs to it."""
         return self.comm is None
 
@@ -132,7 +132,7 @@ class HcommThread(Resource):
     abandon = end
 
 
-class HcommChannel(Resource):
+class HcommChannel(HcommResource):
     """A channel to a rank.
 
     Attributes
@@ -189,7 +189,7 @@ class HcommChannel(Resource):
         return self._neutral
 
     @property
-    def is_given(self) -> bool:  # type: ignore[override]
+    def is_owned(self) -> bool:  # type: ignore[override]
         """Whether a program has to destroy it; a communicator ends what belongs to it."""
         return self.comm is None
 
@@ -242,7 +242,7 @@ class HcommChannel(Resource):
             self._neutral.close()
 
 
-class Comm(Resource):
+class Comm(HcommResource):
     """A communicator: a group of ranks, with the resources that this rank has taken of it.
 
     Attributes
@@ -268,7 +268,7 @@ class Comm(Resource):
         Held while channels are made.
     contexts : dict
         By tag and engine: the memory of an engine's context.
-    parts : list of Thing
+    parts : list of HcommResource
         The windows, teams and team windows, which end with it.
     next_window : int
         The number of the next window.
@@ -332,7 +332,7 @@ class Comm(Resource):
         self.channels: dict[tuple[int, int, int], HcommChannel] = {}
         self.sides: dict[tuple[bool, int], Stream] = {}
         self.contexts: dict[tuple[str, int], Buffer] = {}
-        self.parts: list[Thing] = []
+        self.parts: list[HcommResource] = []
         self.next_window = 0
         self._reached: dict[int, Regions] = {}
         self.notifies = 0
@@ -403,7 +403,7 @@ class Comm(Resource):
 
     def end(self) -> None:
         """Close everything it has; a thread of this process that waits for other ranks fails at once."""
-        parts: list[Thing] = [*self.channels.values(), *self.threads, *self.parts]
+        parts: list[HcommResource] = [*self.channels.values(), *self.threads, *self.parts]
         for part in parts:
             machine.drop(part, "HcclCommDestroy")
         with contextlib.ExitStack() as ends:
@@ -451,7 +451,7 @@ def living(comm: Comm) -> Iterator[None]:
     try:
         yield
     except Error as error:
-        if machine.things.get(comm.handle) is not comm:
+        if machine.resources.get(comm.handle) is not comm:
             raise destroyed(comm) from None
         raise error
 
@@ -485,7 +485,7 @@ ThreadHandle = Annotated[HcommThread, HANDLE, meaning(HcommThread)]
 ChannelHandle = Annotated[HcommChannel, HANDLE, meaning(HcommChannel)]
 
 
-class Promised(Resource):
+class Promised(HcommResource):
     """The handle of a communicator that the end of a group will make."""
 
     __slots__ = ()
@@ -515,15 +515,15 @@ def give(
     if promised is None:
         return keep(comm)
     with machine.lock:
-        if machine.things.get(promised.handle) is promised:
-            comm.handle, comm.made_at = promised.handle, promised.made_at
-            machine.things[comm.handle] = comm
+        if machine.resources.get(promised.handle) is promised:
+            comm.handle, comm.created_at = promised.handle, promised.created_at
+            machine.resources[comm.handle] = comm
             return comm.handle
     comm.abandon()
     raise _reset(context)
 
 
-def keep(resource: Thing) -> int:
+def keep(resource: HcommResource) -> int:
     """Return the handle of a new object; HCCL_E_RUNTIME if its device was reset meanwhile."""
     if not machine.keep(resource):
         resource.abandon()
@@ -554,12 +554,12 @@ def refuse_name(name: str, comm: Comm) -> None:
 def comms() -> list[Comm]:
     """Return the communicators of this process."""
     with machine.lock:
-        return [each for each in machine.things.values() if isinstance(each, Comm)]
+        return [each for each in machine.resources.values() if isinstance(each, Comm)]
 
 
 def find_comm(name: str) -> Comm | None:
     """Return the communicator of a name, or None; among several, one of this thread's context, else of its device."""
-    current = machine.here.context
+    current = machine.thread.context
     device = current.device if isinstance(current, Context) else None
     named = [each for each in comms() if each.comm_name == name]
     return max(named, key=lambda each: (each.context is current, each.context.device is device), default=None)

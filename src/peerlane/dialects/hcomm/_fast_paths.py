@@ -27,7 +27,7 @@ def pair_of(thread: int, channel: int) -> tuple[HcommThread, HcommChannel, Strea
     """Return the thread, the channel and the stream; raise one of ``_MISSES`` for anything unusual."""
     if type(thread) is not int or type(channel) is not int:
         raise TypeError
-    worker, link = machine.things[thread], machine.things[channel]
+    worker, link = machine.resources[thread], machine.resources[channel]
     if type(worker) is not HcommThread or type(link) is not HcommChannel or _open:
         raise KeyError
     stream, comm = worker.stream, worker.comm

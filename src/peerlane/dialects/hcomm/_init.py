@@ -246,11 +246,11 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
 
 def _context_of(ordinal: int) -> Context:
     """Return the context of a device that threads share; the current context of this thread stays."""
-    before = machine.here.context
+    before = machine.thread.context
     try:
         return machine.select(ordinal, share=True)
     finally:
-        machine.here.context = before
+        machine.thread.context = before
 
 
 def _drop(handle: int) -> None:

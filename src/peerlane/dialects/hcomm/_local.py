@@ -181,7 +181,7 @@ def HcommAclrtNotifyWaitOnThread(thread: ActiveThread, notifyId: UInt64, timeOut
 def _of_acl(number: int) -> Notify:
     machine.devices()
     with machine.lock:
-        objects = list(machine.things.values())
+        objects = list(machine.resources.values())
     for each in objects:
         if isinstance(each, AclNotify) and each.neutral.id == number:
             return each.neutral

@@ -11,7 +11,7 @@ import reprlib
 from typing import TypeVar
 
 from peerlane.dialects._shared.call import Convention, Failure, Refusal
-from peerlane.dialects._shared.machine import Thing, with_article
+from peerlane.dialects._shared.machine import Resource, with_article
 from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects.acl._state import laid_out, machine
 from peerlane.dialects.acl._state import messages as acl_messages
@@ -20,7 +20,7 @@ from peerlane.dialects.hcomm._header import HcclResult
 from peerlane.errors import Error
 
 
-class Resource(Thing):
+class HcommResource(Resource):
     """An object of HCOMM that a program holds by its handle."""
 
     __slots__ = ()
@@ -33,7 +33,7 @@ class Resource(Thing):
             self.end()
 
 
-_Kind = TypeVar("_Kind", bound=Thing)
+_Kind = TypeVar("_Kind", bound=Resource)
 _LIKE_AN_ADDRESS = 1 << 32
 _HANDLES = frozenset(
     [
@@ -54,7 +54,7 @@ _MAKERS = {
 
 def object_of(kind: type[_Kind], handle: int) -> _Kind:
     """Return the object of a handle: HCCL_E_PTR for 0, HCCL_E_NOT_FOUND for one that was destroyed or is unknown."""
-    resource = machine.things.get(handle)
+    resource = machine.resources.get(handle)
     if type(resource) is kind and resource.context.is_live:
         return resource
     name = kind.name
@@ -62,7 +62,7 @@ def object_of(kind: type[_Kind], handle: int) -> _Kind:
     if not handle:
         raise Refusal(PTR, f"the {name} is NULL (0)", remedy)
     machine.devices()
-    resource, ended = machine.things.get(handle), machine.ended(handle)
+    resource, ended = machine.resources.get(handle), machine.ended(handle)
     if resource is not None:
         cause = f"{handle:#x} is {with_article(resource.name)}, not {with_article(name)}"
     elif ended:
@@ -72,7 +72,7 @@ def object_of(kind: type[_Kind], handle: int) -> _Kind:
     raise Refusal(NOT_FOUND, cause, remedy)
 
 
-def drop(resource: Thing, call: str) -> None:
+def drop(resource: Resource, call: str) -> None:
     """Take an object out of the table: HCCL_E_NOT_FOUND if another thread did it first."""
     if not machine.drop(resource, call):
         object_of(type(resource), resource.handle)
@@ -90,12 +90,12 @@ def explain() -> str:
 
 
 def _report(failure: Failure) -> None:
-    acl_messages.add(messages.tell(failure))
+    acl_messages.add(messages.record(failure))
 
 
 def _layout(message: Message) -> str:
     head = f"{message.call} returned {message.code} ({HcclResult(message.code).name})"
-    return laid_out(head, message.cause, message.remedy, given=message.given)
+    return laid_out(head, message.cause, message.remedy, arguments=message.arguments)
 
 
 def _seen(name: str, value: object, is_address: bool | None) -> object:

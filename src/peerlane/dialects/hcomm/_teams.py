@@ -8,7 +8,6 @@ from typing import Annotated
 
 from peerlane import Buffer
 from peerlane.dialects._shared.call import Check, Refusal
-from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _header as header
 from peerlane.dialects.hcomm._arguments import (
@@ -32,7 +31,7 @@ from peerlane.dialects.hcomm._elements import memory
 from peerlane.dialects.hcomm._header import CommEngine, CommMemType, CommProtocol
 from peerlane.dialects.hcomm._meeting import digest_of, next_use
 from peerlane.dialects.hcomm._rank_graph import layers_of, protocols_of
-from peerlane.dialects.hcomm._state import Resource, drop, hcomm, object_of
+from peerlane.dialects.hcomm._state import HcommResource, drop, hcomm, object_of
 from peerlane.dialects.hcomm._threads import refuse_engine
 from peerlane.dialects.hcomm._windows import Window, windows_of
 
@@ -76,7 +75,7 @@ class TeamWindow(Window):
         return super().of(rank)
 
 
-class Team(Resource):
+class Team(HcommResource):
     """Some ranks of a communicator, this one among them.
 
     Attributes
@@ -100,7 +99,7 @@ class Team(Resource):
     __slots__ = ("comm", "is_lsa", "key", "layer", "next_window", "protocol", "ranks", "windows", "world")
 
     name = "team"
-    is_given = False
+    is_owned = False
 
     def __init__(self, comm: Comm, world: Team | None, ranks: list[int], layer: int, protocol: int) -> None:
         super().__init__(comm.context)
@@ -264,7 +263,7 @@ def HcclTeamDestroy(team: TeamHandle) -> None:
         raise Refusal(PARA, f"{team} is the communicator's own", "it ends with HcclCommDestroy")
     with team.comm.guard:
         drop(team, "HcclTeamDestroy")
-        ended: list[Thing] = [*team.subs, *team.windows]
+        ended: list[HcommResource] = [*team.subs, *team.windows]
         for each in ended:
             machine.drop(each, "HcclTeamDestroy")
         for each in (team, *ended):

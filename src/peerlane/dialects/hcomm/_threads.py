@@ -198,10 +198,10 @@ def stream_of(handle: int) -> AclStream:
     remedy = "pass what acl.rt.create_stream returned, before it is destroyed"
     if not handle:
         raise Refusal(PTR, "the stream is NULL (0)", remedy)
-    wrapped = machine.things.get(handle)
+    wrapped = machine.resources.get(handle)
     if not isinstance(wrapped, AclStream):
         try:
-            machine.thing(handle, AclStream)
+            machine.resource(handle, AclStream)
         except Refusal as error:
             raise Refusal(NOT_FOUND, str(error), remedy) from None
         raise AssertionError(handle)

@@ -16,7 +16,7 @@ from peerlane.dialects.hcomm._arguments import Handle as Number
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import ActiveComm, Comm, CommHandle, keep
 from peerlane.dialects.hcomm._elements import memory
-from peerlane.dialects.hcomm._state import Resource, drop, hcomm, object_of
+from peerlane.dialects.hcomm._state import HcommResource, drop, hcomm, object_of
 from peerlane.ranks.lending import Loan, Terms, borrow
 
 _FLAGS = (0, 1)
@@ -24,7 +24,7 @@ _FLAGS = (0, 1)
 _offered: dict[str, Loan] = {}
 
 
-class Window(Resource):
+class Window(HcommResource):
     """A symmetric window of a communicator: the memory of this rank, and that of peers that were asked for.
 
     Attributes
@@ -244,7 +244,7 @@ def HcclSymWinGetPeerPointer(winHandle: Number, offset: UInt64, peerRank: UInt32
         cannot be opened; 20 a team's, and HcclTeamChannelsCreate was not called since it was registered
     Basis: D; C for the codes, for the wait, and for teams
     """
-    window = machine.things.get(winHandle)
+    window = machine.resources.get(winHandle)
     window = object_of(type(window) if isinstance(window, Window) else Window, winHandle)
     size = window.comm.group.size
     if peerRank >= size or offset >= window.memory.size:

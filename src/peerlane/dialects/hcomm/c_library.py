@@ -55,7 +55,7 @@ def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
 
 
 def _ranks(values: Mapping[str, Any]) -> int:
-    comm = machine.things.get(values["comm"])
+    comm = machine.resources.get(values["comm"])
     return comm.group.size if isinstance(comm, Comm) else 0
 
 

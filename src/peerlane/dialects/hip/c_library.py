@@ -43,12 +43,12 @@ _NAMED_FOR_OTHERS = {"hipError_t": "hipErrorUnknown", "hiprtcResult": "HIPRTC_ER
 class Hip(Library):
     """Its arguments are those of the dialect, but for the members of enumerations."""
 
-    def write_struct(self, name: str, address: int, made: Any) -> None:
+    def write_struct(self, name: str, address: int, source: Any) -> None:
         """Copy a struct to an address."""
-        if isinstance(made, Earlier):
-            ctypes.memmove(address, ctypes.addressof(made), ctypes.sizeof(made))
+        if isinstance(source, Earlier):
+            ctypes.memmove(address, ctypes.addressof(source), ctypes.sizeof(source))
         else:
-            ctypes.memmove(address, int(made), facts()["structs"][real_name(name)]["size"])
+            ctypes.memmove(address, int(source), facts()["structs"][real_name(name)]["size"])
 
     def _reader(self, function: Function, at: int) -> Callable[[Words], Any]:
         parameter = function.parameters[at]
@@ -213,7 +213,7 @@ def _learn_thread(then: int, _: Words = ()) -> bool:
 
 def _learn_stream(then: int, words: Words) -> bool:
     handle = words[-1]
-    if not _learn_thread(then) or handle not in machine.things:
+    if not _learn_thread(then) or handle not in machine.resources:
         return False
     host.know_c_stream("hip", then, handle, stream_of(handle).neutral)
     return True

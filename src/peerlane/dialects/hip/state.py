@@ -16,7 +16,7 @@ from peerlane.dialects.hip.visible import visible
 
 
 def _report(failure: Failure) -> None:
-    message = messages.tell(failure)
+    message = messages.record(failure)
     if log.has_errors:
         sys.stderr.write(f"peerlane: {message}\n")
 

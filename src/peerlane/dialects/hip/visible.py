@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from peerlane import Device
-from peerlane.dialects._shared.visible import places
+from peerlane.dialects._shared.visible import positions
 
 _RUNTIME = "ROCR_VISIBLE_DEVICES"  # applied before the others
 _HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")  # the first that is not empty counts
@@ -45,21 +45,21 @@ def visible(devices: Sequence[Device]) -> tuple[Device, ...]:
 def _listed(
     text: str,
     devices: tuple[Device, ...],
-    place_of: Callable[[str, tuple[Device, ...]], int | None],
+    position_of: Callable[[str, tuple[Device, ...]], int | None],
     *,
     ends_at_second: bool = False,
 ) -> tuple[Device, ...]:
     """Return the devices of a list; one that is named a second time changes nothing, or ends it."""
-    found: dict[Device, None] = {}
-    for place in places(text, len(devices), lambda entry: place_of(entry, devices)):
-        if ends_at_second and devices[place] in found:
+    shown: dict[Device, None] = {}
+    for position in positions(text, len(devices), lambda entry: position_of(entry, devices)):
+        if ends_at_second and devices[position] in shown:
             break
-        found[devices[place]] = None
-    return tuple(found)
+        shown[devices[position]] = None
+    return tuple(shown)
 
 
 def _runtime_entry(entry: str, devices: tuple[Device, ...]) -> int | None:
-    """Return the place of a number, hexadecimal too, or of the one UUID that begins so, in capitals or not."""
+    """Return the position of a number, hexadecimal too, or of the one UUID that begins so, in capitals or not."""
     entry = entry.strip()
     if entry[:1] in ("G", "g"):
         if not _SHORTEST <= len(entry) <= _LONGEST:

@@ -67,7 +67,7 @@ def _quick(checked: Any) -> Any:
             dst, src, nbytes, kind = args
             to = dst._address if type(dst) is DeviceArray else dst
             source = src._address if type(src) is DeviceArray else src
-            context = machine.here.context
+            context = machine.thread.context
             null = context.default_stream
             if (
                 type(nbytes) is int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NoReturn
 
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip.binding.convention import invalid, refusal
 from peerlane.dialects.hip.binding.enums import enumeration
@@ -14,7 +14,7 @@ from peerlane.dialects.hip.kernels.refused import refuse_file, refuse_image
 from peerlane.dialects.hip.state import calls, machine
 
 
-class _Library(Thing):
+class _Library(Resource):
     """Code at an address, or in a file."""
 
     __slots__ = ("code",)
@@ -30,7 +30,7 @@ class _Library(Thing):
 def _give(code: int | str, options: int) -> tuple[Any, ...]:
     if options:
         raise invalid(f"numJitOptions is {options}", "pass 0")
-    given = machine.give(_Library(machine.context(), code))
+    given = machine.issue(_Library(machine.context(), code))
     # The binding has outputs for the options, which are inputs of the vendor's call.
     return (
         handle("ihipLibrary_t", given),
@@ -84,7 +84,7 @@ def hipLibraryUnload(library: int) -> None:
 
 
 def _refuse_code(library: int) -> NoReturn:
-    code = machine.thing(library, _Library, Reason.INVALID_VALUE).code
+    code = machine.resource(library, _Library, Reason.INVALID_VALUE).code
     if isinstance(code, str):
         refuse_file(code)
     else:

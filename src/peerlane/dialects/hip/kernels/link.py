@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from peerlane.dialects._shared.machine import Thing
+from peerlane.dialects._shared.machine import Resource
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip.binding.convention import invalid, refusal
 from peerlane.dialects.hip.binding.enums import enumeration
@@ -20,7 +20,7 @@ def _no_option() -> Any:
     return enumeration("hipJitOption")(0)
 
 
-class _LinkState(Thing):
+class _LinkState(Resource):
     """What code is added to."""
 
     __slots__ = ()
@@ -39,7 +39,7 @@ def hipLinkCreate(numOptions: int, optionValues: Any) -> tuple[Any, Any]:
     """
     if numOptions:
         raise invalid(f"numOptions is {numOptions}", "pass 0")
-    return _no_option(), handle("ihipLinkState_t", machine.give(_LinkState(machine.context())))
+    return _no_option(), handle("ihipLinkState_t", machine.issue(_LinkState(machine.context())))
 
 
 @calls.call("hipLinkDestroy")
@@ -55,7 +55,7 @@ def hipLinkDestroy(state: int) -> None:
 def _refuse_addition(state: int, type: Any) -> None:
     if state and type.name != _LINKED:
         raise invalid(f"code of {type.name} is given; only {_LINKED} is linked", f"pass {_LINKED}")
-    machine.thing(state, _LinkState, Reason.INVALID_HANDLE)
+    machine.resource(state, _LinkState, Reason.INVALID_HANDLE)
 
 
 @calls.call("hipLinkAddFile")
