@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TypeAlias
 
 from peerlane import Device
@@ -60,6 +59,7 @@ class Copies:
 
     def __init__(self, machine: GpuMachine, streams: Streams, regions: Regions, peers: Peers) -> None:
         self._machine, self._streams, self._regions, self._peers = machine, streams, regions, peers
+        self._policy = machine.vendor.policy
 
     def now(self, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Copy in the order of the null stream, complete on return but for a copy within one device.
@@ -76,13 +76,10 @@ class Copies:
 
     def on(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Queue a copy; one with an end in ordinary host memory, which cannot wait, is complete on return."""
-        if not nbytes:
-            return
-        if None in self._checked(dst, src, nbytes, kind):
-            stream.catch_up()
-            raw.copy(dst, src, nbytes)
-        else:
-            raw.copy(dst, src, nbytes, stream=stream.neutral)
+        if nbytes:
+            dst_region, src_region = self._checked(dst, src, nbytes, kind)
+            can_wait = dst_region is not None and src_region is not None
+            _copy_on(stream, dst, src, nbytes, can_wait)
 
     def on_and_wait(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Copy in the order of a stream; complete on return."""
@@ -94,14 +91,14 @@ class Copies:
     def between(self, to: Device, source: Device, dst: int, src: int, nbytes: int) -> None:
         """Queue a copy behind the earlier work of two devices, as the policy says, wherever the memory lies."""
         if nbytes:
-            ends = self._inside(dst, src, nbytes)
-            self.move_between(to, source, self._mover(dst, src, nbytes), ends)
+            can_wait = self._can_wait(dst, src, nbytes)
+            self._between(to, source, lambda stream: _copy_on(stream, dst, src, nbytes, can_wait))
 
     def between_on(self, stream: int, dst: int, src: int, nbytes: int) -> None:
         """Queue a copy between two devices on a stream of any device, by its handle: the ends are checked first."""
         if nbytes:
-            ends = self._inside(dst, src, nbytes)
-            self.move_on(self._streams.of(stream), self._mover(dst, src, nbytes), ends)
+            can_wait = self._can_wait(dst, src, nbytes)
+            _copy_on(self._streams.of(stream), dst, src, nbytes, can_wait)
 
     def box(self, dst: Side, src: Side, extent: tuple[int, int, int], kind: str = "") -> tuple[Move, Ends]:
         """Return what moves a box of (bytes, rows, slices), none of them 0, and what its ends are.
@@ -127,7 +124,7 @@ class Copies:
         others = self._others(current, ends)
         if self._is_queued(ends):
             if others:
-                self._streams.submit_behind(others[0], current, lambda: move(others[0]))
+                self._streams.submit_behind(others[0], current, move)
             else:
                 move(current)
             return
@@ -152,13 +149,14 @@ class Copies:
 
     def move_between(self, to: Device, source: Device, move: Move, ends: Ends) -> None:
         """Move bytes behind the earlier work of two devices, as the policy says."""
+        self._between(to, source, lambda stream: self.move_on(stream, move, ends))
+
+    def _between(self, to: Device, source: Device, submit: Callable[[AnyStream], None]) -> None:
         streams = self._streams
-        if self._machine.vendor.policy.memcpy_peer == "current":
-            self.move_on(streams.null(self._machine.context()), move, ends)
-            return
-        target = streams.null_of(to.ordinal)
-        submit = partial(self.move_on, target, move, ends)
-        streams.submit_behind(target, streams.null_of(source.ordinal), submit)
+        if self._policy.memcpy_peer == "current":
+            submit(streams.null(self._machine.context()))
+        else:
+            streams.submit_behind(streams.null_of(to.ordinal), streams.null_of(source.ordinal), submit)
 
     @staticmethod
     def _mover(dst: int, src: int, nbytes: int) -> Move:
@@ -167,7 +165,7 @@ class Copies:
     def _others(self, current: AnyStream, ends: Ends) -> list[AnyStream]:
         """Return the null streams besides ``here``'s whose earlier work a copy at once follows."""
         ordinals = {end.ordinal for end in ends if end is not None and end.is_device}
-        if len(ordinals) > 1 and self._machine.vendor.policy.cross_device == "current":
+        if len(ordinals) > 1 and self._policy.cross_device == "current":
             return []
         return [self._streams.null_of(each) for each in sorted(ordinals - {current.context.device.ordinal})]
 
@@ -191,14 +189,16 @@ class Copies:
                 f"kind is {kind}, and both ends are ordinary memory of the host, which devices do not reach",
                 "pass {host_to_host} or {any_direction}",
             )
-        self._peers.refuse_strict(dst, src, nbytes)
+        if self._policy.peer_copies == "strict":
+            self._peers.refuse_without_access(dst, src, nbytes)
         return ends
 
-    def _inside(self, dst: int, src: int, nbytes: int) -> Ends:
-        """Return the regions of both ends; refuse more bytes than there are."""
-        ends = self._regions.inside("dst", dst, nbytes), self._regions.inside("src", src, nbytes)
-        self._peers.refuse_strict(dst, src, nbytes)
-        return ends
+    def _can_wait(self, dst: int, src: int, nbytes: int) -> bool:
+        """Return whether a stream may copy them later: both ends are in regions; refuse more bytes than there are."""
+        is_dst, is_src = self._regions.has("dst", dst, nbytes), self._regions.has("src", src, nbytes)
+        if self._policy.peer_copies == "strict":
+            self._peers.refuse_without_access(dst, src, nbytes)
+        return is_dst and is_src
 
     def _laid(self, name: str, side: Side, region: Region | None, extent: tuple[int, int, int]) -> _Laid:
         width, height, depth = extent
@@ -223,6 +223,15 @@ class Copies:
         if region is not None:
             self._regions.refuse_outside(name, side.address, nbytes, region)
         return laid
+
+
+def _copy_on(stream: AnyStream, dst: int, src: int, nbytes: int, can_wait: bool) -> None:
+    """Copy on a stream, or when its earlier work is over, as ordinary memory of the host cannot wait."""
+    if can_wait:
+        raw.copy(dst, src, nbytes, stream=stream.neutral)
+    else:
+        stream.catch_up()
+        raw.copy(dst, src, nbytes)
 
 
 def _box_mover(to: _Laid, source: _Laid, extent: tuple[int, int, int]) -> Move:

@@ -199,6 +199,9 @@ class GpuMachine(Machine):
     def context_of(self, ordinal: int) -> Context:
         """Return the context of the streams and events of a device, until it is reset."""
         self.devices()
+        context = self._primary.get(ordinal)
+        if context is not None and not context.node.is_closed:
+            return context
         with self.lock:
             context = self._primary.get(ordinal)
             if context is None or not context.is_live:

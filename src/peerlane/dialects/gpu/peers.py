@@ -91,26 +91,24 @@ class Peers:
             return "none"
         return "rw"
 
-    def refuse_strict(self, dst: int, src: int, nbytes: int) -> None:
-        """Refuse a copy between two devices of which none may use the other's memory, if the policy is strict.
+    def refuse_without_access(self, dst: int, src: int, nbytes: int) -> None:
+        """Refuse a copy between two devices of which none may use the other's memory.
 
         Of mappings that lie side by side each is looked at.
         """
-        if self._machine.vendor.policy.peer_copies != "strict":
-            return
         end = dst + nbytes
         while True:
             to, source = self._regions.at(dst), self._regions.at(src)
             if to is None or source is None:
                 return
             if to.is_device and source.is_device and to.ordinal != source.ordinal:
-                self._refuse_without_access(dst, to, src, source)
+                self._refuse_regions(dst, to, src, source)
             step = min(to.left(dst), source.left(src))
             dst, src = dst + step, src + step
             if dst >= end:
                 return
 
-    def _refuse_without_access(self, dst: int, to: Region, src: int, source: Region) -> None:
+    def _refuse_regions(self, dst: int, to: Region, src: int, source: Region) -> None:
         devices = self._machine.devices()
         reader, writer = devices[to.ordinal], devices[source.ordinal]
         with self._machine.lock:

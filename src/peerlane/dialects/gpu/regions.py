@@ -165,6 +165,13 @@ class Regions:
             self.refuse_outside(name, address, nbytes, region)
         return region
 
+    def has(self, name: str, address: int, nbytes: int) -> bool:
+        """Return whether an address is in a region; refuse what :meth:`inside` does."""
+        located = raw.find(address) if type(address) is int else None
+        if located is not None and address + nbytes <= located[1] + located[2]:
+            return True  # most often, without the cost of a Region
+        return self.inside(name, address, nbytes) is not None
+
     def refuse_outside(self, name: str, address: int, nbytes: int, region: Region) -> None:
         """Refuse more bytes than there are from an address in a region on: mappings may lie side by side."""
         end = region.end

@@ -193,6 +193,8 @@ class Streams:
 
     def of(self, handle: int, reason: Reason = Reason.NOT_A_STREAM) -> AnyStream:
         """Return the stream of a handle; refuse a handle that is not a stream for a reason."""
+        if handle > PER_THREAD_STREAM:
+            return self._machine.thing(handle, GpuStream, reason)
         handle = self.meaning(handle)
         if handle in (0, LEGACY_STREAM):
             return self.null(self._machine.context())
@@ -338,11 +340,11 @@ class Streams:
             observer(device)
 
     @staticmethod
-    def submit_behind(first: AnyStream, second: AnyStream, submit: Callable[[], None]) -> None:
+    def submit_behind(first: AnyStream, second: AnyStream, submit: Callable[[AnyStream], None]) -> None:
         """Queue work on the first of two streams, behind earlier work of both and before later work of both."""
         if first is second:
-            submit()
+            submit(first)
             return
         first.neutral.wait(second.neutral.record())
-        submit()
+        submit(first)
         second.neutral.wait(first.neutral.record())
