@@ -194,7 +194,7 @@ class Streams:
     def of(self, handle: int, reason: Reason = Reason.NOT_A_STREAM) -> AnyStream:
         """Return the stream of a handle; refuse a handle that is not a stream for a reason."""
         if handle > PER_THREAD_STREAM:
-            return self._machine.thing(handle, GpuStream, reason)
+            return self._machine.resource(handle, GpuStream, reason)
         handle = self.meaning(handle)
         if handle in (0, LEGACY_STREAM):
             return self.null(self._machine.context())
