@@ -87,7 +87,7 @@ def test_hip_enumeration_member_pickles_by_served_name(monkeypatch: pytest.Monke
 
 
 def test_hip_enumeration_import_makes_at_most_four() -> None:
-    program = "import peerlane.dialects.hip.binding.enums as e\nprint(e._made.cache_info().currsize)"
+    program = "import peerlane.dialects.hip.binding.enums as e\nprint(e._class_of.cache_info().currsize)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )

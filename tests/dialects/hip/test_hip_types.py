@@ -216,7 +216,7 @@ def test_hip_list_types_store_values_in_memory() -> None:
 
 
 def test_hip_structs_import_makes_no_struct() -> None:
-    program = "import peerlane.dialects.hip.binding.structs as s\nprint(s._made.cache_info().currsize)"
+    program = "import peerlane.dialects.hip.binding.structs as s\nprint(s._class_of.cache_info().currsize)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )

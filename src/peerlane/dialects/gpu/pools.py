@@ -369,8 +369,8 @@ class Pools:
             allocations.reused(kept.id, kept.address, kept.size, kept.device.name)
             return self.enter(kept, pool)
         self._refuse_beyond(pool, nbytes)
-        made = self._reuse.with_room(pool.context.device, partial(_allocated, pool, nbytes))
-        return self.enter(made, pool)
+        allocation = self._reuse.with_room(pool.context.device, partial(_allocated, pool, nbytes))
+        return self.enter(allocation, pool)
 
     def _refuse_beyond(self, pool: Pool, nbytes: int) -> None:
         counts_past = bool(pool.largest) and self._machine.vendor.policy.pool_size == "high"

@@ -137,17 +137,17 @@ class _Binding:
     def shape(self, function: Function) -> dict[str, Any]:
         """Return what a function takes and what comes back behind the code."""
         outputs = [each for each in function.parameters if _is_output(each)]
-        found = [self._returned(each) for each in outputs]
+        returned = [self._returned(each) for each in outputs]
         returns = function.returns
         if returns.is_pointer:
-            found.append(["text", "CStr", "maybe"])
+            returned.append(["text", "CStr", "maybe"])
         elif returns.type not in (*_CODES, "bool"):
-            found.append(["value", "object" if returns.type in self._declared.structs else returns.type])
+            returned.append(["value", "object" if returns.type in self._declared.structs else returns.type])
         return {
             "parameters": [
                 [each.name, self._passed(each)] for each in function.parameters if not _is_output(each)
             ],
-            "outputs": found,
+            "outputs": returned,
         }
 
     def earlier(self) -> dict[str, Any]:
@@ -199,21 +199,21 @@ class _Binding:
         return [[each.name, _EARLIER_TYPES.get(kind, kind)] for each, kind in zip(inputs, kinds, strict=True)]
 
     def _earlier_outputs(self, function: Function) -> list[list[str]]:
-        found = []
+        outputs = []
         for each in filter(_was_output, function.parameters):
             name, kind, *maybe = self._returned(each)
             if self._is_handle(each.type):
                 kind, maybe = "object", ["maybe"]
-            found.append([name, _EARLIER_TYPES.get(kind, kind), *maybe])
-        return found
+            outputs.append([name, _EARLIER_TYPES.get(kind, kind), *maybe])
+        return outputs
 
     def struct(self, struct: Struct) -> dict[str, Any]:
         """Return the size of a struct and the fields that the binding shows."""
         if not struct.fields:
             return _opaque()
-        size, places = self._layout(struct)
+        size, offsets = self._layout(struct)
         fields, initial = [], bytearray(size)
-        for each, (offset, bit) in zip(struct.fields, places, strict=True):
+        for each, (offset, bit) in zip(struct.fields, offsets, strict=True):
             width = self._size_of(each)
             initial[offset : offset + width] = each.initial.to_bytes(width, "little")
             if "unread" in each.words:
@@ -246,23 +246,23 @@ class _Binding:
 
     def _layout(self, struct: Struct) -> tuple[int, list[tuple[int, int]]]:
         """Return the size of a struct, and the offset and the first bit of each field, as C lays them out."""
-        end, bits, widest, places = 0, 0, 1, []
+        end, bits, widest, offsets = 0, 0, 1, []
         for each in struct.fields:
             align = self._alignment(each)
             widest = max(widest, align)
             if struct.is_union:
-                places.append((0, 0))
+                offsets.append((0, 0))
                 end = max(end, self._size_of(each))
                 continue
             if bits and not each.bits:
                 end, bits = end + -(-bits // 8), 0
             start = -(-end // align) * align
-            places.append((start, bits))
+            offsets.append((start, bits))
             if each.bits:
                 end, bits = start, bits + each.bits
             else:
                 end = start + self._size_of(each)
-        return -(-(end + -(-bits // 8)) // widest) * widest, places
+        return -(-(end + -(-bits // 8)) // widest) * widest, offsets
 
     def _size_of(self, field: Declarator) -> int:
         return self._element(field) * int(field.count or 1)

@@ -67,8 +67,8 @@ class Hip(Library):
         if parameter.type in self.declarations.structs or parameter.type == "float":
             return store
         if parameter.type == "char":
-            made: Callable[[str], Any] = str if parameter.count else self.text
-            return lambda words, value: store(words, made(str(value)))
+            convert: Callable[[str], Any] = str if parameter.count else self.text
+            return lambda words, value: store(words, convert(str(value)))
         return lambda words, value: store(words, int(value or 0))
 
 
@@ -88,8 +88,8 @@ def _member(parameter: Declarator, at: int, otherwise: str) -> Callable[[Words],
 
 
 def _properties(device: int) -> tuple[Any, ...]:
-    code, made = calls.functions("")["hipGetDeviceProperties"](device)
-    return code, None if code else Earlier.of(made)
+    code, properties = calls.functions("")["hipGetDeviceProperties"](device)
+    return code, None if code else Earlier.of(properties)
 
 
 def _choose(prop: int) -> Any:
@@ -99,8 +99,8 @@ def _choose(prop: int) -> Any:
 def _without_options(call: str, at: int) -> Callable[..., Any]:
     """Return a call with the output at ``at`` only, or none: the binding has others for lists of options."""
 
-    def run(*given: Any) -> tuple[Any, ...]:
-        code, *outputs = calls.functions("")[call](*given)
+    def run(*arguments: Any) -> tuple[Any, ...]:
+        code, *outputs = calls.functions("")[call](*arguments)
         return (code, outputs[at]) if at >= 0 else (code,)
 
     return run
@@ -139,7 +139,7 @@ def _call(declarations: Declarations) -> Callable[[str], Callable[..., Any]]:
         if each.parameters or each.dialect not in functions:
             functions[each.dialect] = each
 
-    def found(name: str) -> Callable[..., Any]:
+    def served(name: str) -> Callable[..., Any]:
         function = functions[name]
         is_code = function.returns.type == answers(name).__name__
         if function.is_refused:
@@ -156,24 +156,24 @@ def _call(declarations: Declarations) -> Callable[[str], Callable[..., Any]]:
 
         return turned
 
-    return found
+    return served
 
 
-def _refused(function: Function, is_code: bool, *given: Any) -> int:
+def _refused(function: Function, is_code: bool, *arguments: Any) -> int:
     name = function.dialect
     if calls.has_refusals(name):
-        code = (calls.functions("").get(name) or calls.refuse(name))(*given)[0]
+        code = (calls.functions("").get(name) or calls.refuse(name))(*arguments)[0]
     else:
-        code = calls.unsupported(name, lambda: _shown(function, given))
+        code = calls.unsupported(name, lambda: _shown(function, arguments))
     return int(code) if is_code else 0
 
 
-def _shown(function: Function, given: tuple[Any, ...]) -> Arguments:
+def _shown(function: Function, arguments: tuple[Any, ...]) -> Arguments:
     """Return the arguments of a refused call for its text; without a declaration it says that they were not read."""
     if not function.parameters:
         return (("arguments", "not read", None),)
     read = [each for each in function.parameters if "unread" not in each.words]
-    return tuple((each.name, value, each.is_pointer) for each, value in zip(read, given, strict=True))
+    return tuple((each.name, value, each.is_pointer) for each, value in zip(read, arguments, strict=True))
 
 
 def _plain(value: Any) -> Any:

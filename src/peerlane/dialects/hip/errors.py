@@ -142,8 +142,8 @@ def _serve_last(name: str, doc: str, attribute: str, *, take: bool) -> None:
     bind = shape_of(name).bind
 
     # The code is the answer itself, not an output behind a success.
-    def last(*args: Any, **given: Any) -> Any:
-        bind(args, given)
+    def last(*args: Any, **keywords: Any) -> Any:
+        bind(args, keywords)
         code = getattr(calls.last, attribute)
         if take:
             setattr(calls.last, attribute, SUCCESS)

@@ -43,10 +43,10 @@ def has_symbol(name: object) -> bool:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise no_attribute("hip.hip", name, __all__)
-    found = make(name)
+    entry = make(name)
     if not changes_with_the_version(name):
-        globals()[name] = found
-    return found
+        globals()[name] = entry
+    return entry
 
 
 def __dir__() -> list[str]:

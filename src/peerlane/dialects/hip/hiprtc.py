@@ -20,8 +20,8 @@ def has_symbol(name: object) -> bool:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = make(name)
-    return found
+    entry = globals()[name] = make(name)
+    return entry
 
 
 def __dir__() -> list[str]:

@@ -131,5 +131,5 @@ def hiprtcLinkCreate2(**kwargs: Any) -> Any:
         DeprecationWarning,
         stacklevel=2,
     )
-    made = HiprtcLinkCreateOpts(**kwargs)
-    return hiprtc.hiprtcLinkCreate(made.num_opts, made.keys, made.values)
+    options = HiprtcLinkCreateOpts(**kwargs)
+    return hiprtc.hiprtcLinkCreate(options.num_opts, options.keys, options.values)

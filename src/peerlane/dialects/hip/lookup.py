@@ -18,7 +18,7 @@ from peerlane.support.libraries import folder
 
 _DEFAULT, _LEGACY, _PER_THREAD = 0, 1, 2  # HIP_GET_PROC_ADDRESS_..., and of hipGetDriverEntryPoint
 _PROC_STATUS, _ENTRY_STATUS = "hipDriverProcAddressQueryResult", "hipDriverEntryPointQueryResult"
-_FOUND, _NOT_FOUND = 0, 1  # in both
+_SUCCESS, _NO_SYMBOL = 0, 1  # in both
 _LATER_STRUCTS = 600  # the version since which two functions have a struct of another layout
 _OF_LATER = {
     "hipGetDeviceProperties": "hipGetDevicePropertiesR0600",
@@ -49,28 +49,28 @@ def _find(status: str, symbol: str | None, flags: int, *others: str) -> int:
         if address := _address_of(each):
             return address
     cause = f"libamdhip64.so has no function {symbol}"
-    raise Stopped(INVALID_VALUE, cause, "correct the name", None, enumeration(status)(_NOT_FOUND))
+    raise Stopped(INVALID_VALUE, cause, "correct the name", None, enumeration(status)(_NO_SYMBOL))
 
 
 def _of_version(symbol: str | None, version: int, flags: int) -> tuple[Pointer | None, Any]:
     later = _OF_LATER.get(symbol or "") if version >= _LATER_STRUCTS else None
     others = (later,) if later else ()
-    return pointer(_find(_PROC_STATUS, symbol, flags, *others)), enumeration(_PROC_STATUS)(_FOUND)
+    return pointer(_find(_PROC_STATUS, symbol, flags, *others)), enumeration(_PROC_STATUS)(_SUCCESS)
 
 
 def _entry_point(symbol: str | None, flags: int) -> tuple[Pointer | None, Any]:
-    return pointer(_find(_ENTRY_STATUS, symbol, flags)), enumeration(_ENTRY_STATUS)(_FOUND)
+    return pointer(_find(_ENTRY_STATUS, symbol, flags)), enumeration(_ENTRY_STATUS)(_SUCCESS)
 
 
-def _put(place: int, find: Callable[..., tuple[Pointer | None, Any]], *given: Any) -> Any:
+def _put(target: int, find: Callable[..., tuple[Pointer | None, Any]], *arguments: Any) -> Any:
     """Write what is found to a place, as calls of 7.2 do."""
-    if not place:
+    if not target:
         raise invalid("the place of the address is NULL", "pass where 8 bytes may be written")
     try:
-        found, status = find(*given)
+        address, status = find(*arguments)
     except Stopped as stopped:
         raise Stopped(stopped.code, str(stopped), stopped.remedy, stopped.outputs[1]) from None
-    write(place, int(found or 0).to_bytes(8, "little"))
+    write(target, int(address or 0).to_bytes(8, "little"))
     return status
 
 

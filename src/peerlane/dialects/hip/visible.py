@@ -25,8 +25,8 @@ def uuid_of(device: Device) -> bytes:
 
 def hidden_bytes() -> int:
     """Return how many free bytes are not to be told; a text that is not a number hides none."""
-    given = os.environ.get(_HIDDEN, "")
-    return int(given) << 20 if given.isdecimal() else 0
+    hidden = os.environ.get(_HIDDEN, "")
+    return int(hidden) << 20 if hidden.isdecimal() else 0
 
 
 def visible(devices: Sequence[Device]) -> tuple[Device, ...]:
@@ -81,4 +81,4 @@ def _hip_entry(entry: str, devices: tuple[Device, ...]) -> int | None:
 
 def _beginning(entry: str, devices: tuple[Device, ...], prefix: str) -> list[int]:
     uuids = [prefix + uuid_of(device).decode() for device in devices]
-    return [place for place, uuid in enumerate(uuids) if uuid.startswith(entry)]
+    return [index for index, uuid in enumerate(uuids) if uuid.startswith(entry)]

@@ -33,9 +33,9 @@ def _pointer(value: Any) -> int:
     address, nbytes = types.extent_of(value)
     if nbytes is None:
         return address
-    found = HostAddress(address)
-    found.nbytes = nbytes
-    return found
+    host_address = HostAddress(address)
+    host_address.nbytes = nbytes
+    return host_address
 
 
 def _integer(kind: str) -> _Reader:
@@ -75,8 +75,8 @@ def _member(kind: str, name: str) -> _Reader:
 
 def _struct(kind: str) -> _Reader:
     def read(value: Any) -> Any:
-        found = results.struct(kind).fromObj(value)
-        return found if int(found) else None
+        struct = results.struct(kind).fromObj(value)
+        return struct if int(struct) else None
 
     return read
 
@@ -89,8 +89,8 @@ def _list(kind: str) -> _Reader:
 
 
 def _c_string(value: Any) -> str | None:
-    found = types.CStr.fromObj(value)
-    return found.decode() if int(found) else None
+    string = types.CStr.fromObj(value)
+    return string.decode() if int(string) else None
 
 
 def _reader(kind: str, name: str) -> _Reader:
@@ -164,38 +164,38 @@ class Shape:
         """Whether hip-python 7.2 fills a struct that is passed, where this shape returns it."""
         return self.older is not None and self.older.names[1:] == self.names and len(self.outputs) == 1
 
-    def meant(self, args: Sequence[Any], given: Mapping[str, Any]) -> Shape:
+    def meant(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> Shape:
         """Return the shape that arguments are of: this, or that of hip-python 7.2."""
         older = self.older
-        if older is None or len(args) + len(given) != len(older.names):
+        if older is None or len(args) + len(keywords) != len(older.names):
             return self
-        if len(older.names) == len(self.names) and set(self.names[len(args) :]) == set(given):
+        if len(older.names) == len(self.names) and set(self.names[len(args) :]) == set(keywords):
             return self
-        return older if set(older.names[len(args) :]) == set(given) else self
+        return older if set(older.names[len(args) :]) == set(keywords) else self
 
-    def bind(self, args: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, ...]:
+    def bind(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return all arguments in their order; TypeError if they are others."""
         names = self.names
         count = len(names)
-        unknown = [name for name in given if name not in names]
+        unknown = [name for name in keywords if name not in names]
         if unknown and not count:
             raise TypeError(f"{self.call}() takes no keyword arguments")
         if unknown:
             raise TypeError(f"{self.call}() got an unexpected keyword argument '{unknown[0]}'")
-        twice = [name for name in names[: len(args)] if name in given]
+        twice = [name for name in names[: len(args)] if name in keywords]
         if twice:
             raise TypeError(f"{self.call}() got multiple values for keyword argument '{twice[0]}'")
-        if len(args) + len(given) != count:
-            raise TypeError(self._wrong_number(len(args) + len(given)))
-        return (*args, *(given[name] for name in names[len(args) :]))
+        if len(args) + len(keywords) != count:
+            raise TypeError(self._wrong_number(len(args) + len(keywords)))
+        return (*args, *(keywords[name] for name in names[len(args) :]))
 
-    def _wrong_number(self, given: int) -> str:
+    def _wrong_number(self, number: int) -> str:
         count = len(self.names)
         if not count:
-            return f"{self.call}() takes no arguments ({given} given)"
+            return f"{self.call}() takes no arguments ({number} given)"
         others = "".join(f", or ({', '.join(names)})" for names in dict.fromkeys(self.others))
         plural = "s" * (count != 1)
-        return f"{self.call}() takes exactly {count} positional argument{plural} ({given} given){others}"
+        return f"{self.call}() takes exactly {count} positional argument{plural} ({number} given){others}"
 
     def shown(self, args: Sequence[Any]) -> tuple[tuple[str, object, bool | None], ...]:
         """Return what arguments mean, as `pair` does; themselves where that was the failure."""
@@ -220,11 +220,11 @@ class Shape:
 def shape_of(call: str) -> Shape:
     """Return the shape of a call of the vendor's table."""
     table, older = facts()["functions"][call], facts()["older"]
-    made = made_shape(call, table["parameters"], table["outputs"])
+    shape = shape_from(call, table["parameters"], table["outputs"])
     if call not in older["parameters"]:
-        return made
-    before = made_shape(call, older["parameters"][call], older["outputs"][call])
-    return replace(made, older=before, others=[before.names])
+        return shape
+    before = shape_from(call, older["parameters"][call], older["outputs"][call])
+    return replace(shape, older=before, others=[before.names])
 
 
 def shape_in(call: str, which: str) -> Shape:
@@ -232,10 +232,10 @@ def shape_in(call: str, which: str) -> Shape:
     in_c, described = facts()["in C"], facts()["in C" if which == "C" else "older"]
     lists = dict(in_c["parameters"].get(call, ()))
     parameters = [(name, lists.get(name, kind)) for name, kind in described["parameters"][call]]
-    return made_shape(call, parameters, described["outputs"][call])
+    return shape_from(call, parameters, described["outputs"][call])
 
 
-def made_shape(call: str, parameters: Sequence[Sequence[str]], outputs: Sequence[Sequence[str]]) -> Shape:
+def shape_from(call: str, parameters: Sequence[Sequence[str]], outputs: Sequence[Sequence[str]]) -> Shape:
     """Return a shape of a call: its parameters, and its outputs with ``"maybe"`` behind those that may be None."""
     return Shape(
         call,

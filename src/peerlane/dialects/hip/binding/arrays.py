@@ -106,10 +106,10 @@ class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
     @classmethod
     def _of_bytes(cls, address: int, nbytes: int) -> Any:
         """Return an array of bytes at an address, as hipMalloc returns it."""
-        made = cls.__new__(cls)
-        made._address, made._kept, made._shape = address, None, (nbytes,)
-        made._typestr, made._itemsize, made._read_only, made._stream = "B", 1, False, None
-        return made
+        array = cls.__new__(cls)
+        array._address, array._kept, array._shape = address, None, (nbytes,)
+        array._typestr, array._itemsize, array._read_only, array._stream = "B", 1, False, None
+        return array
 
     def _take(self, pyobj: Any) -> None:
         super()._take(pyobj)
@@ -253,12 +253,12 @@ class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
         """Return a contiguous part as an array of the same rank."""
         if not isinstance(subscript, (int, slice, tuple)):
             raise TypeError(f"an array is indexed by int, slice or tuple, not by {type(subscript).__name__}")
-        given = subscript if isinstance(subscript, tuple) else (subscript,)
-        if len(given) > len(self._shape):
-            raise IndexError(f"{len(given)} indices for an array of {len(self._shape)} axes")
-        ranges = [_part(each, extent) for each, extent in zip(given, self._shape, strict=False)]
-        ranges += [(0, extent) for extent in self._shape[len(given) :]]
-        leading = next((at for at, each in enumerate(given) if not isinstance(each, int)), len(given))
+        indices = subscript if isinstance(subscript, tuple) else (subscript,)
+        if len(indices) > len(self._shape):
+            raise IndexError(f"{len(indices)} indices for an array of {len(self._shape)} axes")
+        ranges = [_part(each, extent) for each, extent in zip(indices, self._shape, strict=False)]
+        ranges += [(0, extent) for extent in self._shape[len(indices) :]]
+        leading = next((at for at, each in enumerate(indices) if not isinstance(each, int)), len(indices))
         for (first, last), extent in list(zip(ranges, self._shape, strict=True))[leading + 1 :]:
             if (first, last) != (0, extent):
                 raise ValueError(f"{subscript!r} of shape {self._shape} is not contiguous")
@@ -268,11 +268,11 @@ class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
         lengths = [last - first for first, last in ranges]
         while len(lengths) > 1 and lengths[0] == 1:
             lengths.pop(0)
-        made = type(self)._at(int(self) + start, (self, self._kept) if self._kept is not None else None)
-        made._shape = (*lengths, *(1,) * (len(self._shape) - len(lengths)))
-        made._typestr, made._itemsize = self._typestr, self._itemsize
-        made._read_only, made._stream = self._read_only, self._stream
-        return made
+        array = type(self)._at(int(self) + start, (self, self._kept) if self._kept is not None else None)
+        array._shape = (*lengths, *(1,) * (len(self._shape) - len(lengths)))
+        array._typestr, array._itemsize = self._typestr, self._itemsize
+        array._read_only, array._stream = self._read_only, self._stream
+        return array
 
     def __repr__(self) -> str:
         return (
@@ -314,15 +314,15 @@ def _check_contiguous(strides: Any, shape: tuple[int, ...], itemsize: int) -> No
         wanted *= extent
 
 
-def _itemsize(typestr: Any, told: int | None) -> int:
+def _itemsize(typestr: Any, itemsize: int | None) -> int:
     known = _codes()
     if typestr is not None and not isinstance(typestr, str):
         raise TypeError(f"the typestr must be a str, not {type(typestr).__name__}")
     if typestr not in known:
         raise ValueError(f"typestr {typestr!r} is none of NDBuffer.NUMPY_CHAR_CODES")
-    if not (told or known[typestr]):
+    if not (itemsize or known[typestr]):
         raise ValueError(f"typestr {typestr!r} does not say how many bytes an element has; pass itemsize too")
-    return told or known[typestr]
+    return itemsize or known[typestr]
 
 
 def _part(index: Any, extent: int) -> tuple[int, int]:

@@ -21,11 +21,11 @@ refuse_zero = partial(checks.refuse_zero, *_ZERO)
 refuse_none = partial(checks.refuse_zero, *_NONE)
 
 
-def refuse_bits(valid: int, name: str, given: int) -> int:
+def refuse_bits(valid: int, name: str, value: int) -> int:
     """Refuse flags that have other bits than the valid ones."""
-    if given & ~valid:
-        raise invalid(f"{name} are {given:#x}; valid are the bits of {valid:#x}", "pass 0")
-    return given
+    if value & ~valid:
+        raise invalid(f"{name} are {value:#x}; valid are the bits of {valid:#x}", "pass 0")
+    return value
 
 
 def refuse_no_struct(kind: str, name: str, struct: Any) -> Any:
@@ -40,7 +40,7 @@ def flags(valid: int) -> Check:
     return checks.check(refuse_bits, valid)
 
 
-def given(kind: str) -> Check:
+def required(kind: str) -> Check:
     """Return the check of a struct of a kind, which must not be NULL."""
     return checks.check(refuse_no_struct, kind)
 

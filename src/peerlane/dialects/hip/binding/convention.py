@@ -125,10 +125,10 @@ def refuse_fewer(name: str, structs: Any, count: int) -> None:
         )
 
 
-def member(made: Any, name: str, code: int = INVALID_VALUE, at: int = 0) -> Any:
+def member(struct: Any, name: str, code: int = INVALID_VALUE, at: int = 0) -> Any:
     """Return a field that is a member of an enumeration, of the struct at a place; refuse a number that is none."""
     try:
-        return getattr(made, f"get_{name}")(at)
+        return getattr(struct, f"get_{name}")(at)
     except ValueError as error:
         raise Refusal(code, f"{name}: {error}", f"set {name} to a member") from None
 
@@ -159,20 +159,20 @@ class Calls(Table):
         trace: Callable[[str, int, Arguments], None],
         machine: Seen,
     ) -> None:
-        def tell(failure: Failure) -> None:
+        def report_failure(failure: Failure) -> None:
             if failure.code != NOT_READY:
                 report(failure)
 
         super().__init__(
             codes={fault: codes[fault] for fault in codes if isinstance(fault, Fault)},
             explain=explain,
-            report=tell,
+            report=report_failure,
             late=lambda call: DEINITIALIZED,
         )
         self._machine, self._trace = machine, trace
         self._bodies: dict[str, Callable[..., Any]] = {}
         self._others: dict[str, list[Shape]] = {}
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
         self._keeping: set[str] = set()
         self._without_device: set[str] = set()
         self._wrong: dict[str, Callable[[Mapping[str, Any]], None]] = {
@@ -197,7 +197,7 @@ class Calls(Table):
     def forget(self) -> None:
         """Be as in a new process."""
         self.last = LastError()
-        self._told.clear()
+        self._announced.clear()
 
     def call(
         self, name: str, *, first: Sequence[str] = (), keeps_last: bool = False, needs_device: bool = True
@@ -234,7 +234,7 @@ class Calls(Table):
 
         return declare
 
-    def made(self, name: str, body: Callable[..., Any], doc: str, module: str) -> None:
+    def declare(self, name: str, body: Callable[..., Any], doc: str, module: str) -> None:
         """Declare a call whose body was made of another one's: it gets the arguments as they were read."""
         body.__doc__, body.__module__ = doc, module
         self._bodies[name] = body
@@ -243,34 +243,34 @@ class Calls(Table):
 
     def queued(self, of: str, body: Callable[..., Any], *, last: str = "") -> None:
         """Declare the call with Async behind its name, with a stream as its last argument."""
-        told = self._table[of].facts
-        refuses, basis = told["Refuses"], told["Basis"].partition(";")[0]
+        described = self._table[of].facts
+        refuses, basis = described["Refuses"], described["Basis"].partition(";")[0]
         others = refuses if refuses.startswith("as `") and ";" not in refuses else f"as `{of}`"
         doc = f"Queue what {of} does{last}.\n\nRefuses: {others}; the stream\nBasis: {basis}"
-        self.made(f"{of}Async", body, doc, self._bodies[of].__module__)
+        self.declare(f"{of}Async", body, doc, self._bodies[of].__module__)
 
     def same(
         self,
         name: str,
         of: str,
-        *given: object,
+        *fixed: object,
         basis: str = "D",
         does: str = "",
         within: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
         """Declare a call that runs another one with its arguments and ``given`` behind them, ``within`` a context."""
-        body, told = self._bodies[of], self._table[of].facts
+        body, described = self._bodies[of], self._table[of].facts
 
         def run(*args: Any) -> Any:
             if within is None:
-                return body(*args, *given)
+                return body(*args, *fixed)
             with within():
-                return body(*args, *given)
+                return body(*args, *fixed)
 
-        gives = f"Gives: {told['Gives']}\n" if "Gives" in told else ""
-        refuses = f"Refuses: as `{of}`\n" if "Refuses" in told or within else ""
+        gives = f"Gives: {described['Gives']}\n" if "Gives" in described else ""
+        refuses = f"Refuses: as `{of}`\n" if "Refuses" in described or within else ""
         doc = f"{does or f'Do what {of} does.'}\n\n{gives}{refuses}Basis: {basis}"
-        self.made(name, run, doc, body.__module__)
+        self.declare(name, run, doc, body.__module__)
 
     def also(self, name: str, which: str) -> Callable[[_Body], _Body]:
         """Let a declared call take other arguments too, which their number tells apart.
@@ -291,8 +291,8 @@ class Calls(Table):
         def declare(body: _Body) -> _Body:
             other = self._answering(name, shape, body, steps_of(body))
 
-            def choose(*args: Any, **given: Any) -> Any:
-                return (other if len(args) + len(given) == len(shape.names) else first)(*args, **given)
+            def choose(*args: Any, **keywords: Any) -> Any:
+                return (other if len(args) + len(keywords) == len(shape.names) else first)(*args, **keywords)
 
             functools.update_wrapper(choose, first)
             del choose.__wrapped__  # type: ignore[attr-defined]
@@ -317,13 +317,13 @@ class Calls(Table):
         ended = self._ended if needs_device else ()
         at_end = (success, *shape.blank()) if name.removesuffix("_spt") in _DONE_AT_THE_END else None
 
-        def wrapper(*args: Any, **given: Any) -> Any:
+        def wrapper(*args: Any, **keywords: Any) -> Any:
             if ended:  # before anything that the interpreter may have taken apart by now
-                return at_end or (DEINITIALIZED, *shape.meant(args, given).blank())
+                return at_end or (DEINITIALIZED, *shape.meant(args, keywords).blank())
             target = None
-            if given or len(args) != count:
-                meant = shape.meant(args, given) if fills else shape
-                args = meant.bind(args, given)
+            if keywords or len(args) != count:
+                meant = shape.meant(args, keywords) if fills else shape
+                args = meant.bind(args, keywords)
                 if meant is not shape:
                     target, args = results.struct(shape.outputs[0][1]).fromObj(args[0]), args[1:]
             try:
@@ -341,17 +341,17 @@ class Calls(Table):
                 shown = functools.partial(shape.shown, args)  # a lambda would make args slower for all
                 code = self.failed(name, error, shown)
                 result = error.outputs if isinstance(error, Stopped) else shape.blank()
-                found = (code, *result)
+                answer = (code, *result)
             else:
                 if not keeps_last:
                     last = self.last
                     last.newest = SUCCESS
                     if policy.version < _LAST_ERROR_KEPT:
                         last.code = SUCCESS
-                found = done if not outputs else (success, result) if outputs == 1 else (success, *result)
+                answer = done if not outputs else (success, result) if outputs == 1 else (success, *result)
             if log.has_calls:
-                self._trace(name, found[0], shape.shown(args))
-            return found if target is None else found[:1]
+                self._trace(name, answer[0], shape.shown(args))
+            return answer if target is None else answer[:1]
 
         return wrapper
 
@@ -367,9 +367,9 @@ class Calls(Table):
         """
         shape = shape_of(name)
 
-        def wrapper(*args: Any, **given: Any) -> Any:
-            meant = shape.meant(args, given)
-            values = meant.bind(args, given)
+        def wrapper(*args: Any, **keywords: Any) -> Any:
+            meant = shape.meant(args, keywords)
+            values = meant.bind(args, keywords)
             read = (
                 {key: make(each) for key, make, each in zip(meant.names, meant.readers, values, strict=True)}
                 if name in self._wrong
@@ -413,8 +413,8 @@ class Calls(Table):
         except (Refusal, Error) as error:
             return self.failed(name, error, arguments)
         cause = f"peerlane moves and shares memory on virtual devices; {name} is not part of that"
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._announced:
+            self._announced.add(name)
             sys.stderr.write(f"peerlane: {cause}: {code.name}\n")
         return self.failed(name, Refusal(code, cause, "docs/reference/hip.md lists what works"), arguments)
 
@@ -449,10 +449,10 @@ def _checked(body: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
 
     @functools.wraps(body)
     def checked(*args: Any) -> Any:
-        found = list(args)
+        values = list(args)
         for at, check in steps:
-            found[at] = check(found[at])
-        return body(*found)
+            values[at] = check(values[at])
+        return body(*values)
 
     return checked
 

@@ -35,7 +35,7 @@ def enumeration(name: str, *, older: bool = False) -> type[enum.IntEnum]:
     """
     with _lock:
         real = real_name(name)
-        return _made(real, older and real == "hipError_t")
+        return _class_of(real, older and real == "hipError_t")
 
 
 def base_of(kind: type[enum.IntEnum]) -> type[enum.IntEnum]:
@@ -51,7 +51,7 @@ def is_enumeration(name: str) -> bool:
 
 
 @cache
-def _made(name: str, older: bool) -> type[enum.IntEnum]:
+def _class_of(name: str, older: bool) -> type[enum.IntEnum]:
     described = facts()["enums"][name]
     members: dict[str, int] = described["members"]
     if older:
@@ -59,7 +59,7 @@ def _made(name: str, older: bool) -> type[enum.IntEnum]:
         gone = set(facts()["older"]["missing errors"])
         members = {each: value for each, value in (members | changed).items() if each not in gone}
     make: Any = enum.IntEnum  # the functional form, with a name that no checker can follow
-    made: type[enum.IntEnum] = make(described["bases"][0], {}, module=SERVED_IN)(
+    kind: type[enum.IntEnum] = make(described["bases"][0], {}, module=SERVED_IN)(
         name, members, module=SERVED_IN
     )
-    return made
+    return kind

@@ -15,14 +15,14 @@ _PAGE = 4096
 
 def _text_at(address: int) -> bytes:
     """Return the bytes before the first NUL; BadAddress where the memory ends before."""
-    found = b""
+    content = b""
     while address:
-        part = read(address + len(found), min(256, _PAGE - (address + len(found)) % _PAGE))
+        part = read(address + len(content), min(256, _PAGE - (address + len(content)) % _PAGE))
         text, nul, _ = part.partition(b"\0")
-        found += text
+        content += text
         if nul:
             break
-    return found
+    return content
 
 
 class CStr(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
@@ -122,11 +122,11 @@ class _Numbers(Pointer):
         count = operator.index(count)
         if count < 0:
             raise ValueError(f"count is {count}; it must not be negative")
-        made = cls.__new__(cls)
-        made._fill([0] * count)
+        numbers = cls.__new__(cls)
+        numbers._fill([0] * count)
         if not count:
-            made._address = 0
-        return made
+            numbers._address = 0
+        return numbers
 
     def _take(self, pyobj: object) -> None:
         if isinstance(pyobj, (list, tuple)):
@@ -247,7 +247,7 @@ class _Scalar:
 
 def _classes() -> dict[str, type]:
     """Return ListOf... and PointerTo... of each C type; the words of ``repr`` are hip-python's."""
-    made: dict[str, type] = {}
+    classes: dict[str, type] = {}
     for name, element, shown in (
         ("Int", ctypes.c_int, "ListOfDataInt"),
         ("Long", ctypes.c_long, "ListOfLong"),
@@ -264,9 +264,9 @@ def _classes() -> dict[str, type]:
             "__doc__": _Scalar.__doc__,
             "_shown": f"PointerTo{name}",
         }
-        made[many.__name__] = many
-        made[f"PointerTo{name}"] = type(f"PointerTo{name}", (_Scalar, many), body)
-    return made
+        classes[many.__name__] = many
+        classes[f"PointerTo{name}"] = type(f"PointerTo{name}", (_Scalar, many), body)
+    return classes
 
 
 globals().update(_classes())

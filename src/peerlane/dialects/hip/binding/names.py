@@ -16,8 +16,8 @@ _KINDS = ("functions", "enums", "structs", "aliases")
 def names_of_hip() -> list[str]:
     """Return the names of the module ``hip``."""
     table, others = facts(), set(facts()["hiprtc only"])
-    found = {name for kind in (*_KINDS, *_VALUES) for name in table[kind]} - others
-    return sorted(name for name in found if not name.startswith("_"))
+    names = {name for kind in (*_KINDS, *_VALUES) for name in table[kind]} - others
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def names_of_hiprtc() -> list[str]:

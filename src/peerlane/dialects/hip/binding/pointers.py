@@ -55,18 +55,18 @@ class Pointer:
 
     @classmethod
     def _at(cls, address: int, kept: object = None) -> Any:
-        made = cls.__new__(cls)
-        made._address, made._kept = address, kept
-        return made
+        pointer = cls.__new__(cls)
+        pointer._address, pointer._kept = address, kept
+        return pointer
 
     @classmethod
     def fromObj(cls, pyobj: object) -> Any:
         """Return the object itself if it is of this class, else a new one made of it."""
         if isinstance(pyobj, cls):
             return pyobj
-        made = cls.__new__(cls)
-        made._take(pyobj)
-        return made
+        pointer = cls.__new__(cls)
+        pointer._take(pyobj)
+        return pointer
 
     def createRef(self) -> Pointer:
         """Return a pointer to the place where this pointer keeps its address; a write there changes the address."""
@@ -128,9 +128,9 @@ def pinned(obj: object) -> tuple[int, object]:
         return obj.value or 0, None
     if isinstance(obj, Pointer):
         return int(obj), obj
-    found = raw.buffer_of(obj)
-    if found is not None:
-        return found[0], _kept(obj)
+    buffer = raw.buffer_of(obj)
+    if buffer is not None:
+        return buffer[0], _kept(obj)
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
         return _of_interface(interface), obj
@@ -171,9 +171,9 @@ def address_of(obj: Any) -> int:
         if address is not None:
             return address
     elif not isinstance(obj, (Pointer, ctypes.c_void_p)):
-        found = raw.buffer_of(obj)
-        if found is not None:
-            return found[0]
+        buffer = raw.buffer_of(obj)
+        if buffer is not None:
+            return buffer[0]
     return pinned(obj)[0]
 
 
@@ -185,9 +185,9 @@ def extent_of(obj: Any) -> tuple[int, int | None]:
     """
     if type(obj) is int or obj is None or isinstance(obj, (Pointer, ctypes.c_void_p)):
         return address_of(obj), None
-    found = raw.buffer_of(obj)
-    if found is not None:
-        return found[0], found[1]
+    buffer = raw.buffer_of(obj)
+    if buffer is not None:
+        return buffer[0], buffer[1]
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is None:
         return address_of(obj), None
@@ -220,9 +220,9 @@ def view_of(address: int, nbytes: int, kept: object = None) -> memoryview:
 
 def read(address: int, nbytes: int) -> bytes:
     """Return bytes at an address of anybody's; BadAddress instead of a crash."""
-    found = (ctypes.c_ubyte * nbytes)()
-    raw.copy(ctypes.addressof(found), address, nbytes)
-    return bytes(found)
+    block = (ctypes.c_ubyte * nbytes)()
+    raw.copy(ctypes.addressof(block), address, nbytes)
+    return bytes(block)
 
 
 def write(address: int, data: bytes) -> None:

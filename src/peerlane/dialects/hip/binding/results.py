@@ -17,12 +17,12 @@ def struct(name: str) -> Any:
     return structs.struct(name, as_text=policy.version >= _TEXT_SINCE)
 
 
-def put(made: Any, name: str, data: bytes) -> None:
+def put(target: Any, name: str, data: bytes) -> None:
     """Write the bytes of a struct's field, also of one that programs cannot set."""
-    for field, _, _, offset, nbytes in facts()["structs"][real_name(made._name())]["fields"]:
+    for field, _, _, offset, nbytes in facts()["structs"][real_name(target._name())]["fields"]:
         if field == name:
             assert len(data) <= nbytes, name
-            ctypes.memmove(int(made) + offset, data, len(data))
+            ctypes.memmove(int(target) + offset, data, len(data))
             return
     raise KeyError(name)
 
@@ -47,6 +47,6 @@ def pointer(address: int) -> Pointer | None:
     return Pointer(address) if address else None
 
 
-def fill(target: Any, made: Any) -> None:
+def fill(target: Any, source: Any) -> None:
     """Copy a struct into the one that a program of hip-python 7.2 passed (facts/hip 0.2)."""
-    target._write(0, 0, ctypes.string_at(int(made), made.c_sizeof()))
+    target._write(0, 0, ctypes.string_at(int(source), source.c_sizeof()))

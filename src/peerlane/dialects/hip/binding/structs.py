@@ -116,11 +116,11 @@ class _Struct(_Handle):
             raise ValueError(f"{type(self).__name__} is a union: give one field, not {len(named)}")
         if len(values) > len(self._names):
             raise ValueError(f"{type(self).__name__} has {len(self._names)} fields, not {len(values)}")
-        given = dict(zip(self._names, values, strict=False))
-        for name, value in given.items():
+        positional = dict(zip(self._names, values, strict=False))
+        for name, value in positional.items():
             setattr(self, name, value)
         for name, value in named.items():
-            if name in given:
+            if name in positional:
                 raise KeyError(f"{name!r} was given by position already")
             if name not in self._names:
                 valid = ", ".join(repr(each) for each in self._names)
@@ -133,9 +133,9 @@ class _Struct(_Handle):
         count = operator.index(count)
         if count < 1:
             raise ValueError(f"count is {count}; it must be positive")
-        made = cls.__new__(cls)
-        made._own(count)
-        return made
+        array = cls.__new__(cls)
+        array._own(count)
+        return array
 
     def _own(self, count: int) -> None:
         block = ctypes.create_string_buffer(self._size * count)
@@ -154,7 +154,7 @@ class _Struct(_Handle):
         """Return the bytes of one."""
         return self._size
 
-    def _place(self, at: int, offset: int, nbytes: int) -> int:
+    def _address_of(self, at: int, offset: int, nbytes: int) -> int:
         """Return the address of a field of the one at a place."""
         at = operator.index(at)
         address, start = int(self), int(at) * self._size + offset
@@ -167,11 +167,11 @@ class _Struct(_Handle):
         return address + start
 
     def _read(self, at: int, offset: int, nbytes: int) -> bytes:
-        address = self._place(at, offset, nbytes)
+        address = self._address_of(at, offset, nbytes)
         return read(address, nbytes) if self._nbytes is None else ctypes.string_at(address, nbytes)
 
     def _write(self, at: int, offset: int, data: bytes) -> None:
-        address = self._place(at, offset, len(data))
+        address = self._address_of(at, offset, len(data))
         if self._nbytes is None:
             write(address, data)
         else:
@@ -231,16 +231,16 @@ def _address(field: str, name: str, offset: int, as_text: bool) -> tuple[_Get, _
         return getattr(types, name) if hasattr(types, name) else struct(name, as_text=as_text)
 
     def get(self: _Struct, at: int) -> Any:
-        found = kind().fromObj(int.from_bytes(self._read(at, offset, 8), "little"))
+        pointer = kind().fromObj(int.from_bytes(self._read(at, offset, 8), "little"))
         held = self._held.get((field, at))
-        if isinstance(held, Pointer) and int(held) == int(found):
-            found._kept = held
-        return found
+        if isinstance(held, Pointer) and int(held) == int(pointer):
+            pointer._kept = held
+        return pointer
 
     def put(self: _Struct, at: int, value: Any) -> None:
-        given = kind().fromObj(value)
-        self._write(at, offset, int(given).to_bytes(8, "little"))
-        self._held[field, at] = given
+        pointer = kind().fromObj(value)
+        self._write(at, offset, int(pointer).to_bytes(8, "little"))
+        self._held[field, at] = pointer
 
     return get, put
 
@@ -248,7 +248,7 @@ def _address(field: str, name: str, offset: int, as_text: bool) -> tuple[_Get, _
 def _nested(name: str, offset: int, as_text: bool) -> tuple[_Get, None]:
     def get(self: _Struct, at: int) -> Any:
         kind = struct(name, as_text=as_text)
-        inner = kind._at(self._place(at, offset, kind._size), self)
+        inner = kind._at(self._address_of(at, offset, kind._size), self)
         inner._nbytes, inner._held = (None if self._nbytes is None else kind._size), {}
         return inner
 
@@ -257,11 +257,11 @@ def _nested(name: str, offset: int, as_text: bool) -> tuple[_Get, None]:
 
 def _characters(kind: str, nbytes: int, offset: int, as_text: bool) -> tuple[_Get, None]:
     def get(self: _Struct, at: int) -> Any:
-        found = self._read(at, offset, nbytes)
-        text = found.partition(b"\0")[0]
+        characters = self._read(at, offset, nbytes)
+        text = characters.partition(b"\0")[0]
         if not as_text:
             return text
-        return text.decode() if kind == "str" else found
+        return text.decode() if kind == "str" else characters
 
     return get, None
 
@@ -299,7 +299,7 @@ def struct(name: str, *, as_text: bool = True) -> Any:
         There is none of the name.
     """
     with _lock:
-        return _made(real_name(name), as_text)
+        return _class_of(real_name(name), as_text)
 
 
 def is_struct(name: str) -> bool:
@@ -308,7 +308,7 @@ def is_struct(name: str) -> bool:
 
 
 @cache
-def _made(name: str, as_text: bool) -> type[_Handle]:
+def _class_of(name: str, as_text: bool) -> type[_Handle]:
     described = facts()["structs"][name]
     body: dict[str, Any] = {"__slots__": (), "__module__": SERVED_IN, "__qualname__": name}
     if not described["fields"]:

@@ -76,8 +76,8 @@ def _copy_batch(
     stream: int,
 ) -> int:
     on = stream_of(stream, _NO_STREAM)
-    for name, given in (("dsts", dsts), ("srcs", srcs), ("sizes", sizes)):
-        if not int(given):
+    for name, array in (("dsts", dsts), ("srcs", srcs), ("sizes", sizes)):
+        if not int(array):
             raise invalid(f"{name} is NULL", "pass a list")
     _refuse_none(count)
     orders = _orders(count, attrs, attrsIdxs, numAttrs)
@@ -102,8 +102,8 @@ def _orders(count: int, attributes: Any, indices: Any, number: int) -> Callable[
     """Return what names when the source of a copy may be read; refuse wrong attributes."""
     if not number:
         return lambda at: None
-    for name, given in (("attrs", attributes), ("attrsIdxs", indices)):
-        if given is None or not int(given):
+    for name, array in (("attrs", attributes), ("attrsIdxs", indices)):
+        if array is None or not int(array):
             raise invalid(f"numAttrs is {number:,}, and {name} is NULL", "pass a list, or numAttrs of 0")
     if number > count:
         raise invalid(f"numAttrs is {number:,}, and count {count:,}", "pass at most one for each copy")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from peerlane.dialects.gpu.copies import Ends, Move, Side
-from peerlane.dialects.hip.binding.checks import given, refuse_no_struct
+from peerlane.dialects.hip.binding.checks import refuse_no_struct, required
 from peerlane.dialects.hip.binding.convention import INVALID_DIRECTION, invalid, member, refusal
 from peerlane.dialects.hip.binding.enums import enumeration
 from peerlane.dialects.hip.copies.memcpy import with_device
@@ -86,20 +86,20 @@ def declare(name: str, prepare: Callable[..., Prepared], doc: str, module: str) 
     """Declare a call that copies what ``prepare`` makes of its arguments, and waits as hipMemcpy does."""
 
     def now(*args: Any) -> None:
-        found = prepare(*args)
-        if found is not None:
-            gpu.copies.move_now(*found)
+        prepared = prepare(*args)
+        if prepared is not None:
+            gpu.copies.move_now(*prepared)
 
-    calls.made(name, now, doc, module)
+    calls.declare(name, now, doc, module)
 
 
 def declare_queued(of: str, prepare: Callable[..., Prepared]) -> None:
     """Declare the call with Async behind its name."""
 
     def queued(*args: Any) -> None:
-        found, on = prepare(*args[:-1]), stream_of(args[-1])
-        if found is not None:
-            gpu.copies.move_on(on, *found)
+        prepared, on = prepare(*args[:-1]), stream_of(args[-1])
+        if prepared is not None:
+            gpu.copies.move_on(on, *prepared)
 
     calls.queued(of, queued, last="; with ordinary host memory it is complete on return")
 
@@ -206,7 +206,7 @@ declare(
     __name__,
 )
 declare_queued("hipMemcpy3D", _box)
-_PeerParms = Annotated[Any, given("hipMemcpy3DPeerParms")]
+_PeerParms = Annotated[Any, required("hipMemcpy3DPeerParms")]
 
 
 @calls.call("hipMemcpy3DPeer")
@@ -217,9 +217,9 @@ def hipMemcpy3DPeer(p: _PeerParms) -> None:
     Basis: S; C for the order
     """
     devices = gpu.machine.device_of(p.dstDevice), gpu.machine.device_of(p.srcDevice)
-    found = pitched(p, _DEFAULT)
-    if found is not None:
-        gpu.copies.move_between(*devices, *found)
+    prepared = pitched(p, _DEFAULT)
+    if prepared is not None:
+        gpu.copies.move_between(*devices, *prepared)
 
 
 @calls.call("hipMemcpy3DPeerAsync")
@@ -231,9 +231,9 @@ def hipMemcpy3DPeerAsync(p: _PeerParms, stream: int) -> None:
     """
     gpu.machine.device_of(p.dstDevice)
     gpu.machine.device_of(p.srcDevice)
-    found, on = pitched(p, _DEFAULT), stream_of(stream)
-    if found is not None:
-        gpu.copies.move_on(on, *found)
+    prepared, on = pitched(p, _DEFAULT), stream_of(stream)
+    if prepared is not None:
+        gpu.copies.move_on(on, *prepared)
 
 
 declare(

@@ -62,7 +62,7 @@ def _is_buffer(kind: type) -> bool:
 def _quick(checked: Any) -> Any:
     """Copy at once if every argument is right and nothing has to be waited for; else take the checked route."""
 
-    def copy(*args: Any, **given: Any) -> Any:
+    def copy(*args: Any, **keywords: Any) -> Any:
         try:
             dst, src, nbytes, kind = args
             to = dst._address if type(dst) is DeviceArray else dst
@@ -82,7 +82,7 @@ def _quick(checked: Any) -> Any:
                 return _DONE
         except (Refusal, Error, AttributeError, TypeError, ValueError):
             pass  # nothing was written, or a repetition writes it again: the checked route gives the reason
-        return checked(*args, **given)
+        return checked(*args, **keywords)
 
     return copy
 
@@ -118,7 +118,7 @@ _SHORT = {"HtoD": "hipMemcpyHostToDevice", "DtoH": "hipMemcpyDeviceToHost", "Dto
 _BODIES: dict[str, Callable[..., None]] = {"hipMemcpy": copies.now, "hipMemcpyAsync": _queue}
 for _of, _body in _BODIES.items():
     for _short, _name in _SHORT.items():
-        calls.made(
+        calls.declare(
             _of.replace("Memcpy", f"Memcpy{_short}"),
             partial(_body, kind=_name),
             f"Do what {_of} does with {_name}.\n\nRefuses: as `{_of}`\nBasis: S",

@@ -44,7 +44,7 @@ def _declare(name: str, fill: Callable[..., None], does: str, refuses: str, basi
     def queued(*args: Any) -> None:
         fill(*args[:-1], stream_of(args[-1]))
 
-    calls.made(name, now, f"{does}\n\nRefuses: {refuses}\nBasis: {basis}", __name__)
+    calls.declare(name, now, f"{does}\n\nRefuses: {refuses}\nBasis: {basis}", __name__)
     calls.queued(name, queued)
 
 

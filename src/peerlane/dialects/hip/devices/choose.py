@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from peerlane.dialects.hip.binding.checks import given
+from peerlane.dialects.hip.binding.checks import required
 from peerlane.dialects.hip.binding.convention import invalid
 from peerlane.dialects.hip.devices.peers import device_of
 from peerlane.dialects.hip.devices.properties import properties
@@ -32,7 +32,7 @@ _COMPARED = (
 
 
 @calls.call("hipChooseDevice")
-def hipChooseDevice(prop: Annotated[Any, given("hipDeviceProp_t")]) -> int:
+def hipChooseDevice(prop: Annotated[Any, required("hipDeviceProp_t")]) -> int:
     """Return the first device that has at least what some fields ask for; device 0 if none has.
 
     The fields are those of size: versions, memory, threads, clocks.  0 asks for nothing.
@@ -43,8 +43,8 @@ def hipChooseDevice(prop: Annotated[Any, given("hipDeviceProp_t")]) -> int:
     """
     asked = {name: getattr(prop, name) for name in _COMPARED if getattr(prop, name)}
     for number, device in enumerate(machine.shown()):
-        found = properties(device)
-        if all(getattr(found, name) >= least for name, least in asked.items()):
+        offered = properties(device)
+        if all(getattr(offered, name) >= least for name, least in asked.items()):
             return number
     return 0
 
@@ -69,8 +69,8 @@ def _name_devices(device_arr: Sequence[int] | None, len: int) -> None:
         return
     count = _count(machine.shown())
     if device_arr is None or not 0 < len <= count:
-        given = "no list" if device_arr is None else f"a list of {len}"
-        raise invalid(f"{given} is given, and there are {count} devices", "pass the ids of some devices")
+        passed = "no list" if device_arr is None else f"a list of {len}"
+        raise invalid(f"{passed} is given, and there are {count} devices", "pass the ids of some devices")
     first, *_ = [device_of(each) for each in device_arr[:len]]
     if not machine.has_chosen_device:
         machine.use(first.ordinal)

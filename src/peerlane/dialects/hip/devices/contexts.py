@@ -106,9 +106,9 @@ def _refuse_as_the_vendor(call: str, gives: str = "") -> None:
             "call hipDeviceSynchronize or hipGetDeviceFlags",
         )
 
-    given = f"Gives: {gives}\n" if gives else ""
-    doc = f"Refuse, as the vendor's runtime does.\n\n{given}Refuses: hipErrorNotSupported\nBasis: D"
-    calls.made(call, refuse, doc, __name__)
+    outputs = f"Gives: {gives}\n" if gives else ""
+    doc = f"Refuse, as the vendor's runtime does.\n\n{outputs}Refuses: hipErrorNotSupported\nBasis: D"
+    calls.declare(call, refuse, doc, __name__)
 
 
 _refuse_as_the_vendor("hipCtxSynchronize")

@@ -99,10 +99,10 @@ def hipDeviceGetAttribute(attr: Any, deviceId: DeviceId) -> int:
     Refuses: hipErrorInvalidDevice; hipErrorInvalidValue for one that virtual devices do not have
     Basis: S
     """
-    found = attribute(deviceId, attr.name)
-    if found is None:
+    value = attribute(deviceId, attr.name)
+    if value is None:
         raise invalid(f"virtual devices have no attribute {attr.name}", "ask for another, or do without it")
-    return found
+    return value
 
 
 @calls.call("hipDeviceGetName")
@@ -126,15 +126,15 @@ def hipDeviceGetPCIBusId(len: int, device: DeviceId) -> object:
     Refuses: hipErrorInvalidDevice; hipErrorInvalidValue a `len` below 13, the 12 characters and the NUL
     Basis: D
     """
-    found = pci_bus_id(device)
-    if len <= _length(found):
+    bus_id = pci_bus_id(device)
+    if len <= _length(bus_id):
         raise Stopped(
             INVALID_VALUE,
-            f"there is room for {len} bytes, and {found} with its NUL has {_length(found) + 1}",
+            f"there is room for {len} bytes, and {bus_id} with its NUL has {_length(bus_id) + 1}",
             "pass 13 or more",
-            text(found[: len - 1]) if len > 0 else None,
+            text(bus_id[: len - 1]) if len > 0 else None,
         )
-    return text(found)
+    return text(bus_id)
 
 
 @calls.call("hipDeviceGetByPCIBusId")
@@ -162,9 +162,9 @@ def hipDeviceGetUuid(device: DeviceId) -> object:
     Refuses: hipErrorInvalidDevice
     Basis: S, D for the text
     """
-    made = struct("hipUUID_t")()
-    put(made, "bytes", uuid_of(device))
-    return made
+    uuid = struct("hipUUID_t")()
+    put(uuid, "bytes", uuid_of(device))
+    return uuid
 
 
 @calls.call("hipDeviceTotalMem")

@@ -32,9 +32,9 @@ class _Devices:
 
 
 def _limits(device: Device) -> _Limits:
-    found = machine.table(_Devices).limits
+    limits = machine.table(_Devices).limits
     with machine.lock:
-        return found.setdefault(device.ordinal, _Limits())
+        return limits.setdefault(device.ordinal, _Limits())
 
 
 def _refuse_range(limit: Any) -> None:
@@ -58,16 +58,16 @@ def hipDeviceGetLimit(limit: Any) -> int:
     """
     _refuse_range(limit)
     of = _limits(machine.context().device)
-    found = {
+    values = {
         "hipLimitStackSize": of.stack,
         "hipLimitMallocHeapSize": of.heap,
         "hipExtLimitScratchMin": 0,
         "hipExtLimitScratchMax": _SCRATCH_MOST,
         "hipExtLimitScratchCurrent": of.scratch,
     }
-    if limit.name not in found:
+    if limit.name not in values:
         raise _unsupported(limit, "have")
-    return found[limit.name]
+    return values[limit.name]
 
 
 @calls.call("hipDeviceSetLimit")

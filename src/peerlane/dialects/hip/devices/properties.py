@@ -126,13 +126,13 @@ def _values(device: Device) -> dict[str, Any]:
 
 def properties(device: Device) -> Any:
     """Return a new hipDeviceProp_t of a device."""
-    made = struct("hipDeviceProp_t")()
+    described = struct("hipDeviceProp_t")()
     kinds = {field[0]: field[1] for field in facts()["structs"]["hipDeviceProp_t"]["fields"]}
     for name, value in _values(device).items():
-        put(made, name, _packed(kinds[name], value))
-    put(made, "uuid", uuid_of(device))
-    put(made, "arch", _ARCHITECTURE_FLAGS.to_bytes(4, "little"))
-    return made
+        put(described, name, _packed(kinds[name], value))
+    put(described, "uuid", uuid_of(device))
+    put(described, "arch", _ARCHITECTURE_FLAGS.to_bytes(4, "little"))
+    return described
 
 
 def _packed(kind: str, value: Any) -> bytes:

@@ -89,20 +89,20 @@ class Earlier(ctypes.Structure):
     @classmethod
     def of(cls, properties: Any) -> Earlier:
         """Return what a ``hipDeviceProp_t`` says."""
-        made = cls(gcnArch=_ARCHITECTURE)
+        earlier = cls(gcnArch=_ARCHITECTURE)
         for name in _LATER.keys() & set(_NAMES):
             _, offset, nbytes = _LATER[name]
             ctypes.memmove(
-                ctypes.addressof(made) + getattr(cls, name).offset, int(properties) + offset, nbytes
+                ctypes.addressof(earlier) + getattr(cls, name).offset, int(properties) + offset, nbytes
             )
-        return made
+        return earlier
 
     def later(self) -> Any:
         """Return it as a ``hipDeviceProp_t``."""
-        made = struct("hipDeviceProp_t")()
+        later = struct("hipDeviceProp_t")()
         for name in _LATER.keys() & set(_NAMES):
             _, offset, nbytes = _LATER[name]
             ctypes.memmove(
-                int(made) + offset, ctypes.addressof(self) + getattr(type(self), name).offset, nbytes
+                int(later) + offset, ctypes.addressof(self) + getattr(type(self), name).offset, nbytes
             )
-        return made
+        return later

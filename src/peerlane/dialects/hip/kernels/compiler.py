@@ -52,17 +52,17 @@ def _program(number: int) -> int:
 _Program = Annotated[int, Check(lambda name: _program)]
 
 
-def _refuse_null(name: str, given: Any) -> Any:
-    if given is None or given == 0:
+def _refuse_null(name: str, value: Any) -> Any:
+    if value is None or value == 0:
         raise Refusal(_INVALID_INPUT, f"{name} is NULL", f"pass what the call needs for {name}")
-    return given
+    return value
 
 
-_Given = Annotated[Any, checks.check(_refuse_null)]
+_NotNull = Annotated[Any, checks.check(_refuse_null)]
 
 
 @calls.call("hiprtcCreateProgram", keeps_last=True, needs_device=False)
-def hiprtcCreateProgram(src: _Given, name: Any, numHeaders: int, headers: Any, includeNames: Any) -> Any:
+def hiprtcCreateProgram(src: _NotNull, name: Any, numHeaders: int, headers: Any, includeNames: Any) -> Any:
     """Take a program, which hiprtcCompileProgram refuses to compile.
 
     Gives: program
@@ -81,7 +81,7 @@ def hiprtcCreateProgram(src: _Given, name: Any, numHeaders: int, headers: Any, i
 
 
 @calls.call("hiprtcAddNameExpression", keeps_last=True, needs_device=False)
-def hiprtcAddNameExpression(prog: _Program, name_expression: _Given) -> None:
+def hiprtcAddNameExpression(prog: _Program, name_expression: _NotNull) -> None:
     """Take a name whose lowered form the program would have.
 
     Refuses: HIPRTC_ERROR_INVALID_INPUT NULL; HIPRTC_ERROR_INVALID_PROGRAM no program
@@ -90,7 +90,7 @@ def hiprtcAddNameExpression(prog: _Program, name_expression: _Given) -> None:
 
 
 @calls.call("hiprtcDestroyProgram", keeps_last=True, needs_device=False)
-def hiprtcDestroyProgram(prog: _Given) -> None:
+def hiprtcDestroyProgram(prog: _NotNull) -> None:
     """Destroy the program whose handle lies at an address.
 
     Refuses: as `hiprtcAddNameExpression`

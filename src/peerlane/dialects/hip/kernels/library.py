@@ -30,10 +30,10 @@ class _Library(Resource):
 def _give(code: int | str, options: int) -> tuple[Any, ...]:
     if options:
         raise invalid(f"numJitOptions is {options}", "pass 0")
-    given = machine.issue(_Library(machine.context(), code))
+    number = machine.issue(_Library(machine.context(), code))
     # The binding has outputs for the options, which are inputs of the vendor's call.
     return (
-        handle("ihipLibrary_t", given),
+        handle("ihipLibrary_t", number),
         enumeration("hipJitOption")(0),
         enumeration("hipLibraryOption_e")(0),
     )

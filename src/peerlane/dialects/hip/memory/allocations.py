@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from peerlane.dialects.hip.binding.checks import given
+from peerlane.dialects.hip.binding.checks import required
 from peerlane.dialects.hip.binding.convention import invalid
 from peerlane.dialects.hip.binding.results import device_array, pointer, struct
 from peerlane.dialects.hip.binding.types import DeviceArray, Pointer
@@ -172,7 +172,7 @@ def hipMemAllocPitch(widthInBytes: int, height: int, elementSizeBytes: int) -> t
 
 
 @calls.call("hipMalloc3D")
-def hipMalloc3D(extent: Annotated[Any, given("hipExtent")]) -> object:
+def hipMalloc3D(extent: Annotated[Any, required("hipExtent")]) -> object:
     """Allocate ``depth`` times ``height`` rows of ``width`` bytes, which begin at multiples of 256.
 
     Gives: hipPitchedPtr; its ptr is NULL where there is nothing to allocate

@@ -243,8 +243,8 @@ def _prefetch_batch(
     flags: NoFlags,
     stream: NotNull,
 ) -> None:
-    for name, given in (("dev_ptrs", dev_ptrs), ("sizes", sizes), ("prefetch_loc_idxs", prefetch_loc_idxs)):
-        refuse_null(name, int(given))
+    for name, array in (("dev_ptrs", dev_ptrs), ("sizes", sizes), ("prefetch_loc_idxs", prefetch_loc_idxs)):
+        refuse_null(name, int(array))
     if num_prefetch_locs > count:
         raise invalid(
             f"there are {num_prefetch_locs:,} locations and {count:,} ranges", "pass a location for each"

@@ -14,7 +14,7 @@ from peerlane.dialects.gpu.regions import HostAddress
 from peerlane.dialects.gpu.reuse import REUSE
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.gpu.virtual_memory import FILE_DESCRIPTOR
-from peerlane.dialects.hip.binding.checks import NotZero, given
+from peerlane.dialects.hip.binding.checks import NotZero, required
 from peerlane.dialects.hip.binding.convention import invalid
 from peerlane.dialects.hip.binding.enums import enumeration
 from peerlane.dialects.hip.binding.pointers import read, write
@@ -41,7 +41,7 @@ def as_handle(pool: Pool) -> Any:
 
 
 @calls.call("hipMemPoolCreate")
-def hipMemPoolCreate(pool_props: Annotated[Any, given("hipMemPoolProps")]) -> Any:
+def hipMemPoolCreate(pool_props: Annotated[Any, required("hipMemPoolProps")]) -> Any:
     """Create a memory pool.  Memory of a managed one is the device's too.
 
     Gives: pool

@@ -32,23 +32,23 @@ def hipIpcGetMemHandle(devPtr: int) -> Any:
     Basis: S; D for memory of a pool; C for the same bytes and hipErrorIllegalState
     """
     handle, offset = ipc.export(devPtr)
-    made = struct("hipIpcMemHandle_st")()
-    put(made, "reserved", handle)
+    ipc_handle = struct("hipIpcMemHandle_st")()
+    put(ipc_handle, "reserved", handle)
     if offset:
         warn(
             f"hipIpcGetMemHandle: {machine.describe(devPtr)} is inside its allocation, and the handle names the "
             f"whole of it. hipIpcOpenMemHandle gives the address of byte 0: send {offset:,} along, "
             "and add it there"
         )
-    return made
+    return ipc_handle
 
 
-def key_of(name: str, made: Any) -> bytes:
+def key_of(name: str, struct: Any) -> bytes:
     """Return the neutral handle that a struct holds; hipErrorInvalidValue for NULL, too few bytes, and all 0."""
     try:
-        data = None if made is None else bytes(made._read(0, 0, HANDLE_SIZE))
+        data = None if struct is None else bytes(struct._read(0, 0, HANDLE_SIZE))
     except IndexError:
-        data = bytes(made._read(0, 0, made._nbytes or 0))
+        data = bytes(struct._read(0, 0, struct._nbytes or 0))
     return ipc.key(name, data, _SHORT)
 
 
@@ -100,9 +100,9 @@ def hipIpcGetEventHandle(event: int) -> Any:
     if not event:
         raise invalid("the event is NULL", "pass what hipEventCreateWithFlags returned")
     exported = gpu.ipc.export_event(gpu.events.of(event))
-    made = struct("hipIpcEventHandle_st")()
-    put(made, "reserved", exported)
-    return made
+    ipc_handle = struct("hipIpcEventHandle_st")()
+    put(ipc_handle, "reserved", exported)
+    return ipc_handle
 
 
 @calls.call("hipIpcOpenEventHandle")

@@ -53,9 +53,9 @@ def hipMemPoolExportPointer(dev_ptr: int) -> Any:
     Refuses: hipErrorInvalidValue NULL, freed, not allocated; hipErrorIllegalState as `hipIpcGetMemHandle`
     Basis: D; C for not allocated
     """
-    made = struct("hipMemPoolPtrExportData")()
-    put(made, "reserved", sharing.export_pointer(dev_ptr))
-    return made
+    export_data = struct("hipMemPoolPtrExportData")()
+    put(export_data, "reserved", sharing.export_pointer(dev_ptr))
+    return export_data
 
 
 @calls.call("hipMemPoolImportPointer")

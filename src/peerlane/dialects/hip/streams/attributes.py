@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from peerlane.dialects.gpu.streams import HIGHEST, LOWEST, POLICY_AUTO
-from peerlane.dialects.hip.binding.checks import given
+from peerlane.dialects.hip.binding.checks import required
 from peerlane.dialects.hip.binding.convention import invalid
 from peerlane.dialects.hip.binding.pointers import read, write
 from peerlane.dialects.hip.devices.properties import attribute
@@ -21,7 +21,7 @@ from peerlane.dialects.hip.streams.stream import (
 _POLICIES = range(POLICY_AUTO, 5)  # hipSynchronizationPolicy
 _INT = 4
 _BITS = 32
-_Value = Annotated[Any, given("hipLaunchAttributeValue")]
+_Value = Annotated[Any, required("hipLaunchAttributeValue")]
 
 
 @calls.call("hipDeviceGetStreamPriorityRange")

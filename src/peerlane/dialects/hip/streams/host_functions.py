@@ -48,16 +48,16 @@ def hipStreamAddCallback(stream: int, callback: Any, userData: int, flags: int) 
     gpu.callbacks.launch(stream, address, *words, kept=kept)
 
 
-def _code_of(name: str, given: Any) -> tuple[int, object | None]:
+def _code_of(name: str, argument: Any) -> tuple[int, object | None]:
     """Return the address of a function's code, and the object that keeps it there; None if that is the program."""
-    function = given
-    if isinstance(given, Pointer) and isinstance(given._kept, memoryview):
-        function = given._kept.obj  # hipHostFn_t of a ctypes function: the place that has the address
+    function = argument
+    if isinstance(argument, Pointer) and isinstance(argument._kept, memoryview):
+        function = argument._kept.obj  # hipHostFn_t of a ctypes function: the place that has the address
     if isinstance(function, _Function):
         address = ctypes.cast(function, ctypes.c_void_p).value or 0
         if address:
             return address, function
         raise invalid(f"{name} is NULL", _REMEDY)
-    address = address_of(given)
+    address = address_of(argument)
     gpu.callbacks.refuse_no_code(name, address, _REMEDY)
     return address, None
