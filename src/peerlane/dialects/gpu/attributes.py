@@ -1,4 +1,4 @@
-"""What holds of an address: the memory around it, and what a program set of that."""
+"""Attributes of addresses: of the memory around them, and those that a program set."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class MemoryType(enum.Enum):
 
     @classmethod
     def of(cls, region: Region) -> MemoryType:
-        """Return that of a region."""
+        """Return the type of a region."""
         return cls.DEVICE if region.is_device else cls.MANAGED if region.is_managed else cls.HOST
 
 
 class Pointee(NamedTuple):
-    """What holds of an address in memory that the vendor's calls know.
+    """An address in memory that the vendor's calls know, with its attributes.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Pointee(NamedTuple):
         Devices and the host use the same.
     region : Region
     device : int
-        The program's number of the device; of memory of the host that which was current when it was made.
+        The program's number of the device; of host memory the one that was current at its allocation.
     is_synchronous : bool
         Whether copies and fills of the memory are over on return.
     """
@@ -45,7 +45,7 @@ class Pointee(NamedTuple):
 
     @property
     def host_address(self) -> int | None:
-        """Where the host finds it; None for memory of a device."""
+        """The address for the host; None for memory of a device."""
         return None if self.region.is_device else self.address
 
 
@@ -56,7 +56,7 @@ class Attributes:
         self._machine, self._regions = machine, regions
 
     def at(self, address: int) -> Pointee | None:
-        """Return what holds of an address; None for ordinary memory of the host.
+        """Return an address with its attributes; None for ordinary memory of the host.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class Attributes:
         return region
 
     def set_synchronous(self, address: int, *, is_set: bool) -> None:
-        """Let fills, and copies whose ends both have this, be over on return; ``INVALID_POINTER`` for no memory."""
+        """Make fills, and copies whose ends both have this, complete on return; ``INVALID_POINTER`` for no memory."""
         region = self._regions.known("ptr", address, Reason.INVALID_POINTER)
         if is_set:
             self._machine.synchronous.add(region.allocation)

@@ -18,12 +18,12 @@ class Batches:
         self._vendor = vendor
 
     def run(self, count: int, submit: Callable[[int], None], name: str) -> tuple[int, Refusal] | None:
-        """Submit one operation after the other, by its number; the first that fails ends that.
+        """Submit the operations in order, each by its number, up to the first that fails.
 
         Returns
         -------
         tuple or None
-            The number of the one that failed, and why, which begins with ``name`` and the number.
+            The number of the one that failed, and its refusal, whose text begins with ``name`` and the number.
         """
         for at in range(count):
             try:

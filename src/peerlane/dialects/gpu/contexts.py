@@ -1,4 +1,4 @@
-"""Contexts: the primary one of each device, made ones, and the stack of them that each thread has."""
+"""Contexts: the primary one of each device, created ones, and the stack of them that each thread has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.vendor import Reason
 
-_FIRST, _STEP = 1 << 61, 64  # numbers of primary contexts: no address, and no number of anything else
+_FIRST, _STEP = 1 << 61, 64  # numbers of primary contexts, which no address and no other handle has
 
 
 class _Stack(threading.local):
@@ -23,7 +23,7 @@ class _Stack(threading.local):
 class Contexts:
     """The contexts of a vendor's program.
 
-    A made context is one of its own, or the primary one of its device: the policy says which.
+    A created context is one of its own, or the primary one of its device: the policy decides.
     """
 
     def __init__(self, machine: GpuMachine) -> None:
@@ -47,7 +47,7 @@ class Contexts:
         return _FIRST + _STEP * context.device.ordinal if context.is_primary else context.handle
 
     def create(self, device: Device, flags: int) -> Context:
-        """Make a context, make it current and push it."""
+        """Create a context, make it current and push it."""
         machine = self._machine
         machine.flags[device.ordinal] = flags
         if machine.vendor.policy.own_contexts:
@@ -92,7 +92,7 @@ class Contexts:
         return context
 
     def replace(self, context: Context | None) -> None:
-        """Put a context in the place of the newest and make it current; None drops the newest."""
+        """Replace the newest context and make the new one current; None drops the newest."""
         pushed = self._pushed()
         if context is not None:
             pushed[-1:] = [context]

@@ -101,7 +101,7 @@ class Copies:
             _copy_on(self._streams.of(stream), dst, src, nbytes, can_wait)
 
     def box(self, dst: Side, src: Side, extent: tuple[int, int, int], kind: str = "") -> tuple[Move, Ends]:
-        """Return what moves a box of (bytes, rows, slices), none of them 0, and what its ends are.
+        """Return the move of a box of (bytes, rows, slices), none of them 0, and its two ends.
 
         Raises
         ------
@@ -136,11 +136,11 @@ class Copies:
         except AccessDenied as error:
             if error.fault is not Fault.NO_ACCESS:
                 raise
-            move(current)  # of mapped memory its device may have the right that neither end has
+            move(current)  # the device of mapped memory may have the right that neither end has
             current.wait()
 
     def move_on(self, stream: AnyStream, move: Move, ends: Ends) -> None:
-        """Move bytes on a stream; with an end in ordinary host memory, which cannot wait, when their turn comes."""
+        """Move bytes on a stream; with an end in ordinary host memory they are there on return."""
         if None in ends:
             stream.catch_up()
             move(None)

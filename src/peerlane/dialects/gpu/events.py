@@ -23,7 +23,7 @@ class GpuEvent(Resource):
     neutral : peerlane.Event
     flags : int
     exported : Handle or None
-        What lets other processes have it.
+        The handle by which other processes open it.
     freed : tuple of Freed
         The memory that was freed to pools before its newest record.
     """
@@ -67,12 +67,12 @@ class Events:
         return Annotated[GpuEvent, Check(lambda name: self.of)]
 
     def create(self, flags: int) -> int:
-        """Make an event of this thread's device and return its number."""
+        """Create an event of this thread's device and return its number."""
         context = self._machine.context()
         return self._machine.issue(GpuEvent(context, flags, context.device.create_event()))
 
     def record(self, event: GpuEvent, stream: AnyStream) -> None:
-        """Record: the event is over when all that was submitted to the stream so far is.
+        """Record an event: it is over when all earlier work of the stream is.
 
         ``OTHER_DEVICE`` for a stream of another device.
         """

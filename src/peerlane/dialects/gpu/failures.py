@@ -1,4 +1,4 @@
-"""What the failed calls of a vendor's program meant, in words that are made when the program reads them."""
+"""Messages of the failed calls of a vendor's program; their text is written when the program reads them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from peerlane.dialects.gpu.machine import GpuMachine
 
 
 class Failures(Messages):
-    """The messages of a vendor's failed calls, of each thread its own."""
+    """The messages of failed calls, for each thread its own."""
 
     def __init__(self, machine: GpuMachine) -> None:
         self._machine = machine

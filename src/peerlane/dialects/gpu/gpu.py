@@ -1,4 +1,4 @@
-"""A vendor's machine, put together: what its calls ask."""
+"""The machine of a vendor's dialect, put together of its concepts."""
 
 from __future__ import annotations
 
@@ -92,6 +92,6 @@ class Gpu:
         self.machine.release(ordinal, all_references=True)
 
     def begin_anew(self) -> None:
-        """Be as in a new process, which has not asked for devices yet."""
+        """Reset to the state of a new process, which has not asked for devices yet."""
         self.machine.begin_anew()
         self.failures.forget()

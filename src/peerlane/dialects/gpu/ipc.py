@@ -25,7 +25,7 @@ from peerlane.memory import raw
 HANDLE_SIZE = 64
 LAZY_PEER_ACCESS = 1  # both vendors' only flag of opened memory
 _NAME = 48  # bytes of a handle that name an allocation
-_OFFSET = 8  # behind them: bytes that tell where in it the pointer was, and that nothing reads
+_OFFSET = 8  # behind them: the pointer's offset in the allocation, which nothing reads
 _NO_EVENT = frozenset(
     (
         *(Fault.BAD_HANDLE, Fault.HANDLE_VERSION, Fault.STALE_HANDLE, Fault.WRONG_KIND),
@@ -57,7 +57,7 @@ class _Opened(Resource):
         self.devices = {context.device}
 
     def abandon(self) -> None:
-        """Let go of it."""
+        """Close it."""
         self._shared.forget(self)
         self.buffer.close()
 
@@ -74,7 +74,7 @@ class _Shared:
     opened : Imports
         By handle.
     by_address : dict
-        What is open, too.
+        The open memory.
     """
 
     def __init__(self, machine: GpuMachine) -> None:
@@ -205,7 +205,7 @@ class Ipc:
         ).address
 
     def attach(self, key: bytes, device: Device | None = None) -> Buffer:
-        """Open memory of another process; ``MEMORY_NOT_OPENED`` for whatever is in the way, but an own handle."""
+        """Open memory of another process; ``MEMORY_NOT_OPENED`` for every failure but an own handle."""
         try:
             return Buffer.open(key, device=device)
         except (AccessDenied, BadHandle, PeerLost, WaitTimeout) as error:
@@ -215,7 +215,7 @@ class Ipc:
             raise vendor.refusal(Reason.MEMORY_NOT_OPENED, str(error), vendor.explain(error)[1]) from None
 
     def close(self, address: int, call: str) -> None:
-        """Let go of opened memory, once for each time; the memory of its maker goes on.
+        """Close opened memory, once for each time; its exporter keeps the memory.
 
         It waits for the null stream of this thread's device, then for all streams of the devices that were current
         when the memory was opened.  What their work failed with is left for their own synchronization.

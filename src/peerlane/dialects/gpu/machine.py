@@ -1,4 +1,4 @@
-"""The state of a vendor's dialect: the device of each thread, the objects by number, what is known of memory."""
+"""The state of a vendor's dialect: the device of each thread, the objects by number, the records of memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Table = TypeVar("_Table")
 
 
 class _Ordinal(threading.local):
-    """Which device is current in this thread, and whether the program made it so."""
+    """The device that is current in this thread, and whether the program chose it."""
 
     number: int | None = None
     is_chosen: bool = False
@@ -45,7 +45,7 @@ class HostMemory(Registration):
     Attributes
     ----------
     users : set of int
-        The devices whose streams were given words of it to write or to wait for, by number.
+        The devices whose streams write words of it or wait for them, by number.
     """
 
     record: AllocationRecord

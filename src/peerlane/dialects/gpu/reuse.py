@@ -1,4 +1,4 @@
-"""Memory that was freed to a pool, kept for reuse until a wait finds that its stream came to the free.
+"""Memory that was freed to a pool, kept for reuse until a wait shows that its free is over.
 
 HIP's runtime has the same rules (`hip_mempool_impl.cpp` of ROCm/rocm-systems).
 """
@@ -34,11 +34,11 @@ class Freed:
     Attributes
     ----------
     kept : Kept
-        Of which pool it is.
+        The pool that keeps it.
     buffer : Buffer
     stream : AnyStream
     event : Event
-        Over when the stream has come to the free.
+        Over when the free is.
     safe : set
         The streams that are behind the free: there it may be used at once.
     """
@@ -71,7 +71,7 @@ class Reuse:
     def _of(self, device: Device) -> list[Kept]:
         for left in [
             each for each in tuple(self._filled) if each.device.is_closed
-        ]:  # of a node that was left
+        ]:  # of a node that this process left
             self._filled.discard(left)
         return [each for each in tuple(self._filled) if each.device is device]
 
@@ -90,7 +90,7 @@ class Reuse:
         return allocate()
 
     def _give_back(self, device: Device) -> bool:
-        """Give a device all that its pools keep, in the order of the streams; tell whether that was anything."""
+        """Give a device all that its pools keep, in the order of the streams; tell whether there was any."""
         filled = self._of(device)
         for kept in filled:
             kept.release(0, at_once=True)
@@ -146,7 +146,7 @@ class Kept:
                 is_safe = stream in freed.safe
                 if is_safe or (self.settings[OPPORTUNISTIC] and _is_over(freed)):
                     if not is_safe:
-                        event_log.reused(freed.buffer)  # that the free is over, the program does not know
+                        event_log.reused(freed.buffer)  # the program does not know that the free is over
                     self._remove(freed)
                     return freed.buffer
         return None

@@ -33,7 +33,7 @@ class GpuStream(Resource):
     policy : int
         How a thread should wait for it; nothing depends on it.
     units : tuple of int
-        The mask of compute units that it was made with; empty for all.
+        The mask of compute units at its creation; empty for all.
     """
 
     __slots__ = ("flags", "neutral", "null", "policy", "priority", "units")
@@ -83,7 +83,7 @@ class GpuStream(Resource):
 
 
 class ThreadStream(GpuStream):
-    """The stream of a device that one thread means by "per thread"; it ends with the device, or with the thread."""
+    """The stream of one thread on a device, its "per thread" one; it ends with the device, or with the thread."""
 
     __slots__ = ()
 
@@ -128,7 +128,7 @@ class NullStream(Resource):
         return self
 
     def wait(self) -> None:
-        """Wait until all that blocking streams were given is over; report the first failure of the null stream."""
+        """Wait until the work of all blocking streams is over; report the first failure of the null stream."""
         if not self.group.is_idle:
             self.neutral.record()
         self.neutral.sync()
@@ -137,7 +137,7 @@ class NullStream(Resource):
 
     @property
     def is_done(self) -> bool:
-        """Whether all that blocking streams were given is over."""
+        """Whether the work of all blocking streams is over."""
         return self.group.is_idle or self.neutral.record().is_done
 
     def end(self) -> None:
@@ -167,7 +167,7 @@ class _OfThread:
 
 
 class _StateOfThread(threading.local):
-    """The streams of this thread, and whether no stream means its own."""
+    """The streams of this thread, and whether handle 0 means its own one."""
 
     def __init__(self, machine: GpuMachine) -> None:
         self.streams = _OfThread(machine)
@@ -203,12 +203,12 @@ class Streams:
         return self._machine.resource(handle, GpuStream, reason)
 
     def meaning(self, handle: int) -> int:
-        """Return the handle that no stream stands for: that of the thread's own stream within :meth:`null_is_own`."""
+        """Return the handle that a program means: the thread's own stream for 0 within :meth:`null_is_own`."""
         return PER_THREAD_STREAM if not handle and self._thread.null_is_own else handle
 
     @contextlib.contextmanager
     def null_is_own(self) -> Iterator[None]:
-        """Let no stream mean this thread's own one meanwhile."""
+        """Let handle 0 mean this thread's own stream meanwhile."""
         of_thread = self._thread
         before, of_thread.null_is_own = of_thread.null_is_own, True
         try:
@@ -244,7 +244,7 @@ class Streams:
         return stream
 
     def create(self, flags: int, priority: int = 0, units: tuple[int, ...] = ()) -> int:
-        """Make a stream on this thread's device and return its number; its priority is brought into the range."""
+        """Create a stream on this thread's device and return its number; the priority is cut to the range."""
         stream = GpuStream(self.null(self._machine.context()), flags, min(max(priority, HIGHEST), LOWEST))
         stream.units = units
         return self._machine.issue(stream)

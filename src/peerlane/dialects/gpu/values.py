@@ -13,14 +13,14 @@ from peerlane.memory import raw
 
 HALF_WORD, WORD = 4, 8  # bytes
 MOST_OPERATIONS = 256  # of a batch, of both vendors
-_COMPARISONS = ("geq", "eq", "and", "nor")  # by both vendors' number
+_COMPARISONS = ("geq", "eq", "and", "nor")  # by the number that both vendors use
 
 #: Queues a wait or a write whose word was checked.
 Operation: TypeAlias = Callable[[AnyStream], None]
 
 
 class Values:
-    """The words that a vendor's program gives to streams."""
+    """The words that streams of a vendor's program write and wait for."""
 
     def __init__(self, machine: GpuMachine, streams: Streams) -> None:
         self._machine, self._streams = machine, streams
@@ -38,7 +38,7 @@ class Values:
         self.writing(address, value, flags, width)(on)
 
     def waiting(self, address: int, value: int, flags: int, mask: int, width: int) -> Operation:
-        """Return what lets a stream wait until a comparison of a word under a mask with a value holds.
+        """Return the operation by which a stream waits until a comparison of a masked word with a value holds.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class Values:
         return wait
 
     def writing(self, address: int, value: int, flags: int, width: int) -> Operation:
-        """Return what stores a word in the order of a stream; refused as :meth:`waiting`, and flags other than 0."""
+        """Return the operation that stores a word on a stream; refused as :meth:`waiting`, and for any flag."""
         registered = self._checked(address, width)
         if flags:
             raise self._machine.vendor.invalid(f"flags are {flags:#x}; they are reserved", "pass 0")

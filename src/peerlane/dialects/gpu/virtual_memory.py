@@ -32,7 +32,7 @@ class PhysicalProperties:
     kind : int
         The vendor's number of the type of memory; nothing depends on it.
     handle_type : int
-        How the memory is to be shared.
+        The vendor's number of the type of handle that shares the memory.
     """
 
     device: Device

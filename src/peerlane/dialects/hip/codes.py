@@ -1,4 +1,4 @@
-"""HIP's codes of faults and refusals, and its calls by what they do (facts/hip 2, 3)."""
+"""HIP's code of each fault and refusal, and its name of each call that a remedy needs (facts/hip 2, 3)."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ _serve_last(
 
 @calls.call("hipExtSetLoggingParams")
 def hipExtSetLoggingParams(log_level: int, log_size: int, log_mask: int) -> None:
-    """Remember what hipExtEnableLogging begins: from level 1 on failures, from 3 on each call, if the mask has bit 0.
+    """Set what hipExtEnableLogging writes: failures from level 1 on, each call from level 3 on if the mask has bit 0.
 
     ``log_size`` changes nothing, as the log goes to stderr.
 
@@ -201,7 +201,7 @@ def hipExtSetLoggingParams(log_level: int, log_size: int, log_mask: int) -> None
 
 @calls.call("hipExtEnableLogging")
 def hipExtEnableLogging() -> None:
-    """Write to stderr from now on, in all threads, as hipExtSetLoggingParams said last; else nothing.
+    """Write to stderr from now on, in all threads, what hipExtSetLoggingParams set; nothing before that call.
 
     Basis: S
     """

@@ -1,4 +1,4 @@
-"""The module that programs know as ``hip.hip`` and ``rocm.bindings.hip``: names are made when they are asked for."""
+"""The module ``hip.hip``, or ``rocm.bindings.hip``; the object of a name is created at its first use."""
 
 from __future__ import annotations
 

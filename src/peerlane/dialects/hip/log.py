@@ -12,7 +12,7 @@ _OF_CALLS = 1  # the bit of the mask
 
 
 class Log:
-    """How much is written: as the environment says, until the program says otherwise.
+    """How much is written: the environment decides, until the program sets it.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Log:
         return int(chosen) >= level if chosen.isdecimal() else bool(chosen) and level == _ERRORS
 
     def choose(self, level: int, mask: int) -> None:
-        """Remember what :meth:`begin` begins."""
+        """Set what :meth:`begin` begins."""
         self._chosen = level, mask
 
     def begin(self) -> None:
@@ -55,7 +55,7 @@ class Log:
         self._level, self.has_calls = 0, False
 
     def forget(self) -> None:
-        """Be as in a new process."""
+        """Reset to the state of a new process."""
         self._level, self._chosen, self.has_calls = None, (0, 0), False
 
 

@@ -63,7 +63,7 @@ def _entry_point(symbol: str | None, flags: int) -> tuple[Pointer | None, Any]:
 
 
 def _put(target: int, find: Callable[..., tuple[Pointer | None, Any]], *arguments: Any) -> Any:
-    """Write what is found to a place, as calls of 7.2 do."""
+    """Write a function's address to memory, as calls of 7.2 do."""
     if not target:
         raise invalid("the place of the address is NULL", "pass where 8 bytes may be written")
     try:

@@ -1,4 +1,4 @@
-"""Which of the vendor's rules hold: of what version, and where documents, tests and code disagree (facts/hip 3.8).
+"""Which rules hold: those of which version, and which where the vendor's sources disagree (facts/hip 3.8).
 
 Read from the environment when the dialect is first imported, and again for each test of the pytest plugin.
 """

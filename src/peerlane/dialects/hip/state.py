@@ -22,7 +22,7 @@ def _report(failure: Failure) -> None:
 
 
 def warn(text: str) -> None:
-    """Say that a call that works may not do what the program means."""
+    """Report a call that works and may not do what the program means."""
     messages.add(text)
     if log.has_warnings:
         sys.stderr.write(f"peerlane: {text}.\n")
@@ -43,7 +43,7 @@ def explain() -> str:
 
 
 def begin_anew() -> None:
-    """Be as a new process finds the dialect."""
+    """Reset the dialect to the state of a new process."""
     policy.reload()
     log.forget()
     gpu.begin_anew()

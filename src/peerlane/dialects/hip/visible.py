@@ -1,6 +1,6 @@
 """What HIP shows a process of the node, by the vendor's environment variables: devices (facts/hip 3.2), free memory.
 
-Two parts of the vendor's runtime read the lists of devices, and not by the same rules.
+Two parts of the vendor's runtime read the lists of devices, each by rules of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def uuid_of(device: Device) -> bytes:
 
 
 def hidden_bytes() -> int:
-    """Return how many free bytes are not to be told; a text that is not a number hides none."""
+    """Return how many free bytes hipMemGetInfo leaves out; a text that is not a number means 0."""
     hidden = os.environ.get(_HIDDEN, "")
     return int(hidden) << 20 if hidden.isdecimal() else 0
 
@@ -49,7 +49,7 @@ def _listed(
     *,
     ends_at_second: bool = False,
 ) -> tuple[Device, ...]:
-    """Return the devices of a list; one that is named a second time changes nothing, or ends it."""
+    """Return the devices of a list; a device named twice is skipped, or ends the list."""
     shown: dict[Device, None] = {}
     for position in positions(text, len(devices), lambda entry: position_of(entry, devices)):
         if ends_at_second and devices[position] in shown:

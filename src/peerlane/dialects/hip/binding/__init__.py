@@ -1,4 +1,7 @@
-"""The table of names, enumerations and layouts that the build makes of the vendor's header, ``hip.h.txt``."""
+"""hip-python's side of a call: arguments, classes and results.
+
+All follow from a table of names, enumerations and layouts, which the build writes from the vendor's header.
+"""
 
 from __future__ import annotations
 

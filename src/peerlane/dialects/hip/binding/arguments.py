@@ -1,4 +1,4 @@
-"""How arguments are read and results made: one reader for each C type of the table (facts/hip 1.3)."""
+"""The shape of a call: a reader of each argument, by its C type, and its outputs (facts/hip 1.3)."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Shape:
     older : Shape or None
         The arguments and outputs of hip-python 7.2, where the arguments are others.
     others : list of tuple of str
-        The parameters that are taken instead, told apart by their number.
+        The parameters that are taken instead, where the number of arguments fits.
     """
 
     call: str
@@ -165,7 +165,7 @@ class Shape:
         return self.older is not None and self.older.names[1:] == self.names and len(self.outputs) == 1
 
     def meant(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> Shape:
-        """Return the shape that arguments are of: this, or that of hip-python 7.2."""
+        """Return the shape that arguments match: this one, or that of hip-python 7.2."""
         older = self.older
         if older is None or len(args) + len(keywords) != len(older.names):
             return self
@@ -174,7 +174,7 @@ class Shape:
         return older if set(older.names[len(args) :]) == set(keywords) else self
 
     def bind(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments in their order; TypeError if they are others."""
+        """Return all arguments in the order of the parameters; TypeError if they do not match."""
         names = self.names
         count = len(names)
         unknown = [name for name in keywords if name not in names]
@@ -198,7 +198,7 @@ class Shape:
         return f"{self.call}() takes exactly {count} positional argument{plural} ({number} given){others}"
 
     def shown(self, args: Sequence[Any]) -> tuple[tuple[str, object, bool | None], ...]:
-        """Return what arguments mean, as `pair` does; themselves where that was the failure."""
+        """Return what arguments mean, as `pair` does; the arguments themselves if one cannot be read."""
         try:
             return self.pair([read(each) for read, each in zip(self.readers, args, strict=True)])
         except (Error, IndexError):

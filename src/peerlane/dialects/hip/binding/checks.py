@@ -29,19 +29,19 @@ def refuse_bits(valid: int, name: str, value: int) -> int:
 
 
 def refuse_no_struct(kind: str, name: str, struct: Any) -> Any:
-    """Refuse NULL in the place of a struct."""
+    """Refuse NULL where a struct is needed."""
     if struct is None:
         raise invalid(f"{name} is NULL", f"pass a {kind}")
     return struct
 
 
 def flags(valid: int) -> Check:
-    """Return the check of flags, of which these bits are valid."""
+    """Return the check that flags have valid bits only."""
     return checks.check(refuse_bits, valid)
 
 
 def required(kind: str) -> Check:
-    """Return the check of a struct of a kind, which must not be NULL."""
+    """Return the check that a struct of a kind is not NULL."""
     return checks.check(refuse_no_struct, kind)
 
 

@@ -1,4 +1,4 @@
-"""How HIP's calls are declared: their shapes stand in the table of facts, their bodies in this dialect's modules.
+"""How HIP's calls are declared: shapes come from the header, bodies from the modules of this dialect.
 
 Every call returns a tuple with ``hipError_t`` first, and its outputs also when it failed (facts/hip 1.3).
 """
@@ -44,8 +44,8 @@ codes: Mapping[Reason | Fault, int] = MappingProxyType(
 )
 
 
-#: What programs call in destructors and exit handlers: the vendor's library outlives the interpreter, so it succeeds
-#: there.  What these calls ask for has come about once this process has left its node.
+#: Calls of destructors and exit handlers.  The vendor's library outlives the interpreter, so they succeed there; what
+#: they ask for is done once this process has left its node.
 _DONE_AT_THE_END = frozenset(
     (
         *("hipFree", "hipFreeAsync", "hipFreeHost", "hipHostFree", "hipHostUnregister"),
@@ -115,7 +115,7 @@ def invalid(cause: str, remedy: str) -> Refusal:
 
 
 def refuse_fewer(name: str, structs: Any, count: int) -> None:
-    """Refuse a count of more structs than were given: hipErrorInvalidValue; behind a bare address any may be."""
+    """Refuse a count above that of the structs passed: hipErrorInvalidValue; a bare address has no bound."""
     known = structs._nbytes
     if known is not None and count * structs.c_sizeof() > known:
         raise refusal(
@@ -126,7 +126,7 @@ def refuse_fewer(name: str, structs: Any, count: int) -> None:
 
 
 def member(struct: Any, name: str, code: int = INVALID_VALUE, at: int = 0) -> Any:
-    """Return a field that is a member of an enumeration, of the struct at a place; refuse a number that is none."""
+    """Return a member of an enumeration in the struct at index ``at``; refuse a number that is not a member."""
     try:
         return getattr(struct, f"get_{name}")(at)
     except ValueError as error:
@@ -141,9 +141,9 @@ class Calls(Table):
     explain : callable
         Returns the cause of an error and what to do about it, in HIP's terms.
     report : callable
-        Told each :class:`Failure`, before the call returns; hipErrorNotReady is none.
+        Gets each :class:`Failure` but hipErrorNotReady, before the call returns.
     trace : callable
-        Told each call, with its code and its arguments, while the log has calls.
+        Gets each call, with its code and its arguments, while the log has calls.
     machine : Seen
 
     Attributes
@@ -191,11 +191,11 @@ class Calls(Table):
         return tuple(self._others.get(name, ()))
 
     def end(self) -> None:
-        """Need devices no more: the process has left its node for good."""
+        """Note that the process has left its node for good."""
         self._ended.append(True)
 
     def forget(self) -> None:
-        """Be as in a new process."""
+        """Reset to the state of a new process."""
         self.last = LastError()
         self._announced.clear()
 
@@ -215,7 +215,7 @@ class Calls(Table):
         first : sequence of str
             The parameters that are checked before the others, as the vendor does; the others follow in their order.
         keeps_last : bool
-            It tells the last error and does not set it.
+            The call does not set the last error.
         needs_device : bool
             Without a visible device it is hipErrorNoDevice, whatever the arguments.
         """
@@ -235,7 +235,7 @@ class Calls(Table):
         return declare
 
     def declare(self, name: str, body: Callable[..., Any], doc: str, module: str) -> None:
-        """Declare a call whose body was made of another one's: it gets the arguments as they were read."""
+        """Declare a call by a body without checks in its annotations, which gets the arguments as they were read."""
         body.__doc__, body.__module__ = doc, module
         self._bodies[name] = body
         answering = self._answering(name, shape_of(name), body)
@@ -273,7 +273,7 @@ class Calls(Table):
         self.declare(name, run, doc, body.__module__)
 
     def also(self, name: str, which: str) -> Callable[[_Body], _Body]:
-        """Let a declared call take other arguments too, which their number tells apart.
+        """Let a declared call take other arguments too; the number of arguments decides.
 
         Parameters
         ----------
@@ -361,7 +361,7 @@ class Calls(Table):
         return body
 
     def refuse(self, name: str) -> Callable[..., Any]:
-        """Return a call of the vendor's table that nothing here answers, and once a message.
+        """Return a call of the vendor's table that is not supported; the first use writes a message.
 
         hipErrorNotSupported, or of the run-time compiler HIPRTC_ERROR_INTERNAL_ERROR, as it has no such code.
         """
@@ -381,7 +381,7 @@ class Calls(Table):
         return self.serve(name, wrapper, signature=_signature(name))
 
     def refuses(self, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Declare which arguments a call that nothing here answers refuses as the vendor's does.
+        """Declare which arguments an unsupported call refuses as the vendor's does.
 
         The function gets arguments by their names, those that it has, as the body of a call gets them.  Where NULL
         alone is refused, the header says so.
@@ -395,7 +395,7 @@ class Calls(Table):
         return declare
 
     def has_refusals(self, name: str) -> bool:
-        """Tell whether a call that nothing here answers refuses some arguments as the vendor's does."""
+        """Tell whether an unsupported call refuses some arguments as the vendor's does."""
         return name in self._wrong
 
     def unsupported(
@@ -404,7 +404,7 @@ class Calls(Table):
         arguments: Callable[[], Arguments] = tuple,
         values: Mapping[str, Any] = MappingProxyType({}),
     ) -> Any:
-        """Report that nothing here answers a call, once also on stderr; return the code."""
+        """Report an unsupported call, the first time also on stderr; return the code."""
         refuse, code = self._wrong.get(name), _refused(name)
         try:
             self.need_device(name)
@@ -458,7 +458,7 @@ def _checked(body: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
 
 
 def is_compiler(name: str) -> bool:
-    """Tell whether a call is one of the run-time compiler, which answers a hiprtcResult and has no last error."""
+    """Tell whether a call is the run-time compiler's, which returns a hiprtcResult and has no last error."""
     return name.startswith("hiprtc")
 
 

@@ -1,4 +1,4 @@
-"""Enumerations of hip-python, each made when it is first asked for."""
+"""Enumerations of hip-python, each created at its first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of the vendor's modules, each made when it is first asked for."""
+"""The names of the modules ``hip`` and ``hiprtc``, and the object of each name."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def make(name: str) -> Any:
 
 
 def changes_with_the_version(name: str) -> bool:
-    """Tell whether a name means another object under another version: structs have texts or bytes."""
+    """Tell whether the object of a name depends on the version: fields of structs are str or bytes."""
     return facts()["aliases"].get(name, name) in facts()["structs"]

@@ -69,7 +69,7 @@ class Pointer:
         return pointer
 
     def createRef(self) -> Pointer:
-        """Return a pointer to the place where this pointer keeps its address; a write there changes the address."""
+        """Return a pointer to the word that holds this pointer's address; a write there changes the address."""
         if self._address is not None:
             self._cell, self._address = ctypes.c_void_p(self._address), None
         return Pointer._at(ctypes.addressof(self._cell), self)  # type: ignore[no-any-return]
@@ -149,7 +149,7 @@ def _kept(obj: Any) -> memoryview:
 
         if not isinstance(obj, np.ndarray):
             raise
-        # NumPy has no letter for bfloat16 or dates; the elements keep their size and their places.
+        # NumPy has no letter for bfloat16 or dates; the elements keep their size and their order.
         plain: Any = obj.view(f"V{obj.itemsize}")
         return memoryview(plain)
 
@@ -219,13 +219,13 @@ def view_of(address: int, nbytes: int, kept: object = None) -> memoryview:
 
 
 def read(address: int, nbytes: int) -> bytes:
-    """Return bytes at an address of anybody's; BadAddress instead of a crash."""
+    """Return the bytes at any address; BadAddress instead of a crash."""
     block = (ctypes.c_ubyte * nbytes)()
     raw.copy(ctypes.addressof(block), address, nbytes)
     return bytes(block)
 
 
 def write(address: int, data: bytes) -> None:
-    """Write bytes to an address of anybody's; BadAddress instead of a crash."""
+    """Write bytes to any address; BadAddress instead of a crash."""
     source = (ctypes.c_ubyte * len(data)).from_buffer_copy(data)
     raw.copy(address, ctypes.addressof(source), len(data))

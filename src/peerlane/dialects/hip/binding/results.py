@@ -1,4 +1,4 @@
-"""How results are made: structs of the version that holds, texts, handles and arrays."""
+"""Results of calls: texts, handles, arrays, and structs as the chosen version of hip-python has them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TEXT_SINCE = (10, 0)  # before it names were bytes, and bytes ended at their fi
 
 
 def struct(name: str) -> Any:
-    """Return the class of a struct or a handle, as the version that holds has it."""
+    """Return the class of a struct or a handle, as the chosen version has it."""
     return structs.struct(name, as_text=policy.version >= _TEXT_SINCE)
 
 

@@ -1,4 +1,4 @@
-"""Structs, unions and opaque handles of hip-python, each made when it is first asked for."""
+"""Structs, unions and opaque handles of hip-python, each created at its first use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Set = Callable[["_Struct", int, Any], None]
 
 
 class TooShort(IndexError):
-    """A field does not lie in the bytes that a struct was made of."""
+    """A field lies outside the bytes that a struct was made of."""
 
 
 class _Handle(Pointer):
@@ -56,7 +56,7 @@ class _Handle(Pointer):
         return item in self._names
 
     def __getitem__(self, item: Any) -> Any:
-        """Return the field at a place."""
+        """Return the field at an index."""
         if not isinstance(item, int):
             raise ValueError(f"a {type(self).__name__} is indexed by an int, not by {type(item).__name__}")
         if not 0 <= item < len(self._names):
@@ -96,7 +96,7 @@ class _Struct(_Handle):
     a pointer field is set to is kept alive.
     """
 
-    # _nbytes: how many bytes there are, None for an address of anybody's.
+    # _nbytes: how many bytes there are, None behind a bare address.
     __slots__ = ("_held", "_nbytes")
 
     _nbytes: int | None
@@ -155,7 +155,7 @@ class _Struct(_Handle):
         return self._size
 
     def _address_of(self, at: int, offset: int, nbytes: int) -> int:
-        """Return the address of a field of the one at a place."""
+        """Return the address of a field of the struct at index ``at``."""
         at = operator.index(at)
         address, start = int(self), int(at) * self._size + offset
         if not address:

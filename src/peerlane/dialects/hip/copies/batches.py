@@ -64,23 +64,14 @@ def _without_sizes(count: int, stream: int, outputs: int) -> Refusal:
 
 
 @calls.also("hipMemcpyBatchAsync", "C")
-def _copy_batch(
-    dsts: Any,
-    srcs: Any,
-    sizes: Any,
-    count: int,
-    attrs: Any,
-    attrsIdxs: Any,
-    numAttrs: int,
-    failIdx: int,
-    stream: int,
-) -> int:
+def _copy_batch(dsts: Any, srcs: Any, sizes: Any, count: int, *others: Any) -> int:
+    attributes, indices, number, fail_index, stream = others
     on = stream_of(stream, _NO_STREAM)
     for name, array in (("dsts", dsts), ("srcs", srcs), ("sizes", sizes)):
         if not int(array):
             raise invalid(f"{name} is NULL", "pass a list")
     _refuse_none(count)
-    orders = _orders(count, attrs, attrsIdxs, numAttrs)
+    orders = _orders(count, attributes, indices, number)
 
     def submit(at: int) -> None:
         nbytes = int(sizes[at])
@@ -90,7 +81,7 @@ def _copy_batch(
         if orders(at) == f"{_ORDER}DuringApiCall":
             on.catch_up()
 
-    return _each(count, submit, failIdx)
+    return _each(count, submit, fail_index)
 
 
 def _refuse_none(count: int) -> None:
@@ -99,7 +90,7 @@ def _refuse_none(count: int) -> None:
 
 
 def _orders(count: int, attributes: Any, indices: Any, number: int) -> Callable[[int], str | None]:
-    """Return what names when the source of a copy may be read; refuse wrong attributes."""
+    """Return the access order of a copy by its number, None without attributes; refuse wrong attributes."""
     if not number:
         return lambda at: None
     for name, array in (("attrs", attributes), ("attrsIdxs", indices)):
@@ -131,7 +122,7 @@ def _order(attributes: Any, at: int) -> str:
 
 
 def _each(count: int, submit: Callable[[int], None], fail_index: int = 0) -> int:
-    """Submit copy by copy; the number of the one that failed is written to ``fail_index``, and comes back."""
+    """Submit copy by copy; write the number of the one that failed to ``fail_index``, and return it."""
     failure = gpu.batches.run(count, submit, "copy")
     at = _NONE_FAILED if failure is None else failure[0]
     if fail_index:

@@ -27,12 +27,12 @@ _ENDS = {  # by kind: whether the destination and the source must be memory that
 }
 
 
-#: What moves a box and what its ends are; None for an empty one.
+#: How a box moves, and its two ends; None for an empty box.
 Prepared = tuple[Move, Ends] | None
 
 
 def must_be_known(kind: Any) -> tuple[bool, bool]:
-    """Return whether a kind says that destination and source are memory that HIP knows."""
+    """Return whether a kind demands a destination and a source that HIP knows."""
     dst, src = _ENDS[kind.name]
     return bool(dst), bool(src)
 

@@ -49,7 +49,7 @@ def hipMemcpy(dst: int, src: int, sizeBytes: int, kind: Any) -> None:
     copies.now(dst, src, sizeBytes, with_device(kind))
 
 
-#: Classes whose objects are what their buffer has, and not what it points to.
+#: Classes whose objects stand for their own bytes, not for an address.
 _of_buffers: set[type] = {int}
 
 

@@ -1,4 +1,4 @@
-"""``hip``: which device a program gets that does not name one."""
+"""``hip``: the device of a program that does not name one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hip``: devices, which one a thread uses, and what they say of themselves (facts/hip 1.4, 3.7)."""
+"""``hip``: devices, their properties, and which one a thread uses (facts/hip 1.4, 3.7)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from peerlane.dialects.hip.devices.properties import attribute, pci_bus_id, prop
 from peerlane.dialects.hip.state import calls, gpu, machine
 from peerlane.dialects.hip.visible import hidden_bytes, uuid_of
 
-_FLAGS, _SCHEDULE = 0x1F, 0x7  # of hipSetDeviceFlags: all that there are, and those that are told
+_FLAGS, _SCHEDULE = 0x1F, 0x7  # of hipSetDeviceFlags: all bits, and those that hipGetDeviceFlags returns
 _length = len  # a parameter of the calls is called so
 _VERSION = 71_526_333  # of the runtime that the table of facts is of: HIP_VERSION
 
@@ -120,7 +120,7 @@ def hipDeviceGetName(len: int, device: DeviceId) -> object:
 
 @calls.call("hipDeviceGetPCIBusId")
 def hipDeviceGetPCIBusId(len: int, device: DeviceId) -> object:
-    """Return where a device sits, ``0000:01:00.0``.
+    """Return the PCI bus id of a device, ``0000:01:00.0``.
 
     Gives: CStr, also of a refused `len`: what there is room for
     Refuses: hipErrorInvalidDevice; hipErrorInvalidValue a `len` below 13, the 12 characters and the NUL
@@ -139,10 +139,10 @@ def hipDeviceGetPCIBusId(len: int, device: DeviceId) -> object:
 
 @calls.call("hipDeviceGetByPCIBusId")
 def hipDeviceGetByPCIBusId(pciBusId: str | None) -> int:
-    """Return the device that sits at a place.
+    """Return the device of a PCI bus id.
 
     Gives: its id
-    Refuses: hipErrorInvalidValue NULL, a place without a device
+    Refuses: hipErrorInvalidValue NULL, an id without a device
     Basis: D
     """
     if pciBusId is None:
@@ -196,7 +196,7 @@ def hipDeviceComputeCapability(device: DeviceId) -> tuple[int, int]:
 
 @calls.call("hipRuntimeGetVersion", needs_device=False)
 def hipRuntimeGetVersion() -> int:
-    """Return the version of the runtime whose names and rules these are.
+    """Return the version of the runtime whose names and rules hold.
 
     Gives: HIP_VERSION
     Basis: S
@@ -218,7 +218,7 @@ def hipDriverGetVersion() -> int:
 def hipMemGetInfo() -> tuple[int, int]:
     """Return the free and all memory of the current device, in bytes; other processes of the node count.
 
-    The MiB of HIP_HIDDEN_FREE_MEM are not told as free, unless fewer are.
+    Free memory is less by the MiB of HIP_HIDDEN_FREE_MEM, if more are free.
 
     Gives: free, total
     Basis: S
@@ -230,7 +230,7 @@ def hipMemGetInfo() -> tuple[int, int]:
 
 @calls.call("hipSetDeviceFlags")
 def hipSetDeviceFlags(flags: int) -> None:
-    """Remember how threads wait for the current device, and nothing else of it; nothing depends on it.
+    """Set how threads wait for the current device, which is kept and changes nothing.
 
     Refuses: hipErrorInvalidValue
     Basis: D

@@ -1,4 +1,4 @@
-"""``hip``: limits and settings of a device for its kernels, which are told and have no effect: it runs none."""
+"""``hip``: limits and settings of a device for kernels, which are kept and have no effect."""
 
 from __future__ import annotations
 

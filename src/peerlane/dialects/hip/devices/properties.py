@@ -98,7 +98,7 @@ _ATTRIBUTES: dict[str, int] = {
     "MaxDynDataPrefetchRegions": 0,
 }
 
-# hipDeviceArch_t: what the vendor's runtime says of every device, from hasGlobalInt32Atomics on.
+# hipDeviceArch_t: the vendor's runtime has the same for every device, from hasGlobalInt32Atomics on.
 _ARCHITECTURE_FLAGS = 0b0_10010111_11111111
 
 
@@ -107,7 +107,7 @@ def _bus(device: Device) -> int:
 
 
 def pci_bus_id(device: Device) -> str:
-    """Return where a device sits: ``0000:01:00.0``, of its own for each device of a node."""
+    """Return the PCI bus id of a device, ``0000:01:00.0``, which no other device of the node has."""
     return f"{device.ordinal // 255:04x}:{_bus(device):02x}:00.0"
 
 
@@ -159,9 +159,9 @@ def _fields() -> dict[str, str]:
 
 
 def attribute(device: Device, name: str) -> int | None:
-    """Return an attribute by its member's name; None if virtual devices have none such.
+    """Return an attribute by its member's name; None for one that virtual devices do not have.
 
-    An attribute is a C int: more bytes of memory than that are as many as it can tell.
+    An attribute is a C int: a larger number of bytes becomes the largest int.
     """
     short = name.removeprefix(_PREFIX)
     if short in _ATTRIBUTES:

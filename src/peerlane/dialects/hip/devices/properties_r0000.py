@@ -1,4 +1,4 @@
-"""The properties of a device as programs know them that were compiled before HIP 6: ``hipDeviceProp_tR0000``."""
+"""The properties of a device in the layout of programs that were compiled before HIP 6: ``hipDeviceProp_tR0000``."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Earlier(ctypes.Structure):
 
     @classmethod
     def of(cls, properties: Any) -> Earlier:
-        """Return what a ``hipDeviceProp_t`` says."""
+        """Return the struct with the values of a ``hipDeviceProp_t``."""
         earlier = cls(gcnArch=_ARCHITECTURE)
         for name in _LATER.keys() & set(_NAMES):
             _, offset, nbytes = _LATER[name]

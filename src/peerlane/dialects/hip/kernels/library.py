@@ -1,4 +1,4 @@
-"""``hip``: libraries of code, which are looked at when a kernel is looked for; virtual devices have none to give."""
+"""``hip``: libraries of code, which is read when a kernel is asked for; virtual devices have no kernels."""
 
 from __future__ import annotations
 

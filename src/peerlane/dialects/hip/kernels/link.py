@@ -16,12 +16,12 @@ _LINKED = "hipJitInputSpirv"
 
 
 def _no_option() -> Any:
-    """Return an output of the vendor's binding for what is an input of the vendor's call."""
+    """Return the binding's output for the options, which are an input of the vendor's call."""
     return enumeration("hipJitOption")(0)
 
 
 class _LinkState(Resource):
-    """What code is added to."""
+    """The object that code is added to."""
 
     __slots__ = ()
 

@@ -25,7 +25,7 @@ _PREFIX = "HIP_POINTER_ATTRIBUTE_"
 _UINT = 1 << 32
 _WORD, _INT, _BOOL = "<Q", "<I", "<B"
 _TYPES = {each: f"hipMemoryType{each.name.title()}" for each in MemoryType}
-#: How the value of each attribute lies in the memory that the program passes, and which it is.
+#: Of each attribute the layout of its value in the program's memory, and the value.
 _ATTRIBUTES: dict[str, tuple[str, Callable[[Pointee], int | None]]] = {
     "MEMORY_TYPE": (_INT, lambda pointee: int(type_of(pointee.region))),
     "DEVICE_POINTER": (_WORD, lambda pointee: pointee.address),

@@ -1,4 +1,4 @@
-"""``hip``: what programs say of managed memory, which is kept and changes nothing: it stays on the host."""
+"""``hip``: advice on managed memory, which is kept and changes nothing: the memory stays on the host."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COARSE_HOST = 0x8000_0000  # hipHostMallocNonCoherent
 
 
 def id_of_location(locations: Any, at: int = 0) -> int:
-    """Return the device's id, or `CPU`, that a location says, the one at a region of an array."""
+    """Return the device's id, or `CPU`, of the location at index ``at`` of an array."""
     if locations is None:
         raise invalid("the location is NULL", "pass a hipMemLocation")
     try:
@@ -66,7 +66,7 @@ def hipMemPrefetchAsync(dev_ptr: int, count: int, device: int, stream: int) -> N
 
 @calls.call("hipMemPrefetchAsync_v2")
 def hipMemPrefetchAsync_v2(dev_ptr: int, count: int, location: Any, flags: NoFlags, stream: int) -> None:
-    """Do what hipMemPrefetchAsync does; the region is a location.
+    """Do what hipMemPrefetchAsync does; the device is a location.
 
     Refuses: as `hipMemPrefetchAsync`; hipErrorInvalidValue flags not 0
     Basis: D; C: nothing moves
@@ -107,9 +107,9 @@ def _advise(span: Span, advice: Any, device: int) -> None:
 def hipMemRangeGetAttribute(data: NotNull, data_size: int, attribute: Any, dev_ptr: int, count: int) -> None:
     """Write what holds of all of a range of managed or registered memory: numbers of 4 bytes.
 
-    Yes or no is 1 or 0, a region an id, -1 the host, -2 none or not the same for all.  AccessedBy fills ``data_size``
-    bytes: the devices that hold for all of the range in their order, then the host, the rest -2.  CoherencyMode is
-    told of other memory too: coarse, 1, of a device, and fine, 0, of the host, if its flags do not say otherwise.
+    Yes or no is 1 or 0, a location an id, -1 the host, -2 none or not the same for all.  AccessedBy fills
+    ``data_size`` bytes: the devices that hold for all of the range in their order, then the host, the rest -2.
+    Other memory has CoherencyMode too: coarse, 1, of a device, fine, 0, of the host, unless its flags say otherwise.
 
     Refuses: hipErrorInvalidValue NULL, no bytes, more than there are, memory that is neither managed nor registered,
         another size than 4 (AccessedBy: no multiple of 4)
@@ -200,7 +200,7 @@ def _common(name: str, pieces: Pieces) -> int:
 
 @calls.call("hipStreamAttachMemAsync")
 def hipStreamAttachMemAsync(stream: int, dev_ptr: int, length: int, flags: int) -> None:
-    """Do nothing: all memory that HIP allocated can be had from everywhere.
+    """Do nothing: the host and every device reach all memory that HIP allocated.
 
     ``length`` is 0 or that of the whole allocation.
 

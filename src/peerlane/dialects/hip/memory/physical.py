@@ -43,7 +43,7 @@ def location_of(location: Any, what: str) -> Device:
 
 
 def checked(prop: Any, reason: Reason = Reason.INVALID_VALUE) -> PhysicalProperties:
-    """Return what properties ask for; hipErrorInvalidValue for what cannot be, ``reason`` for no device."""
+    """Return the properties that are asked for; hipErrorInvalidValue for a wrong field, ``reason`` for a device."""
     if prop is None:
         raise invalid("prop is NULL", "pass a hipMemAllocationProp")
     kind, handle_type, location, number = _PROPERTIES.unpack(prop._read(0, 0, _PROPERTIES.size))
@@ -173,7 +173,7 @@ def descriptor_of(value: int, name: str) -> int:
 
 @calls.call("hipMemImportFromShareableHandle", first=("shHandleType",))
 def hipMemImportFromShareableHandle(osHandle: int, shHandleType: FileDescriptor) -> Any:
-    """Have the memory of a file descriptor, which stays the program's (facts/hip 3.6).
+    """Return a handle of the memory of a file descriptor, which stays the program's (facts/hip 3.6).
 
     ``osHandle`` is the descriptor as a pointer, or as older programs have it the address of an int that holds it; 0
     is NULL.  The process that exported is not asked.

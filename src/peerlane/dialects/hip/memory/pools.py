@@ -86,7 +86,7 @@ def hipMemPoolSetAttribute(mem_pool: PoolHandle, attr: Any, value: NotZero) -> N
     many bytes as the threshold says stay.  hipMemPoolReuseAllowInternalDependencies is kept and changes nothing.
     A high mark is 0 after it was reset, also while memory is in use, and counts again from the next allocation.
 
-    Refuses: hipErrorInvalidValue NULL, no pool, an attribute that is only told, a high mark other than 0
+    Refuses: hipErrorInvalidValue NULL, no pool, an attribute that cannot be set, a high mark other than 0
     Basis: D
     """
     size = _sized(attr, value)
@@ -226,8 +226,8 @@ def hipMemSetMemPool(location: Location, type: _Kind, pool: PoolHandle) -> None:
 def hipMallocAsync(size: int, stream: ValidStream) -> DeviceArray | None:
     """Allocate memory of the current pool of the stream's device; of size 0 it is None.
 
-    Freed memory of the pool is given again: to the stream of the free at once, to streams that waited for an event
-    behind it (hipMemPoolReuseFollowEventDependencies), and to others once the free's turn has come
+    The pool reuses freed memory: for the stream of the free at once, for streams that waited for an event behind the
+    free (hipMemPoolReuseFollowEventDependencies), and for others once the free is over
     (hipMemPoolReuseAllowOpportunistic).  New memory may be used at once, by other streams too.
 
     Gives: DeviceArray of bytes

@@ -13,7 +13,7 @@ _FLAGS = 0x1 | 0x2 | 0x4 | 0x8 | 0x8000_0000  # portable, mapped, I/O memory, co
 
 @calls.call("hipHostRegister")
 def hipHostRegister(hostPtr: NotNull, sizeBytes: int, flags: int) -> None:
-    """Let devices use memory of the host: copies on streams do not wait for their turn in the call then.
+    """Let devices use memory of the host: a copy with it on a stream need not be complete on return.
 
     The program keeps the memory until hipHostUnregister.  Registrations may overlap.  An address that is registered
     keeps its first size and flags: registered twice, it is unregistered once (facts/hip 3.11).
@@ -32,7 +32,7 @@ def hipHostRegister(hostPtr: NotNull, sizeBytes: int, flags: int) -> None:
 def hipHostUnregister(hostPtr: NotNull) -> None:
     """End a registration, once no stream uses it.
 
-    It waits for the streams of the device that was current at hipHostRegister, and of those whose streams were given
+    It waits for the streams of the device that was current at hipHostRegister, and of those whose streams use
     words of the memory.
 
     Refuses: hipErrorInvalidValue NULL; hipErrorHostMemoryNotRegistered not the start of a registration
@@ -43,7 +43,7 @@ def hipHostUnregister(hostPtr: NotNull) -> None:
 
 @calls.call("hipHostGetDevicePointer", first=("flags",))
 def hipHostGetDevicePointer(hstPtr: int, flags: NoFlags) -> Pointer | None:
-    """Return where devices find memory of the host, which is where the host does; also of an address inside.
+    """Return the address of host memory for devices, which is the host's own; also of an address inside.
 
     Gives: Pointer
     Refuses: hipErrorInvalidValue flags not 0, NULL, memory that HIP does not know

@@ -72,7 +72,7 @@ def hipMemUnmap(ptr: NotZero, size: NotZero) -> None:
 
 @calls.call("hipMemSetAccess")
 def hipMemSetAccess(ptr: NotZero, size: NotZero, desc: Any, count: NotZero) -> None:
-    """Say which devices may do what with mapped memory; the others keep their rights (facts/hip 3.6).
+    """Set the rights of devices to mapped memory; the others keep theirs (facts/hip 3.6).
 
     A copy may do what one of the devices that take part in it may.  The host may be named, alone or among devices,
     also for imported memory, and that changes nothing: the node's `host_access` says whether it may touch device

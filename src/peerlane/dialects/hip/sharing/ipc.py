@@ -54,7 +54,7 @@ def key_of(name: str, struct: Any) -> bytes:
 
 @calls.call("hipIpcOpenMemHandle")
 def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
-    """Have memory that another process exported, at an address of this one (facts/hip 3.5, 3.8).
+    """Map memory that another process exported, and return its address (facts/hip 3.5, 3.8).
 
     Opened again it is the same address, to be closed as often.  The current device may be another one than the
     memory's, if it can reach that.  Where the vendor's binding ends the interpreter, for None, this refuses.
@@ -75,7 +75,7 @@ def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
 
 @calls.call("hipIpcCloseMemHandle")
 def hipIpcCloseMemHandle(devPtr: int) -> None:
-    """Let go of what hipIpcOpenMemHandle gave, once for each time; the memory of its maker goes on (facts/hip 3.5).
+    """Close memory of hipIpcOpenMemHandle, once for each time; its exporter keeps the memory (facts/hip 3.5).
 
     It waits for the null stream of the current device, then for all streams of the devices that were current when the
     memory was opened [D: the code].  What their work failed with is left for their own synchronization.
@@ -107,9 +107,9 @@ def hipIpcGetEventHandle(event: int) -> Any:
 
 @calls.call("hipIpcOpenEventHandle")
 def hipIpcOpenEventHandle(handle: Any) -> Any:
-    """Have the event of another process, as one of this thread's device: wait for its records, and record it too.
+    """Return the event of another process as an event of this thread's device.
 
-    A record of either process is one of both.
+    Both processes record it and wait for it: each record is one of both.
 
     Gives: event
     Refuses: hipErrorInvalidValue NULL, no handle, an event that was destroyed; hipErrorInvalidContext its maker;

@@ -31,7 +31,7 @@ def hipMemPoolExportToShareableHandle(
 def hipMemPoolImportFromShareableHandle(
     shared_handle: int, handle_type: FileDescriptor, flags: Reserved
 ) -> Any:
-    """Have the pool of a file descriptor, to import pointers of it; descriptors as `hipMemImportFromShareableHandle`.
+    """Return the pool of a descriptor, to import pointers of it; descriptors as `hipMemImportFromShareableHandle`.
 
     It has the access and the reuse flags that the pool had when it was exported [D: the code].
 
@@ -60,7 +60,7 @@ def hipMemPoolExportPointer(dev_ptr: int) -> Any:
 
 @calls.call("hipMemPoolImportPointer")
 def hipMemPoolImportPointer(mem_pool: PoolHandle, export_data: Any) -> Pointer | None:
-    """Have memory of an imported pool at an address of this process, until hipFreeAsync or hipFree.
+    """Map memory of an imported pool until hipFreeAsync or hipFree, and return its address.
 
     What this process exported is its own memory: the address is that of the allocation, and one free ends it for
     both (facts/hip 3.9).

@@ -93,7 +93,7 @@ def hipStreamGetId(stream: ValidStream) -> int:
 
 @calls.call("hipStreamSetAttribute", first=("value",))
 def hipStreamSetAttribute(stream: ValidStream, attr: Any, value: _Value) -> None:
-    """Remember how a thread should wait for a stream, the one attribute that can be set; nothing depends on it.
+    """Set how a thread should wait for a stream, the one attribute that can be set; it changes nothing.
 
     Refuses: hipErrorInvalidValue NULL, another attribute, a policy that there is not; hipErrorInvalidHandle not
         a stream
@@ -136,7 +136,7 @@ def hipStreamCopyAttributes(dst: ValidStream, src: ValidStream) -> None:
 
 @calls.call("hipExtStreamCreateWithCUMask")
 def hipExtStreamCreateWithCUMask(cuMaskSize: int, cuMask: Any) -> Any:
-    """Create a stream with a mask of compute units, which is remembered: virtual devices have none to choose.
+    """Create a stream with a mask of compute units, which is kept and changes nothing.
 
     Gives: stream
     Refuses: hipErrorInvalidValue no mask, a list of fewer words; hipErrorIllegalAddress an address of nothing

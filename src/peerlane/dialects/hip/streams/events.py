@@ -41,8 +41,8 @@ def hipEventCreate() -> Any:
 def hipEventCreateWithFlags(flags: _Flags) -> Any:
     """Create an event of the current device.
 
-    hipEventDisableTiming: it has no time.  hipEventInterprocess, only together with that: other processes can have
-    it.  The others tell how to wait and what to flush, and change nothing here; at most one is about flushing.
+    hipEventDisableTiming: it has no time.  hipEventInterprocess, only together with that: other processes can open
+    it.  The others are kept and change nothing: how to wait, and what to flush, of which one at most is set.
 
     Gives: event
     Refuses: hipErrorInvalidValue flags
@@ -72,7 +72,7 @@ def hipEventDestroy(event: int) -> None:
 
 @calls.call("hipEventRecord")
 def hipEventRecord(event: EventHandle, stream: OnStream) -> None:
-    """Record: the event is over when all that was submitted to the stream so far is (facts/hip 3.7).
+    """Record an event: it is over when all earlier work of the stream is (facts/hip 3.7).
 
     Refuses: hipErrorInvalidHandle NULL, no event, a stream of another device; hipErrorContextIsDestroyed not
         a stream

@@ -25,7 +25,7 @@ ValidStream = Annotated[AnyStream, Check(lambda name: valid_stream_of)]
 
 
 def create(flags: int, priority: int = 0, units: tuple[int, ...] = ()) -> Any:
-    """Make a stream on this thread's device."""
+    """Create a stream on this thread's device."""
     return handle_of("ihipStream_t", streams.create(flags, priority, units))
 
 
@@ -44,7 +44,7 @@ def hipStreamCreate() -> Any:
 
 @calls.call("hipStreamCreateWithFlags")
 def hipStreamCreateWithFlags(flags: _Flags) -> Any:
-    """Create a stream; of hipStreamNonBlocking neither it waits for the null stream, nor the null stream for it.
+    """Create a stream; with hipStreamNonBlocking it and the null stream do not wait for each other.
 
     Gives: stream
     Refuses: hipErrorInvalidValue flags
@@ -55,7 +55,7 @@ def hipStreamCreateWithFlags(flags: _Flags) -> Any:
 
 @calls.call("hipStreamCreateWithPriority")
 def hipStreamCreateWithPriority(flags: _Flags, priority: int) -> Any:
-    """Create a stream with a priority, which is remembered, and brought into the range that there is.
+    """Create a stream with a priority, which is kept and cut to the valid range.
 
     Gives: stream
     Refuses: hipErrorInvalidValue flags
