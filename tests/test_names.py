@@ -17,7 +17,6 @@ BANNED = {
 #: Packages whose names are older than this rule.
 OLDER = (
     *("backends", "checker", "cli", "diagnostics", "ranks", "rendezvous"),
-    "dialects/acl",
     *("backend", "errors.py", "testing", "torch"),
 )
 #: By name, why it stays.

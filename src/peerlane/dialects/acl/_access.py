@@ -19,10 +19,10 @@ _FLAGS = {rights: flags for flags, rights in _RIGHTS.items()}
 
 @acl.call("aclrtMemSetAccess")
 def set_access(vir_ptr: Address, size: Word, desc: Object) -> None:
-    """Say what devices may do with a mapping, by a list of dicts with ``flags`` and ``location``.
+    """Set the rights of devices to a mapping, by a list of dicts with ``flags`` and ``location``.
 
-    The device of the memory may read and write it from the mapping on.  A description of the host says nothing, as
-    the host reaches memory by copies.
+    The device of the memory may read and write the mapping from the start.  A dict for the host has no effect, as the
+    host reaches memory by copies.
 
     Refuses: 107000 NULL, no description, flags, location, a device that there is not, `size` not that of the mapping;
         507899 no mapping begins there
@@ -46,20 +46,20 @@ def set_access(vir_ptr: Address, size: Word, desc: Object) -> None:
         if device is not None:
             wanted[device] = rights
     with machine.lock:
-        place = mapped_at(vir_ptr)
-        has = place.mapped[vir_ptr].neutral.size
+        reservation = mapped_at(vir_ptr)
+        has = reservation.mapped[vir_ptr].neutral.size
         if size != has:
             raise Refusal(
                 Code.RT_PARAM_INVALID,
                 f"size is {size:,}, and the mapping at {vir_ptr:#x} has {has:,} bytes",
                 "pass the address and the size that acl.rt.map_mem was given",
             )
-        place.addresses.set_access(wanted, at=vir_ptr - place.start, size=size)
+        reservation.addresses.set_access(wanted, at=vir_ptr - reservation.start, size=size)
 
 
 @acl.call("aclrtMemGetAccess", out=1, checks=[null("vir_ptr")])
 def get_access(vir_ptr: Address, location: Dict) -> int:
-    """Return what a device may do at an address: 0 nothing, 1 read, 3 read and write; 0 for the host.
+    """Return the rights of a device at an address: 0 none, 1 read, 3 read and write; 0 for the host.
 
     Gives: flags
     Refuses: 100000 NULL; 107000 location, a device that there is not; 507899 nothing is mapped there
@@ -68,19 +68,21 @@ def get_access(vir_ptr: Address, location: Dict) -> int:
     device = _located(location)
     with machine.lock:
         machine.devices()
-        place = machine.reservations.around(vir_ptr)
-        start = place.mapping_around(vir_ptr) if place is not None else None
-        if place is None or start is None:
+        reservation = machine.reservations.around(vir_ptr)
+        start = reservation.mapping_around(vir_ptr) if reservation is not None else None
+        if reservation is None or start is None:
             raise Refusal(
                 Code.RT_DRV_INTERNAL_ERROR,
                 f"nothing is mapped at {machine.describe(vir_ptr)}",
                 "call acl.rt.map_mem before",
             )
-        return 0 if device is None else _FLAGS[place.addresses.access(device, vir_ptr - place.start)]
+        return (
+            0 if device is None else _FLAGS[reservation.addresses.access(device, vir_ptr - reservation.start)]
+        )
 
 
 def _located(location: dict[Any, Any]) -> Device | None:
-    """Return the device that a location means, None for the host: 107000 for another kind or device."""
+    """Return the device of a location, None for the host: 107000 for another kind or device."""
     kind, number = location.get("type"), location.get("id", 0)
     if kind in _HOSTS:
         return None

@@ -1,4 +1,4 @@
-"""``acl.rt``: allocators of the program, which are kept for those who ask; nothing here uses them (facts/acl 6)."""
+"""``acl.rt``: allocators that the program describes and reads back; no allocation uses them (facts/acl 6)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AclAllocatorDesc(Resource):
 
 @acl.value(_CREATE, failed=lambda _: 0)
 def create_desc() -> int:
-    """Return the number of a new description; it needs no device, and outlives resets.
+    """Return the handle of a new description; it needs no device, and outlives resets.
 
     Gives: bare int, 0 in a forked child
     Basis: S
@@ -48,7 +48,7 @@ def create_desc() -> int:
 
 @acl.call("acl.rt.allocator_destroy_desc")
 def destroy_desc(allocator_desc: Address) -> None:
-    """Destroy a description; where it is registered its parts stay.
+    """Destroy a description; streams for which it is registered keep its parts.
 
     Refuses: 100000 no description, or destroyed
     Basis: S; C for one that was destroyed
@@ -58,9 +58,9 @@ def destroy_desc(allocator_desc: Address) -> None:
 
 def _setter(part: str) -> Callable[[int, object], None]:
     def set_part(allocator_desc: Address, value: Object) -> None:
-        found = machine.deviceless(allocator_desc, AclAllocatorDesc, _CREATE)
+        description = machine.deviceless(allocator_desc, AclAllocatorDesc, _CREATE)
         null("value")(value)
-        found.parts[part] = value
+        description.parts[part] = value
 
     set_part.__doc__ = f"""Set ``{part}`` of a description.
 
@@ -76,45 +76,45 @@ for _part in _PARTS:
 
 @acl.call("acl.rt.allocator_register", checks=[null("stream")])
 def register(stream: Address, allocator_desc: Address) -> None:
-    """Keep the parts of a description for a stream, in place of what was kept; the stream is not looked at.
+    """Register the parts of a description for a stream, in place of earlier ones; the stream is not checked.
 
     Refuses: 100000 NULL, no description, a part that is not set, but for the one that takes advice
     Basis: S; C for one that was destroyed
     """
-    found = machine.deviceless(allocator_desc, AclAllocatorDesc, _CREATE)
+    description = machine.deviceless(allocator_desc, AclAllocatorDesc, _CREATE)
     for part in _PARTS:
-        if part not in found.parts and part != _ADVISE:
+        if part not in description.parts and part != _ADVISE:
             raise Refusal(
                 Code.INVALID_PARAM,
                 f"{part} of the description is not set",
                 f"call acl.rt.allocator_set_{part}_to_desc first",
             )
-    machine.allocators[stream] = allocator_desc, dict(found.parts)
+    machine.allocators[stream] = allocator_desc, dict(description.parts)
 
 
 @acl.call("aclrtAllocatorGetByStream", out=6, checks=[null("stream")])
 def get_by_stream(stream: Address) -> tuple[int, object, object, object, object, object]:
-    """Return what ``allocator_register`` kept for a stream; 0 for what is not set.
+    """Return the parts that ``allocator_register`` registered for a stream; 0 for parts that are not set.
 
     Gives: description, obj, alloc_func, free_func, alloc_advise_func, get_addr_from_block_func
     Refuses: 100000 NULL, nothing kept
     Basis: S
     """
-    found = machine.allocators.get(stream)
-    if found is None:
+    registered = machine.allocators.get(stream)
+    if registered is None:
         raise Refusal(
             Code.INVALID_PARAM,
             f"no allocator is registered for stream {stream:#x}",
             "call acl.rt.allocator_register first",
         )
-    number, parts = found
+    number, parts = registered
     one, two, three, four, five = (parts.get(part, 0) for part in _PARTS)
     return number, one, two, three, four, five
 
 
 @acl.call("acl.rt.allocator_unregister", checks=[null("stream")])
 def unregister(stream: Address) -> None:
-    """Forget what is kept for a stream, if anything is.
+    """Drop the parts that are registered for a stream, if there are any.
 
     Refuses: 100000 NULL
     Basis: S

@@ -1,6 +1,7 @@
 """``acl.rt``: copies and fills on streams (facts/acl 2.7, 4.2).
 
-Pageable host memory cannot wait, unless it is registered: such a copy waits for the stream, and is then made at once.
+A copy of pageable host memory is not queued, unless the memory is registered: the call waits for the stream, and then
+copies.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane import Kind
+from peerlane.dialects._shared import policy
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects.acl._codes import SUCCESS, Code
 from peerlane.dialects.acl._copy import (
@@ -22,7 +24,6 @@ from peerlane.dialects.acl._copy import (
     refuse_far,
     refuse_ordinary,
 )
-from peerlane.dialects.acl._policy import CORRECTED, corrects_kinds
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, stream_of
 from peerlane.errors import Error
@@ -31,11 +32,14 @@ from peerlane.memory.raw import find, quick_submit
 
 _WIDEST, _HIGHEST = 5_000_000, 5_242_880
 _BY_ADDRESS = 4
+_POLICY = "PEERLANE_ACL_POLICY"  # whether the kind of a copy on a stream may contradict the addresses
+_CORRECTED = "kinds=corrected"
+_POLICIES = ("kinds=checked", _CORRECTED)
 # By kind: whether the destination and the source are device memory.
 _ON_DEVICES = {0: (False, False), 1: (True, False), 2: (False, True), 3: (True, True), 5: (True, False)}
 _ANY = [(True, True), (True, False), (False, True), (False, False)]
 _NAMES = {True: "device memory", False: "host memory"}
-# The kinds with the ends that a stream copies.
+# The kinds, each with the ends that it may have on a stream: destination, source.
 _QUEUED = frozenset(
     (kind, *ends) for kind in KINDS for ends in _ANY if any(ends) and _ON_DEVICES.get(kind, ends) == ends
 )
@@ -55,7 +59,7 @@ def _declare(name: str, doc: str) -> None:
 
 
 def queue_copy(dst: int, src: int, count: int, kind: int, stream: AclStream) -> None:
-    """Queue a copy whose arguments are checked, or make it at once if an end is pageable."""
+    """Queue a copy whose arguments are checked; if an end is pageable, wait for the stream and copy."""
     refuse_far(dst, src, kind, waits=False)
     _refuse_kind(dst, src, kind)
     if _is_pageable(dst, src, count, count):
@@ -67,13 +71,13 @@ def queue_copy(dst: int, src: int, count: int, kind: int, stream: AclStream) -> 
 
 
 def _quick(checked: Callable[..., object]) -> Callable[..., object]:
-    """Queue at once if every argument is right; other calls go to the checks in the vendor's order."""
+    """Return a copy that is queued at once if every argument is right; else the checks run in the vendor's order."""
 
     def copy(*args: Any) -> object:
         try:
             dst, dest_max, src, count, kind, stream = args
             context = machine.thread.context
-            found = machine.resources[stream] if stream else context.default_stream
+            acl_stream = machine.resources[stream] if stream else context.default_stream
             to, source = machine.allocations.get(dst), machine.allocations.get(src)
             if (
                 type(dst) is int
@@ -82,8 +86,8 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
                 and type(dest_max) is int
                 and type(kind) is int
                 and type(stream) is int
-                and type(found) is AclStream
-                and found.context is context
+                and type(acl_stream) is AclStream
+                and acl_stream.context is context
                 and 0 < count <= dest_max
                 and 0 <= kind <= 5
                 and dst != src
@@ -95,10 +99,10 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
                 and not context.node.is_closed
                 and not machine.far
             ):
-                quick_submit(found.neutral, dst, src, count, True)
+                quick_submit(acl_stream.neutral, dst, src, count, True)
                 return SUCCESS
         except (Refusal, Error, AttributeError, KeyError, TypeError, ValueError):
-            pass  # nothing was queued: the other path does it, or gives the reason
+            pass  # nothing was queued: the checked call queues it, or refuses with the reason
         return checked(*args)
 
     return copy
@@ -108,9 +112,9 @@ _declare(
     "memcpy_async",
     """Queue a copy, as ``memcpy`` otherwise (facts/acl 2.7).
 
-    Between two places of the host 207000; a stream of another context 107003.  What fails when it starts, such
-    as a copy without peer access, is told by the next synchronization.  A kind that contradicts the addresses is
-    107000; with ``PEERLANE_ACL_POLICY=kinds=corrected`` the addresses decide (facts/acl 4.2).
+    Host to host is 207000; a stream of another context 107003.  A copy that fails when it starts, as without peer
+    access, fails the next synchronization.  A kind that contradicts the addresses is 107000; with
+    ``PEERLANE_ACL_POLICY=kinds=corrected`` the addresses decide (facts/acl 4.2).
 
     Refuses: as `memcpy`; 107000 a kind that contradicts the addresses; 107000, 107003 the stream; 207000 host to
         host
@@ -137,9 +141,9 @@ def memset_async(dev_ptr: Address, max_count: Word, value: Int32, count: Word, s
     if not count:
         return
     check_fill(dev_ptr, max_count, count)
-    found = stream_of(stream)
+    acl_stream = stream_of(stream)
     refuse_ordinary(dev_ptr, count)
-    raw.fill(dev_ptr, value & 0xFF, count=count, stream=found.neutral)
+    raw.fill(dev_ptr, value & 0xFF, count=count, stream=acl_stream.neutral)
 
 
 @acl.call("aclrtMemsetD32Async")
@@ -181,20 +185,20 @@ def memcpy2d_async(
             f"{height:,} rows of {width:,} bytes are more than {_HIGHEST:,} of {_WIDEST:,}",
             "copy it in parts, or with acl.rt.memcpy2d",
         )
-    found = stream_of(stream)
+    acl_stream = stream_of(stream)
     rectangle = (dst, dpitch, src, spitch, width, height)
     refuse_far(dst, src, kind, waits=False)
     extents = ((height - 1) * pitch + width for pitch in (dpitch, spitch))
     with rectangle_explained(), access_explained(dst, src):
         if _is_pageable(dst, src, *extents):
-            found.wait()
+            acl_stream.wait()
             raw.copy_2d(*rectangle, direct=True)
         else:
-            raw.copy_2d(*rectangle, stream=found.neutral, direct=True)
+            raw.copy_2d(*rectangle, stream=acl_stream.neutral, direct=True)
 
 
 def _can_wait(dst: int, src: int, count: int, kind: int) -> bool:
-    """Tell whether the kind is right and no end is pageable, unless registered; errors as ``raw.locate``."""
+    """Tell whether a stream can queue the copy: its kind is right, and no end is pageable and not registered."""
     to, source = find(dst), find(src)
     if to is None or source is None:
         return (
@@ -212,7 +216,7 @@ def _on_devices(dst: int, src: int) -> tuple[bool, bool]:
 def _refuse_kind(dst: int, src: int, kind: int) -> None:
     """Refuse a kind that contradicts the addresses: 107000."""
     ends = _on_devices(dst, src)
-    if kind == _BY_ADDRESS or _ON_DEVICES[kind] == ends or corrects_kinds():
+    if kind == _BY_ADDRESS or _ON_DEVICES[kind] == ends or policy.chosen(_POLICY, _POLICIES) == _CORRECTED:
         return
     to, source = _ON_DEVICES[kind]
     right = next(each for each, are in _ON_DEVICES.items() if are == ends)
@@ -223,12 +227,12 @@ def _refuse_kind(dst: int, src: int, kind: int) -> None:
         Code.RT_PARAM_INVALID,
         f"kind {kind} ({KINDS[kind]}) copies from {_NAMES[source]} to {_NAMES[to]}, but src is {_NAMES[ends[1]]} "
         f"({machine.describe(src)}) and dst is {_NAMES[ends[0]]} ({machine.describe(dst)})",
-        f"{remedy}; a newer CANN corrects the kind, as {CORRECTED} does",
+        f"{remedy}; a newer CANN corrects the kind, as {_POLICY}={_CORRECTED} does",
     )
 
 
 def _is_pageable(dst: int, src: int, to_bytes: int, from_bytes: int) -> bool:
-    """Tell whether an end is pageable, and not registered; 207000 if both are the host's."""
+    """Tell whether an end is pageable and not registered; 207000 if both ends are host memory."""
     kinds = raw.locate(dst).kind, raw.locate(src).kind
     if Kind.DEVICE not in kinds:
         raise Refusal(

@@ -19,7 +19,7 @@ _BITS_32 = 0xFFFF_FFFF
 
 @acl.call("acl.rt.set_stream_attribute")
 def set_stream_attribute(stream: Address, stm_attr_type: Int32, value: Dict) -> None:
-    """Set an attribute (facts/acl 2.4): 1 as ``set_stream_failure_mode``; the others are kept and change nothing.
+    """Set an attribute (facts/acl 2.4): 1 as ``set_stream_failure_mode``; the others have no effect.
 
     ``value`` is a dict with ``failureMode`` (1), ``overflowSwitch`` (2), ``userCustomTag`` (3), or ``reserved``, a
     list whose first number counts (4 operator information, 5 priority).  A key that is missing, or no int, is 0.
@@ -28,18 +28,18 @@ def set_stream_attribute(stream: Address, stm_attr_type: Int32, value: Dict) -> 
         `TypeError` no dict
     Basis: S, D; C for the codes
     """
-    given = _given(stm_attr_type, value)
-    found = stream_of(stream)
+    number = _number_in(stm_attr_type, value)
+    acl_stream = stream_of(stream)
     _refuse_unknown(stm_attr_type)
     if stm_attr_type == _FAILURE_MODE:
-        set_failure_mode(found, given)
+        set_failure_mode(acl_stream, number)
         return
     if stm_attr_type == PRIORITY:
-        refuse_older_chip(found.context.device, "has streams of one priority")
+        refuse_older_chip(acl_stream.context.device, "has streams of one priority")
     most = _MOST.get(stm_attr_type, _BITS_32)
-    if given > most:
-        raise Refusal(Code.RT_PARAM_INVALID, f"the value is {given:,}", f"pass a value from 0 to {most:,}")
-    found.attributes[stm_attr_type] = given
+    if number > most:
+        raise Refusal(Code.RT_PARAM_INVALID, f"the value is {number:,}", f"pass a value from 0 to {most:,}")
+    acl_stream.attributes[stm_attr_type] = number
 
 
 @acl.call("acl.rt.get_stream_attribute", out=1, blank=lambda _, stm_attr_type: (_shown(stm_attr_type, 0),))
@@ -50,11 +50,11 @@ def get_stream_attribute(stream: Address, stm_attr_type: Int32) -> dict[str, Any
     Refuses: 107002; 107000 attribute, stream; 107003
     Basis: S; C for the codes
     """
-    found = stream_of(stream)
+    acl_stream = stream_of(stream)
     _refuse_unknown(stm_attr_type)
     if stm_attr_type == _FAILURE_MODE:
-        return _shown(stm_attr_type, failure_mode_of(found))
-    return _shown(stm_attr_type, found.attributes.get(stm_attr_type, 0))
+        return _shown(stm_attr_type, failure_mode_of(acl_stream))
+    return _shown(stm_attr_type, acl_stream.attributes.get(stm_attr_type, 0))
 
 
 @acl.call("aclrtStreamGetPriority", out=1)
@@ -79,10 +79,10 @@ def get_flags(stream: Address) -> int:
     return stream_of(stream).flags
 
 
-def _given(kind: int, value: dict[Any, Any]) -> int:
+def _number_in(kind: int, value: dict[Any, Any]) -> int:
     key = _KEYS.get(kind)
-    found = value.get(key) if key is not None else next(iter(_list(value.get("reserved"))), 0)
-    number = found if isinstance(found, int) else 0
+    field = value.get(key) if key is not None else next(iter(_list(value.get("reserved"))), 0)
+    number = field if isinstance(field, int) else 0
     return number if kind == _FAILURE_MODE else number & _BITS_32
 
 

@@ -19,7 +19,7 @@ from peerlane.errors import Error
 _NONE_FAILED = (1 << 64) - 1
 _BY_ADDRESS = 4
 _NUMA = 4
-_PLACES = {HOST: "the host", DEVICE: "a device"}
+_LOCATIONS = {HOST: "the host", DEVICE: "a device"}
 
 
 @acl.call("aclrtMemcpyBatch", checks=[null("fail_index")])
@@ -32,11 +32,11 @@ def memcpy_batch(
     attrs_indexes: Object,
     fail_index: Address,
 ) -> None:
-    """Copy from the host to devices or back, ``sizes[i]`` bytes each; those before one that fails are made.
+    """Copy from the host to devices or back, ``sizes[i]`` bytes each; copies before the first failure are made.
 
-    ``attrs`` are dicts with ``dstLoc`` and ``srcLoc``, where the addresses must be; each counts from the copy that
-    ``attrs_indexes`` gives.  The number of the copy that failed is written to ``fail_index``; 2**64 - 1 if none did.
-    If all sizes are 0 nothing is done.
+    ``attrs`` are dicts with ``dstLoc`` and ``srcLoc``, the locations of the addresses; each applies from the copy
+    whose number ``attrs_indexes`` has.  ``fail_index`` gets the number of the copy that failed, 2**64 - 1 if none
+    did. If all sizes are 0 the call does nothing.
 
     Refuses: 100000 NULL, no copies, a size beyond its `dest_maxs`, reserved bytes; 107002; with the number of the
         copy: 107000 size 0, NULL, not between host and device, not where its attribute says; as `memcpy`
@@ -49,7 +49,7 @@ def memcpy_batch(
 def memcpy_batch_v2(
     dsts: Object, dest_maxs: Object, srcs: Object, sizes: Object, attrs: Object, attrs_indexes: Object
 ) -> None:
-    """Copy as ``aclrtMemcpyBatch``, which tells besides what failed.
+    """Copy as ``aclrtMemcpyBatch``, without the number of the copy that failed.
 
     Refuses: as `aclrtMemcpyBatch`
     Basis: S
@@ -86,7 +86,7 @@ def memcpy_batch_async_v2(
     attrs_indexes: Object,
     stream: Address,
 ) -> None:
-    """Queue copies as ``aclrtMemcpyBatchAsync``, which tells besides what failed.
+    """Queue copies as ``aclrtMemcpyBatchAsync``, without the number of the copy that failed.
 
     Refuses: as `aclrtMemcpyBatchAsync`
     Basis: S
@@ -104,14 +104,14 @@ def _copy_all(
     fail_index: int = 0,
     stream: int | None = None,
 ) -> None:
-    """Make copies, or queue them on a stream; 0 is the default one, and None means at once."""
+    """Make the copies at once, or queue them on a stream; 0 is the default stream."""
     if not sizes:
         raise _refused("sizes is NULL, or there are 0 copies", "pass at least one copy")
-    _tell(fail_index, _NONE_FAILED)
+    _write_index(fail_index, _NONE_FAILED)
     if not any(sizes):
         return
-    for name, given in {"dsts": dsts, "destMaxs": dest_maxs, "srcs": srcs, "attrs": attrs}.items():
-        if given is None:
+    for name, array in {"dsts": dsts, "destMaxs": dest_maxs, "srcs": srcs, "attrs": attrs}.items():
+        if array is None:
             raise _refused(f"{name} is NULL", f"pass an array of {name}")
     _refuse_small(dest_maxs, sizes)
     if not attrs or attrs_indexes is None:
@@ -126,7 +126,7 @@ def _copy_all(
                 attribute += 1
             _copy(dsts[at], srcs[at], nbytes, attrs[attribute], on)
     except (Refusal, Error) as error:
-        _tell(fail_index, at)
+        _write_index(fail_index, at)
         if isinstance(error, Refusal):
             raise Refusal(error.code, f"copy {at}: {error}", error.remedy) from None
         cause, remedy = explain(error)
@@ -139,8 +139,8 @@ def _copy(dst: int, src: int, nbytes: int, attribute: dict[str, Any], on: AclStr
         raise Refusal(Code.RT_PARAM_INVALID, name, "leave the copy out")
     ends = {"dst": location_of(dst), "src": location_of(src)}
     for name, (kind, number) in ends.items():
-        said = attribute[f"{name}Loc"]
-        wanted, wanted_number = HOST if said["type"] == _NUMA else said["type"], said["id"]
+        location = attribute[f"{name}Loc"]
+        wanted, wanted_number = HOST if location["type"] == _NUMA else location["type"], location["id"]
         if wanted != kind or (kind == DEVICE and wanted_number != number):
             raise Refusal(
                 Code.RT_PARAM_INVALID,
@@ -151,7 +151,7 @@ def _copy(dst: int, src: int, nbytes: int, attribute: dict[str, Any], on: AclStr
     if ends["dst"][0] == ends["src"][0]:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"both ends are memory of {_PLACES[ends['dst'][0]]}",
+            f"both ends are memory of {_LOCATIONS[ends['dst'][0]]}",
             "copy from the host to a device or back; copy other memory with acl.rt.memcpy",
         )
     if on is None:
@@ -179,6 +179,6 @@ def _refused(cause: str, remedy: str) -> Refusal:
     return Refusal(Code.INVALID_PARAM, cause, remedy)
 
 
-def _tell(address: int, number: int) -> None:
+def _write_index(address: int, number: int) -> None:
     if address:
         ctypes.c_uint64.from_address(address).value = number

@@ -1,4 +1,4 @@
-"""``acl.rt``: callbacks in stream order, run by a thread of the program (facts/acl 2.10)."""
+"""``acl.rt``: callbacks in stream order, run by a thread of the program or of the library (facts/acl 2.10, 6)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from peerlane.backend import host
 from peerlane.dialects._shared.call import Address, Callback, Int32, Object, Refusal, Word
 from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._functions import refuse_other
 from peerlane.dialects.acl._report import MOST_THREADS, Report, Subscription, report_of
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, in_seconds, stream_of
@@ -24,13 +25,13 @@ def subscribe_report(thread_id: Word, stream: Address) -> None:
     Refuses: 107002; 107000 stream, another device than the thread's; 107003; 107011 again; 207005 over 1,024 threads
     Basis: D; C for 107000, 107011, 207005
     """
-    found = stream_of(stream)
+    acl_stream = stream_of(stream)
     with machine.lock:
-        subscription = found.subscription
+        subscription = acl_stream.subscription
         if subscription is not None and not subscription.has_ended:
             raise Refusal(
                 Code.RT_STREAM_SUBSCRIBE,
-                f"stream {found.handle:#x} is subscribed to thread {subscription.report.thread} already",
+                f"stream {acl_stream.handle:#x} is subscribed to thread {subscription.report.thread} already",
                 "call acl.rt.unsubscribe_report first: a stream has one thread",
             )
         report = report_of(thread_id)
@@ -42,31 +43,32 @@ def subscribe_report(thread_id: Word, stream: Address) -> None:
                     "let one thread serve several streams",
                 )
             report = machine.reports[thread_id] = Report(thread_id)
-        elif report.devices != {found.context.device.ordinal}:
+        elif report.devices != {acl_stream.context.device.ordinal}:
             raise Refusal(
                 Code.RT_PARAM_INVALID,
-                f"thread {thread_id} serves device {report.devices.pop()}, and stream {found.handle:#x} belongs to "
-                f"device {found.context.number}",
+                f"thread {thread_id} serves device {report.devices.pop()}, and stream {acl_stream.handle:#x} belongs "
+                f"to device {acl_stream.context.number}",
                 "take one thread for each device",
             )
-        found.subscription = report.subscribe(found.neutral, found.handle, str(found))
-        host.forget_c_threads()  # that thread must not wait for the stream
+        acl_stream.subscription = report.subscribe(acl_stream.neutral, acl_stream.handle, str(acl_stream))
+        host.forget_c_threads()  # native code would let that thread wait for the stream, for ever
 
 
 @acl.call("acl.rt.unsubscribe_report")
 def unsubscribe_report(thread_id: Word, stream: Address) -> None:
-    """Let a thread run no more callbacks of a stream than were launched (facts/acl 2.10).
+    """End a subscription: the thread runs the callbacks that were launched before, and no more (facts/acl 2.10).
 
     Refuses: 107002; 107000; 107003; 107015 not subscribed; 107012 another thread
     Basis: C
     """
-    found = stream_of(stream)
+    acl_stream = stream_of(stream)
     with machine.lock:
-        subscription = _subscription(found)
+        subscription = _subscription(acl_stream)
         if subscription.report.thread != thread_id:
             raise Refusal(
                 Code.RT_THREAD_SUBSCRIBE,
-                f"stream {found.handle:#x} is subscribed to thread {subscription.report.thread}, not {thread_id}",
+                f"stream {acl_stream.handle:#x} is subscribed to thread {subscription.report.thread}, not "
+                f"{thread_id}",
                 "pass the thread that was subscribed",
             )
         subscription.has_ended = True
@@ -77,7 +79,7 @@ def unsubscribe_report(thread_id: Word, stream: Address) -> None:
 def launch_callback(fn: Callback, user_data: Object, block_type: Int32, stream: Address) -> None:
     """Queue ``fn(user_data)``; with ``block_type`` 1 later operations wait for its return (facts/acl 2.10).
 
-    An error that it raises is not a failure of the stream, but a message in the thread that ran it.
+    If ``fn`` raises, the stream does not fail: the thread that ran ``fn`` gets a message.
 
     Refuses: 107000 `block_type`, stream; 107002; 107003; 107015 not subscribed; `TypeError` not callable
     Basis: S, R; C for `block_type` and `TypeError`
@@ -113,12 +115,27 @@ def process_report(timeout: Int32) -> None:
     )
 
 
+@acl.call("aclrtLaunchHostFunc")
+def launch_host_function(stream: Address, fn: Object, args: Address) -> None:
+    """Call ``fn(args)`` when all earlier operations are over; later ones wait for its return.
+
+    One thread of the library calls the functions of all streams; no thread has to be subscribed.  A function must not
+    wait for its own stream: 507046.
+
+    Refuses: 107000 NULL, stream; 107002; 107003
+    Basis: S, D; C for NULL and the one thread
+    """
+    acl_stream = stream_of(stream)
+    refuse_other(Code.RT_PARAM_INVALID, "fn", fn)
+    acl_stream.neutral.launch_callback(fn, args)
+
+
 def _subscription(stream: AclStream) -> Subscription:
-    found = stream.subscription
-    if found is None or found.has_ended:
+    subscription = stream.subscription
+    if subscription is None or subscription.has_ended:
         raise Refusal(
             Code.RT_STREAM_NO_CB_REG,
             f"stream {stream.handle:#x} is subscribed to no thread",
             "call acl.rt.subscribe_report(thread_id, stream) first",
         )
-    return found
+    return subscription

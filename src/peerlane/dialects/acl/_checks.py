@@ -1,4 +1,4 @@
-"""What calls of acl refuse of one argument, whatever the others are, with the codes of the vendor's upper layer."""
+"""Checks of single arguments, with the codes of the vendor: its upper layer checks first, then the runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from peerlane.dialects.acl._codes import Code
 null = partial(checks.null, Code.INVALID_PARAM)
 zero = partial(checks.zero, Code.INVALID_PARAM)
 reserved = partial(checks.reserved, Code.INVALID_PARAM)
-reserved_below = partial(checks.reserved, Code.RT_PARAM_INVALID)  # the runtime looks at it
+reserved_below = partial(checks.reserved, Code.RT_PARAM_INVALID)  # the runtime checks it
 
 
 def one_of(
@@ -24,5 +24,5 @@ def one_of(
     code: Code = Code.RT_PARAM_INVALID,
     shown: Callable[[Any], str] = str,
 ) -> Check:
-    """Refuse a value that is none of those, as the runtime does unless ``code`` says otherwise."""
+    """Refuse a value that is not valid, with the runtime's code unless ``code`` is another."""
     return checks.one_of(code, valid, remedy, names=(name,), shown=shown)

@@ -58,7 +58,7 @@ class Code(enum.IntEnum):
 
     @property
     def is_runtime(self) -> bool:
-        """Whether the vendor's runtime gives it, below the layer that checks arguments."""
+        """Whether the vendor's runtime returns it, not the upper layer, which checks arguments."""
         return self.name.startswith("RT_")
 
 
@@ -66,7 +66,7 @@ _NAMED: Mapping[int, Code] = MappingProxyType({int(each): each for each in Code}
 
 
 def is_runtime(code: int) -> bool:
-    """Tell whether a code is the runtime's; one that a callback of the program returned is not."""
+    """Tell whether a code is the runtime's, and not one that a callback of the program returned."""
     return code in _NAMED and _NAMED[code].is_runtime
 
 
@@ -125,7 +125,7 @@ FAULTS: Mapping[Fault, int] = MappingProxyType(
     }
 )
 
-# An exporter that does not let a process import.
+# The causes of imports that the exporter does not permit.
 NOT_LET_IN: Mapping[Fault, str] = MappingProxyType(
     {
         Fault.NOT_LISTED: "process {maker} exported it and does not let process {asker} import it",

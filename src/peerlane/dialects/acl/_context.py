@@ -1,4 +1,4 @@
-"""``acl.rt``: contexts of their own, and which one a thread works in (facts/acl 2.3, 4.1)."""
+"""``acl.rt``: contexts, and the current one of a thread (facts/acl 2.3, 4.1)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from peerlane.dialects.acl._stream import stream_of
 
 @acl.call("acl.rt.create_context", out=1)
 def create_context(device_id: Int32) -> int:
-    """Create a context with a default stream of its own, and make it current in this thread (facts/acl 2.3).
+    """Create a context with its own default stream, and make it current in this thread (facts/acl 2.3).
 
-    The device stays in use until it is destroyed, whatever is reset.
+    The device stays in use until the context is destroyed, even after resets.
 
     Gives: context
     Refuses: 107001
@@ -26,19 +26,19 @@ def create_context(device_id: Int32) -> int:
 def destroy_context(context: Address) -> None:
     """Wait for the work of its streams and end them, with its events and notifies (facts/acl 2.3).
 
-    The code of a failure of that work is returned.  Memory belongs to the device and stays until nothing uses that.
+    A failure of that work gives the code.  Memory belongs to the device and stays until no context uses the device.
 
     Refuses: 100000 NULL; 107002 no context, a device's own; 507007 being destroyed; what its work failed with
     Basis: S; C for the last
     """
-    found = _context_of(context)
-    if found.is_primary:
+    target = _context_of(context)
+    if target.is_primary:
         raise Refusal(
             Code.RT_CONTEXT_NULL,
-            f"{context:#x} is the context of device {found.number} that acl.rt.set_device made",
-            f"acl.rt.reset_device({found.number}) ends it, called as often as the device was set",
+            f"{context:#x} is the context of device {target.number} that acl.rt.set_device made",
+            f"acl.rt.reset_device({target.number}) ends it, called as often as the device was set",
         )
-    if not machine.end_context(found, "acl.rt.destroy_context"):
+    if not machine.end_context(target, "acl.rt.destroy_context"):
         raise Refusal(
             Code.RT_CONTEXT_RELEASE_ERROR,
             f"another thread is destroying context {context:#x}",
@@ -58,7 +58,7 @@ def set_context(context: Address) -> None:
 
 @acl.call("acl.rt.get_context", out=1)
 def get_context() -> int:
-    """Return the number of this thread's context, of the device's own one too (facts/acl 2.3).
+    """Return the handle of this thread's context, the device's own included (facts/acl 2.3).
 
     Gives: context
     Refuses: 107002
@@ -71,7 +71,7 @@ def get_context() -> int:
 
 @acl.call("acl.rt.ctx_get_current_default_stream", out=1)
 def ctx_get_current_default_stream() -> int:
-    """Return the number of the stream that 0 means in this thread (facts/acl 2.3).
+    """Return the handle of the stream that 0 means in this thread (facts/acl 2.3).
 
     Gives: stream
     Refuses: 107002
@@ -89,16 +89,16 @@ def _context_of(handle: int) -> Context:
             "the context is NULL (0)",
             "pass what acl.rt.create_context or get_context returned",
         )
-    found = machine.resources.get(handle)
-    if isinstance(found, Context) and found.is_live:
-        return found
+    context = machine.resources.get(handle)
+    if isinstance(context, Context) and context.is_live:
+        return context
     refusal = machine.unknown(handle, Context.name)
     raise Refusal(Code.RT_CONTEXT_NULL, str(refusal), refusal.remedy)
 
 
 @acl.call("acl.rt.get_primary_ctx_state", out=2)
 def get_primary_ctx_state(device_id: Int32) -> tuple[int, int]:
-    """Tell whether this process has a device's own context, the one of ``set_device``, and its flags, which are 0.
+    """Return whether this process has the context of ``set_device`` for a device, and its flags, which are 0.
 
     Gives: 0 or 1, 0
     Refuses: 107001

@@ -1,4 +1,4 @@
-"""``acl.rt``: copies and fills (facts/acl 2.7, 4.2).  Here ``kind`` is a hint: the addresses decide."""
+"""``acl.rt``: copies and fills (facts/acl 2.7, 4.2).  The addresses decide how bytes move; ``kind`` is a hint."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _memcpy(dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32
 
 
 def copy_now(dst: int, src: int, count: int, kind: int) -> None:
-    """Copy, once the arguments are checked."""
+    """Copy; the arguments are checked already."""
     if dst == src:
         return
     machine.context()
@@ -68,7 +68,7 @@ def copy_now(dst: int, src: int, count: int, kind: int) -> None:
 
 
 def memcpy(*args: object) -> object:
-    """Copy at once if every argument is right; other calls go to the checks in the vendor's order."""
+    """Copy at once if every argument is right; else the checks run in the vendor's order."""
     try:
         dst, dest_max, src, count, kind = args
         if (
@@ -87,10 +87,10 @@ def memcpy(*args: object) -> object:
         ):
             quick_copy(dst, src, count, True)
             return SUCCESS
-    except BadAddress as error:  # the checks refuse nothing: they let these arguments pass
+    except BadAddress as error:  # the checks would let these arguments pass
         return acl.failed("acl.rt.memcpy", error, args)
     except (Error, TypeError, ValueError):
-        pass  # nothing was written: the other path gives the reason
+        pass  # nothing was written: the checks give the reason
     return _memcpy(*args)
 
 
@@ -145,20 +145,20 @@ def memcpy2d(
 
 
 def check_copy(dst: int, dest_max: int, src: int, count: int, kind: int) -> None:
-    """Refuse the arguments of a copy that are wrong by themselves."""
+    """Refuse wrong arguments of a copy, without a look at memory."""
     _ENDS(dst, src)
     _KIND(kind)
     refuse_beyond("dest_max", dest_max, count)
 
 
 def check_fill(dev_ptr: int, max_count: int, count: int) -> None:
-    """Refuse the arguments of a fill that are wrong by themselves."""
+    """Refuse wrong arguments of a fill, without a look at memory."""
     _TARGET(dev_ptr)
     refuse_beyond("max_count", max_count, count)
 
 
 def check_rectangle(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
-    """Refuse the arguments of a copy of rows that are wrong by themselves."""
+    """Refuse wrong arguments of a copy of rows, without a look at memory."""
     _ENDS(dst, src)
     if width > dpitch or width > spitch:
         raise Refusal(
@@ -178,7 +178,7 @@ def check_rectangle(dst: int, dpitch: int, src: int, spitch: int, width: int, he
 
 
 def check_words(ptr: int, mem_size: int, n: int) -> None:
-    """Refuse to set words where the vendor's upper layer does: 100000."""
+    """Refuse what the vendor's upper layer refuses of setting words: 100000."""
     null("ptr")(ptr)
     if ptr % _WORD_BYTES:
         cause, remedy = f"ptr {ptr:#x} is not a multiple of 4", "pass the address of a word"
@@ -213,7 +213,7 @@ def refuse_ordinary(dev_ptr: int, count: int) -> None:
 
 
 def refuse_beyond(name: str, limit: int, count: int) -> None:
-    """Refuse more bytes than the caller says that there are: 107000."""
+    """Refuse more bytes than the caller's limit: 107000."""
     if not 0 < count <= limit:
         raise Refusal(
             Code.RT_PARAM_INVALID,
@@ -223,18 +223,18 @@ def refuse_beyond(name: str, limit: int, count: int) -> None:
 
 
 def refuse_far(dst: int, src: int, kind: int, *, waits: bool) -> None:
-    """Refuse what cannot be copied to and from memory that was imported with another device set: 507899."""
+    """Refuse copies that memory imported with another device set does not support: 507899."""
     for buffer, home in list(machine.far.values()):
         for pointer, other in ((dst, src), (src, dst)):
             if buffer.is_closed or not 0 <= pointer - buffer.last_address < buffer.size:
                 continue
-            place = raw.locate(other)
-            if place.kind is not Kind.DEVICE:
+            location = raw.locate(other)
+            if location.kind is not Kind.DEVICE:
                 cause = "is not copied to or from the host"
                 remedy = "copy it to memory of acl.rt.malloc first, with acl.rt.memcpy_async and kind 3"
             elif kind == _GUESSED:
                 cause, remedy = "is not copied with kind 4, a guess", "pass kind 3"
-            elif waits and place.ordinal == home.ordinal:
+            elif waits and location.ordinal == home.ordinal:
                 cause = "is not copied within its device by a call that waits"
                 remedy = "use acl.rt.memcpy_async"
             else:
@@ -249,7 +249,7 @@ def refuse_far(dst: int, src: int, kind: int, *, waits: bool) -> None:
 
 @contextlib.contextmanager
 def access_explained(dst: int, src: int) -> Iterator[None]:
-    """Say which peer access a refused copy lacks: 507899."""
+    """Refuse a copy without peer access with the access that is missing: 507899."""
     try:
         yield
     except AccessDenied as error:
@@ -258,7 +258,7 @@ def access_explained(dst: int, src: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def rectangle_explained() -> Iterator[None]:
-    """Say what to make smaller when rows reach beyond memory: 107000."""
+    """Refuse rows that reach beyond memory with the arguments to make smaller: 107000."""
     try:
         yield
     except BadAddress as error:

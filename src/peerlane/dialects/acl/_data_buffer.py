@@ -26,7 +26,7 @@ class AclDataBuffer(Resource):
 
 @acl.value(_CREATE, failed=lambda _: 0)
 def create_data_buffer(data: Address, size: Word) -> int:
-    """Return the number of a new data buffer; it needs no device, and outlives resets.
+    """Return the handle of a new data buffer; it needs no device, and outlives resets.
 
     Gives: bare int, 0 in a forked child
     Basis: S
@@ -65,13 +65,13 @@ _getter("size_v2", "the size", lambda each: each.size)
 
 @acl.call("acl.update_data_buffer")
 def update_data_buffer(data_buffer: Address, data: Address, size: Word) -> None:
-    """Give a data buffer another address and size.
+    """Set the address and the size of a data buffer.
 
     Refuses: 100000 no data buffer
     Basis: S; C for a destroyed one
     """
-    found = _of(data_buffer)
-    found.address, found.size = data, size
+    buffer = _of(data_buffer)
+    buffer.address, buffer.size = data, size
 
 
 def _of(number: int) -> AclDataBuffer:

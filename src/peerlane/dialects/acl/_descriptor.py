@@ -60,7 +60,7 @@ def set_memcpy_desc(
     Basis: S; C for alignment
     """
     machine.context()
-    own = _check_place(desc)
+    own = _descriptor_device(desc)
     source, target = _device_of("src", src, count), _device_of("dst", dst, count)
     if source != target:
         raise Refusal(
@@ -95,21 +95,21 @@ def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
             "the stream is 0, and the default stream takes no descriptors",
             "pass a stream of acl.rt.create_stream",
         )
-    found = stream_of(stream)
-    device = found.context.device
-    own = _check_place(desc)
+    acl_stream = stream_of(stream)
+    device = acl_stream.context.device
+    own = _descriptor_device(desc)
     if own != device.ordinal:
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"the descriptor is memory of device {machine.number_at(own)}, and the stream belongs to device "
-            f"{found.context.number}",
+            f"{acl_stream.context.number}",
             "keep a descriptor on the device that uses it",
         )
-    raw.launch_descriptor(desc, _SIZE, stream=found.neutral, direct=True, device=device)
+    raw.launch_descriptor(desc, _SIZE, stream=acl_stream.neutral, direct=True, device=device)
 
 
-def _check_place(desc: int) -> int:
-    """Return the device of a descriptor; 107000 if none can lie there."""
+def _descriptor_device(desc: int) -> int:
+    """Return the device of a descriptor; 107000 for an address where none can lie."""
     if desc % _ALIGNMENT:
         raise Refusal(
             Code.RT_PARAM_INVALID,
@@ -120,22 +120,22 @@ def _check_place(desc: int) -> int:
 
 
 def _device_of(name: str, address: int, nbytes: int) -> int:
-    """Return the device of ``nbytes`` bytes of device memory; 107000 if they are not all that."""
-    made = machine.allocations.get(address)
-    if made is not None and made.device is not None and nbytes <= made.buffer.size:
-        return made.device.ordinal
-    place = raw.locate(address)
-    if place.kind is not Kind.DEVICE:
+    """Return the device of ``nbytes`` bytes at an address; 107000 if they are not all memory of one device."""
+    allocation = machine.allocations.get(address)
+    if allocation is not None and allocation.device is not None and nbytes <= allocation.buffer.size:
+        return allocation.device.ordinal
+    location = raw.locate(address)
+    if location.kind is not Kind.DEVICE:
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"{name} is {machine.describe(address)}, not device memory",
             "use acl.rt.malloc",
         )
-    room = place.base + place.size - address
+    room = location.base + location.size - address
     if nbytes > room:
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"{name} is {machine.describe(address)} and has {room:,} bytes from there on, not {nbytes:,}",
             machine.remedy_beyond(address + room),
         )
-    return place.ordinal
+    return location.ordinal

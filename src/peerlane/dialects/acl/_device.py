@@ -178,7 +178,7 @@ def add_reference(device: Device, peer: Device) -> None:
             _refuse_too_many(device, peer)
             device.backend.announce_peer(*forth, True)
         if forth not in references and back in references:
-            # Access enabled here is quicker; access that another process enabled is looked up for each copy.
+            # Each copy looks up access that another process enabled; access in device.peers needs no look-up.
             try:
                 device.peers.add(peer)
                 peer.peers.add(device)
@@ -218,9 +218,9 @@ def _not_enabled(a: Device, b: Device) -> list[tuple[Device, Device]]:
 def without_access(
     error: AccessDenied, a: Device, b: Device, private: Sequence[str]
 ) -> Refusal | AccessDenied:
-    """Return the cause of a refused copy between two devices: which enable is missing, where.
+    """Return the refusal of a copy between two devices, with the enabling calls that are missing.
 
-    ``private`` names the ends that were allocated without a P2P policy.
+    ``private`` has the descriptions of the ends that were allocated without a P2P policy.
     """
     if error.fault is not Fault.PEER_NOT_ENABLED:
         return error

@@ -1,4 +1,4 @@
-"""The calls of pyACL that compute: each refuses in its own shape, and says what peerlane is for."""
+"""The calls of pyACL that compute: each refuses in its own shape, and the message names peerlane's purpose."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -27,18 +27,18 @@ acl.refused.update(REFUSED)
 
 
 def calls_of(module: str) -> Callable[[str], Callable[..., Any]]:
-    """Return the ``__getattr__`` of a module: a call that refuses, or AttributeError.
+    """Return the ``__getattr__`` of a module, which returns a call that refuses, or raises AttributeError.
 
-    A module that computes has one for any lower-case name, the others for the names of the vendor's binding.
+    A module that computes has such a call for any lower-case name, the others for the names of the vendor's binding.
     """
-    made: dict[str, Callable[..., Any]] = {}
+    calls: dict[str, Callable[..., Any]] = {}
     shapes, missing = REFUSED[module], acl.missing(module)
 
     def __getattr__(name: str) -> Callable[..., Any]:
         if name not in shapes and not (module in MODULES and _CALL.fullmatch(name)):
             missing(name)
-        if name not in made:
-            made[name] = acl.refusing(
+        if name not in calls:
+            calls[name] = acl.refusing(
                 f"{module}.{name}",
                 Refusal(
                     Code.API_NOT_SUPPORT,
@@ -48,7 +48,7 @@ def calls_of(module: str) -> Callable[[str], Callable[..., Any]]:
                 ),
                 partial(answer, shapes.get(name, ONLY_THE_CODE)),
             )
-        return made[name]
+        return calls[name]
 
     return __getattr__
 

@@ -35,11 +35,11 @@ class AclEvent(Resource):
     Attributes
     ----------
     neutral : peerlane.Event
-        Its last record.
+        The event of its last record.
     id : int
     flag : int
     is_ex, is_plain : bool
-        Made by ``create_event_ex_with_flag``, by ``create_event``.
+        Whether ``create_event_ex_with_flag`` made it; whether ``create_event`` did.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class AclEvent(Resource):
         self._waits: dict[Stream, int] = {}  # the last one of each stream
 
     def record(self, stream: Stream) -> None:
-        """Record, and let those go on that were told to wait before."""
+        """Record, and release streams that were told to wait for the next record."""
         with self._lock:
             stream.record(self.neutral)
             for each in self._early:
@@ -78,13 +78,13 @@ class AclEvent(Resource):
             self._early.clear()
 
     def forget_record(self, stream: Stream) -> None:
-        """Count as never recorded for later operations."""
+        """Reset: later operations see an event that was never recorded."""
         with self._lock:
             stream.record()
             self.neutral = self.context.device.create_event()
 
     def let_wait(self, stream: Stream, timeout: float | None) -> None:
-        """Let a stream wait: for the last record, or for the next one of an event that was made for that."""
+        """Let a stream wait for the last record; without one for the next, if the kind of event permits it."""
         with self._lock:
             if self.neutral.is_recorded:
                 stream.wait(self.neutral, timeout=timeout)
@@ -99,7 +99,7 @@ class AclEvent(Resource):
             self._waits[stream] = stream.submitted
 
     def awaited(self, notify: int) -> str:
-        """Say which record this notify stands for, since a stream was told early to wait; empty for none."""
+        """Return the record that a notify of an early wait stands for; empty for another notify."""
         with self._lock:
             if notify in self._early_recorded:
                 return "a record"
@@ -107,7 +107,7 @@ class AclEvent(Resource):
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a stream that was told to wait for it does so still."""
+        """Whether a stream still waits for it, or will."""
         with self._lock:
             for stream, wait in tuple(self._waits.items()):
                 if _is_over(stream, wait):
@@ -122,8 +122,8 @@ class AclEvent(Resource):
 
 
 def _is_over(stream: Stream, operation: int) -> bool:
-    with event_log.quiet():  # the program does not ask for what is behind the wait
-        return stream.is_done or stream.completed >= operation  # asking is what lets a lazy stream go on
+    with event_log.quiet():  # the checker would take a logged query for one of the program
+        return stream.is_done or stream.completed >= operation  # is_done lets a lazy stream go on
 
 
 def _create(flag: int, *, is_ex: bool) -> int:
@@ -140,10 +140,10 @@ def _create(flag: int, *, is_ex: bool) -> int:
             f"flag is {flag:#x}; valid are combinations of 1, 2 and 8{alone}",
             "pass 1 to order streams, 8 to take times, 9 for both",
         )
-    return _give(AclEvent(machine.context(), flag, is_ex=is_ex))
+    return _issue(AclEvent(machine.context(), flag, is_ex=is_ex))
 
 
-def _give(event: AclEvent) -> int:
+def _issue(event: AclEvent) -> int:
     with machine.lock:
         if not _available(event.context):
             raise Refusal(
@@ -166,7 +166,7 @@ def create_event() -> int:
     Refuses: 107002; 207007 too many
     Basis: S; C for the number
     """
-    return _give(AclEvent(machine.context(), _COMBINED, is_plain=True))
+    return _issue(AclEvent(machine.context(), _COMBINED, is_plain=True))
 
 
 @acl.call("acl.rt.create_event_with_flag", out=1)
@@ -209,7 +209,7 @@ def destroy_event(event: Address) -> None:
 
 @acl.call("acl.rt.record_event")
 def record_event(event: Address, stream: Address) -> None:
-    """Record: the event is complete when all that was submitted to the stream so far is over (facts/acl 2.5).
+    """Record: the event is complete when all work submitted to the stream so far is over (facts/acl 2.5).
 
     Refuses: 100000; 107002; 107000 event, stream, an event of flag 0x10; 107003 either of another context
     Basis: S
@@ -219,25 +219,25 @@ def record_event(event: Address, stream: Address) -> None:
 
 def record(event: int, stream: int) -> None:
     """Record an event on a stream."""
-    found = _of_this_context(event)
-    _refuse_device_only(found)
-    found.record(stream_of(stream).neutral)
+    acl_event = _of_this_context(event)
+    _refuse_device_only(acl_event)
+    acl_event.record(stream_of(stream).neutral)
 
 
 @acl.call("acl.rt.reset_event")
 def reset_event(event: Address, stream: Address) -> None:
-    """Be as if it was never recorded; only for events of ``create_event_with_flag`` (facts/acl 2.5).
+    """Reset an event to never recorded; only for events of ``create_event_with_flag`` (facts/acl 2.5).
 
     Refuses: as `record_event`; 207000 not of `create_event_with_flag`, or without flag 1
     Basis: S; C for 207000 by the maker
     """
-    found = _of_this_context(event)
-    _refuse_device_only(found)
-    _refuse_unawaited(found, "reset")
-    if found.is_plain:
-        _refuse_kind(found, "create_event", "reset")
-    _refuse_ex(found, "reset")
-    found.forget_record(stream_of(stream).neutral)
+    acl_event = _of_this_context(event)
+    _refuse_device_only(acl_event)
+    _refuse_unawaited(acl_event, "reset")
+    if acl_event.is_plain:
+        _refuse_kind(acl_event, "create_event", "reset")
+    _refuse_ex(acl_event, "reset")
+    acl_event.forget_record(stream_of(stream).neutral)
 
 
 @acl.call("acl.rt.query_event", out=1)
@@ -248,9 +248,9 @@ def query_event(event: Address) -> int:
     Refuses: 100000; 107002; 107000; 207000 an ex event, flag 0x20
     Basis: S
     """
-    found = _observed(event)
-    _refuse_ex(found, "queried with acl.rt.query_event")
-    return _COMPLETE if found.is_done else _NOT_READY
+    acl_event = _observed(event)
+    _refuse_ex(acl_event, "queried with acl.rt.query_event")
+    return _COMPLETE if acl_event.is_done else _NOT_READY
 
 
 @acl.call("acl.rt.query_event_status", out=1)
@@ -272,10 +272,10 @@ def query_event_wait_status(event: Address) -> int:
     Refuses: 100000; 107002; 107000; 207000 an ex event, flag 0x20, without flag 1
     Basis: S, D
     """
-    found = _observed(event)
-    _refuse_ex(found, "queried with acl.rt.query_event_wait_status")
-    _refuse_unawaited(found, "queried with acl.rt.query_event_wait_status")
-    return _NOT_READY if found.is_waited_for else _COMPLETE
+    acl_event = _observed(event)
+    _refuse_ex(acl_event, "queried with acl.rt.query_event_wait_status")
+    _refuse_unawaited(acl_event, "queried with acl.rt.query_event_wait_status")
+    return _NOT_READY if acl_event.is_waited_for else _COMPLETE
 
 
 @acl.call("acl.rt.synchronize_event")
@@ -300,15 +300,15 @@ def synchronize_event_with_timeout(event: Address, timeout: Int32) -> None:
 
 
 def _wait(handle: int, timeout: float | None) -> None:
-    found = _observed(handle)
-    if found.is_ex and not found.neutral.is_recorded:
+    acl_event = _observed(handle)
+    if acl_event.is_ex and not acl_event.neutral.is_recorded:
         return
     try:
-        wait_while_served(found.neutral, timeout, Patience())
+        wait_while_served(acl_event.neutral, timeout, Patience())
     except WaitTimeout as error:
-        raise Refusal(Code.RT_EVENT_SYNC_TIMEOUT, *explain_wait(error, found)) from None
+        raise Refusal(Code.RT_EVENT_SYNC_TIMEOUT, *explain_wait(error, acl_event)) from None
     except Busy as error:  # the streams wait for each other
-        raise in_own_numbers(error, found) from None
+        raise in_own_numbers(error, acl_event) from None
 
 
 @acl.call("acl.rt.event_elapsed_time", out=1, blank=(0.0,))
@@ -363,7 +363,7 @@ def get_event_avail_num() -> int:
 def stream_wait_event(stream: Address, event: Address) -> None:
     """Let later operations of a stream wait for an event, of any device (facts/acl 2.5).
 
-    The stream comes first here.  107000 for an event of ``create_event`` that was never recorded.
+    The stream is the first argument.  107000 for an event of ``create_event`` that was never recorded.
 
     Refuses: 100000; 107002; 107000 event, stream, a plain event never recorded, an event of flag 0x10; 107003 the
         stream; 207000 an event without flag 1
@@ -432,12 +432,12 @@ def _refuse_external(flag: int, what: str, timeout: int = 0) -> None:
 
 
 def _let_wait(stream: int, event: int, timeout: int = 0) -> None:
-    """Let a stream wait for an event, for as many ms, or as long as ``set_op_wait_timeout`` says."""
+    """Let a stream wait for an event, for so many ms, or with the timeout of ``set_op_wait_timeout``."""
     waiting = stream_of(stream)
-    found = _known(event)
-    _refuse_device_only(found)
-    _refuse_unawaited(found, "waited for by streams")
-    found.let_wait(waiting.neutral, timeout / 1000 if timeout else machine.op_wait_timeout)
+    acl_event = _known(event)
+    _refuse_device_only(acl_event)
+    _refuse_unawaited(acl_event, "waited for by streams")
+    acl_event.let_wait(waiting.neutral, timeout / 1000 if timeout else machine.op_wait_timeout)
 
 
 @acl.call("acl.rt.set_op_wait_timeout")
@@ -454,7 +454,7 @@ def set_op_wait_timeout(timeout: UInt32) -> None:
 
 
 def _set_execute_timeout(timeout: UInt32) -> None:
-    """Set for how long an operator may run: there are none here, so this changes nothing (facts/acl 4.7).
+    """Set how long an operator may run: virtual devices run none, so this changes nothing (facts/acl 4.7).
 
     Basis: S
     """
@@ -470,7 +470,7 @@ for _name in (
 
 @acl.call("acl.rt.set_op_execute_timeout_v2", out=1)
 def set_op_execute_timeout_v2(timeout: Word) -> int:
-    """Set for how many us an operator may run; return how many it is then, which are as many as were asked for.
+    """Set how many us an operator may run, and return the same number.
 
     Gives: us
     Basis: S; C for the value
@@ -484,15 +484,15 @@ def _known(handle: int) -> AclEvent:
 
 
 def _observed(handle: int) -> AclEvent:
-    """Return an event whose state a program may ask for: 207000 for one that only orders streams."""
-    found = _known(handle)
-    if found.flag == _EXTERNAL:
+    """Return an event whose state a program may query: 207000 for an event that only orders streams."""
+    acl_event = _known(handle)
+    if acl_event.flag == _EXTERNAL:
         raise Refusal(
             Code.RT_FEATURE_NOT_SUPPORT,
             f"event {handle:#x} was created with flag 0x20 (EXTERNAL), which only streams record and wait for",
             "use an event with flag 1",
         )
-    return found
+    return acl_event
 
 
 def _refuse_device_only(event: AclEvent) -> None:
@@ -516,9 +516,11 @@ def _refuse_unawaited(event: AclEvent, what: str) -> None:
 
 def _of_this_context(handle: int) -> AclEvent:
     context = machine.context()
-    found = machine.resource(handle, AclEvent)
-    machine.refuse_foreign(found, context, "record an event on streams of the device where it was created")
-    return found
+    acl_event = machine.resource(handle, AclEvent)
+    machine.refuse_foreign(
+        acl_event, context, "record an event on streams of the device where it was created"
+    )
+    return acl_event
 
 
 def _time_ns(event: AclEvent) -> int:

@@ -1,4 +1,4 @@
-"""What memory, handles and notifies have in common that other processes import: keys, and lists of processes."""
+"""Exports of memory, handles and notifies to other processes: their keys, and lists of processes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NO_KEY = frozenset(
 
 
 def refuse_long(call: str, length: int) -> None:
-    """Raise ValueError for room that the binding does not take."""
+    """Raise ValueError for a length of a key's buffer that the binding does not take."""
     if length >= _TOO_LONG:
         raise ValueError(f"{call}: len is {length}; valid are {_SHORTEST} to {_TOO_LONG - 1}")
 
 
 def refuse_short(length: int) -> None:
-    """Refuse room that a key has not enough of: 107000."""
+    """Refuse a buffer that is too short for a key: 107000."""
     if length < _SHORTEST:
         raise Refusal(
             Code.RT_PARAM_INVALID,
@@ -35,9 +35,9 @@ def refuse_short(length: int) -> None:
         )
 
 
-def text_of(given: Handle) -> str:
+def text_of(handle: Handle) -> str:
     """Return the key of an export."""
-    return bytes(given).decode()
+    return bytes(handle).decode()
 
 
 @contextlib.contextmanager
@@ -52,9 +52,9 @@ def as_no_key() -> Iterator[None]:
 
 
 def let_in(handle: Handle, pids: Iterable[int]) -> None:
-    """List every process, or none if one number is not a pid: 107000.
+    """List every process as an importer, or none if one number is not a pid: 107000.
 
-    207006 if the handle was exported without a list.  Raises Closed if it is over.
+    207006 if the handle was exported without a list.  Raises Closed if the handle is closed.
     """
     check_offered(handle, "Handle.allow.add")
     if handle.allow.is_everyone:
@@ -75,9 +75,9 @@ def let_in(handle: Handle, pids: Iterable[int]) -> None:
         handle.allow.add(pid)
 
 
-def pids_of(call: str, given: object) -> list[int]:
+def pids_of(call: str, listed: object) -> list[int]:
     """Return a list of processes: ValueError unless it is a list of ints, 107000 for an empty one."""
-    pids = int_list(call, given)
+    pids = int_list(call, listed)
     if not pids:
         raise Refusal(Code.RT_PARAM_INVALID, "the list of processes is empty", "pass at least one")
     return pids

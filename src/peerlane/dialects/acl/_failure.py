@@ -10,9 +10,9 @@ from typing import Any
 from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, type_name
 from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import FAULTS, Code
-from peerlane.dialects.acl._functions import address_of
+from peerlane.dialects.acl._functions import identity_of
 from peerlane.dialects.acl._state import acl, last_error, swallow
-from peerlane.dialects.acl._stream import AclStream, when_one_fails
+from peerlane.dialects.acl._stream import AclStream, failure_callbacks
 from peerlane.errors import Error
 from peerlane.support.records import dataclass
 
@@ -31,7 +31,7 @@ class _Info:
 
 
 _numbers = itertools.count(_FIRST_INFO, 64)
-_told: dict[int, _Info] = {}
+_infos: dict[int, _Info] = {}
 
 
 @acl.value("acl.rt.peek_at_last_error", failed=int, checks=[_LEVEL])
@@ -63,8 +63,8 @@ def get_last_error(level: Int32) -> int:
 def set_exception_info_callback(fn: Object = None) -> None:
     """Have ``fn(info)`` called for each failure on a stream; None, or no argument, ends that (facts/acl 2.10).
 
-    The thread that synchronizes calls it, before its call returns.  An error that ``fn`` raises becomes a message,
-    and ends it as well.  ``info`` is good for the five calls below until ``fn`` returns.
+    The thread that synchronizes calls it, before its call returns.  If ``fn`` raises, the error becomes a message and
+    ``fn`` is not called again.  Until ``fn`` returns, the five calls below take ``info``.
 
     Refuses: `TypeError` not callable
     Basis: S, D; C for when it is called
@@ -82,7 +82,7 @@ def register_exception_callback(fn: Object) -> None:
     Refuses: 107000 NULL
     Basis: S; C for when it is called
     """
-    _set(address_of(_not_null(fn)), fn)
+    _set(identity_of(_not_null(fn)), fn)
 
 
 @acl.call("aclrtExceptionInfoCallbackUnregister")
@@ -92,7 +92,7 @@ def unregister_exception_callback(fn: Object) -> None:
     Refuses: 107000 NULL
     Basis: S
     """
-    _set(address_of(_not_null(fn)), None)
+    _set(identity_of(_not_null(fn)), None)
 
 
 def _not_null(fn: Any) -> Any:
@@ -103,9 +103,9 @@ def _not_null(fn: Any) -> Any:
 
 def _set(key: object, fn: Any) -> None:
     if fn is None:
-        when_one_fails.callbacks.pop(key, None)
+        failure_callbacks.callbacks.pop(key, None)
     else:
-        when_one_fails.callbacks[key] = lambda stream, error: _tell(key, fn, stream, error)
+        failure_callbacks.callbacks[key] = lambda stream, error: _call_back(key, fn, stream, error)
 
 
 def _getter(name: str, summary: str, of: Callable[[_Info], int], choice: str = "another `info`") -> None:
@@ -135,19 +135,19 @@ _getter(
 
 
 def _of(info: int) -> _Info:
-    found = _told.get(info)
-    if found is None:
+    record = _infos.get(info)
+    if record is None:
         raise Refusal(
             Code.INVALID_PARAM,
             f"{info:#x} is not a failure that is being told",
             "pass what acl.rt.set_exception_info_callback's function was called with, before it returns",
         )
-    return found
+    return record
 
 
-def _tell(key: object, fn: Callable[[int], Any], stream: AclStream, error: Error) -> None:
+def _call_back(key: object, fn: Callable[[int], Any], stream: AclStream, error: Error) -> None:
     number = next(_numbers)
-    _told[number] = _Info(
+    _infos[number] = _Info(
         code=int(FAULTS[error.fault]),
         task=error.operation or 0,
         stream=stream.neutral.id,
@@ -164,6 +164,6 @@ def _tell(key: object, fn: Callable[[int], Any], stream: AclStream, error: Error
             "catch in it what may be raised there, and set it again with acl.rt.set_exception_info_callback: it is "
             "called no more",
         )
-        when_one_fails.callbacks.pop(key, None)
+        failure_callbacks.callbacks.pop(key, None)
     finally:
-        del _told[number]
+        del _infos[number]

@@ -1,4 +1,4 @@
-"""``acl.util``: host memory (facts/acl 2.10).  Device memory is never read here, but named."""
+"""``acl.util``: host memory (facts/acl 2.10).  Addresses of device memory are refused, and named in the message."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def numpy_contiguous_to_ptr(array: Object) -> tuple[int, Any]:
 def ptr_to_numpy(ptr: Address, shape: Object, npy_type: Int32) -> Any:
     """Return an array on host memory, without a copy (facts/acl 2.10).
 
-    Pinned memory lives as long as the array; other memory is the caller's to keep.
+    The array keeps pinned memory alive; the caller must keep other memory alive.
 
     Gives: bare array
     Refuses: `ValueError`
@@ -153,33 +153,33 @@ def _array_on(ptr: int, shape: tuple[int, ...], dtype: np.dtype[Any], size: int)
 
     if not size:
         return np.empty(shape, dtype)
-    place = raw.locate(ptr)
-    owner = machine.owned(place.base, host=True) if place.kind is Kind.PINNED else None
+    location = raw.locate(ptr)
+    owner = machine.owned(location.base, host=True) if location.kind is Kind.PINNED else None
     if owner is not None:
-        offset = ptr - place.base
+        offset = ptr - location.base
         return owner[offset : offset + size].view(dtype, shape)
     return np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(ptr)), dtype).reshape(shape)
 
 
 def _check_host(call: str, ptr: int, size: int) -> None:
-    """Refuse addresses that are not host memory of that size; the ends are read under the guard."""
+    """Refuse addresses that are not host memory of that size."""
     if not size:
         return
     if ptr + size > _END:
         raise ValueError(f"{call}: {size:,} bytes from {ptr:#x} on reach beyond the address space")
     try:
-        place = raw.locate(ptr)
+        location = raw.locate(ptr)
     except Error as error:
         raise ValueError(f"{call}: {error}") from None
-    if place.kind is Kind.DEVICE:
+    if location.kind is Kind.DEVICE:
         raise ValueError(
             f"{call}: {machine.describe(ptr)} is device memory, which the host cannot touch; copy it to host "
             "memory first: acl.rt.memcpy(host_ptr, size, device_ptr, size, 2)"
         )
-    if place.kind is Kind.PINNED and ptr + size > place.base + place.size:
+    if location.kind is Kind.PINNED and ptr + size > location.base + location.size:
         raise ValueError(
-            f"{call}: {size:,} bytes from {machine.describe(ptr)} on end {ptr + size - place.base - place.size:,} "
-            "bytes beyond it"
+            f"{call}: {size:,} bytes from {machine.describe(ptr)} on end "
+            f"{ptr + size - location.base - location.size:,} bytes beyond it"
         )
     for address in (ptr, ptr + size - 1):
         if not is_mapped(address):
@@ -189,7 +189,7 @@ def _check_host(call: str, ptr: int, size: int) -> None:
 
 
 def _of_forked(call: str, ptr: int, size: int) -> bytes:
-    """Read in a forked child, which has no guard: the system refuses addresses that are not mapped."""
+    """Read memory in a forked child, through the system, which refuses addresses that are not mapped."""
     with open(os.memfd_create("peerlane-read"), "w+b", buffering=0) as copied:  # noqa: PTH123
         done = 0
         while done < size:

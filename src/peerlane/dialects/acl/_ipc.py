@@ -33,7 +33,7 @@ _MEMORY = "pass what acl.rt.malloc returned, and its size"
 
 @dataclass(slots=True)
 class _Imported:
-    """Imported memory; ``direction``: the peer access that came with it."""
+    """Imported memory; ``direction`` has the devices between which the import enabled access."""
 
     buffer: Buffer
     direction: tuple[Device, Device] | None
@@ -57,16 +57,16 @@ def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word)
     refuse_short(len)
     everyone = refuse_export_flags(flags, _FOR_ALL)
     buffer = _exportable(dev_ptr, size)
-    given = buffer[:size].export(allow="user" if everyone else ())
-    key = text_of(given)
+    handle = buffer[:size].export(allow="user" if everyone else ())
+    key = text_of(handle)
     with machine.lock:
-        machine.exported_keys.add(key, (given, buffer))
+        machine.exported_keys.add(key, (handle, buffer))
     return key
 
 
 @acl.call(_SET_PID)
 def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
-    """List at most 31 processes that may import; only the one that exported may (facts/acl 2.9).
+    """List at most 31 processes that may import; only the exporting process may list them (facts/acl 2.9).
 
     Refuses: `ValueError` no list of ints; 107000 empty, over 31, no pid; 507899 no key of this process, or over;
         207006 exported with flags 1
@@ -80,11 +80,11 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
             "call again for the others",
         )
     machine.devices()
-    given = machine.exported_keys.get(key)
-    if given is None or is_key_over(given):
+    export = machine.exported_keys.get(key)
+    if export is None or is_key_over(export):
         raise _no_key("this process exported no such key, or closed it, or freed the memory")
     try:
-        let_in(given[0], wanted)
+        let_in(export[0], wanted)
     except Closed:
         raise _no_key("the key is over: its memory was freed") from None
 
@@ -95,10 +95,10 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
     checks=[one_of("flags", (0, 1), "pass 0, or 1 to enable peer access")],
 )
 def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
-    """Have memory that another process exported, at an address of this one (facts/acl 2.9, 4.6).
+    """Import memory that another process exported, and return its address here (facts/acl 2.9, 4.6).
 
     The same key gives the same address, to be closed as often.  ``flags`` 1 enables peer access from this thread's
-    device to the memory's, until it is closed.
+    device to the memory's, until the last close.
 
     Gives: pointer
     Refuses: 107000 `flags` beyond 1; 107002; 507899 no key, over, closed, not listed, own; 207000 unreachable;
@@ -125,13 +125,13 @@ def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
         if key in machine.far and machine.far[key][1] is device:
             del machine.far[key]
 
-    found: _Imported = machine.imported_keys.open(key, opening, keeping, again=again)
-    return found.buffer.address
+    entry: _Imported = machine.imported_keys.open(key, opening, keeping, again=again)
+    return entry.buffer.address
 
 
 @acl.call("acl.rt.ipc_mem_close")
 def ipc_mem_close(key: Text) -> None:
-    """Let go of imported memory, or end a key of this process (facts/acl 2.9).
+    """Close imported memory, or end a key of this process (facts/acl 2.9).
 
     Processes that have imported the memory keep it.
 
@@ -148,17 +148,17 @@ def ipc_mem_close(key: Text) -> None:
                     drop_reference(*last.direction)
                 close_for(last.buffer, "acl.rt.ipc_mem_close")
             return
-        given = machine.exported_keys.pop(key)
-    if given is None or is_key_over(given):
+        export = machine.exported_keys.pop(key)
+    if export is None or is_key_over(export):
         raise _no_key(
             "this process has no such key: it was closed, its memory was freed, or it was neither exported nor "
             "imported here"
         )
-    given[0].close()
+    export[0].close()
 
 
 def _exportable(dev_ptr: int, size: int) -> Buffer:
-    """Return memory of ``malloc`` that begins here and has so many bytes."""
+    """Return the memory of ``malloc`` that begins at an address and has at least ``size`` bytes."""
     buffer = machine.owned(dev_ptr, host=False)
     if buffer is None:
         _refuse_foreign(dev_ptr)
@@ -182,12 +182,12 @@ def _exportable(dev_ptr: int, size: int) -> Buffer:
 def _refuse_foreign(dev_ptr: int) -> NoReturn:
     remedy = "pass what acl.rt.malloc returned, unchanged"
     try:
-        place = raw.locate(dev_ptr)
+        location = raw.locate(dev_ptr)
     except Error as error:
         raise Refusal(Code.RT_PARAM_INVALID, explain(error)[0], remedy) from None
     code = Code.RT_PARAM_INVALID
     cause = f"{machine.describe(dev_ptr)} was not allocated by acl.rt.malloc"
-    if place.base in machine.allocations:
+    if location.base in machine.allocations:
         cause = f"{machine.describe(dev_ptr)} is not where an allocation begins"
     elif any(_is_inside(dev_ptr, each.buffer) for each in machine.imported_keys):
         code, cause = Code.RT_DRV_INTERNAL_ERROR, f"{dev_ptr:#x} was imported, and only its maker exports it"

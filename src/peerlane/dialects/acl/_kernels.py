@@ -25,7 +25,7 @@ _LAZY, _CPU_KERNEL = 1, 3  # types of options
 _BY_DESCRIPTION, _WITH_LIBRARY = 0, 1  # modes of _CPU_KERNEL
 _MOST_BYTES = 64 << 10
 
-#: Called after each kernel, in its thread, by what serves calls of kernels: what the kernel left undone, or "".
+#: Other dialects' functions, called after each kernel in its thread: each returns what it left undone, or "".
 after_kernel: list[Callable[[], str]] = []
 
 
@@ -73,7 +73,7 @@ class AclKernelArgs(Resource):
     kernel : AclKernel or None
     is_final : bool
     offsets : dict of int to range
-        By the number that the program has for an argument: its bytes.
+        By the number of an argument that the program got: the argument's bytes in the content.
     """
 
     __slots__ = ("content", "is_final", "kernel", "offsets")
@@ -87,7 +87,7 @@ class AclKernelArgs(Resource):
         self.begin(None)
 
     def begin(self, kernel: AclKernel | None) -> None:
-        """Be empty."""
+        """Drop all arguments, and begin those of a kernel."""
         self.content, self.offsets = bytearray(), dict[int, range]()
         self.kernel, self.is_final = kernel, False
 
@@ -96,7 +96,7 @@ class _Launch:
     """A call of a kernel on a device, with the address of a copy of its arguments."""
 
     def __init__(self, kernel: AclKernel, context: Context, content: bytes) -> None:
-        self.__qualname__ = f"kernel {kernel.kernel}"  # how a failure names it
+        self.__qualname__ = f"kernel {kernel.kernel}"  # the name in messages of failures
         self._address, self._context = kernel.address, context
         self._content = ctypes.create_string_buffer(content, len(content))
 
@@ -138,8 +138,8 @@ def binary_load_from_file(bin_path: Text, options: Object) -> int:
     entries = _described(path)
     kernels = {}
     for kernel, (library, function) in entries.items():
-        found = path.with_suffix(".so") if mode == _WITH_LIBRARY else path.parent / library
-        name = str(found) if found.exists() or mode == _WITH_LIBRARY else library
+        file = path.with_suffix(".so") if mode == _WITH_LIBRARY else path.parent / library
+        name = str(file) if file.exists() or mode == _WITH_LIBRARY else library
         try:
             code = getattr(ctypes.CDLL(name), function)
             kernels[kernel] = ctypes.cast(code, ctypes.c_void_p).value or 0
@@ -155,7 +155,7 @@ def binary_load_from_file(bin_path: Text, options: Object) -> int:
 
 @acl.call("acl.rt.binary_unload")
 def binary_unload(bin_handle: Address) -> None:
-    """Give a binary back; its kernels that were got can still be launched.
+    """Unload a binary; kernels that the program got from it can still be launched.
 
     Refuses: 100000 no binary
     Basis: S; C for its kernels
@@ -183,7 +183,7 @@ def binary_get_function(bin_handle: Address, kernel_name: Text) -> int:
 
 @acl.call(_INIT, out=1)
 def kernel_args_init(func_handle: Address) -> int:
-    """Return this thread's list of arguments, which is empty now (facts/acl 2.11).
+    """Empty this thread's list of arguments, and return its handle (facts/acl 2.11).
 
     Gives: list of arguments
     Refuses: 100000 no kernel
@@ -237,21 +237,21 @@ def kernel_args_para_update(
     Basis: S; C for the size
     """
     args = machine.deviceless(args_handle, AclKernelArgs, _INIT)
-    place = args.offsets.get(param_handle)
-    if place is None or len(place) != param_size:
-        has = f"{len(place):,} bytes" if place is not None else "no argument of this number"
+    span = args.offsets.get(param_handle)
+    if span is None or len(span) != param_size:
+        has = f"{len(span):,} bytes" if span is not None else "no argument of this number"
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"argument {param_handle:#x} gets {param_size:,} bytes, and the list has {has}",
             f"pass what {_APPEND} returned, and as many bytes as were appended",
         )
-    args.content[place.start : place.stop] = ctypes.string_at(param, param_size)
+    args.content[span.start : span.stop] = ctypes.string_at(param, param_size)
     args.is_final = False
 
 
 @acl.call("acl.rt.kernel_args_finalize")
 def kernel_args_finalize(args_handle: Address) -> None:
-    """Say that all arguments are there.
+    """Complete the list of arguments.
 
     Refuses: 100000
     Basis: S
@@ -270,10 +270,10 @@ def launch_kernel_with_config(
     args_handle: Address,
     reserve: Address,
 ) -> None:
-    """Call a kernel with its arguments when all that was submitted to the stream so far is over (facts/acl 2.11).
+    """Call a kernel with its arguments when all work submitted to the stream so far is over (facts/acl 2.11).
 
-    It gets the address of a copy of the arguments.  If it does not return 0, the next synchronization returns 507018.
-    It runs on the processor: attributes in ``cfg``, as a timeout, change nothing.
+    The kernel gets the address of a copy of the arguments.  If it does not return 0, the next synchronization returns
+    507018.  It runs on the host's processor: attributes in ``cfg``, as a timeout, have no effect.
 
     Refuses: 100000 no kernel, no list of arguments, `reserve`, `num_blocks` 0; 107000 the stream, arguments of
         another kernel or not finalized; 107002; 107003; 207000 more than 1 block; `ValueError` `cfg` is no list
@@ -299,8 +299,8 @@ def launch_kernel_with_config(
             else "acl.rt.kernel_args_finalize was not called for the arguments",
             "append the arguments of this launch, call acl.rt.kernel_args_finalize, then launch",
         )
-    found = stream_of(stream)
-    found.neutral.launch_callback(_Launch(kernel, found.context, bytes(args.content)))
+    acl_stream = stream_of(stream)
+    acl_stream.neutral.launch_callback(_Launch(kernel, acl_stream.context, bytes(args.content)))
 
 
 def _mode_of(options: object) -> int:

@@ -28,7 +28,7 @@ def read_attributes(call: str, cfg: dict[Any, Any]) -> list[Attribute]:
     Raises
     ------
     KeyError
-        ``numAttrs`` is not how many there are; a value has none of the keys.
+        ``numAttrs`` is not the number of attributes; a value has none of the keys.
     TypeError, ValueError
         A value is not a list, a dict or an int.
     """

@@ -55,9 +55,9 @@ def malloc_align32(size: Word, policy: Int32) -> int:
 
 @acl.call("acl.rt.malloc_cached", out=1)
 def malloc_cached(size: Word, policy: Int32) -> int:
-    """Allocate memory that a cache serves; it knows policies 0, 1, 2 and 6, another one means default pages.
+    """Allocate memory behind a cache; policies other than 0, 1, 2 and 6 mean default pages.
 
-    So it is never for peer access.
+    The memory is never for peer access.
 
     Gives: pointer
     Refuses: as `malloc`
@@ -82,7 +82,7 @@ def malloc_with_cfg(size: Word, policy: Int32, cfg: Dict) -> int:
 
 @acl.call("acl.rt.malloc_for_task_scheduler", out=1)
 def malloc_for_task_scheduler(size: Word, policy: Int32, cfg: Dict) -> int:
-    """Allocate as ``malloc_with_cfg``: what schedules tasks here reads all memory (facts/acl 2.7).
+    """Allocate as ``malloc_with_cfg``: the scheduler of virtual devices reads all memory (facts/acl 2.7).
 
     Gives: pointer
     Refuses: as `malloc_with_cfg`
@@ -119,9 +119,9 @@ def malloc_host(size: Word) -> int:
 
 @acl.call("acl.rt.free", checks=[null("dev_ptr", remedy="pass only what acl.rt.malloc gave")])
 def free(dev_ptr: Address) -> None:
-    """Free what ``malloc`` and its like returned, from any thread, with or without a device (facts/acl 2.7).
+    """Free memory of ``malloc`` and its like, from any thread, with or without a device (facts/acl 2.7).
 
-    Freeing it again does nothing and is not a failure, as reported twice of a 910C.
+    A second free of the same memory does nothing and succeeds, as was reported twice of a 910C.
 
     Refuses: 100000 NULL; 107000 anything that `malloc` did not return
     Basis: S, X; R for memory that was freed before
@@ -131,7 +131,7 @@ def free(dev_ptr: Address) -> None:
 
 @acl.call("acl.rt.free_host", checks=[null("host_ptr", remedy="pass only what acl.rt.malloc_host gave")])
 def free_host(host_ptr: Address) -> None:
-    """Free what ``malloc_host`` returned (facts/acl 2.7).
+    """Free memory of ``malloc_host`` (facts/acl 2.7).
 
     Refuses: as `free`; 107000 also freed memory
     Basis: S, X
@@ -242,8 +242,8 @@ def _allocate_host(size: int) -> int:
 
 def _check_cached(dev_ptr: int, size: int) -> None:
     machine.context()
-    place = raw.locate(dev_ptr)
-    if place.kind is not Kind.DEVICE or dev_ptr + size > place.base + place.size:
+    location = raw.locate(dev_ptr)
+    if location.kind is not Kind.DEVICE or dev_ptr + size > location.base + location.size:
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"{machine.describe(dev_ptr)} and {size:,} bytes from there on are not all one piece of device memory",
@@ -266,7 +266,7 @@ def _free(address: int, call: str, *, host: bool, may_repeat: bool = False) -> N
 
 
 def _was_freed(address: int) -> bool:
-    """Tell whether the program freed exactly this address, and nothing lives there now."""
+    """Tell whether the program freed the memory at exactly this address, and none is there now."""
     allocation = machine.freed.get(address)
     if allocation is None:
         return False
@@ -281,24 +281,24 @@ def _maker(host: bool) -> str:
 
 
 def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
-    """Say what an address is that this call cannot free."""
+    """Refuse an address that this call cannot free, with the memory that is there."""
     remedy = f"pass each pointer that acl.rt.{_maker(host)} returned once, unchanged"
     try:
-        place = raw.locate(address)
+        location = raw.locate(address)
     except Error as error:
         raise Refusal(Code.RT_PARAM_INVALID, explain(error)[0], remedy) from None
-    record = allocations.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
+    record = (
+        allocations.record_of(location.allocation) or f"the {location.size:,} bytes at {location.base:#x}"
+    )
     if machine.owned(address, host=not host) is not None:
         cause = f"{address:#x} is memory of acl.rt.{_maker(not host)}: {record}"
         remedy = f"free it with acl.rt.{'free' if host else 'free_host'}"
-    elif place.kind is Kind.PAGEABLE and not is_mapped(address):
+    elif location.kind is Kind.PAGEABLE and not is_mapped(address):
         cause = f"{address:#x} is not an address: nothing is mapped there"
-    elif place.kind is Kind.PAGEABLE:
+    elif location.kind is Kind.PAGEABLE:
         cause = f"{address:#x} is ordinary host memory, which acl.rt did not allocate"
-    elif place.base in machine.allocations:
-        cause = (
-            f"{address:#x} is {address - place.base:,} bytes inside {record}, not its start {place.base:#x}"
-        )
+    elif location.base in machine.allocations:
+        cause = f"{address:#x} is {address - location.base:,} bytes inside {record}, not its start {location.base:#x}"
     else:
         cause = f"{address:#x} was not allocated by acl.rt.{_maker(host)}: {record}"
         remedy = "end a mapping with acl.rt.unmap_mem, and imported memory with acl.rt.ipc_mem_close"

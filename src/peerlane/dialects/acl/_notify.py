@@ -32,15 +32,15 @@ class AclNotify(Resource):
     Attributes
     ----------
     neutral : Notify
-        Its device is the one where it was created, also when it was imported.
+        An imported notify too has the device where it was created.
     is_imported : bool
-    given : Handle or None
+    exported : Handle or None
         Its export, once there is one.
     direction : tuple or None
-        The peer access that came with the import.
+        The device and the peer between which the import enabled access.
     """
 
-    __slots__ = ("direction", "given", "is_imported", "neutral")
+    __slots__ = ("direction", "exported", "is_imported", "neutral")
 
     name = "notify"
 
@@ -48,18 +48,18 @@ class AclNotify(Resource):
         super().__init__(context)
         self.is_imported = imported is not None
         self.neutral = imported or context.device.create_notify()
-        self.given: Handle | None = None
+        self.exported: Handle | None = None
         self.direction: tuple[Device, Device] | None = None
 
     def abandon(self) -> None:
         """End it and its key; queued operations go on."""
         with machine.lock:
-            given, self.given = self.given, None
+            handle, self.exported = self.exported, None
             direction, self.direction = self.direction, None
             if direction is not None:
                 drop_reference(*direction)
-        if given is not None:
-            given.close()
+        if handle is not None:
+            handle.close()
         self.neutral.close()
 
 
@@ -81,7 +81,7 @@ def create_notify(flag: Word) -> int:
 def destroy_notify(notify: Address) -> None:
     """Destroy a notify; queued operations go on, and so do the processes that imported it (facts/acl 2.6).
 
-    The key of an exported one is over.
+    The key of an exported notify becomes invalid.
 
     Refuses: 100000; 107002; 107000
     Basis: S
@@ -91,7 +91,7 @@ def destroy_notify(notify: Address) -> None:
 
 @acl.call("acl.rt.record_notify")
 def record_notify(notify: Address, stream: Address) -> None:
-    """Set the notify when all that was submitted to the stream so far is over (facts/acl 2.6).
+    """Set the notify when all work submitted to the stream so far is over (facts/acl 2.6).
 
     The stream may be of another device.
 
@@ -99,33 +99,33 @@ def record_notify(notify: Address, stream: Address) -> None:
     Basis: S
     """
     machine.context()
-    found = machine.resource(notify, AclNotify)
-    stream_of(stream).neutral.notify(found.neutral)
+    acl_notify = machine.resource(notify, AclNotify)
+    stream_of(stream).neutral.notify(acl_notify.neutral)
 
 
 @acl.call("acl.rt.wait_and_reset_notify")
 def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt32) -> None:
     """Let later operations of the stream wait until the notify is set, and unset it (facts/acl 2.6).
 
-    ``timeout`` in seconds, 0 for ever; when it is over, the next synchronization returns 107019.
+    ``timeout`` is in seconds, 0 for ever; after it, the next synchronization returns 107019.
 
     Refuses: as `record_notify`; 107003 also the notify; `TypeError` for a timeout beyond 32 bits
     Basis: S; C for the notify
     """
     context = machine.context()
-    found = machine.resource(notify, AclNotify)
+    acl_notify = machine.resource(notify, AclNotify)
     waiting = stream_of(stream)
     machine.refuse_foreign(
-        found, context, "wait on the device where the notify was created; record it on any"
+        acl_notify, context, "wait on the device where the notify was created; record it on any"
     )
-    if found.neutral.device is not context.device:
+    if acl_notify.neutral.device is not context.device:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"the notify was created on device {machine.number_of(found.neutral.device)} by another process, and "
-            f"imported for device {context.number}",
+            f"the notify was created on device {machine.number_of(acl_notify.neutral.device)} by another process, "
+            f"and imported for device {context.number}",
             "set the device where it was created, import it there and wait there; it is recorded on any",
         )
-    waiting.neutral.wait(found.neutral, timeout=timeout or None)
+    waiting.neutral.wait(acl_notify.neutral, timeout=timeout or None)
 
 
 @acl.call("acl.rt.get_notify_id", out=1)
@@ -168,21 +168,21 @@ def notify_get_export_key(notify: Address, len: Word, flags: Word) -> str:
     """
     refuse_long(_EXPORT_KEY, len)
     machine.context()
-    with machine.lock:  # it must not be destroyed meanwhile: its key would never end
-        found = machine.resource(notify, AclNotify)
+    with machine.lock:  # the key of a notify that is destroyed meanwhile would never end
+        acl_notify = machine.resource(notify, AclNotify)
         refuse_short(len)
         everyone = refuse_export_flags(flags, _FOR_ALL)
-        if found.is_imported:
+        if acl_notify.is_imported:
             raise _not_twice("the notify was imported, and only its maker exports it")
-        if found.given is not None:
+        if acl_notify.exported is not None:
             raise _not_twice("the notify was exported already; it has one key")
-        given = found.given = found.neutral.export(allow="user" if everyone else ())
-    return text_of(given)
+        handle = acl_notify.exported = acl_notify.neutral.export(allow="user" if everyone else ())
+    return text_of(handle)
 
 
 @acl.call(_SET_PID)
 def notify_set_import_pid(notify: Address, pids: Object) -> None:
-    """List processes that may import; only the one that exported may (facts/acl 2.6, 4.5).
+    """List processes that may import; only the exporting process may list them (facts/acl 2.6, 4.5).
 
     Refuses: `ValueError` no list of ints; 100000; 107002; 107000 notify, empty, no pid; 507899 not exported here;
         207006 exported with flags 2
@@ -191,14 +191,14 @@ def notify_set_import_pid(notify: Address, pids: Object) -> None:
     wanted = pids_of(_SET_PID, pids)
     machine.context()
     with machine.lock:
-        given = machine.resource(notify, AclNotify).given
-        if given is None:
+        handle = machine.resource(notify, AclNotify).exported
+        if handle is None:
             raise Refusal(
                 Code.RT_DRV_INTERNAL_ERROR,
                 f"notify {notify:#x} was not exported by this process",
                 f"call {_EXPORT_KEY} first, in the process that created it",
             )
-        let_in(given, wanted)
+        let_in(handle, wanted)
 
 
 @acl.call(
@@ -207,9 +207,9 @@ def notify_set_import_pid(notify: Address, pids: Object) -> None:
     checks=[one_of("flags", (0, _WITH_PEER), f"pass 0, or {_WITH_PEER} to enable peer access")],
 )
 def notify_import_by_key(key: Text, flags: Word) -> int:
-    """Have a notify that another process exported; each import is destroyed by itself (facts/acl 2.6).
+    """Import a notify that another process exported; each import is destroyed separately (facts/acl 2.6).
 
-    ``flags`` 2 enables peer access from this thread's device to the notify's, until it is destroyed.
+    ``flags`` 2 enables peer access from this thread's device to the notify's, until the import is destroyed.
 
     Gives: notify
     Refuses: 107000 `flags` not 0 or 2; 107002; 207009 too many; 207005 too many peers; 507899 no key, over, not
@@ -218,18 +218,18 @@ def notify_import_by_key(key: Text, flags: Word) -> int:
     """
     context = machine.context()
     with as_no_key():
-        found = AclNotify(context, Notify.open(key))
-    ends = context.device, found.neutral.device
+        acl_notify = AclNotify(context, Notify.open(key))
+    ends = context.device, acl_notify.neutral.device
     try:
         refuse_unreachable(*ends)
         with machine.lock:
             _refuse_one_more(context)
             if flags and ends[0] is not ends[1]:
                 add_reference(*ends)
-                found.direction = ends
-            return machine.issue(found)
+                acl_notify.direction = ends
+            return machine.issue(acl_notify)
     except BaseException:
-        found.abandon()
+        acl_notify.abandon()
         raise
 
 

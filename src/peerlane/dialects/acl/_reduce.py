@@ -33,15 +33,15 @@ def reduce_async(
     """Queue ``dst = dst op src``, element by element, over ``count`` bytes of the stream's device (facts/acl 2.7).
 
     Kinds: 10 sum, 11 maximum, 12 minimum.  Types: 0 float32, 1 float16, 2 int8, 3 int32, 6 int16, 8 uint32, 27
-    bfloat16; sums of integers wrap.  The memory is kept until it has run.
+    bfloat16; sums of integers wrap.  The memory stays usable until the operation has run.
 
     Refuses: 100000 NULL, `reserve`, no type; 107002; 107000 stream, kind, `count` 0 or no whole number of elements,
         addresses, alignment, ends that overlap in part, memory of another device; 107003; 207000 kind 13, types of
         no chip; on the 310 family all but sums of types 0, 1 and 6
     Basis: S, D; C for the codes, kind 13, and what wraps
     """
-    found = stream_of(stream)
-    device = found.context.device
+    acl_stream = stream_of(stream)
+    device = acl_stream.context.device
     _refuse_kind(kind, type, device)
     dtype, width = _TYPES[type]
     if not count or count % width:
@@ -52,7 +52,7 @@ def reduce_async(
         )
     for name, address in (("dst", dst), ("src", src)):
         _refuse_elsewhere(name, address, count, device)
-    raw.reduce(dst, src, count // width, dtype=dtype, op=_KINDS[kind], stream=found.neutral)
+    raw.reduce(dst, src, count // width, dtype=dtype, op=_KINDS[kind], stream=acl_stream.neutral)
 
 
 def _refuse_kind(kind: int, type: int, device: Device) -> None:
@@ -73,18 +73,18 @@ def _refuse_kind(kind: int, type: int, device: Device) -> None:
 
 
 def _refuse_elsewhere(name: str, address: int, count: int, device: Device) -> None:
-    place = raw.locate(address)
-    if place.kind is not Kind.DEVICE or place.ordinal != device.ordinal:
+    location = raw.locate(address)
+    if location.kind is not Kind.DEVICE or location.ordinal != device.ordinal:
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"{name} is {machine.describe(address)}, not memory of device {machine.number_of(device)}, which has the "
             "stream",
             "copy it there first, with acl.rt.memcpy_async",
         )
-    if count > place.base + place.size - address and machine.reservations.around(address) is None:
+    if count > location.base + location.size - address and machine.reservations.around(address) is None:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"{name} is {machine.describe(address)} and has {place.base + place.size - address:,} bytes from there "
-            f"on, not {count:,}",
+            f"{name} is {machine.describe(address)} and has {location.base + location.size - address:,} bytes from "
+            f"there on, not {count:,}",
             "pass a smaller count",
         )

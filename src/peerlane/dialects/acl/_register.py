@@ -1,4 +1,4 @@
-"""``acl.rt``: host memory that a program registers, and what an address points at (facts/acl 2.7)."""
+"""``acl.rt``: host memory that a program registers, and the memory of an address (facts/acl 2.7)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _RANGE = (null("ptr"), zero("size"))
 
 @acl.call("acl.rt.host_register", out=1, checks=_RANGE)
 def host_register(ptr: Address, size: Word, type: Int32) -> int:
-    """Let devices use memory of the host; copies on streams do not wait for the stream then (facts/acl 2.7).
+    """Let devices use memory of the host; streams queue copies of it (facts/acl 2.7).
 
-    The vendor's documentation forbids copies with the pointer it returns (facts/acl 2.7); here it is the host's own.
+    The pointer is the host's own.  The vendor's documentation forbids copies with it (facts/acl 2.7).
 
     Gives: pointer
     Refuses: 100000 NULL, size 0; 207000 type not 0; 107002; 107000 not all host memory; 507899 no multiple of 4 KiB,
@@ -66,22 +66,22 @@ def host_unregister(ptr: Address) -> None:
     """
     machine.context()
     with machine.lock:
-        found = machine.registrations.remove(ptr)
-    if found is None:
+        registration = machine.registrations.remove(ptr)
+    if registration is None:
         raise _not_registered(ptr, "pass each pointer that was registered once, unchanged")
 
 
 @acl.call("acl.rt.host_get_device_pointer", out=1, checks=[null("ptr"), reserved_below("flag")])
 def host_get_device_pointer(ptr: Address, flag: UInt32) -> int:
-    """Return a device's address for registered memory, which is the host's own here (facts/acl 2.7).
+    """Return a device's address for registered memory, which is the host's own address (facts/acl 2.7).
 
     Gives: pointer
     Refuses: 100000 NULL; 107000 flag; 107002; 507911 not registered, or not as MAPPED
     Basis: S; C for 507911 and the pointer
     """
     machine.context()
-    found = machine.registrations.around(ptr)
-    if found is None or not found.is_mapped:
+    registration = machine.registrations.around(ptr)
+    if registration is None or not registration.is_mapped:
         raise _not_registered(ptr, f"register it first: acl.rt.host_register_v2(ptr, size, {_MAPPED})")
     return ptr
 
@@ -93,7 +93,7 @@ def host_get_device_pointer(ptr: Address, flag: UInt32) -> int:
     checks=[null("ptr")],
 )
 def pointer_get_attributes(ptr: Address) -> dict[str, Any]:
-    """Tell whose memory an address is (facts/acl 2.7).
+    """Return the location of an address (facts/acl 2.7).
 
     Location types: 0 host (of ``malloc_host``, or registered), 1 device, 2 other host memory.
 
@@ -102,27 +102,27 @@ def pointer_get_attributes(ptr: Address) -> dict[str, Any]:
     Basis: S; C for 107000 and the page size
     """
     present = machine.devices()
-    place = raw.locate(ptr)
-    if place.kind is Kind.DEVICE:
-        return _attributes(DEVICE, machine.number_at(place.ordinal), present[place.ordinal].granularity)
-    is_known = place.kind is Kind.PINNED or machine.registrations.around(ptr) is not None
+    location = raw.locate(ptr)
+    if location.kind is Kind.DEVICE:
+        return _attributes(DEVICE, machine.number_at(location.ordinal), present[location.ordinal].granularity)
+    is_known = location.kind is Kind.PINNED or machine.registrations.around(ptr) is not None
     return _attributes(HOST if is_known else _UNREGISTERED, 0, _PAGE)
 
 
 @acl.call("aclrtMemGetAddressRange", out=2, checks=[null("ptr")])
 def get_address_range(ptr: Address) -> tuple[int, int]:
-    """Return where the memory begins that an address is inside of, and its bytes (facts/acl 6).
+    """Return the first address and the bytes of the memory that contains an address (facts/acl 6).
 
-    Of ``malloc`` and ``malloc_host``, of mapped memory and of imported memory; registered host memory counts as well.
+    That is memory of ``malloc`` and ``malloc_host``, mapped and imported memory, and registered host memory.
 
     Gives: base, bytes
     Refuses: 100000 NULL; 107000 other host memory, an address where nothing lives
     Basis: S, D; C for 107000 and registered memory
     """
     machine.devices()
-    place = raw.locate(ptr)
-    if place.kind is not Kind.PAGEABLE:
-        return place.base, place.size
+    location = raw.locate(ptr)
+    if location.kind is not Kind.PAGEABLE:
+        return location.base, location.size
     registered = machine.registrations.around(ptr)
     if registered is not None:
         return registered.start, registered.size
@@ -135,8 +135,8 @@ def get_address_range(ptr: Address) -> tuple[int, int]:
 
 def location_of(ptr: int) -> tuple[int, int]:
     """Return the type of the location of an address, DEVICE or HOST, and the program's number of the device."""
-    place = raw.locate(ptr)
-    return (DEVICE, machine.number_at(place.ordinal)) if place.kind is Kind.DEVICE else (HOST, 0)
+    location = raw.locate(ptr)
+    return (DEVICE, machine.number_at(location.ordinal)) if location.kind is Kind.DEVICE else (HOST, 0)
 
 
 def _attributes(kind: int, ordinal: int, page: int) -> dict[str, Any]:
@@ -186,17 +186,17 @@ def _refuse_read_only(ptr: int, size: int) -> None:
         )
 
 
-def _not_for_io(name: str, given: int, valid: str) -> Refusal:
+def _not_for_io(name: str, value: int, valid: str) -> Refusal:
     return Refusal(
         Code.RT_FEATURE_NOT_SUPPORT,
-        f"{name} is {given:#x}; memory of other devices (4) and read-only memory (8) are not registered",
+        f"{name} is {value:#x}; memory of other devices (4) and read-only memory (8) are not registered",
         f"pass {valid}",
     )
 
 
 def _not_registered(ptr: int, remedy: str) -> Refusal:
-    found = machine.registrations.around(ptr)
-    inside = f"; it is inside the {found.size:,} bytes registered at {found.start:#x}" if found else ""
+    around = machine.registrations.around(ptr)
+    inside = f"; it is inside the {around.size:,} bytes registered at {around.start:#x}" if around else ""
     return Refusal(
         Code.RT_HOST_MEMORY_NOT_REGISTERED, f"{ptr:#x} is not registered in that way{inside}", remedy
     )

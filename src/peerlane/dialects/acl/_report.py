@@ -1,7 +1,7 @@
 """Callbacks in stream order that a thread of the program runs, by calling ``process_report``.
 
-A stream marks the place of a callback with an event; one that blocks it waits behind that for a notify, which is
-recorded when the callback has returned.  So nothing native ever calls Python.
+An event in the stream marks the position of a callback.  If the callback blocks the stream, the stream waits behind
+the event for a notify, which the thread records after the callback.  So no native thread calls Python.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from peerlane.support.timeouts import slices
 
 MOST_THREADS = 1024
 _TASKS = Path("/proc/self/task")
-LOOKS_AGAIN = 0.1  # seconds, for whether the thread that is waited for has ended
+LOOKS_AGAIN = 0.1  # seconds between looks whether a thread has ended
 _MOST_SHOWN = 3  # callbacks that a message names
 
-# By the number of the notify that a stream waits for.
+# By the id of the notify that a stream waits for.
 blocking: weakref.WeakValueDictionary[int, Callback] = weakref.WeakValueDictionary()
 
 
@@ -46,11 +46,11 @@ class Callback:
     subscription : Subscription
     reached : Event
     returned : Notify or None
-        What its stream waits for; None if it does not wait.
+        The notify that its stream waits for; None if the stream does not wait.
     function : callable
     user_data : object
-    place : Place or None
-        What launched it.
+    position : Position or None
+        The frame that launched it.
     """
 
     subscription: Subscription
@@ -58,7 +58,7 @@ class Callback:
     returned: Notify | None
     function: Callable[[Any], object]
     user_data: object
-    place: call_site.Position | None
+    position: call_site.Position | None
 
     @property
     def report(self) -> Report:
@@ -67,8 +67,8 @@ class Callback:
 
     @property
     def name(self) -> str:
-        """The function's, and where it was launched."""
-        site = call_site.at(self.place)
+        """The name of the function, and the line that launched it."""
+        site = call_site.at(self.position)
         return callbacks.named(self.function) + (f", launched at {site}" if site else "")
 
     @property
@@ -77,14 +77,14 @@ class Callback:
         return self.returned is not None
 
     def run(self) -> None:
-        """Call, unless earlier work was cancelled; an error that it raises becomes a message of this thread."""
+        """Call the function, unless earlier work was cancelled; its exception becomes a message of this thread."""
         try:
             self.reached.sync(0)
             self.function(self.user_data)
         except Cancelled:
             pass
         except BaseException as error:  # noqa: BLE001 - SystemExit would end the thread that streams wait for
-            site = call_site.at(self.place)
+            site = call_site.at(self.position)
             swallow(
                 error,
                 f"the callback {callbacks.named(self.function)}",
@@ -108,13 +108,13 @@ class Subscription:
     Attributes
     ----------
     report : Report
-        The callbacks that the thread has to run.
+        The thread that runs them.
     number : int
-        The stream's.
+        The handle of the stream.
     stream : str
-        It in words.
+        The stream in messages.
     has_ended : bool
-        Whether it takes no more.
+        Whether it takes no more callbacks.
     """
 
     def __init__(self, report: Report, stream: Stream, number: int, words: str) -> None:
@@ -128,12 +128,12 @@ class Subscription:
 
     def launch(self, function: Callable[[Any], object], user_data: object, *, blocks: bool) -> None:
         """Queue a callback."""
-        place = call_site.place()
+        position = call_site.place()
         with self._lock:
             returned = self._stream.device.create_notify() if blocks else None
             if returned is not None:
-                returned.promise()  # also a callback that is not called lets its stream go on
-            launched = Callback(self, self._stream.record(), returned, function, user_data, place)
+                returned.promise()  # the stream goes on even if the callback is never called
+            launched = Callback(self, self._stream.record(), returned, function, user_data, position)
             self._pending.append(launched)
             if returned is not None:
                 self._stream.wait(returned)
@@ -141,7 +141,7 @@ class Subscription:
         self.report.wake()
 
     def run_next(self) -> bool:
-        """Run the oldest callback if the stream has reached it."""
+        """Run the oldest callback if the stream has reached it; tell whether it has."""
         with self._lock:
             if not self._pending or not self._pending[0].reached.is_done:
                 return False
@@ -158,7 +158,7 @@ class Subscription:
             return self._pending[0].reached if self._pending else None
 
     def refuse_own_wait(self) -> None:
-        """Refuse a wait for the stream by the only thread that could end it."""
+        """Refuse a wait for the stream in the thread whose callback the stream waits for."""
         if not self.report.is_mine() or self._stream.is_done:
             return
         callback = self._first_blocking()
@@ -171,13 +171,14 @@ class Subscription:
             )
 
     def end(self, *, wait: bool) -> None:
-        """Take no more callbacks; those of another living thread stay.
+        """Take no more callbacks; the thread still runs those it has, if it lives and is another one.
 
-        ``wait``: the stream ends too, so wait for what blocks it; called in its own callback, let it go on.
+        With ``wait`` the stream ends too: wait for the callbacks that block it.  In one of its own callbacks, let the
+        stream go on.
         """
         self.has_ended = True
         if wait:
-            self._stream.close(wait=False)  # from now on waits that nothing would end are cancelled
+            self._stream.close(wait=False)  # cancels waits that nothing would end
         try:
             while wait and self.report.is_served_elsewhere() and self._first_blocking() is not None:
                 try:
@@ -196,8 +197,8 @@ class Subscription:
 
     def _first_blocking(self) -> Callback | None:
         with self._lock:
-            found = (self._running, *self._pending)
-        return next((each for each in found if each is not None and each.is_blocking), None)
+            launched = (self._running, *self._pending)
+        return next((each for each in launched if each is not None and each.is_blocking), None)
 
     def _abandon(self) -> None:
         with self._lock:
@@ -206,10 +207,10 @@ class Subscription:
         for callback in left:
             callback.release()
         if left:
-            messages.add(self._told_of(left))
+            messages.add(self._describe_abandoned(left))
 
-    def _told_of(self, left: Sequence[Callback]) -> str:
-        """Say which callbacks are not called, and why."""
+    def _describe_abandoned(self, left: Sequence[Callback]) -> str:
+        """Return the message about callbacks that are not called."""
         names = [each.name for each in left[:_MOST_SHOWN]]
         more = f" and {len(left) - _MOST_SHOWN:,} more" if len(left) > _MOST_SHOWN else ""
         ended, site = machine.ended(self.number), call_site.at(call_site.place())
@@ -233,7 +234,9 @@ class Subscription:
 
 
 class Report:
-    """What one thread has to run: the one that had the number when this was made, and none that gets it later.
+    """The callbacks that one thread has to run.
+
+    A later thread may get the same number; it does not run them.
 
     Attributes
     ----------
@@ -252,13 +255,13 @@ class Report:
         weakref.finalize(self, os.close, self._bell).atexit = False
 
     def subscribe(self, stream: Stream, number: int, words: str) -> Subscription:
-        """Add a stream, which programs know by this number."""
-        made = Subscription(self, stream, number, words)
-        self._subscriptions.append(made)
-        return made
+        """Add a stream, with its handle and its text in messages."""
+        subscription = Subscription(self, stream, number, words)
+        self._subscriptions.append(subscription)
+        return subscription
 
     def forget(self, subscription: Subscription) -> None:
-        """Let a subscription that has ended go, once it has nothing left; the last takes this with it."""
+        """Drop an ended subscription without callbacks left; with the last one, drop this report too."""
         with machine.lock:
             if subscription.next_event() is None and subscription in self._subscriptions:
                 self._subscriptions.remove(subscription)
@@ -273,7 +276,7 @@ class Report:
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether any stream may still give it something."""
+        """Whether any stream has callbacks for it, or may get some."""
         return bool(self._subscriptions)
 
     def is_mine(self) -> bool:
@@ -293,9 +296,9 @@ class Report:
         os.eventfd_write(self._bell, 1)
 
     def process(self, timeout: float | None) -> bool:
-        """Run what streams have reached, waiting for the first; False when nothing came in time.
+        """Run the callbacks that streams have reached, after a wait for the first; False if none came in time.
 
-        Called by the thread itself.  Ctrl-C is seen within 0.1 s.
+        The thread itself calls this.  It sees Ctrl-C within 0.1 s.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while self._subscriptions:
@@ -325,15 +328,15 @@ class Report:
 
 
 def report_of(thread: int) -> Report | None:
-    """Return the callbacks of the thread that has this number now, if a stream is subscribed to it."""
-    found: Report | None = machine.reports.get(thread)
-    if found is None or found.is_served() or _number_of(thread) is None:
-        return found
+    """Return the report of the thread that has this number now; None if no stream is subscribed to it."""
+    report: Report | None = machine.reports.get(thread)
+    if report is None or report.is_served() or _number_of(thread) is None:
+        return report
     return None
 
 
 def _number_of(thread: int) -> int | None:
-    """Return the system's number of a living thread, which is not given to the next one as the ident is."""
+    """Return the system's number of a living thread, which a later thread does not get, unlike the ident."""
     if thread == threading.get_ident():
         return threading.get_native_id()
     if thread not in sys._current_frames():

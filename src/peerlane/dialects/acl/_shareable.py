@@ -25,7 +25,7 @@ _SHARE_TYPE = one_of("share_type", SHARE_BYTES, "pass 1 (DEFAULT) or 2 (FABRIC)"
 
 @acl.call("acl.rt.device_get_bare_tgid", out=1)
 def device_get_bare_tgid() -> int:
-    """Return the number by which other processes list this one (facts/acl 2.2).
+    """Return the number by which other processes list this process (facts/acl 2.2).
 
     Gives: pid
     Basis: D
@@ -44,9 +44,9 @@ def mem_export_to_shareable_handle(handle: Address, handle_type: Int32, flags: W
         attribute where it is needed
     Basis: S, D; C for 507899
     """
-    found = physical_of(handle)
+    physical = physical_of(handle)
     reserved("handle_type")(handle_type)
-    return _export(found, flags)
+    return _export(physical, flags)
 
 
 @acl.call("aclrtMemExportToShareableHandleV2", out=1)
@@ -58,23 +58,23 @@ def export_v2(handle: Address, flags: Word, share_type: Int32) -> int:
     Refuses: as `mem_export_to_shareable_handle`; 107000 `share_type`
     Basis: S, D; C for the bytes of type 2
     """
-    found = physical_of(handle)
+    physical = physical_of(handle)
     _SHARE_TYPE(share_type)
-    return _export(found, flags)
+    return _export(physical, flags)
 
 
-def _export(found: AclPhysical, flags: int) -> int:
+def _export(physical: AclPhysical, flags: int) -> int:
     everyone = refuse_export_flags(flags, _FOR_ALL)
     with machine.lock:
-        _refuse_export(found)
-        given = found.exported_handle = found.neutral.export(allow="user" if everyone else ())
-        machine.exported_memory.add(int(given), found)
-    return int(given)
+        _refuse_export(physical)
+        handle = physical.exported_handle = physical.neutral.export(allow="user" if everyone else ())
+        machine.exported_memory.add(int(handle), physical)
+    return int(handle)
 
 
 @acl.call(_SET_PID)
 def mem_set_pid_to_shareable_handle(shareable_handle: Word, pids: Object) -> None:
-    """List processes that may import; only the one that exported may, once they run (facts/acl 4.5).
+    """List processes that may import, once they run; only the exporting process may list them (facts/acl 4.5).
 
     A number 0 in the list is skipped.
 
@@ -98,11 +98,11 @@ def set_pid_v2(shareable_handle: Object, share_type: Int32, pids: Object) -> Non
 
 def _let_in(shareable_handle: int, wanted: list[int]) -> None:
     machine.devices()
-    found = machine.exported_memory.get(shareable_handle)
-    if found is None:
-        raise _not_exported_here(shareable_handle)
+    physical = machine.exported_memory.get(shareable_handle)
+    if physical is None:
+        raise _not_exported_by_process(shareable_handle)
     try:
-        let_in(found.exported_handle, [pid for pid in wanted if pid])
+        let_in(physical.exported_handle, [pid for pid in wanted if pid])
     except Closed:
         raise _is_over(
             f"{shareable_handle} is over: its memory was freed with acl.rt.free_physical"
@@ -111,9 +111,9 @@ def _let_in(shareable_handle: int, wanted: list[int]) -> None:
 
 @acl.call("acl.rt.mem_import_from_shareable_handle", out=1)
 def mem_import_from_shareable_handle(shareable_handle: Word, device_id: Int32) -> int:
-    """Have memory that another process exported, for a device of this one (facts/acl 4.4).
+    """Import memory that another process exported, for a device (facts/acl 4.4).
 
-    Importing it again for the same device gives the same handle, to be freed as often.
+    Another import for the same device gives the same handle, to be freed as often.
 
     Gives: handle
     Refuses: 107001; 107002; 107017 unknown or over; 507899 not listed, listed before it started, own; 207000
@@ -137,11 +137,11 @@ def import_v2(shareable_handle: Object, share_type: Int32, flags: Word) -> int:
     return _import(_number_of("aclrtMemImportFromShareableHandleV2", shareable_handle), device_id)
 
 
-def _number_of(call: str, given: object) -> int:
-    """Return the number in the first bytes of a handle, of a fabric too."""
-    if not isinstance(given, bytes) or len(given) < _NUMBER_BYTES:
+def _number_of(call: str, content: object) -> int:
+    """Return the number in the first bytes of a handle, of either type."""
+    if not isinstance(content, bytes) or len(content) < _NUMBER_BYTES:
         raise ValueError(f"{call}: needs the {_NUMBER_BYTES} or more bytes of a shareable handle")
-    return int.from_bytes(given[:_NUMBER_BYTES], "little")
+    return int.from_bytes(content[:_NUMBER_BYTES], "little")
 
 
 def _import(shareable_handle: int, device_id: int) -> int:
@@ -150,14 +150,16 @@ def _import(shareable_handle: int, device_id: int) -> int:
     key = shareable_handle, device_id
 
     def keeping(opened: Physical) -> AclPhysical:
-        made = AclPhysical(
+        physical = AclPhysical(
             opened, device.ordinal, granularity=device.info.granularity, attribute=_HBM_HUGE, import_key=key
         )
-        machine.issue(made)
-        return made
+        machine.issue(physical)
+        return physical
 
-    found: AclPhysical = machine.imported_memory.open(key, lambda: _opened(shareable_handle, device), keeping)
-    return found.handle
+    physical: AclPhysical = machine.imported_memory.open(
+        key, lambda: _opened(shareable_handle, device), keeping
+    )
+    return physical.handle
 
 
 def _opened(shareable_handle: int, device: Device) -> Physical:
@@ -169,17 +171,15 @@ def _opened(shareable_handle: int, device: Device) -> Physical:
         raise Refusal(Code.RT_INVALID_HANDLE, str(error), REMEDIES[Fault.BAD_HANDLE]) from None
 
 
-def _refuse_export(found: AclPhysical) -> None:
-    info = found.neutral.device.info
-    if found.import_key is not None:
+def _refuse_export(physical: AclPhysical) -> None:
+    info = physical.neutral.device.info
+    if physical.import_key is not None:
         cause = "the memory was imported, and only the process that made it exports it"
         remedy = "let every process import from the one that called acl.rt.malloc_physical"
-    elif found.exported_handle is not None:
-        cause = (
-            f"the handle was exported already, as {int(found.exported_handle)}; it has one shareable handle"
-        )
+    elif physical.exported_handle is not None:
+        cause = f"the handle was exported already, as {int(physical.exported_handle)}; it has one shareable handle"
         remedy = "send that number to all processes, and list each of them"
-    elif info.routes_peer_memory_only and not found.for_peers:
+    elif info.routes_peer_memory_only and not physical.for_peers:
         cause = f"{info.name} shares only memory that was allocated with a P2P attribute, and this was not"
         remedy = "allocate with memAttr 8, 9, 11, 15, 16 or 17"
     else:
@@ -187,7 +187,7 @@ def _refuse_export(found: AclPhysical) -> None:
     raise Refusal(Code.RT_DRV_INTERNAL_ERROR, cause, remedy)
 
 
-def _not_exported_here(shareable_handle: int) -> Refusal:
+def _not_exported_by_process(shareable_handle: int) -> Refusal:
     try:
         maker = machine.devices()[0].backend.maker_of(shareable_handle)
     except BadHandle as error:

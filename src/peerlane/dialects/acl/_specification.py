@@ -1,6 +1,6 @@
 """``acl.rt``: properties of devices: numbers, links, state and specification (facts/acl 2.2, 2.7).
 
-A virtual device computes nothing, so what programs divide by is 1, and what they measure is 0.
+A virtual device computes nothing: counts that programs divide by are 1, and measurements are 0.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _utilization(of_memory: int) -> dict[str, int]:
 
 @acl.call("acl.rt.get_devices_topo", out=1)
 def get_devices_topo(device_id: UInt32, other_device_id: UInt32) -> int:
-    """Return what joins two devices: 1 HCCS, 2 one PCIe switch, 8 a host bridge, 0x10 across (facts/acl 2.2).
+    """Return the link of two devices: 1 HCCS, 2 one PCIe switch, 8 a host bridge, 0x10 across (facts/acl 2.2).
 
     Gives: link; 0 for one device
     Refuses: 107001
@@ -178,7 +178,7 @@ def get_devices_topo(device_id: UInt32, other_device_id: UInt32) -> int:
 
 @acl.call("acl.rt.device_get_uuid", out=1, blank=lambda _: (_uuid(bytes(16)),))
 def device_get_uuid(device_id: Int32) -> dict[str, list[int]]:
-    """Return the 16 bytes that mean the device in every process of the node (facts/acl 2.2).
+    """Return the 16 bytes that identify the device in every process of the node (facts/acl 2.2).
 
     Gives: `{'bytes': [16 ints]}`
     Refuses: 107001
@@ -219,7 +219,7 @@ def _number_of_the_program(device_id: Int32) -> int:
 
 
 def _same_number(device_id: Int32) -> int:
-    """Return the same number: a node numbers its devices in one way (facts/acl 2.2).
+    """Return the same number: a node has one numbering of its devices (facts/acl 2.2).
 
     Gives: device
     Refuses: 107001
@@ -252,7 +252,7 @@ def _of_the_node(ordinal: int) -> Device:
 
 @acl.call("acl.rt.get_mem_uce_info", out=1, blank=lambda *_: ([],))
 def get_mem_uce_info(device_id: Int32, array_size: UInt32) -> list[dict[str, Any]]:
-    """Return where memory is broken: nowhere (facts/acl 2.7).
+    """Return the ranges of broken memory: there are none (facts/acl 2.7).
 
     Gives: `[]`
     Refuses: 107001
@@ -264,7 +264,7 @@ def get_mem_uce_info(device_id: Int32, array_size: UInt32) -> list[dict[str, Any
 
 @acl.call("acl.rt.mem_uce_repair")
 def mem_uce_repair(device_id: Int32, mem_uce_info: Object) -> None:
-    """Repair what ``get_mem_uce_info`` told, which is nothing (facts/acl 2.7).
+    """Repair the ranges of ``get_mem_uce_info``, of which there are none (facts/acl 2.7).
 
     Refuses: 107001; `TypeError` no list of dicts
     Basis: S; C for 107001

@@ -1,40 +1,34 @@
-"""``acl``: functions of the program that initialising and finalising call (facts/acl 6)."""
+"""``acl``: functions of the program that ``init`` and ``finalize`` call (facts/acl 6)."""
 
 from __future__ import annotations
 
 import ctypes
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from peerlane.dialects._shared.call import Address, Check, Int32, Object, Refusal, type_name
+from peerlane.dialects._shared.call import Address, Check, Int32, Object, Refusal
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._functions import address_of
+from peerlane.dialects.acl._functions import identity_of, refuse_other
 from peerlane.dialects.acl._state import acl
 
-_OTHER = 0xFFFF  # the type that several callbacks may have
+_OTHER = 0xFFFF  # the one type that may have several callbacks
 _MODEL, _EXECUTOR, _COMPILER, _MEDIA = 0, 1, 3, 6
 
 
-def _refuse_other(value: Any) -> Any:
-    if not callable(value):
-        given = "NULL" if value is None else f"of type {type_name(value)}"
-        raise Refusal(Code.INVALID_PARAM, f"cbFunc is {given}", "pass a function")
-    return value
-
-
-_FUNCTION = Check(lambda _: _refuse_other, ("cb_func",))
+_FUNCTION = Check(lambda _: partial(refuse_other, Code.INVALID_PARAM, "cbFunc"), ("cb_func",))
 
 
 class Callbacks:
-    """The callbacks of one moment.
+    """The callbacks of one call.
 
     Parameters
     ----------
-    moment : str
-        For texts.
+    caller : str
+        The C name of the call, for messages.
     order : tuple of int
-        The types that are called, in their order; those with the same one as they were registered.
+        The types that are called, in this order; callbacks of one type in the order of their registration.
 
     Attributes
     ----------
@@ -42,34 +36,34 @@ class Callbacks:
         Type, function and data of each.
     """
 
-    def __init__(self, moment: str, order: tuple[int, ...]) -> None:
-        self._moment, self._order = moment, order
+    def __init__(self, caller: str, order: tuple[int, ...]) -> None:
+        self._caller, self._order = caller, order
         self.registered: list[tuple[int, Callable[..., int], int]] = []
 
     def add(self, kind: int, function: Callable[..., int], user_data: int) -> None:
-        """Register one; 500000 if the type has one already."""
+        """Register a callback; 500000 if its type has one already."""
         if kind != _OTHER and any(each == kind for each, _, _ in self.registered):
             raise Refusal(
                 Code.INTERNAL_ERROR,
-                f"type {kind} has a callback for {self._moment} already",
+                f"type {kind} has a callback for {self._caller} already",
                 f"unregister it first, or take type {_OTHER:#x}, which may have several",
             )
         self.registered.append((kind, function, user_data))
 
     def remove(self, kind: int, function: Callable[..., int]) -> None:
-        """Take one out; 500000 if it is not there."""
+        """Take a callback out; 500000 if it is not registered."""
         for at, (each, known, _) in enumerate(self.registered):
-            if each == kind and address_of(known) == address_of(function):
+            if each == kind and identity_of(known) == identity_of(function):
                 del self.registered[at]
                 return
         raise Refusal(
             Code.INTERNAL_ERROR,
-            f"this function is not registered for {self._moment} under type {kind}",
+            f"this function is not registered for {self._caller} under type {kind}",
             "pass what was registered, once",
         )
 
     def call(self, *first: object, without: tuple[int, ...] = ()) -> None:
-        """Call all; the first code that is not 0 ends that, and is the code of the call that they belong to."""
+        """Call all, until one returns another code than 0: the caller returns that code."""
         for kind in self._order:
             for function, data in [
                 (each, data) for known, each, data in self.registered if known == kind and kind not in without
@@ -78,20 +72,20 @@ class Callbacks:
                 if code:
                     raise Refusal(
                         code,
-                        f"a callback for {self._moment}, of type {kind}, returned {code}",
+                        f"a callback for {self._caller}, of type {kind}, returned {code}",
                         "look at what it did; nothing is called behind it",
                     )
 
 
-#: Held while callbacks are called and change: they may register others, and initialise.
+#: Held while callbacks are called and registered; reentrant, as a callback may register others, and call init.
 lock = threading.RLock()
 on_init = Callbacks("aclInit", (_MODEL, _EXECUTOR, _MEDIA, _OTHER))
 on_finalize = Callbacks("aclFinalize", (_COMPILER, _MODEL, _MEDIA, _OTHER))
-_config: list[Any] = []  # once it is initialised: the content of the configuration file, as a text of C
+_config: list[Any] = []  # while acl is initialised, the content of the configuration file as a C string
 
 
 def initialise(config: bytes) -> None:
-    """Call what is registered with the content of the configuration file; without one operators are left out."""
+    """Call the callbacks of ``init`` with the content of the configuration file; without one, not the executor's."""
     text = ctypes.create_string_buffer(config)
     on_init.call(*_as_arguments(text), without=() if config else (_EXECUTOR,))
     _config[:] = [text]
@@ -102,13 +96,13 @@ def _as_arguments(text: Any) -> tuple[int, int]:
 
 
 def finalise() -> None:
-    """Call what is registered."""
+    """Call the callbacks of ``finalize``."""
     on_finalize.call()
     _config.clear()
 
 
 def forget() -> None:
-    """Be as in a new process."""
+    """Reset to the state of a new process."""
     _config.clear()
     on_init.registered.clear()
     on_finalize.registered.clear()
@@ -116,12 +110,12 @@ def forget() -> None:
 
 @acl.call("aclInitCallbackRegister", checks=[_FUNCTION])
 def register_init(type: Int32, cb_func: Object, user_data: Address) -> None:
-    """Have ``cb_func(config, length, user_data)`` called by initialising, at once if that has been.
+    """Have ``init`` call ``cb_func(config, length, user_data)``; call it at once if acl is initialised.
 
     ``config`` is the address of the content of the configuration file.
 
-    Types are called in the order 0, 1 (with a configuration file alone), 6, 0xFFFF; others are not called.  One that
-    returns another code than 0 ends initialising with it, but for a call at once.
+    ``init`` calls types in the order 0, 1 (only with a configuration file), 6, 0xFFFF, and no others.  The first that
+    returns another code than 0 ends ``init`` with that code; a call at once has no such effect.
 
     Refuses: 100000 NULL; 500000 the type has one, but for 0xFFFF
     Basis: S
@@ -145,9 +139,9 @@ def unregister_init(type: Int32, cb_func: Object) -> None:
 
 @acl.call("aclFinalizeCallbackRegister", checks=[_FUNCTION])
 def register_finalize(type: Int32, cb_func: Object, user_data: Address) -> None:
-    """Have ``cb_func(user_data)`` called by finalising: types 3, 0, 6, 0xFFFF.
+    """Have ``finalize`` call ``cb_func(user_data)``: types 3, 0, 6, 0xFFFF, in this order.
 
-    One that returns another code than 0 ends finalising with it: acl stays initialised.
+    The first that returns another code than 0 ends ``finalize`` with that code: acl stays initialised.
 
     Refuses: 100000 NULL; 500000 the type has one, but for 0xFFFF
     Basis: S

@@ -26,7 +26,7 @@ from peerlane.errors import Error, Fault, WaitTimeout
 _FLAGS = 1 | 2 | 4 | 8
 _PRIORITIES = range(8)
 PRIORITY = 5  # the number of the attribute
-_LONGEST_END = 1.0  # seconds: what runs ends at its next MiB
+_LONGEST_END = 1.0  # seconds; a running copy ends after at most a MiB more
 _LONGEST_ABORT = 36 * 60 * 1000
 _MODES = {0: "continue", 1: "stop"}
 _MODE = one_of("mode", _MODES, "pass 0 to go on after a failure, 1 to stop")
@@ -34,33 +34,33 @@ _READY, _NOT_READY = 0, 1
 
 
 class KernelFailed(Exception):
-    """Raised for a kernel that a stream called: what a synchronization tells, and the texts of failed calls in it."""
+    """A kernel on a stream failed; ``texts`` are the messages of calls that failed in it."""
 
     def __init__(self, cause: str, texts: str) -> None:
         super().__init__(cause)
         self.texts = texts
 
 
-class WhenOneFails:
-    """The callbacks that are told of failures on streams: ``callback(stream, error)``.
+class FailureCallbacks:
+    """The program's callbacks for failures on streams: ``callback(stream, error)``.
 
     Attributes
     ----------
     callbacks : dict
-        By what makes each of them one: registering it again changes nothing.
+        By identity of the program's function, which is called once however often it is registered.
     """
 
     def __init__(self) -> None:
         self.callbacks: dict[object, Callable[[AclStream, Error], None]] = {}
 
-    def tell(self, stream: AclStream, error: Error) -> None:
-        """Tell of a failure, unless it follows from another or from a call that ended the stream."""
+    def call(self, stream: AclStream, error: Error) -> None:
+        """Call them for a failure, unless it follows from another one or from a call that ended the stream."""
         if self.callbacks and error.operation is not None and error.fault is not Fault.CANCELLED:
             for each in list(self.callbacks.values()):
                 each(stream, error)
 
 
-when_one_fails = WhenOneFails()
+failure_callbacks = FailureCallbacks()
 
 
 class AclStream(Resource):
@@ -69,16 +69,17 @@ class AclStream(Resource):
     Attributes
     ----------
     flags : int
-        Those that it was created with.
+        The flags that it was created with.
     is_default : bool
-        Whether 0 means it, in its context.
+        Whether it is stream 0 of its context.
     attributes : dict
-        By number: attributes that a program set; nothing here depends on them.
+        By number: attributes that a program set; they have no effect.
     neutral : peerlane.Stream
     retell : callable or None
-        Set by another dialect that queues here: words the failures of its own operations for a synchronization.
+        Set by another dialect that queues operations on the stream: returns the error or refusal that a
+        synchronization reports for a failure of them.
     subscription : Subscription or None
-        The thread that runs its callbacks, with the callbacks that have not run; the thread may have ended.
+        The thread that runs its callbacks, and the callbacks that have not run; the thread may have ended.
     """
 
     __slots__ = (
@@ -105,9 +106,9 @@ class AclStream(Resource):
         return not self.is_default
 
     def wait(self, timeout: float | None = None, patience: Patience | None = None) -> None:
-        """Wait until all that was submitted is over; report the first failure, 507046 if the time is over.
+        """Wait until all submitted work is over; raise the first failure, or 507046 after the timeout.
 
-        ``patience`` is shared by all waits of one call.
+        All waits of one call share ``patience``.
         """
         if self.subscription is not None:
             self.subscription.refuse_own_wait()
@@ -119,9 +120,9 @@ class AclStream(Resource):
                 raise Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error, self)) from None
             raise self._failure(error) from None
         if self._is_ending:
-            with self._ending:  # it knows then whether something was cancelled
+            with self._ending:  # afterwards _aborts counts work that end() cancelled
                 pass
-        if aborts != self._aborts:  # the neutral stream tells only the first waiter
+        if aborts != self._aborts:  # the neutral stream raises only in the first waiter
             raise Refusal(
                 Code.RT_STREAM_ABORT,
                 f"stream {self.handle:#x} was aborted while this thread waited for it",
@@ -135,10 +136,10 @@ class AclStream(Resource):
         self.neutral.abort(close=close)
 
     def end(self) -> None:
-        """Wait for queued work and take no more; report the first failure."""
+        """Wait for queued work and take no more; raise the first failure."""
         first: Refusal | Error | None = None
         last = None
-        with contextlib.suppress(Error):  # its node was left
+        with contextlib.suppress(Error):  # the process left its node
             last = None if self.neutral.is_done else self.neutral.record()
         if self.subscription is not None:
             try:
@@ -148,12 +149,14 @@ class AclStream(Resource):
         with self._ending:
             self._is_ending = True
             try:
-                if callbacks_block():  # another stream's, whose thread may have ended
+                if callbacks_block():  # of another stream, whose thread may have ended
                     self.neutral.close(wait=False)
                     wait_while_served(self.neutral, None, Patience())
                 self.neutral.close()
                 if last is not None and last.is_done:
-                    last.sync(0)  # a waiter in another thread may have taken the report of the cancelled work
+                    last.sync(
+                        0
+                    )  # raises for cancelled work, which may have been reported to a waiter elsewhere
             except Error as error:
                 if error.fault is Fault.CANCELLED:
                     self._aborts += 1
@@ -172,25 +175,25 @@ class AclStream(Resource):
             self.subscription.end(wait=False)
 
     def _failure(self, error: Error) -> Error | Refusal:
-        """Return the failure of the stream, once the program's callback was told of it."""
+        """Return the failure of the stream, after a call of the program's callbacks for it."""
         if error.failed_operation is None:
             return in_own_numbers(error, self)
-        made = _in_own_words(error, self)
-        when_one_fails.tell(self, made)
+        reworded = _in_own_words(error, self)
+        failure_callbacks.call(self, reworded)
         if isinstance(error.__cause__, KernelFailed):
-            return _as_refusal(error.__cause__, made)
-        return made if self.retell is None else self.retell(made)
+            return _as_refusal(error.__cause__, reworded)
+        return reworded if self.retell is None else self.retell(reworded)
 
 
-def _as_refusal(failed: KernelFailed, told: Error) -> Refusal:
+def _as_refusal(failed: KernelFailed, reworded: Error) -> Refusal:
     if failed.texts:
         messages.add(failed.texts)
     remedy = "look at what failed in it" + (": the texts of its calls follow" if failed.texts else "")
-    return Refusal(Code.RT_AICPU_EXCEPTION, str(told), remedy)
+    return Refusal(Code.RT_AICPU_EXCEPTION, str(reworded), remedy)
 
 
 def _in_own_words(error: Error, stream: AclStream | None) -> Error:
-    """Return the failure of a stream, or of one that it waits for, with streams named as programs know them."""
+    """Return the failure of a stream, or of one that it waits for, with the program's handles of streams."""
     failed, own = error.failed_operation, error.__cause__
     if failed is None:
         return error
@@ -201,9 +204,9 @@ def _in_own_words(error: Error, stream: AclStream | None) -> Error:
     why = f": {failed.why}"
     if isinstance(own, Error):
         why = f" was cancelled, because an earlier one failed: {_in_own_words(own, stream)}"
-    made = error.retold(f"operation {failed.number} ({failed.kind}) of {name}{why}{rest}")
-    made.operation = failed.number
-    return made
+    reworded = error.retold(f"operation {failed.number} ({failed.kind}) of {name}{why}{rest}")
+    reworded.operation = failed.number
+    return reworded
 
 
 def _streams() -> list[AclStream]:
@@ -212,23 +215,23 @@ def _streams() -> list[AclStream]:
 
 
 def stream_of(handle: int) -> AclStream:
-    """Return the stream of the current context that a number means; 0 is the default one.
+    """Return the stream of a handle in the current context; 0 is the default stream.
 
-    Refuses with 107002 without a context, 107000 for a number of no stream, 107003 for another context's.
+    Refuses with 107002 without a context, 107000 if it is not a stream, 107003 for a stream of another context.
     """
     context = machine.context()
     if not handle:
         return _default(context)
-    found = machine.resource(handle, AclStream)
-    machine.refuse_foreign(found, context, "use a stream where its device is set")
-    return found
+    stream = machine.resource(handle, AclStream)
+    machine.refuse_foreign(stream, context, "use a stream where its device is set")
+    return stream
 
 
 def wait_for_all(streams: Iterable[AclStream], timeout: float | None = None) -> None:
-    """Wait for every stream, then report the first failure of them all."""
+    """Wait for every stream, then raise the first failure of them all."""
     until = None if timeout is None else time.monotonic() + timeout
     waited_for = list(streams)
-    for stream in waited_for:  # before any wait: another stream may wait for this one, for ever
+    for stream in waited_for:  # before any wait, as another stream may wait for this one for ever
         if stream.subscription is not None:
             stream.subscription.refuse_own_wait()
     first: Refusal | Error | None = None
@@ -250,11 +253,11 @@ def wait_for_all_of_thread(timeout: float | None = None) -> None:
 def _default(context: Context) -> AclStream:
     with machine.lock:
         if context.default_stream is None:
-            made = AclStream(context, is_default=True)
-            machine.issue(made)
-            context.default_stream = made
-        found: AclStream = context.default_stream
-    return found
+            stream = AclStream(context, is_default=True)
+            machine.issue(stream)
+            context.default_stream = stream
+        default: AclStream = context.default_stream
+    return default
 
 
 def _create(priority: int = 0, flags: int = 0) -> int:
@@ -267,9 +270,9 @@ def _create(priority: int = 0, flags: int = 0) -> int:
                 f"device {context.number} has {info.max_streams:,} streams of this process, the most for {info.name}",
                 "destroy streams that are not needed any more",
             )
-        made = AclStream(context, flags=flags)
-        made.attributes[PRIORITY] = priority
-        return machine.issue(made)
+        stream = AclStream(context, flags=flags)
+        stream.attributes[PRIORITY] = priority
+        return machine.issue(stream)
 
 
 def _available(context: Context) -> int:
@@ -291,7 +294,7 @@ def create_stream() -> int:
 def create_stream_with_config(priority: UInt32, flag: UInt32) -> int:
     """Create a stream; priority 0 to 7 and flags FAST_LAUNCH 1, FAST_SYNC 2, PERSISTENT 4, HUGE 8 (facts/acl 2.4).
 
-    They tell hardware how to place it, and change nothing here.
+    On hardware they place the stream; on a virtual device they change nothing.
 
     Gives: stream
     Refuses: as `create_stream`; 107000 priority, flag
@@ -310,16 +313,16 @@ def create_stream_with_config(priority: UInt32, flag: UInt32) -> int:
 def destroy_stream(stream: Address) -> None:
     """Wait for queued work, then destroy the stream (facts/acl 2.4), also if that work failed.
 
-    A wait that nothing submitted would satisfy is cancelled: 107023.
+    A wait that no submitted operation would end is cancelled: 107023.
 
     Refuses: 100000 stream 0; 107002; 107000 no stream; 107003; what its work failed with
     Basis: S; C for the last
     """
-    found = _taken(stream, "acl.rt.destroy_stream")
+    acl_stream = _taken(stream, "acl.rt.destroy_stream")
     try:
-        found.end()
+        acl_stream.end()
     except (Refusal, Error):
-        just_ended.resource = found
+        just_ended.resource = acl_stream
         raise
 
 
@@ -338,11 +341,11 @@ def _taken(handle: int, call: str) -> AclStream:
         raise Refusal(
             Code.INVALID_PARAM, "the stream is 0, the default stream", "leave it: it ends with its context"
         )
-    found = stream_of(handle)
-    if found.is_default:
+    stream = stream_of(handle)
+    if stream.is_default:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"stream {handle:#x} is the default stream of device {found.context.number}",
+            f"stream {handle:#x} is the default stream of device {stream.context.number}",
             "leave it: it ends with its context",
         )
     return machine.remove(handle, AclStream, call)
@@ -404,24 +407,22 @@ def stream_query(stream: Address) -> int:
 
 @acl.call("acl.rt.stream_abort")
 def stream_abort(stream: Address) -> None:
-    """Cancel queued work and wait for what runs; a synchronization gets 107023 (facts/acl 2.4).
+    """Cancel queued work and wait for running work; a synchronization returns 107023 (facts/acl 2.4).
 
-    The stream can be used again.  It does not wait longer than a second for a callback that runs.
+    The stream can be used again.  The call waits at most a second for a callback that runs.
 
     Refuses: 107002; 107000; 107003
     Basis: S, D
     """
-    found = stream_of(stream)
-    found.abort()
-    with contextlib.suppress(
-        Error
-    ):  # a callback runs still, or it calls this: the program does not know of an end
-        found.neutral.record().sync(_LONGEST_END)
+    acl_stream = stream_of(stream)
+    acl_stream.abort()
+    with contextlib.suppress(Error):  # a callback is still running, or it calls this
+        acl_stream.neutral.record().sync(_LONGEST_END)
 
 
 @acl.call("acl.rt.device_task_abort")
 def device_task_abort(device_id: Int32, timeout: UInt32) -> None:
-    """Abort every stream of this process on a device as ``stream_abort`` does, and wait until what runs has ended.
+    """Abort every stream of this process on a device as ``stream_abort`` does, and wait until running work has ended.
 
     ``timeout`` in ms, 0 for ever.
 
@@ -442,7 +443,7 @@ def device_task_abort(device_id: Int32, timeout: UInt32) -> None:
     until = time.monotonic() + timeout / 1000 if timeout else None
     for stream in streams:
         try:
-            last = stream.neutral.record()  # over when all that was before it has ended
+            last = stream.neutral.record()  # complete when all work before it has ended
             last.sync(None if until is None else max(0.0, until - time.monotonic()))
         except WaitTimeout:
             raise Refusal(
@@ -450,7 +451,7 @@ def device_task_abort(device_id: Int32, timeout: UInt32) -> None:
                 f"{stream} was aborted, and what ran on it has not ended after {timeout} ms",
                 "wait longer",
             ) from None
-        except Error:  # another thread ends it, or it keeps a failure: nothing of it runs any more
+        except Error:  # another thread ends it, or it has a failure: none of its work runs any more
             continue
 
 
@@ -493,7 +494,7 @@ def set_failure_mode(stream: AclStream, mode: int) -> None:
 
 
 def failure_mode_of(stream: AclStream) -> int:
-    """Return the mode that was set."""
+    """Return the failure mode of a stream."""
     return next(mode for mode, name in _MODES.items() if name == stream.neutral.on_error)
 
 

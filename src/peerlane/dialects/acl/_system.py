@@ -26,7 +26,7 @@ _ATTRIBUTE = one_of("cann_attr", (0, 1, 2), "pass 0, 1 or 2", code=Code.INVALID_
 
 @dataclass
 class _Started:
-    """How often acl was initialised, and with what."""
+    """How often acl was initialised, and its configuration."""
 
     references: int = 0
     was_finalized: bool = False
@@ -40,9 +40,9 @@ _started = _Started()
 def init(config_path: Text = "") -> None:
     """Initialise, optionally with a JSON file (facts/acl 2.1).
 
-    Read from it are ``defaultDevice.default_device`` and ``err_msg_mode``; the rest concerns what virtual
-    devices do not have.  Again without finalize: 100002, which programs may ignore, and one more reference; so
-    too without a file, which asks for no other configuration.  In a forked child of a user of devices: 507033.
+    ``defaultDevice.default_device`` and ``err_msg_mode`` of the file have an effect; the other keys concern hardware.
+    A second call without ``finalize`` adds a reference and returns 100002, which programs may ignore; the second call
+    may leave out the file.  In a forked child of a process that used devices: 507033.
 
     Refuses: 100002 again; 100000 again, with another configuration file; 507033 in a forked child; 100003, 100005,
         100006, 100008 for the file; what a callback of `aclInitCallbackRegister` returned
@@ -165,7 +165,7 @@ def get_version_str(pkg_name: Text) -> str:
 
 @acl.call("aclsysGetVersionNum", out=1, checks=[_PACKAGE])
 def get_version_num(pkg_name: Text) -> int:
-    """Return the version of ``get_version_str`` as a number: ten millions of the first part, and so on.
+    """Return the version of ``get_version_str`` as one number: major * 10,000,000 + minor * 100,000 + ...
 
     Gives: 90000000
     Refuses: 100000 other packages, which are not here
@@ -177,7 +177,7 @@ def get_version_num(pkg_name: Text) -> int:
 
 @acl.call("acl.get_cann_attribute_list", out=2, blank=lambda: ([], 0))
 def get_cann_attribute_list() -> tuple[list[int], int]:
-    """Return which features of computing there are, and how many: none (facts/acl 2.1).
+    """Return the features of computing, and their number: there are none (facts/acl 2.1).
 
     Gives: `[]`, 0
     Basis: S; C for the values
@@ -220,7 +220,7 @@ def get_recent_err_msg() -> str | None:
 
 
 def begin_anew() -> None:
-    """Be as a new process finds ``acl``: not initialised, no device set, no message kept."""
+    """Reset ``acl`` to its state in a new process: not initialised, no device set, no messages."""
     _end()
     _start_callbacks.forget()
     _started.was_finalized = False
@@ -284,13 +284,13 @@ def _default_device(path: str, config: dict[str, Any]) -> int | None:
     if "defaultDevice" not in config:
         return None
     section = config["defaultDevice"]
-    given = section.get("default_device") if isinstance(section, dict) else section
-    number = str(given)
+    value = section.get("default_device") if isinstance(section, dict) else section
+    number = str(value)
     if number.isdecimal() and number.isascii() and int(number[:10]) < len(machine.visible()):
         return int(number)
     raise Refusal(
         Code.FILE_ATTR_INVALID,
-        f"defaultDevice.default_device in {path!r} is {given!r}; this node has devices 0 to "
+        f"defaultDevice.default_device in {path!r} is {value!r}; this node has devices 0 to "
         f"{len(machine.visible()) - 1}",
         'write it as {"defaultDevice": {"default_device": "0"}}',
     )

@@ -128,12 +128,12 @@ def _log(log_level: int, message: str) -> None:
 
 
 def _lowest_level() -> int:
-    given = os.environ.get("ASCEND_GLOBAL_LOG_LEVEL", "")
-    return int(given) if given in ("0", "1", "2", "3", "4") else 3
+    level = os.environ.get("ASCEND_GLOBAL_LOG_LEVEL", "")
+    return int(level) if level in ("0", "1", "2", "3", "4") else 3
 
 
 class AclTensorDesc(Resource):
-    """A type, a shape and a format: nothing here computes with it."""
+    """A type, a shape and a format, which no call computes with."""
 
     __slots__ = ("data_type", "dims", "format", "label")
 
@@ -158,7 +158,7 @@ class AclTensorDesc(Resource):
 
 @acl.value(_CREATE, failed=lambda _: 0)
 def create_tensor_desc(data_type: Int32, dims: Object, format: Int32) -> int:
-    """Return the number of a new description; it needs no device, and outlives resets.
+    """Return the handle of a new description; it needs no device, and outlives resets.
 
     Gives: bare int, 0 in a forked child
     Refuses: `ValueError` no list of ints

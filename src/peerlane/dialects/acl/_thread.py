@@ -15,7 +15,7 @@ _START = "acl.util.start_thread"
 
 
 class _Started(threading.Thread):
-    """A thread of ``start_thread``; ``raised`` names the type of what its function raised."""
+    """A thread of ``start_thread``; ``raised`` is the type name of its function's exception, empty without one."""
 
     def __init__(self, function: Any, arguments: tuple[object, ...]) -> None:
         super().__init__(name=_START, daemon=True)
@@ -25,12 +25,12 @@ class _Started(threading.Thread):
     def run(self) -> None:
         assert self._call is not None
         function, arguments = self._call
-        self._call = None  # nothing of the program's lives on with the number
-        # The number may be that of an earlier thread, which nobody has stopped.
+        self._call = None  # the table of threads must not keep the program's objects alive
+        # The number may be that of an earlier thread, which was not stopped.
         _threads[threading.get_ident()] = self
         try:
             function(*arguments)
-        except BaseException as raised:  # noqa: BLE001 - stop_thread tells of it, SystemExit too
+        except BaseException as raised:  # noqa: BLE001 - stop_thread raises for it, SystemExit too
             self.raised = type(raised).__name__
             sys.__excepthook__(type(raised), raised, raised.__traceback__)
 
@@ -41,7 +41,7 @@ _threads: dict[int, _Started] = {}
 def _start_thread(thr_func: Object, args_list: Object) -> int:
     """Start a thread that calls ``thr_func(args_list)``, or ``thr_func()`` for None (facts/acl 2.10).
 
-    Its number is good for ``subscribe_report``.
+    ``subscribe_report`` takes its number.
 
     Gives: thread
     Refuses: `TypeError` not two arguments, not callable

@@ -21,7 +21,7 @@ _COMPARE = one_of(
 
 @acl.call("acl.rt.value_write", checks=[null("dev_addr")])
 def value_write(dev_addr: Address, value: Word, flag: UInt32, stream: Address) -> None:
-    """Store 64 bits when all that was submitted before is done (facts/acl 2.7).
+    """Store 64 bits when all work submitted before is done (facts/acl 2.7).
 
     Refuses: 100000 NULL; 107002; 107000 stream, `flag`, alignment, no device memory; 107003; 207000 the 310 family
     Basis: S, D; C for the codes
@@ -47,8 +47,8 @@ def value_wait(dev_addr: Address, value: Word, flag: UInt32, stream: Address) ->
 
 
 def _checked(dev_addr: int, stream: int) -> Stream:
-    found = stream_of(stream)
-    refuse_older_chip(found.context.device, "waits for and writes no values on streams")
+    acl_stream = stream_of(stream)
+    refuse_older_chip(acl_stream.context.device, "waits for and writes no values on streams")
     if dev_addr % _WORD:
         raise Refusal(
             Code.RT_PARAM_INVALID, f"dev_addr {dev_addr:#x} is not a multiple of {_WORD}", "align the word"
@@ -59,4 +59,4 @@ def _checked(dev_addr: int, stream: int) -> Stream:
             f"dev_addr is {machine.describe(dev_addr)}, which no stream watches",
             "keep the word in memory of acl.rt.malloc or acl.rt.malloc_host",
         )
-    return found.neutral
+    return acl_stream.neutral

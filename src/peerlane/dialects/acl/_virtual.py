@@ -20,7 +20,7 @@ _DDR = frozenset({2, 3, 6, 7})
 _HUGE_1G = frozenset({10, 11, 14, 17})
 _FOR_PEERS = frozenset({6, 7, 8, 9, 11, 15, 16, 17})
 _ATTRIBUTES = range(2, 18)
-#: Attributes that mean the same, and the one that the vendor tells of memory.
+#: Attributes with one meaning: each with the number that the vendor returns for the memory.
 _SAME = {8: 16, 9: 15, 11: 17, 12: 5, 13: 4, 14: 10}
 _GRANULE = "pass at least one granule"
 _OPTION = one_of("option", (0, 1), "pass 0 (minimum) or 1 (recommended)")
@@ -34,20 +34,20 @@ _RESERVE_FLAGS = one_of("flags", (0, 1), "pass 0 or 1", code=Code.INVALID_PARAM)
 
 
 class AclPhysical(PhysicalMemory):
-    """Physical memory of this process, or of another one that it imported.
+    """Physical memory that this process allocated, or imported from another process.
 
     Attributes
     ----------
     ordinal : int
-        Of the device that it is on; of imported memory, the device that it was imported for.
+        The node's number of its device; of imported memory, of the device for which it was imported.
     granularity : int
-        Bytes of its pages.
+        The bytes of a page.
     attribute : int
         Its ``memAttr``.
     import_key : tuple or None
-        Shareable handle and device; None for own memory.
+        Shareable handle and device of an import; None for own memory.
     exported_handle : Handle or None
-        Its export, once there is one.
+        The handle of its export; None before.
     """
 
     __slots__ = ("attribute", "granularity", "exported_handle", "import_key", "ordinal")
@@ -64,7 +64,7 @@ class AclPhysical(PhysicalMemory):
         import_key: tuple[int, int] | None = None,
     ) -> None:
         device = machine.devices()[ordinal]
-        # No reset ends this context: it only says which device the memory is of.
+        # No reset ends this context: it only names the device of the memory.
         super().__init__(Context(device, number=machine.number_of(device)), neutral)
         self.ordinal, self.granularity = ordinal, granularity
         self.attribute, self.import_key = attribute, import_key
@@ -72,7 +72,7 @@ class AclPhysical(PhysicalMemory):
 
     @property
     def for_peers(self) -> bool:
-        """Whether its attribute is one of those for peer access; imported memory always is."""
+        """Whether peers may access it: its attribute permits that, or it was imported."""
         return self.import_key is not None or self.attribute in _FOR_PEERS
 
 
@@ -91,32 +91,33 @@ class _Property:
 def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
     """Allocate physical memory, which has no address until it is mapped (facts/acl 2.8).
 
-    ``prop`` says on which device and with which pages; missing keys are 0.  The last reset of the device does not
-    free it.
+    ``prop`` has the device and the kind of pages; missing keys are 0.  The last reset of the device does not free the
+    memory.
 
     Gives: handle
     Refuses: 100000 size 0, `flags`, a field of `prop`; 207000 host memory; 107001; 107002; 107000 no multiple
         of the granularity; 207001; `TypeError` no dict
     Basis: S; C for host memory and 107000
     """
-    found = _checked(prop)
+    properties = _checked(prop)
     machine.context()
-    if size % found.granularity:
+    if size % properties.granularity:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"size {size:,} is not a multiple of the granularity of {found.granularity:,}",
+            f"size {size:,} is not a multiple of the granularity of {properties.granularity:,}",
             "round up to what acl.rt.mem_get_allocation_granularity(prop, 0) gives",
         )
-    if size > found.device.total_bytes:
+    if size > properties.device.total_bytes:
         raise Refusal(
             Code.RT_MEMORY_ALLOCATION,
-            f"device {machine.number_of(found.device)} cannot allocate {size:,} bytes: it has "
-            f"{found.device.total_bytes:,}",
+            f"device {machine.number_of(properties.device)} cannot allocate {size:,} bytes: it has "
+            f"{properties.device.total_bytes:,}",
             "pass a smaller size; a negative one wraps round to a large one",
         )
-    made = Physical(found.device, size, peer=found.attribute in _FOR_PEERS)
+    device, attribute = properties.device, properties.attribute
+    neutral = Physical(device, size, peer=attribute in _FOR_PEERS)
     return machine.issue(
-        AclPhysical(made, found.device.ordinal, granularity=found.granularity, attribute=found.attribute)
+        AclPhysical(neutral, device.ordinal, granularity=properties.granularity, attribute=attribute)
     )
 
 
@@ -129,20 +130,20 @@ def free_physical(handle: Address) -> None:
     Refuses: 100000 NULL; 107000 no handle, or freed
     Basis: S; C for 107000
     """
-    found = physical_of(handle)
+    physical = physical_of(handle)
     with machine.lock:
-        if not found.release():
+        if not physical.release():
             return
-        if not machine.drop(found, "acl.rt.free_physical"):
+        if not machine.drop(physical, "acl.rt.free_physical"):
             raise _unknown(handle)
-        if found.import_key is not None:
-            machine.imported_memory.forget(found.import_key)
-    found.let_go()
+        if physical.import_key is not None:
+            machine.imported_memory.forget(physical.import_key)
+    physical.let_go()
 
 
 @acl.call("acl.rt.mem_get_allocation_granularity", out=1, checks=[_OPTION])
 def mem_get_allocation_granularity(prop: Dict, option: Int32) -> int:
-    """Return of how many bytes sizes must be multiples: 2 MiB, or 1 GiB for its pages (facts/acl 2.8).
+    """Return the bytes of which sizes must be multiples: 2 MiB, or 1 GiB for pages of 1 GiB (facts/acl 2.8).
 
     Gives: bytes
     Refuses: 107000 `option`; 100000, 107001 a field of `prop`; 207000 host memory; `TypeError` no dict
@@ -159,7 +160,7 @@ def mem_get_allocation_granularity(prop: Dict, option: Int32) -> int:
 def reserve_mem_address(size: Word, alignment: Word, expect_ptr: Address, flags: Word) -> int:
     """Reserve addresses, which take no memory (facts/acl 2.8).
 
-    ``expect_ptr`` is where they shall begin, 0 for anywhere; ``flags`` 0 or 1, which mean the same.
+    ``expect_ptr`` is the wanted first address, 0 for any; ``flags`` 0 and 1 mean the same.
 
     Gives: pointer
     Refuses: 100000 size 0, `flags` beyond 1; 107000 `alignment`, `expect_ptr` not to be had; 107002; 207005 no
@@ -208,21 +209,21 @@ def release_mem_address(ptr: Address) -> None:
     """
     with machine.lock:
         machine.devices()
-        found = machine.reservations.starting_at(ptr)
-        if found is None:
+        reservation = machine.reservations.starting_at(ptr)
+        if reservation is None:
             raise Refusal(
                 Code.RT_DRV_INTERNAL_ERROR,
                 f"no reservation begins at {machine.describe(ptr)}",
                 "pass what acl.rt.reserve_mem_address returned, once",
             )
-        if found.mapped:
+        if reservation.mapped:
             raise Refusal(
                 Code.RT_DRV_INTERNAL_ERROR,
-                found.describe_mappings(),
+                reservation.describe_mappings(),
                 "call acl.rt.unmap_mem for each first",
             )
-        machine.reservations.remove(found)
-    found.addresses.close()
+        machine.reservations.remove(reservation)
+    reservation.addresses.close()
 
 
 @acl.call("acl.rt.map_mem", checks=_MAPPED)
@@ -249,22 +250,22 @@ def map_without_access(ptr: Address, size: Word, offset: Word, handle: Address, 
 
 
 def _map(ptr: int, size: int, handle: int, **how: Any) -> None:
-    found = physical_of(handle)
-    if size != found.neutral.size:
+    physical = physical_of(handle)
+    if size != physical.neutral.size:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"size is {size:,}, and the memory has {found.neutral.size:,} bytes",
+            f"size is {size:,}, and the memory has {physical.neutral.size:,} bytes",
             "pass the size that acl.rt.malloc_physical was given: a handle is mapped as a whole",
         )
     with machine.lock:
-        reservation = _with_room(ptr, size, found)
-        _refuse_mixture(reservation, found)
-        reservation.map(found, ptr, **how)
+        reservation = _with_room(ptr, size, physical)
+        _refuse_mixture(reservation, physical)
+        reservation.map(physical, ptr, **how)
 
 
 @acl.call("acl.rt.unmap_mem", checks=[null("ptr")])
 def unmap_mem(ptr: Address) -> None:
-    """End the mapping that begins here; work that is queued keeps the bytes until it is over (facts/acl 2.8).
+    """End the mapping that begins at ``ptr``; queued work can use the bytes until it is over (facts/acl 2.8).
 
     Refuses: 100000 NULL; 507899 no mapping begins there
     Basis: S, X
@@ -275,18 +276,18 @@ def unmap_mem(ptr: Address) -> None:
 
 @acl.call("aclrtMemRetainAllocationHandle", out=1, checks=[null("vir_ptr")])
 def retain_allocation_handle(vir_ptr: Address) -> int:
-    """Return the handle of the memory whose mapping begins here, to be freed once more (facts/acl 6).
+    """Return the handle of the memory whose mapping begins at ``vir_ptr``, to be freed once more (facts/acl 6).
 
-    If it was freed meanwhile it is a new one.
+    After the last free of the handle it is a new handle.
 
     Gives: handle
     Refuses: 100000 NULL; 507899 no mapping begins there
     Basis: S, D; C for a freed one and 507899
     """
     with machine.lock:
-        found: AclPhysical = mapped_at(vir_ptr).mapped[vir_ptr]
-        found.references += 1
-        return found.handle if found.references > 1 else machine.issue(found)
+        physical: AclPhysical = mapped_at(vir_ptr).mapped[vir_ptr]
+        physical.references += 1
+        return physical.handle if physical.references > 1 else machine.issue(physical)
 
 
 @acl.call("aclrtMemGetAllocationPropertiesFromHandle", out=1, blank=lambda _: (_properties(0, 0, 0),))
@@ -297,35 +298,37 @@ def allocation_properties(handle: Address) -> dict[str, Any]:
     Refuses: 100000 NULL; 107000 no handle, or freed
     Basis: S; C for 107000
     """
-    found = physical_of(handle)
-    return _properties(_SAME.get(found.attribute, found.attribute), _DEVICE, machine.number_at(found.ordinal))
+    physical = physical_of(handle)
+    return _properties(
+        _SAME.get(physical.attribute, physical.attribute), _DEVICE, machine.number_at(physical.ordinal)
+    )
 
 
 def _properties(attribute: int, kind: int, number: int) -> dict[str, Any]:
-    place = {"type": kind, "id": number}
-    return {"handleType": 0, "allocationType": 0, "memAttr": attribute, "location": place, "reserve": 0}
+    location = {"type": kind, "id": number}
+    return {"handleType": 0, "allocationType": 0, "memAttr": attribute, "location": location, "reserve": 0}
 
 
 def mapped_at(ptr: int) -> Reservation:
     """Return the reservation in which a mapping begins at this address: 507899 if none does."""
     machine.devices()
-    found = machine.reservations.around(ptr)
-    if found is None or ptr not in found.mapped:
+    reservation = machine.reservations.around(ptr)
+    if reservation is None or ptr not in reservation.mapped:
         raise Refusal(
             Code.RT_DRV_INTERNAL_ERROR,
             f"no mapping begins at {machine.describe(ptr)}",
             "pass an address that acl.rt.map_mem was given, once",
         )
-    return found
+    return reservation
 
 
 def physical_of(handle: int) -> AclPhysical:
     """Return the memory of a handle; 100000 for 0, 107000 for other numbers."""
     null("handle")(handle)
     machine.devices()
-    found = machine.resources.get(handle)
-    if type(found) is AclPhysical:
-        return found
+    physical = machine.resources.get(handle)
+    if type(physical) is AclPhysical:
+        return physical
     raise _unknown(handle)
 
 
@@ -338,16 +341,16 @@ def _unknown(handle: int) -> Refusal:
 
 
 def _number(holder: dict[Any, Any], key: str) -> int:
-    """Return the fields as the binding reads them: a field that is missing, or not an int, is 0."""
+    """Return a field as the binding reads it: 0 if it is missing, or not an int."""
     value = holder.get(key)
     return value if isinstance(value, int) else 0
 
 
 def _checked(prop: dict[Any, Any]) -> _Property:
-    """Return the properties in a dict."""
-    place = prop.get("location")
-    place = place if isinstance(place, dict) else {}
-    kind, attribute = _number(place, "type"), _number(prop, "memAttr")
+    """Return the properties that a dict has; refuse wrong ones."""
+    location = prop.get("location")
+    location = location if isinstance(location, dict) else {}
+    kind, attribute = _number(location, "type"), _number(prop, "memAttr")
     for key in ("handleType", "allocationType"):
         if _number(prop, key):
             raise _wrong(key, _number(prop, key), "0")
@@ -362,7 +365,7 @@ def _checked(prop: dict[Any, Any]) -> _Property:
             "key counts as 0",
             "pass {'location': {'type': 1, 'id': device}}",
         )
-    device = machine.device(_number(place, "id"))
+    device = machine.device(_number(location, "id"))
     return _Property(device, _GIB if attribute in _HUGE_1G else device.info.granularity, attribute)
 
 
@@ -375,19 +378,19 @@ def _wrong(key: str, value: int, valid: str) -> Refusal:
 
 
 def _with_room(ptr: int, size: int, physical: AclPhysical) -> Reservation:
-    """Return the reservation where the memory fits."""
-    found = machine.reservations.around(ptr)
-    if found is None:
+    """Return the reservation around an address, if the memory fits behind it: 507899 otherwise."""
+    reservation = machine.reservations.around(ptr)
+    if reservation is None:
         cause = f"{machine.describe(ptr)} is not reserved"
-    elif ptr + size > found.end:
+    elif ptr + size > reservation.end:
         cause = (
-            f"{size:,} bytes at {ptr:#x} end {ptr + size - found.end:,} bytes beyond the "
-            f"{found.addresses.size:,} reserved at {found.start:#x}"
+            f"{size:,} bytes at {ptr:#x} end {ptr + size - reservation.end:,} bytes beyond the "
+            f"{reservation.addresses.size:,} reserved at {reservation.start:#x}"
         )
     elif ptr % physical.granularity:
         cause = f"{ptr:#x} is not a multiple of the granularity of {physical.granularity:,}"
     else:
-        return found
+        return reservation
     raise Refusal(
         Code.RT_DRV_INTERNAL_ERROR,
         cause,

@@ -1,4 +1,4 @@
-"""Waits of threads for streams and events, and the texts of waits that took too long."""
+"""Waits of threads for streams and events, and the messages of waits that took too long."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from peerlane.dialects.acl._state import machine
 from peerlane.errors import Error, StreamWait, WaitState, WaitTimeout
 
 _SLICE = 0.4  # seconds; a wait of less than 0.25 s never looks whether it is in vain
-_PATIENCE = (
-    1.0  # seconds after the end of a thread before a wait ends: the stream may be about to be unsubscribed
-)
+_PATIENCE = 1.0  # seconds from a thread's end to the end of waits for it: the stream may yet be unsubscribed
 
 
 def callbacks_block() -> bool:
@@ -25,36 +23,36 @@ def callbacks_block() -> bool:
 
 
 class Patience:
-    """How long threads that run callbacks have been gone: after one second their waiters give up."""
+    """The time since threads that run callbacks ended: one second later, waits for their callbacks end."""
 
     def __init__(self) -> None:
         self._since: dict[Report, float] = {}
 
     def look(self) -> None:
-        """Look at every thread that some stream waits for."""
-        found = (each() for each in blocking.valuerefs())
-        for report in {each.report for each in found if each is not None}:
+        """Note which threads that streams wait for have ended."""
+        callbacks = (each() for each in blocking.valuerefs())
+        for report in {each.report for each in callbacks if each is not None}:
             if report.is_served():
                 self._since.pop(report, None)
             else:
                 self._since.setdefault(report, time.monotonic())
 
     def is_over(self, report: Report) -> bool:
-        """Tell whether its thread has been gone for so long that waits end."""
+        """Tell whether the thread ended so long ago that waits for it end."""
         since = self._since.get(report)
         return since is not None and time.monotonic() - since >= _PATIENCE
 
     @property
     def next_look(self) -> float:
-        """Seconds before the first look: 0 when some thread was waited for long enough."""
+        """Seconds to wait before the first look: 0 if the patience with some thread is over."""
         return 0.0 if any(map(self.is_over, self._since)) else LOOKS_AGAIN
 
 
 def wait_while_served(waited_for: Stream | Event, timeout: float | None, patience: Patience) -> None:
-    """Wait as its ``sync`` does; without a timeout, only while the threads live that run the callbacks it waits for.
+    """Wait as the object's ``sync`` does; without a timeout, end the wait when it cannot succeed.
 
-    These are blocking callbacks, also behind events; a callback that was launched later does not count.  Raises
-    WaitTimeout too when such a thread has ended.
+    It cannot if it needs a blocking callback whose thread has ended, directly or behind events: WaitTimeout then.
+    Callbacks that are launched during the wait do not count.
     """
     if timeout is not None or not callbacks_block():
         waited_for.sync(timeout)
@@ -68,7 +66,7 @@ def wait_while_served(waited_for: Stream | Event, timeout: float | None, patienc
             if error.call not in ("Stream.sync", "Event.sync"):  # an operation's own timeout
                 raise
             if isinstance(waited_for, Stream) and waited_for.completed >= (last or 0):
-                waited_for._report()  # others submit all the time, and sync() counts anew
+                waited_for._report()  # sync() would wait for what other threads submitted meanwhile
                 return
             latest = error
         else:
@@ -85,7 +83,7 @@ def wait_while_served(waited_for: Stream | Event, timeout: float | None, patienc
 
 
 def explain_wait(error: WaitTimeout, waited_for: Resource) -> tuple[str, str]:
-    """Return the streams and what they wait for, in the program's numbers, and what to do."""
+    """Return the cause of a wait that timed out, with the program's handles, and the remedy."""
     names, missed = _Names(waited_for), error.detail.notify_in_the_way()
     remedy = "wait longer, or look at why the stream does not go on"
     callback, notify = blocking.get(missed), names.notifies.get(missed)
@@ -107,7 +105,7 @@ def explain_wait(error: WaitTimeout, waited_for: Resource) -> tuple[str, str]:
 
 
 def in_own_numbers(error: Error, waited_for: Resource) -> Error:
-    """Return an error that names streams and notifies as explain_wait does."""
+    """Return an error that names streams and notifies by the program's handles."""
     if not isinstance(error.detail, WaitState):
         return error
     names = _Names(waited_for)
@@ -115,7 +113,7 @@ def in_own_numbers(error: Error, waited_for: Resource) -> Error:
 
 
 class _Names(wait_texts.Words):
-    """The program's names of streams and notifies that records name by their ids.
+    """The program's names of streams and notifies, which the state of a wait has by their ids.
 
     Attributes
     ----------
@@ -124,11 +122,11 @@ class _Names(wait_texts.Words):
 
     def __init__(self, waited_for: Resource) -> None:
         with machine.lock:
-            things: list[Any] = list(machine.resources.values())
+            resources: list[Any] = list(machine.resources.values())
         self._waited_for = waited_for
-        self._streams = {each.neutral.id: each for each in (*things, waited_for) if each.name == "stream"}
-        self._events = [each for each in things if each.name == "event"]
-        self.notifies = {each.neutral.id: each for each in things if each.name == "notify"}
+        self._streams = {each.neutral.id: each for each in (*resources, waited_for) if each.name == "stream"}
+        self._events = [each for each in resources if each.name == "event"]
+        self.notifies = {each.neutral.id: each for each in resources if each.name == "notify"}
 
     def subject(self, state: WaitState) -> str:
         """Name the stream or event that the program waits for."""
@@ -141,23 +139,22 @@ class _Names(wait_texts.Words):
         return f"stream {stream.handle:#x}" if stream is not None else f"a destroyed stream, id {number},"
 
     def waiter(self, wait: StreamWait) -> str:
-        """Name a stream that waits, where it was made, and which line let it wait."""
+        """Name a stream that waits, with the line that made it and the line that submitted the wait."""
         stream = self._streams.get(wait.stream)
-        made = ""
+        site = ""
         if stream is not None and stream is not self._waited_for and stream.created_at:
-            made = f", made at {stream.created_at},"
-        said = (
-            wait.submitted_at if wait.what and wait.notify not in blocking else ""
-        )  # a callback says its own line
-        at = f" (submitted at {said})" if said else ""
-        return f"{self.stream(wait.stream)}{made} at operation {wait.operation}{at}"
+            site = f", made at {stream.created_at},"
+        # The name of a callback has its own line.
+        submitted_at = wait.submitted_at if wait.what and wait.notify not in blocking else ""
+        at = f" (submitted at {submitted_at})" if submitted_at else ""
+        return f"{self.stream(wait.stream)}{site} at operation {wait.operation}{at}"
 
     def queued(self, wait: StreamWait) -> str:
-        """Say how much is queued; the line of the wait is said with the stream."""
+        """Return how much is queued; :meth:`waiter` has the line of the wait."""
         return f"{wait.queued:,} queued"
 
     def notify(self, number: int, name: str = "") -> str:
-        """Name a notify, or what it stands for."""
+        """Name a notify, or the callback or event record that it stands for."""
         callback: Callback | None = blocking.get(number)
         if callback is not None:
             end = "" if callback.report.is_served() else ", which has ended"
@@ -170,10 +167,10 @@ class _Names(wait_texts.Words):
         return f"{event.awaited(number)} of {_with_site(event)}"
 
     def event_of(self, notify: int) -> Any:
-        """Return the event whose next record a notify stands for, if it is one of these."""
+        """Return the event whose next record a notify stands for; None for another notify."""
         return next((each for each in self._events if each.awaited(notify)), None)
 
 
-def _with_site(thing: Resource) -> str:
-    made = f", made at {thing.created_at}" if thing.created_at else ""
-    return f"{thing.name} {thing.handle:#x}{made}"
+def _with_site(resource: Resource) -> str:
+    site = f", made at {resource.created_at}" if resource.created_at else ""
+    return f"{resource.name} {resource.handle:#x}{site}"

@@ -26,35 +26,35 @@ def _init(path: str | None) -> Any:
 
 
 def _set_memcpy_desc(*args: int) -> int:
-    return int(acl.rt.set_memcpy_desc(*args)[-1])  # its first output is what C passes
+    return int(acl.rt.set_memcpy_desc(*args)[-1])  # C has no first output: it is an argument
 
 
 def _get_mem_uce_info(*args: int) -> tuple[list[Any], int, int]:
-    found, code = acl.rt.get_mem_uce_info(*args)
-    return found, len(found), code
+    errors, code = acl.rt.get_mem_uce_info(*args)
+    return errors, len(errors), code
 
 
 def _listed(call: str, at: int, items: str, name: str) -> Callable[..., Any]:
-    """Return a call whose argument ``at`` is a struct with items in C, and a list of pairs in the dialect."""
+    """Return a call whose argument ``at`` is a struct of items in C, and a list of dicts in the dialect."""
 
     def called(*args: Any) -> Any:
-        given = [{name: each[name], "value": each["value"]["rsv"][0]} for each in args[at].get(items, ())]
-        return calls.functions("acl.rt")[call](*args[:at], given, *args[at + 1 :])
+        pairs = [{name: each[name], "value": each["value"]["rsv"][0]} for each in args[at].get(items, ())]
+        return calls.functions("acl.rt")[call](*args[:at], pairs, *args[at + 1 :])
 
     return called
 
 
 def _get_recent_err_msg() -> str | None:
-    """Return the messages with the names of C."""
+    """Return the messages with C's names of calls."""
     text = acl.get_recent_err_msg()
     return text and in_names_of_c(text)
 
 
-def _share_bytes(given: Mapping[str, Any]) -> int:
-    return SHARE_BYTES.get(given["shareType"], 0)
+def _share_bytes(values: Mapping[str, Any]) -> int:
+    return SHARE_BYTES.get(values["shareType"], 0)
 
 
-#: Calls whose arguments or outputs are others in C.
+#: Calls whose arguments or outputs differ in C.
 _OTHERS: dict[str, Callable[..., Any]] = {
     "acl.init": _init,
     "acl.get_recent_err_msg": _get_recent_err_msg,
@@ -77,28 +77,28 @@ def _call(name: str) -> Callable[..., Any]:
     return calls.refusing(name, refusal, lambda code: 0 if is_pointer else code)
 
 
-def _learn_thread(then: int, _: Words = ()) -> bool:
+def _learn_thread(epoch: int, _: Words = ()) -> bool:
     context = machine.thread.context
     if not isinstance(context, Context) or not machine.is_native(context) or machine.far:
         return False
-    host.know_c_thread("acl", then, context.number, bool(machine.registrations))
+    host.know_c_thread("acl", epoch, context.number, bool(machine.registrations))
     return True
 
 
-def _learn_stream(then: int, words: Words) -> bool:
+def _learn_stream(epoch: int, words: Words) -> bool:
     handle, context = words[-1], machine.thread.context
-    found = machine.resources.get(handle) if handle else context.default_stream
-    if not isinstance(found, AclStream) or found.context is not context or found.subscription is not None:
+    stream = machine.resources.get(handle) if handle else context.default_stream
+    if not isinstance(stream, AclStream) or stream.context is not context or stream.subscription is not None:
         return False
-    if not _learn_thread(then):
+    if not _learn_thread(epoch):
         return False
-    host.know_c_stream("acl", then, handle, found.neutral)
+    host.know_c_stream("acl", epoch, handle, stream.neutral)
     return True
 
 
-def _learn_calls(then: int, words: Words) -> None:
-    if _learn_stream(then, words[:1]):
-        host.know_c_callbacks("acl", then, callbacks.runner.queue())
+def _learn_calls(epoch: int, words: Words) -> None:
+    if _learn_stream(epoch, words[:1]):
+        host.know_c_callbacks("acl", epoch, callbacks.runner.queue())
 
 
 def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:

@@ -12,7 +12,6 @@ from peerlane.dialects.acl import _descriptor as _descriptor
 from peerlane.dialects.acl import _device as _device
 from peerlane.dialects.acl import _event as _event
 from peerlane.dialects.acl import _failure as _failure
-from peerlane.dialects.acl import _host_function as _host_function
 from peerlane.dialects.acl import _ipc as _ipc
 from peerlane.dialects.acl import _kernels as _kernels
 from peerlane.dialects.acl import _memory as _memory
