@@ -7,6 +7,7 @@ This module imports the decorator of records alone: all other parts, the native 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -571,47 +572,28 @@ class Error(Exception):
 
     def retold(self, text: str) -> Error:
         """Return the same error with another text."""
-        error = type(self)(
-            text, fault=self.fault, call=self.call, code=self.code, device=self.device, detail=self.detail
-        )
-        error.operation, error.failed_operation, error.missing_address = (
-            self.operation,
-            self.failed_operation,
-            self.missing_address,
-        )
-        error.rank = self.rank
+        error = _rebuild(type(self), text, *self._facts())
+        error.failed_operation = self.failed_operation
         error.__cause__ = self.__cause__
         return error
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (
-            type(self),
-            str(self),
-            self.fault.name,
-            self.call,
-            self.code,
-            self.device,
-            self.operation,
-            self.missing_address,
-            self.rank,
-            self.detail,
+    def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the options of the class, and the attributes that are set later."""
+        return (
+            {name: getattr(self, name) for name in ("fault", "call", "code", "device", "detail")},
+            {name: getattr(self, name) for name in ("operation", "missing_address", "rank")},
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), *self._facts())
 
 
 def _rebuild(
-    cls: type[Error],
-    message: str,
-    fault: str,
-    call: str | None,
-    code: int | None,
-    device: str | None,
-    operation: int | None,
-    missing_address: int | None,
-    rank: int | None,
-    detail: Any,
+    cls: type[Error], message: str, options: Mapping[str, Any], attributes: Mapping[str, Any]
 ) -> Error:
-    error = cls(message, fault=Fault[fault], call=call, code=code, device=device, detail=detail)
-    error.operation, error.missing_address, error.rank = operation, missing_address, rank
+    error = cls(message, **options)
+    for name, value in attributes.items():
+        setattr(error, name, value)
     return error
 
 
