@@ -1,4 +1,4 @@
-"""Reads the logs of all processes while they grow, and tells what was found."""
+"""Reads the logs of all processes while they grow, and reports the findings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from peerlane._check import Analysis
 from peerlane.checker.clocks import align
 from peerlane.checker.findings import findings_of
-from peerlane.checker.places import Frame, Helpers
+from peerlane.checker.sites import Frame, Helpers
 from peerlane.diagnostics.log.log_files import ProcessLog, logs_in, read_names
 from peerlane.support.processes import lives
 
@@ -39,8 +39,9 @@ class Checker:
         self._looked_ns = 0
 
     def poll(self) -> None:
-        """Read what the logs have by now; to be called now and then, by one thread at a time."""
-        # The newest record of a log can be read once a look has seen it: no other log is read beyond it before that.
+        """Read the new records of all logs; to be called repeatedly, by one thread at a time."""
+        # The newest record of a log may still grow.  It is read one poll after it was first seen, and until then no
+        # other log is read beyond its time.
         horizon = max(0, min(time.monotonic_ns() - _MARGIN_NS, self._looked_ns - _MARGIN_NS // 10))
         self._find()
         for name, pid in list(self._open.items()):

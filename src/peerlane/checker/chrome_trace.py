@@ -95,10 +95,10 @@ def _slice(timeline: Timeline, mark: Mark, start: int, end: int) -> dict[str, An
     if mark.note:
         args["what"] = mark.note
     if frames:
-        args["line"] = texts.place_of(*frames[0][:2])
+        args["line"] = texts.location_of(*frames[0][:2])
         args["function"] = frames[0][2]
     if len(frames) > 1:
-        args["called at"] = ", ".join(texts.place_of(*frame[:2]) for frame in frames[1:])
+        args["called at"] = ", ".join(texts.location_of(*frame[:2]) for frame in frames[1:])
     return {
         "ph": "X",
         "name": mark.label,

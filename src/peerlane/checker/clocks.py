@@ -1,8 +1,9 @@
-"""The clocks of several machines: how much later the times of one are on the clock of another.
+"""The differences between the clocks of several machines.
 
-Nothing comes before what caused it.  A record that was submitted on one machine and made on the other bounds the
-difference of their clocks from one side, and so does a message of a rendezvous; those of the other direction bound it
-from the other side.  Where one side is missing, the machines' times of day are believed as far as they can be right.
+An effect is never earlier than its cause.  A record that is submitted on one machine and made on another bounds the
+difference of their clocks from one side, and so does a message of a rendezvous.  Records and messages in the other
+direction bound it from the other side.  Where one side is missing, the difference of the machines' times of day is
+taken, moved inside the bound.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 from peerlane.diagnostics.log.log_files import LoggedEvent, ProcessLog
 
-_FIRST_KEY = 4  # the first word of a key that means the same on all machines is not less
+_FIRST_KEY = 4  # keys with a lower first word belong to one process or machine
 _MOST_POSTS = 4096  # of a key
 _FAR = 1 << 62
 
@@ -27,7 +28,7 @@ class Shift:
     ns : int
         How much later the times of the clock are on the first one.
     error_ns : int or None
-        How wrong that is at most; None: only the times of day say it.
+        The largest error of ``ns``; None: ``ns`` rests on the times of day alone.
     """
 
     ns: int
@@ -35,11 +36,11 @@ class Shift:
 
 
 def align(logs: Sequence[ProcessLog]) -> list[str]:
-    """Give all logs the clock of the first one; return what is to be told of that, a line for each other clock."""
+    """Shift the times of all logs to the clock of the first one; return a line of text for each other clock."""
     clocks = list(dict.fromkeys(log.clock for log in logs if log.clock))
     if len(clocks) < 2:
         return []
-    told = []
+    notes = []
     for clock, shift in _shifts(logs, clocks).items():
         of = [log for log in logs if log.clock == clock]
         for log in of:
@@ -50,8 +51,8 @@ def align(logs: Sequence[ProcessLog]) -> list[str]:
             if shift.error_ns is None
             else f"right to {shift.error_ns / 1000:,.0f} us, by what came before what"
         )
-        told.append(f"the times of {names} are shifted by {shift.ns / 1e9:.6f} s, {how}")
-    return told
+        notes.append(f"the times of {names} are shifted by {shift.ns / 1e9:.6f} s, {how}")
+    return notes
 
 
 def _shifts(logs: Sequence[ProcessLog], clocks: Sequence[int]) -> dict[int, Shift]:
@@ -62,27 +63,27 @@ def _shifts(logs: Sequence[ProcessLog], clocks: Sequence[int]) -> dict[int, Shif
         least[later, earlier] = max(least[later, earlier], earlier_ns - later_ns)
     epochs = {log.clock: log.since_epoch_ns for log in reversed(logs)}
     first = clocks[0]
-    found = {first: Shift(0, 0)}
-    while len(found) < len(clocks):
-        ways = []
-        for clock in (each for each in clocks if each not in found):
-            for known, base in found.items():
+    shifts = {first: Shift(0, 0)}
+    while len(shifts) < len(clocks):
+        candidates = []
+        for clock in (each for each in clocks if each not in shifts):
+            for known, base in shifts.items():
                 low, high = base.ns + least[clock, known], base.ns - least[known, clock]
-                ways.append((high - low, clock, known, low, high))
-        width, clock, known, low, high = min(ways)
+                candidates.append((high - low, clock, known, low, high))
+        width, clock, known, low, high = min(candidates)
         guess = epochs[clock] - epochs[first]
-        if width < _FAR and found[known].error_ns is not None:
-            found[clock] = Shift((low + high) // 2, abs(width) // 2 + (found[known].error_ns or 0))
+        if width < _FAR and shifts[known].error_ns is not None:
+            shifts[clock] = Shift((low + high) // 2, abs(width) // 2 + (shifts[known].error_ns or 0))
         else:
-            found[clock] = Shift(max(low, min(guess, high)), None)
-    del found[first]
-    return found
+            shifts[clock] = Shift(max(low, min(guess, high)), None)
+    del shifts[first]
+    return shifts
 
 
 def _causes(logs: Sequence[ProcessLog]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield pairs of events of different clocks, of which one is the cause of the other: their clocks and times."""
+    """Yield the clock and time of a cause and those of its effect, for pairs of events on different clocks."""
     submitted: dict[tuple[int, int, int], tuple[int, int]] = {}
-    made: dict[tuple[int, int, int], tuple[int, int]] = {}
+    recorded: dict[tuple[int, int, int], tuple[int, int]] = {}
     posts: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     takes: list[tuple[tuple[int, int], int, int, int]] = []
     for log in logs:
@@ -92,12 +93,12 @@ def _causes(logs: Sequence[ProcessLog]) -> Iterator[tuple[int, int, int, int]]:
             if event.kind == "notify" and a and not c:
                 submitted[a, event.stream, event.sequence] = at
             elif event.kind == "came":
-                made[a, b, c] = at
+                recorded[a, b, c] = at
             elif event.kind == "post" and _is_shared(event) and not c and len(posts[a, b]) < _MOST_POSTS:
                 posts[a, b].append(at)
             elif event.kind == "take" and _is_shared(event) and 0 < c < _MOST_POSTS:
                 takes.append(((a, b), c, *at))
-    for record, (clock, time_ns) in made.items():
+    for record, (clock, time_ns) in recorded.items():
         if record in submitted and submitted[record][0] != clock:
             yield *submitted[record], clock, time_ns
     counts = Counter({key: len(each) for key, each in posts.items()})

@@ -1,4 +1,4 @@
-"""Findings as JSON, with names for the numbers of the analysis; those of one cause are one."""
+"""Findings as JSON: names in place of the analysis's numbers, and findings of one cause merged."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from peerlane.checker.missing import missing_order
-from peerlane.checker.places import EVENTS, Data, Helpers, Place, tell_apart
-from peerlane.checker.texts import place_of, span_text
+from peerlane.checker.sites import EVENTS, Data, Helpers, Site, distinguish
+from peerlane.checker.texts import location_of, span_text
 from peerlane.diagnostics.log.log_files import ProcessLog
 
 Record = dict[str, Any]
 
 
-def findings_of(found: Iterable[Data], logs: Mapping[int, ProcessLog], helpers: Helpers) -> list[Record]:
-    """Return findings as ``docs/design/checker.md`` has them.
+def findings_of(
+    raw_findings: Iterable[Data], logs: Mapping[int, ProcessLog], helpers: Helpers
+) -> list[Record]:
+    """Return findings in the format of ``docs/design/checker.md``.
 
-    Those with the same kind, lines and verbs are one.  One whose order the missing order of another one would make is
-    among that one's ``consequences``.
+    Findings with the same kind, lines and verbs are merged.  A finding that the missing order of another one would
+    remove is in the other's ``consequences``.
     """
-    all_data = list(found)
+    all_data = list(raw_findings)
     groups: dict[tuple[Any, ...], list[int]] = {}
     records = [_finding(data, logs, helpers) for data in all_data]
     for number, record in enumerate(records):
@@ -32,7 +34,7 @@ def findings_of(found: Iterable[Data], logs: Mapping[int, ProcessLog], helpers: 
         if not all(cause is not None for cause in causes):
             return None
         cause = next((group_of[cause] for cause in causes if group_of[cause] != key), None)
-        # An order that peerlane does not see may excuse an uncertain cause, and not what is certain.
+        # An uncertain finding may be no error at all, so it never hides a certain one.
         return None if cause is None or (merged[key]["certain"] and not merged[cause]["certain"]) else cause
 
     top = []
@@ -51,7 +53,7 @@ def findings_of(found: Iterable[Data], logs: Mapping[int, ProcessLog], helpers: 
 
 
 def _by_failure(findings: Sequence[Record]) -> list[Record]:
-    """Fold what cleans up after an exception under a finding that may have led to that, or the first."""
+    """Move findings of the clean-up after an exception under a finding that may have caused it, or the first one."""
     left = [each for each in findings if not each["of_failure"]]
     for record in findings:
         if not record["of_failure"]:
@@ -73,7 +75,7 @@ def _pids_of(finding: Record) -> set[int]:
 
 
 def _by_skipped_wait(findings: Iterable[Record]) -> list[Record]:
-    """Fold findings of one skipped line, which each rank of a program may skip."""
+    """Merge findings about one skipped wait: several ranks may skip the same line."""
     left: list[Record] = []
     for record in findings:
         lines = _skipped_lines(record)
@@ -118,16 +120,16 @@ def _take_skipped_wait(record: Record) -> None:
 
 
 def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Record:
-    first, second = (Place(data[which], logs, helpers) for which in ("first", "second"))
-    help_place = Place(data["help"], logs, helpers) if data["help"] else None
-    places = [each for each in (first, second, help_place) if each is not None]
-    owners = {each.data["log"] for each in places}
+    first, second = (Site(data[which], logs, helpers) for which in ("first", "second"))
+    help_site = Site(data["help"], logs, helpers) if data["help"] else None
+    sites = [each for each in (first, second, help_site) if each is not None]
+    owners = {each.data["log"] for each in sites}
     if data["memory"] is not None:
         owners.add(data["memory"]["log"])
     if len(owners) == 1 and first.rank < 0:
-        for each in places:
+        for each in sites:
             each.is_alone = True
-    tell_apart(first, second, help_place)
+    distinguish(first, second, help_site)
     second.runs_again = data["runs_again"]
     second.repetition = data["second"]["nth"] if data["count"] == 1 and not second.runs_again else 0
     if second.runs_again and all(first.data[name] == second.data[name] for name in _OF_ONE_LINE):
@@ -157,7 +159,7 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Re
         "sites": [first.as_json(), second.as_json()],
         "memory": memory,
         "bytes": list(data["bytes"]),
-        "missing": missing_order(data, first, second, help_place, logs, skipped, elsewhere),
+        "missing": missing_order(data, first, second, help_site, logs, skipped, elsewhere),
         "skipped": skipped,
         "elsewhere": elsewhere,
         "last_order": _ends(order, logs, helpers) if has_lines else None,
@@ -172,7 +174,7 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Re
 
 
 def _skipped(data: Mapping[str, Any], logs: Mapping[int, ProcessLog], helpers: Helpers) -> Record:
-    record, before = Place(data["record"], logs, helpers), Place(data["before"], logs, helpers)
+    record, before = Site(data["record"], logs, helpers), Site(data["before"], logs, helpers)
     waiter = logs[data["log"]]
     frames = waiter.sites.get(data["site"]) or [("", 0, "")]
     file, line, _ = frames[helpers.depth_of(frames)]
@@ -192,9 +194,9 @@ def _skipped(data: Mapping[str, Any], logs: Mapping[int, ProcessLog], helpers: H
 
 
 def _astray(data: Data) -> list[Mapping[str, Any]]:
-    """Return the writes that may have been meant for bytes that nobody wrote.
+    """Return the writes that may have been meant for the unwritten bytes.
 
-    Where ranks have equal parts of an allocation, the part that lacks bytes says whose write went astray.
+    Where ranks have equal parts of an allocation, the rank of the unwritten part is the one that missed it.
     """
     parts: list[Mapping[str, Any]] = data["elsewhere"]
     low, high = data["bytes"]
@@ -215,7 +217,7 @@ def _why(data: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(data: Mapping[str, Any], logs: Mapping[int, ProcessLog], helpers: Helpers) -> Record:
-    return {**Place(data, logs, helpers).as_json(), "bytes": list(data["bytes"])}
+    return {**Site(data, logs, helpers).as_json(), "bytes": list(data["bytes"])}
 
 
 _OF_ONE_LINE = ("log", "site", "thread", "event_kind", "op")
@@ -270,7 +272,7 @@ def _message(data: Data, elsewhere: Sequence[Record]) -> str:
         )
     if elsewhere:
         writers = " and ".join(
-            f"rank {each['rank']} wrote {span_text(each['bytes'])} at {place_of(each['file'], each['line'])}"
+            f"rank {each['rank']} wrote {span_text(each['bytes'])} at {location_of(each['file'], each['line'])}"
             for each in elsewhere
         )
         low, high = data["bytes"]
@@ -286,5 +288,5 @@ def _ends(order: Sequence[Any], logs: Mapping[int, ProcessLog], helpers: Helpers
         frames = logs[log].sites[site]
         file, line, _ = frames[helpers.depth_of(frames)]
         owner = "" if is_alone else f" of {logs[log].name}"
-        texts.append(f"{EVENTS.get(kind, kind)}{owner} at {place_of(file, line)}")
+        texts.append(f"{EVENTS.get(kind, kind)}{owner} at {location_of(file, line)}")
     return dict(zip(("from", "to"), texts, strict=True))

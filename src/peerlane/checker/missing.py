@@ -1,4 +1,4 @@
-"""Words for the order that is missing: whose call, on which stream, between which lines."""
+"""The text of a missing order: whose call, on which stream, between which lines."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from peerlane.checker.places import Data, Place
-from peerlane.checker.texts import nth, place_of, span_text
+from peerlane.checker.sites import Data, Site
+from peerlane.checker.texts import location_of, nth, span_text
 from peerlane.diagnostics.log.log_files import ProcessLog
 from peerlane.dialects import manifest_of, registered
 from peerlane.dialects._shared.c_names import in_names_of_c, is_of_c
@@ -20,24 +20,24 @@ class _Calls:
     Attributes
     ----------
     wait, record, fence : str
-        Between ranks: ``wait`` is for what ``record`` makes.
+        Between ranks: ``record`` makes a token, ``wait`` waits for it, ``fence`` orders a channel's operations.
     token : str
-        What that is.
+        The name of a token: a notify or an event.
     sync, event : str
-        Within a process: a thread waits for a stream, and a stream for another one.
+        Within a process: how a thread waits for a stream, and how a stream waits for another one.
     barrier : str
-        Of ranks; empty: the dialect has none, and two processes share what ``record`` makes.
+        A barrier of ranks.  Empty: the dialect has none, and its tokens work between any two processes.
     own_record, own_wait : str
-        Between streams of a process, for a notify that no channel has.
+        ``record`` and ``wait`` between streams of one process, for a notify without a channel.
     fifo : str
         How to get notifies that keep each record; empty: the dialect has none.
     message : str
-        What notifies another process by itself; then ``wait`` and ``sync`` are looks, and wait for nothing.  Empty:
-        the dialect has none.
+        The call that notifies another process without a token; ``wait`` and ``sync`` then only ask, and never block.
+        Empty: the dialect has none.
     done : str
-        What such a look ``sync`` says of a transfer that is over.
+        The answer of such a ``sync`` for a transfer that is over.
     threads, processes : str
-        What orders two threads, and two processes, besides.
+        Other means to order two threads, and two processes.
     """
 
     wait: str = "Channel.wait"
@@ -68,21 +68,21 @@ class _Calls:
 
 
 def _calls_of(dialect: str) -> _Calls:
-    """Return the calls of the dialect whose calls the program makes at a line of the finding; of none, peerlane's."""
+    """Return the calls of a dialect, or peerlane's own if the name is not a dialect's."""
     return _Calls(**manifest_of(dialect).orders) if dialect in registered() else _Calls()
 
 
 def missing_order(
     data: Data,
-    first: Place,
-    second: Place,
-    help_place: Place | None,
+    first: Site,
+    second: Site,
+    help_site: Site | None,
     logs: Mapping[int, ProcessLog],
     skipped: Mapping[str, Any] | None,
     elsewhere: Sequence[Mapping[str, Any]],
 ) -> str:
     """Return the order that would make a finding go away."""
-    calls = _calls_of(_dialect(data, first, second, help_place))
+    calls = _calls_of(_dialect(data, first, second, help_site))
     if _is_c(first, second):
         calls = calls.of_c
     if skipped is not None:
@@ -94,28 +94,26 @@ def missing_order(
     index, messages = data["notify"], _messages(first, second)
     channel = f"this channel and {_where(first)}"
     match data["missing"]:
-        case "arrival" if help_place and (waiter := _earlier_wait(data, help_place, logs)):
+        case "arrival" if help_site and (waiter := _earlier_wait(data, help_site, logs)):
             return (
-                f"{waiter} was for an earlier record at {help_place.line}. If {second.point} is to see these bytes: "
+                f"{waiter} was for an earlier record at {help_site.line}. If {second.point} is to see these bytes: "
                 f"a record ({calls.record}) after {first.point}, and a wait ({calls.wait}) for it before "
                 f"{second.point}. If not, {_first_an_answer(first, second)}"
             )
-        case "arrival" if help_place and data["help_is_enough"]:
-            return (
-                f"{_wait_for_record(data, second, help_place, logs, calls)}{_too_late(data, first, second)}"
-            )
-        case "arrival" if help_place and data["is_aside"]:
+        case "arrival" if help_site and data["help_is_enough"]:
+            return f"{_wait_for_record(data, second, help_site, logs, calls)}{_too_late(data, first, second)}"
+        case "arrival" if help_site and data["is_aside"]:
             return (
                 f"a record ({calls.record}) of notify {index} {_where(first)}, as {first.point}. The one at "
-                f"{help_place.line}, for which {second.owner} waits, is made {_where(help_place)}, and no bytes of "
+                f"{help_site.line}, for which {second.owner} waits, is made {_where(help_site)}, and no bytes of "
                 f"{first.point} come with it"
             )
         case "arrival":
             wrong = ""
-            if help_place:
-                record = f"the record of notify {index} at {help_place.line}"
-                is_late = help_place.data["event"] > first.data["event"]
-                wrong = f" ({record} is made {_where(help_place) if is_late else 'before the write'})"
+            if help_site:
+                record = f"the record of notify {index} at {help_site.line}"
+                is_late = help_site.data["event"] > first.data["event"]
+                wrong = f" ({record} is made {_where(help_site) if is_late else 'before the write'})"
             return (
                 f"a wait ({calls.wait}) of {second.owner} for a notify that {first.owner} records "
                 f"({calls.record}){_behind_fence(data, calls)} on {channel}, after {first.point}, before "
@@ -150,15 +148,15 @@ def missing_order(
             return (
                 f"a wait ({calls.event}) of {second.actor} for an event that {first.actor} records after "
                 f"{first.end}, or a synchronization ({calls.sync}) with {first.actor}, before "
-                f"{second.beginning_of_all}{_late_sync(data, second, logs)}{_other_way(data, first, second)}"
+                f"{second.beginning_of_all}{_late_sync(data, second, logs)}{_reverse_order(data, first, second)}"
             )
         case "thread":
             return (
                 f"an order between {first.actor} and {second.actor} of {second.owner}, after {first.point}, before "
-                f"{second.beginning_of_all}: {calls.threads}{_other_way(data, first, second)}"
+                f"{second.beginning_of_all}: {calls.threads}{_reverse_order(data, first, second)}"
             )
         case "answer":
-            return _answer(data, first, second, help_place, calls, logs)
+            return _answer(data, first, second, help_site, calls, logs)
         case "meeting" if messages and messages == _calls_of(first.dialect) and first.data["stream"]:
             return (
                 f"a look ({messages.wait}) of {second.owner} for the notification of the transfer that {first.owner} "
@@ -170,30 +168,30 @@ def missing_order(
                 f"({messages.wait}) of {second.owner} for it, before {second.beginning}"
             )
         case "meeting" if not calls.barrier:  # the dialect's own notifies and events need no channel
-            return _answer(data, first, second, help_place, calls, logs)
+            return _answer(data, first, second, help_site, calls, logs)
         case "meeting":
             over = f" and a synchronization ({calls.sync}) with {first.actor}" if first.data["stream"] else ""
-            way = f"a barrier ({calls.barrier}) of {first.owner} and {second.owner}"
+            order = f"a barrier ({calls.barrier}) of {first.owner} and {second.owner}"
             if min(first.rank, second.rank) < 0:
-                way = f"{calls.processes} between {first.owner} and {second.owner}"
-            return f"{way}, after {first.point}{over}, before {second.beginning}"
+                order = f"{calls.processes} between {first.owner} and {second.owner}"
+            return f"{order}, after {first.point}{over}, before {second.beginning}"
         case "fence":
-            if not help_place:
+            if not help_site:
                 return (
                     f"a fence ({calls.fence}) of the channel by {first.owner}, after {first.point}, before "
                     f"{second.beginning}"
                 )
             return (
                 f"a fence ({calls.fence}) of the channel by {first.owner}, after {first.point}, before the record of "
-                f"notify {index} at {help_place.line}: no notify brings nonblocking operations without one. "
+                f"notify {index} at {help_site.line}: no notify brings nonblocking operations without one. "
                 f"{second.owner} must wait for that record before {second.point}"
             )
         case "consumption":
-            wait = f" at {help_place.line}" if help_place else ""
+            wait = f" at {help_site.line}" if help_site else ""
             is_own = not first.data["channel"]
             waiter = "the receiver"
-            if help_place:
-                waiter = help_place.actor if is_own else help_place.owner
+            if help_site:
+                waiter = help_site.actor if is_own else help_site.owner
             return (
                 f"an answer: {waiter} records a notify ({calls.record}) after its wait{wait} for notify {index}, and "
                 f"{second.actor if is_own else second.owner} waits for it ({calls.wait}) before {second.beginning}"
@@ -221,8 +219,8 @@ def missing_order(
             )
 
 
-def _messages(first: Place, second: Place) -> _Calls | None:
-    """Return the calls of the first place's dialect, or else the second's, that has notifications by themselves."""
+def _messages(first: Site, second: Site) -> _Calls | None:
+    """Return the calls of the first site's dialect if it has messages, or else the second's if that has them."""
     both = (_calls_of(each.dialect) for each in (first, second))
     return next((each for each in both if each.message), None)
 
@@ -232,7 +230,7 @@ def _skipped_wait(skipped: Mapping[str, Any], calls: _Calls) -> str:
     has_file = len({record["file"], before["file"], skipped["wait"][0]}) > 1
 
     def line(file: str, number: int) -> str:
-        return place_of(file, number) if has_file else f"line {number}"
+        return location_of(file, number) if has_file else f"line {number}"
 
     def named(site: Mapping[str, Any]) -> str:
         frames = [(site["file"], site["line"]), *(each[:2] for each in site["callers"])]
@@ -255,26 +253,26 @@ def _time(ran: str, number: int) -> str:
     return f"{ran} the {nth(number)} time" if number else ""
 
 
-def _where(place: Place) -> str:
-    return f"on {place.actor}" if place.data["stream"] else "without a stream"
+def _where(site: Site) -> str:
+    return f"on {site.actor}" if site.data["stream"] else "without a stream"
 
 
-def _right_offset(data: Data, second: Place, elsewhere: Sequence[Mapping[str, Any]]) -> str:
-    lines = " or ".join(dict.fromkeys(place_of(each["file"], each["line"]) for each in elsewhere))
+def _right_offset(data: Data, second: Site, elsewhere: Sequence[Mapping[str, Any]]) -> str:
+    lines = " or ".join(dict.fromkeys(location_of(each["file"], each["line"]) for each in elsewhere))
     return f"a write of {span_text(data['bytes'])} before {second.point}: look at the offset of the write at {lines}"
 
 
-def _are_own_notifies(data: Data, first: Place, second: Place) -> bool:
-    """Tell whether the notifies of a finding go from stream to stream of one process, by no channel."""
-    if data["missing"] == "promise":  # the places are accesses, and no records
+def _are_own_notifies(data: Data, first: Site, second: Site) -> bool:
+    """Return whether the notifies of a finding go between streams of one process, without a channel."""
+    if data["missing"] == "promise":  # the sites are accesses, not records
         return first.log is second.log and first.rank == second.rank
     return data["missing"] in ("consumption", "wait") and not first.data["channel"]
 
 
-def _dialect(data: Data, first: Place, second: Place, record: Place | None) -> str:
+def _dialect(data: Data, first: Site, second: Site, record: Site | None) -> str:
     """Return the dialect in which the program makes, or would make, the missing call; empty for none."""
     if data["missing"] in ("arrival", "answer", "relay", "fence", "consumption", "wait", "promise"):
-        # Who made the channel waits by its calls, whatever copies the bytes elsewhere.
+        # A rank waits with the calls of the dialect that made its channel, whichever dialect copies the bytes.
         of_channel = [each for each in (record, first, second) if each is not None and each.data["channel"]]
         if of_channel:
             return of_channel[0].dialect
@@ -284,25 +282,23 @@ def _dialect(data: Data, first: Place, second: Place, record: Place | None) -> s
         or {each.data["event_kind"] for each in (first, second)} != {"host_access"}
     ):
         return first.dialect or second.dialect
-    known = {
-        *first.log.dialects.values(),
-        *second.log.dialects.values(),
-    }  # a host's access is no dialect's call
+    # An access of the host is not a call of a dialect.
+    known = {*first.log.dialects.values(), *second.log.dialects.values()}
     return known.pop() if len(known) == 1 else ""
 
 
-def _is_c(first: Place, second: Place) -> bool:
-    """Tell whether the program calls C at these places; if no call of theirs tells, whether it does anywhere."""
-    places = (first, second)
-    called = {each.log.calls[each.data["site"]] for each in places if each.data["site"] in each.log.calls}
-    anywhere = {call for each in places for call in each.log.calls.values()}
+def _is_c(first: Site, second: Site) -> bool:
+    """Return whether the program calls C at these sites; if no call of theirs is known, whether it does anywhere."""
+    sites = (first, second)
+    called = {each.log.calls[each.data["site"]] for each in sites if each.data["site"] in each.log.calls}
+    anywhere = {call for each in sites for call in each.log.calls.values()}
     return any(map(is_of_c, called or anywhere))
 
 
 def _wait_for_record(
-    data: Data, second: Place, record: Place, logs: Mapping[int, ProcessLog], calls: _Calls
+    data: Data, second: Site, record: Site, logs: Mapping[int, ProcessLog], calls: _Calls
 ) -> str:
-    """Return the wait for a record that is there, and what became of the record."""
+    """Return the wait for an existing record, and whether some wait takes the record."""
     became = "; the wait"
     if data["is_untaken"]:
         became = " and no wait takes; a wait for it"
@@ -314,8 +310,8 @@ def _wait_for_record(
     )
 
 
-def _late(data: Data, second: Place, logs: Mapping[int, ProcessLog]) -> str:
-    """Return the line of the call that is missing before the second access and comes after it, if there is one."""
+def _late(data: Data, second: Site, logs: Mapping[int, ProcessLog]) -> str:
+    """Return the line of the missing call if the program makes it too late, after the second access; else empty."""
     if data["late"] is None:
         return ""
     log, site = data["late"]
@@ -323,10 +319,10 @@ def _late(data: Data, second: Place, logs: Mapping[int, ProcessLog]) -> str:
     if not frames:
         return ""
     file, line, _ = frames[second.depth_in(frames)]
-    return f"line {line}" if file == second.named[0] and not second.has_file else place_of(file, line)
+    return f"line {line}" if file == second.named[0] and not second.has_file else location_of(file, line)
 
 
-def _late_sync(data: Data, second: Place, logs: Mapping[int, ProcessLog]) -> str:
+def _late_sync(data: Data, second: Site, logs: Mapping[int, ProcessLog]) -> str:
     if not (late := _late(data, second, logs)):
         return ""
     log, site = data["late"]
@@ -337,9 +333,9 @@ def _late_sync(data: Data, second: Place, logs: Mapping[int, ProcessLog]) -> str
 
 def _answer(
     data: Data,
-    first: Place,
-    second: Place,
-    record: Place | None,
+    first: Site,
+    second: Site,
+    record: Site | None,
     calls: _Calls,
     logs: Mapping[int, ProcessLog],
 ) -> str:
@@ -361,7 +357,7 @@ def _answer(
     return answer
 
 
-def _first_an_answer(first: Place, second: Place) -> str:
+def _first_an_answer(first: Site, second: Site) -> str:
     stream = f" on {second.actor}" if second.data["stream"] else ""
     return (
         f"an answer: a notify that {second.owner} records{stream} after {second.point}, and for which {first.owner} "
@@ -369,37 +365,37 @@ def _first_an_answer(first: Place, second: Place) -> str:
     )
 
 
-def _too_late(data: Data, first: Place, second: Place) -> str:
-    """Return what to do if the bytes arrived too early: to wait for them and overwrite them is rarely meant."""
+def _too_late(data: Data, first: Site, second: Site) -> str:
+    """Return what to do if the bytes arrived too early: few programs mean to wait for bytes and overwrite them."""
     if data["kind"] != "race" or second.data["access"] != "write":
         return ""
     return f". If {second.point} is to come first: {_first_an_answer(first, second)}"
 
 
 def _behind_stream(
-    data: Data, first: Place, second: Place, calls: _Calls, logs: Mapping[int, ProcessLog]
+    data: Data, first: Site, second: Site, calls: _Calls, logs: Mapping[int, ProcessLog]
 ) -> str:
-    """Return the order of a thread's access behind what a stream, or its callback, does."""
+    """Return the order of a thread's access after an operation, or a callback, of a stream."""
     own = _calls_of(first.dialect)
     if own.done:
         return (
             f"a look ({own.sync}) of {second.owner}, which must say {own.done} of the transfer that begins at "
             f"{first.line}, before {second.beginning}{_late_sync(data, second, logs)}"
         )
-    way = (
+    order = (
         f"a synchronization ({calls.sync}) of {second.owner} with {first.actor}, after {first.end}, before "
         f"{second.beginning}{_late_sync(data, second, logs)}"
     )
     if not first.data["body_of"] or data["kind"] != "race":
-        return way
+        return order
     return (
-        f"{way}; with an event that {first.actor} records after the callback, the thread can wait for that alone. "
+        f"{order}; with an event that {first.actor} records after the callback, the thread can wait for that alone. "
         f"If {second.point} is to come first: submit the callback after it"
     )
 
 
-def _other_way(data: Data, first: Place, second: Place) -> str:
-    """Return the other order, if it was chance which access of a process came first."""
+def _reverse_order(data: Data, first: Site, second: Site) -> str:
+    """Return the reverse order, where it is chance which access of a process comes first."""
     bodies = [each.data["body_of"] for each in (first, second)]
     if data["kind"] != "race" or not (any(bodies) or first.data["thread"] != second.data["thread"]):
         return ""
@@ -410,10 +406,10 @@ def _behind_fence(data: Data, calls: _Calls) -> str:
     return f", behind a fence ({calls.fence})," if data["needs_fence"] else ""
 
 
-def _earlier_wait(data: Data, help_place: Place, logs: Mapping[int, ProcessLog]) -> str:
-    """Name the wait for an earlier record of the line that could help, if it came before the second access."""
+def _earlier_wait(data: Data, help_site: Site, logs: Mapping[int, ProcessLog]) -> str:
+    """Return the wait that took an earlier record made at the helping line, if it came before the second access."""
     order = data["last_order"]
-    if order is None or tuple(order[:3]) != (*(help_place.data[name] for name in ("log", "site")), "notify"):
+    if order is None or tuple(order[:3]) != (*(help_site.data[name] for name in ("log", "site")), "notify"):
         return ""
     frames = logs[order[3]].sites.get(order[4])
     return f"{logs[order[3]].name}'s wait{f' at line {frames[0][1]}' if frames else ''}"

@@ -60,7 +60,9 @@ def page_data(
         "note": [notes.of(mark.note) for mark in marks],
     }
     pids = [log.pid for log in timeline.processes]
-    places = {(pids[timeline.lanes[mark.lane].process], mark.number): at for at, mark in enumerate(marks)}
+    marks_of_events = {
+        (pids[timeline.lanes[mark.lane].process], mark.number): at for at, mark in enumerate(marks)
+    }
     return {
         "command": command,
         "summary": _summary(report, timeline),
@@ -73,38 +75,36 @@ def page_data(
         "sources": _source_lines(sites, files.known, sources),
         "events": events,
         "arrows": [[arrow.tail, arrow.head, arrow.kind] for arrow in timeline.arrows],
-        "findings": [_finding(each, places, sources) for each in report["findings"]],
+        "findings": [_finding(each, marks_of_events, sources) for each in report["findings"]],
     }
 
 
 class _Numbers:
-    """Gives things numbers, in the order in which they come."""
+    """Numbers keys in the order of their first use."""
 
     def __init__(self, *known: Any) -> None:
         self.known: list[Any] = list(known)
-        self._numbers = {thing: number for number, thing in enumerate(known)}
+        self._numbers = {key: number for number, key in enumerate(known)}
 
-    def of(self, thing: Any) -> int:
-        if thing not in self._numbers:
-            self._numbers[thing] = len(self.known)
-            self.known.append(thing)
-        return self._numbers[thing]
+    def of(self, key: Any) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = len(self.known)
+            self.known.append(key)
+        return self._numbers[key]
 
 
 def _summary(report: Mapping[str, Any], timeline: Timeline) -> list[list[str]]:
     certain = sum(bool(each["certain"]) for each in report["findings"])
     kind = "certain" if certain else "uncertain" if report["findings"] else "clean"
     first, *rest = texts.summary_text(report).splitlines()
-    found = [[first, kind], *([line.strip(), "uncertain"] for line in rest)]
+    rows = [[first, kind], *([line.strip(), "uncertain"] for line in rest)]
     if timeline.left_out:
-        found.append(
-            [f"The timeline lacks {timeline.left_out:,} events, far from the findings.", "uncertain"]
-        )
-    return found
+        rows.append([f"The timeline lacks {timeline.left_out:,} events, far from the findings.", "uncertain"])
+    return rows
 
 
 def _finding(
-    finding: Mapping[str, Any], places: Mapping[tuple[int, int], int], sources: texts.Sources
+    finding: Mapping[str, Any], marks_of_events: Mapping[tuple[int, int], int], sources: texts.Sources
 ) -> dict[str, Any]:
     return {
         "kind": finding["kind"],
@@ -114,7 +114,9 @@ def _finding(
         "facts": texts.finding_facts(finding),
         "consequences": texts.consequence_lines(finding),
         "sites": [_site(site, sources) for site in texts.distinct_sites(finding)],
-        "events": [places.get((site["pid"], site["event"]), -1) for site in texts.distinct_sites(finding)],
+        "events": [
+            marks_of_events.get((site["pid"], site["event"]), -1) for site in texts.distinct_sites(finding)
+        ],
     }
 
 
@@ -125,18 +127,18 @@ def _site(site: Mapping[str, Any], sources: texts.Sources) -> dict[str, Any]:
     return {
         "actor": texts.actor_of(site),
         "what": texts.what_of(site),
-        "place": texts.place_of(file, line),
+        "place": texts.location_of(file, line),
         "line": line,
         "source": sources.around(file, line, _CONTEXT),
-        "helpers": [texts.place_of(*each) for each in frames[:helpers]],
-        "callers": [texts.place_of(*each) for each in frames[helpers + 1 :]],
+        "helpers": [texts.location_of(*each) for each in frames[:helpers]],
+        "callers": [texts.location_of(*each) for each in frames[helpers + 1 :]],
     }
 
 
 def _source_lines(sites: list[list[Any]], files: list[str], sources: texts.Sources) -> list[dict[int, str]]:
-    found: list[dict[int, str]] = [{} for _ in files]
+    lines_of: list[dict[int, str]] = [{} for _ in files]
     for site in sites:
         if site:
             file, line, _ = site
-            found[file].update(sources.around(files[file], line, _CONTEXT))
-    return found
+            lines_of[file].update(sources.around(files[file], line, _CONTEXT))
+    return lines_of

@@ -14,8 +14,8 @@ Style: TypeAlias = Callable[[str, str], str]
 
 WIDTH = 100
 
-#: Verbs that say how they touch memory, or do not touch it.
-_SAY_ALL = frozenset(
+#: Verbs whose words state the access, or that access no memory.
+_NAMES_ACCESS = frozenset(
     ("allocation", "deregister", "free", "notify", "Channel.notify", "wait for a notify", "changed bytes")
 )
 
@@ -38,7 +38,7 @@ class Sources:
     Parameters
     ----------
     known : mapping of str to str, optional
-        The text of sources that are no files, such as ``<string>`` of ``python -c``.
+        The text of sources that are not files, such as ``<string>`` of ``python -c``.
     """
 
     def __init__(self, known: Mapping[str, str] | None = None) -> None:
@@ -109,7 +109,7 @@ def consequence_lines(finding: Finding) -> list[str]:
     lines = [f"and {_counted_consequences(len(follow))}, which {go} away with it:"]
     for each in follow[:_MOST_CONSEQUENCES]:
         sites = ", ".join(
-            f"{_owner(site)}'s {site['call']} at {place_of(*named_line(site))}"
+            f"{_owner(site)}'s {site['call']} at {location_of(*named_line(site))}"
             for site in distinct_sites(each)
         )
         lines.append(f"{each['kind']}: {sites}")
@@ -133,7 +133,7 @@ _WHY = "the program may order the two by a means that peerlane does not see: a s
 
 
 def finding_facts(finding: Finding, *, is_before: bool | None = None) -> list[tuple[str, str]]:
-    """Return what is known of a finding beside its lines, with names; ``is_before`` chooses a part for the text."""
+    """Return the named facts of a finding: all, or with ``is_before`` those before, or after, the source lines."""
     before = [("memory", where)] if (where := _bytes(finding)) else []
     behind = [("missing", finding["missing"])] if finding.get("missing") else []
     if order := finding.get("last_order"):
@@ -156,8 +156,8 @@ def _bytes(finding: Finding) -> str:
     if not memory or not span:
         return ""
     which = span_text(span)
-    made = memory.get("made")
-    at = f", made at {place_of(made[0], made[1])}" if made else ""
+    allocated_at = memory.get("made")
+    at = f", made at {location_of(allocated_at[0], allocated_at[1])}" if allocated_at else ""
     return f"{which} of {memory['size']:,} in allocation {memory['allocation']} of {_owner(memory)}{at}"
 
 
@@ -175,19 +175,19 @@ def _owner(what: Mapping[str, Any]) -> str:
 
 
 def distinct_sites(finding: Finding) -> list[Mapping[str, Any]]:
-    """Return the lines of a finding; one that stands in it twice, as of two rounds of a loop, is told once."""
+    """Return the lines of a finding, each once: two rounds of a loop are one line."""
     first, *rest = finding["sites"]
-    return [first, *(each for each in rest if _told(each) != _told(first))]
+    return [first, *(each for each in rest if _without_event(each) != _without_event(first))]
 
 
-def _told(site: Mapping[str, Any]) -> dict[str, Any]:
+def _without_event(site: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in site.items() if name != "event"}
 
 
 def what_of(site: Mapping[str, Any]) -> str:
     """Return what a line did: ``Channel.write (write)``."""
-    is_told = site["access"] in site["call"].lower() or site["verb"] in _SAY_ALL
-    return str(site["call"]) if is_told else f"{site['call']} ({site['access']})"
+    is_named = site["access"] in site["call"].lower() or site["verb"] in _NAMES_ACCESS
+    return str(site["call"]) if is_named else f"{site['call']} ({site['access']})"
 
 
 def actor_of(site: Mapping[str, Any], *, names_process: bool = True) -> str:
@@ -203,7 +203,7 @@ def actor_of(site: Mapping[str, Any], *, names_process: bool = True) -> str:
 
 
 def _is_of_one_process(finding: Finding) -> bool:
-    """Return whether one process, which is no rank, has all of a finding; the line of the memory names it."""
+    """Return whether all of a finding is of one process that is not a rank; then only the memory's line names it."""
     memory = finding.get("memory")
     involved = [*finding["sites"], *filter(None, [memory])]
     return (
@@ -216,21 +216,21 @@ def _is_of_one_process(finding: Finding) -> bool:
 def _site(
     site: Mapping[str, Any], sources: Sources, style: Style, width: int, *, names_process: bool
 ) -> list[str]:
-    place = place_of(site["file"], site["line"])
+    location = location_of(site["file"], site["line"])
     within = ", as its `with` ends" if site.get("with_end") else ""
     within += f", in {site['function']}" if site.get("function") else ""
-    said = f"  {actor_of(site, names_process=names_process)}: {what_of(site)} at "
-    if len(said) + len(place) + len(within) <= width:
-        lines = [said + style("place", place) + within]
+    head = f"  {actor_of(site, names_process=names_process)}: {what_of(site)} at "
+    if len(head) + len(location) + len(within) <= width:
+        lines = [head + style("place", location) + within]
     else:
-        lines = [said.rstrip(), *_clipped("    ", place, width, lambda text: style("place", text))]
+        lines = [head.rstrip(), *_clipped("    ", location, width, lambda text: style("place", text))]
     text = sources.line(site["file"], site["line"]).strip()
     if text:
         lines += _clipped(f"    {site['line']:>5} | ", printable(text), width)
     for number, caller in enumerate(site.get("callers", ()), 1):
         file, line, *function = caller
         within = f", in {function[0]}" if function else ""
-        lines += _clipped("          called at ", place_of(file, line) + within, width)
+        lines += _clipped("          called at ", location_of(file, line) + within, width)
         text = sources.line(file, line).strip() if number == site.get("helpers") else ""
         if text:
             lines += _clipped(f"    {line:>5} | ", printable(text), width)
@@ -262,8 +262,8 @@ def nth(number: int) -> str:
     return f"{number:,}{ending}"
 
 
-def place_of(file: str, line: int) -> str:
-    """Return a line as ``p.py:12``; a place of C without one has its function or file and an offset instead."""
+def location_of(file: str, line: int) -> str:
+    """Return a line as ``p.py:12``; C code without line numbers has its function, or file and offset, instead."""
     if not file:
         return "an unknown line"
     return f"{shown_path(file)}:{line}" if line else shown_path(file)
@@ -272,7 +272,7 @@ def place_of(file: str, line: int) -> str:
 def shown_path(file: str) -> str:
     """Return a path as short as it can be from the current directory."""
     try:
-        relative = os.path.relpath(file) if os.path.isabs(file) else file  # noqa: PTH117 - a name, no file
+        relative = os.path.relpath(file) if os.path.isabs(file) else file  # noqa: PTH117 - a name, not a file
     except (OSError, ValueError):  # the current directory was removed
         return printable(file)
     return printable(file if relative.startswith("..") else relative)
@@ -298,7 +298,7 @@ def _unwatched(each: Mapping[str, Any]) -> str:
         "operations": f"{each['count']:,} operation{many} of streams",
         "arrays": f"{each['count']:,} array{many}",
     }
-    at = f" (first at {place_of(*each['first'])})" if each["first"] else ""
+    at = f" (first at {location_of(*each['first'])})" if each["first"] else ""
     return f"not seen: {_UNWATCHED[each['what']].format(**counted)}{at}"
 
 

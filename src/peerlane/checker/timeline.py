@@ -76,7 +76,7 @@ class Mark:
     start, end : int
         Nanoseconds of the monotonic clock; equal if it did not last.
     number : int
-        Its place among the events of its process.
+        Its position among the events of its process.
     site : int
         The number of its line in the timeline; 0 if it is not known.
     """
@@ -112,7 +112,7 @@ class Timeline:
     left_out : int
         How many marks it lacks because there were too many.
     clocks : list of str
-        For each machine with a clock of its own, how its times were made those of the first one.
+        For each machine but the first: how its times were shifted to the first one's clock.
     """
 
     processes: list[ProcessLog] = field(default_factory=list)
@@ -132,7 +132,7 @@ def read_timeline(
     Parameters
     ----------
     directory : Path
-        Where ``PEERLANE_LOG`` had them written.
+        The directory that ``PEERLANE_LOG`` named.
     about : iterable of (int, int)
         Process and number of events that matter: if there are more than ``most`` events, those near them are kept.
     most : int
@@ -151,18 +151,18 @@ class _Builder:
         self.timeline = Timeline()
         self._lanes: dict[tuple[int, bool, int], int] = {}
         self._sites: dict[tuple[int, int], int] = {}
-        # Marks by what others name: a stream's operation, a record of a line or of an event.
+        # Marks by the keys by which other events name them: a stream's operation, a record of a notify or an event.
         self._operations: dict[tuple[int, int, int], int] = {}
-        self._lines: dict[int, tuple[int, ...]] = {}  # of notifies and waits, by their marks
+        self._notifies: dict[int, tuple[int, ...]] = {}  # of notifies and waits, by their marks
         self._records: dict[tuple[int, ...], int] = {}
         self._event_records: dict[tuple[int, ...], int] = {}
         self._writes: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)  # not recorded so far
-        self._recorded: dict[int, list[int]] = {}  # the writes that a record says have come
-        self._waits: list[tuple[int, tuple[int, ...], int]] = []  # mark, line, newest record
+        self._recorded: dict[int, list[int]] = {}  # the writes that come with a record, by its mark
+        self._waits: list[tuple[int, tuple[int, ...], int]] = []  # mark, notify, newest record
         self._event_waits: list[tuple[int, tuple[int, ...]]] = []
         self._open: dict[tuple[int, int], list[int]] = {}  # callbacks that threads run
         self._collectives: dict[tuple[int, int, int], int] = {}
-        # Records to other machines, by bank and operation, and what those say of them.
+        # Records to other machines, by bank and operation, and the events that log their arrival there.
         self._far_records: dict[tuple[int, int, int], int] = {}
         self._came: list[tuple[tuple[int, int, int], LoggedEvent]] = []
 
@@ -196,13 +196,13 @@ class _Builder:
                 label = COLLECTIVES[what] if what < len(COLLECTIVES) else label
             mark = self._mark(process, log, event, label, group, _note(event))
             if event.kind in ("notify", "notify_wait"):
-                self._lines[mark] = _line(process, a, b)
+                self._notifies[mark] = _notify_key(process, a, b)
             if event.kind == "notify":
                 self._recorded[mark] = self._writes.pop((process, d, event.stream), []) if d else []
                 if c:
                     self._record(mark, c)
             elif event.kind == "notify_wait" and c:
-                self._waits.append((mark, self._lines[mark], c))
+                self._waits.append((mark, self._notifies[mark], c))
             elif event.kind == "event_record":
                 shared = event.flags & log_files.SHARED
                 self._event_records[(a, b) if shared else (process, event.stream, event.sequence)] = mark
@@ -234,16 +234,16 @@ class _Builder:
         """Take the end of a notify or of a wait that was submitted before."""
         number = event.words[2]
         mark = self._operations.get((process, event.stream, event.sequence))
-        if mark is None or mark not in self._lines:
+        if mark is None or mark not in self._notifies:
             return
         self.timeline.marks[mark].end = max(event.time_ns, self.timeline.marks[mark].start)
         if event.kind == "notified":
             self._record(mark, number)
         else:
-            self._waits.append((mark, self._lines[mark], number))
+            self._waits.append((mark, self._notifies[mark], number))
 
     def _record(self, mark: int, number: int) -> None:
-        key = *self._lines[mark], number
+        key = *self._notifies[mark], number
         self._records[key] = mark
 
     def _mark(
@@ -291,14 +291,14 @@ class _Builder:
         self._take_came()
         arrows = self.timeline.arrows
         consumed: dict[tuple[int, ...], int] = {}
-        for mark, line, newest in self._waits:
-            record = self._records.get((*line, newest))
+        for mark, notify, newest in self._waits:
+            record = self._records.get((*notify, newest))
             if record is not None:
                 arrows.append(Arrow(record, mark, NOTIFY))
-            first = max(consumed.get(line, 0), newest - 64) + 1
-            consumed[line] = max(consumed.get(line, 0), newest)
+            first = max(consumed.get(notify, 0), newest - 64) + 1
+            consumed[notify] = max(consumed.get(notify, 0), newest)
             for number in range(first, newest + 1):
-                known = self._records.get((*line, number))
+                known = self._records.get((*notify, number))
                 arrows += (
                     [Arrow(write, mark, ARRIVAL) for write in self._recorded.pop(known, [])]
                     if known is not None
@@ -327,10 +327,10 @@ class _Builder:
         order = sorted(
             range(len(lanes)), key=lambda at: (lanes[at].process, lanes[at].is_stream, lanes[at].number)
         )
-        place = {old: new for new, old in enumerate(order)}
+        new_number = {old: new for new, old in enumerate(order)}
         self.timeline.lanes = [lanes[old] for old in order]
         for mark in self.timeline.marks:
-            mark.lane = place[mark.lane]
+            mark.lane = new_number[mark.lane]
 
     def _keep(self, about: set[tuple[int, int]], most: int) -> None:
         timeline = self.timeline
@@ -344,13 +344,13 @@ class _Builder:
             range(len(timeline.marks)), key=lambda each: _distance(times, timeline.marks[each].start)
         )
         kept = sorted(near[:most])
-        place = {old: new for new, old in enumerate(kept)}
+        new_number = {old: new for new, old in enumerate(kept)}
         timeline.left_out = len(timeline.marks) - len(kept)
         timeline.marks = [timeline.marks[old] for old in kept]
         timeline.arrows = [
-            Arrow(place[each.tail], place[each.head], each.kind)
+            Arrow(new_number[each.tail], new_number[each.head], each.kind)
             for each in timeline.arrows
-            if each.tail in place and each.head in place
+            if each.tail in new_number and each.head in new_number
         ]
 
 
@@ -359,8 +359,8 @@ def _distance(times: Sequence[int], at: int) -> int:
     return min(abs(at - times[each]) for each in (behind - 1, behind) if 0 <= each < len(times))
 
 
-def _line(process: int, bank: int, line: int) -> tuple[int, ...]:
-    return (bank, line) if bank else (process, 0, line)
+def _notify_key(process: int, bank: int, notify: int) -> tuple[int, ...]:
+    return (bank, notify) if bank else (process, 0, notify)
 
 
 def _in_bytes(event: LoggedEvent) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from peerlane.checker.texts import nth, place_of
+from peerlane.checker.texts import location_of, nth
 from peerlane.diagnostics.log.event_log import COLLECTIVES
 from peerlane.diagnostics.log.log_files import ProcessLog
 
 Data: TypeAlias = Mapping[str, Any]
 
-#: What an operation is called, by its number in ``OpKind``: without a channel, and written or read by one.
+#: The names of an operation, by its number in ``OpKind``: without a channel, as a channel's write, as its read.
 _OPERATIONS = (
     ("copy", "Channel.write", "Channel.read"),
     ("copy of rows", "Channel.write", "Channel.read"),
@@ -42,24 +42,24 @@ Frame: TypeAlias = tuple[str, int, str]
 
 
 class Helpers:
-    """The lines by which a program makes calls of many kinds, as ``return function(*arguments)``.
+    """The lines at which a program makes calls of many kinds, such as ``return function(*arguments)``.
 
-    Such a line says nothing of what went wrong, and its callers differ in what they do by it.  A line that does the
-    same for each of its callers is no such line.
+    Such a line does not show what went wrong; its callers do.  A line that makes the same calls for each of its
+    callers is not a helper.
 
     Parameters
     ----------
     lines : iterable of (frames, what)
-        For each line that called peerlane its frames, innermost first, and something that says what it did.
+        For each line that called peerlane its frames, innermost first, and a key of what it did.
     """
 
     def __init__(self, lines: Iterable[tuple[Sequence[Frame], Any]] = ()) -> None:
-        # By all callers: a helper that another helper calls has one line that calls it.
+        # All callers count: a helper that only another helper calls has a single direct caller.
         did: dict[tuple[str, int], dict[tuple[tuple[str, int], ...], set[Any]]] = {}
         for frames, what in lines:
-            places = tuple(frame[:2] for frame in frames)
-            for depth, place in enumerate(places[:-1]):
-                did.setdefault(place, {}).setdefault(places[depth + 1 :], set()).add(what)
+            stack = tuple(frame[:2] for frame in frames)
+            for depth, line in enumerate(stack[:-1]):
+                did.setdefault(line, {}).setdefault(stack[depth + 1 :], set()).add(what)
         self._lines = {
             line for line, callers in did.items() if len({frozenset(each) for each in callers.values()}) > 1
         }
@@ -70,7 +70,7 @@ class Helpers:
         return next(inside, len(frames) - 1)
 
 
-class Place:
+class Site:
     """An event of a process, as a finding names it.
 
     Attributes
@@ -84,13 +84,13 @@ class Place:
     call : str
         Words before the line in ``point``, where the line alone names two events.
     runs_again : bool
-        Whether it is the line's next time that matters, as in the next pass of a loop.
+        Whether the finding is about the next run of the line, as in the next pass of a loop.
     repetition : int
-        Which time of the line it is, if only that one is in the finding; else 0.
+        Which run of the line it is, if the finding has that run alone; else 0.
     is_with_end : bool
         Whether the end of a ``with`` block made the call; the line is that of the ``with``.
     is_alone : bool
-        Whether its process has all events of the finding, and is no rank: then texts do not repeat its number.
+        Whether its process has all events of the finding and is not a rank: then texts do not repeat its number.
     """
 
     def __init__(self, data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> None:
@@ -134,7 +134,7 @@ class Place:
 
     @property
     def is_sight(self) -> bool:
-        """Whether the line is not the one that wrote, but the one by which the write is seen."""
+        """Whether the line did not write, but is where the write was noticed."""
         return bool(self.data["event_kind"] == "source_changed")
 
     @property
@@ -146,7 +146,7 @@ class Place:
         file, line, _ = self.named
         if not file:
             return f"event {self.data['event']}"
-        return place_of(file, line) if self.has_file or not line else f"line {line}"
+        return location_of(file, line) if self.has_file or not line else f"line {line}"
 
     @property
     def point(self) -> str:
@@ -155,7 +155,7 @@ class Place:
 
     @property
     def beginning(self) -> str:
-        """What another event must come before."""
+        """The text of the point that an earlier event must precede."""
         if self.is_with_end:
             return f"the `with` of {self.line} ends"
         if self.call:
@@ -166,18 +166,18 @@ class Place:
 
     @property
     def actor(self) -> str:
-        """The stream whose queue this was in, or the thread."""
+        """The stream that ran the event, or the thread."""
         stream = self.data["stream"] or self.data["body_of"]
         return f"stream {stream}" if stream else f"thread {self.data['thread']}"
 
     @property
     def end(self) -> str:
-        """The line, or the callback that has it: a stream knows of the whole callback alone."""
+        """The line, or the callback that runs it: a stream can only wait for a whole callback."""
         return f"the callback that runs {self.point}" if self.data["body_of"] else self.point
 
     @property
     def beginning_of_all(self) -> str:
-        """What another event must come before, or the callback that has it."""
+        """The text of the point that an earlier event must precede: ``beginning``, or the callback that runs it."""
         return f"the callback that runs {self.beginning}" if self.data["body_of"] else self.beginning
 
     def __format__(self, spec: str) -> str:
@@ -204,23 +204,23 @@ class Place:
         }
 
 
-def tell_apart(first: Place, second: Place, help_place: Place | None) -> None:
-    """Let lines be those by which two events differ: programs often have one line of their own for all calls."""
+def distinguish(first: Site, second: Site, help_site: Site | None) -> None:
+    """Name two events by the innermost lines that differ: programs often make all calls of a kind at one line."""
     pairs = list(zip(first.outer, second.outer, strict=False))
     depth = next((number for number, (one, other) in enumerate(pairs) if one[:2] != other[:2]), 0)
-    if depth and help_place and len(help_place.outer) > depth and help_place.outer[0] == first.outer[0]:
-        help_place.named = help_place.outer[depth]
+    if depth and help_site and len(help_site.outer) > depth and help_site.outer[0] == first.outer[0]:
+        help_site.named = help_site.outer[depth]
     first.named, second.named = first.outer[depth], second.outer[depth]
-    places = [each for each in (first, second, help_place) if each is not None]
-    has_file = len({each.named[0] for each in places}) > 1
-    for each in places:
+    sites = [each for each in (first, second, help_site) if each is not None]
+    has_file = len({each.named[0] for each in sites}) > 1
+    for each in sites:
         each.has_file = has_file
     is_one_event = all(first.data[name] == second.data[name] for name in ("log", "event"))
     if first.named[1] and first.named[:2] == second.named[:2] and not is_one_event:
         first.call, second.call = _calls_of_one_line(first, second)
 
 
-def _calls_of_one_line(first: Place, second: Place) -> tuple[str, str]:
+def _calls_of_one_line(first: Site, second: Site) -> tuple[str, str]:
     if first.owner != second.owner:
         return f"{first}", f"{second}"
     if first.called != second.called:
