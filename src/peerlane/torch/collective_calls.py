@@ -15,16 +15,16 @@ from peerlane.torch.reductions import Reduction
 
 def broadcast(group: Group, tensor: torch.Tensor, root: int) -> None:
     """Give all ranks the root's elements."""
-    made = flat(tensor)
-    group.broadcast(bytes_of(made), root)
+    contiguous = flat(tensor)
+    group.broadcast(bytes_of(contiguous), root)
     if group.rank != root:
-        put_back(tensor, made)
+        put_back(tensor, contiguous)
 
 
 def all_reduce(group: Group, tensor: torch.Tensor, how: Reduction) -> None:
     """Combine the elements of all ranks, in place."""
-    made = flat(tensor)
-    seen = how.seen(made)
+    contiguous = flat(tensor)
+    seen = how.seen(contiguous)
     if how.fold is None:
         group.all_reduce(bytes_of(seen), dtype=how.name, op=how.op)
     else:
@@ -32,7 +32,7 @@ def all_reduce(group: Group, tensor: torch.Tensor, how: Reduction) -> None:
         group.all_gather(bytes_of(parts), bytes_of(seen))
         seen.copy_(how.folded(parts))
     how.finish(seen, group.size)
-    put_back(tensor, made)
+    put_back(tensor, contiguous)
 
 
 def all_reduce_joined(group: Group, tensors: Sequence[torch.Tensor], how: Reduction) -> None:
@@ -60,8 +60,8 @@ def all_reduce_sparse(group: Group, tensor: torch.Tensor) -> None:
 
 def reduce(group: Group, tensor: torch.Tensor, root: int, how: Reduction) -> None:
     """Combine the elements of all ranks at the root, in place."""
-    made = flat(tensor)
-    seen = how.seen(made)
+    contiguous = flat(tensor)
+    seen = how.seen(contiguous)
     is_root = group.rank == root
     if how.fold is None:
         source = bytes_of(seen)
@@ -73,48 +73,48 @@ def reduce(group: Group, tensor: torch.Tensor, root: int, how: Reduction) -> Non
             seen.copy_(how.folded(parts))
     if is_root:
         how.finish(seen, group.size)
-        put_back(tensor, made)
+        put_back(tensor, contiguous)
 
 
 def all_gather(group: Group, parts: Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
     """Gather the elements of all ranks in a list of tensors, which may have different sizes."""
-    made, own = [flat(part) for part in parts], flat(tensor)
-    span, at = span_of(made)
-    group.all_gather_v(span, bytes_of(own), receives=sizes_of(made), receives_at=at)
-    for part, each in zip(parts, made, strict=True):
+    contiguous, own = [flat(part) for part in parts], flat(tensor)
+    span, at = span_of(contiguous)
+    group.all_gather_v(span, bytes_of(own), receives=sizes_of(contiguous), receives_at=at)
+    for part, each in zip(parts, contiguous, strict=True):
         put_back(part, each)
 
 
 def all_gather_whole(group: Group, output: torch.Tensor, tensor: torch.Tensor) -> None:
     """Gather the elements of all ranks side by side."""
-    made, own = flat(output), flat(tensor)
-    group.all_gather(bytes_of(made), bytes_of(own))
-    put_back(output, made)
+    contiguous, own = flat(output), flat(tensor)
+    group.all_gather(bytes_of(contiguous), bytes_of(own))
+    put_back(output, contiguous)
 
 
 def gather(group: Group, parts: Sequence[torch.Tensor], tensor: torch.Tensor, root: int) -> None:
     """Gather the elements of all ranks at the root; other ranks pass no parts."""
-    made = flat(tensor)
+    contiguous = flat(tensor)
     whole = room_for(parts) if parts else torch.empty(0)
     receives = sizes_of(parts) if parts else [0] * group.size
-    sends = [made.nbytes if rank == root else 0 for rank in range(group.size)]
-    group.all_to_all_v(bytes_of(whole), bytes_of(made), receives=receives, sends=sends)
+    sends = [contiguous.nbytes if rank == root else 0 for rank in range(group.size)]
+    group.all_to_all_v(bytes_of(whole), bytes_of(contiguous), receives=receives, sends=sends)
     if parts:
         spread(parts, whole)
 
 
 def scatter(group: Group, tensor: torch.Tensor, parts: Sequence[torch.Tensor], root: int) -> None:
     """Give each rank one of the root's tensors; other ranks pass no parts."""
-    made = flat(tensor)
+    contiguous = flat(tensor)
     whole = joined(parts) if parts else None
-    group.scatter(bytes_of(made), bytes_of(whole) if whole is not None else None, root)
-    put_back(tensor, made)
+    group.scatter(bytes_of(contiguous), bytes_of(whole) if whole is not None else None, root)
+    put_back(tensor, contiguous)
 
 
 def reduce_scatter(group: Group, tensor: torch.Tensor, parts: Sequence[torch.Tensor], how: Reduction) -> None:
     """Combine lists of tensors of all ranks, and give each rank one of the results; they may have any sizes."""
-    made, seen = flat(tensor), [how.seen(flat(part)) for part in parts]
-    own = how.seen(made)
+    contiguous, seen = flat(tensor), [how.seen(flat(part)) for part in parts]
+    own = how.seen(contiguous)
     if how.fold is None:
         span, at = span_of(seen)
         sizes = sizes_of(seen)
@@ -122,19 +122,19 @@ def reduce_scatter(group: Group, tensor: torch.Tensor, parts: Sequence[torch.Ten
     else:
         _fold(group, own, joined(seen), sizes_of(seen), how)
     how.finish(own, group.size)
-    put_back(tensor, made)
+    put_back(tensor, contiguous)
 
 
 def reduce_scatter_whole(group: Group, tensor: torch.Tensor, whole: torch.Tensor, how: Reduction) -> None:
     """Combine the elements of all ranks, and give each an equal part."""
-    made, seen = flat(tensor), how.seen(flat(whole))
-    own = how.seen(made)
+    contiguous, seen = flat(tensor), how.seen(flat(whole))
+    own = how.seen(contiguous)
     if how.fold is None:
         group.reduce_scatter(bytes_of(own), bytes_of(seen), dtype=how.name, op=how.op)
     else:
         _fold(group, own, seen, [own.nbytes] * group.size, how)
     how.finish(own, group.size)
-    put_back(tensor, made)
+    put_back(tensor, contiguous)
 
 
 def _fold(group: Group, own: torch.Tensor, whole: torch.Tensor, sends: Sequence[int], how: Reduction) -> None:
@@ -147,9 +147,9 @@ def all_to_all(
     group: Group, output: torch.Tensor, source: torch.Tensor, receives: Sequence[int], sends: Sequence[int]
 ) -> None:
     """Exchange parts of so many bytes between all ranks."""
-    made, own = flat(output), flat(source)
-    group.all_to_all_v(bytes_of(made), bytes_of(own), receives=receives, sends=sends)
-    put_back(output, made)
+    contiguous, own = flat(output), flat(source)
+    group.all_to_all_v(bytes_of(contiguous), bytes_of(own), receives=receives, sends=sends)
+    put_back(output, contiguous)
 
 
 def all_to_all_lists(group: Group, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:

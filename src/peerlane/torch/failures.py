@@ -7,12 +7,12 @@ import torch.distributed as dist
 from peerlane.errors import Error, WaitTimeout
 
 
-def told(call: str, error: Error) -> dist.DistBackendError:
+def converted(call: str, error: Error) -> dist.DistBackendError:
     """Return the error of torch for one of peerlane, which is its cause."""
     late = " : Timed out" if isinstance(error, WaitTimeout) else ""
-    made = dist.DistBackendError(f"peerlane:{call}{late} : {error}")
-    made.__cause__ = error
-    return made
+    failure = dist.DistBackendError(f"peerlane:{call}{late} : {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def refused(text: str) -> dist.DistBackendError:

@@ -18,28 +18,28 @@ def _bytes_type(nbytes: int) -> Any:
 
 
 def bytes_of(tensor: torch.Tensor) -> Any:
-    """Return the bytes of a contiguous tensor, which they keep alive; any element type will do."""
+    """Return an array over the bytes of a contiguous tensor of any element type; it keeps the tensor alive."""
     nbytes = tensor.nbytes
     if not nbytes:
         return bytearray()
-    made = _bytes_type(nbytes).from_address(tensor.data_ptr())
-    made.tensor = tensor
-    return made
+    array = _bytes_type(nbytes).from_address(tensor.data_ptr())
+    array.tensor = tensor
+    return array
 
 
 def span_of(tensors: Sequence[torch.Tensor]) -> tuple[Any, list[int]]:
     """Return the memory from the first to the last byte of contiguous tensors, and where each begins in it.
 
-    Between the tensors it may be anybody's, or nobody's.
+    The bytes between the tensors may belong to others, or be unmapped.
     """
     filled = [tensor for tensor in tensors if tensor.nbytes]
     if not filled:
         return bytearray(), [0] * len(tensors)
     start = min(tensor.data_ptr() for tensor in filled)
     end = max(tensor.data_ptr() + tensor.nbytes for tensor in filled)
-    made = _bytes_type(end - start).from_address(start)
-    made.tensors = filled
-    return made, [tensor.data_ptr() - start if tensor.nbytes else 0 for tensor in tensors]
+    array = _bytes_type(end - start).from_address(start)
+    array.tensors = filled
+    return array, [tensor.data_ptr() - start if tensor.nbytes else 0 for tensor in tensors]
 
 
 def check(call: str, tensors: Iterable[torch.Tensor]) -> None:
@@ -62,16 +62,16 @@ def check_alike(call: str, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor if its bytes lie side by side and are its values, else a copy of which that is true."""
+    """Return the tensor if it is contiguous and its bytes are its values, else a copy for which that holds."""
     if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
         return tensor
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
-def put_back(tensor: torch.Tensor, made: torch.Tensor) -> None:
-    """Bring the values that :func:`flat` made room for into the tensor."""
-    if made is not tensor:
-        tensor.detach().copy_(made)
+def put_back(tensor: torch.Tensor, contiguous: torch.Tensor) -> None:
+    """Copy the values of a copy by :func:`flat` into its tensor."""
+    if contiguous is not tensor:
+        tensor.detach().copy_(contiguous)
 
 
 def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

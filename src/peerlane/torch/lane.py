@@ -14,11 +14,11 @@ Call: TypeAlias = "Callable[[], Any]"
 
 
 class Lane:
-    """Runs calls in their order: here if it is idle, else in a thread of its own.
+    """Runs calls in their order: in the caller's thread if it is idle, else in a thread of its own.
 
     The thread starts with the first call that is queued.  It is a daemon that waits without a time-out while it has
-    nothing to do, because such a thread does not hide a deadlock (``docs/design/ranks.md``).  Its name tells what it
-    runs, and the program's line that queued it.
+    nothing to do, because such a thread does not hide a deadlock (``docs/design/ranks.md``).  Its name shows the call
+    that it runs, and the program's line that queued the call.
     """
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ class Lane:
     def submit(self, name: str, call: Call) -> Future[Any]:
         """Queue a call."""
         future: Future[Any] = Future()
-        said = f"{name} of {call_site(besides=('torch',))}"
+        thread_name = f"{name} of {call_site(besides=('torch',))}"
         with self._changed:
-            self._calls.append((future, said, call))
+            self._calls.append((future, thread_name, call))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, daemon=True)
                 self._thread.start()
@@ -78,9 +78,9 @@ class Lane:
                     if self._is_closed and not self._calls:
                         return
                     self._changed.wait()
-                future, said, call = self._calls.popleft()
+                future, thread_name, call = self._calls.popleft()
                 self._is_busy = True
-            threading.current_thread().name = said
+            threading.current_thread().name = thread_name
             try:
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001 - whoever waits for the call gets it

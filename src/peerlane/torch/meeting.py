@@ -13,7 +13,7 @@ from peerlane.errors import Refused, WaitTimeout
 class Meeting:
     """The keys of one process group in its store.
 
-    A store may outlive a group and still have its values; so each group counts how often this rank has made it.
+    A store may outlive a group and keep its values, so the keys contain how often this rank has made the group.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ class Meeting:
         except (dist.DistStoreError, RuntimeError):
             if not self._store.check([key]):
                 return None
-        found: bytes = self._store.get(key)
-        return found
+        value: bytes = self._store.get(key)
+        return value
 
     def all_gather(self, name: str, value: bytes) -> list[bytes]:
         """Return the values of all ranks.
@@ -57,9 +57,9 @@ class Meeting:
         """
         self.put(name, value)
         ends = time.monotonic() + self._seconds
-        found = [self.wait(name, rank, ends - time.monotonic()) for rank in range(self._size)]
-        if None in found:
-            late = tuple(rank for rank, value in enumerate(found) if value is None)
+        values = [self.wait(name, rank, ends - time.monotonic()) for rank in range(self._size)]
+        if None in values:
+            late = tuple(rank for rank, value in enumerate(values) if value is None)
             missing = ", ".join(map(str, late))
             raise WaitTimeout(
                 f"Group: of {self._size} ranks these did not come within {self._seconds:g} s: {missing}; all "
@@ -67,4 +67,4 @@ class Meeting:
                 call="Group",
                 detail=Refused(reason="ranks_missing", ranks=late, size=self._size, seconds=self._seconds),
             )
-        return [value for value in found if value is not None]
+        return [value for value in values if value is not None]

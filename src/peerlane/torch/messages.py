@@ -19,7 +19,7 @@ import torch
 
 from peerlane.collectives.group import Group
 from peerlane.errors import Error, PeerLost, Refused
-from peerlane.torch.failures import refused, told
+from peerlane.torch.failures import converted, refused
 from peerlane.torch.host_tensors import bytes_of, flat, put_back
 from peerlane.torch.lane import Lane
 
@@ -29,7 +29,7 @@ _GOODBYE_SECONDS = 0.5
 
 
 @dataclass(eq=False)
-class _Asked:
+class _Receive:
     """A receive that waits for a message."""
 
     tensor: torch.Tensor
@@ -58,7 +58,7 @@ class Messages:
         self._out = {peer: Lane() for peer in self._others()}
         self._in = {peer: Lane() for peer in self._others()}
         self._lock = threading.Lock()
-        self._asked: list[_Asked] = []
+        self._receives: list[_Receive] = []
         self._kept: dict[int, list[tuple[int, bytearray]]] = {peer: [] for peer in self._others()}
         self._reading: set[int] = set()
         self._lost: dict[int, Exception] = {}
@@ -72,13 +72,13 @@ class Messages:
         lane = self._lane(self._out, "send", peer)
 
         def call() -> None:
-            made = flat(tensor)
+            contiguous = flat(tensor)
             try:
-                self._group.send(_HEAD.pack(_MESSAGE, tag, made.nbytes), peer)
-                self._group.send(bytes_of(made), peer)
+                self._group.send(_HEAD.pack(_MESSAGE, tag, contiguous.nbytes), peer)
+                self._group.send(bytes_of(contiguous), peer)
             except Error as error:
                 self.is_sound = False
-                raise told("send", error) from error
+                raise converted("send", error) from error
 
         return lane.submit("send", call)
 
@@ -86,25 +86,25 @@ class Messages:
         """Ask for the next message with a tag from one of several ranks; the result is its rank."""
         for peer in peers:
             self._lane(self._in, "recv", peer)
-        asked = _Asked(tensor, set(peers), tag)
+        receive = _Receive(tensor, set(peers), tag)
         with self._lock:
             kept = next(((peer, each) for peer in peers for each in self._kept[peer] if each[0] == tag), None)
             starting = set()
             if kept is not None:
                 self._kept[kept[0]].remove(kept[1])
             else:
-                self._asked.append(asked)
-                starting = asked.peers - self._reading - self._lost.keys()
+                self._receives.append(receive)
+                starting = receive.peers - self._reading - self._lost.keys()
                 self._reading |= starting
         if kept is not None:
-            _give(asked, *kept)
+            _deliver(receive, *kept)
         for peer in starting:
             self._in[peer].submit("recv", functools.partial(self._read, peer))
-        self._fail_those_in_vain()
-        return asked.future
+        self._fail_unservable()
+        return receive.future
 
-    def say_goodbye(self) -> None:
-        """Tell the other ranks that no more will come; one that does not take a send of this rank is not told."""
+    def send_goodbye(self) -> None:
+        """Send a last message to the other ranks, except those to which a send of this rank is still under way."""
         head = _HEAD.pack(_GOODBYE, 0, 0)
         for peer, lane in self._out.items():
             if lane.is_idle:
@@ -133,14 +133,14 @@ class Messages:
         with self._lock:
             self._lost = lost | self._lost
             self._reading -= lost.keys()
-        self._fail_those_in_vain()
+        self._fail_unservable()
 
-    def _fail_those_in_vain(self) -> None:
+    def _fail_unservable(self) -> None:
         """Fail the receives that no rank can serve any more."""
         with self._lock:
-            in_vain = [each for each in self._asked if each.peers <= self._lost.keys()]
-            self._asked = [each for each in self._asked if each not in in_vain]
-        for each in in_vain:  # without the lock: a callback of the future may ask for the next message
+            unservable = [each for each in self._receives if each.peers <= self._lost.keys()]
+            self._receives = [each for each in self._receives if each not in unservable]
+        for each in unservable:  # without the lock: a callback of the future may ask for the next message
             each.future.set_exception(self._lost[min(each.peers)])
 
     def _read(self, peer: int) -> None:
@@ -148,7 +148,7 @@ class Messages:
         try:
             while True:
                 with self._lock:
-                    if peer in self._lost or not any(peer in each.peers for each in self._asked):
+                    if peer in self._lost or not any(peer in each.peers for each in self._receives):
                         self._reading.discard(peer)
                         return
                 if not self._take(peer):
@@ -158,28 +158,28 @@ class Messages:
                         detail=Refused(reason="peer_left", rank=peer),
                     )
         except Error as error:
-            self._lose({peer: told("recv", error)})
+            self._lose({peer: converted("recv", error)})
 
     def _take(self, peer: int) -> bool:
-        """Give a rank's next message to the first receive that wants it, or keep it; False if none will come."""
+        """Give a rank's next message to the first receive that wants it, or keep it; False for the last one."""
         head = bytearray(_HEAD.size)
         self._receive(head, peer)
         kind, tag, nbytes = _HEAD.unpack(head)
         if kind == _GOODBYE:
             return False
         with self._lock:
-            asked = self._taken(peer, tag)
-        if asked is not None and asked.tensor.nbytes == nbytes:
-            _complete(asked, peer, lambda into: self._receive(into, peer))
+            receive = self._taken(peer, tag)
+        if receive is not None and receive.tensor.nbytes == nbytes:
+            _complete(receive, peer, lambda into: self._receive(into, peer))
             return True
-        found = bytearray(nbytes)
-        self._receive(found, peer)
+        payload = bytearray(nbytes)
+        self._receive(payload, peer)
         with self._lock:
-            asked = asked or self._taken(peer, tag)
-            if asked is None:
-                self._kept[peer].append((tag, found))
-        if asked is not None:
-            _give(asked, peer, (tag, found))
+            receive = receive or self._taken(peer, tag)
+            if receive is None:
+                self._kept[peer].append((tag, payload))
+        if receive is not None:
+            _deliver(receive, peer, (tag, payload))
         return True
 
     def _receive(self, into: Any, peer: int) -> None:
@@ -189,43 +189,43 @@ class Messages:
             self.is_sound = False
             raise
 
-    def _taken(self, peer: int, tag: int) -> _Asked | None:
+    def _taken(self, peer: int, tag: int) -> _Receive | None:
         """Take the first receive that wants a message out of the list; the caller has the lock."""
-        wanted = (each for each in self._asked if peer in each.peers and each.tag == tag)
-        asked = next(wanted, None)
-        if asked is not None:
-            self._asked.remove(asked)
-        return asked
+        wanted = (each for each in self._receives if peer in each.peers and each.tag == tag)
+        receive = next(wanted, None)
+        if receive is not None:
+            self._receives.remove(receive)
+        return receive
 
 
-def _give(asked: _Asked, peer: int, message: tuple[int, bytearray]) -> None:
+def _deliver(receive: _Receive, peer: int, message: tuple[int, bytearray]) -> None:
     """Give a message that has come to a receive."""
-    tag, found = message
-    if asked.tensor.nbytes != len(found):
-        asked.future.set_exception(
+    tag, payload = message
+    if receive.tensor.nbytes != len(payload):
+        receive.future.set_exception(
             refused(
-                f"peerlane:recv : rank {peer} has sent {len(found):,} bytes with tag {tag}, and the receive has "
-                f"a tensor of {asked.tensor.nbytes:,}; both must have the same"
+                f"peerlane:recv : rank {peer} has sent {len(payload):,} bytes with tag {tag}, and the receive has "
+                f"a tensor of {receive.tensor.nbytes:,}; both must have the same"
             )
         )
         return
 
     def fill(into: Any) -> None:
-        memoryview(into).cast("B")[:] = found
+        memoryview(into).cast("B")[:] = payload
 
-    _complete(asked, peer, fill)
+    _complete(receive, peer, fill)
 
 
-def _complete(asked: _Asked, peer: int, fill: Callable[[Any], None]) -> None:
+def _complete(receive: _Receive, peer: int, fill: Callable[[Any], None]) -> None:
     """Fill the tensor of a receive, and end it."""
     try:
-        made = flat(asked.tensor)
-        fill(bytes_of(made))
-        put_back(asked.tensor, made)
+        contiguous = flat(receive.tensor)
+        fill(bytes_of(contiguous))
+        put_back(receive.tensor, contiguous)
     except Error as error:
-        asked.future.set_exception(told("recv", error))
+        receive.future.set_exception(converted("recv", error))
         raise
     except BaseException as error:  # noqa: BLE001 - who waits for the message gets it
-        asked.future.set_exception(error)
+        receive.future.set_exception(error)
     else:
-        asked.future.set_result(peer)
+        receive.future.set_result(peer)

@@ -29,10 +29,10 @@ def monitored_barrier(
     come, over = f"monitored {number}", f"monitored {number} over"
     if rank == 0:
         missing = _missing(meeting, size, come, seconds, wait_all_ranks=wait_all_ranks)
-        told = _of_missing(missing, seconds) if missing else ""
-        meeting.put(over, told.encode())
+        text = _of_missing(missing, seconds) if missing else ""
+        meeting.put(over, text.encode())
         if missing:
-            raise refused(told)
+            raise refused(text)
         return
     meeting.put(come, b"")
     answer = meeting.wait(over, 0, seconds + _MARGIN)
@@ -68,7 +68,7 @@ def _of_missing(missing: list[int], seconds: float) -> str:
 
 
 def serve(kind: type[Any]) -> None:
-    """Let ``torch.distributed.monitored_barrier`` take groups of a kind: torch's own takes those of gloo only."""
+    """Let ``torch.distributed.monitored_barrier`` take groups of a class; torch's own function takes gloo's only."""
     gloos = dist.monitored_barrier
 
     def either(
@@ -76,13 +76,13 @@ def serve(kind: type[Any]) -> None:
         timeout: timedelta | float | None = None,
         wait_all_ranks: bool = False,
     ) -> None:
-        found = c10d._get_default_group() if group is None else group
-        if not isinstance(found, kind):
+        group_in_use = c10d._get_default_group() if group is None else group
+        if not isinstance(group_in_use, kind):
             gloos(group, timeout, wait_all_ranks)
             return
         if isinstance(timeout, (int, float)):
             timeout = timedelta(seconds=timeout)
-        found.monitored_barrier(timeout, wait_all_ranks)
+        group_in_use.monitored_barrier(timeout, wait_all_ranks)
 
     either.__doc__ = gloos.__doc__
     dist.monitored_barrier = c10d.monitored_barrier = either

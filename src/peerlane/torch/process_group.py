@@ -20,7 +20,7 @@ from peerlane.device.device import devices
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
 from peerlane.torch import collective_calls as calls
-from peerlane.torch.failures import refused, told
+from peerlane.torch.failures import converted, refused
 from peerlane.torch.host_tensors import check, check_alike
 from peerlane.torch.lane import Lane
 from peerlane.torch.meeting import Meeting
@@ -48,7 +48,7 @@ _Tensors = Sequence[torch.Tensor]
 _open: weakref.WeakSet[PeerlaneGroup] = weakref.WeakSet()
 
 
-def create(given: Any, _options: object = None) -> PeerlaneGroup:
+def create(options: Any, _options: object = None) -> PeerlaneGroup:
     """Make the process group that torch asks for.
 
     Parameters
@@ -56,10 +56,10 @@ def create(given: Any, _options: object = None) -> PeerlaneGroup:
     given : _DistributedBackendOptions
         ``store``, ``group_rank``, ``group_size``, ``timeout``, ``group_id`` and ``global_ranks_in_group``.
     """
-    ranks = given.global_ranks_in_group
-    number = ranks[given.group_rank] if ranks else given.group_rank
-    where = given.store, given.group_rank, given.group_size
-    return PeerlaneGroup(*where, given.timeout, name=str(given.group_id), number=number)
+    ranks = options.global_ranks_in_group
+    number = ranks[options.group_rank] if ranks else options.group_rank
+    where = options.store, options.group_rank, options.group_size
+    return PeerlaneGroup(*where, options.timeout, name=str(options.group_id), number=number)
 
 
 class PeerlaneGroup(dist.ProcessGroup):
@@ -115,11 +115,11 @@ class PeerlaneGroup(dist.ProcessGroup):
                     )
 
                 self._group = meet("collectives", self._seconds)
-                # A receive from any rank waits for ranks that send nothing, so its time-out is that of its wait.
+                # A receive from any rank also waits for ranks that send nothing, so only its wait has a time-out.
                 self._messages = Messages(meet("messages", None))
                 undo.pop_all()
         except Error as error:
-            raise told("init", error) from error
+            raise converted("init", error) from error
         _open.add(self)
         # At exit this must run before the groups are closed, whose exit handler was registered just now.
         atexit.unregister(_leave_all)
@@ -179,8 +179,9 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def _leave(self, how: str) -> None:
         if self._is_sound and self._messages.is_sound:
-            # Without a word of it the others lose this rank, which must not hide a deadlock that they are told of.
-            self._messages.say_goodbye()
+            # Without a last message the others' receives fail.  After a failure none is sent: the others must get the
+            # error of the deadlock, and not the end of this rank.
+            self._messages.send_goodbye()
         self._end(refused(f"peerlane: the process group was {how}"))
 
     def abort(self) -> None:
@@ -219,8 +220,8 @@ class PeerlaneGroup(dist.ProcessGroup):
     def _start(
         self, name: str, opts: Any, changed: list[torch.Tensor], call: Callable[..., None], *what: Any
     ) -> Work:
-        given = opts.timeout.total_seconds()
-        asked = given if given > 0 else self._seconds
+        own_seconds = opts.timeout.total_seconds()
+        asked = own_seconds if own_seconds > 0 else self._seconds
         seconds = asked if asked < self._longest else None
 
         def go() -> None:
@@ -230,7 +231,7 @@ class PeerlaneGroup(dist.ProcessGroup):
                 call(self._group, *what)
             except Error as error:
                 self._is_sound = False
-                raise (self._ended or told(name, error)) from error
+                raise (self._ended or converted(name, error)) from error
 
         if not opts.asyncOp and seconds is None:
             self._lane.run(name, go)
@@ -451,8 +452,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         peers = [rank for rank in range(self.size()) if rank != self.rank()]
         return self._message("recv from any rank", tensors, self._messages.receive(tensor, peers, tag))
 
-    def _message(self, said: str, tensors: list[torch.Tensor], future: Future[int | None]) -> Work:
-        return Work(said, tensors, future, self._seconds, self._expire)
+    def _message(self, call: str, tensors: list[torch.Tensor], future: Future[int | None]) -> Work:
+        return Work(call, tensors, future, self._seconds, self._expire)
 
     # Checks.
 

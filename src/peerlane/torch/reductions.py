@@ -28,13 +28,13 @@ class Reduction:
     Attributes
     ----------
     view : dtype or None
-        The type as which to take the elements; None: their own.
+        The type to view the elements as; None: their own.
     name : str
         The name of that type in a group.
     op : str
         The operation of a group; empty: it has none.
     fold : callable or None
-        Without one: combines the elements of two ranks.
+        Without ``op``: combines the elements of two ranks.
     is_mean : bool
         Whether to divide the result by the number of ranks.
     """
@@ -58,18 +58,18 @@ class Reduction:
         return functools.reduce(self.fold, parts)
 
     def finish(self, tensor: torch.Tensor, ranks: int) -> None:
-        """Make the result of a sum."""
+        """Turn the sum into a mean, if the operation is one."""
         if self.is_mean:
             tensor.div_(ranks)
 
 
 def find(call: str, op: dist.ReduceOp, dtype: torch.dtype) -> Reduction:
     """Return how to combine elements of a type, or raise what gloo raises."""
-    return _found(call, op.op, dtype)
+    return _reduction(call, op.op, dtype)
 
 
 @functools.cache
-def _found(call: str, kind: dist.ReduceOp.RedOpType, dtype: torch.dtype) -> Reduction:
+def _reduction(call: str, kind: dist.ReduceOp.RedOpType, dtype: torch.dtype) -> Reduction:
     is_float = dtype.is_floating_point or dtype.is_complex
     if kind not in _GROUPS and kind not in _BITS:
         raise refused(f"peerlane:{call} : {kind} is not an operation of this back-end")

@@ -24,7 +24,7 @@ class Work(dist.Work):
     tensors : list of Tensor
         What it changes.
     future : Future or None
-        Its end; the result is the rank that the bytes came from, or None.  None: the call is over.
+        Ends with the call; its result is the rank that sent the bytes, or None.  Without a future the call is over.
     seconds : float or None
         Its own time-out, counted from each wait.
     expire : callable or None
@@ -61,11 +61,11 @@ class Work(dist.Work):
         return True
 
     def is_completed(self) -> bool:
-        """Tell whether it is over, by success or failure."""
+        """Return whether it is over, by success or failure."""
         return self._future is None or self._future.done()
 
     def is_success(self) -> bool:
-        """Tell whether it has succeeded."""
+        """Return whether it has succeeded."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
@@ -78,10 +78,10 @@ class Work(dist.Work):
 
     def source_rank(self) -> int:
         """Return the rank in the group from which a receive has got its bytes."""
-        found = self._future.result() if self._future is not None else None
-        if found is None:
+        source = self._future.result() if self._future is not None else None
+        if source is None:
             raise refused(f"peerlane:{self._call} has no source rank; only a receive has one")
-        return found
+        return source
 
     _source_rank = source_rank
 
@@ -93,12 +93,12 @@ class Work(dist.Work):
         """Return a future of torch for the tensors; its error has the text of this call's error."""
         ended: torch.futures.Future[Any] = torch.futures.Future()
         # Only an error that a callback raises is an error for C++ too, for instance for the reducer of DDP.
-        made = ended.then(lambda _: self._result_or_raise())
+        result_future = ended.then(lambda _: self._result_or_raise())
         if self._future is None:
             ended.set_result(None)
         else:
             self._future.add_done_callback(lambda _: ended.set_result(None))
-        return made
+        return result_future
 
     def _result_or_raise(self) -> list[torch.Tensor]:
         error = self.exception()
