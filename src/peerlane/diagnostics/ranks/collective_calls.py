@@ -25,6 +25,16 @@ class Kind(enum.IntEnum):
     TAKE_PART = 12
 
 
+_WORDS: dict[int, str] = {
+    Kind.BARRIER: "barrier",
+    Kind.BROADCAST: "broadcast of {size:,} bytes from rank {root}",
+    Kind.ALL_GATHER: "all_gather of {size:,} bytes of each rank",
+    Kind.ALL_REDUCE: "all_reduce of {size:,} bytes, {operation}",
+    Kind.REDUCE: "reduce of {size:,} bytes, {operation}, to rank {root}",
+    Kind.REDUCE_SCATTER: "reduce_scatter of {size:,} bytes to each rank, {operation}",
+    Kind.ALL_TO_ALL: "all_to_all of {size:,} bytes between any two ranks",
+    Kind.SCATTER: "scatter of {size:,} bytes to each rank from rank {root}",
+}
 _MOVES: dict[int, tuple[str, str]] = {
     Kind.SEND: ("sends", "message"),
     Kind.RECEIVE: ("receives", "message"),
@@ -46,24 +56,8 @@ def in_words(kind: int, size: int, number: int = 0, root: int = 0) -> str:
         Of the reduction.
     root : int
     """
-    match kind:
-        case Kind.BARRIER:
-            return "barrier"
-        case Kind.BROADCAST:
-            return f"broadcast of {size:,} bytes from rank {root}"
-        case Kind.ALL_GATHER:
-            return f"all_gather of {size:,} bytes of each rank"
-        case Kind.ALL_REDUCE:
-            return f"all_reduce of {size:,} bytes, {_operation(number)}"
-        case Kind.REDUCE:
-            return f"reduce of {size:,} bytes, {_operation(number)}, to rank {root}"
-        case Kind.REDUCE_SCATTER:
-            return f"reduce_scatter of {size:,} bytes to each rank, {_operation(number)}"
-        case Kind.ALL_TO_ALL:
-            return f"all_to_all of {size:,} bytes between any two ranks"
-        case Kind.SCATTER:
-            return f"scatter of {size:,} bytes to each rank from rank {root}"
-    return "something that is not a collective"
+    words = _WORDS.get(kind, "something that is not a collective")
+    return words.format(size=size, operation=_operation(number), root=root)
 
 
 def _operation(number: int) -> str:
