@@ -75,13 +75,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say so if an option was given for devices that no test took."""
-    given = [
+    """Warn if an option had no effect because no test took devices."""
+    options = [
         f"--peerlane-{name}"
         for name in ("schedule", "check", "strict", "leaks")
         if config.getoption(f"peerlane_{name}") is not None
     ]
-    if not given or not (
+    if not options or not (
         ran := [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
     ):
         return
@@ -90,8 +90,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if not any(map(facts.of, ran)):
         *names, last = _hook().folders()
         terminalreporter.write_line(
-            f"peerlane: no test took devices of the plugin, so {', '.join(given)} had no effect; let tests take the "
-            f"fixture peerlane_node, {', '.join(names)} or {last}, or mark them with @pytest.mark.peerlane",
+            f"peerlane: no test took devices of the plugin, so {', '.join(options)} had no effect; let tests take "
+            f"the fixture peerlane_node, {', '.join(names)} or {last}, or mark them with @pytest.mark.peerlane",
             yellow=True,
         )
 

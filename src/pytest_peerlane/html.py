@@ -1,4 +1,4 @@
-"""The part of pytest-html's page that is ours: a column, and the facts of each test above its output."""
+"""The plugin's part of pytest-html's page: a column, and the facts of each test above its output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEAD = " peerlane "
 
 
 class Page:
-    """Adds the facts of tests to the page; with pytest-xdist it works where the reports of all workers arrive."""
+    """Adds the facts of tests to the page; with pytest-xdist it runs where all workers' reports arrive."""
 
     def __init__(self) -> None:
         self._last: dict[str, pytest.TestReport] = {}
@@ -38,22 +38,27 @@ class Page:
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_row(self, report: pytest.TestReport, cells: list[str]) -> None:
         """Show the schedule with its seed, and whether something was left behind or found."""
-        found = self._facts(report.nodeid)
-        words = [found.get(facts.SCHEDULE, ""), *(mark for name, mark in _MARKS.items() if name in found)]
+        facts_of_test = self._facts(report.nodeid)
+        words = [
+            facts_of_test.get(facts.SCHEDULE, ""),
+            *(mark for name, mark in _MARKS.items() if name in facts_of_test),
+        ]
         if cells:
             cells.insert(-1, f'<td class="col-peerlane">{escape(", ".join(filter(None, words)))}</td>')
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_html(self, report: pytest.TestReport, data: list[str]) -> None:
         """Show the node, the command that repeats the test, and texts that the report has not."""
-        found = self._facts(report.nodeid)
-        if not found:
+        facts_of_test = self._facts(report.nodeid)
+        if not facts_of_test:
             return
         # pytest-html adds the sections of the teardown to those of the call.
         sections = [*report.sections, *self._last[report.nodeid].sections]
-        said = [report.longreprtext, *(text for _, text in sections)]
-        texts = [f"node: {found[facts.NODE]}", f"repeat: {found[facts.REPEAT]}"]
+        shown = [report.longreprtext, *(text for _, text in sections)]
+        texts = [f"node: {facts_of_test[facts.NODE]}", f"repeat: {facts_of_test[facts.REPEAT]}"]
         texts += [
-            found[name] for name in _MARKS if name in found and not any(found[name] in each for each in said)
+            facts_of_test[name]
+            for name in _MARKS
+            if name in facts_of_test and not any(facts_of_test[name] in each for each in shown)
         ]
         data.insert(0, f"{_HEAD:-^80}\n" + escape("\n\n".join(texts)) + "\n")

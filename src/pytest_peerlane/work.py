@@ -76,12 +76,12 @@ def _number(key: str, text: str | None) -> object:
 
 
 def _fate(config: pytest.Config, marked: object) -> str:
-    found = marked or config.getoption("peerlane_leaks") or config.getini("peerlane_leaks") or "fail"
-    if found not in _FATES:
+    fate = marked or config.getoption("peerlane_leaks") or config.getini("peerlane_leaks") or "fail"
+    if fate not in _FATES:
         raise pytest.UsageError(
-            f"peerlane: leaks is {found!r}{did_you_mean(found, _FATES)}; valid are {', '.join(_FATES)}"
+            f"peerlane: leaks is {fate!r}{did_you_mean(fate, _FATES)}; valid are {', '.join(_FATES)}"
         )
-    return str(found)
+    return str(fate)
 
 
 def install(config: pytest.Config, name: str) -> None:
@@ -118,12 +118,12 @@ def begin(request: pytest.FixtureRequest) -> tuple[Device, ...]:
 
 
 def _work(config: pytest.Config) -> Work:
-    found = config.pluginmanager.get_plugin(_PLUGIN)
-    if found is None:
-        found = Work(config)
-        config.pluginmanager.register(found, _PLUGIN)
-    assert isinstance(found, Work)
-    return found
+    work = config.pluginmanager.get_plugin(_PLUGIN)
+    if work is None:
+        work = Work(config)
+        config.pluginmanager.register(work, _PLUGIN)
+    assert isinstance(work, Work)
+    return work
 
 
 class Work:
@@ -183,16 +183,16 @@ class Work:
 
     def _command(self, item: pytest.Item, schedule: str, is_checked: bool) -> str:
         """Return the command that runs the test again on such a node, with the same seed."""
-        given = {name: self._config.getoption(f"peerlane_{name}") for name in _REPEATED}
+        options = {name: self._config.getoption(f"peerlane_{name}") for name in _REPEATED}
         words = ["pytest", item.nodeid, f"--peerlane-schedule={schedule}"]
-        words += [f"--peerlane-{name}={text}" for name, text in given.items() if text is not None]
+        words += [f"--peerlane-{name}={text}" for name, text in options.items() if text is not None]
         words += ["--peerlane-check"] * is_checked + ["--peerlane-strict"] * (is_checked and self._is_strict)
         words += ["--peerlane-shadow-real"] * bool(self._config.getoption("peerlane_shadow_real"))
         return shlex.join(words)
 
     def _wanted(self, item: pytest.Item) -> tuple[NodeConfig, bool, str, bool, bool]:
         """Return the node, whether the test named it, the fate of leaks, and whether it is checked, and strictly."""
-        given: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for marker in reversed(list(item.iter_markers("peerlane"))):
             unknown = [f"{key}=" for key in marker.kwargs if key not in _SETTINGS]
             if unknown or marker.args:
@@ -202,13 +202,13 @@ class Work:
                     f"@pytest.mark.peerlane: {wrong} is not a setting{close}; write settings as devices=4, switch=2; "
                     f"valid: {', '.join(_SETTINGS)}"
                 )
-            given.update(marker.kwargs)
-        fate = _fate(self._config, given.pop("leaks", None))
-        is_strict = self._switch("strict", given)
-        is_checked = self._switch("check", given, is_strict)
+            settings.update(marker.kwargs)
+        fate = _fate(self._config, settings.pop("leaks", None))
+        is_strict = self._switch("strict", settings)
+        is_checked = self._switch("check", settings, is_strict)
         base = base_node(self._config)
-        config = base.replace(source="@pytest.mark.peerlane", **given)
-        return _with_seed(config, base), "name" in given, fate, is_checked, is_strict
+        config = base.replace(source="@pytest.mark.peerlane", **settings)
+        return _with_seed(config, base), "name" in settings, fate, is_checked, is_strict
 
     def _switch(self, name: str, marked: dict[str, Any], other: bool = False) -> bool:
         """Return the marker's switch, or else whether the command line, the ini file or another switch sets it."""
@@ -247,22 +247,22 @@ class Work:
             report = self._end_log()
         problems = []
         if report is not None:
-            problems += self._told_of_findings(item, report)
+            problems += self._failing_findings(item, report)
         if left:
-            remedies = [self.remedy] * bool(left.things) + [_PROCESS_REMEDY] * bool(left.processes)
-            problems += self._told_of_leaks(
+            remedies = [self.remedy] * bool(left.objects) + [_PROCESS_REMEDY] * bool(left.processes)
+            problems += self._failing_leaks(
                 item, "\n".join([self._text("the test left behind", left), *remedies])
             )
         if problems:
             pytest.fail("\n\n".join(problems), pytrace=False)
 
     def _end_log(self) -> dict[str, Any] | None:
-        """Return what the checker found in the test's log, if it has one."""
+        """Return the checker's report on the test's log, if it has one."""
         log, self._log = self._log, None
         return None if log is None else log.report()
 
-    def _told_of_findings(self, item: pytest.Item, report: dict[str, Any]) -> list[str]:
-        """Return what is to fail the test."""
+    def _failing_findings(self, item: pytest.Item, report: dict[str, Any]) -> list[str]:
+        """Return the texts that fail the test."""
         if (text := checked.uncertain_text(report)) and not self._is_strict:
             facts.add(item, facts.UNCERTAIN, text)
             item.warn(pytest.PytestWarning(text))
@@ -280,8 +280,8 @@ class Work:
         path, root = str(self._item.path), str(self._config.rootpath)
         return describe(left, head=head, test_file=path, root=root, killed=self._fate == "fail")
 
-    def _told_of_leaks(self, item: pytest.Item, text: str) -> list[str]:
-        """Return what is to fail the test."""
+    def _failing_leaks(self, item: pytest.Item, text: str) -> list[str]:
+        """Return the texts that fail the test."""
         facts.add(item, facts.LEFT_BEHIND, text)
         if self._failed:
             self._note = f"{text}\nThe test did not run to its end, where it might have closed some of these."
@@ -293,7 +293,7 @@ class Work:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-        """Do not charge the test with what a wider fixture starts, though the test may be the first to use it."""
+        """Do not charge the test with what a fixture of a wider scope starts, even if the test is its first user."""
         node = self._node
         if node is None or fixturedef.scope == "function":
             return (yield)
@@ -315,8 +315,10 @@ class Work:
             if report.failed and not only_leaks:
                 report.sections.append(("peerlane: the node of this test", self._described))
                 for name in self._dialects:
-                    if told := dialects.explanations(name):
-                        report.sections.append((f"peerlane: calls of {name} that failed, newest first", told))
+                    if explanations := dialects.explanations(name):
+                        report.sections.append(
+                            (f"peerlane: calls of {name} that failed, newest first", explanations)
+                        )
             if report.when == "teardown" and self._note:
                 report.sections.append(("peerlane: left behind, seen at teardown", self._note))
             if report.when == "teardown" and self._findings:
@@ -336,11 +338,11 @@ class Work:
 
 
 def _with_seed(config: NodeConfig, base: NodeConfig) -> NodeConfig:
-    """Draw the seed here, so that a failure can show it; a seed that was given for all tests is kept."""
+    """Draw the seed before the test, so that a failure can show it; a seed that is set for all tests is kept."""
     wanted = config.schedule or os.environ.get(schedule.VARIABLE, "")
     if wanted != "seeded":
         return config
-    given = base.schedule or os.environ.get(schedule.VARIABLE, "")
-    if not given.startswith("seeded:"):
-        given = f"seeded:{random.SystemRandom().randrange(1 << 32)}"
-    return config.replace(schedule=given)
+    repeatable = base.schedule or os.environ.get(schedule.VARIABLE, "")
+    if not repeatable.startswith("seeded:"):
+        repeatable = f"seeded:{random.SystemRandom().randrange(1 << 32)}"
+    return config.replace(schedule=repeatable)

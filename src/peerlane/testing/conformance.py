@@ -231,7 +231,7 @@ class MemoryConformance(Suite):
 class AddressesConformance(Suite):
     """What integers mean as addresses, and the refusals of those that mean nothing."""
 
-    def test_locate_tells_kind_device_and_bounds(self, backend: Backend) -> None:
+    def test_locate_returns_kind_device_and_bounds(self, backend: Backend) -> None:
         block = backend.allocate(1, 5000)
         location = backend.locate(block.address + 4999)
         assert (location.kind, location.ordinal, location.base, location.size) == (

@@ -34,11 +34,11 @@ _numbers = itertools.count(1)
 class Left:
     """The objects and processes that a test left behind."""
 
-    things: tuple[LiveObject, ...] = ()
+    objects: tuple[LiveObject, ...] = ()
     processes: tuple[LeftProcess, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.things or self.processes)
+        return bool(self.objects or self.processes)
 
 
 class FreshNode:

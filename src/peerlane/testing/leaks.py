@@ -14,7 +14,7 @@ def describe(left: Left, *, head: str, test_file: str, root: str, killed: bool) 
     left : Left
         Not empty.
     head : str
-        The first words; the number of things and their bytes follow.
+        The first words; the number of objects and processes and their bytes follow.
     test_file : str
         If an object was made in another file, the line of this file that led there is shown too.
     root : str
@@ -22,10 +22,10 @@ def describe(left: Left, *, head: str, test_file: str, root: str, killed: bool) 
     killed : bool
         Whether processes will be killed.
     """
-    places = SiteFormat(test_file, root)
+    sites = SiteFormat(test_file, root)
     fate = "; it was killed" if killed else ""
     processes = (
-        f"process {each.pid} ({each.command}), {places.of('started', each.site)}{fate}"
+        f"process {each.pid} ({each.command}), {sites.of('started', each.site)}{fate}"
         for each in left.processes
     )
-    return leak_text(head, left.things, places, *processes)
+    return leak_text(head, left.objects, sites, *processes)

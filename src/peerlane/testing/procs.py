@@ -161,26 +161,26 @@ class _Start:
     """Starts a child in a thread, so that no signal handler, which may raise, runs between the fork and the pid."""
 
     def __init__(self, begin: Callable[[int, int, int], Child], *descriptors: int) -> None:
-        self._asked, self._found = False, Future[Child]()
+        self._asked, self._process_future = False, Future[Child]()
         self._thread = threading.Thread(target=self._run, args=(begin, *descriptors))
 
     def _run(self, begin: Callable[[int, int, int], Child], *descriptors: int) -> None:
         try:
-            self._found.set_result(begin(*descriptors))
+            self._process_future.set_result(begin(*descriptors))
         except BaseException as error:  # noqa: BLE001 - raised where it was asked for
-            self._found.set_exception(error)
+            self._process_future.set_exception(error)
 
     def process(self) -> Child:
         """Start the child; an error of its start is raised here."""
         self._asked = True
         self._thread.start()
-        return self._found.result()
+        return self._process_future.result()
 
     def begun(self) -> Child | None:
         """Return the child if it exists, also after an interrupted start."""
-        if not self._asked or self._found.exception(KILL_SECONDS) is not None:
+        if not self._asked or self._process_future.exception(KILL_SECONDS) is not None:
             return None
-        return self._found.result()
+        return self._process_future.result()
 
 
 def _text(file: IO[bytes]) -> str:

@@ -94,7 +94,7 @@ class StreamConformance:
             assert (_bytes(a) == 7).all()
             assert second - first >= 0 and second.time_ns >= first.time_ns
 
-    def test_an_event_recorded_again_means_the_new_place(self, devices: tuple[pl.Device, ...]) -> None:
+    def test_an_event_recorded_again_means_the_new_record(self, devices: tuple[pl.Device, ...]) -> None:
         a = _buffer(devices[0], np.zeros(64, np.uint8))
         notify = devices[0].create_notify()
         with devices[0].create_stream() as s, devices[0].create_stream() as t:
@@ -168,7 +168,7 @@ class StreamConformance:
                 s.sync(timeout=PATIENCE)
                 assert np.array_equal(_bytes(dst), expected)
 
-    def test_a_callback_runs_in_its_place(self, devices: tuple[pl.Device, ...]) -> None:
+    def test_a_callback_runs_in_queue_order(self, devices: tuple[pl.Device, ...]) -> None:
         a = _buffer(devices[0], np.zeros(64, np.uint8))
         b = devices[0].allocate(64)
         seen: list[int] = []
