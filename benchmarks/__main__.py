@@ -8,14 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import peerlane as pl
-from peerlane.cli.bench import NODE, add_rounds_argument
+from peerlane.cli.bench import ALL, NODE, Measured, add_rounds_argument, check_options, measured, show
 from peerlane.cli.outputs import (
     STDOUT,
     add_json_argument,
     add_output_arguments,
     check_file,
-    check_outputs,
-    note,
     results_console,
     show_progress,
     write_json,
@@ -33,7 +31,7 @@ SUBJECTS = (
 )
 _SIZED = ("copy", "channel", "collective", "machines", "torch")
 _PICTURED = ("copy", "channel", "collective", "machines")
-_ALL, _AGAINST = "all", "against"
+_AGAINST = "against"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -54,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=sys.modules[__name__].__doc__)
     commands = parser.add_subparsers(dest="what", required=True, metavar="SUBJECT")
-    for name in (*SUBJECTS, _ALL):
+    for name in (*SUBJECTS, ALL):
         command = commands.add_parser(name, help=f"measure {name}")
         command.add_argument("--sizes", metavar="LIST", help="bytes, such as 64K,1M")
         add_rounds_argument(command)
@@ -70,37 +68,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(args: argparse.Namespace) -> int:
-    check_outputs(args)
-    for flag, value, subjects in (("--sizes", args.sizes, _SIZED), ("--plot", args.plot, _PICTURED)):
-        if value is not None and args.what not in (*subjects, _ALL):
-            raise InvalidValue(
-                f"{flag} means nothing to `{args.what}`; valid with {', '.join((*subjects, _ALL))}"
-            )
+    check_options(args, args.what, {"sizes": (*_SIZED, ALL), "plot": (*_PICTURED, ALL)})
     from benchmarks import report
-    from peerlane.cli.bench import plan
-    from peerlane.cli.bench.report import Result, plot
 
-    with show_progress() as progress:
-        task = progress.add_task("", total=None)
-        figures, timings, skips = _measured(
-            SUBJECTS if args.what == _ALL else (args.what,),
-            plan.Plan(
-                sizes=plan.parse_sizes(args.sizes) if args.sizes is not None else (),
-                rounds=plan.checked_rounds(args.rounds),
-                say=lambda words: progress.update(task, description=words),
-            ),
-        )
-    result = Result(figures, timings, skips, args.rounds)
-    console = results_console(args)
-    report.draw(result, console)
-    if args.json is not None:
-        write_json(args.json, report.as_json(result))
-    if args.plot is not None:
-        note(console, f"pictures: {', '.join(plot(result, args.plot))}")
+    subjects = SUBJECTS if args.what == ALL else (args.what,)
+    show(args, measured(args, lambda plan: _measured(subjects, plan)), report.draw, report.as_json)
     return 0
 
 
-def _measured(subjects: Sequence[str], plan: Plan) -> tuple[list[Figure], list[Timing], list[Skip]]:
+def _measured(subjects: Sequence[str], plan: Plan) -> Measured:
     # Imported here, so that a wrong command line does not wait for it.
     from benchmarks import (
         batches,

@@ -9,7 +9,7 @@ from peerlane.cli.bench import calls, sweeps
 from peerlane.cli.bench.calls import PEERLANE_ACL, PEERLANE_HIP
 from peerlane.cli.bench.measure import PEERLANE, SPEED, Figure
 from peerlane.cli.bench.ranks import ALL_GATHER, ALL_REDUCE, BROADCAST
-from peerlane.cli.bench.timings import Timing, Way
+from peerlane.cli.bench.timings import Entrant, Timing
 from peerlane.support.sizes import format_size
 
 PEERLANE_INSIDE = "peerlane, without the call"  # a native loop of the look-up alone
@@ -222,7 +222,7 @@ def judged(figures: Sequence[Figure]) -> list[tuple[Bar, Figure]]:
 
 def figures_of(timings: Sequence[Timing]) -> list[Figure]:
     """Return peerlane's speed against each other contender that is shown, for the bars."""
-    ours = {each.case: each for each in timings if (each.contender, each.variant) == Way(PEERLANE)}
+    ours = {each.case: each for each in timings if (each.contender, each.variant) == Entrant(PEERLANE)}
     return [
         Figure(
             each.case,

@@ -27,9 +27,9 @@ def measure(
     """Time a batch, with and without a stream, and a launch of the same copy list, against a loop of memcpy."""
     case = f"batch of {blocks:,} blocks of 4 KiB"
     span = 2 * blocks * _BLOCK  # every second block is copied
-    if 2 * span > machine.room():
-        return [], [Skip(case, f"needs {2 * span:,} bytes of memory, {machine.room():,} are available")]
-    plan.say(case)
+    if why := machine.shortage(2 * span):
+        return [], [Skip(case, why)]
+    plan.show(case)
     with ExitStack() as stack:
         device = devices[0]
         whole = [stack.enter_context(device.allocate(span)) for _ in range(2)]

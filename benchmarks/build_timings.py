@@ -38,9 +38,9 @@ def looped(
 ) -> Callable[[], float]:
     """Return a function that times ``number`` calls and returns the seconds of one."""
     names = [f"a{index}" for index in range(len(arguments))]
-    given = ", ".join([*names, *(f"{option}={option}" for option in options)])
+    argument_list = ", ".join([*names, *(f"{option}={option}" for option in options)])
     timer = timeit.Timer(
-        f"call({given})",
+        f"call({argument_list})",
         setup=f"call, {', '.join([*names, *options])} = parts",
         globals={"parts": (call, *arguments, *options.values())},
     )
@@ -100,8 +100,8 @@ def submit(devices: Any, stack: ExitStack) -> Timed:
 def batch(devices: Any, stack: ExitStack) -> Timed:
     count, block = 10_000, 4 * KIB
     dst, src = (_filled(devices[0], 2 * count * block, stack) for _ in range(2))
-    places = np.random.default_rng(1).permutation(2 * count)
-    ends = [whole[at * block : (at + 1) * block] for whole in (dst, src) for at in places[:count].tolist()]
+    blocks = np.random.default_rng(1).permutation(2 * count)
+    ends = [whole[at * block : (at + 1) * block] for whole in (dst, src) for at in blocks[:count].tolist()]
     yield "batch of 10,000 blocks of 4 KiB", looped(1, pl.copy_batch, ends[:count], ends[count:])
 
 
@@ -112,11 +112,11 @@ def channel(devices: Any, stack: ExitStack) -> Timed:
     to = stack.enter_context(group.channel(1, notifies=2))
     block = _filled(group.device, 8, stack)
 
-    def one_way() -> float:
+    def one_direction() -> float:
         pipe.send("again")
         return exchange(to, block, first=True)
 
-    yield "8 bytes and a notify, one way", one_way
+    yield "8 bytes and a notify, one way", one_direction
     yield "write 8 bytes, at once", looped(50_000, to.write, block)
     stream = stack.enter_context(group.device.create_stream())
     writes = looped(50_000, to.write, block, stream=stream)

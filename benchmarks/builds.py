@@ -25,7 +25,7 @@ LEAST_ROUNDS = 3
 _PROGRAM = Path(__file__).with_name("build_timings.py")
 _THIS, _OTHER = "this build", "the other build"
 # The order changes between rounds, so that a machine that slows down within a round favours neither build.
-_TURNS = ((_THIS, _OTHER, _OTHER, _THIS), (_OTHER, _THIS, _THIS, _OTHER))
+_ORDERS = ((_THIS, _OTHER, _OTHER, _THIS), (_OTHER, _THIS, _THIS, _OTHER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Sample:
 
 
 def measure(
-    python: str, subjects: Sequence[str], rounds: int, say: Callable[[str], None]
+    python: str, subjects: Sequence[str], rounds: int, show: Callable[[str], None]
 ) -> tuple[list[Comparison], list[Skip], dict[str, str]]:
     """Time both builds in turns.
 
@@ -93,8 +93,8 @@ def measure(
     taken: dict[str, list[tuple[Sample, Sample]]] = {name: [] for name in pythons}
     for number in range(rounds):
         samples: dict[str, list[Sample]] = {name: [] for name in pythons}
-        for name in _TURNS[number % 2]:
-            say(f"{name}, round {number + 1} of {rounds}")
+        for name in _ORDERS[number % 2]:
+            show(f"{name}, round {number + 1} of {rounds}")
             samples[name].append(_sample(name, pythons[name], subjects))
         for name, (first, second) in samples.items():
             taken[name].append((first, second))

@@ -22,7 +22,7 @@ _SECONDS = 600
 
 def measure(plan: Plan, node: str) -> tuple[list[Figure], list[Skip]]:
     """Compare calls of 8 bytes, and the first call of a process, with the time that each may take."""
-    plan.say(C_CALLS)
+    plan.show(C_CALLS)
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         return [], [Skip(C_CALLS, "there is no C++ compiler")]
@@ -38,14 +38,14 @@ def measure(plan: Plan, node: str) -> tuple[list[Figure], list[Skip]]:
     limits = {
         name: f"{limit:g} s" if limit > 1e-3 else f"{1e6 * limit:g} us" for name, limit in C_LIMITS.items()
     }
-    given = {
+    with_limits = {
         name: {name: times, limits[name]: [C_LIMITS[name]] * len(times)} for name, times in samples.items()
     }
-    return [figure(both, C_CALLS, name, limits[name], SHARE) for name, both in given.items()], []
+    return [figure(both, C_CALLS, name, limits[name], SHARE) for name, both in with_limits.items()], []
 
 
 def _run(*words: object, node: str) -> str:
-    said = subprocess.run(
+    process = subprocess.run(
         [str(word) for word in words],
         check=True,
         stdout=subprocess.PIPE,
@@ -53,4 +53,4 @@ def _run(*words: object, node: str) -> str:
         timeout=_SECONDS,
         env={**os.environ, "PEERLANE_NODE": node, "PEERLANE_SCHEDULE": "eager"},
     )
-    return said.stdout
+    return process.stdout

@@ -25,7 +25,7 @@ from benchmarks.bars import (
     RATE,
 )
 from benchmarks.copies import native_copies
-from benchmarks.rival_libraries import HERE
+from benchmarks.rival_libraries import ON_ONE_MACHINE
 from peerlane.cli import machine
 from peerlane.cli.bench import ranks
 from peerlane.cli.bench.copies import memmove
@@ -35,18 +35,18 @@ from peerlane.cli.bench.measure import (
     TIME,
     Contender,
     Figure,
-    Found,
     Samples,
     Skip,
+    TaskSeconds,
     best,
     figure,
-    in_turns,
     interleaved,
+    interleaved_tasks,
     looped,
 )
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.bench.ranks import MESSAGE
-from peerlane.cli.bench.timings import Way, quickest
+from peerlane.cli.bench.timings import Entrant, quickest
 from peerlane.cli.children import Child
 from peerlane.support.sizes import UNITS, format_size
 
@@ -63,23 +63,19 @@ _BEST = "the best native copy"
 
 def measure(plan: Plan, node: str) -> tuple[list[Figure], list[Skip]]:
     """Time 8 bytes and a notify one way, writes of 8 bytes, and large writes."""
-    room = machine.room()
-    large = [nbytes for nbytes in _LARGE if _COPIES * nbytes <= room]
-    skips = [
-        Skip(_large_case(nbytes), f"needs {_COPIES * nbytes:,} bytes of memory, {room:,} are available")
-        for nbytes in _LARGE
-        if nbytes not in large
-    ]
+    shortages = {nbytes: machine.shortage(_COPIES * nbytes) for nbytes in _LARGE}
+    large = [nbytes for nbytes, why in shortages.items() if not why]
+    skips = [Skip(_large_case(nbytes), why) for nbytes, why in shortages.items() if why]
     with ExitStack() as stack:
         team = ranks.start(_serve, ranks.Setting(node, max(_LEAST_WINDOW, *large, 0)), 2, stack)
-        figures, failed = _one_way(plan, team)
-        plan.say(RATE)
+        figures, failed = _one_direction(plan, team)
+        plan.show(RATE)
         samples = {**ranks.ask(team, ("rates", plan.rounds))[0], MILLION: [1e-6] * plan.rounds}
         figures += [figure(samples, "write 8 bytes", name, "ctypes.memmove", TIME) for name in LEAST_RATES]
         figures += [figure(samples, RATE, name, MILLION, SPEED) for name in LEAST_RATES]
         for nbytes in large:
             case = _large_case(nbytes)
-            plan.say(case)
+            plan.show(case)
             samples = ranks.ask(team, ("large", plan.rounds, nbytes))[0]
             figures.append(figure(samples, case, PEERLANE, _BEST, SPEED, nbytes))
     return figures, skips + failed
@@ -89,8 +85,8 @@ def _large_case(nbytes: int) -> str:
     return f"channel write of {format_size(nbytes)}"
 
 
-def _one_way(plan: Plan, team: Sequence[Child]) -> tuple[list[Figure], list[Skip]]:
-    mpis = [name for name in rivals.present(HERE, MESSAGE)[0] if rivals.is_mpi(name)]
+def _one_direction(plan: Plan, team: Sequence[Child]) -> tuple[list[Figure], list[Skip]]:
+    mpis = [name for name in rivals.present(ON_ONE_MACHINE, MESSAGE)[0] if rivals.is_mpi(name)]
     begun = [0]
 
     def line() -> float:
@@ -98,18 +94,18 @@ def _one_way(plan: Plan, team: Sequence[Child]) -> tuple[list[Figure], list[Skip
         begun[0] += _ROUNDS + _ROUNDS // 4
         return float(seconds)
 
-    contenders: dict[Way, Callable[[], float]] = {
-        Way(LINE): line,
-        Way(PEERLANE): lambda: float(max(ranks.ask(team, ("exchange", _ROUNDS)))),
-        **{way: partial(_mpi_message, way) for way in rivals.ways(mpis, MESSAGE)},
+    contenders: dict[Entrant, Callable[[], float]] = {
+        Entrant(LINE): line,
+        Entrant(PEERLANE): lambda: float(max(ranks.ask(team, ("exchange", _ROUNDS)))),
+        **{entrant: partial(_mpi_message, entrant) for entrant in rivals.entrants(mpis, MESSAGE)},
     }
-    found, skips = in_turns(
-        {way: partial(_as_found, sample) for way, sample in contenders.items()},
+    timings, skips = interleaved_tasks(
+        {entrant: partial(_as_task, sample) for entrant, sample in contenders.items()},
         plan.rounds,
-        lambda words: plan.say(f"{ONE_WAY}: {words}"),
+        lambda words: plan.show(f"{ONE_WAY}: {words}"),
     )
-    by_way = {way: tasks[ONE_WAY][0] for way, tasks in found.items()}
-    samples = {name: by_way[way] for name, way in quickest(by_way).items()}
+    by_entrant = {entrant: tasks[ONE_WAY][0] for entrant, tasks in timings.items()}
+    samples = {name: by_entrant[entrant] for name, entrant in quickest(by_entrant).items()}
     figures = [figure(samples, ONE_WAY, PEERLANE, LINE, TIME)]
     mpis = [name for name in mpis if name in samples]
     figures += [figure(samples, ONE_WAY, PEERLANE, name, SPEED) for name in mpis]
@@ -119,13 +115,13 @@ def _one_way(plan: Plan, team: Sequence[Child]) -> tuple[list[Figure], list[Skip
     return figures, skips
 
 
-def _as_found(sample: Callable[[], float]) -> Found:
+def _as_task(sample: Callable[[], float]) -> TaskSeconds:
     return {ONE_WAY: [sample()]}
 
 
-def _mpi_message(way: Way) -> float:
+def _mpi_message(entrant: Entrant) -> float:
     """Return the seconds of one way of an MPI's message of 8 bytes, exchanged as often as peerlane's."""
-    return rivals.run(way, (MESSAGE,), 2, [(8, _ROUNDS)])[MESSAGE][0]
+    return rivals.run(entrant, (MESSAGE,), 2, [(8, _ROUNDS)])[MESSAGE][0]
 
 
 def _serve(setting: ranks.Setting, rank: int, size: int, pipe: Connection[Any, Any]) -> None:
@@ -170,8 +166,8 @@ def _rates(channel: pl.Channel, rounds: int) -> Samples:
         many = stack.enter_context(device.allocate(8 * _BATCH))
         many.fill(2)
         stream = stack.enter_context(device.create_stream())
-        places = np.arange(_BATCH, dtype=np.uint64) * 8
-        table = np.stack([places, places, np.full_like(places, 8)], axis=1)
+        offsets = np.arange(_BATCH, dtype=np.uint64) * 8
+        table = np.stack([offsets, offsets, np.full_like(offsets, 8)], axis=1)
         writes = looped(PEERLANE, channel.write, block, number=_WRITES, stream=stream)
 
         def on_stream() -> float:

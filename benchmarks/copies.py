@@ -33,15 +33,15 @@ def native_copies(dst: pl.Buffer, src: pl.Buffer, number: int) -> list[Contender
     def contender(name: str, streaming: bool, threads: int) -> Contender:
         return Contender(name, lambda: references.time_copy(to, origin, src.size, streaming, threads, number))
 
-    made = [contender(MEMCPY, False, 1)]
+    contenders = [contender(MEMCPY, False, 1)]
     if machine.has_stream_copy():
-        made.append(contender("streaming, 1 thread", True, 1))
+        contenders.append(contender("streaming, 1 thread", True, 1))
     cores = machine.cores()
     if cores > 1:
-        made.append(contender(f"memcpy, {cores} threads", False, cores))
+        contenders.append(contender(f"memcpy, {cores} threads", False, cores))
         if machine.has_stream_copy():
-            made.append(contender(f"streaming, {cores} threads", True, cores))
-    return made
+            contenders.append(contender(f"streaming, {cores} threads", True, cores))
+    return contenders
 
 
 def _native(dst: pl.Buffer, src: pl.Buffer, number: int) -> list[Contender]:
@@ -49,12 +49,12 @@ def _native(dst: pl.Buffer, src: pl.Buffer, number: int) -> list[Contender]:
 
 
 def _others(dst: pl.Buffer, src: pl.Buffer, number: int) -> list[Contender]:
-    made = [
+    contenders = [
         copies.memmove(dst, src, number),
         looped("numpy.copyto", np.copyto, dst.view(), src.view(), number=number),
     ]
     if importlib.util.find_spec("torch") is not None:
         torch = importlib.import_module("torch")
         to, origin = torch.from_numpy(dst.view()), torch.from_numpy(src.view())
-        made.append(looped("torch copy_", to.copy_, origin, number=number))
-    return made
+        contenders.append(looped("torch copy_", to.copy_, origin, number=number))
+    return contenders

@@ -52,7 +52,7 @@ _LOG_BYTES = 64 * UNITS["MiB"]  # more than the events of a sample
 _SECONDS, _MOST_BYTES, _EVENT_BYTES = 30.0, UNITS["GiB"], 64
 # Processor time: the reader of a log takes none of it from the program while there is a core for each.
 _TIMER = time.process_time
-_PLACES, _ROUND = 1 << 14, 1_000
+_OFFSETS, _ROUND = 1 << 14, 1_000
 _RANKS, _SAMPLE_SECONDS = 2, 0.05
 #: The collective, its bytes, and about how long one takes.
 _COLLECTIVES = {
@@ -70,23 +70,27 @@ def measure(
         return [], [Skip("an event log", "this process writes one already")]
     figures = _operations(plan, devices[0]) + _collectives(plan, node)
     case = analysis_case(events)
-    plan.say(case)
+    plan.show(case)
     if machine.room() < 2 * _MOST_BYTES:
         return figures, [Skip(case, f"needs 2 GiB of memory, {machine.room():,} bytes are available")]
-    found = _analysed(events)
+    analysed = _analysed(events)
     shares = {
-        (PROCESSOR_OF_ANALYSIS, f"{_SECONDS:g} s"): found.processor / _SECONDS * (ANALYSIS_EVENTS / events),
-        (RESIDENT, "1 GiB"): found.peak / _MOST_BYTES,
-        (BYTES_OF_EVENT, f"{_EVENT_BYTES} bytes"): found.written / found.events / _EVENT_BYTES,
+        (PROCESSOR_OF_ANALYSIS, f"{_SECONDS:g} s"): analysed.processor
+        / _SECONDS
+        * (ANALYSIS_EVENTS / events),
+        (RESIDENT, "1 GiB"): analysed.peak / _MOST_BYTES,
+        (BYTES_OF_EVENT, f"{_EVENT_BYTES} bytes"): analysed.written / analysed.events / _EVENT_BYTES,
     }
     figures += [
-        Figure(case, contender, reference, SHARE, ratio, ratio, ratio, found.seconds)
+        Figure(case, contender, reference, SHARE, ratio, ratio, ratio, analysed.seconds)
         for (contender, reference), ratio in shares.items()
     ]
-    if found.dropped:
-        return figures, [Skip(NOTHING_DROPPED, f"{found.dropped:,} of {found.events:,} events were dropped")]
-    rate = found.events / found.seconds / 1e6
-    one = found.seconds / found.events
+    if analysed.dropped:
+        return figures, [
+            Skip(NOTHING_DROPPED, f"{analysed.dropped:,} of {analysed.events:,} events were dropped")
+        ]
+    rate = analysed.events / analysed.seconds / 1e6
+    one = analysed.seconds / analysed.events
     figures.append(
         Figure(NOTHING_DROPPED, PEERLANE, MILLION, SPEED, rate, rate, rate, one, reference_seconds=1e-6)
     )
@@ -125,7 +129,7 @@ def _operations(plan: Plan, device: pl.Device) -> list[Figure]:
                 )
         figures = []
         for case, without in cases.items():
-            plan.say(f"{case} with a log")
+            plan.show(f"{case} with a log")
             logged = Contender(PEERLANE_LOGGED, partial(_logged, without, stream, folder))
             samples = interleaved(
                 [Contender(PEERLANE, partial(_quiet, without, stream)), logged], plan.rounds
@@ -145,7 +149,7 @@ def _collectives(plan: Plan, node: str) -> list[Figure]:
             return float(max(ranks.ask(team, (where, task, nbytes, times))))
 
         for case, (task, nbytes, seconds) in _COLLECTIVES.items():
-            plan.say(f"{case} with a log")
+            plan.show(f"{case} with a log")
             job = task, nbytes, round(_SAMPLE_SECONDS / seconds)
             contenders = [
                 Contender(name, partial(sample, where, *job))
@@ -217,7 +221,7 @@ def _analysed(events: int) -> Analysed:
             writer = stack.enter_context(Child(_write, str(folder), events))
             analyst = stack.enter_context(Child(_analyse, str(folder)))
         start = time.monotonic()
-        analyst.tell("analyse")
+        analyst.send("analyse")
         written, total = writer.ask("write")
         processor, peak, stats = analyst.ask("finish")
         return Analysed(total, int(stats["dropped"]), written, processor, peak, time.monotonic() - start)
@@ -229,11 +233,11 @@ def _write(folder: str, events: int, pipe: Connection[Any, Any]) -> None:
         pipe.recv()
         device = pl.enter_node("devices=1,memory=64MiB,cache_bytes=0")[0]
         event_log.begin(folder, capacity=event_log.DEFAULT_BYTES)
-        with device.allocate(16 * _PLACES) as memory, device.create_stream() as stream:
+        with device.allocate(16 * _OFFSETS) as memory, device.create_stream() as stream:
             memory.fill(0)
-            places = np.random.default_rng(1).integers(0, _PLACES, (2, _PLACES)) * 8
-            lower, upper = memory[: 8 * _PLACES], memory[8 * _PLACES :]
-            pairs = [(lower[at : at + 8], upper[other : other + 8]) for at, other in places.T.tolist()]
+            offsets = np.random.default_rng(1).integers(0, _OFFSETS, (2, _OFFSETS)) * 8
+            lower, upper = memory[: 8 * _OFFSETS], memory[8 * _OFFSETS :]
+            pairs = [(lower[at : at + 8], upper[other : other + 8]) for at, other in offsets.T.tolist()]
             left = events
             while left > 0:
                 for dst, src in pairs[: min(left, _ROUND)]:

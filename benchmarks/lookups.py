@@ -33,10 +33,9 @@ _LOOKUPS = {_NATIVE: 1_000_000, _PYTHON: 30_000}
 def measure(plan: Plan, node: str, many: int = MANY) -> tuple[list[Figure], list[Skip]]:
     """Time look-ups in random order among ``many`` live allocations and among a thousand."""
     case = f"look-up among {many:,}"
-    if many * _BYTES_EACH > machine.room():
-        why = f"needs {many * _BYTES_EACH:,} bytes of memory, {machine.room():,} are available"
+    if why := machine.shortage(many * _BYTES_EACH):
         return [], [Skip(case, why)]
-    plan.say(case)
+    plan.show(case)
     figures = []
     with ExitStack() as stack:
         with interrupts_deferred():

@@ -10,6 +10,7 @@ from time import perf_counter
 
 import peerlane as pl
 from peerlane.cli import machine
+from peerlane.cli.bench.copies import filled_pair
 from peerlane.cli.bench.measure import PEERLANE, TIME, Contender, Figure, Skip, figure, interleaved
 from peerlane.cli.bench.plan import Plan
 from peerlane.support.sizes import UNITS, format_size
@@ -27,14 +28,11 @@ def measure(plan: Plan, devices: Sequence[pl.Device], size: int = BYTES) -> tupl
     A wait on the event's descriptor does not help the copy, so alone it runs as it does while the program computes.
     """
     case = f"async copy of {format_size(size)} beside Python"
-    if 2 * size > machine.room():
-        return [], [Skip(case, f"needs {2 * size:,} bytes of memory, {machine.room():,} are available")]
-    plan.say(case)
+    if why := machine.shortage(2 * size):
+        return [], [Skip(case, why)]
+    plan.show(case)
     with ExitStack() as stack:
-        src = stack.enter_context(devices[0].allocate(size))
-        dst = stack.enter_context(devices[0].allocate(size))
-        src.fill(0x5A)
-        dst.fill(0)
+        dst, src = filled_pair(devices[0], devices[0], size, stack)
         stream = stack.enter_context(devices[0].create_stream())
         _copied(dst, src, stream)
         seconds = statistics.median(_copied(dst, src, stream) for _ in range(_TRIALS))

@@ -43,10 +43,10 @@ def compiled() -> Path:
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-            made = Path(folder) / library.name
+            temporary = Path(folder) / library.name
             flags = ("-std=c++20", "-O3", "-shared", "-fPIC", "-pthread", f"-I{ROOT / 'native'}")
-            subprocess.run([compiler, *flags, *_SOURCES, "-o", made], check=True, timeout=_SECONDS)
-            made.replace(library)
+            subprocess.run([compiler, *flags, *_SOURCES, "-o", temporary], check=True, timeout=_SECONDS)
+            temporary.replace(library)
     return library
 
 

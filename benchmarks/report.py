@@ -48,8 +48,8 @@ def draw(result: Result, console: Console) -> None:
         console.print(bars)
         console.print()
     report.draw(result, console)
-    if said := verdict(met_bars):
-        note(console, said, style="bold")
+    if summary := verdict(met_bars):
+        note(console, summary, style="bold")
 
 
 def verdict(met_bars: Judged) -> str:
@@ -87,12 +87,16 @@ def as_json(result: Result) -> dict[str, object]:
 
 
 def draw_comparisons(
-    found: Sequence[Comparison], skips: Sequence[Skip], rounds: int, builds: dict[str, str], console: Console
+    comparisons: Sequence[Comparison],
+    skips: Sequence[Skip],
+    rounds: int,
+    builds: dict[str, str],
+    console: Console,
 ) -> None:
     """Print the cases of both builds, those in which this build is slower, and the skipped ones."""
     shown = table("case", "ratio", "rounds", "bound", "", "one takes", "other")
     shown.title = f"time of this build / time of the other: median of {rounds} rounds"
-    for each in found:
+    for each in comparisons:
         shown.add_row(
             each.case,
             f"{each.ratio:.2f}",
@@ -107,21 +111,21 @@ def draw_comparisons(
         note(console, f"{name}: {where}")
     note(console, "bound: what 95 % of the rounds of a build against itself stay within")
     draw_skips(skips, rounds, console)
-    slower = [each.case for each in found if each.is_slower]
-    said = (
+    slower = [each.case for each in comparisons if each.is_slower]
+    summary = (
         f"slower beyond the bound: {', '.join(slower)}"
         if slower
         else "not slower beyond the bound in any case"
     )
-    note(console, said)
+    note(console, summary)
 
 
 def comparisons_as_json(
-    found: Sequence[Comparison], skips: Sequence[Skip], rounds: int, builds: dict[str, str]
+    comparisons: Sequence[Comparison], skips: Sequence[Skip], rounds: int, builds: dict[str, str]
 ) -> dict[str, object]:
     """Return the comparisons, the skipped cases, the builds and the machine as plain JSON values."""
     return {
-        "against": [{**dataclasses.asdict(each), "slower": each.is_slower} for each in found],
+        "against": [{**dataclasses.asdict(each), "slower": each.is_slower} for each in comparisons],
         "skipped": [dataclasses.asdict(skip) for skip in skips],
         "rounds": rounds,
         "builds": builds,

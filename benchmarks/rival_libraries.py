@@ -114,4 +114,4 @@ RIVALS = {
     "tcp": Rival((WRITE, MESSAGE), ("numpy",), "tcp"),
 }
 #: Those that are compared with peerlane on one machine, and with its transport between machines.
-HERE, BETWEEN_MACHINES = ("mpich", "openmpi", "nixl", "gloo", "pipe"), ("tcp", "nixl", "gloo")
+ON_ONE_MACHINE, BETWEEN_MACHINES = ("mpich", "openmpi", "nixl", "gloo", "pipe"), ("tcp", "nixl", "gloo")

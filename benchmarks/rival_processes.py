@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks import references
-from benchmarks.rival_libraries import BETWEEN_MACHINES, HERE, RIVALS, Launcher, Variant
+from benchmarks.rival_libraries import BETWEEN_MACHINES, ON_ONE_MACHINE, RIVALS, Launcher, Variant
 from peerlane.cli import machine
 from peerlane.cli.bench import sweeps
-from peerlane.cli.bench.measure import ContenderFailed, Found, Job, Skip
+from peerlane.cli.bench.measure import ContenderFailed, Job, Skip, TaskSeconds
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.bench.ranks import ALL_REDUCE, COLLECTIVES, MESSAGE, WRITE
-from peerlane.cli.bench.timings import Way
+from peerlane.cli.bench.timings import Entrant
 
 _RANK = Path(__file__).with_name("rival_rank.py")
 _SECONDS = 120.0
@@ -39,8 +39,8 @@ _LAST_WORDS = 300
 
 #: By subject: what times it, its default sizes, the libraries beside it, and their tasks.
 SWEEPS: dict[str, tuple[Callable[..., sweeps.Sweep], tuple[int, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "channel": (sweeps.channel, sweeps.CHANNEL_SIZES, HERE, (WRITE, MESSAGE)),
-    "collective": (sweeps.collective, sweeps.COLLECTIVE_SIZES, HERE, COLLECTIVES),
+    "channel": (sweeps.channel, sweeps.CHANNEL_SIZES, ON_ONE_MACHINE, (WRITE, MESSAGE)),
+    "collective": (sweeps.collective, sweeps.COLLECTIVE_SIZES, ON_ONE_MACHINE, COLLECTIVES),
     "machines": (sweeps.machines, sweeps.MACHINE_SIZES, BETWEEN_MACHINES, (WRITE, MESSAGE, ALL_REDUCE)),
 }
 #: UCX would find shared memory; gloo takes the interface that it is told.
@@ -65,10 +65,10 @@ def present(names: Sequence[str], *tasks: str) -> tuple[list[str], list[Skip]]:
     ]
 
 
-def ways(names: Sequence[str], *tasks: str) -> list[Way]:
+def entrants(names: Sequence[str], *tasks: str) -> list[Entrant]:
     """Return the variants of rivals that make a difference to one of the tasks."""
     return [
-        Way(name, variant)
+        Entrant(name, variant)
         for name in names
         for variant, mode in RIVALS[name].variants.items()
         if set(tasks) & set(mode.tasks) & set(RIVALS[name].tasks)
@@ -86,14 +86,20 @@ def contenders(
     tasks: Sequence[str],
     size: int,
     jobs: Sequence[Job],
-) -> dict[Way, Callable[[], Found]]:
+) -> dict[Entrant, Callable[[], TaskSeconds]]:
     """Return what runs each variant of each rival, with more variables of the environment."""
-    return {way: partial(run, way, tasks, size, jobs, variables) for way in ways(names, *tasks)}
+    return {
+        entrant: partial(run, entrant, tasks, size, jobs, variables) for entrant in entrants(names, *tasks)
+    }
 
 
 def run(
-    way: Way, tasks: Sequence[str], size: int, jobs: Sequence[Job], variables: Mapping[str, str] | None = None
-) -> Found:
+    entrant: Entrant,
+    tasks: Sequence[str],
+    size: int,
+    jobs: Sequence[Job],
+    variables: Mapping[str, str] | None = None,
+) -> TaskSeconds:
     """Run a rival in ``size`` processes, with more variables of the environment.
 
     Returns
@@ -107,23 +113,23 @@ def run(
     ContenderFailed
         The rival failed, or took too long; the text ends with its last output.
     """
-    rival = RIVALS[way.contender]
-    mode = rival.variants[way.variant]
+    rival = RIVALS[entrant.contender]
+    mode = rival.variants[entrant.variant]
     can = ",".join(task for task in tasks if task in rival.tasks and task in mode.tasks)
     words = [f"{nbytes}:{max(1, times // rival.fewer)}" for nbytes, times in jobs]
-    command = [str(_python(way.contender)), str(_RANK), rival.kind, can, *words]
+    command = [str(_python(entrant.contender)), str(_RANK), rival.kind, can, *words]
     if rival.launcher is None:
-        return figures_of(way.contender, _by_rank(size, command, variables or {}))
-    return figures_of(way.contender, _launched(way, rival.launcher, mode, size, command))
+        return figures_of(entrant.contender, _by_rank(size, command, variables or {}))
+    return figures_of(entrant.contender, _launched(entrant, rival.launcher, mode, size, command))
 
 
-def run_kind(kind: str, tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> Found:
+def run_kind(kind: str, tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> TaskSeconds:
     """Run ranks of this Python, without variants; errors as :func:`run`."""
     words = [f"{nbytes}:{times}" for nbytes, times in jobs]
     return figures_of(kind, _by_rank(size, [sys.executable, str(_RANK), kind, ",".join(tasks), *words], {}))
 
 
-def figures_of(name: str, out: str) -> Found:
+def figures_of(name: str, out: str) -> TaskSeconds:
     """Return the figures that a contender has printed.
 
     Raises
@@ -132,12 +138,12 @@ def figures_of(name: str, out: str) -> Found:
         Its last line has none.
     """
     try:
-        found: Found = json.loads(out.strip().splitlines()[-1])
+        seconds: TaskSeconds = json.loads(out.strip().splitlines()[-1])
     except (IndexError, ValueError):
         raise ContenderFailed(
             f"{name} printed no figures that can be read: {out.strip()[-_LAST_WORDS:]!r}"
         ) from None
-    return found
+    return seconds
 
 
 def _python(name: str) -> Path:
@@ -162,13 +168,13 @@ def _missing(name: str) -> str:
     return f"not installed (no {lacking})" if lacking else ""
 
 
-def _launched(way: Way, launcher: Launcher, mode: Variant, size: int, command: list[str]) -> str:
-    python = _python(way.contender)
+def _launched(entrant: Entrant, launcher: Launcher, mode: Variant, size: int, command: list[str]) -> str:
+    python = _python(entrant.contender)
     # The launcher in the wheel sets these; if both MPIs are installed, only one has its launcher.
     prefix = str(python.parent.parent)
     variables = {
         **dict.fromkeys(("OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX"), prefix),
-        "MPI4PY_MPIABI": way.contender,
+        "MPI4PY_MPIABI": entrant.contender,
         "LD_LIBRARY_PATH": str(Path(prefix, "lib")),
         **mode.settings,
     }

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 Call = Callable[[], object]
-Made = contextlib.AbstractContextManager[Call]
+CallContext = contextlib.AbstractContextManager[Call]
 
 _PEER = {0: 1, 1: 0}
 _SECONDS = 60.0
@@ -103,7 +103,7 @@ class Mpi:
         words, peer = [self._memory[:nbytes], self._mpi.BYTE], _PEER[self.rank]
         into = [_touched(self._numpy, nbytes), self._mpi.BYTE]
         send, receive = self._world.Send, self._world.Recv
-        yield _in_turn(self.rank, lambda: send(words, peer), lambda: receive(into, peer))
+        yield _alternating(self.rank, lambda: send(words, peer), lambda: receive(into, peer))
 
     def close(self) -> None:
         if self._window is not None:
@@ -130,9 +130,9 @@ class Torch:
         self._ranks.barrier()
 
     def slowest(self, seconds: float) -> float:
-        found = self._torch.tensor([seconds], dtype=self._torch.float64)
-        self._ranks.all_reduce(found, op=self._ranks.ReduceOp.MAX)
-        return float(found)
+        slowest = self._torch.tensor([seconds], dtype=self._torch.float64)
+        self._ranks.all_reduce(slowest, op=self._ranks.ReduceOp.MAX)
+        return float(slowest)
 
     @contextlib.contextmanager
     def barrier(self, nbytes: int) -> Iterator[Call]:
@@ -164,7 +164,7 @@ class Torch:
         memory, peer = self._memory[:nbytes], _PEER[self.rank]
         into = self._torch.full((nbytes,), 0, dtype=self._torch.uint8)
         send, receive = self._ranks.send, self._ranks.recv
-        yield _in_turn(self.rank, lambda: send(memory, peer), lambda: receive(into, peer))
+        yield _alternating(self.rank, lambda: send(memory, peer), lambda: receive(into, peer))
 
     def close(self) -> None:
         self._ranks.destroy_process_group()
@@ -184,7 +184,7 @@ class Nixl:
         metadata, theirs = pipe.recv()
         self._peer = self._agent.add_remote_agent(metadata)
         self._from, self._to = source, theirs
-        self._told: Counter[bytes] = Counter()
+        self._notifications: Counter[bytes] = Counter()
 
     def together(self) -> None:
         self._agent.send_notif(self._peer, b"here")
@@ -203,7 +203,7 @@ class Nixl:
     def message(self, nbytes: int) -> Iterator[Call]:
         """Write with a notification."""
         with self._transfer(nbytes, b"written") as transfer:
-            yield _in_turn(self.rank, transfer, lambda: self._await(b"written"))
+            yield _alternating(self.rank, transfer, lambda: self._await(b"written"))
 
     @contextlib.contextmanager
     def _transfer(self, nbytes: int, message: bytes = b"") -> Iterator[Call]:
@@ -226,10 +226,10 @@ class Nixl:
         """Do nothing: the end of the process ends all that is left."""
 
     def _await(self, message: bytes) -> None:
-        while not self._told[message]:
+        while not self._notifications[message]:
             for messages in self._agent.get_new_notifs().values():
-                self._told.update(messages)
-        self._told[message] -= 1
+                self._notifications.update(messages)
+        self._notifications[message] -= 1
 
 
 class Pipe:
@@ -251,7 +251,7 @@ class Pipe:
         """Send and receive bytes, into other memory that exists already."""
         part, into = memoryview(self._memory)[:nbytes], bytearray(b"\1") * nbytes
         send, receive = self._pipe.send_bytes, self._pipe.recv_bytes_into
-        yield _in_turn(self.rank, lambda: send(part), lambda: receive(into))
+        yield _alternating(self.rank, lambda: send(part), lambda: receive(into))
 
     def close(self) -> None:
         self._pipe.close()
@@ -270,7 +270,7 @@ class Tcp:
         self._exchange.restype = ctypes.c_bool
 
     def together(self) -> None:
-        self._turn(8, 8, spins=False)
+        self._exchange_once(8, 8, spins=False)
 
     def slowest(self, seconds: float) -> float:
         return seconds
@@ -278,17 +278,17 @@ class Tcp:
     @contextlib.contextmanager
     def message(self, nbytes: int) -> Iterator[Call]:
         """Send and receive, spinning."""
-        yield lambda: self._turn(nbytes, nbytes, spins=True)
+        yield lambda: self._exchange_once(nbytes, nbytes, spins=True)
 
     @contextlib.contextmanager
     def write(self, nbytes: int) -> Iterator[Call]:
         """Send until 8 bytes say that all are there."""
-        yield lambda: self._turn(nbytes, 8, spins=False)
+        yield lambda: self._exchange_once(nbytes, 8, spins=False)
 
     def close(self) -> None:
         self._socket.close()
 
-    def _turn(self, there: int, back: int, *, spins: bool) -> None:
+    def _exchange_once(self, there: int, back: int, *, spins: bool) -> None:
         sizes = ctypes.c_uint64(there), ctypes.c_uint64(back)
         address = ctypes.c_uint64(self._memory.ctypes.data)
         if not self._exchange(
@@ -300,9 +300,9 @@ class Tcp:
 def _accepted(address: tuple[str, int]) -> socket.socket:
     with socket.create_server(address) as listening:
         listening.settimeout(_SECONDS)
-        found, _ = listening.accept()
-    found.settimeout(None)
-    return found
+        connection, _ = listening.accept()
+    connection.settimeout(None)
+    return connection
 
 
 def _connected(address: tuple[str, int]) -> socket.socket:
@@ -326,7 +326,7 @@ def _pair() -> tuple[int, Connection[Any, Any]]:
     return int(os.environ["RANK"]), Connection(int(os.environ["BENCHMARKS_PIPE"]))
 
 
-def _in_turn(rank: int, send: Call, receive: Call) -> Call:
+def _alternating(rank: int, send: Call, receive: Call) -> Call:
     first, then = (send, receive) if rank == 0 else (receive, send)
 
     def both() -> None:
@@ -340,7 +340,7 @@ def _nothing() -> None:
     pass
 
 
-def _seconds(rank: Rank, make: Callable[[int], Made], nbytes: int, times: int) -> float:
+def _seconds(rank: Rank, make: Callable[[int], CallContext], nbytes: int, times: int) -> float:
     """Return the seconds of one operation at the slowest rank."""
     seconds = 0.0
     with make(nbytes) as call:
@@ -369,14 +369,16 @@ def main() -> None:
     name, tasks, *words = sys.argv[1:]
     jobs = [tuple(map(int, word.split(":"))) for word in words]
     rank = MAKERS[name](max(nbytes for nbytes, _ in jobs))
-    found = {}
+    figures = {}
     for task in tasks.split(","):
         make = getattr(rank, task.replace("-", "_"))
-        ways = 2 if task == "message" else 1  # there and back
-        found[task] = [_seconds(rank, make, *job) / ways for job in (jobs[:1] if task == "barrier" else jobs)]
+        directions = 2 if task == "message" else 1  # there and back
+        figures[task] = [
+            _seconds(rank, make, *job) / directions for job in (jobs[:1] if task == "barrier" else jobs)
+        ]
     rank.close()
     if rank.rank == 0:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -37,18 +37,18 @@ def measure(
 ) -> tuple[list[Figure], list[Skip]]:
     """Populate a fresh process; the figures are its peak memory and its threads, as shares of the limits."""
     case = f"{devices:,} devices, {streams:,} streams, {events:,} events"
-    plan.say(case)
+    plan.show(case)
     with interrupts_deferred():
         child = Child(_serve, devices, streams, events)
     with child:
-        found: Population = child.ask("measure")
+        population: Population = child.ask("measure")
 
     def share(contender: str, limit: str, ratio: float) -> Figure:
-        return Figure(case, contender, limit, SHARE, ratio, ratio, ratio, found.seconds)
+        return Figure(case, contender, limit, SHARE, ratio, ratio, ratio, population.seconds)
 
     return [
-        share(RESIDENT, "1 GiB", found.resident / MOST_BYTES),
-        share(THREADS, f"{MOST_THREADS} threads", found.threads / MOST_THREADS),
+        share(RESIDENT, "1 GiB", population.resident / MOST_BYTES),
+        share(THREADS, f"{MOST_THREADS} threads", population.threads / MOST_THREADS),
     ], []
 
 

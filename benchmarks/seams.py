@@ -24,9 +24,9 @@ def measure(
     """Time a copy of the lower half to the upper, in a range of blocks and in one allocation of the same size."""
     device = devices[0]
     size = blocks * device.granularity
-    if 2 * size > machine.room():
-        return [], [Skip(SEAMS, f"needs {2 * size:,} bytes of memory, {machine.room():,} are available")]
-    plan.say(SEAMS)
+    if why := machine.shortage(2 * size):
+        return [], [Skip(SEAMS, why)]
+    plan.show(SEAMS)
     with ExitStack() as stack:
         whole = stack.enter_context(pl.AddressRange(device, size))
         for start in range(0, size, device.granularity):

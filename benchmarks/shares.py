@@ -42,7 +42,7 @@ _SECONDS = 30.0
 _LAPS = 20_000  # about a millisecond
 _MESSAGE = 128
 _DESCRIPTOR, _HANDLE, _KEEP = b"d", b"h", b"k"
-_ACKNOWLEDGED, _FOUND = struct.Struct("d"), struct.Struct("QQ")
+_ACKNOWLEDGED, _SEEN = struct.Struct("d"), struct.Struct("QQ")
 
 Words = npt.NDArray[np.uint64]
 
@@ -85,9 +85,9 @@ class Importer:
 
     def check(self, stamp: int, size: int) -> None:
         """Check that the importer saw the exporter's bytes; by then it has closed the memory."""
-        found = self._receive(_FOUND)
-        if found != (stamp, size):
-            raise DeviceFault(f"shared memory of {size:,} bytes holds {found}, and {stamp} was written")
+        seen = self._receive(_SEEN)
+        if seen != (stamp, size):
+            raise DeviceFault(f"shared memory of {size:,} bytes holds {seen}, and {stamp} was written")
 
     def _receive(self, form: struct.Struct) -> tuple[Any, ...]:
         try:
@@ -116,11 +116,10 @@ def measure(
         connected.acknowledged(False)
         for what, size in _SIZES.items():
             need = 0 if what == _SPARSE else 2 * size
-            if need > machine.room():
-                why = f"needs {need:,} bytes of memory, {machine.room():,} are available"
+            if why := machine.shortage(need):
                 skips += [Skip(share_case(what, state), why) for state in EXPORTER_STATES]
                 continue
-            plan.say(f"share {what}")
+            plan.show(f"share {what}")
             with _physical(devices[0], size) as ours, _memfd(size) as raw:
                 for words in (ours[1], raw[1]):
                     words[: 1 if what == _SPARSE else None] = 1
@@ -203,9 +202,9 @@ def _import(exporter: socket.socket, kept: list[object]) -> bool:
     if message[:1] == _DESCRIPTOR:
         with closing(mmap.mmap(descriptors[0], 0)) as mapped:
             exporter.send(_ACKNOWLEDGED.pack(perf_counter()))
-            found = _FOUND.pack(int.from_bytes(mapped[:8], "little"), len(mapped))
+            seen = _SEEN.pack(int.from_bytes(mapped[:8], "little"), len(mapped))
         os.close(descriptors[0])
-        exporter.send(found)
+        exporter.send(seen)
     elif message:
         physical = pl.Physical.open(message[1:])
         whole = pl.AddressRange(physical.device, physical.size)
@@ -214,8 +213,8 @@ def _import(exporter: socket.socket, kept: list[object]) -> bool:
         if message[:1] == _KEEP:
             kept.append((physical, whole))
             return True
-        found = _FOUND.pack(int(whole[:8].view(np.uint64)[0]), whole.size)
+        seen = _SEEN.pack(int(whole[:8].view(np.uint64)[0]), whole.size)
         whole.close()
         physical.close()
-        exporter.send(found)
+        exporter.send(seen)
     return bool(message)

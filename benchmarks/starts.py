@@ -23,7 +23,7 @@ _WORDS = {
 
 def measure(plan: Plan) -> tuple[list[Figure], list[Skip]]:
     """Compare imports with NumPy's, and an empty program under ``peerlane run`` with one under ``python``."""
-    plan.say("starts")
+    plan.show("starts")
     samples = interleaved([_contender(name, words) for name, words in _WORDS.items()], plan.rounds)
     over = [own - bare for own, bare in zip(samples[RUN], samples[_PYTHON], strict=True)]
     return [

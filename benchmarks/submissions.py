@@ -9,7 +9,7 @@ from time import perf_counter
 
 import peerlane as pl
 from peerlane.cli import machine
-from peerlane.cli.bench.copies import memmove
+from peerlane.cli.bench.copies import filled_pair, memmove
 from peerlane.cli.bench.measure import PEERLANE, TIME, Contender, Figure, Skip, figure, interleaved, looped
 from peerlane.cli.bench.plan import Plan
 
@@ -28,20 +28,16 @@ def measure(
     The figure counts the submissions only; behind a wait, the synchronization has its own figure.
     """
     figures: list[Figure] = []
-    if number * _QUEUED_BYTES > machine.room():
-        why = f"needs {number * _QUEUED_BYTES:,} bytes of memory, {machine.room():,} are available"
+    if why := machine.shortage(number * _QUEUED_BYTES):
         return [], [Skip(case, why) for case in _CASES]
     with ExitStack() as stack:
-        dst = stack.enter_context(devices[0].allocate(_BYTES))
-        src = stack.enter_context(devices[0].allocate(_BYTES))
-        src.fill(0x5A)
-        dst.fill(0)
+        dst, src = filled_pair(devices[0], devices[0], _BYTES, stack)
         stream = stack.enter_context(devices[0].create_stream())
         gate = stack.enter_context(devices[0].create_notify())
         reference = memmove(dst, src, number)
         submit = looped(PEERLANE, pl.copy, dst, src, number=number, stream=stream)
         for case, behind in zip(_CASES, (None, gate), strict=True):
-            plan.say(case)
+            plan.show(case)
             synced: list[float] = []
             ours = Contender(PEERLANE, partial(_sample, submit, stream, behind, synced))
             samples = dict(interleaved([reference, ours], plan.rounds))

@@ -7,7 +7,7 @@ from functools import partial
 
 from benchmarks import rival_processes
 from benchmarks.bars import TORCH_PROCESSES, TORCH_SIZES, TORCH_TASKS, torch_case
-from peerlane.cli.bench.measure import PEERLANE, SPEED, Figure, Skip, figure, in_turns, jobs_of
+from peerlane.cli.bench.measure import PEERLANE, SPEED, Figure, Skip, figure, interleaved_tasks, jobs_of
 from peerlane.cli.bench.plan import Plan, parse_sizes
 from peerlane.support.sizes import format_size
 
@@ -27,20 +27,20 @@ def measure(plan: Plan) -> tuple[list[Figure], list[Skip]]:
     skips: list[Skip] = []
     for size in TORCH_PROCESSES:
 
-        def say(words: str, size: int = size) -> None:
-            plan.say(f"torch over {size} processes: {words}")
+        def show(words: str, size: int = size) -> None:
+            plan.show(f"torch over {size} processes: {words}")
 
         contenders = {
             name: partial(rival_processes.run_kind, kind, TORCH_TASKS, size, jobs)
             for name, kind in _KINDS.items()
         }
-        found, failed = in_turns(contenders, plan.rounds, say)
+        timings, failed = interleaved_tasks(contenders, plan.rounds, show)
         skips += [Skip(f"{skip.case} over {size} processes", skip.why) for skip in failed]
         if failed:
             continue
         for task in TORCH_TASKS:
             for index, nbytes in enumerate(plan.sizes):
-                samples = {name: tasks[task][index] for name, tasks in found.items()}
+                samples = {name: tasks[task][index] for name, tasks in timings.items()}
                 case = torch_case(task, format_size(nbytes), size)
                 figures.append(figure(samples, case, PEERLANE, GLOO, SPEED, nbytes))
     return figures, skips

@@ -23,7 +23,7 @@ def measure(
 ) -> tuple[list[Figure], list[Skip]]:
     """Measure the processor time of a process that waits for a notify, or a word of memory, that never comes."""
     case = f"idle wait of {seconds:g} s"
-    plan.say(case)
+    plan.show(case)
     with ExitStack() as stack:
         word = stack.enter_context(devices[0].allocate(8))
         word.fill(0)

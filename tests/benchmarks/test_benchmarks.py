@@ -31,7 +31,7 @@ from helpers.promises import Node
 from peerlane.cli import machine
 from peerlane.cli.bench import NODE, measure, plan
 from peerlane.cli.bench.report import Result
-from peerlane.cli.bench.timings import Way, timed
+from peerlane.cli.bench.timings import Entrant, timed
 from peerlane.diagnostics.log import event_log
 
 pytestmark = pytest.mark.any_schedule
@@ -106,8 +106,8 @@ def test_c_call_times_calls_from_c_or_says_why_not(
     ]
 
 
-def quiet_plan(say: Callable[[str], None] = lambda words: None) -> plan.Plan:
-    return plan.Plan(sizes=(), rounds=1, say=say)
+def quiet_plan(show: Callable[[str], None] = lambda words: None) -> plan.Plan:
+    return plan.Plan(sizes=(), rounds=1, show=show)
 
 
 def test_bench_lookup_gives_two_figures_or_skips_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,9 +312,9 @@ def test_bad_arguments_exit_2_and_say_what_is_valid(
 
 def test_bar_is_judged_by_timing_of_quickest_variant() -> None:
     samples = {
-        Way("peerlane"): [20e-6, 10e-6, 30e-6],
-        Way("openmpi", "one copy"): [40e-6, 40e-6, 40e-6],
-        Way("openmpi", "two copies"): [10e-6, 20e-6, 10e-6],
+        Entrant("peerlane"): [20e-6, 10e-6, 30e-6],
+        Entrant("openmpi", "one copy"): [40e-6, 40e-6, 40e-6],
+        Entrant("openmpi", "two copies"): [10e-6, 20e-6, 10e-6],
     }
     timings = timed(samples, "all-reduce", 2, 64 * MIB)
     [(bar, figure)] = report.judged_of(Result([], timings, [], 3))

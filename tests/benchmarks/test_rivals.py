@@ -15,11 +15,11 @@ import peerlane as pl
 from benchmarks import bars, channels
 from benchmarks import rival_processes as rivals
 from benchmarks.__main__ import main
-from benchmarks.rival_libraries import HERE, Launcher, Rival, Variant
+from benchmarks.rival_libraries import ON_ONE_MACHINE, Launcher, Rival, Variant
 from helpers.absent import needs_engine
 from peerlane.cli.bench import measure, sweeps
 from peerlane.cli.bench import ranks as libraries
-from peerlane.cli.bench.timings import Way
+from peerlane.cli.bench.timings import Entrant
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
@@ -61,7 +61,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
         monkeypatch.setitem(rivals.RIVALS, name, Rival(libraries.TASKS, (), kind or name))
         for subject, (sweep, sizes, names, tasks) in rivals.SWEEPS.items():
             monkeypatch.setitem(rivals.SWEEPS, subject, (sweep, sizes, (*names, name), tasks))
-        monkeypatch.setattr(channels, "HERE", (*channels.HERE, name))
+        monkeypatch.setattr(channels, "ON_ONE_MACHINE", (*channels.ON_ONE_MACHINE, name))
 
     return add
 
@@ -170,7 +170,7 @@ def test_present_rivals_not_installed_are_named(monkeypatch: pytest.MonkeyPatch,
     for name in rivals.RIVALS:
         monkeypatch.setenv(f"BENCHMARKS_PYTHON_{name.upper()}", str(empty))
     monkeypatch.setenv("BENCHMARKS_PYTHON_GLOO", str(tmp_path / "none"))
-    names, skips = rivals.present(HERE, libraries.MESSAGE)
+    names, skips = rivals.present(ON_ONE_MACHINE, libraries.MESSAGE)
     assert names == ["pipe"]
     found = {skip.case: skip.why for skip in skips}
     assert found.pop("rival gloo").startswith("its Python does not run: ")
@@ -179,7 +179,7 @@ def test_present_rivals_not_installed_are_named(monkeypatch: pytest.MonkeyPatch,
         "rival openmpi": "not installed",
         "rival nixl": "not installed (no nixl_cu12 numpy)",
     }
-    assert rivals.present(HERE, libraries.ALL_REDUCE)[0] == []
+    assert rivals.present(ON_ONE_MACHINE, libraries.ALL_REDUCE)[0] == []
 
 
 def test_present_mpi_launcher_is_found_beside_its_python(
@@ -192,7 +192,7 @@ def test_present_mpi_launcher_is_found_beside_its_python(
         monkeypatch.setenv(f"BENCHMARKS_PYTHON_{name.upper()}", str(tmp_path / "python"))
         rival = rivals.RIVALS[name]
         monkeypatch.setitem(rivals.RIVALS, name, Rival(rival.tasks, (), rival.kind, rival.launcher))
-    names, skips = rivals.present(HERE, libraries.WRITE)
+    names, skips = rivals.present(ON_ONE_MACHINE, libraries.WRITE)
     assert "mpich" in names
     assert "openmpi" not in names
     assert measure.Skip("rival openmpi", "not installed") in skips
@@ -211,7 +211,7 @@ def test_present_mpi_launcher_is_found_beside_its_python(
 def test_rival_run_fails_raises_with_reason(fake: Fake, program: str, words: str) -> None:
     fake("broken", program)
     with pytest.raises(measure.ContenderFailed, match=words):
-        rivals.run(Way("broken"), [libraries.WRITE], 2, JOBS)
+        rivals.run(Entrant("broken"), [libraries.WRITE], 2, JOBS)
 
 
 def test_bench_channel_rival_fails_is_skipped_and_others_go_on(tmp_path: Path, fake: Fake) -> None:
@@ -236,7 +236,7 @@ def test_rival_run_hangs_is_ended_and_raises(
     monkeypatch.setattr(rivals, "_END_SECONDS", 0.2)
     began = time.monotonic()
     with pytest.raises(measure.ContenderFailed, match="did not end within 10 s"):
-        rivals.run(Way("stuck"), [libraries.WRITE], 2, JOBS)
+        rivals.run(Entrant("stuck"), [libraries.WRITE], 2, JOBS)
     assert time.monotonic() - began < 30
     ended = [int(word) for word in pids.read_text().split()]
     assert len(ended) == 2
@@ -246,20 +246,20 @@ def test_rival_run_hangs_is_ended_and_raises(
 def test_rival_run_one_rank_fails_ends_the_other(fake: Fake) -> None:
     fake("half", "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('no')\ntime.sleep(600)\n")
     with pytest.raises(measure.ContenderFailed, match="ended with 1: no"):
-        rivals.run(Way("half"), [libraries.WRITE], 2, JOBS)
+        rivals.run(Entrant("half"), [libraries.WRITE], 2, JOBS)
 
 
 def test_rival_run_asks_only_for_tasks_of_that_rival(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     fake("slow", SLOW)
     slow = rivals.RIVALS["slow"]
     monkeypatch.setitem(rivals.RIVALS, "slow", Rival((libraries.MESSAGE,), (), slow.kind))
-    assert rivals.run(Way("slow"), [libraries.WRITE, libraries.MESSAGE], 2, JOBS) == {
+    assert rivals.run(Entrant("slow"), [libraries.WRITE, libraries.MESSAGE], 2, JOBS) == {
         libraries.MESSAGE: [1.0, 1.0]
     }
 
 
 def test_rival_run_of_pipe_gives_seconds() -> None:
-    found = rivals.run(Way("pipe"), [libraries.MESSAGE], 2, JOBS)
+    found = rivals.run(Entrant("pipe"), [libraries.MESSAGE], 2, JOBS)
     assert list(found) == [libraries.MESSAGE]
     assert len(found[libraries.MESSAGE]) == 2
     assert all(0 < seconds < 10 for seconds in found[libraries.MESSAGE])
@@ -285,7 +285,7 @@ def test_rival_run_of_mpi_is_bound_where_each_rank_has_a_core(
     launcher = Launcher(("launch", "--always"), ("--bound",))
     variants = {"plain": Variant(), "chosen": Variant({"MODE": "chosen"}, (libraries.WRITE,))}
     monkeypatch.setitem(rivals.RIVALS, "some", Rival(libraries.TASKS, (), "mpi", launcher, variants))
-    words, variables = rivals.run(Way("some", "chosen"), libraries.TASKS, 2, JOBS)["write"]
+    words, variables = rivals.run(Entrant("some", "chosen"), libraries.TASKS, 2, JOBS)["write"]
     assert words[:-6] == ["--always", *bound, "-n", "2"]
     assert words[-4:] == ["mpi", "write", "8:3", "4096:2"]
     assert variables == ["chosen", "some"]
@@ -294,14 +294,14 @@ def test_rival_run_of_mpi_is_bound_where_each_rank_has_a_core(
 def test_ways_are_the_variants_to_which_the_task_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     variants = {"plain": Variant(), "chosen": Variant(tasks=(libraries.WRITE,))}
     monkeypatch.setitem(rivals.RIVALS, "some", Rival(libraries.TASKS, (), "mpi", variants=variants))
-    assert rivals.ways(["some", "pipe"], libraries.MESSAGE) == [Way("some", "plain"), Way("pipe")]
-    assert rivals.ways(["some"], libraries.WRITE) == [Way("some", "plain"), Way("some", "chosen")]
+    assert rivals.entrants(["some", "pipe"], libraries.MESSAGE) == [Entrant("some", "plain"), Entrant("pipe")]
+    assert rivals.entrants(["some"], libraries.WRITE) == [Entrant("some", "plain"), Entrant("some", "chosen")]
 
 
 def test_rival_run_of_slow_library_repeats_less_often(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     fake("lazy", "import json, sys\nprint(json.dumps(dict(write=sys.argv[3:])))\n")
     monkeypatch.setitem(rivals.RIVALS, "lazy", Rival((libraries.WRITE,), (), "lazy", fewer=10))
-    assert rivals.run(Way("lazy"), [libraries.WRITE], 2, [(8, 500), (4096, 2)]) == {
+    assert rivals.run(Entrant("lazy"), [libraries.WRITE], 2, [(8, 500), (4096, 2)]) == {
         "write": ["8:50", "4096:1"]
     }
 

@@ -27,7 +27,7 @@ def importer(devices: tuple[pl.Device, ...]) -> Iterator[shares.Importer]:
 
 
 def quiet_plan() -> plan.Plan:
-    return plan.Plan(sizes=(), rounds=1, say=lambda words: None)
+    return plan.Plan(sizes=(), rounds=1, show=lambda words: None)
 
 
 def test_share_measures_each_size_idle_and_busy(

@@ -95,7 +95,7 @@ def never_answer(pipe):
     except EOFError: pass
 if __name__ == "__main__":
     with Child(never_answer) as child:
-        child.tell("anything")
+        child.send("anything")
         try:
             threading.Timer(0.2, lambda: {}).start()
             child.answer(timeout={})

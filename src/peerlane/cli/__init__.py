@@ -74,7 +74,7 @@ def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     return parser
 
 
-def _tell_of_variables(called: str) -> None:
+def _warn_of_variables(called: str) -> None:
     """Warn of variables that look like misspelt ones of peerlane, which would have no effect."""
     for name, meant in misspelt(os.environ):
         print(
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         chosen = words[:1] if words[0] in COMMANDS else COMMANDS
     called = " ".join(["peerlane", *chosen]) if len(chosen) == 1 else "peerlane"
-    _tell_of_variables(called)
+    _warn_of_variables(called)
     try:
         args = build_parser(chosen).parse_args(words)
         if args.command in ("run", "launch", "check"):  # standard output belongs to the program

@@ -79,11 +79,11 @@ class Child:
         self.pid: int = self._process.pid
 
     def ask(self, question: object, *, timeout: float | None = None) -> Any:
-        """Send a question and return its answer: :meth:`tell`, then :meth:`answer`."""
-        self.tell(question)
+        """Send a question and return its answer: :meth:`send`, then :meth:`answer`."""
+        self.send(question)
         return self.answer(timeout=timeout)
 
-    def tell(self, question: object) -> None:
+    def send(self, question: object) -> None:
         """Send a question.  If the question before it was answered, one of a few KiB never blocks.
 
         Raises
@@ -146,10 +146,10 @@ def gather_from(
     Error
         As :meth:`Child.answer`.
     """
-    said = [*mine, *(child.answer(timeout=timeout) for child in children)]
+    messages = [*mine, *(child.answer(timeout=timeout) for child in children)]
     for child in children:
-        child.tell(said)
-    return said
+        child.send(messages)
+    return messages
 
 
 def exchange_over(pipe: Connection[Any, Any]) -> Callable[[bytes], list[bytes]]:
@@ -157,7 +157,7 @@ def exchange_over(pipe: Connection[Any, Any]) -> Callable[[bytes], list[bytes]]:
 
     def exchange(mine: bytes) -> list[bytes]:
         pipe.send(mine)
-        said: list[bytes] = pipe.recv()
-        return said
+        messages: list[bytes] = pipe.recv()
+        return messages
 
     return exchange

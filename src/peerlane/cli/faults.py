@@ -1,4 +1,4 @@
-"""What ``--fault`` does: kill or delay a rank at its n-th logged event, and tell what became of that."""
+"""Faults by ``--fault``: kill or delay a rank at its n-th logged event, and report which faults struck."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from peerlane.backends.virtual.node import faults
 
@@ -22,8 +23,8 @@ class Fate:
 
     Attributes
     ----------
-    given : str
-        As it was given.
+    text : str
+        The value of ``--fault``.
     planned : Planned
     pid : int or None
         The process that it struck.
@@ -31,14 +32,14 @@ class Fate:
         How many events the rank had logged when it ended.
     """
 
-    given: str
+    text: str
     planned: faults.Planned
     pid: int | None
     events: int
 
     def as_json(self) -> dict[str, object]:
         return {
-            "given": self.given,
+            "given": self.text,
             "fault": str(self.planned),
             **self.planned._asdict(),
             "struck": self.pid is not None,
@@ -57,16 +58,16 @@ class Report:
 
     Parameters
     ----------
-    given : list of str
-        The faults, as ``--fault`` takes them.
+    texts : list of str
+        The values of ``--fault``.
     ranks : int
         The number of ranks.
     path : Path
     """
 
-    def __init__(self, given: list[str], ranks: int, path: Path) -> None:
-        self._given, self.path = given, path
-        self.planned = [faults.parse(text, "--fault", ranks) for text in given]
+    def __init__(self, texts: list[str], ranks: int, path: Path) -> None:
+        self._texts, self.path = texts, path
+        self.planned = [faults.parse(text, "--fault", ranks) for text in texts]
         for each in self.planned:
             faults.check_rank(each, ranks)
 
@@ -78,13 +79,13 @@ class Report:
     @property
     def drawn(self) -> list[str]:
         """A line for each fault that a seed drew."""
-        pairs = zip(self._given, self.planned, strict=True)
-        return [f"--fault {given} is {planned}" for given, planned in pairs if given != str(planned)]
+        pairs = zip(self._texts, self.planned, strict=True)
+        return [f"--fault {text} is {planned}" for text, planned in pairs if text != str(planned)]
 
     @property
     def fates(self) -> list[Fate]:
         """What became of each fault."""
-        lines = noted(self.path)
+        lines = records_in(self.path)
         pids = {line["struck"]: line["pid"] for line in lines if "struck" in line}
         events: dict[int, int] = {}
         for line in lines:
@@ -94,47 +95,49 @@ class Report:
             if number in pids:
                 events[planned.rank] = max(planned.op, events.get(planned.rank, 0))
         return [
-            Fate(given, planned, pids.get(number), events.get(planned.rank, 0))
-            for number, (given, planned) in enumerate(zip(self._given, self.planned, strict=True))
+            Fate(text, planned, pids.get(number), events.get(planned.rank, 0))
+            for number, (text, planned) in enumerate(zip(self._texts, self.planned, strict=True))
         ]
 
 
-def noted(path: Path) -> list[dict[str, int]]:
-    """Return what processes have noted."""
-    found = []
+def records_in(path: Path) -> list[dict[str, Any]]:
+    """Return the JSON records that processes have appended to a file, one a line."""
+    records = []
     with contextlib.suppress(OSError):
         for line in path.read_text(encoding="utf-8").splitlines():
             with contextlib.suppress(ValueError):  # its writer was killed
-                found.append(json.loads(line))
-    return [line for line in found if isinstance(line, dict)]
+                records.append(json.loads(line))
+    return [record for record in records if isinstance(record, dict)]
 
 
 def killer_of(pid: int) -> str:
     """Return the fault that killed a process, empty if none did; by the variables of this process."""
     path, planned = os.environ.get(faults.REPORT), os.environ.get(faults.VARIABLE, "").split(";")
-    for line in noted(Path(path)) if path else ():
+    for line in records_in(Path(path)) if path else ():
         if line.get("pid") == pid and line.get("struck", -1) in range(len(planned)):
-            fault = planned[line["struck"]]
+            fault: str = planned[line["struck"]]
             if fault.startswith("kill:"):
                 return fault
     return ""
 
 
 @contextlib.contextmanager
-def reported(given: list[str] | None, ranks: int) -> Iterator[Report | None]:
+def reported(texts: list[str] | None, ranks: int) -> Iterator[Report | None]:
     """Yield the report of a run's faults; None without faults."""
-    if not given:
+    if not texts:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="peerlane-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, "faults.jsonl")
         path.touch()
-        yield Report(given, ranks, path)
+        yield Report(texts, ranks, path)
 
 
 @contextlib.contextmanager
-def counted(args: argparse.Namespace, ranks: int, command: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Bring the faults to the processes that are started in the block; tell of those that did not strike.
+def counted(
+    args: argparse.Namespace, ranks: int, command: str, show: Callable[[str], None]
+) -> Iterator[None]:
+    """Bring the faults to the processes that are started in the block; show those that did not strike.
 
     Events are counted where they are logged.  A log that was asked for already stays; else there is a small one until
     the block ends.
@@ -144,7 +147,7 @@ def counted(args: argparse.Namespace, ranks: int, command: str, say: Callable[[s
             yield
             return
         for line in report.drawn:
-            say(f"{command}: {line}")
+            show(f"{command}: {line}")
         variables = report.variables
         if not os.environ.get(_LOG):
             folder = tempfile.TemporaryDirectory(prefix="peerlane-", ignore_cleanup_errors=True)
@@ -158,4 +161,4 @@ def counted(args: argparse.Namespace, ranks: int, command: str, say: Callable[[s
                 os.environ.pop(name, None)
             for fate in report.fates:
                 if fate.pid is None:
-                    say(f"{command}: {fate}")
+                    show(f"{command}: {fate}")

@@ -21,6 +21,12 @@ def room() -> int:
     return 0
 
 
+def shortage(nbytes: int) -> str:
+    """Return why a command cannot use so many bytes of memory; empty if it can."""
+    available = room()
+    return f"needs {nbytes:,} bytes of memory, {available:,} are available" if nbytes > available else ""
+
+
 def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))

@@ -23,7 +23,7 @@ def located(program: str) -> str:
 
 
 def is_native(path: str) -> bool:
-    """Tell whether this Python does not run a file: a program of machine code, or a text for another interpreter."""
+    """Return whether a file is not for this Python: a program of machine code, or a script of another interpreter."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not needed for anything else
             head = file.read(256)
@@ -35,8 +35,8 @@ def is_native(path: str) -> bool:
     return first.startswith(b"#!") and b"python" not in first and os.access(path, os.X_OK)
 
 
-def put_libraries_in_place() -> None:
-    """Let the children of this process find the vendors' C libraries, and the Python that answers for them."""
+def set_library_path() -> None:
+    """Set the variables by which children load the vendors' C libraries, and those start this Python."""
     from peerlane.c_abi import folders
 
     ours = folders()
@@ -46,7 +46,7 @@ def put_libraries_in_place() -> None:
 
 
 def load_libraries() -> None:
-    """Open the libraries in this process, so that their names mean them; its loader read the variable long ago."""
+    """Open the libraries in this process, whose loader has read the variable before it was set."""
     from _ctypes import dlopen
 
     from peerlane.c_abi import folders
@@ -72,7 +72,7 @@ def _follow_threads() -> None:
 
 def execute(words: list[str]) -> int:
     """Replace this process by a program; return the shell's exit code for one that does not start."""
-    put_libraries_in_place()
+    set_library_path()
     if os.environ.get("PEERLANE_LOG"):
         _follow_threads()
     for stream in (sys.stdout, sys.stderr):

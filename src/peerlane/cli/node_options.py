@@ -66,12 +66,12 @@ def node_spec_from(args: argparse.Namespace) -> str:
     name, settings = registry.split(text, source)
     if name == registry.DEFAULT:
         return node_from(args).spec
-    given = [f"--{flag}" for flag in ("devices", "switch", "profile") if getattr(args, flag) is not None]
-    if given:
+    overrides = [f"--{flag}" for flag in ("devices", "switch", "profile") if getattr(args, flag) is not None]
+    if overrides:
         raise bad_config(
             "command line",
-            f"{' and '.join(given)} cannot change a node of back-end {name!r}; valid: the back-end's own settings "
-            f"in --node or {registry.VARIABLE}, such as 'backend={name},devices=2'",
+            f"{' and '.join(overrides)} cannot change a node of back-end {name!r}; valid: the back-end's own "
+            f"settings in --node or {registry.VARIABLE}, such as 'backend={name},devices=2'",
         )
     registry.factory_of(name, source).configure(settings, source)
     return str(Path(text).resolve()) if is_file(text) else text

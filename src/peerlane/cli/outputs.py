@@ -113,7 +113,7 @@ def table(*headings: str, numbers: Iterable[str] = ()) -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(
+    grid = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
@@ -122,8 +122,8 @@ def table(*headings: str, numbers: Iterable[str] = ()) -> Table:
         title_style="bold",
     )
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
-    return made
+        grid.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
+    return grid
 
 
 def show_progress() -> Progress:

@@ -25,12 +25,12 @@ class Parser(argparse.ArgumentParser):
     """Refuses unknown words itself, so that the usage shown is the command's and not that of ``peerlane``."""
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        found, unknown = super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             first = unknown[0].partition("=")[0]
             close = did_you_mean(first, self._option_string_actions) if first.startswith("-") else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
-        return found, unknown
+        return parsed, unknown
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:

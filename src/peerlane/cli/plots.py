@@ -92,7 +92,7 @@ def sweeps(panels: Mapping[str, Panel], unit: str, title: str = "", *, columns: 
         for name, look in looks(names).items():
             if name in panel.series:
                 lines[name] = _line(axes, look, panel.series[name])
-        _place_axis(axes, panel)
+        _set_axis(axes, panel)
         _value_axis(axes, unit, is_log=is_time)
         axes.set_title(heading, loc="left", fontsize="medium", fontweight="bold")
     for axes in all_axes[len(panels) :]:
@@ -120,7 +120,7 @@ def _line(axes: Axes, look: Look, series: Series) -> Line2D:
     return line
 
 
-def _place_axis(axes: Axes, panel: Panel) -> None:
+def _set_axis(axes: Axes, panel: Panel) -> None:
     axes.set_xscale("log", base=2)
     at = sorted({each for series in panel.series.values() for each in series})
     if panel.is_over_sizes:

@@ -9,7 +9,7 @@ import sys
 from peerlane.dialects import install, registered
 from peerlane.errors import InvalidValue
 
-from .native import located, put_libraries_in_place
+from .native import located, set_library_path
 from .node_options import add_node_arguments, node_spec_from
 
 
@@ -65,7 +65,7 @@ def _fault(text: str) -> str:
 
 
 def set_up_node(args: argparse.Namespace) -> None:
-    """Set the node and what is told at the end, for this process and its children.
+    """Set the node, and with ``--leaks`` the report at the end, for this process and its children.
 
     Raises
     ------
@@ -97,4 +97,4 @@ def set_up_program(args: argparse.Namespace) -> None:
         sys.argv[0] = located(sys.argv[0])
     for name in args.dialect or registered():
         install(name, shadow_real=args.shadow_real)
-    put_libraries_in_place()
+    set_library_path()

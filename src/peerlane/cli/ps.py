@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
     directory = existing_runtime_directory()
     present = node_names(directory) if directory else ()
     names = present if args.node is None else (_chosen(args.node, present),)
-    found = [take_census(directory, name) for name in names] if directory else []
-    shown = [census for census in found if args.node is not None or not _is_idle(census)]
-    idle = [census.name for census in found if census not in shown]
+    censuses = [take_census(directory, name) for name in names] if directory else []
+    shown = [census for census in censuses if args.node is not None or not _is_idle(census)]
+    idle = [census.name for census in censuses if census not in shown]
     if args.json is not None:
         nodes = [*map(_as_json, shown)]
         write_json(args.json, {"directory": str(directory or ""), "nodes": nodes, "idle": idle})
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_idle(census: Census) -> bool:
-    """Tell whether a node has no process; its file stays for the next process that enters it."""
+    """Return whether a node has no process; its file stays for the next process that enters it."""
     return not census.problem and not census.holders
 
 
@@ -112,10 +112,10 @@ def _holder_json(holder: Holder) -> dict[str, object]:
     }
 
 
-def _draw(found: list[Census], idle: list[str], directory: Path | None, console: Console) -> None:
-    if not found:
+def _draw(censuses: list[Census], idle: list[str], directory: Path | None, console: Console) -> None:
+    if not censuses:
         note(console, f"no node in use ({directory or 'there is no runtime directory'})")
-    for number, census in enumerate(found):
+    for number, census in enumerate(censuses):
         if number:
             console.print()
         note(console, printable(census.shape or census.name))

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from peerlane.cli.faults import counted
     from peerlane.diagnostics.log import event_log
 
-    with counted(args, int(os.environ.get("WORLD_SIZE") or 1), "peerlane run", _say):
+    with counted(args, int(os.environ.get("WORLD_SIZE") or 1), "peerlane run", _print_line):
         event_log.begin_from_environment()  # this process was there before the log was asked for
         return _run(args)
 
@@ -92,12 +92,12 @@ def _execute_as_child(words: list[str]) -> int:
 
     code = subprocess.run([sys.executable, "-m", "peerlane.cli.native", *words], check=False).returncode
     if code < 0:
-        _say(f"peerlane run: {words[0]} was ended by {signal.Signals(-code).name}")
+        _print_line(f"peerlane run: {words[0]} was ended by {signal.Signals(-code).name}")
         return 128 - code
     return code
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     if sys.stderr is not None:
         print(line, file=sys.stderr)
 
@@ -148,8 +148,8 @@ def _die_of_interrupt() -> int:
 def _script(main: ModuleType) -> CodeType:
     import pkgutil
 
-    given = sys.argv[0]
-    path = given if given.startswith("/") else f"{os.getcwd()}/{given}"
+    script = sys.argv[0]
+    path = script if script.startswith("/") else f"{os.getcwd()}/{script}"
     if pkgutil.get_importer(path) is not None:  # a folder or an archive with a __main__.py
         _set_first_path(path, always=True)
         import runpy

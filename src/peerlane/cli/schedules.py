@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import tempfile
@@ -13,6 +12,8 @@ from pathlib import Path
 
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.schedule import Reason
+
+from .faults import records_in
 
 _CHANGES = 3  # priority changes of a drawn schedule
 _FEWEST_STEPS = 16  # that changes are drawn from, where a program has hardly any
@@ -50,7 +51,7 @@ class Failing:
 
 
 class Report:
-    """What the processes of a run said of their steps.
+    """The records of a run's processes about their steps.
 
     Attributes
     ----------
@@ -61,47 +62,41 @@ class Report:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def _lines(self) -> list[dict[str, object]]:
-        found = []
-        with contextlib.suppress(OSError):
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                with contextlib.suppress(ValueError):  # its writer was killed
-                    found.append(json.loads(line))
-        return [line for line in found if isinstance(line, dict)]
-
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why the run may not repeat; empty if it does."""
-        told = {Reason(str(line["why"]), int(str(line["about"]))) for line in self._lines() if "why" in line}
-        return tuple(sorted(told))
+        reasons = {
+            Reason(str(each["why"]), int(each["about"])) for each in records_in(self.path) if "why" in each
+        }
+        return tuple(sorted(reasons))
 
     @property
     def steps(self) -> int:
         """The most steps that a group or a process had."""
-        return max((int(str(line.get("steps", 0))) for line in self._lines()), default=0)
+        return max((int(each.get("steps", 0)) for each in records_in(self.path)), default=0)
 
 
 @contextlib.contextmanager
 def reported(environ: Mapping[str, str]) -> Iterator[tuple[Report, dict[str, str]]]:
     """Yield a report, and the variables with which the processes of a run write it."""
-    given = environ.get(schedule.REPORT)
-    if given:  # whoever started this process reads it
-        yield Report(Path(given)), {}
+    path = environ.get(schedule.REPORT)
+    if path:  # whoever started this process reads it
+        yield Report(Path(path)), {}
         return
     with tempfile.TemporaryDirectory(prefix="peerlane-") as folder:
-        path = Path(folder, "steps.jsonl")
-        yield Report(path), {schedule.REPORT: str(path)}
+        steps = Path(folder, "steps.jsonl")
+        yield Report(steps), {schedule.REPORT: str(steps)}
 
 
 @contextlib.contextmanager
-def told(command: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Draw one seed for all processes that are started in the block; afterwards say if the run may not repeat.
+def shared_seed(command: str, show: Callable[[str], None]) -> Iterator[None]:
+    """Draw one seed for all processes that are started in the block; afterwards show why the run may not repeat.
 
     Parameters
     ----------
     command : str
         ``"peerlane launch"``, for the text.
-    say : callable
+    show : callable
         Shows a line.
     """
     wanted = schedule.parse(os.environ.get(schedule.VARIABLE) or "eager", schedule.VARIABLE)
@@ -111,7 +106,7 @@ def told(command: str, say: Callable[[str], None]) -> Iterator[None]:
     if wanted.seed is None:
         wanted = wanted._replace(seed=random.SystemRandom().randrange(1 << 32))
         os.environ[schedule.VARIABLE] = str(wanted)
-        say(f"{command}: schedule {wanted} (repeat it with {schedule.VARIABLE}={wanted})")
+        show(f"{command}: schedule {wanted} (repeat it with {schedule.VARIABLE}={wanted})")
     with reported(os.environ) as (report, variables):
         os.environ.update(variables)
         try:
@@ -120,7 +115,7 @@ def told(command: str, say: Callable[[str], None]) -> Iterator[None]:
             for name in variables:
                 del os.environ[name]
         for reason in report.reasons:
-            say(f"{command}: this run may not repeat under {schedule.VARIABLE}={wanted}: {reason}")
+            show(f"{command}: this run may not repeat under {schedule.VARIABLE}={wanted}: {reason}")
 
 
 def search(

@@ -52,15 +52,15 @@ def run(args: argparse.Namespace) -> int:
         if machines is not None:  # rank 0
             _show(args, lambda: {"machines": machines}, lambda: _draw_machines(machines, console))
         return 0
-    here = topo_machines.this_machine()
+    machine = topo_machines.this_machine()
 
     def draw() -> None:
         _draw(node, console)
         console.print()
         console.print("To other machines:")
-        _table(console, [], topo_machines.rows_of(here), wraps=max(_LEAST_WIDTH, console.width))
+        _table(console, [], topo_machines.rows_of(machine), wraps=max(_LEAST_WIDTH, console.width))
 
-    _show(args, lambda: {**_as_json(node), "machine": here}, draw)
+    _show(args, lambda: {**_as_json(node), "machine": machine}, draw)
     return 0
 
 
@@ -73,12 +73,12 @@ def _show(args: argparse.Namespace, result: Callable[[], object], draw: Callable
             draw()
 
 
-def _draw_machines(machines: Sequence[topo_machines.Said], console: Console) -> None:
+def _draw_machines(machines: Sequence[topo_machines.Facts], console: Console) -> None:
     _table(console, topo_machines.HEAD, topo_machines.rows_of_machines(machines))
     console.print()
     console.print("Transports that UCX took, from row to column:")
     names = [each["identity"] for each in machines]
-    _table(console, ["", *names], topo_machines.rows_of_ways(machines))
+    _table(console, ["", *names], topo_machines.rows_of_transports(machines))
     console.print()
     console.print("Legend:")
     legend = [

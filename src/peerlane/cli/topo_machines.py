@@ -1,7 +1,7 @@
 """The part of ``peerlane topo`` about machines: what this one offers to others, and the machines of a job.
 
-Each rank of a job says what its machine has.  The first ranks of the machines make channels to one another, and say
-which transports UCX took.
+Each rank of a job gathers the facts of its machine.  The first ranks of the machines make channels to one another,
+and gather the transports that UCX chose.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from peerlane.support.network import interface_of, own_address
 _SECONDS = 60.0
 _SETTINGS = ("UCX_TLS", "UCX_NET_DEVICES")
 
-Said: TypeAlias = "dict[str, Any]"
+Facts: TypeAlias = "dict[str, Any]"
 
 
-def this_machine(environ: Mapping[str, str] = os.environ) -> Said:
+def this_machine(environ: Mapping[str, str] = os.environ) -> Facts:
     """Return what this machine offers to others, as JSON has it; ``engine`` is None where there is none."""
     engine, why = None, ""
     try:
-        found = far_engine.start(VirtualRanks(_no_node), environ)
-        engine = {"version": found.version, "library": found.library}
+        started = far_engine.start(VirtualRanks(_no_node), environ)
+        engine = {"version": started.version, "library": started.library}
     except Error as error:
         why = str(error)
     return {
@@ -52,60 +52,60 @@ def _no_node() -> NoReturn:
     raise AssertionError("the engine needs no node")
 
 
-def rows_of(said: Said) -> Iterator[list[str]]:
-    """Return what `this_machine` says as rows of a table."""
-    yield ["  machine", said["identity"]]
-    yield ["  engine", _engine(said) if said["engine"] else said["why_no_engine"]]
-    where = " ".join(filter(None, (said["interface"], said["address"])))
+def rows_of(facts: Facts) -> Iterator[list[str]]:
+    """Return the facts of `this_machine` as rows of a table."""
+    yield ["  machine", facts["identity"]]
+    yield ["  engine", _engine(facts) if facts["engine"] else facts["why_no_engine"]]
+    where = " ".join(filter(None, (facts["interface"], facts["address"])))
     yield ["  network", where or "UCX chooses; PEERLANE_INTERFACE or MASTER_ADDR says which one"]
-    yield ["  RDMA", ", ".join(said["rdma"]) or "none"]
-    for name, value in said["settings"].items():
+    yield ["  RDMA", ", ".join(facts["rdma"]) or "none"]
+    for name, value in facts["settings"].items():
         yield [f"  {name}", value]
 
 
 def is_rank() -> bool:
-    """Tell whether a launcher has started this process as a rank, and others on other machines."""
-    found = told()
-    return found is not None and found.spans
+    """Return whether a launcher has started this process as a rank, and others on other machines."""
+    launch = told()
+    return launch is not None and launch.spans
 
 
-def machines_of_job() -> list[Said] | None:
+def machines_of_job() -> list[Facts] | None:
     """Return the machines of this rank's job; None in all ranks but 0.
 
     All ranks call it.  ``ranks`` are those of a machine.  ``ways`` are the transports to each other machine, if both
     have an engine.
     """
-    line = meet("peerlane topo", None, None, None, name="topo", timeout=_SECONDS).line
+    rendezvous = meet("peerlane topo", None, None, None, name="topo", timeout=_SECONDS).line
     try:
-        with pl.Group(rendezvous=line, window=4096, name="topo", timeout=_SECONDS) as group:
-            return _gathered(group, line)
+        with pl.Group(rendezvous=rendezvous, window=4096, name="topo", timeout=_SECONDS) as group:
+            return _gathered(group, rendezvous)
     finally:
-        line.close()
+        rendezvous.close()
 
 
-def _gathered(group: pl.Group, line: Rendezvous) -> list[Said] | None:
-    said = _all(line, "topo/machines", this_machine())
-    machines: dict[str, Said] = {}
-    for rank, each in enumerate(said):
+def _gathered(group: pl.Group, rendezvous: Rendezvous) -> list[Facts] | None:
+    facts = _all(rendezvous, "topo/machines", this_machine())
+    machines: dict[str, Facts] = {}
+    for rank, each in enumerate(facts):
         machines.setdefault(each["identity"], {**each, "ranks": []})["ranks"].append(rank)
     mine = machines[group.members[group.rank].machine]
-    ways: dict[str, list[str]] = {}
+    transports: dict[str, list[str]] = {}
     if mine["ranks"][0] == group.rank and mine["engine"]:
         others = [each for each in machines.values() if each is not mine and each["engine"]]
         channels = group.channels([each["ranks"][0] for each in others], notifies=0, timeout=_SECONDS)
         for each, channel in zip(others, channels, strict=True):
-            ways[each["identity"]] = channel._end.transports()
-    all_ways = _all(line, "topo/ways", ways)
+            transports[each["identity"]] = channel._end.transports()
+    all_transports = _all(rendezvous, "topo/ways", transports)
     for each in machines.values():
-        each["ways"] = all_ways[each["ranks"][0]]
+        each["ways"] = all_transports[each["ranks"][0]]
     return list(machines.values()) if group.rank == 0 else None
 
 
-def _all(line: Rendezvous, key: str, value: object) -> list[Any]:
-    return [json.loads(each) for each in line.gather(key, json.dumps(value).encode(), timeout=_SECONDS)]
+def _all(rendezvous: Rendezvous, key: str, value: object) -> list[Any]:
+    return [json.loads(each) for each in rendezvous.gather(key, json.dumps(value).encode(), timeout=_SECONDS)]
 
 
-def rows_of_machines(machines: Sequence[Said]) -> Iterator[list[str]]:
+def rows_of_machines(machines: Sequence[Facts]) -> Iterator[list[str]]:
     """Return the machines of a job as rows of a table, below `HEAD`."""
     for each in machines:
         ranks = each["ranks"]
@@ -120,7 +120,7 @@ def rows_of_machines(machines: Sequence[Said]) -> Iterator[list[str]]:
 HEAD = ["machine", "ranks", "host", "network", "engine"]
 
 
-def rows_of_ways(machines: Sequence[Said]) -> Iterator[list[str]]:
+def rows_of_transports(machines: Sequence[Facts]) -> Iterator[list[str]]:
     """Return the transports between the machines of a job as rows of a matrix."""
     for one in machines:
         cells = [
@@ -130,5 +130,5 @@ def rows_of_ways(machines: Sequence[Said]) -> Iterator[list[str]]:
         yield [one["identity"], *cells]
 
 
-def _engine(said: Said) -> str:
-    return f"UCX {said['engine']['version']}, {said['engine']['library']}"
+def _engine(facts: Facts) -> str:
+    return f"UCX {facts['engine']['version']}, {facts['engine']['library']}"

@@ -210,11 +210,11 @@ def _wait_for_children(pid: int, count: int) -> None:
     raise AssertionError(f"the bench never had {count} children")
 
 
-def test_in_turns_rounds_alternate_and_failed_contender_leaves() -> None:
+def test_rounds_of_tasks_alternate_and_failed_contender_leaves() -> None:
     log: list[str] = []
 
-    def contender(name: str, failing: int = 99) -> Callable[[], measure.Found]:
-        def run() -> measure.Found:
+    def contender(name: str, failing: int = 99) -> Callable[[], measure.TaskSeconds]:
+        def run() -> measure.TaskSeconds:
             log.append(name)
             if log.count(name) == failing:
                 raise measure.ContenderFailed("tired")
@@ -222,7 +222,7 @@ def test_in_turns_rounds_alternate_and_failed_contender_leaves() -> None:
 
         return run
 
-    found, skips = measure.in_turns(
+    found, skips = measure.interleaved_tasks(
         {"a": contender("a"), "b": contender("b", failing=2), "c": contender("c")}, 2, lambda words: None
     )
     assert log == ["a", "b", "c", "c", "b", "a", "a", "c"]

@@ -11,18 +11,18 @@ from rich.console import Console
 
 from peerlane.cli import plots
 from peerlane.cli.bench import report, timing_report, timings
-from peerlane.cli.bench.timings import Way
+from peerlane.cli.bench.timings import Entrant
 
 pytestmark = pytest.mark.any_schedule
 
 KIB, MIB = 1 << 10, 1 << 20
 
-OURS, MEMMOVE = Way("peerlane"), Way("memmove")
-ONE, TWO = Way("openmpi", "one copy"), Way("openmpi", "two copies")
+OURS, MEMMOVE = Entrant("peerlane"), Entrant("memmove")
+ONE, TWO = Entrant("openmpi", "one copy"), Entrant("openmpi", "two copies")
 #: peerlane takes 20 us, and Open MPI is quicker in one of its variants in all rounds but one.
 SAMPLES = {
     OURS: [20e-6, 10e-6, 30e-6],
-    Way("peerlane", "ring"): [1e-6, 1e-6, 1e-6],
+    Entrant("peerlane", "ring"): [1e-6, 1e-6, 1e-6],
     MEMMOVE: [1e-9, 1e-9, 1e-9],
     ONE: [40e-6, 40e-6, 40e-6],
     TWO: [10e-6, 20e-6, 10e-6],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from peerlane.cli.outputs import (
     add_output_arguments,
@@ -17,8 +17,11 @@ from peerlane.cli.outputs import (
 from peerlane.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from peerlane.cli.bench.measure import Figure, Skip
     from peerlane.cli.bench.plan import Plan
+    from peerlane.cli.bench.report import Result
     from peerlane.cli.bench.timings import Timing
 
 HELP = "measure copies, calls, channels and collectives"
@@ -33,17 +36,19 @@ EXAMPLES = (
     ("peerlane bench call --json result.json", "all figures as JSON too"),
 )
 
+Measured: TypeAlias = "tuple[list[Figure], list[Timing], list[Skip]]"
+
 NODE = "devices=2,memory=1TiB,cache_bytes=0"
 
 _SUBJECTS = ("copy", "call", "channel", "collective", "machines")
 _SIZED = ("copy", "channel", "collective", "machines")
-_ALL = "all"
+ALL = "all"
 _ROUNDS = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to ``parser``."""
-    names = (*_SUBJECTS, _ALL)
+    names = (*_SUBJECTS, ALL)
     parser.add_argument("what", metavar="SUBJECT", choices=names, help=f"what to measure: {', '.join(names)}")
     parser.add_argument(
         "--sizes",
@@ -65,36 +70,57 @@ def add_rounds_argument(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and show the figures; return 0."""
-    check_outputs(args)
-    for flag, value in (("--sizes", args.sizes), ("--plot", args.plot)):
-        if value is not None and args.what not in (*_SIZED, _ALL):
-            raise InvalidValue(
-                f"{flag} means nothing to `bench {args.what}`; valid with {', '.join((*_SIZED, _ALL))}"
-            )
+    check_options(args, f"bench {args.what}", {"sizes": (*_SIZED, ALL), "plot": (*_SIZED, ALL)})
     # Imported here, so that other commands do not wait for it.
+    from peerlane.cli.bench import report
+
+    result = measured(args, lambda plan: _measured(args.what, plan))
+    show(args, result, report.draw, report.as_json)
+    return 0
+
+
+def check_options(args: argparse.Namespace, called: str, subjects: Mapping[str, Sequence[str]]) -> None:
+    """Check the files of the results, and that each option is one of ``subjects`` with the measured subject."""
+    check_outputs(args)
+    for option, valid in subjects.items():
+        if getattr(args, option) is not None and args.what not in valid:
+            raise InvalidValue(f"--{option} means nothing to `{called}`; valid with {', '.join(valid)}")
+
+
+def measured(args: argparse.Namespace, measure: Callable[[Plan], Measured]) -> Result:
+    """Measure by the plan of the command line, with a progress line."""
     from peerlane.cli.bench import plan, report
 
     with show_progress() as progress:
         task = progress.add_task("", total=None)
-        figures, timings, skips = _measured(
-            args.what,
+        figures, timings, skips = measure(
             plan.Plan(
                 sizes=plan.parse_sizes(args.sizes) if args.sizes is not None else (),
                 rounds=plan.checked_rounds(args.rounds),
-                say=lambda words: progress.update(task, description=words),
-            ),
+                show=lambda words: progress.update(task, description=words),
+            )
         )
-    result = report.Result(figures, timings, skips, args.rounds)
+    return report.Result(figures, timings, skips, args.rounds)
+
+
+def show(
+    args: argparse.Namespace,
+    result: Result,
+    draw: Callable[[Result, Console], None],
+    as_json: Callable[[Result], Mapping[str, object]],
+) -> None:
+    """Print the result, and write the files that the command line names."""
+    from peerlane.cli.bench import report
+
     console = results_console(args)
-    report.draw(result, console)
+    draw(result, console)
     if args.json is not None:
-        write_json(args.json, report.as_json(result))
+        write_json(args.json, as_json(result))
     if args.plot is not None:
         note(console, f"pictures: {', '.join(report.plot(result, args.plot))}")
-    return 0
 
 
-def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Timing], list[Skip]]:
+def _measured(what: str, plan: Plan) -> Measured:
     import peerlane as pl
     from peerlane.cli.bench import calls, copies, sweeps
 
@@ -112,10 +138,10 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Timing], list[S
             "collective": lambda: sweeps.collective(plan.sized(sweeps.COLLECTIVE_SIZES), NODE),
             "machines": lambda: sweeps.machines(plan.sized(sweeps.MACHINE_SIZES), NODE),
         }
-        for subject in _SUBJECTS if what == _ALL else (what,):
+        for subject in _SUBJECTS if what == ALL else (what,):
             if subject in singles:
-                found, left = singles[subject]()
-                figures += found
+                singly, left = singles[subject]()
+                figures += singly
             else:
                 timed, left = swept[subject]()
                 timings += timed

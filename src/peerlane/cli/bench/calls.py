@@ -9,17 +9,8 @@ from typing import Any
 
 import peerlane as pl
 from peerlane import dialects
-from peerlane.cli.bench.copies import memmove
-from peerlane.cli.bench.measure import (
-    PEERLANE,
-    TIME,
-    Contender,
-    Figure,
-    Skip,
-    figure,
-    interleaved,
-    looped,
-)
+from peerlane.cli.bench.copies import filled_pair, memmove
+from peerlane.cli.bench.measure import PEERLANE, TIME, Contender, Figure, Skip, figure, interleaved, looped
 from peerlane.cli.bench.plan import Plan
 from peerlane.errors import DeviceFault
 
@@ -32,13 +23,10 @@ _DEVICE_TO_DEVICE = 3
 
 def measure(plan: Plan, devices: Sequence[pl.Device]) -> tuple[list[Figure], list[Skip]]:
     """Time the neutral copy, the raw copy and the dialects' copies against ``ctypes.memmove``."""
-    plan.say(CASE)
+    plan.show(CASE)
     skips: list[Skip] = []
     with ExitStack() as stack:
-        dst = stack.enter_context(devices[0].allocate(_BYTES))
-        src = stack.enter_context(devices[0].allocate(_BYTES))
-        src.fill(0x5A)
-        dst.fill(0)
+        dst, src = filled_pair(devices[0], devices[0], _BYTES, stack)
         reference = memmove(dst, src, _NUMBER)
         contenders = [
             reference,

@@ -31,6 +31,17 @@ _SAMPLE_SECONDS = 0.02
 Makers = Callable[[pl.Buffer, pl.Buffer, int], list[Contender]]
 
 
+def filled_pair(
+    target: pl.Device, origin: pl.Device, size: int, stack: ExitStack
+) -> tuple[pl.Buffer, pl.Buffer]:
+    """Return the destination and the source of a copy, all of whose pages were written."""
+    src = stack.enter_context(origin.allocate(size))
+    dst = stack.enter_context(target.allocate(size))
+    src.fill(0x5A)
+    dst.fill(0)
+    return dst, src
+
+
 def memmove(dst: pl.Buffer, src: pl.Buffer, number: int) -> Contender:
     """Return ``ctypes.memmove`` of the same bytes, on addresses as ints."""
     to, origin = dst.view().ctypes.data, src.view().ctypes.data
@@ -66,17 +77,12 @@ def measure(
     for size in plan.sizes:
         for words, target in ((ON_A_DEVICE, first), (BETWEEN_PEERS, second)):
             case = f"copy {format_size(size)} {words}"
-            if 2 * size > machine.room():
-                skips.append(
-                    Skip(case, f"needs {2 * size:,} bytes of memory, {machine.room():,} are available")
-                )
+            if why := machine.shortage(2 * size):
+                skips.append(Skip(case, why))
                 continue
-            plan.say(case)
+            plan.show(case)
             with ExitStack() as stack:
-                src = stack.enter_context(first.allocate(size))
-                dst = stack.enter_context(target.allocate(size))
-                src.fill(0x5A)
-                dst.fill(0)
+                dst, src = filled_pair(target, first, size, stack)
                 seconds = min(references(dst, src, 1)[0].sample() for _ in range(3))
                 number = max(1, round(_SAMPLE_SECONDS / max(seconds, 1e-9)))
                 native = references(dst, src, number)

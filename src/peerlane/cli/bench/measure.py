@@ -1,7 +1,7 @@
-"""The method: contenders take turns in each round, and a figure is the median of the rounds' ratios.
+"""The method: each round samples all contenders, and a figure is the median of the rounds' ratios.
 
-The machine's speed changes from second to second.  Two samples of one round saw nearly the same machine; two medians
-need not have.
+The machine's speed changes from second to second.  Two samples of one round see nearly the same machine; two medians
+may not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeVar
 Samples = Mapping[str, Sequence[float]]
 Job = tuple[int, int]  # bytes, and how many times
 #: By task, the seconds of one operation of each job.
-Found = dict[str, list[float]]
+TaskSeconds = dict[str, list[float]]
 _Key = TypeVar("_Key", bound=Hashable)
 
 PEERLANE = "peerlane"
@@ -91,7 +91,7 @@ class Figure:
 
 
 def interleaved(contenders: Sequence[Contender], rounds: int) -> Samples:
-    """Sample the contenders in turns, after a round that does not count; every second round runs backwards."""
+    """Sample all contenders in each round; the first round does not count, and every second one runs backwards."""
     samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for contender in contenders:
         contender.sample()
@@ -101,10 +101,10 @@ def interleaved(contenders: Sequence[Contender], rounds: int) -> Samples:
     return samples
 
 
-def in_turns(
-    contenders: Mapping[_Key, Callable[[], Found]], rounds: int, say: Callable[[str], None]
+def interleaved_tasks(
+    contenders: Mapping[_Key, Callable[[], TaskSeconds]], rounds: int, show: Callable[[str], None]
 ) -> tuple[dict[_Key, dict[str, list[list[float]]]], list[Skip]]:
-    """Run contenders that each do several tasks in turns, in rounds after one that does not count.
+    """Run all contenders, which do several tasks each, in each round; the first round does not count.
 
     Returns
     -------
@@ -113,21 +113,23 @@ def in_turns(
     list of Skip
         The failed contenders, and how they failed.
     """
-    found: dict[_Key, dict[str, list[list[float]]]] = {name: {} for name in contenders}
+    samples: dict[_Key, dict[str, list[list[float]]]] = {name: {} for name in contenders}
     skips = []
     for number in range(rounds + 1):
-        for name in [*found] if number % 2 == 0 else [*reversed(found)]:
-            say(f"{name}, round {number} of {rounds}")
+        for name in [*samples] if number % 2 == 0 else [*reversed(samples)]:
+            show(f"{name}, round {number} of {rounds}")
             try:
                 seconds = contenders[name]()
             except ContenderFailed as error:
                 skips.append(Skip(str(name), str(error)))
-                del found[name]
+                del samples[name]
                 continue
             for task, taken in seconds.items() if number else ():
-                for times, each in zip(found[name].setdefault(task, [[] for _ in taken]), taken, strict=True):
+                for times, each in zip(
+                    samples[name].setdefault(task, [[] for _ in taken]), taken, strict=True
+                ):
                     times.append(each)
-    return found, skips
+    return samples, skips
 
 
 def jobs_of(sizes: Sequence[int], most: int) -> list[Job]:
@@ -170,9 +172,9 @@ def looped(
 ) -> Contender:
     """Return a contender that loops over a Python call; the loops of all such contenders cost the same."""
     names = [f"a{index}" for index in range(len(arguments))]
-    given = ", ".join([*names, *(f"{option}={option}" for option in options)])
+    argument_list = ", ".join([*names, *(f"{option}={option}" for option in options)])
     loop = timeit.Timer(
-        f"call({given})",
+        f"call({argument_list})",
         setup=f"call, {', '.join([*names, *options])} = parts",
         timer=timer,
         globals={"parts": (call, *arguments, *options.values())},

@@ -15,14 +15,14 @@ MOST_BYTES = 256 * UNITS["GiB"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure and how often; ``say`` shows the progress.
+    """What to measure and how often; ``show`` is called with the progress.
 
     Without ``sizes`` each subject uses its default sizes.
     """
 
     sizes: tuple[int, ...]
     rounds: int
-    say: Callable[[str], None]
+    show: Callable[[str], None]
 
     def sized(self, default: tuple[int, ...]) -> Plan:
         """Return the plan, with ``default`` as its sizes if it has none."""

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import peerlane as pl
-from peerlane.cli.bench.measure import PEERLANE, Found, Job, looped
+from peerlane.cli.bench.measure import PEERLANE, Job, TaskSeconds, looped
 from peerlane.cli.children import Child, exchange_over, gather_from, interrupts_deferred
 
 WRITE, MESSAGE = "write", "message"
@@ -64,19 +64,19 @@ def on_two_machines(setting: Setting) -> Setting:
 def ask(ranks: Sequence[Child], question: object) -> list[Any]:
     """Ask all ranks the same, and return their answers."""
     for each in ranks:
-        each.tell(question)
+        each.send(question)
     return [each.answer(timeout=_SECONDS) for each in ranks]
 
 
 def time_tasks(
     ranks: Sequence[Child], tasks: Sequence[str], jobs: Sequence[Job], algorithm: str | None = None
-) -> Found:
+) -> TaskSeconds:
     """Return by task, for each job, the seconds of the slowest rank; a barrier is done for the first job only."""
-    found = {}
+    seconds = {}
     for task in tasks:
         taken = ask(ranks, (task, algorithm, jobs[:1] if task == BARRIER else jobs))
-        found[task] = [max(times) for times in zip(*taken, strict=True)]
-    return found
+        seconds[task] = [max(times) for times in zip(*taken, strict=True)]
+    return seconds
 
 
 def serve_tasks(setting: Setting, rank: int, size: int, pipe: Connection[Any, Any]) -> None:

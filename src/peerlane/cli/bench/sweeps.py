@@ -16,16 +16,16 @@ import numpy as np
 
 from peerlane.cli import machine
 from peerlane.cli.bench import ranks
-from peerlane.cli.bench.measure import PEERLANE, Found, Job, Skip, in_turns, jobs_of, looped
+from peerlane.cli.bench.measure import PEERLANE, Job, Skip, TaskSeconds, interleaved_tasks, jobs_of, looped
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.bench.ranks import ALL_REDUCE, BARRIER, COLLECTIVES, MESSAGE, WRITE, Setting
-from peerlane.cli.bench.timings import Timing, Way, over_sizes
+from peerlane.cli.bench.timings import Entrant, Timing, over_sizes
 from peerlane.cli.children import Child
 from peerlane.errors import InvalidValue
 from peerlane.support.sizes import UNITS, format_size
 
-#: What makes other contenders: it takes tasks, a number of processes and jobs.
-Rivals = Callable[[Sequence[str], int, Sequence[Job]], Mapping[Way, Callable[[], Found]]]
+#: Makes other contenders, for tasks, a number of processes and jobs.
+Rivals = Callable[[Sequence[str], int, Sequence[Job]], Mapping[Entrant, Callable[[], TaskSeconds]]]
 Sweep = tuple[list[Timing], list[Skip]]
 
 CHANNEL_SIZES = (
@@ -39,18 +39,20 @@ COLLECTIVE_SIZES = (
 MACHINE_SIZES = (8, 4 * UNITS["KiB"], 64 * UNITS["KiB"], *(UNITS["MiB"] * each for each in (1, 16, 64)))
 #: Algorithms of all-reduce, beside the one that peerlane chooses.
 ALGORITHMS = ("one-shot", "two-shot", "ring")
-#: One thread copies as many bytes within its own memory: what the machine can do.
+#: A contender: one thread copies as many bytes within its own memory.
 MEMMOVE = "memmove"
 BETWEEN_MACHINES = "between machines"
 
 _PROCESSES = (2, 4)
-#: The most operations of a sample: in one sample ranks of few cores must have many turns.
+#: The most operations of a sample; it must be long, so that ranks which share few cores are all scheduled often.
 _MOST = {"channel": 4_000, "collective": 8_000, "far channel": 1_000, "far collective": 100}
 _COPIES = 9  # blocks of the largest size: peerlane's four, and five of another contender
 _ELEMENT = 4  # bytes of a float32; a size must also come to equal parts of four ranks
 
 
-def no_rivals(tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> Mapping[Way, Callable[[], Found]]:
+def no_rivals(
+    tasks: Sequence[str], size: int, jobs: Sequence[Job]
+) -> Mapping[Entrant, Callable[[], TaskSeconds]]:
     """Return no contenders."""
     return {}
 
@@ -99,28 +101,30 @@ def _swept(
     with ExitStack() as stack:
         team = ranks.start(ranks.serve_tasks, setting, size, stack)
         contenders = {**_ours(team, tasks, jobs, is_far), **rivals(tasks, size, jobs)}
-        found, failed = in_turns(
-            contenders, plan.rounds, lambda words: plan.say(f"{kind} of {size}: {words}")
+        samples, failed = interleaved_tasks(
+            contenders, plan.rounds, lambda words: plan.show(f"{kind} of {size}: {words}")
         )
     timings: list[Timing] = []
     for task in tasks:
         operation = f"{task} {BETWEEN_MACHINES}" if is_far else task
-        timings += over_sizes(found, task, operation, size, (None,) if task == BARRIER else sizes)
+        timings += over_sizes(samples, task, operation, size, (None,) if task == BARRIER else sizes)
     return timings, [Skip(f"{skip.case} over {size} processes", skip.why) for skip in failed]
 
 
 def _ours(
     team: Sequence[Child], tasks: Sequence[str], jobs: Sequence[Job], is_far: bool
-) -> dict[Way, Callable[[], Found]]:
-    contenders: dict[Way, Callable[[], Found]] = {Way(PEERLANE): partial(ranks.time_tasks, team, tasks, jobs)}
+) -> dict[Entrant, Callable[[], TaskSeconds]]:
+    contenders: dict[Entrant, Callable[[], TaskSeconds]] = {
+        Entrant(PEERLANE): partial(ranks.time_tasks, team, tasks, jobs)
+    }
     if BARRIER in tasks:
         for name in ALGORITHMS:
-            contenders[Way(PEERLANE, name)] = partial(ranks.time_tasks, team, (ALL_REDUCE,), jobs, name)
-        contenders[Way(MEMMOVE)] = partial(_copied, jobs)
+            contenders[Entrant(PEERLANE, name)] = partial(ranks.time_tasks, team, (ALL_REDUCE,), jobs, name)
+        contenders[Entrant(MEMMOVE)] = partial(_copied, jobs)
     return contenders
 
 
-def _copied(jobs: Sequence[Job]) -> Found:
+def _copied(jobs: Sequence[Job]) -> TaskSeconds:
     seconds = [_memmove(*job) for job in jobs]
     return {task: seconds for task in COLLECTIVES if task != BARRIER}
 
@@ -134,12 +138,9 @@ def _memmove(nbytes: int, times: int) -> float:
 
 def _fitting(sizes: Sequence[int]) -> tuple[tuple[int, ...], list[Skip]]:
     """Split sizes into those that fit into memory, and skips for the others."""
-    room = machine.room()
-    why = "needs {:,} bytes of memory, {:,} are available"
-    return tuple(size for size in sizes if _COPIES * size <= room), [
-        Skip(f"channel, {format_size(size)}", why.format(_COPIES * size, room))
-        for size in sizes
-        if _COPIES * size > room
+    shortages = {size: machine.shortage(_COPIES * size) for size in sizes}
+    return tuple(size for size, why in shortages.items() if not why), [
+        Skip(f"channel, {format_size(size)}", why) for size, why in shortages.items() if why
     ]
 
 

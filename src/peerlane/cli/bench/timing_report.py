@@ -27,19 +27,19 @@ def draw(timings: Sequence[Timing], console: Console) -> None:
     for (operation, processes), mine in _sweeps(shown).items():
         others = list(dict.fromkeys(each.contender for each in mine if each.contender != PEERLANE))
         heads = ("us", "range", "GB/s", *others)
-        made = table("size", *heads, numbers=heads)
-        made.title = f"{operation} over {processes} processes"
+        grid = table("size", *heads, numbers=heads)
+        grid.title = f"{operation} over {processes} processes"
         for size in dict.fromkeys(each.size for each in mine):
-            found = {each.contender: each for each in mine if each.size == size}
-            ours = found[PEERLANE]
-            made.add_row(
+            by_contender = {each.contender: each for each in mine if each.size == size}
+            ours = by_contender[PEERLANE]
+            grid.add_row(
                 "-" if size is None else format_size(size),
                 _number(ours.seconds / _US),
                 f"{_number(ours.low / _US)} to {_number(ours.high / _US)}",
                 "-" if ours.gb_per_s is None else _number(ours.gb_per_s),
-                *(_ratio(found[name]) if name in found else "-" for name in others),
+                *(_ratio(by_contender[name]) if name in by_contender else "-" for name in others),
             )
-        console.print(made)
+        console.print(grid)
         console.print()
     if shown:
         note(
@@ -63,30 +63,30 @@ def as_json(timings: Sequence[Timing]) -> list[dict[str, object]]:
 
 def latency(timings: Sequence[Timing]) -> dict[str, Panel]:
     """Return the panels of the microseconds, over sizes; those of a barrier are over the number of processes."""
-    found: dict[str, Panel] = {}
+    panels: dict[str, Panel] = {}
     for (operation, processes), mine in _sweeps(_pictured(timings)).items():
         for each in mine:
             us = each.seconds / _US, each.low / _US, each.high / _US
             if each.size is None:
-                panel = found.setdefault(operation, Panel({}, is_over_sizes=False))
+                panel = panels.setdefault(operation, Panel({}, is_over_sizes=False))
                 panel.series.setdefault(each.contender, {})[processes] = us
             else:
-                panel = found.setdefault(f"{operation}, {processes} processes", Panel({}))
+                panel = panels.setdefault(f"{operation}, {processes} processes", Panel({}))
                 panel.series.setdefault(each.contender, {})[each.size] = us
-    return found
+    return panels
 
 
 def bandwidth(timings: Sequence[Timing]) -> dict[str, Panel]:
     """Return the panels of the GB/s, over sizes."""
-    found: dict[str, Panel] = {}
+    panels: dict[str, Panel] = {}
     for (operation, processes), mine in _sweeps(_pictured(timings)).items():
         for each in mine:
             if each.size is not None and each.size >= _LEAST_BANDWIDTH_SIZE:
                 gb = each.size / 1e9
-                panel = found.setdefault(f"{operation}, {processes} processes", Panel({}))
+                panel = panels.setdefault(f"{operation}, {processes} processes", Panel({}))
                 points = panel.series.setdefault(each.contender, {})
                 points[each.size] = gb / each.seconds, gb / each.high, gb / each.low
-    return found
+    return panels
 
 
 def _pictured(timings: Sequence[Timing]) -> list[Timing]:
@@ -96,10 +96,10 @@ def _pictured(timings: Sequence[Timing]) -> list[Timing]:
 
 def _sweeps(timings: Sequence[Timing]) -> Sweeps:
     operations = list(dict.fromkeys(each.operation for each in timings))
-    found: dict[tuple[str, int], list[Timing]] = {}
+    sweeps: dict[tuple[str, int], list[Timing]] = {}
     for each in sorted(timings, key=lambda each: (operations.index(each.operation), each.processes)):
-        found.setdefault((each.operation, each.processes), []).append(each)
-    return found
+        sweeps.setdefault((each.operation, each.processes), []).append(each)
+    return sweeps
 
 
 def _ratio(timing: Timing) -> str:

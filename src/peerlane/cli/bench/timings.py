@@ -11,8 +11,8 @@ from peerlane.cli.bench.measure import PEERLANE
 from peerlane.support.sizes import format_size
 
 
-class Way(NamedTuple):
-    """A contender, and one of its variants if it has several."""
+class Entrant(NamedTuple):
+    """A contender, with the name of one of its variants if it has several."""
 
     contender: str
     variant: str = ""
@@ -22,7 +22,7 @@ class Way(NamedTuple):
 
 
 #: By contender, the seconds of each round.
-Samples = Mapping[Way, Sequence[float]]
+Samples = Mapping[Entrant, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Timing:
     size : int or None
         Bytes of the whole buffer: of an all-gather, those of all parts.  None for a barrier.
     contender, variant : str
-        Who does it, and in which of its ways if it has several.
+        Who does it, and in which variant if it has several.
     is_shown : bool
         Whether tables and pictures have it: of a contender's variants they have one.
     seconds, low, high : float
@@ -74,27 +74,27 @@ class Timing:
 
 def timed(samples: Samples, operation: str, processes: int, size: int | None) -> list[Timing]:
     """Return the timings of all contenders, of which one must be peerlane."""
-    ours = samples[Way(PEERLANE)]
+    ours = samples[Entrant(PEERLANE)]
     shown = quickest(samples)
-    made = []
-    for way, seconds in samples.items():
+    timings = []
+    for entrant, seconds in samples.items():
         ratios = [theirs / own for theirs, own in zip(seconds, ours, strict=True)]
-        made.append(
+        timings.append(
             Timing(
                 operation,
                 processes,
                 size,
-                *way,
-                shown[way.contender] == way,
+                *entrant,
+                shown[entrant.contender] == entrant,
                 *_spread(seconds),
                 *_spread(ratios),
             )
         )
-    return made
+    return timings
 
 
 def over_sizes(
-    found: Mapping[Way, Mapping[str, Sequence[Sequence[float]]]],
+    samples: Mapping[Entrant, Mapping[str, Sequence[Sequence[float]]]],
     task: str,
     operation: str,
     processes: int,
@@ -116,7 +116,7 @@ def over_sizes(
         timing
         for index, size in enumerate(sizes)
         for timing in timed(
-            {way: done[task][index] for way, done in found.items() if task in done},
+            {entrant: done[task][index] for entrant, done in samples.items() if task in done},
             operation,
             processes,
             size,
@@ -124,12 +124,12 @@ def over_sizes(
     ]
 
 
-def quickest(samples: Samples) -> dict[str, Way]:
-    """Return what counts of each contender: its own choice or, if it has none, its variant with the least median."""
-    found: dict[str, Way] = {}
-    for way in sorted(samples, key=lambda each: (each.variant != "", statistics.median(samples[each]))):
-        found.setdefault(way.contender, way)
-    return found
+def quickest(samples: Samples) -> dict[str, Entrant]:
+    """Return the variant that counts for each contender: its own choice, or else the one with the least median."""
+    chosen: dict[str, Entrant] = {}
+    for entrant in sorted(samples, key=lambda each: (each.variant != "", statistics.median(samples[each]))):
+        chosen.setdefault(entrant.contender, entrant)
+    return chosen
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float, float]:

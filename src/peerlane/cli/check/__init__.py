@@ -32,7 +32,7 @@ from peerlane.cli.program import add_program_arguments, set_up_node
 from peerlane.errors import InvalidValue
 
 from .outcome import Outcome, Wanted
-from .report import say, show, show_schedule, write_html, write_json
+from .report import print_line, show, show_schedule, write_html, write_json
 
 HELP = "name the accesses to memory that nothing orders"
 DESCRIPTION = """\
@@ -47,7 +47,7 @@ EXAMPLES = (
 )
 
 MOST_RUNS = 1_000_000
-FOUND = 3  #: the exit code of a program that ended with 0, and of which there is a finding that counts
+EXIT_FINDING = 3  #: the exit code of a program that ended with 0 and has a finding that counts
 UNWRITTEN = 2  #: that of a right program, if a file could not be written
 
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if args.schedules is not None:
         return _run_many(args, wanted)
     with _ran(args, wanted, {}) as outcome:
-        return _tell(args, outcome)
+        return _report(args, outcome)
 
 
 @contextlib.contextmanager
@@ -98,43 +98,43 @@ def _ran(args: argparse.Namespace, wanted: Wanted, variables: Mapping[str, str])
                 yield outcome
             return
         for line in report.drawn:
-            say(line, sys.stderr)
+            print_line(line, sys.stderr)
         with wanted.run({**report.variables, **variables}) as outcome:
             yield replace(outcome, faults=tuple(report.fates))
 
 
 def _run_many(args: argparse.Namespace, wanted: Wanted) -> int:
-    """Run the program under many schedules; tell of the run that failed, or else of the last one."""
+    """Run the program under many schedules; report the run that failed, or else the last one."""
     with contextlib.ExitStack() as kept:
-        told: Outcome | None = None
+        chosen: Outcome | None = None
         numbers = itertools.count(1)
 
         def fails(variables: Mapping[str, str]) -> bool:
-            nonlocal told
+            nonlocal chosen
             if sys.stderr is not None and sys.stderr.isatty():
-                say(f"run {next(numbers):,} of at most {args.schedules:,}", sys.stderr)
+                print_line(f"run {next(numbers):,} of at most {args.schedules:,}", sys.stderr)
             with contextlib.ExitStack() as run:
                 outcome = run.enter_context(_ran(args, wanted, variables))
                 if outcome.is_interrupted:
                     raise KeyboardInterrupt
                 failed = _exit_code(outcome, is_strict=args.strict) != 0
-                if failed or told is None or not _exit_code(told, is_strict=args.strict):
+                if failed or chosen is None or not _exit_code(chosen, is_strict=args.strict):
                     kept.close()
                     kept.push(run.pop_all())
-                    told = outcome
+                    chosen = outcome
             return failed
 
         failing = schedules.search(fails, args.schedules)
-        assert told is not None
-        return _tell(args, told, failing)
+        assert chosen is not None
+        return _report(args, chosen, failing)
 
 
-def _tell(args: argparse.Namespace, outcome: Outcome, failing: schedules.Failing | None = None) -> int:
+def _report(args: argparse.Namespace, outcome: Outcome, failing: schedules.Failing | None = None) -> int:
     code = _exit_code(outcome, is_strict=args.strict)
     show(outcome, sys.stderr, sources=_sources(args), runs=args.schedules or 1)
     for fault in outcome.faults:
         if fault.pid is None:
-            say(str(fault), sys.stderr)
+            print_line(str(fault), sys.stderr)
     if failing is not None:
         show_schedule(failing, sys.stderr, command=_shown(args))
     files = {
@@ -155,9 +155,9 @@ def _is_written(flag: str, target: str, write: Callable[[Path], None]) -> bool:
         with unwritable(flag, target):
             write(Path(target))
     except InvalidValue as error:
-        say(str(error), sys.stderr)
+        print_line(str(error), sys.stderr)
         return False
-    say(f"wrote {target}", sys.stderr)
+    print_line(f"wrote {target}", sys.stderr)
     return True
 
 
@@ -184,7 +184,7 @@ def _count_of_runs(text: str) -> int:
 def _exit_code(outcome: Outcome, *, is_strict: bool) -> int:
     if outcome.code:
         return outcome.code
-    return FOUND if any(is_strict or each["certain"] for each in outcome.report["findings"]) else 0
+    return EXIT_FINDING if any(is_strict or each["certain"] for each in outcome.report["findings"]) else 0
 
 
 def _command(args: argparse.Namespace) -> list[str]:

@@ -158,8 +158,8 @@ def _start(command: Sequence[str], environment: Mapping[str, str], mask: set[sig
 
 
 def _ended(pid: int) -> int | None:
-    found, status = os.waitpid(pid, os.WNOHANG)
-    return status if found else None
+    ended_pid, status = os.waitpid(pid, os.WNOHANG)
+    return status if ended_pid else None
 
 
 @contextmanager

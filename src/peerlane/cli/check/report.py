@@ -1,4 +1,4 @@
-"""What ``peerlane check`` says: findings on standard error, and a file for programs."""
+"""The output of ``peerlane check``: findings on standard error, and a file for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from peerlane.cli.schedules import Failing
 
 from .outcome import Outcome
 
-_SAYS = "peerlane check: "
+_PREFIX = "peerlane check: "
 
 
 def show(outcome: Outcome, file: TextIO | None, *, sources: Mapping[str, str], runs: int = 1) -> None:
@@ -36,19 +36,19 @@ def show(outcome: Outcome, file: TextIO | None, *, sources: Mapping[str, str], r
         texts.finding_text(each, known, style=style, width=width) for each in outcome.report["findings"]
     ]
     blocks += [f"peerlane launch: {each}" for each in outcome.deadlocks]
-    summary = texts.summary_text(outcome.report, style=style, width=width - len(_SAYS))
+    summary = texts.summary_text(outcome.report, style=style, width=width - len(_PREFIX))
     counted, *more = summary.splitlines()
     if outcome.code:
         counted += f"; the program ended with {outcome.code}"
     elif runs > 1 and not outcome.report["findings"]:
         counted += f" under {runs:,} schedules"
-    _write(file, "\n" * bool(blocks) + "\n\n".join([*blocks, "\n".join([_SAYS + counted, *more])]))
+    _write(file, "\n" * bool(blocks) + "\n\n".join([*blocks, "\n".join([_PREFIX + counted, *more])]))
 
 
-def say(text: str, file: TextIO | None) -> None:
+def print_line(text: str, file: TextIO | None) -> None:
     """Print a line of the command's own; a closed standard error takes nothing."""
     if file is not None:
-        _write(file, _SAYS + text)
+        _write(file, _PREFIX + text)
 
 
 def show_schedule(failing: Failing, file: TextIO | None, *, command: str) -> None:
@@ -59,7 +59,7 @@ def show_schedule(failing: Failing, file: TextIO | None, *, command: str) -> Non
     fewest = f"; it needs {_counted(len(changes), 'priority change')}" if changes else ""
     lines = [f"run {failing.runs:,} failed{fewest}; this repeats it:", f"  {failing.command(command)}"]
     lines += [f"it may not repeat: {reason}" for reason in failing.reasons]
-    _write(file, "\n".join(line if line.startswith(" ") else _SAYS + line for line in lines))
+    _write(file, "\n".join(line if line.startswith(" ") else _PREFIX + line for line in lines))
 
 
 def _counted(number: int, what: str) -> str:

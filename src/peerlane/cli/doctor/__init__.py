@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json is not None:
         result = {
             "is_usable": not missing,
-            "sections": {name: [each.as_json() for each in found] for name, found in sections.items()},
+            "sections": {name: [each.as_json() for each in findings] for name, findings in sections.items()},
         }
         write_json(args.json, result)
     if args.json != STDOUT:
@@ -75,21 +75,23 @@ def run(args: argparse.Namespace) -> int:
 def examine() -> dict[str, list[Finding]]:
     """Return what was found, by section; it names no user, home folder or secret."""
     redaction = Redaction()
-    found = {}
+    sections = {}
     with show_progress() as progress:
         task = progress.add_task("", total=len(_SECTIONS))
         for name, look in _SECTIONS.items():
             progress.update(task, description=name)
             try:
                 findings = look()
-            except Exception as error:  # noqa: BLE001 - the other sections say what they found
-                said = f"the look failed: {type(error).__name__}: {error}"
+            except Exception as error:  # noqa: BLE001 - the other sections are shown
+                failure = f"the look failed: {type(error).__name__}: {error}"
                 findings = [
-                    Finding(name, said, MISSING, "what this section would tell", "report it, with this text")
+                    Finding(
+                        name, failure, MISSING, "what this section would tell", "report it, with this text"
+                    )
                 ]
-            found[name] = [redaction.of(each) for each in findings]
+            sections[name] = [redaction.of(each) for each in findings]
             progress.advance(task)
-    return found
+    return sections
 
 
 def _draw(sections: dict[str, list[Finding]], missing: list[Finding]) -> None:

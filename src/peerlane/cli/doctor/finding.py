@@ -1,4 +1,4 @@
-"""What ``peerlane doctor`` says of one thing."""
+"""A line of ``peerlane doctor``'s report."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ FINE, ABSENT, LIMITED, MISSING = "fine", "absent", "limited", "missing"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for.
+    """The state of one part of the machine.
 
     Attributes
     ----------
     what : str
-        The thing.
+        The part.
     found : str
-        What is there.
+        What is there; the name is the report's JSON field.
     state : str
         ``"fine"``; ``"absent"``: it is optional; ``"limited"``: something does not work; ``"missing"``: peerlane
         needs it.

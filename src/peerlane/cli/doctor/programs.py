@@ -1,6 +1,6 @@
-"""What ``peerlane doctor`` runs in a process of its own: ``python -m peerlane.cli.doctor.programs NAME``.
+"""What ``peerlane doctor`` runs in a process of its own, as it may crash or hang.
 
-Such a process may crash or hang, and its reader goes on.
+``python -m peerlane.cli.doctor.programs NAME`` runs one.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def write(spec: str) -> None:
 
 def ucx() -> None:
     """Print the engine for other machines as JSON: its version and file, or why there is none."""
-    found: dict[str, object] = {"engine": None, "why": "", "reason": "", "rdma": far_engine.rdma_devices()}
+    report: dict[str, object] = {"engine": None, "why": "", "reason": "", "rdma": far_engine.rdma_devices()}
     try:
         engine = far_engine.start(VirtualRanks(_no_node))
-        found["engine"] = {"version": engine.version, "library": engine.library}
+        report["engine"] = {"version": engine.version, "library": engine.library}
     except Error as error:
-        found.update(why=str(error), reason=getattr(error.detail, "reason", ""))
-    print(json.dumps(found))
+        report.update(why=str(error), reason=getattr(error.detail, "reason", ""))
+    print(json.dumps(report))
 
 
 def _no_node() -> NoReturn:
@@ -76,8 +76,8 @@ def read_parent(pid: str, address: str) -> None:
         _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
     libc = ctypes.CDLL(None, use_errno=True)
-    here = ctypes.create_string_buffer(1)
-    local, remote = Piece(ctypes.addressof(here), 1), Piece(int(address), 1)
+    byte = ctypes.create_string_buffer(1)
+    local, remote = Piece(ctypes.addressof(byte), 1), Piece(int(address), 1)
     done = libc.process_vm_readv(int(pid), ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
     print(0 if done == 1 else ctypes.get_errno())
 

@@ -71,9 +71,9 @@ def _version(package: str) -> str:
 
 def _inside(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> str:
     """Return whether this is WSL or a container, as far as it can be seen."""
-    said = []
+    kinds = []
     if "microsoft" in _text(root / "proc/sys/kernel/osrelease").lower():
-        said.append("WSL")
+        kinds.append("WSL")
     groups = _text(root / "proc/1/cgroup") + _text(root / "proc/self/cgroup")
     marks = ("docker", "kubepods", "containerd", "libpod", "lxc")
     if (
@@ -81,8 +81,8 @@ def _inside(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> 
         or any((root / name).exists() for name in (".dockerenv", "run/.containerenv"))
         or any(mark in groups for mark in marks)
     ):
-        said.append("a container")
-    return " and ".join(said) or "no container that can be seen, and not WSL"
+        kinds.append("a container")
+    return " and ".join(kinds) or "no container that can be seen, and not WSL"
 
 
 def meeting() -> list[Finding]:
@@ -96,36 +96,36 @@ def meeting() -> list[Finding]:
 
 
 def _directory(directory: Path) -> Finding:
-    what, found = "runtime directory", f"{directory} ({_file_system(directory)})"
+    what, text = "runtime directory", f"{directory} ({_file_system(directory)})"
     try:
         _try_files(directory)
     except OSError as error:
         remedy = "set PEERLANE_RUNTIME_DIR to a directory of a local file system with room"
-        return Finding(what, f"{found}: refused: {error.strerror or error}", MISSING, _FAILS, remedy)
+        return Finding(what, f"{text}: refused: {error.strerror or error}", MISSING, _FAILS, remedy)
     free = os.statvfs(directory)
-    return Finding(what, f"{found}, {about(free.f_bavail * free.f_frsize)} free; locks, maps, serves")
+    return Finding(what, f"{text}, {about(free.f_bavail * free.f_frsize)} free; locks, maps, serves")
 
 
 def _try_files(directory: Path) -> None:
-    """Do with a file and a socket what nodes do: room, a lock, a shared mapping, a socket."""
-    place = directory / f"doctor-{os.getpid()}"
+    """Do what nodes do in their directory: reserve room in a file, lock it, map it shared, and bind a socket."""
+    path = directory / f"doctor-{os.getpid()}"
     try:
-        fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, mmap.PAGESIZE)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             mmap.mmap(fd, mmap.PAGESIZE).close()
         finally:
             os.close(fd)
-            place.unlink()
+            path.unlink()
         opened = os.open(directory, os.O_PATH | os.O_CLOEXEC)  # a path may be too long for a socket
         try:
             with socket.socket(socket.AF_UNIX) as served:
-                served.bind(f"/proc/self/fd/{opened}/{place.name}")
+                served.bind(f"/proc/self/fd/{opened}/{path.name}")
         finally:
             os.close(opened)
     finally:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _file_system(directory: Path) -> str:
@@ -173,11 +173,11 @@ def _setting(name: str, value: str) -> str:
 
 
 def _leftovers(directory: Path) -> Finding:
-    found = [take_census(directory, name) for name in node_names(directory)]
-    used = [census for census in found if any(each.state != ENDED for each in census.holders)]
-    dead = [census for census in found if census not in used and census.holders]
-    problems = [f"{census.name}{SUFFIX} {census.problem}" for census in found if census.problem]
-    idle = len(found) - len(used) - len(dead) - len(problems)
+    censuses = [take_census(directory, name) for name in node_names(directory)]
+    used = [census for census in censuses if any(each.state != ENDED for each in census.holders)]
+    dead = [census for census in censuses if census not in used and census.holders]
+    problems = [f"{census.name}{SUFFIX} {census.problem}" for census in censuses if census.problem]
+    idle = len(censuses) - len(used) - len(dead) - len(problems)
     words = f"{len(used)} in use, {idle} idle"
     if dead:
         words += f", {len(dead)} with places of ended processes, which the next process clears"
@@ -195,14 +195,14 @@ def other_machines() -> list[Finding]:
         why = done if isinstance(done, str) else f"the process that loaded it ended with {done.returncode}"
         remedy = "another UCX, by PEERLANE_UCX=/path/to/libucp.so.0"
         return [Finding("UCX", why, LIMITED, "channels to other machines", remedy)]
-    said = json.loads(done.stdout)
-    rdma = Finding("RDMA devices", ", ".join(said["rdma"]) or "none")
-    if said["engine"]:
-        found = f"{said['engine']['version']} starts: {said['engine']['library']}"
-        return [Finding("UCX", found), rdma]
+    report = json.loads(done.stdout)
+    rdma = Finding("RDMA devices", ", ".join(report["rdma"]) or "none")
+    if report["engine"]:
+        text = f"{report['engine']['version']} starts: {report['engine']['library']}"
+        return [Finding("UCX", text), rdma]
     # The text says what was tried and what to install.
-    state = ABSENT if said["reason"] == "no_engine" and not os.environ.get("PEERLANE_UCX") else LIMITED
-    return [Finding("UCX", said["why"], state, "channels to other machines"), rdma]
+    state = ABSENT if report["reason"] == "no_engine" and not os.environ.get("PEERLANE_UCX") else LIMITED
+    return [Finding("UCX", report["why"], state, "channels to other machines"), rdma]
 
 
 def software() -> list[Finding]:
@@ -232,7 +232,7 @@ def software() -> list[Finding]:
 
 
 def _has(module: str) -> bool:
-    """Tell whether a module can be found; a vendor's module is not imported."""
+    """Return whether a module can be imported; a vendor's module is not imported for that."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -248,18 +248,18 @@ def self_test() -> list[Finding]:
     try:
         done = _run("copy_and_share", f"name={node},devices=2")
     finally:
-        with contextlib.suppress(Error):  # said before
+        with contextlib.suppress(Error):  # meeting() reports it
             (runtime_directory() / f"{node}{SUFFIX}").unlink(missing_ok=True)
     if isinstance(done, str):
         return [Finding(what, done, MISSING, lost, remedy)]
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-        return [Finding(what, said[-1], MISSING, lost, remedy)]
+        words = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+        return [Finding(what, words[-1], MISSING, lost, remedy)]
     return [Finding(what, f"every byte is right, in two processes; {done.seconds:.1f} s")]
 
 
 def _run(program: str, *words: str) -> Completed | str:
-    """Run one of ``programs``; return why it did not end, or what it was."""
+    """Run one of ``programs``; return its end, or a text if it did not end in time."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIX)}
     kept = ("PEERLANE_RUNTIME_DIR", "PEERLANE_UCX", "PEERLANE_INTERFACE")
     settings.update({name: os.environ[name] for name in kept if name in os.environ})

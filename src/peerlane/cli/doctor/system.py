@@ -111,11 +111,11 @@ def _calls() -> tuple[_Call, ...]:
 
 def _tried(call: _Call) -> Finding:
     try:
-        found = call.attempt()
+        present = call.attempt()
     except OSError as error:
         why = f"refused: {error.strerror or error}"
         return Finding(call.what, why, call.otherwise, call.lost, call.remedy)
-    return Finding(call.what, found)
+    return Finding(call.what, present)
 
 
 @contextmanager
@@ -146,10 +146,10 @@ def _address_space() -> Finding:
     while size >= _LEAST_WINDOW:
         try:
             with closing(mmap.mmap(-1, size, kind, 0)), closing(mmap.mmap(-1, size, kind, 0)):
-                found = f"twice {about(size)} can be reserved"
+                amount = f"twice {about(size)} can be reserved"
                 if size >= _ENOUGH_WINDOW:
-                    return Finding(what, found)
-                return Finding(what, found, LIMITED, f"more than {about(size)} of device memory", remedy)
+                    return Finding(what, amount)
+                return Finding(what, amount, LIMITED, f"more than {about(size)} of device memory", remedy)
         except OSError as error:
             size, why = size // 2, error.strerror or str(error)
     return Finding(what, f"refused: {why}", MISSING, "device memory: nothing can be allocated", remedy)
@@ -221,10 +221,10 @@ def _pidfd_of_peer() -> str:
 
 
 def _read_of_other() -> str:
-    here = ctypes.create_string_buffer(b"x")
+    byte = ctypes.create_string_buffer(b"x")
     words = ["-m", "peerlane.cli.doctor.programs", "read_parent", str(os.getpid())]
     try:
-        done = run_python([*words, str(ctypes.addressof(here))], timeout=_SECONDS)
+        done = run_python([*words, str(ctypes.addressof(byte))], timeout=_SECONDS)
     except AssertionError:
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None
     number = int(done.stdout) if done.stdout.strip().isdecimal() else errno.EIO
@@ -268,13 +268,13 @@ def limits() -> list[Finding]:
 
 def _descriptors() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = _number(soft)
+    amount = _number(soft)
     if soft != hard:
-        found += f"; peerlane raises it to {_number(hard)} when it needs more"
+        amount += f"; peerlane raises it to {_number(hard)} when it needs more"
     if hard != resource.RLIM_INFINITY and hard < _ENOUGH_DESCRIPTORS:
         lost = f"more than about {hard:,} allocations of 2 MiB or more: each takes a descriptor"
-        return Finding("open files", found, LIMITED, lost, "a higher `ulimit -Hn`")
-    return Finding("open files", found)
+        return Finding("open files", amount, LIMITED, lost, "a higher `ulimit -Hn`")
+    return Finding("open files", amount)
 
 
 def _number(limit: int) -> str:
@@ -287,10 +287,10 @@ def _mappings() -> Finding:
         return Finding("max_map_count", "cannot be read")
     lost = "large numbers of allocations of 2 MiB or more: each takes a mapping"
     is_enough = int(text) >= _ENOUGH_MAPPINGS
-    found = f"{int(text):,}"
+    amount = f"{int(text):,}"
     if is_enough:
-        return Finding("max_map_count", found)
-    return Finding("max_map_count", found, LIMITED, lost, f"sysctl vm.max_map_count={_ENOUGH_MAPPINGS}")
+        return Finding("max_map_count", amount)
+    return Finding("max_map_count", amount, LIMITED, lost, f"sysctl vm.max_map_count={_ENOUGH_MAPPINGS}")
 
 
 def _memory_left() -> Finding:
@@ -298,21 +298,21 @@ def _memory_left() -> Finding:
     if "MemAvailable" not in values:
         return Finding("memory", "cannot be read")
     total, left = (int(values[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
-    found = f"{about(left)} of {about(total)} available"
+    amount = f"{about(left)} of {about(total)} available"
     limit = group_limit()
     if limit is not None:
-        found += f"; the control group may use {about(limit)}"
+        amount += f"; the control group may use {about(limit)}"
     least = left if limit is None else min(left, limit)
     if least < _ENOUGH_MEMORY:
         lost = "devices hold no more bytes than there is memory; a process that takes more is killed"
-        return Finding("memory", found, LIMITED, lost, "end other programs, or raise the container's limit")
-    return Finding("memory", found)
+        return Finding("memory", amount, LIMITED, lost, "end other programs, or raise the container's limit")
+    return Finding("memory", amount)
 
 
 def group_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> int | None:
     """Return the least memory limit of this process's control group and of those around it; None if there is none."""
     lines = (_text("/proc/self/cgroup") if own is None else own).splitlines()
-    found: list[int] = []
+    memory_limits: list[int] = []
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -325,10 +325,10 @@ def group_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> 
         for folder in (inside, *inside.parents):
             text = _text(folder / name)
             if text.isdecimal() and int(text) < 1 << 60:  # version 1 says so for "none"
-                found.append(int(text))
+                memory_limits.append(int(text))
             if folder == base:
                 break
-    return min(found, default=None)
+    return min(memory_limits, default=None)
 
 
 def _overcommit() -> Finding:
@@ -345,10 +345,10 @@ def _overcommit() -> Finding:
 def _processors() -> Finding:
     usable, there = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     quota, _, period = _text("/sys/fs/cgroup/cpu.max").partition(" ")
-    found = f"{usable} of {there} may be used"
+    amount = f"{usable} of {there} may be used"
     if quota.isdecimal() and period.isdecimal():
-        found += f"; the control group has the time of {int(quota) / int(period):.1f}"
-    return Finding("processors", found)
+        amount += f"; the control group has the time of {int(quota) / int(period):.1f}"
+    return Finding("processors", amount)
 
 
 def _shared_memory() -> Finding:
@@ -360,8 +360,8 @@ def _shared_memory() -> Finding:
         return Finding("/dev/shm", f"refused: {error.strerror}", LIMITED, lost, remedy)
     room = free.f_bavail * free.f_frsize
     is_fine = room > event_log.DEFAULT_BYTES and os.access("/dev/shm", os.W_OK)
-    found = f"{about(room)} free" + ("" if os.access("/dev/shm", os.W_OK) else ", not writable")
-    return Finding("/dev/shm", found) if is_fine else Finding("/dev/shm", found, LIMITED, lost, remedy)
+    amount = f"{about(room)} free" + ("" if os.access("/dev/shm", os.W_OK) else ", not writable")
+    return Finding("/dev/shm", amount) if is_fine else Finding("/dev/shm", amount, LIMITED, lost, remedy)
 
 
 def _text(path: str | Path) -> str:

@@ -22,7 +22,7 @@ from peerlane.cli.native import is_native
 from peerlane.cli.node_options import node_from
 from peerlane.cli.outputs import check_files, unwritable
 from peerlane.cli.program import add_program_arguments, set_up_program
-from peerlane.cli.schedules import told
+from peerlane.cli.schedules import shared_seed
 from peerlane.cli.stdout import BrokenOutput
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects import registered
@@ -163,7 +163,10 @@ def run(args: argparse.Namespace) -> int:
     event_log.discard()  # the ranks have theirs
     node_from(args)  # ranks share memory, which only virtual devices do
     is_logged = args.trace is not None or bool(os.environ.get(event_log.VARIABLE))
-    with counted(args, count_of(args) or 1, "peerlane launch", _say), told("peerlane launch", _say):
+    with (
+        counted(args, count_of(args) or 1, "peerlane launch", _print_line),
+        shared_seed("peerlane launch", _print_line),
+    ):
         plan = _plan(args, is_logged)
         if args.trace is None:
             return front.launch(plan)
@@ -177,7 +180,7 @@ def run(args: argparse.Namespace) -> int:
                 timeline = read_timeline(Path(folder))
                 write_trace(Path(args.trace), timeline)
             for line in timeline.clocks:
-                _say(f"peerlane launch: --trace: {line}")
+                _print_line(f"peerlane launch: --trace: {line}")
         return code
 
 
@@ -192,8 +195,8 @@ def _plan(args: argparse.Namespace, is_logged: bool) -> Plan:
             deadlocks=_path(args.hold_deadlocks),
         )
     hosts.check_python(args.python)
-    are_all_here = all(map(hosts.is_here, args.hosts))
-    command = [] if are_all_here else hosts.command_of(args.ssh)
+    are_all_local = all(map(hosts.is_local, args.hosts))
+    command = [] if are_all_local else hosts.command_of(args.ssh)
     set_up_program(args)
     machines = hosts.Hosts(
         args.hosts,
@@ -225,7 +228,7 @@ def _path(file: str | None) -> str | None:
     return None if file is None else str(Path(file).absolute())
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, file=sys.stderr)
 
 

@@ -1,7 +1,7 @@
 """Files that the ranks of another machine leave: event logs, and the report of ``--fault``.
 
-Its part sends them over the wire when all processes there have ended.  What comes is another machine's work: names,
-places and amounts are checked.
+Its part sends them over the wire when all processes there have ended.  Another machine is not trusted: the names,
+offsets and sizes that it sends are checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_FILES = 65_536
 
 _MOST_REPORT = 1 << 20
 _PIECE = 256 << 10
-_HEAD = struct.Struct("<BQ")  # bytes of the name, and the place of what follows it
+_HEAD = struct.Struct("<BQ")  # the length of the name, and the offset in the file of the bytes behind it
 _NAME = re.compile(r"[0-9]{1,10}-[0-9]{1,20}\.(log|names)|" + re.escape(REPORT))
 
 
@@ -40,19 +40,19 @@ def variables(folder: Path, planned: str, log_bytes: str) -> dict[str, str]:
     log_bytes : str
         As ``PEERLANE_LOG_BYTES``; empty for its default.
     """
-    found = {event_log.VARIABLE: str(folder)}
+    environment = {event_log.VARIABLE: str(folder)}
     if log_bytes:
-        found[event_log.SIZE_VARIABLE] = log_bytes
+        environment[event_log.SIZE_VARIABLE] = log_bytes
     if planned:
         (folder / REPORT).touch()
-        found |= {faults.VARIABLE: planned, faults.REPORT: str(folder / REPORT)}
-    return found
+        environment |= {faults.VARIABLE: planned, faults.REPORT: str(folder / REPORT)}
+    return environment
 
 
 def pieces(folder: Path, *, logs: bool) -> Iterator[bytes]:
     """Yield the bodies of the frames that send a folder's files, or only the report; holes are left out."""
     names = [each.name for each in sorted(folder.iterdir()) if _NAME.fullmatch(each.name)]
-    # A log comes behind its names: whoever sees it reads them.
+    # A log comes behind its names: a reader that sees the log reads them at once.
     for name in sorted(names, key=lambda name: (name.endswith(".log"), name)):
         if not logs and name != REPORT:
             continue
@@ -113,7 +113,7 @@ class Received:
             self._take_log(Path(self._logs), name, at, content)
 
     def lose(self) -> None:
-        """Note that no more comes: a log without a header says that the report is not complete."""
+        """Note that no more comes, by a log without a header: the checker then reports that it is not complete."""
         if self._logs is not None:
             with contextlib.suppress(OSError):
                 Path(self._logs, f"0-0-{self._number}.log").touch()
@@ -139,8 +139,8 @@ class Received:
         lines = []
         for line in content.decode("ascii", "replace").splitlines():
             with contextlib.suppress(ValueError):
-                said = json.loads(line)
-                if isinstance(said, dict) and all(type(each) is int for each in said.values()):
-                    lines.append(json.dumps(said) + "\n")
+                record = json.loads(line)
+                if isinstance(record, dict) and all(type(each) is int for each in record.values()):
+                    lines.append(json.dumps(record) + "\n")
         with contextlib.suppress(OSError), Path(self._report).open("a", encoding="utf-8") as file:
             file.writelines(lines)

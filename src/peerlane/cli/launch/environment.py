@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 _OURS = "PEERLANE_MASTER_PORT"  # the port that this launch chose, so that a launch inside it chooses another
 
-# What these say holds for this machine or this process only.
+# Variables that hold for this machine or this process only.
 _STAY = frozenset(
     f"PEERLANE_{name}"
     for name in (
@@ -34,13 +34,13 @@ def master(address: str, port: int, environ: Mapping[str, str]) -> dict[str, str
 
     Nothing listens at the port now.  The ranks will, so it cannot be kept open for them.  It is 0 if none was free.
     """
-    made = {"MASTER_ADDR": environ.get("MASTER_ADDR") or address}
-    given = environ.get("MASTER_PORT")
-    if given and given != environ.get(_OURS):
-        made["MASTER_PORT"] = given
+    variables = {"MASTER_ADDR": environ.get("MASTER_ADDR") or address}
+    user_port = environ.get("MASTER_PORT")
+    if user_port and user_port != environ.get(_OURS):
+        variables["MASTER_PORT"] = user_port
     elif port:
-        made["MASTER_PORT"] = made[_OURS] = str(port)
-    return made
+        variables["MASTER_PORT"] = variables[_OURS] = str(port)
+    return variables
 
 
 def free_port() -> int:
@@ -56,20 +56,20 @@ def free_port() -> int:
 
 
 def for_other_machines(environ: Mapping[str, str], named: Iterable[str]) -> dict[str, str]:
-    """Return the variables that ranks on other machines get from here: peerlane's own, and those that are named.
+    """Return the variables that ranks on other machines get: peerlane's own, and those that are named.
 
     Parameters
     ----------
     environ : mapping of str to str
-        The variables here.
+        The launcher's variables.
     named : iterable of str
-        ``NAME``, which has the value that it has here, or ``NAME=VALUE``.
+        ``NAME``, which keeps the launcher's value, or ``NAME=VALUE``.
     """
-    found = {
+    variables = {
         name: value for name, value in environ.items() if name.startswith("PEERLANE_") and name not in _STAY
     }
     for each in named:
-        name, is_given, value = each.partition("=")
-        if is_given or name in environ:
-            found[name] = value if is_given else environ[name]
-    return found
+        name, has_value, value = each.partition("=")
+        if has_value or name in environ:
+            variables[name] = value if has_value else environ[name]
+    return variables

@@ -14,7 +14,6 @@ from peerlane.errors import Error
 from peerlane.rendezvous.serving import remove_sockets_of
 
 from . import processes
-from .node import tidy_node
 from .supervisor import Plan, Supervisor
 
 PASSED_ON = (
@@ -41,7 +40,7 @@ def launch(plan: Plan) -> int:
     ours.close()
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        tidy_node()
+        processes.tidy_node()
         remove_sockets_of(supervisor)
         name = processes.signal_name(-code)
         print(f"peerlane launch: its supervisor was killed by {name}; all ranks were killed", file=sys.stderr)
@@ -99,5 +98,5 @@ def _supervise(ours: socket.socket, control: socket.socket, plan: Plan) -> None:
         sys.excepthook(*sys.exc_info())
     finally:
         processes.kill_all()
-        tidy_node()
+        processes.tidy_node()
         os._exit(code)

@@ -15,10 +15,10 @@ import peerlane
 from . import processes
 from .collecting import Received
 from .job import Job
+from .local_ranks import End, Watcher
 from .output import Lines
 from .part import Part, become
 from .processes import Started
-from .ranks_here import End, Watcher
 from .wire import BadFrame, Frame, Kind, Wire
 
 ANSWER_SECONDS = 60.0  # until a part must have said that it is there, and then that it is prepared
@@ -115,7 +115,7 @@ class Host:
     ssh : str
         ``SSH_CONNECTION`` there.
     why : str
-        Why it cannot be used, or no more; empty as long as it can.
+        Why it cannot be used, or can no longer be used; empty as long as it can.
     has_processes, has_output : bool
         As `Machine` has them.
     """
@@ -125,14 +125,14 @@ class Host:
         name: str,
         ranks: range,
         *,
-        is_here: bool,
+        is_local: bool,
         started: Started,
         outgoing: int,
         selector: selectors.BaseSelector,
         watcher: HostWatcher,
         lines: Lines,
     ) -> None:
-        self.name, self.ranks, self.is_here, self.lines = name, ranks, is_here, lines
+        self.name, self.ranks, self.is_local, self.lines = name, ranks, is_local, lines
         self.is_ready = self.is_prepared = False
         self.port, self.ssh = 0, ""
         self._received = Received(ranks.start)
@@ -152,7 +152,7 @@ class Host:
     @property
     def where(self) -> str:
         """Its name for texts; empty on the launcher's machine."""
-        return "" if self.is_here else self.name
+        return "" if self.is_local else self.name
 
     @property
     def fate(self) -> str:
@@ -192,13 +192,13 @@ class Host:
         if not self.why and self.has_output:
             self.why = why
             self.has_processes = self.has_output = False
-            if self._has_begun and not self.is_here:
+            if self._has_begun and not self.is_local:
                 self._received.lose()
             self._ended_by = self._answer_by = float("inf")
             self._wire.close()
             self._watcher.on_lost(self)
 
-    def lose_line(self, why: str) -> None:
+    def lose_connection(self, why: str) -> None:
         """Give the machine up, which has left the rendezvous, unless its part or its command says more."""
         if self._ending is None and not self.why and self.has_output:
             self._ending = why
@@ -244,7 +244,7 @@ class Host:
     def _with_exit_code(self, why: str) -> str:
         if self._code is None or (self._code == 0 and self.is_ready):
             return why
-        what = "its part" if self.is_here else "its command"
+        what = "its part" if self.is_local else "its command"
         if self._code < 0:
             return f"{what} was killed by {processes.signal_name(-self._code)}"
         return f"{what} exited with {self._code}"
@@ -300,16 +300,16 @@ class Host:
         else:
             raise BadFrame(f"{frame.kind.name} is not for a launcher")
 
-    def _on_ready(self, said: Any) -> None:
-        if not isinstance(said, dict):
+    def _on_ready(self, message: Any) -> None:
+        if not isinstance(message, dict):
             raise BadFrame("READY says nothing")
-        if said.get("version") != peerlane.__version__:
+        if message.get("version") != peerlane.__version__:
             self.lose(
-                f"peerlane there is version {str(said.get('version'))[:40]}, and here {peerlane.__version__}; "
+                f"peerlane there is version {str(message.get('version'))[:40]}, and here {peerlane.__version__}; "
                 f"install the same version on all machines"
             )
             return
-        port, ssh = said.get("port"), said.get("ssh")
+        port, ssh = message.get("port"), message.get("ssh")
         if not isinstance(port, int) or not isinstance(ssh, str):
             raise BadFrame("READY says neither port nor ssh")
         self.is_ready, self.port, self.ssh = True, port, ssh
@@ -321,15 +321,15 @@ class Host:
             raise BadFrame(f"rank {str(rank)[:20]} is not of this machine")
         return rank
 
-    def _pids(self, said: Any) -> dict[int, int]:
+    def _pids(self, message: Any) -> dict[int, int]:
         try:
-            return {self._checked(int(rank)): int(pid) for rank, pid in said.items()}
+            return {self._checked(int(rank)): int(pid) for rank, pid in message.items()}
         except (AttributeError, TypeError, ValueError) as error:
             raise BadFrame(f"STARTED has no pids: {error}") from None
 
-    def _ends(self, said: Any) -> list[End]:
+    def _ends(self, message: Any) -> list[End]:
         try:
-            ends = [End(self._checked(rank), int(code), str(fault)) for rank, code, fault in said]
+            ends = [End(self._checked(rank), int(code), str(fault)) for rank, code, fault in message]
         except (TypeError, ValueError) as error:
             raise BadFrame(f"ENDED has no ends: {error}") from None
         for end in ends:
@@ -338,8 +338,8 @@ class Host:
         return ends
 
 
-def _listed(said: Any) -> dict[int, str]:
+def _listed(message: Any) -> dict[int, str]:
     try:
-        return {int(pid): str(words) for pid, words in said.items()}
+        return {int(pid): str(words) for pid, words in message.items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise BadFrame(f"a list of processes is none: {error}") from None

@@ -73,9 +73,9 @@ class Hosts:
         return sum(self.counts.values())
 
     @property
-    def are_all_here(self) -> bool:
+    def are_all_local(self) -> bool:
         """Whether there is no other machine."""
-        return all(map(is_here, self.counts))
+        return all(map(is_local, self.counts))
 
     def command_for(self, host: str) -> list[str]:
         """Return the command that starts a part on another machine."""
@@ -83,7 +83,7 @@ class Hosts:
 
     def listens_at(self) -> str | None:
         """Return where the rendezvous is to listen; None if there is no other machine."""
-        if self.are_all_here:
+        if self.are_all_local:
             return None
         every = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # the secret guards it
         return at(self.address or every, self.port)
@@ -99,8 +99,8 @@ class Hosts:
         return words[2] if len(words) == 4 else host.rpartition("@")[2]
 
 
-def is_here(host: str) -> bool:
-    """Tell whether a host's name means this machine; it is not looked up."""
+def is_local(host: str) -> bool:
+    """Return whether a host's name means this machine; the name is not resolved."""
     own = socket.gethostname()
     return host in ("localhost", "127.0.0.1", "::1", own, own.partition(".")[0])
 
@@ -112,7 +112,7 @@ def at(host: str, port: int) -> str:
 
 def counts_of(text: str, most: int) -> dict[str, int]:
     """Return the hosts that a word of the command line means, and how many ranks each has."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for each in text.split(","):
         host, _, count = each.rpartition(":")
         host = host.strip("[]")
@@ -127,17 +127,17 @@ def counts_of(text: str, most: int) -> dict[str, int]:
             )
         if ":" in host and not _is_address(host):
             raise argparse.ArgumentTypeError(f"{host!r} is not an IPv6 address; valid is HOST:N")
-        if host in found:
+        if host in counts:
             raise argparse.ArgumentTypeError(
                 f"{host!r} is there twice; name each host once, with all its processes"
             )
-        found[host] = int(count)
-    if sum(found.values()) > most:
-        raise argparse.ArgumentTypeError(f"{sum(found.values()):,} processes; {most} are the most")
-    if sum(map(is_here, found)) > 1:
-        same = " and ".join(filter(is_here, found))
+        counts[host] = int(count)
+    if sum(counts.values()) > most:
+        raise argparse.ArgumentTypeError(f"{sum(counts.values()):,} processes; {most} are the most")
+    if sum(map(is_local, counts)) > 1:
+        same = " and ".join(filter(is_local, counts))
         raise argparse.ArgumentTypeError(f"{same} are the same machine, this one; name it once")
-    return found
+    return counts
 
 
 def _is_address(host: str) -> bool:
@@ -183,14 +183,14 @@ def command_of(text: str) -> list[str]:
             fault=Fault.BAD_CONFIG,
             detail=BadArgument("--ssh", text, rule="a command"),
         )
-    found = shutil.which(words[0])
-    if found is None:
+    path = shutil.which(words[0])
+    if path is None:
         raise InvalidValue(
             f"--ssh: there is no command {words[0]!r}; install it, or name another command",
             fault=Fault.BAD_CONFIG,
             detail=BadArgument("--ssh", text, rule="a command that is there"),
         )
-    return [found, *words[1:]]
+    return [path, *words[1:]]
 
 
 def check_python(path: str) -> None:

@@ -1,4 +1,4 @@
-"""What a part of launch has to do: the ranks of its machine, and how they find the others."""
+"""The job of a part of launch: the ranks of its machine, and how they reach the others."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Job:
     faults: str
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether the launcher is on the same machine."""
         return not self.secret
 
@@ -71,9 +71,9 @@ class Job:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, said: Any) -> Job:
+    def from_json(cls, fields: Any) -> Job:
         """Return the job that a launcher has sent; raise BadFrame if it has other fields."""
         try:
-            return cls(**said)
+            return cls(**fields)
         except TypeError as error:
             raise BadFrame(f"a job has other fields: {error}") from None

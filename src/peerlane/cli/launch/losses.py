@@ -1,4 +1,4 @@
-"""Which rank lost which other rank, and so which failed rank failed first."""
+"""The failed rank that failed first, by the ranks' reports of which rank each has lost."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class Losses(Generic[_Key]):
-    """What the ranks reported of one another; none of it is trusted.
+    """The losses that ranks have reported; none of it is trusted.
 
-    A key names the process of a rank, or one that says it is.
+    A key names the process of a rank, or one that claims to be a rank's.
     """
 
     def __init__(self) -> None:
@@ -31,14 +31,14 @@ class Losses(Generic[_Key]):
         alive : collection of keys
             The ranks that have not ended.
         """
-        found, passed = failed[0], [failed[0]]
+        suspect, passed = failed[0], [failed[0]]
         while True:
-            lost = list(self._lost.get(found, ()))
+            lost = list(self._lost.get(suspect, ()))
             following = next((each for each in lost if each in failed), None)
             if following is None:
-                return found, any(each in alive for each in lost)
+                return suspect, any(each in alive for each in lost)
             if following in passed:  # in a circle of losses the first to end counts as the first to fail
                 circle = passed[passed.index(following) :]
                 return min(circle, key=failed.index), False
-            found = following
-            passed.append(found)
+            suspect = following
+            passed.append(suspect)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import peerlane
-from peerlane.cli.native import put_libraries_in_place
+from peerlane.cli.native import set_library_path
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects import install
 from peerlane.errors import Error
@@ -31,15 +31,14 @@ from peerlane.rendezvous.serving import variables_of_rank
 from . import collecting, processes
 from .environment import free_port
 from .job import Job
-from .node import tidy_node
+from .local_ranks import End, LocalRanks
 from .output import STDERR
-from .ranks_here import End, RanksHere
 from .wire import BadFrame, Frame, Kind, Wire
 
 _MOST_WORDS, _MOST_NAMED = 100, 10_000  # characters of a command line, and processes, that are told
 _MOST_UNSENT = 1 << 20  # bytes; with more, the ranks are not read
-_FAREWELL_SECONDS = 1.0  # for what was said last
-_SERVE_SECONDS = 0.05  # between two looks at a line whose relay has no thread
+_FAREWELL_SECONDS = 1.0  # for the last frames
+_SERVE_SECONDS = 0.05  # between two looks at a connection whose relay has no thread
 _SERVER_SECONDS = 15.0  # until the launcher's rendezvous must have answered
 _OF_MACHINE = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
@@ -54,7 +53,7 @@ class Part:
     guard : socket, optional
         Its end is the guard's death.
     stdin : int, optional
-        The standard input of rank 0, if it is here.
+        The standard input of rank 0, if this machine has it.
     """
 
     def __init__(
@@ -63,11 +62,11 @@ class Part:
         self._stdin = stdin
         self._selector = selectors.DefaultSelector()
         self._job: Job | None = None
-        self._ranks: RanksHere | None = None
+        self._ranks: LocalRanks | None = None
         self._relay: RendezvousRelay | None = None
         self._is_over = False
         self._must_pause = self._is_paused = False
-        self._has_told = {Kind.EMPTY: False, Kind.GONE: False}
+        self._has_sent = {Kind.EMPTY: False, Kind.GONE: False}
         self._lost: str | None = None
         self._ends = contextlib.ExitStack()
         self._files: Path | None = None  # the folder with what the ranks leave for the launcher
@@ -79,7 +78,7 @@ class Part:
             self._selector.register(guard, selectors.EVENT_READ, self._end)
 
     def run(self) -> None:
-        """Do what the launcher says, until it closes the wire or its rendezvous is lost."""
+        """Obey the launcher until it closes the wire or its rendezvous is lost."""
         signal.signal(signal.SIGCHLD, lambda *_: None)  # the byte in the wake-up pipe ends select
         signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
         self._wire.begin()
@@ -93,17 +92,17 @@ class Part:
         )
         try:
             while not self._is_over:
-                self._turn(self._patience())
+                self._dispatch(self._patience())
                 self._advance()
             until = time.monotonic() + _FAREWELL_SECONDS
             while self._wire.unsent and not self._wire.is_closed and (left := until - time.monotonic()) > 0:
-                self._turn(left)
+                self._dispatch(left)
         finally:
             self._ends.close()
             if self._relay is not None:
                 self._relay.close()
 
-    def _turn(self, seconds: float | None) -> None:
+    def _dispatch(self, seconds: float | None) -> None:
         for key, _ in self._selector.select(seconds):
             key.data()
 
@@ -123,7 +122,7 @@ class Part:
         except (Error, OSError) as error:
             self._fail(str(error))
 
-    def _do(self, frame: Frame, ranks: RanksHere) -> None:
+    def _do(self, frame: Frame, ranks: LocalRanks) -> None:
         if frame.kind is Kind.SIGNAL:
             ranks.signal(frame.number, group=frame.body == b"\1")
         elif frame.kind in (Kind.PAUSE, Kind.RESUME):
@@ -138,21 +137,21 @@ class Part:
         self._is_over = True
 
     def _prepare(self, job: Job) -> None:
-        """Become what the ranks need, and reach the rendezvous."""
+        """Set up this process as the ranks need it, and reach the rendezvous."""
         os.environ.update(job.environment)
         os.environ.setdefault("PEERLANE_MACHINE", job.host)
         os.environ.setdefault("PYTHONUNBUFFERED", "1")  # else a killed process loses lines
         os.chdir(job.folder)
         for name in job.dialects:
             install(name, shadow_real=job.shadow_real)
-        put_libraries_in_place()
+        set_library_path()
         for number in job.ignored:
             signal.signal(number, signal.SIG_IGN)
         processes.raise_descriptor_limit(2 * job.count + 1024)
-        if not job.is_here and (job.logs or job.faults):
+        if not job.is_local and (job.logs or job.faults):
             self._files = self._ends.enter_context(event_log.folder())
             os.environ.update(collecting.variables(self._files, job.faults, job.log_bytes))
-        if not job.is_here:
+        if not job.is_local:
             self._relay = RendezvousRelay(
                 job.server,
                 secret=bytes.fromhex(job.secret),
@@ -167,7 +166,7 @@ class Part:
 
     def _start(self, job: Job) -> None:
         address = job.server if self._relay is None else self._relay.address
-        self._ranks = RanksHere(self._selector, self)
+        self._ranks = LocalRanks(self._selector, self)
         self._ranks.start(
             [sys.executable, *job.flags, *job.words],
             {**os.environ, LAUNCHED: address},
@@ -183,7 +182,7 @@ class Part:
         self._wire.send_json(Kind.STARTED, {str(rank): pid for rank, pid in self._ranks.pids.items()})
 
     def _serve_now(self) -> None:
-        """Let the line to the rendezvous not be silent while its relay has no thread."""
+        """Serve the connection to the rendezvous while its relay has no thread: silence would count as a loss."""
         if self._relay is not None:
             self._relay.serve_now()
 
@@ -206,12 +205,12 @@ class Part:
             self._is_paused = must_pause
             (self._ranks.pause if must_pause else self._ranks.resume)()
         if not self._ranks.has_processes:
-            self._tell_once(Kind.EMPTY)
+            self._send_once(Kind.EMPTY)
             if not self._ranks.has_output and self._has_sent_files():
-                self._tell_once(Kind.GONE)
+                self._send_once(Kind.GONE)
 
     def _has_sent_files(self) -> bool:
-        """Send what the ranks left, as far as the launcher reads it; tell whether that is all."""
+        """Send the ranks' files, as far as the launcher reads them; return whether all are sent."""
         if self._files is None or self._job is None:
             return True
         if self._sending is None:
@@ -222,9 +221,9 @@ class Part:
                 return False
         return True
 
-    def _tell_once(self, kind: Kind) -> None:
-        if not self._has_told[kind]:
-            self._has_told[kind] = True
+    def _send_once(self, kind: Kind) -> None:
+        if not self._has_sent[kind]:
+            self._has_sent[kind] = True
             self._wire.send(kind)
 
     def _patience(self) -> float | None:
@@ -239,15 +238,15 @@ class Part:
     def on_ends(self, ends: Sequence[End]) -> None:
         self._wire.send_json(Kind.ENDED, ends)
 
-    def on_leftovers(self, found: Mapping[int, str], host: str = "") -> None:
-        self._wire.send_json(Kind.LEFT, _shortened(found))
+    def on_leftovers(self, commands: Mapping[int, str], host: str = "") -> None:
+        self._wire.send_json(Kind.LEFT, _shortened(commands))
 
-    def on_kill(self, found: Mapping[int, str], host: str = "") -> None:
-        self._wire.send_json(Kind.KILLED, _shortened(found))
+    def on_kill(self, commands: Mapping[int, str], host: str = "") -> None:
+        self._wire.send_json(Kind.KILLED, _shortened(commands))
 
 
-def _shortened(found: Mapping[int, str]) -> dict[int, str]:
-    return {pid: found[pid][:_MOST_WORDS] for pid in list(found)[:_MOST_NAMED]}
+def _shortened(commands: Mapping[int, str]) -> dict[int, str]:
+    return {pid: commands[pid][:_MOST_WORDS] for pid in list(commands)[:_MOST_NAMED]}
 
 
 def become(run: Callable[[], None]) -> NoReturn:
@@ -263,7 +262,7 @@ def become(run: Callable[[], None]) -> NoReturn:
         sys.excepthook(*sys.exc_info())
     finally:
         processes.kill_all()
-        tidy_node()
+        processes.tidy_node()
         os._exit(code)
 
 
@@ -295,5 +294,5 @@ def serve_standard_streams() -> int:
     _, status = os.waitpid(part, 0)
     processes.kill_all()  # only a killed part leaves any
     if (code := os.waitstatus_to_exitcode(status)) < 0:
-        tidy_node()
+        processes.tidy_node()
     return code if code >= 0 else 128 - code

@@ -15,7 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from peerlane.backends.virtual.node import NodeConfig
+from peerlane.backends.virtual.node.state import tidy
 from peerlane.diagnostics.log import event_log
+from peerlane.errors import Error
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # as the user had set it
@@ -99,7 +102,7 @@ def raise_descriptor_limit(wanted: int) -> None:
 
 def children() -> dict[int, str]:
     """Return the living children of this process, adopted ones included, with their command lines."""
-    found = {}
+    commands = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):  # it ended meanwhile
@@ -107,8 +110,8 @@ def children() -> dict[int, str]:
                 state, parent = rest.split()[:2]
                 if int(parent) == os.getpid() and state not in "ZX":
                     words = (entry / "cmdline").read_text(errors="replace").split("\0")
-                    found[int(entry.name)] = " ".join(words).strip() or name.partition("(")[2]
-    return found
+                    commands[int(entry.name)] = " ".join(words).strip() or name.partition("(")[2]
+    return commands
 
 
 def signal_children(number: int) -> None:
@@ -156,6 +159,12 @@ def reap() -> list[tuple[int, int]] | None:
             ended.append((pid, os.waitstatus_to_exitcode(status)))
     except ChildProcessError:
         return ended or None
+
+
+def tidy_node() -> None:
+    """Remove what killed ranks left in the runtime directory; a failure does not change the exit code."""
+    with contextlib.suppress(Error, OSError):
+        tidy(NodeConfig.from_environment())
 
 
 def signal_name(number: int) -> str:

@@ -29,13 +29,13 @@ from peerlane.rendezvous.server import serve_launcher
 from . import processes
 from .environment import master, of_all_ranks, of_machine
 from .host import Host, fork_part, start_command
-from .hosts import Hosts, at, is_here
+from .hosts import Hosts, at, is_local
 from .job import Job
+from .local_ranks import QUIET_SECONDS, End, LocalRanks, Machine
 from .losses import Losses
 from .output import STDERR, STDOUT, Lines, Writer, has_colours, prefix
-from .ranks_here import QUIET_SECONDS, End, Machine, RanksHere
 
-TELL_SECONDS = 2.0  # a terminal is told for which machines launch waits
+NOTICE_SECONDS = 2.0  # then a terminal shows for which machines launch waits
 SETTLE_SECONDS = 3.0  # for processes that end by themselves after their rank
 FOLLOW_SECONDS = 8.0  # a lost rank has this long to end: it may serve the others' rendezvous for 5 s more
 LEAVE_SECONDS = 2.0  # for the commands of other machines, once nothing is left there
@@ -188,8 +188,10 @@ class Supervisor:
         self._machines: list[Machine] = []
         self._hosts: list[Host] = []
         self._have_begun = False
-        self._tells_at = float("inf")  # when to say for which machines it waits
-        self._lost_lines: deque[tuple[str, str]] = deque()  # machines whose lines are lost, and why
+        self._notice_at = float("inf")  # when to show for which machines it waits
+        self._lost_connections: deque[tuple[str, str]] = (
+            deque()
+        )  # machines whose connection to the rendezvous is lost, and why
         self._culprit: _Failed | None = None
         self._losses: Losses[tuple[str, int]] = Losses()  # by machine and pid
         self._failed: list[_Rank] = []  # in the order of their ends
@@ -232,7 +234,7 @@ class Supervisor:
             else:
                 self._start_hosts(hosts, started)
             self._writer = Writer(self._wake)  # it starts threads: only after the ranks were forked
-            serve_launcher(server, self._show_report, self._lose, self._lose_line)
+            serve_launcher(server, self._show_report, self._lose, self._lose_connection)
             server.start()
             self._selector.register(self._woken, selectors.EVENT_READ, lambda: os.read(self._woken, _CHUNK))
             self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
@@ -247,7 +249,7 @@ class Supervisor:
                 left = processes.kill_all()
             self._write_held()
             if left:
-                self._say(f"could not end {_listed(left)}")
+                self._print(f"could not end {_listed(left)}")
                 self._writer.drain(QUIET_SECONDS)
             return self._exit_code()
 
@@ -255,7 +257,7 @@ class Supervisor:
         size = self._plan.size
         environment = {**os.environ, **of_all_ranks(size, os.environ), LAUNCHED: self._server.address}
         environment.setdefault("PYTHONUNBUFFERED", "1")  # else a killed process loses lines
-        ranks = RanksHere(self._selector, self)
+        ranks = LocalRanks(self._selector, self)
         ranks.start(
             processes.python_command(self._plan.words),
             environment,
@@ -274,11 +276,11 @@ class Supervisor:
             for descriptor in (self._wake_end, self._woken):
                 os.close(descriptor)
 
-        return {host: fork_part(close) for host in hosts.counts if is_here(host)}
+        return {host: fork_part(close) for host in hosts.counts if is_local(host)}
 
     def _start_hosts(self, hosts: Hosts, started: dict[str, tuple[processes.Started, int]]) -> None:
         if os.isatty(STDERR):
-            self._tells_at = time.monotonic() + TELL_SECONDS
+            self._notice_at = time.monotonic() + NOTICE_SECONDS
         first = 0
         for name, count in hosts.counts.items():
             try:
@@ -292,7 +294,7 @@ class Supervisor:
             host = Host(
                 name,
                 range(first, first + count),
-                is_here=name in started,
+                is_local=name in started,
                 started=it,
                 outgoing=outgoing,
                 selector=self._selector,
@@ -312,8 +314,8 @@ class Supervisor:
             return
         leader = self._hosts[0]
         address = (
-            next((hosts.address_for(each.ssh) for each in self._hosts if not each.is_here), "127.0.0.1")
-            if leader.is_here
+            next((hosts.address_for(each.ssh) for each in self._hosts if not each.is_local), "127.0.0.1")
+            if leader.is_local
             else hosts.address_of(leader.name, leader.ssh)
         )
         common = master(address, leader.port, os.environ)
@@ -329,14 +331,14 @@ class Supervisor:
                     words=self._plan.words,
                     folder=hosts.folder,
                     environment={
-                        **({} if host.is_here else hosts.environment),
+                        **({} if host.is_local else hosts.environment),
                         **common,
                         **of_machine(len(host.ranks), number, len(self._hosts)),
                     },
-                    server=self._server.address if host.is_here else self._address_for(hosts, host),
-                    secret="" if host.is_here else hosts.secret.hex(),
+                    server=self._server.address if host.is_local else self._address_for(hosts, host),
+                    secret="" if host.is_local else hosts.secret.hex(),
                     unreachable=hosts.unreachable,
-                    dialects=() if host.is_here else hosts.dialects,
+                    dialects=() if host.is_local else hosts.dialects,
                     shadow_real=hosts.shadow_real,
                     ignored=ignored,
                     logs=hosts.logs,
@@ -368,9 +370,9 @@ class Supervisor:
         """Note that a rank lost another one; the server's thread calls it."""
         self._losses.add((where, pid), (where, lost))
 
-    def _lose_line(self, name: str, why: str) -> None:
+    def _lose_connection(self, name: str, why: str) -> None:
         """Note that the line to a machine is lost; the server's thread calls it."""
-        self._lost_lines.append((name, why))
+        self._lost_connections.append((name, why))
         self._wake()
 
     def on_lost(self, host: Host) -> None:
@@ -386,7 +388,7 @@ class Supervisor:
         if self._culprit is None:
             self._blame(_LostHost(host))
         else:
-            self._say(f"host {host.name} {host.fate}")
+            self._print(f"host {host.name} {host.fate}")
         if not self._have_begun:
             self._leave_hosts()
 
@@ -449,21 +451,21 @@ class Supervisor:
 
     def _advance(self) -> None:
         """Do what is due: reap, name the failed rank, kill, and start or stop reading."""
-        self._hear_of_lost_lines()
+        self._take_lost_connections()
         for machine in self._machines:
             machine.advance()
         now = time.monotonic()
-        if now >= self._tells_at and not self._have_begun and self._kill_at is None:
-            self._tells_at = float("inf")
+        if now >= self._notice_at and not self._have_begun and self._kill_at is None:
+            self._notice_at = float("inf")
             late = [host.name for host in self._hosts if not host.is_prepared]
-            self._say(f"waiting for {', '.join(late)}")
+            self._print(f"waiting for {', '.join(late)}")
         if self._failed and self._culprit is None and now >= self._named_at:
             self._look_for_culprit()
         if self._writer.error is not None and self._kill_at is None:
             self._end_ranks()
         if self._has_processes and all(rank.has_ended for rank in self._ranks.values()):
             self._end_leftovers(now)
-        if self._is_paused and self._kill_at is None and self._is_stuck(now):
+        if self._is_paused and self._kill_at is None and self._is_reader_late(now):
             self._end_ranks()  # the ranks may wait for the reader too
         if self._has_processes and self._kill_at is not None and now >= self._kill_at:
             self._kill()
@@ -472,12 +474,12 @@ class Supervisor:
             self._has_spoken = True
             self._show_last_words()
 
-    def _hear_of_lost_lines(self) -> None:
-        while self._lost_lines:
-            name, why = self._lost_lines.popleft()
+    def _take_lost_connections(self) -> None:
+        while self._lost_connections:
+            name, why = self._lost_connections.popleft()
             for host in self._hosts:
-                if host.name == name and not host.is_here:
-                    host.lose_line(why)
+                if host.name == name and not host.is_local:
+                    host.lose_connection(why)
 
     def _kill(self) -> None:
         self._has_killed = True
@@ -485,15 +487,15 @@ class Supervisor:
             if machine.has_processes:
                 machine.kill()
 
-    def on_kill(self, found: Mapping[int, str], host: str = "") -> None:
-        """Say which processes are killed."""
+    def on_kill(self, commands: Mapping[int, str], host: str = "") -> None:
+        """Show which processes are killed."""
         why = f"still there after {self._grace:g} s, and killed"
         if self._is_alone:
             why = "its first process has ended, and these processes are killed"
-        self._say(f"{why}: {_listed(found, host)}")
+        self._print(f"{why}: {_listed(commands, host)}")
 
     def on_ends(self, ends: Sequence[End]) -> None:
-        """Tell the others of ranks that ended, and look for the one that failed first."""
+        """Tell the rendezvous of ranks that ended, and look for the one that failed first."""
         # Of ranks that ended together, one killed by a signal is more likely the cause than one with an exit code.
         for number, code, fault in sorted(ends, key=lambda end: (end.code >= 0, end.rank)):
             rank = self._ranks[number]
@@ -511,19 +513,19 @@ class Supervisor:
             self._blame(self._failed[0])
             return
         alive = {rank.key for rank in self._ranks.values() if not rank.has_ended}
-        found, may_end = self._losses.origin(list(failed), alive)
+        origin, may_end = self._losses.origin(list(failed), alive)
         now = time.monotonic()
         if may_end and now < self._named_at:
             self._named_at = min(self._named_at, now + FOLLOW_SECONDS)
         else:
-            self._blame(failed[found])
+            self._blame(failed[origin])
 
     def _blame(self, failed: _Failed) -> None:
         self._culprit = failed
         others = [it for it in self._ranks.values() if it.pid and not it.has_ended]
         if not self._was_asked_to_end(failed):
             what = f"; ending the others (SIGKILL after {self._grace:g} s)" if others else ""
-            self._say(f"{failed.name} {failed.fate}{what}")
+            self._print(f"{failed.name} {failed.fate}{what}")
         self._end_ranks()
 
     def _end_ranks(self) -> None:
@@ -535,7 +537,7 @@ class Supervisor:
         self._kill_later()
 
     def _was_asked_to_end(self, failed: _Failed) -> bool:
-        """Tell whether a signal passed on, or launch itself, ended a rank; then the rank did not fail."""
+        """Return whether a signal passed on, or launch itself, ended a rank; then the rank did not fail."""
         if not isinstance(failed, _Rank):
             return False
         return failed.code is not None and (-failed.code in self._passed_on or self._has_killed)
@@ -551,10 +553,10 @@ class Supervisor:
             self._settled_at = float("inf")
             self._kill_later()
 
-    def on_leftovers(self, found: Mapping[int, str], host: str = "") -> None:
-        """Say which processes the ranks left."""
-        if found and self._culprit is None:
-            self._say(f"the ranks left processes behind, which are ended: {_listed(found, host)}")
+    def on_leftovers(self, commands: Mapping[int, str], host: str = "") -> None:
+        """Show which processes the ranks left."""
+        if commands and self._culprit is None:
+            self._print(f"the ranks left processes behind, which are ended: {_listed(commands, host)}")
 
     def _pause_or_resume(self) -> None:
         if self._writer.is_full == self._is_paused:
@@ -568,15 +570,15 @@ class Supervisor:
         now = time.monotonic()
         due = [at for at in (self._kill_at, self._settled_at) if at is not None and at > now]
         due += [machine.due() for machine in self._machines]
-        if not self._have_begun and now < self._tells_at < float("inf"):
-            due.append(self._tells_at)
+        if not self._have_begun and now < self._notice_at < float("inf"):
+            due.append(self._notice_at)
         if self._failed and self._culprit is None:
             due.append(self._named_at)
         if self._kill_at is not None and self._has_processes:
             due.append(self._kill_at + processes.KILL_SECONDS + 0.01)
-        stuck_at = self._stuck_at()
-        if stuck_at is not None and stuck_at > now:
-            due.append(stuck_at)
+        reader_deadline = self._reader_deadline()
+        if reader_deadline is not None and reader_deadline > now:
+            due.append(reader_deadline)
         earliest = min(due, default=float("inf"))
         return min(3600.0, max(0.0, earliest - now)) if earliest < float("inf") else None
 
@@ -590,7 +592,7 @@ class Supervisor:
             return True
         # After a signal to end, launch does not wait for a reader that does not read.
         asked = self._is_alone or self._interrupted_at is not None
-        return self._is_stuck(now) or (asked and self._kill_at is not None and now >= self._kill_at)
+        return self._is_reader_late(now) or (asked and self._kill_at is not None and now >= self._kill_at)
 
     def _leave_hosts(self) -> None:
         for host in self._hosts:
@@ -601,25 +603,25 @@ class Supervisor:
         for host in self._hosts:
             host.await_end(until)
 
-    def _stuck_at(self) -> float | None:
-        """Return when launch, after an interrupt, gives up a reader that does not read."""
+    def _reader_deadline(self) -> float | None:
+        """Return when launch, after an interrupt, gives up the reader of its output."""
         if self._interrupted_at is None or self._writer.is_idle:
             return None
         seconds = min(QUIET_SECONDS, self._grace) if self._is_urged else self._grace
         return max(self._interrupted_at, self._last_byte, self._writer.moved_at) + seconds
 
-    def _is_stuck(self, now: float) -> bool:
-        at = self._stuck_at()
+    def _is_reader_late(self, now: float) -> bool:
+        at = self._reader_deadline()
         return at is not None and now >= at
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._writer.write(STDERR, f"peerlane launch: {text}\n".encode(errors="backslashreplace"))
 
     def _show_report(self, content: bytes) -> None:
         text = content[:MOST_REPORT].decode(errors="backslashreplace")
         text = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
         if self._plan.deadlocks is None or len(self._held) >= MOST_HELD:
-            self._say(text)
+            self._print(text)
         else:
             self._held.append(text)
 
@@ -630,15 +632,15 @@ class Supervisor:
             Path(self._plan.deadlocks).write_text(json.dumps(self._held))
         except OSError:
             for text in self._held:
-                self._say(text)
+                self._print(text)
             self._writer.drain(QUIET_SECONDS)
 
     def _show_last_words(self) -> None:
         failed = self._culprit
         if failed is not None and not self._was_asked_to_end(failed) and not self._held:
             words = [line.decode(errors="backslashreplace") for line in failed.last_words]
-            said = "last words:" if words else "it wrote nothing to standard error"
-            self._say("\n  ".join([f"{failed.name} {failed.fate}; {said}", *words]))
+            remark = "last words:" if words else "it wrote nothing to standard error"
+            self._print("\n  ".join([f"{failed.name} {failed.fate}; {remark}", *words]))
 
     def as_json(self, code: int) -> dict[str, object]:
         """Return how the ranks ended, and which failed first; ``code`` is the exit code of launch."""
@@ -679,7 +681,7 @@ class Supervisor:
         return code if code >= 0 else 128 - code
 
 
-def _listed(found: Mapping[int, str], host: str = "") -> str:
-    shown = [f"{pid} ({words[:60]})" for pid, words in list(found.items())[:5]]
-    more = len(found) - len(shown)
+def _listed(commands: Mapping[int, str], host: str = "") -> str:
+    shown = [f"{pid} ({words[:60]})" for pid, words in list(commands.items())[:5]]
+    more = len(commands) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "") + (f" on {host}" if host else "")

@@ -170,8 +170,8 @@ class Wire:
 
     def _frames(self) -> Iterator[Frame]:
         if not self._has_begun:
-            before, found, rest = self._received.partition(MAGIC)
-            if not found:
+            before, magic, rest = self._received.partition(MAGIC)
+            if not magic:
                 if len(before) > _CHUNK:
                     raise BadFrame("it does not begin as a part of peerlane launch does")
                 self.noise = before

@@ -58,10 +58,10 @@ class Machine(Protocol):
         """Send a signal to the ranks, or to their process groups."""
 
     def end_leftovers(self) -> None:
-        """End the processes that the ranks left, and tell which."""
+        """End the processes that the ranks left, and report them."""
 
     def kill(self) -> None:
-        """Kill all processes there until none is left, and tell which; idempotent."""
+        """Kill all processes there until none is left, and report them; idempotent."""
 
     def pause(self) -> None:
         """Stop reading output."""
@@ -77,22 +77,22 @@ class Machine(Protocol):
 
 
 class Watcher(Protocol):
-    """What is told of the ranks."""
+    """Is called with the events of ranks."""
 
     def on_output(self, rank: int, where: int, chunk: bytes) -> None:
         """A rank wrote; no bytes at the end of the output."""
 
     def on_ends(self, ends: Sequence[End]) -> None:
-        """Ranks ended, as far as can be told at once."""
+        """Ranks ended; those whose ends were seen together come in one call."""
 
-    def on_leftovers(self, found: Mapping[int, str], host: str = "") -> None:
-        """The ranks left processes, which are ended; pids and command lines; no host is this machine."""
+    def on_leftovers(self, commands: Mapping[int, str], host: str = "") -> None:
+        """Processes that ranks left are ended: command lines by pid; without a host on this machine."""
 
-    def on_kill(self, found: Mapping[int, str], host: str = "") -> None:
-        """Processes are killed; pids and command lines; no host is this machine."""
+    def on_kill(self, commands: Mapping[int, str], host: str = "") -> None:
+        """Processes are killed: command lines by pid; without a host on this machine."""
 
 
-class RanksHere:
+class LocalRanks:
     """The ranks that this process starts.
 
     Parameters
