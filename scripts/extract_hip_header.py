@@ -562,8 +562,9 @@ def header(new: dict[str, Any], old: dict[str, Any], known: Declarations, classe
     parts += [line for each in functions for line in prototype_of(each)]
     wheels = {each.name for each in (*compiler, *functions)}
     parts += ["", "// What only programs in C know."]
-    only_c = [each.name for each in known.structs.values() if "library" in each.words]
-    parts += [f"library struct {name};" for name in only_c]
+    for each in known.structs.values():
+        if "library" in each.words:
+            parts += flowed(f"library struct {each.name} {{", merged(list(each.fields)), " };")
     for each in known.functions.values():
         if each.name not in wheels and each.name != "has_symbol":
             parts += prototype_of(replace(each, words=each.words | {"library"}))

@@ -13,6 +13,7 @@ from typing import Any
 from peerlane.backend import host
 from peerlane.diagnostics.memory.addresses import is_mapped
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function
+from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects._shared.c_library import Library, Words, Wrong
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Arguments, Refusal
@@ -27,7 +28,6 @@ from peerlane.dialects.hip.binding.convention import (
     is_compiler,
 )
 from peerlane.dialects.hip.binding.enums import enumeration, is_enumeration
-from peerlane.dialects.hip.devices.properties_r0000 import Earlier
 from peerlane.dialects.hip.log import log
 from peerlane.dialects.hip.policy import policy
 from peerlane.dialects.hip.state import calls, machine
@@ -35,6 +35,7 @@ from peerlane.dialects.hip.streams.stream import stream_of
 from peerlane.errors import Error
 from peerlane.streams import callbacks
 
+_ARCHITECTURE = 942  # gcnArch, a field of the earlier struct alone: the digits of gfx942
 _LIMITS = enumeration("hipLimit_t")["hipLimitRange"]  # the vendor knows a limit below that, and has no value
 _UNSUPPORTED_LIMIT = hipError_t["hipErrorUnsupportedLimit"]
 _NAMED_FOR_OTHERS = {"hipError_t": "hipErrorUnknown", "hiprtcResult": "HIPRTC_ERROR_INTERNAL_ERROR"}
@@ -45,7 +46,7 @@ class Hip(Library):
 
     def write_struct(self, name: str, address: int, source: Any) -> None:
         """Copy a struct to an address."""
-        if isinstance(source, Earlier):
+        if isinstance(source, ctypes.Structure):
             ctypes.memmove(address, ctypes.addressof(source), ctypes.sizeof(source))
         else:
             ctypes.memmove(address, int(source), facts()["structs"][real_name(name)]["size"])
@@ -87,13 +88,36 @@ def _member(parameter: Declarator, at: int, otherwise: str) -> Callable[[Words],
     return read
 
 
+@functools.cache
+def _property_structs() -> tuple[Any, Any, frozenset[str]]:
+    """Return the struct of properties, that of programs from before HIP 6, and the fields that both have."""
+    declared = declarations_of("hip")
+    names = "hipDeviceProp_t", "hipDeviceProp_tR0000"
+    later, earlier = map(Layout(declared).struct, names)
+    fields = [{each.name for each in declared.structs[name].fields} for name in names]
+    return later, earlier, frozenset.intersection(*map(frozenset, fields))
+
+
 def _properties(device: int) -> tuple[Any, ...]:
     code, properties = calls.functions("")["hipGetDeviceProperties"](device)
-    return code, None if code else Earlier.of(properties)
+    if code:
+        return code, None
+    later, earlier, fields = _property_structs()
+    source, target = later.from_address(int(properties)), earlier(gcnArch=_ARCHITECTURE)
+    for each in fields:
+        setattr(target, each, getattr(source, each))
+    return code, target
 
 
 def _choose(prop: int) -> Any:
-    return calls.functions("")["hipChooseDevice"](Earlier.from_address(prop).later() if prop else None)
+    choose = calls.functions("")["hipChooseDevice"]
+    if not prop:
+        return choose(None)
+    later, earlier, fields = _property_structs()
+    source, target = earlier.from_address(prop), later()
+    for each in fields:
+        setattr(target, each, getattr(source, each))
+    return choose(ctypes.addressof(target))
 
 
 def _without_options(call: str, at: int) -> Callable[..., Any]:
