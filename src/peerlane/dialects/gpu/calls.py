@@ -1,4 +1,4 @@
-"""The calls of a vendor whose header says all of their arguments: each has a body, or is refused.
+"""Calls whose arguments a header describes in full: each has a body, or is refused.
 
 The header gives names, ranges and outputs.  A type of it may stand for an object: then the body gets what a function
 makes of the number, or the call is refused::
@@ -66,7 +66,7 @@ class HeaderCalls(Convention):
         body : callable
             Gets the arguments in their order; returns the outputs, or raises.
         first : sequence of str
-            The parameters whose objects are made before the others'.
+            The parameters whose objects are looked up before the others'.
         """
         function = self._declarations.functions[name]
         outputs = self._declarations.outputs_of(function)

@@ -89,7 +89,7 @@ class Copies:
             raw.copy(dst, src, nbytes)
 
     def between(self, to: Device, source: Device, dst: int, src: int, nbytes: int) -> None:
-        """Queue a copy behind the earlier work of two devices, as the policy says, wherever the memory lies."""
+        """Queue a copy behind the earlier work of two devices, by the policy, wherever the memory lies."""
         if nbytes:
             can_wait = self._can_wait(dst, src, nbytes)
             self._between(to, source, lambda stream: _copy_on(stream, dst, src, nbytes, can_wait))
@@ -118,7 +118,7 @@ class Copies:
         """Move bytes in the order of the null stream, and of that of the one device that both ends lie on.
 
         What moves within a device is queued: the call returns while earlier work runs.  Between two devices the
-        policy says whose earlier work counts.
+        policy decides whose earlier work counts.
         """
         current = self._streams.of(0)
         others = self._others(current, ends)
@@ -148,7 +148,7 @@ class Copies:
             move(stream)
 
     def move_between(self, to: Device, source: Device, move: Move, ends: Ends) -> None:
-        """Move bytes behind the earlier work of two devices, as the policy says."""
+        """Move bytes behind the earlier work of two devices, by the policy."""
         self._between(to, source, lambda stream: self.move_on(stream, move, ends))
 
     def _between(self, to: Device, source: Device, submit: Callable[[AnyStream], None]) -> None:
@@ -163,7 +163,7 @@ class Copies:
         return lambda stream: raw.copy(dst, src, nbytes, stream=None if stream is None else stream.neutral)
 
     def _others(self, current: AnyStream, ends: Ends) -> list[AnyStream]:
-        """Return the null streams besides ``here``'s whose earlier work a copy at once follows."""
+        """Return the null streams besides ``current`` whose earlier work a copy at once follows."""
         ordinals = {end.ordinal for end in ends if end is not None and end.is_device}
         if len(ordinals) > 1 and self._policy.cross_device == "current":
             return []

@@ -45,7 +45,7 @@ class GpuEvent(Resource):
         return not self.neutral.is_recorded or self.neutral.is_done
 
     def end(self) -> None:
-        """End it without waiting; streams that wait for it go on waiting."""
+        """End it without waiting; streams that wait for it still wait."""
         self.neutral.close()
 
     abandon = end

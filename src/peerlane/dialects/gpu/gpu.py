@@ -84,7 +84,7 @@ class Gpu:
         Raises
         ------
         Error
-            The first failure of that work; everything has ended all the same.
+            The first failure of that work; everything has ended nevertheless.
         """
         ordinal = self.machine.context().device.ordinal
         self.machine.flags.pop(ordinal, None)

@@ -1,7 +1,7 @@
 """Memory and events that processes share by handles of 64 bytes.
 
 A handle of memory has the bytes of the neutral one, not its text: like the vendors' it has NULs, so that a program
-that would lose what follows a NUL on hardware loses it here.
+that loses what follows a NUL on hardware loses it on virtual devices.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Ipc:
     def key(self, name: str, handle: bytes | None, advice: str = "") -> bytes:
         """Return the neutral handle that the bytes of a handle mean; one of these is taken as well.
 
-        ``INVALID_VALUE`` for NULL (None), too few bytes, and all 0; ``advice`` goes on in the remedy.
+        ``INVALID_VALUE`` for NULL (None), too few bytes, and all 0; ``advice`` ends the remedy.
         """
         if handle is not None and len(handle) == HANDLE_SIZE and any(handle):
             is_text = any(handle[_NAME + _OFFSET :])
@@ -248,7 +248,7 @@ class Ipc:
     def export_event(self, event: GpuEvent) -> bytes:
         """Return the handle of an event: text without a NUL, the same each time.
 
-        ``NOT_INTERPROCESS`` for one that was made without that flag.
+        ``NOT_INTERPROCESS`` for one that was created without that flag.
         """
         vendor = self._machine.vendor
         if not event.flags & INTERPROCESS:
@@ -265,7 +265,7 @@ class Ipc:
     def open_event(self, handle: bytes) -> int:
         """Return the number of another process's event, as one of this thread's device: both may record it.
 
-        ``EVENT_NOT_OPENED`` for what is no handle, and for an event that was destroyed.
+        ``EVENT_NOT_OPENED`` for bytes that are not a handle, and for a destroyed event.
         """
         if not any(handle):
             raise self.no_event("the handle is all zeros")
@@ -279,7 +279,7 @@ class Ipc:
         return self._machine.issue(GpuEvent(context, INTERPROCESS | DISABLE_TIMING, neutral))
 
     def no_event(self, cause: str) -> Refusal:
-        """Return the refusal of what is no handle of an event."""
+        """Return the refusal of bytes that are not a handle of an event."""
         return self._machine.vendor.refusal(
             Reason.EVENT_NOT_OPENED,
             cause,

@@ -70,7 +70,7 @@ class GpuMachine(Machine):
     """The state of one vendor's dialect.
 
     A device has one primary context, in which its streams and events live until it is reset.  A thread has the first
-    device from the start, or none before it makes a context current: the policy says which.
+    device from the start, or none before it makes a context current: the policy decides.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class GpuMachine(Machine):
         self.lost_streams.clear()
 
     def table(self, kind: type[_Table], make: Callable[[], _Table] | None = None) -> _Table:
-        """Return the state of a kind for the node: made at the first use, dropped with the node."""
+        """Return the state of a kind for the node: created at the first use, dropped with the node."""
         self.devices()
         with self.lock:
             state = self._tables.get(kind)
@@ -250,7 +250,7 @@ class GpuMachine(Machine):
         return resource.handle
 
     def look(self, address: int) -> AddressDescription:
-        """Return what an address points at now, the words for it to be made later."""
+        """Return what an address points at now; the text is written later."""
         if self.registrations.around(address) is not None:
             return AddressDescription(address, "registered host memory")
         return super().look(address)

@@ -1,4 +1,4 @@
-"""What programs say of managed and registered memory, which is kept and changes nothing: it stays on the host."""
+"""Advice on managed and registered memory, which is kept and changes nothing: the memory stays on the host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ATTACH_GLOBAL, _ATTACH_HOST, _ATTACH_SINGLE = 1, 2, 4
 
 
 class Advice(enum.Enum):
-    """What a program can say of memory; each can be taken back."""
+    """The advice that a program can give on memory, and take back."""
 
     READ_MOSTLY = enum.auto()
     PREFERRED_LOCATION = enum.auto()
@@ -92,7 +92,7 @@ class Pieces(list[Piece]):
 
 
 class Managed:
-    """What a vendor's program said of managed and registered memory."""
+    """The advice of a vendor's program on managed and registered memory."""
 
     def __init__(self, machine: GpuMachine, streams: Streams, regions: Regions) -> None:
         self._machine, self._streams, self._regions = machine, streams, regions

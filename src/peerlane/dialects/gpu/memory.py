@@ -161,7 +161,7 @@ class Memory:
         with machine.lock:
             machine.registrations.remove(address)
             machine.advised.pop(-address, None)
-        self._await_users(registered)  # for work that another thread queued meanwhile
+        self._await_users(registered)  # for work that another thread queued since
 
     def _await_users(self, registered: HostMemory) -> None:
         for ordinal in sorted({registered.record.ordinal, *registered.users}):

@@ -78,11 +78,11 @@ class Peers:
                 machine.device(ordinal).peers.discard(machine.device(peer))
 
     def add_grant(self, grant: Grant) -> None:
-        """Let a function say which access it gave, too."""
+        """Add a function that returns the access it granted."""
         self._grants.append(grant)
 
     def leave_out(self, is_left_out: Callable[[Region], bool]) -> None:
-        """Let a function say of which memory enabled access gives none."""
+        """Add a function that returns whether enabled access leaves a region out."""
         self._left_out.append(is_left_out)
 
     def _by_peers(self, device: Device, address: int, region: Region) -> str:

@@ -50,7 +50,7 @@ class PoolSharing:
         Raises
         ------
         Refusal
-            ``INVALID_VALUE`` an imported pool, one that was not made to be shared, one of memory of the host;
+            ``INVALID_VALUE`` an imported pool, one that was not created to be shared, one of memory of the host;
             ``OUT_OF_MEMORY`` no descriptor is left.
         """
         vendor, device = self._machine.vendor, pool.device
@@ -80,7 +80,7 @@ class PoolSharing:
     def open(self, fd: int) -> Pool:
         """Return the pool of a file descriptor, with the access and the reuse flags that it had when it was exported.
 
-        ``POOL_NOT_OPENED`` for what is no pool of this node.
+        ``POOL_NOT_OPENED`` for what is not a pool of this node.
         """
         contents = self._read(fd)
         by_uuid = {device.uuid: device for device in self._machine.devices()}

@@ -41,7 +41,7 @@ class Pool(Resource):
     largest : int
         The most bytes, 0: what the location has.
     maker : int
-        Of an imported pool: the process that made it; else 0.
+        Of an imported pool: the process that created it; else 0.
     settings : dict
         By attribute: the value that a program set.
     access : dict
@@ -121,7 +121,7 @@ class Pool(Resource):
         return max(self._high[_RESERVED_HIGH], self.reserved)
 
     def holds(self, buffer: Buffer) -> bool:
-        """Tell whether memory was taken of this pool."""
+        """Tell whether memory was allocated from this pool."""
         return self._buffers.get(buffer.id) is buffer
 
     def add(self, buffer: Buffer) -> None:
@@ -137,7 +137,7 @@ class Pool(Resource):
         self._shared.add(buffer.id)
 
     def is_shared(self, buffer: Buffer) -> bool:
-        """Tell whether other processes can have memory of it."""
+        """Tell whether other processes can open memory of it."""
         return buffer.is_imported or buffer.id in self._shared
 
     def keep(self, buffer: Buffer, stream: AnyStream) -> None:
@@ -300,7 +300,7 @@ class Pools:
     def set_access(self, pool: Pool, wanted: Iterable[tuple[Device, str]]) -> None:
         """Note which other devices may use a pool's memory: pairs of a device and "none", "r" or "rw".
 
-        The policy says whether enabled peer access gives it, too.
+        The policy decides whether enabled peer access grants it, too.
 
         Raises
         ------

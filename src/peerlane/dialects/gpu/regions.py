@@ -36,13 +36,13 @@ class Region(NamedTuple):
     is_managed, is_registered : bool
         Memory of the host that was allocated as managed, or that the program registered.
     ordinal : int
-        Of its device; of memory of the host, the device that was current when it was made.
+        Of its device; of host memory, the device that was current at its allocation.
     base, size : int
         All of it.
     allocation : int
         Its number; of registered memory its address, negative.
     flags : int
-        The flags that it was made with.
+        The flags of its allocation.
     """
 
     is_device: bool

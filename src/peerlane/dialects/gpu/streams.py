@@ -208,7 +208,7 @@ class Streams:
 
     @contextlib.contextmanager
     def null_is_own(self) -> Iterator[None]:
-        """Let handle 0 mean this thread's own stream meanwhile."""
+        """Let handle 0 mean this thread's own stream while the context is entered."""
         of_thread = self._thread
         before, of_thread.null_is_own = of_thread.null_is_own, True
         try:
@@ -320,7 +320,7 @@ class Streams:
             resources = [each for each in machine.resources.values() if each.context.device is context.device]
         for each in resources:
             if isinstance(each, (GpuStream, NullStream)):
-                # Another thread may end it meanwhile: destroy waits, and the null stream for those of threads.
+                # Another thread may end it now: destroy waits, and the null stream waits for the streams of threads.
                 with contextlib.suppress(Closed):
                     self.await_stream(each)
         self.has_waited(context.device)

@@ -21,7 +21,6 @@ class Reason(enum.Enum):
     """
 
     INVALID_VALUE = "an argument that no call takes", Fault.INVALID_VALUE
-    INVALID_KIND = "a direction that the ends of a copy do not have", Fault.INVALID_VALUE
     INVALID_PITCH = "rows that are longer than their pitch", Fault.INVALID_VALUE
     INVALID_POINTER = "an address that the call cannot use", Fault.INVALID_VALUE
     NO_ALLOCATION = "an address that is in no allocation", Fault.INVALID_VALUE

@@ -182,7 +182,7 @@ class VirtualMemory:
     def retain(self, address: int) -> int:
         """Return the handle of the memory that is mapped around an address, with one more reference.
 
-        If it was released meanwhile it is a new one.  ``INVALID_VALUE`` where nothing is mapped.
+        It is a new handle if the old one was released.  ``INVALID_VALUE`` where nothing is mapped.
         """
         machine = self._machine
         with machine.lock:

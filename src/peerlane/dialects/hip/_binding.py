@@ -287,7 +287,7 @@ def _is_written(parameter: Declarator) -> bool:
 
 
 def _is_written_in_c(parameter: Declarator) -> bool:
-    """Tell whether a function sets a parameter; arrays that it reads are no outputs."""
+    """Tell whether a function sets a parameter; an array that it reads is not an output."""
     return _is_output(parameter) and not parameter.count
 
 

@@ -193,7 +193,7 @@ def _refused(function: Function, is_code: bool, *arguments: Any) -> int:
 
 
 def _shown(function: Function, arguments: tuple[Any, ...]) -> Arguments:
-    """Return the arguments of a refused call for its text; without a declaration it says that they were not read."""
+    """Return the arguments of a refused call for its text; without a declaration one that they were not read."""
     if not function.parameters:
         return (("arguments", "not read", None),)
     read = [each for each in function.parameters if "unread" not in each.words]

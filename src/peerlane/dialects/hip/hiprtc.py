@@ -8,7 +8,7 @@ from peerlane.dialects.hip.binding.convention import is_compiler
 from peerlane.dialects.hip.binding.names import make, names_of_hiprtc
 from peerlane.dialects.hip.state import calls
 
-#: The module hiprtc_pyext, as older programs call it; the package sets it when both modules are made.
+#: The module hiprtc_pyext, as older programs call it; the package sets it once both modules are imported.
 ext: Any
 
 

@@ -66,7 +66,7 @@ _BY_LOWER = {name.lower(): name for name in _KINDS}
 
 
 class HiprtcLinkCreateOpts:
-    """The arguments of hiprtcLinkCreate, made of keywords; ``*`` unpacks them.
+    """The arguments of hiprtcLinkCreate, from keywords; ``*`` unpacks them.
 
     Parameters
     ----------

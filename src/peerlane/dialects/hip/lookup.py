@@ -78,7 +78,7 @@ def _put(target: int, find: Callable[..., tuple[Pointer | None, Any]], *argument
 def hipGetProcAddress(symbol: str | None, hipVersion: int, flags: int) -> tuple[Pointer | None, Any]:
     """Return the address of a function by its name; flag 2 prefers the one of the per-thread stream.
 
-    Of functions whose struct changed with HIP 6 ``hipVersion`` tells which is meant.
+    Of functions whose struct changed with HIP 6 ``hipVersion`` decides which is meant.
 
     Gives: Pointer, hipDriverProcAddressQueryResult
     Refuses: hipErrorInvalidValue NULL, other flags, a name that is not a function's

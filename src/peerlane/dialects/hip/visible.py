@@ -73,7 +73,7 @@ def _runtime_entry(entry: str, devices: tuple[Device, ...]) -> int | None:
 
 
 def _hip_entry(entry: str, devices: tuple[Device, ...]) -> int | None:
-    """Return the place of a plain number, or of the first UUID that begins so."""
+    """Return the position of a plain number, or of the first UUID that begins so."""
     if entry.startswith(_PREFIX):
         return next(iter(_beginning(entry, devices, _PREFIX)), None)
     return int(entry) if entry.isdecimal() and str(int(entry)) == entry else None

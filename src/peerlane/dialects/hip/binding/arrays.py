@@ -13,7 +13,7 @@ from peerlane.memory import raw
 _SETTINGS = ("shape", "typestr", "stream", "itemsize", "read_only", "_force")
 
 
-#: NumPy's names of a type, its code, and the bytes of an element; 0: the code does not tell them.
+#: NumPy's names of a type, its code, and the bytes of an element; 0 where the code leaves them open.
 _ELEMENTS = (
     ("", "?", 4),
     ("bool bool_ bool8", "", 4),
@@ -70,7 +70,7 @@ def _codes() -> dict[str, int]:
 
 
 class _Codes:
-    """The type codes that an array takes, made at the first use."""
+    """The type codes that an array takes, collected at the first use."""
 
     def __get__(self, instance: object, owner: type) -> tuple[str, ...]:
         return tuple(_codes())
@@ -82,7 +82,7 @@ class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
     Parameters
     ----------
     pyobj : object
-        As for :class:`Pointer`; a buffer and a ``__cuda_array_interface__`` say the shape too, else it is one byte.
+        As for :class:`Pointer`; a buffer and a ``__cuda_array_interface__`` have the shape too, else it is one byte.
 
     Notes
     -----
@@ -213,7 +213,7 @@ class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
 
     @property
     def is_read_only(self) -> bool:
-        """Whether it says that it must not be written."""
+        """Whether the array is marked as one that must not be written."""
         return self._read_only
 
     @property

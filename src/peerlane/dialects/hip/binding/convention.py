@@ -92,7 +92,7 @@ class Seen(Protocol):
 
 
 class Stopped(Refusal):
-    """A refusal of a call that has outputs all the same.
+    """A refusal of a call that has outputs nevertheless.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """Pointers, and how an argument becomes one.
 
 The rules are those measured on hip-python; where that would read a NULL or a wild address and end the interpreter,
-an exception is raised here.
+these classes raise an exception.
 """
 
 from __future__ import annotations

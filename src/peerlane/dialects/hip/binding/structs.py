@@ -41,7 +41,7 @@ class TooShort(IndexError):
 
 
 class _Handle(Pointer):
-    """A handle that a function returned: an address that means nothing to the program; made as a :class:`Pointer`."""
+    """A handle that a function returned, an address that means nothing to the program; see :class:`Pointer`."""
 
     __slots__ = ()
 
@@ -72,7 +72,7 @@ class _Handle(Pointer):
 
 
 class _Struct(_Handle):
-    """Memory with fields; a struct owns memory that it made, and keeps alive the object that it was made of.
+    """Memory with fields; a struct owns memory that it allocated, and keeps the object alive whose memory it uses.
 
     Parameters
     ----------
@@ -300,11 +300,6 @@ def struct(name: str, *, as_text: bool = True) -> Any:
     """
     with _lock:
         return _class_of(real_name(name), as_text)
-
-
-def is_struct(name: str) -> bool:
-    """Tell whether a name is that of a struct, a union or an opaque handle, or an alias of one."""
-    return real_name(name) in facts()["structs"]
 
 
 @cache

@@ -37,7 +37,7 @@ def hipCtxCreate(flags: int, device: int) -> Any:
 
 @calls.call("hipCtxDestroy")
 def hipCtxDestroy(ctx: int) -> None:
-    """Pop a context if it is the newest; the device goes on.
+    """Pop a context if it is the newest; the device stays as it is.
 
     Refuses: hipErrorInvalidValue for no context
     Basis: D
@@ -68,7 +68,7 @@ def hipCtxPopCurrent() -> Any:
 
 @calls.call("hipCtxSetCurrent")
 def hipCtxSetCurrent(ctx: int) -> None:
-    """Put a context in the place of the newest and make it current; NULL pops.
+    """Replace the newest context and make the new one current; NULL pops.
 
     Refuses: hipErrorInvalidContext
     Basis: D
@@ -97,7 +97,7 @@ def hipCtxGetDevice() -> int:
 
 
 def _refuse_as_the_vendor(call: str, gives: str = "") -> None:
-    """Declare a call that the vendor's runtime refuses, whatever its documentation says."""
+    """Declare a call that the vendor's runtime refuses, against its documentation."""
 
     def refuse(*_: Any) -> Any:
         raise refusal(
@@ -132,7 +132,7 @@ def hipDevicePrimaryCtxRetain(dev: DeviceId) -> Any:
 
 @calls.call("hipDevicePrimaryCtxRelease")
 def hipDevicePrimaryCtxRelease(dev: DeviceId) -> None:
-    """Do nothing, as the device goes on.
+    """Do nothing: the device stays as it is.
 
     Refuses: hipErrorInvalidDevice
     Basis: D

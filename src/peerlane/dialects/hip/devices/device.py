@@ -74,7 +74,7 @@ def hipDeviceReset() -> None:
 
     Queued work is waited for; the flags of hipSetDeviceFlags are 0 again.
 
-    Refuses: what that work failed with; everything has ended all the same
+    Refuses: what that work failed with; everything has ended nevertheless
     Basis: S
     """
     gpu.reset_device()

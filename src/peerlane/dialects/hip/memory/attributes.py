@@ -139,7 +139,7 @@ def _pointer_get_attributes(numAttributes: int, attributes: Any, data: Any, ptr:
     for number in range(numAttributes):
         target = int(data[number])
         refuse_null(f"data[{number}]", target)
-        with contextlib.suppress(Refusal):  # the value is written all the same
+        with contextlib.suppress(Refusal):  # the value is written nevertheless
             _write_attribute(target, enumeration("hipPointer_attribute")(attributes[number]), ptr)
 
 

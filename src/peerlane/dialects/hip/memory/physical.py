@@ -114,7 +114,7 @@ def hipMemRelease(handle: int) -> None:
 
 @calls.call("hipMemGetAllocationPropertiesFromHandle")
 def hipMemGetAllocationPropertiesFromHandle(handle: _Physical) -> Any:
-    """Return the properties that memory was made with (facts/hip 3.6).
+    """Return the properties of physical memory (facts/hip 3.6).
 
     Of imported memory: pinned, on the device that it is on, to be shared by file descriptor.  hip-python 7.2 passed
     a struct to fill, which is taken too.
@@ -135,8 +135,8 @@ def hipMemExportToShareableHandle(
 ) -> None:
     """Write a new file descriptor of the memory to an address; the program closes it (facts/hip 3.6).
 
-    It keeps the memory, whatever becomes of this process, and travels by SCM_RIGHTS or to children.  Memory that was
-    made with no requested handle type is exported too, as hip-python cannot ask for one.
+    It keeps the memory also after this process has ended, and travels by SCM_RIGHTS or to children.  Memory without a
+    requested handle type is exported too, as hip-python cannot ask for one.
 
     Refuses: hipErrorInvalidValue NULL, no handle, `flags`, a type other than file descriptor
     Basis: S; C for no requested type

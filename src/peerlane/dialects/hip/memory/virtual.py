@@ -114,7 +114,7 @@ def hipMemGetAccess(location: Location, ptr: NotZero) -> int:
 def hipMemRetainAllocationHandle(addr: NotZero) -> Any:
     """Return the handle of the memory that is mapped around an address, to be released once more (facts/hip 3.6).
 
-    If it was released meanwhile it is a new one.
+    It is a new handle if the old one was released.
 
     Gives: handle
     Refuses: hipErrorInvalidValue NULL, nothing mapped there

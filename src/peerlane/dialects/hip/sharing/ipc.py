@@ -22,7 +22,7 @@ _SHORT = (
 def hipIpcGetMemHandle(devPtr: int) -> Any:
     """Return the 64 bytes by which other processes of this user open memory of hipMalloc (facts/hip 3.5).
 
-    The handle of a pointer into it has other bytes, and opens at the start of the allocation all the same: send the
+    The handle of a pointer into it has other bytes, and opens at the start of the allocation nevertheless: send the
     offset too.  `explain` and ``AMD_LOG_LEVEL=2`` say so.  Asked again for the same pointer it gives the same bytes,
     until the memory is freed.  Memory below 2 MiB moves first, at the same address, to have no neighbours.
 

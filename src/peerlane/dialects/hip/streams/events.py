@@ -61,7 +61,7 @@ def hipEventCreateWithFlags(flags: _Flags) -> Any:
 
 @calls.call("hipEventDestroy")
 def hipEventDestroy(event: int) -> None:
-    """Destroy an event without waiting; streams that wait for it go on waiting.
+    """Destroy an event without waiting; streams that wait for it still wait.
 
     Refuses: hipErrorInvalidHandle NULL; hipErrorContextIsDestroyed not an event, or destroyed
     Basis: D

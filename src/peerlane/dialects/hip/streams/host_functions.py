@@ -52,7 +52,7 @@ def _code_of(name: str, argument: Any) -> tuple[int, object | None]:
     """Return the address of a function's code, and the object that keeps it there; None if that is the program."""
     function = argument
     if isinstance(argument, Pointer) and isinstance(argument._kept, memoryview):
-        function = argument._kept.obj  # hipHostFn_t of a ctypes function: the place that has the address
+        function = argument._kept.obj  # hipHostFn_t of a ctypes function: the word that has the address
     if isinstance(function, _Function):
         address = ctypes.cast(function, ctypes.c_void_p).value or 0
         if address:
