@@ -5,13 +5,14 @@ The build runs this module before peerlane can be imported, so it needs nothing 
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from peerlane.dialects._shared.c_declarations import SCALARS, Declarations, Declarator, Function, Struct
+from peerlane.dialects._shared.c_layout import Layout
 
 _CODES = ("hipError_t", "hiprtcResult")
 _OUTPUTS = {"out", "maybe", "returned", "unread"}
-_ADDRESS = 8
 
 #: Parameters of other pointers than those to structs: what is passed, and what comes back.
 _PASSED = {
@@ -98,7 +99,7 @@ class _Binding:
     """The rules by which the binding's classes follow from C's types."""
 
     def __init__(self, declared: Declarations) -> None:
-        self._declared = declared
+        self._declared, self._layout = declared, Layout(declared)
         self.functions: dict[str, Function] = {}
         for each in declared.functions.values():
             if "library" not in each.words:
@@ -211,17 +212,20 @@ class _Binding:
         """Return the size of a struct and the fields that the binding shows."""
         if not struct.fields:
             return _opaque()
-        size, offsets = self._layout(struct)
+        layout = self._layout.struct(struct.name)
+        size = ctypes.sizeof(layout)
         fields, initial = [], bytearray(size)
-        for each, (offset, bit) in zip(struct.fields, offsets, strict=True):
-            width = self._size_of(each)
+        for number, each in enumerate(struct.fields):
+            member = getattr(layout, each.name or f"anonymous{number}")
+            offset, width, bit = member.offset, member.size, 0
+            if each.bits:  # ctypes has the width in the upper half of the size
+                bit = member.size & 0xFFFF
+                offset, width = offset + bit // 8, 1
             initial[offset : offset + width] = each.initial.to_bytes(width, "little")
             if "unread" in each.words:
                 continue
             kind = self._field(each, bit)
             settable = kind.partition(" ")[0] not in ("str", "bytes", "struct") and not each.count
-            if each.bits:
-                offset, width = offset + bit // 8, 1
             fields.append([each.name, kind, settable, offset, width])
         described = {
             "size": size,
@@ -243,43 +247,6 @@ class _Binding:
         if real in self._declared.enums:
             return f"enum {real}"
         return f"struct {real}" if real in self._declared.structs else field.type
-
-    def _layout(self, struct: Struct) -> tuple[int, list[tuple[int, int]]]:
-        """Return the size of a struct, and the offset and the first bit of each field, as C lays them out."""
-        end, bits, widest, offsets = 0, 0, 1, []
-        for each in struct.fields:
-            align = self._alignment(each)
-            widest = max(widest, align)
-            if struct.is_union:
-                offsets.append((0, 0))
-                end = max(end, self._size_of(each))
-                continue
-            if bits and not each.bits:
-                end, bits = end + -(-bits // 8), 0
-            start = -(-end // align) * align
-            offsets.append((start, bits))
-            if each.bits:
-                end, bits = start, bits + each.bits
-            else:
-                end = start + self._size_of(each)
-        return -(-(end + -(-bits // 8)) // widest) * widest, offsets
-
-    def _size_of(self, field: Declarator) -> int:
-        return self._element(field) * int(field.count or 1)
-
-    def _element(self, field: Declarator) -> int:
-        if field.stars:
-            return _ADDRESS
-        scalar = self._declared.scalar(Declarator(field.name, field.type))
-        return scalar[0] if scalar else self._layout(self._declared.structs[self.real(field.type)])[0]
-
-    def _alignment(self, field: Declarator) -> int:
-        if field.stars:
-            return _ADDRESS
-        scalar = self._declared.scalar(Declarator(field.name, field.type))
-        if scalar:
-            return scalar[0]
-        return max(map(self._alignment, self._declared.structs[self.real(field.type)].fields), default=1)
 
 
 def _is_written(parameter: Declarator) -> bool:
