@@ -214,7 +214,7 @@ class Managed:
         return Pieces(piece for piece in pieces if piece.start < address + count and address < piece.end)
 
     def attach(self, stream: int, address: int, nbytes: int, flags: int) -> None:
-        """Check what is asked and do nothing: all memory that was allocated can be had from everywhere.
+        """Check what is asked and do nothing: the host and every device reach all allocated memory.
 
         ``nbytes`` is 0 or that of the whole allocation.
         """

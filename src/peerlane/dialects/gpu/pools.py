@@ -37,7 +37,7 @@ class Pool(Resource):
     is_default : bool
         The location's own, which cannot be destroyed.
     is_shareable : bool
-        AllocationRecord to be exported.
+        Whether it can be exported.
     largest : int
         The most bytes, 0: what the location has.
     maker : int
@@ -45,7 +45,7 @@ class Pool(Resource):
     settings : dict
         By attribute: the value that a program set.
     access : dict
-        By device: what the program gave, "none", "r" or "rw".
+        By device: the right that the program set, "none", "r" or "rw".
     kept : Kept
         Freed memory that its location does not have back yet.
     """
@@ -94,7 +94,7 @@ class Pool(Resource):
 
     @property
     def is_permanent(self) -> bool:
-        """Whether its device has it, so that no program gives it back."""
+        """Whether it is its device's own, which no program destroys."""
         return self.is_default
 
     @property
@@ -112,12 +112,12 @@ class Pool(Resource):
 
     @property
     def reserved(self) -> int:
-        """Bytes that it has of its location: those in use and those kept."""
+        """Bytes that it holds of its location: those in use and those kept."""
         return self.used + self.kept.nbytes
 
     @property
     def most_reserved(self) -> int:
-        """The most bytes that it had of its location since that mark was reset."""
+        """The most bytes that it held of its location since that mark was reset."""
         return max(self._high[_RESERVED_HIGH], self.reserved)
 
     def holds(self, buffer: Buffer) -> bool:
@@ -125,7 +125,7 @@ class Pool(Resource):
         return self._buffers.get(buffer.id) is buffer
 
     def add(self, buffer: Buffer) -> None:
-        """Count memory that was allocated of it."""
+        """Count memory that was allocated from it."""
         with self._reuse.machine.lock:
             self._buffers[buffer.id] = buffer
             used = self.used
@@ -133,7 +133,7 @@ class Pool(Resource):
                 self._high[mark] = max(self._high[mark], now)
 
     def share(self, buffer: Buffer) -> None:
-        """Note that other processes can have memory of it, which is then never reused."""
+        """Note that other processes can open an allocation, which is then never reused."""
         self._shared.add(buffer.id)
 
     def is_shared(self, buffer: Buffer) -> bool:
@@ -197,7 +197,7 @@ class Pools:
         return self._machine.resource(handle, Pool, Reason.INVALID_VALUE)
 
     def create(self, location: Location, *, kind: int, is_shareable: bool, largest: int) -> Pool:
-        """Make a pool; one of the host's memory ends with the reset of this thread's device."""
+        """Create a pool; one of the host's memory ends with the reset of this thread's device."""
         return self._give(
             Pool(
                 self._context(location),
@@ -210,12 +210,12 @@ class Pools:
         )
 
     def create_imported(self, device: Device, maker: int) -> Pool:
-        """Make a pool of memory that another process allocates."""
+        """Create a pool of memory that another process allocates."""
         pool = Pool(self._context(device), self._reuse, device, is_shareable=True, maker=maker)
         return self._give(pool)
 
     def _give(self, pool: Pool) -> Pool:
-        """Give out a pool; ``DEVICE_RESET``."""
+        """Issue the handle of a pool; ``DEVICE_RESET``."""
         self._machine.issue(pool)
         known = self._machine.table(_Known)
         with self._machine.lock:

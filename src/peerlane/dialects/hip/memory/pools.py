@@ -50,10 +50,10 @@ def hipMemPoolCreate(pool_props: Annotated[Any, required("hipMemPoolProps")]) ->
     Refuses: hipErrorInvalidValue NULL, an allocType other than pinned and managed, no device
     Basis: D; C for managed memory
     """
-    kind, handle_type, region, number, largest = _PROPS.unpack(pool_props._read(0, 0, _PROPS.size))
+    kind, handle_type, location, number, largest = _PROPS.unpack(pool_props._read(0, 0, _PROPS.size))
     if kind not in (PINNED, MANAGED):
         raise invalid(f"allocType is {kind}", "pass hipMemAllocationTypePinned, 1, or Managed, 2")
-    device = gpu.locations.device(region, number, "pool_props")
+    device = gpu.locations.device(location, number, "pool_props")
     is_shareable = handle_type == FILE_DESCRIPTOR
     return as_handle(pools.create(device, kind=kind, is_shareable=is_shareable, largest=largest))
 
