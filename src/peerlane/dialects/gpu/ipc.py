@@ -83,7 +83,7 @@ class _Shared:
         self.by_address: dict[int, _Opened] = {}
 
     def forget(self, opened: _Opened) -> None:
-        """Take out opened memory."""
+        """Remove opened memory."""
         self.opened.forget(opened.key)
         self.by_address.pop(opened.address, None)
 
@@ -97,7 +97,7 @@ class Ipc:
 
     @property
     def exports(self) -> int:
-        """How many exports are remembered."""
+        """How many exports are kept."""
         return len(self._shared.exported)
 
     @property
@@ -131,7 +131,7 @@ class Ipc:
         return self.handle_of(buffer, address), address - buffer.address
 
     def handle_of(self, buffer: Buffer, address: int) -> bytes:
-        """Return the handle of memory that this process allocated; of an address inside it has the offset, too."""
+        """Return the handle of memory that this process allocated; that of an address inside has the offset, too."""
         exported = self._shared.exported
         known = exported.get(buffer.address)
         if known is None or known[0] is not buffer:

@@ -146,7 +146,7 @@ class Memory:
         """End a registration, once no stream uses it.
 
         It waits for the streams of the device that was current when it was registered, and of those whose streams
-        were given words of the memory.  ``NOT_REGISTERED`` for an address where none begins.
+        use words of the memory.  ``NOT_REGISTERED`` for an address where none begins.
         """
         machine = self._machine
         registered = machine.registrations.around(address)
@@ -170,7 +170,7 @@ class Memory:
     def fill(self, stream: AnyStream | None, dst: int, value: int, count: int, width: int = 1) -> None:
         """Fill ``count`` elements of ``width`` bytes on a stream, or in the order of the null stream if it is None.
 
-        In the order of the null stream memory of a device from its start on is filled later; other memory on return.
+        Without a stream, device memory is filled later if ``dst`` is its start; other memory is filled on return.
         """
         if not count:
             return
@@ -240,7 +240,7 @@ class Memory:
         self._machine.records[raw.locate(address).allocation] = record
 
     def _refuse_too_large(self, nbytes: int) -> None:
-        """Refuse what no machine has, as anything else that is too large."""
+        """Refuse a size that no machine has: ``OUT_OF_MEMORY``."""
         if nbytes >> _LARGEST_BITS:
             raise self._no_memory(
                 f"{nbytes:,} bytes are asked for, more than any address space has",

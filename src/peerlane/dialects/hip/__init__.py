@@ -2,8 +2,9 @@
 
 ``hip.py`` and ``hiprtc.py`` are the modules that programs import, ``hip.h.txt`` is the vendor's header.  A call is
 in the folder of its concept: ``devices``, ``memory``, ``copies``, ``streams``, ``sharing`` or ``kernels``; a call
-about calls is in ``errors.py`` or ``lookup.py``.  ``binding`` is hip-python's side: arguments, classes and results.
-``state.py`` has the machine and the table of calls.
+about calls is in ``errors.py`` or ``lookup.py``.  ``binding`` is hip-python's side: arguments, classes and results;
+``_binding.py``, which the build runs, derives its table from the header.  ``state.py`` has the machine and the
+table of calls.
 
 Served on request under the vendor's names (:func:`peerlane.dialects.install`); ``docs/reference/hip.md`` lists each
 function.  :func:`explain` explains failed calls.

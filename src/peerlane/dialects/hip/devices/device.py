@@ -19,7 +19,7 @@ _VERSION = 71_526_333  # of the runtime that the table of facts is of: HIP_VERSI
 
 @calls.call("hipInit")
 def hipInit(flags: Reserved) -> None:
-    """Do nothing but see whether there is a device: the first call does that anyway (facts/hip 3.7).
+    """Check that there is a device, which the first call does anyway (facts/hip 3.7).
 
     Refuses: hipErrorInvalidValue flags
     Basis: S

@@ -169,7 +169,7 @@ def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
 
 @calls.call("hipPointerSetAttribute", first=("ptr",))
 def hipPointerSetAttribute(value: NotNull, attribute: Any, ptr: NotNull) -> None:
-    """Set SYNC_MEMOPS, the only one there is to set: copies within a device and memset wait then.
+    """Set SYNC_MEMOPS, the only one that can be set: copies within a device and memset wait then.
 
     ``value`` is the address of an unsigned int, 0 or 1.  A copy waits where both ends have it.
 

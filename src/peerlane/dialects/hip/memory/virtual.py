@@ -22,7 +22,7 @@ _DESC = layout.Struct("<iii")  # hipMemAccessDesc: location.type, location.id, f
 def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: Reserved) -> Pointer | None:
     """Reserve addresses, which take no memory (facts/hip 3.6, 3.8).
 
-    ``addr`` is where they should begin: a wish.  They are every device's; the reset of the device that is current
+    ``addr`` is a wish for the first address.  They are every device's; the reset of the device that is current
     now gives them back.
 
     Gives: Pointer
