@@ -15,7 +15,7 @@ BANNED = {
     *("thing", "things", "told", "turn", "turns", "way", "ways"),
 }
 #: Packages whose names are older than this rule.
-OLDER = (*("backend", "backends", "diagnostics", "ranks", "rendezvous"),)
+OLDER = ("diagnostics", "ranks", "rendezvous")
 #: By name, why it stays.
 KEPT = {
     "NOT_FOUND": "the vendor's HCCL_E_NOT_FOUND",

@@ -165,7 +165,7 @@ def uses_of_native_code() -> set[str]:
         if (
             imported == "_core"
             and module != TYPES_OF_CORE
-            and not any(module.startswith(f"{each}.") for each in CORE)
+            and not any(f"{module}.".startswith(f"{each}.") for each in CORE)
         )
         or (imported == "_check" and not module.startswith("checker."))
     }

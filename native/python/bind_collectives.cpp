@@ -126,7 +126,7 @@ int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const M
 void bind_collectives(nb::module_& m) {
     m.attr("ROUND_LINES") = Rounds::kDepth;
     m.def("bytes_of_rounds", &Rounds::bytes, "long_slot"_a, "How many bytes of memory a rank's slots take.");
-    nb::class_<FarewellHandle>(m, "Farewell", "What the peers of channels are told when this rank will not do what they wait for.")
+    nb::class_<FarewellHandle>(m, "Farewell", "Ends the waits of channels' peers for what this rank will not do any more.")
         .def(
             "__init__",
             [](FarewellHandle* self, const std::vector<nb::object>& lines) {
@@ -135,13 +135,13 @@ void bind_collectives(nb::module_& m) {
                 for (Notify* const line : held) line->hold();
                 new (self) FarewellHandle{std::make_shared<Farewell>(std::move(held))};
             },
-            "lines"_a, "`lines`: all that this rank records there.")
+            "lines"_a, "`lines`: all notifies that this rank records there.")
         .def(
             "behind",
             [](const FarewellHandle& self, const StreamHandle& stream) { queue_steps(stream, std::make_unique<Behind>(self.farewell), 0, nb::handle()); },
-            "stream"_a, "Say it if what the stream has been given is cancelled.")
-        .def("say", [](const FarewellHandle& self) { self.farewell->say(); }, nb::call_guard<GilReleased>(), "Say it now.")
-        .def_prop_ro("is_said", [](const FarewellHandle& self) { return self.farewell->is_said(); });
+            "stream"_a, "Send it if operations that the stream has by now are cancelled.")
+        .def("send", [](const FarewellHandle& self) { self.farewell->say(); }, nb::call_guard<GilReleased>(), "Send it now.")
+        .def_prop_ro("is_sent", [](const FarewellHandle& self) { return self.farewell->is_said(); });
 
     nb::class_<RoundsHandle>(m, "Rounds", "A rank's part in the collectives of the ranks of one machine.")
         .def(

@@ -227,25 +227,25 @@ void bind_far(nb::module_& m) {
         .def_prop_ro("secret", [](const FarHandle& self) { return self.channel->secret(); })
         .def_prop_ro("peer_bank", [](const FarHandle& self) { return self.channel->peer_bank(); }, "In event logs, the bank of the peer's notifies; once it is open.")
         .def(
-            "set_places",
-            [](const FarHandle& self, const std::vector<std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>>& given) {
+            "set_blocks",
+            [](const FarHandle& self, const std::vector<std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>>& memories) {
                 std::vector<std::vector<log::Span>> places;
-                for (const auto& each : given) {
-                    std::vector<log::Span>& made = places.emplace_back();
-                    for (const auto& [block, offset, size] : each) made.push_back({block & ~log::Span::kWritten, offset, size});
+                for (const auto& each : memories) {
+                    std::vector<log::Span>& spans = places.emplace_back();
+                    for (const auto& [block, offset, size] : each) spans.push_back({block & ~log::Span::kWritten, offset, size});
                 }
                 self.channel->set_places(std::move(places));
             },
-            "places"_a, nb::sig("def set_places(self, places: list[list[tuple[int, int, int]]]) -> None"),
-            "Where the peer's memories lie, for the event log: blocks, offsets and sizes; before the first operation.")
+            "blocks"_a, nb::sig("def set_blocks(self, blocks: list[list[tuple[int, int, int]]]) -> None"),
+            "The blocks of the peer's memories, for the event log, with offsets and sizes; before the first operation.")
         .def(
-            "places",
+            "blocks",
             [](const FarHandle& self, uint32_t memory, uint64_t at, uint64_t size) {
-                std::vector<std::tuple<uint64_t, uint64_t, uint64_t>> found;
-                for (const log::Span& each : self.channel->places_of(memory, at, size)) found.emplace_back(each.block, each.offset, each.size);
-                return found;
+                std::vector<std::tuple<uint64_t, uint64_t, uint64_t>> blocks;
+                for (const log::Span& each : self.channel->places_of(memory, at, size)) blocks.emplace_back(each.block, each.offset, each.size);
+                return blocks;
             },
-            "memory"_a, "at"_a, "size"_a, "The same of a part of a memory; empty: the peer has no event log.")
+            "memory"_a, "at"_a, "size"_a, "The blocks of a part of a memory; empty: the peer has no event log.")
         .def_prop_ro("why_lost", [](const FarHandle& self) { return self.channel->why_lost(); }, "Why the peer is lost; empty: it is not.")
         .def(
             "open",

@@ -858,20 +858,20 @@ def bytes_of_rounds(long_slot: int) -> int:
 
 class Farewell:
     """
-    What the peers of channels are told when this rank will not do what they wait for.
+    Ends the waits of channels' peers for what this rank will not do any more.
     """
 
     def __init__(self, lines: Sequence[object]) -> None:
-        """`lines`: all that this rank records there."""
+        """`lines`: all notifies that this rank records there."""
 
     def behind(self, stream: Stream) -> None:
-        """Say it if what the stream has been given is cancelled."""
+        """Send it if operations that the stream has by now are cancelled."""
 
-    def say(self) -> None:
-        """Say it now."""
+    def send(self) -> None:
+        """Send it now."""
 
     @property
-    def is_said(self) -> bool: ...
+    def is_sent(self) -> bool: ...
 
 class Rounds:
     """A rank's part in the collectives of the ranks of one machine."""
@@ -1492,13 +1492,13 @@ class FarEnd:
     def peer_bank(self) -> int:
         """In event logs, the bank of the peer's notifies; once it is open."""
 
-    def set_places(self, places: list[list[tuple[int, int, int]]]) -> None:
+    def set_blocks(self, blocks: list[list[tuple[int, int, int]]]) -> None:
         """
-        Where the peer's memories lie, for the event log: blocks, offsets and sizes; before the first operation.
+        The blocks of the peer's memories, for the event log, with offsets and sizes; before the first operation.
         """
 
-    def places(self, memory: int, at: int, size: int) -> list[tuple[int, int, int]]:
-        """The same of a part of a memory; empty: the peer has no event log."""
+    def blocks(self, memory: int, at: int, size: int) -> list[tuple[int, int, int]]:
+        """The blocks of a part of a memory; empty: the peer has no event log."""
 
     @property
     def why_lost(self) -> str:

@@ -59,9 +59,9 @@ class Plain(BackendBase):
         return (1 << 30) - sum(block.size for block in self.blocks.values() if block.ordinal == ordinal)
 
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
-        made = Block(self, ordinal, next(self._next), nbytes)
-        self.blocks[made.address] = made
-        return made
+        block = Block(self, ordinal, next(self._next), nbytes)
+        self.blocks[block.address] = block
+        return block
 
     def locate(self, address: int) -> Location:
         if address < BASE:
@@ -446,10 +446,10 @@ def test_queued_operation_backend_raises_error_is_raised_at_sync_with_its_call(
         notify.record()
         with pytest.raises(
             pl.DeviceFault, match=r"operation 2 \(copy\) .*: the board is on fire \[submitted"
-        ) as told:
+        ) as caught:
             stream.sync()
-        assert (told.value.fault, told.value.call) == (pl.Fault.DEVICE_FAULT, call)
-        assert told.value.operation == 2 and "test_dispatch.py" in str(told.value)
+        assert (caught.value.fault, caught.value.call) == (pl.Fault.DEVICE_FAULT, call)
+        assert caught.value.operation == 2 and "test_dispatch.py" in str(caught.value)
         stream.close()
 
 
@@ -461,10 +461,10 @@ def test_queued_operation_backend_raises_other_exception_is_callback_failed(
     monkeypatch.setattr(device.backend, "copy", lambda *_: 1 // 0)
     stream = device.create_stream()
     pl.copy(a, b, stream=stream)
-    with pytest.raises(pl.DeviceFault, match=r"copy \(copy\) raised ZeroDivisionError") as told:
+    with pytest.raises(pl.DeviceFault, match=r"copy \(copy\) raised ZeroDivisionError") as caught:
         stream.sync()
-    assert told.value.fault is pl.Fault.CALLBACK_FAILED
-    assert isinstance(told.value.__cause__, ZeroDivisionError)
+    assert caught.value.fault is pl.Fault.CALLBACK_FAILED
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 class Pinned:
@@ -492,8 +492,8 @@ class Pinning(Plain):
         self.pinned: dict[int, Pinned] = {}
 
     def allocate_host(self, nbytes: int) -> Pinned:
-        made = Pinned(self, nbytes)
-        return self.pinned.setdefault(made.address, made)
+        pinned = Pinned(self, nbytes)
+        return self.pinned.setdefault(pinned.address, pinned)
 
     def locate(self, address: int) -> Location:
         for each in self.pinned.values():

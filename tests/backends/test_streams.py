@@ -84,15 +84,15 @@ class Streams(RuleBasedStateMachine):
     def filled(self, buffer: pl.Buffer, stream: pl.Stream | None = None, seed: int = 1) -> Held:
         content = np.random.default_rng(seed).integers(0, 256, buffer.size, dtype=np.uint8)
         pl.copy(buffer, content, stream=stream)
-        made = Held(buffer, self.on_reference(content))
-        self.used(stream, [], [made])
-        return made
+        held = Held(buffer, self.on_reference(content))
+        self.used(stream, [], [held])
+        return held
 
     @staticmethod
     def on_reference(content: np.ndarray[Any, Any]) -> pl.Buffer:
-        made = pl.Device("reference:0").allocate(content.size)
-        made.view()[:] = content
-        return made
+        twin = pl.Device("reference:0").allocate(content.size)
+        twin.view()[:] = content
+        return twin
 
     def stream(self, where: int | None) -> pl.Stream | None:
         return None if where is None else self.streams[where % len(self.streams)]
@@ -165,9 +165,9 @@ class Streams(RuleBasedStateMachine):
             blocks = sum(held.buffer.size // (2 << 20) + 1 for held in there)
             assert (blocks << 21) + nbytes > 24 << 20, "refused although there is room"
             return multiple()
-        made = self.filled(buffer, self.stream(where), seed)
-        self.live.append(made)
-        return made
+        held = self.filled(buffer, self.stream(where), seed)
+        self.live.append(held)
+        return held
 
     @rule(to=buffers, source=buffers, where=WHERE, by_address=st.booleans(), data=st.data())
     def copy(self, to: Held, source: Held, where: int | None, by_address: bool, data: st.DataObject) -> None:
@@ -278,8 +278,8 @@ class Streams(RuleBasedStateMachine):
 
     @staticmethod
     def parts(pairs: list[Any]) -> list[tuple[pl.Buffer, pl.Buffer]]:
-        found = [[held.buffer[at : at + nbytes] for held, at, nbytes in ends] for ends in pairs]
-        return [(to, source) for to, source in found]
+        parts = [[held.buffer[at : at + nbytes] for held, at, nbytes in ends] for ends in pairs]
+        return [(to, source) for to, source in parts]
 
     @rule(where=WHERE, data=st.data())
     def batch(self, where: int | None, data: st.DataObject) -> None:

@@ -1,7 +1,7 @@
 """Native functions on the host, for every back-end; the first use of one sets all.
 
-Neutral code tries these fast functions first.  A function that takes objects returns False, and has done nothing, if
-it does not recognise one.  A function that takes addresses knows those of the host and of virtual devices.
+Neutral code tries these fast functions first.  A function that takes objects returns False if it does not recognise
+one, and has then done nothing.  A function that takes addresses knows those of the host and of virtual devices.
 """
 
 from __future__ import annotations
@@ -65,30 +65,27 @@ check_usable: Callable[[], None]
 #: the queue in which host functions wait for the thread that calls them
 CallbackQueue: Callable[[], Any]
 
-#: returns the address of the table of calls that C programs make without Python; the dialects tell it, in the
-#: functions below, what it may answer
+#: returns the address of the table by which C programs make calls without Python; the functions below fill it
 c_calls: Callable[[], int]
-#: returns the number of the present state of all threads: to be asked for before what is told of one is looked up
+#: returns the number of the present state of all threads; ask for it before you look up what to enter for a thread
 c_epoch: Callable[[], int]
-#: drops what is known of all threads: after a change that other threads see
+#: drops the entries of all threads: after a change that other threads see
 forget_c_threads: Callable[[], None]
-#: drops what is known of this thread: after its device or context has changed
+#: drops the entries of this thread: after its device or context has changed
 forget_c_thread: Callable[[], None]
-#: (dialect, number of the state, device, whether the program has registered host memory) tells of this thread
+#: (dialect, number of the state, device, whether the program has registered host memory): enters this thread
 know_c_thread: Callable[[str, int, int, bool], None]
-#: (dialect, number of the state, handle, stream) tells the stream of a handle in this thread
+#: (dialect, number of the state, handle, stream): enters the stream of a handle in this thread
 know_c_stream: Callable[[str, int, int, Any], None]
-#: (dialect, number of the state, queue) tells this thread where functions in C wait for the thread that calls them
+#: (dialect, number of the state, queue): enters the queue of C functions that wait for this thread to call them
 know_c_callbacks: Callable[[str, int, Any], None]
-#: (number of the state, thread, channel, stream, memory of the peer, memory of this process) tells what a thread of
-#: HCOMM may write through a channel
+#: (number of the state, thread, channel, stream, memory of the peer, memory of this process): enters the memory that
+#: a thread of HCOMM may write through a channel, and the memory that it may write from
 know_c_lane: Callable[[int, int, int, Any, Any, Any], None]
 #: (stream) returns the number of its last operation that a thread of HCOMM submitted by a call of C, without Python
 last_by_lane: Callable[[Any], int]
 
-_NATIVE = (
-    "peerlane.backends.virtual.quick"  # a name, not an import: it stands above this package and imports it
-)
+_NATIVE = "peerlane.backends.virtual"  # a name, not an import: that package imports this one
 
 if not TYPE_CHECKING:
 

@@ -1,8 +1,9 @@
-"""What a back-end owes ranks that write into each other's memory, besides memory, streams, notifies and handles.
+"""The verbs that a back-end owes ranks that write into one another's memory.
 
-Channels, collectives, the network engine and the board of waits run in native code, so the objects are native ones;
-``peerlane/_core.pyi`` has their methods.  A second back-end would make its memory, streams and notifies from native
-classes too, and implement :class:`Ranks`, whose verbs may change until it does.
+Ranks also use the back-end's memory, streams, notifies and handles.  Channels, collectives, the network engine and
+the board of waits run in native code.  So objects that only native code looks into are native ones, whose methods
+``peerlane/_core.pyi`` has.  Those that Python calls are protocols.  A second back-end would make its memory, streams
+and notifies from native classes too, and implement :class:`Ranks`, whose verbs may change until it does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 # Native classes.
 Bank: TypeAlias = (
-    "_core.Signal"  # lines of memory that several processes map: for notifies, leases, or a board
+    "_core.Signal"  # cache lines of memory that several processes map: for notifies, leases, or a board
 )
 HeldArea: TypeAlias = (
     "_core.LateDeliveries"  # memory of two processes for the writes that a channel holds back
@@ -24,18 +25,12 @@ Members: TypeAlias = "_core.Members"  # the watched processes of a group
 MessageRings: TypeAlias = "_core.MessageRings"  # rings in shared memory with one reader, each with one sender
 ProcessCopies: TypeAlias = "_core.ProcessCopies"  # copies between the memory of two processes, by the system
 Undelivered: TypeAlias = (
-    "_core.Undelivered"  # brings the contents of a held area to the memory that they are for
+    "_core.Undelivered"  # copies the contents of a held area to the memory that they were written for
 )
 WaitBoard: TypeAlias = "_core.WaitBoard"  # on it the ranks of a group report that they can only wait
 
-# Native classes of these names, whose methods take buffers and streams: the types of those do not show native bases.
-FarEnd: TypeAlias = Any  # an end of a channel to a process of another machine
-Farewell: TypeAlias = Any  # ends the waits of peers for what this rank will not do
-Lease: TypeAlias = Any  # the right of other ranks to use memory that was lent to them
-Mails: TypeAlias = Any  # the messages between a rank and the others of its machine
-Rounds: TypeAlias = Any  # a rank's part in the collectives of the ranks of one machine
-
-# Objects of the neutral API, whose packages import this one; native code knows them by classes of its own.
+# Objects of the neutral API.  They are not typed: their packages import this one, and the types of their classes do
+# not show the native bases by which a back-end knows them.
 Memory: TypeAlias = Any  # a Buffer
 Notify: TypeAlias = Any
 Stream: TypeAlias = Any
@@ -55,22 +50,251 @@ class Lent(NamedTuple):
     how: str
 
 
-class Turns(Protocol):
-    """A rank's part in the turns of its group, which a schedule may have its ranks take."""
+class RunToken(Protocol):
+    """A rank's share of the token that a schedule may pass among the ranks of a group: one of them runs at a time."""
 
     def join(self, seconds: float, /) -> None:
-        """Let the calling thread be this rank from now on, and wait for the others; or take no turns."""
+        """Bind the calling thread to this rank, and wait for the others; do nothing if the schedule has no token."""
         ...
 
     def leave(self) -> None:
-        """Take no turns any more; idempotent."""
+        """Run without the token from now on; idempotent."""
         ...
+
+
+class Lease(Protocol):
+    """The right of other ranks to use memory that was lent to them.  Its owner calls the methods that end it."""
+
+    @property
+    def id(self) -> int:
+        """A number, unique in the process."""
+        ...
+
+    @property
+    def has_ended(self) -> bool: ...
+
+    def begin(self) -> None:
+        """Begin the lease; its owner calls this once."""
+        ...
+
+    def take_back(self, memory: Memory, /) -> None:
+        """End the lease of a memory."""
+        ...
+
+    def end_with(self, memory: Memory, /) -> None:
+        """End the lease when the memory is freed."""
+        ...
+
+    def lend(self, memory: Memory, mapped: bool, /) -> None:
+        """Refuse operations on a buffer once the lease has ended; ``mapped``: those that name it by address, too."""
+        ...
+
+
+class Farewell(Protocol):
+    """Ends the waits of peers for what this rank will not do any more."""
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether it has ended waits."""
+        ...
+
+    def send(self) -> None:
+        """End the waits now."""
+        ...
+
+    def behind(self, stream: Stream, /) -> None:
+        """End the waits if operations that the stream has by now are cancelled."""
+        ...
+
+
+class CallMaker(Protocol):
+    """Makes calls of a group natively, in the calling thread as long as nothing is queued."""
+
+    log: Any  # the entries of the group in the event log; None: the maker makes no calls while a log is written
+    is_plain: bool  # whether nothing is queued, so that a call may be made in the calling thread
+
+    def let_go(self) -> None:
+        """Release the memory of peers; there are no more calls."""
+        ...
+
+
+class Mails(CallMaker, Protocol):
+    """The messages between a rank and the others of its machine; ``sends`` is the direction."""
+
+    def has(self, peer: int, sends: bool, /) -> bool:
+        """Return whether messages may go in this direction: ``add_mail`` was called for it."""
+        ...
+
+    def run(self, peer: int, sends: bool, memory: Memory, go_on: Callable[..., None], /) -> bool:
+        """Make a message in this thread; return False if it was not begun, as :meth:`Rounds.run`."""
+        ...
+
+    def queue(self, peer: int, sends: bool, stream: Stream, timeout_ns: int, memory: Memory, /) -> None:
+        """Queue a message."""
+        ...
+
+    def queue_begun(self, peer: int, sends: bool, stream: Stream, timeout_ns: int, memory: Memory, /) -> None:
+        """Queue the rest of a message that :meth:`run` has begun."""
+        ...
+
+    def count(self, peer: int, sends: bool, /) -> int:
+        """Count a message that :meth:`run` does not make, and return its number."""
+        ...
+
+    def calls(self, peer: int, sends: bool, /) -> int:
+        """Return how many messages there were."""
+        ...
+
+    def claim(self, peer: int, sends: bool, seconds: float, /) -> bool:
+        """Reserve a direction for this thread; return False if another thread still has it."""
+        ...
+
+    def release(self, peer: int, sends: bool, /) -> None:
+        """Free a direction; a message that :meth:`run` has begun and nobody has queued ends."""
+        ...
+
+
+class Rounds(CallMaker, Protocol):
+    """A rank's part in the collectives of the ranks of one machine.
+
+    The numbers of a call are those of ``collectives.call.Call.native``.
+    """
+
+    @property
+    def begun(self) -> tuple[int, int, int, int, bool]:
+        """The numbers of the collective that :meth:`run` has begun."""
+        ...
+
+    @property
+    def calls(self) -> int:
+        """How many collectives there were."""
+        ...
+
+    def run(self, *call: Any) -> bool:
+        """Make a collective in this thread; return False if it was not begun.
+
+        The last argument, ``go_on``, is called if the collective waits for long.  It has the claim of this thread,
+        calls :meth:`queue_begun`, and releases the claim.
+        """
+        ...
+
+    def queue(self, stream: Stream, timeout_ns: int, /, *call: Any) -> None:
+        """Queue a collective."""
+        ...
+
+    def queue_begun(self, stream: Stream, timeout_ns: int, dst: Memory | None, src: Memory | None, /) -> None:
+        """Queue the rest of a collective that :meth:`run` has begun."""
+        ...
+
+    def count(self) -> int:
+        """Count a collective that :meth:`run` does not make, and return its number."""
+        ...
+
+    def claim(self, seconds: float, /) -> bool:
+        """Reserve the collectives for this thread; return False if another thread still has them."""
+        ...
+
+    def release(self) -> None:
+        """Free the collectives; one that :meth:`run` has begun and nobody has queued ends."""
+        ...
+
+
+class FarEnd(Protocol):
+    """An end of a channel to a process of another machine.
+
+    ``memory`` is the number of a memory among those that the peer grants.  ``notify`` is 1 more than the number of a
+    notify that is recorded afterwards, or 0 for none.
+    """
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def process(self) -> int:
+        """The number by which peers know this process."""
+        ...
+
+    @property
+    def secret(self) -> int: ...
+
+    @property
+    def peer_bank(self) -> int:
+        """The bank of the peer's notifies in event logs, once the end is open."""
+        ...
+
+    def open(self, address: bytes, process: int, number: int, secret: int, peer: int, /) -> None:
+        """Connect to the peer's end; RuntimeError, in the engine's words, if there is no route."""
+        ...
+
+    def set_blocks(self, blocks: list[list[tuple[int, int, int]]], /) -> None:
+        """Set, for the event log, the blocks of the peer's memories, with offsets and sizes."""
+        ...
+
+    def transports(self) -> list[str]:
+        """Return the names of the engine's transports to the peer."""
+        ...
+
+    def write(self, stream: Stream | None, memory: int, at: int, src: Memory, notify: int, /) -> None: ...
+
+    def read(self, stream: Stream | None, dst: Memory, memory: int, at: int, /) -> None: ...
+
+    def reduce(
+        self, stream: Stream | None, memory: int, at: int, src: Memory, reduction: int, notify: int, /
+    ) -> None: ...
+
+    def write_blocks(
+        self, stream: Stream | None, memory: int, at: int, limit: int, src: Memory, table: Any, notify: int, /
+    ) -> None:
+        """Write blocks; ``table`` has rows of (offset from ``at`` on, below ``limit``; offset in ``src``; bytes)."""
+        ...
+
+    def read_blocks(
+        self, stream: Stream | None, dst: Memory, memory: int, at: int, limit: int, table: Any, /
+    ) -> None:
+        """Read blocks; ``table`` has rows of (offset in ``dst``; offset from ``at`` on, below ``limit``; bytes)."""
+        ...
+
+    def notify(self, stream: Stream | None, index: int, /) -> None:
+        """Record a notify of the peer."""
+        ...
+
+    def close(self) -> None:
+        """Close the end; the peer learns of it once all operations are over; idempotent."""
+        ...
+
+
+class MailLane(NamedTuple):
+    """One direction of the messages between a rank and a peer.
+
+    Attributes
+    ----------
+    rank, size : int
+        This rank, and how many ranks the group has.
+    peer : int
+    sends : bool
+        Whether messages go to the peer.
+    sent, taken : sequence of Notify
+        The notifies that the sender records for a piece, and those that the receiver records once it has taken it.
+    slots : Buffer
+        As many slots, in the receiver's memory.
+    pid : int
+        The peer's process.
+    """
+
+    rank: int
+    size: int
+    peer: int
+    sends: bool
+    sent: Sequence[Notify]
+    taken: Sequence[Notify]
+    slots: Memory
+    pid: int
 
 
 class Ranks(Protocol):
     """The verbs, grouped by purpose."""
 
-    # Banks: lines of memory that several processes map.
+    # Banks: cache lines of memory that several processes map.
 
     def create_bank(self, lines: int) -> Bank:
         """Return a new bank whose lines are 0; raise ``OutOfMemory``."""
@@ -154,7 +378,7 @@ class Ranks(Protocol):
         number_of: Callable[[str, Any, str], int],
         /,
     ) -> Callable[..., None]:
-        """Return what makes the calls of a group's method by ``maker``'s ``run``, and leaves others to the method.
+        """Return a callable that makes a group's calls by ``maker.run``, and leaves the others to ``method``.
 
         ``go_on(call, dst, src)`` or ``go_on(call, sends, peer, buffer)`` goes on with a call that ``run`` has begun.
         ``number_of(call, dtype, op)`` returns a reduction's number.
@@ -165,33 +389,8 @@ class Ranks(Protocol):
         """Return a rank's messages in a group of ``size``, none of which can be sent yet."""
         ...
 
-    def add_mail(
-        self,
-        mails: Mails,
-        rank: int,
-        size: int,
-        peer: int,
-        sends: bool,
-        sent: Sequence[Notify],
-        taken: Sequence[Notify],
-        slots: Memory,
-        pid: int,
-        farewell: Farewell,
-        /,
-    ) -> None:
-        """Let messages go to a peer, or come from it.
-
-        Parameters
-        ----------
-        sent, taken : sequence of Notify
-            Those that say that a piece was sent, and those that say that it was taken.
-        slots : Buffer
-            As many slots, in the receiver's memory.
-        pid : int
-            The peer's process.
-        farewell : Farewell
-            It is said when a message fails or is cancelled.
-        """
+    def add_mail(self, mails: Mails, lane: MailLane, farewell: Farewell, /) -> None:
+        """Open a direction of the messages with a peer; the farewell is sent if a message fails or is cancelled."""
         ...
 
     def rounds(
@@ -217,7 +416,7 @@ class Ranks(Protocol):
         incoming, outgoing : sequence of sequence of Notify
             For each peer ``ROUND_LINES`` notifies that it records, and as many that this rank records.
         farewell : Farewell
-            It is said when a call fails or is cancelled.
+            It is sent if a call fails or is cancelled.
         """
         ...
 
@@ -228,7 +427,7 @@ class Ranks(Protocol):
     # Fast calls of a channel.
 
     def channel_type(self, neutral: type[C]) -> type[C]:
-        """Return the class of this back-end's channels: the neutral one, or a faster subclass.
+        """Return the class of this back-end's channels: the neutral class, or a faster subclass.
 
         A faster method behaves as the neutral one, errors included.
         """
@@ -317,8 +516,8 @@ class Ranks(Protocol):
         """Return a rank's view of the board, which lies behind the first lines of a group's bank."""
         ...
 
-    def turns(self, bank: Bank, members: Members, rank: int) -> Turns:
-        """Return a rank's part in the turns, which stand behind the board."""
+    def run_token(self, bank: Bank, members: Members, rank: int) -> RunToken:
+        """Return a rank's share of the token, whose state stands behind the board."""
         ...
 
     # Late delivery: writes that a channel holds back.
@@ -341,22 +540,22 @@ class Ranks(Protocol):
         ...
 
     def undelivered(self, held: HeldArea, memories: Sequence[Memory], receives: bool) -> Undelivered:
-        """Return what brings the contents of an area to these memories; ``receives``: of this process."""
+        """Return the object that brings an area's contents to memories; ``receives``: they are this process's."""
         ...
 
     def bring(self, bank: Bank, undelivered: Undelivered) -> None:
-        """Let a wait for a notify of a bank bring what was staged before its record.
+        """Let a wait for a notify of a bank bring the writes that were staged before its record.
 
-        If the other end's process ends, the waits bring all that it holds back.
+        If the process of the other end ends, the waits bring all its staged writes.
         """
         ...
 
     def bring_to(self, part: Memory) -> None:
-        """Bring what other processes have staged for memory that this process lends as ``part``."""
+        """Bring the writes that other processes have staged for ``part``, memory that this process lends."""
         ...
 
     def await_all_to(self, part: Memory, seconds: float) -> None:
-        """Wait until other processes have delivered what their streams gave for memory that this process lends.
+        """Wait until other processes have delivered their writes to ``part``, memory that this process lends.
 
         It takes ``seconds`` at most.
         """
@@ -370,19 +569,19 @@ class Ranks(Protocol):
         ...
 
     def record_staged(self, stream: Stream | None, notify: Notify, area: HeldArea, entry: int) -> None:
-        """Record a notify when the stream reaches it; who consumes it brings what was staged before."""
+        """Record a notify when the stream reaches it; its consumer brings the writes that were staged before."""
         ...
 
     def bring_of(self, stream: Stream | None, undelivered: Undelivered, source: int) -> None:
-        """Bring all that a source has staged, when the stream reaches it."""
+        """Bring all staged writes of a source, when the stream reaches the operation."""
         ...
 
     def fence_staged(self, stream: Stream | None, undelivered: Undelivered) -> None:
-        """Let all that is staged come before the later notifies of any source, when the stream reaches it."""
+        """Order all staged writes before later notifies of any source, when the stream reaches the operation."""
         ...
 
     def record_held(self, stream: Stream, notify: Notify, area: HeldArea, entry: int) -> None:
-        """Record a notify when the stream reaches it; of the two processes only one does so."""
+        """Record a notify when the stream reaches it; only one of the two processes records it."""
         ...
 
     def write_word(self, stream: Stream, memory: Memory, value: int, /) -> None:
@@ -398,8 +597,8 @@ class Ranks(Protocol):
     def far_start(self, library: str, interface: str) -> tuple[bytes, str, str] | list[str] | str:
         """Start the engine, once, from this file and on this network interface; empty texts: by default.
 
-        Return this process's address, the file, and its version; or what was tried in vain to load one; or why the
-        one that was loaded does not start.
+        Return this process's address, the file, and its version; or the failed attempts to load a file; or why the
+        loaded engine does not start.
         """
         ...
 
@@ -420,15 +619,15 @@ class Ranks(Protocol):
 
         Waits for ``lines`` end when any of ``members`` is lost, and all ranks of this machine learn that the peer is.
 
-        If it ``withholds``, what the peer writes is in its place when this process waits for a later record.
+        If it ``withholds``, the peer's writes arrive when this process waits for a later record.
         """
         ...
 
     def far_bring(self) -> None:
-        """Put what was written and is withheld into its place."""
+        """Let withheld writes arrive."""
         ...
 
-    # What two processes do with each other without a group.
+    # Two processes without a group.
 
     MESSAGE_RINGS: int  #: rings
     MESSAGE_RINGS_BYTES: int  #: bytes of a file that all of them need

@@ -156,7 +156,7 @@ def counted(
         try:
             yield
         finally:
-            faults.tell_events()  # of this process, if the program ran here
+            faults.report_events()  # of this process, if the program ran here
             for name in variables:
                 os.environ.pop(name, None)
             for fate in report.fates:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
+from peerlane.backend.ranks import MailLane
 from peerlane.collectives.agreement import POSTS, Agreement, bytes_for
 from peerlane.collectives.machines import Machines
 from peerlane.collectives.peer_channels import SERIES, Channels
@@ -155,12 +156,14 @@ class Workspace:
         farewell = self._farewell(peer)
         with self._lock:
             if not self.mails.has(peer, sends):
-                self._ranks.add_mail(
-                    *(self.mails, self.rank, self.size, peer, sends),
-                    sent[_MAIL_SENT : _MAIL_SENT + DEPTH],
-                    taken[_MAIL_TAKEN : _MAIL_TAKEN + DEPTH],
-                    *(memory[at : at + DEPTH * self.slot], self._pids[peer], farewell),
+                lane = MailLane(
+                    *(self.rank, self.size, peer, sends),
+                    sent=sent[_MAIL_SENT : _MAIL_SENT + DEPTH],
+                    taken=taken[_MAIL_TAKEN : _MAIL_TAKEN + DEPTH],
+                    slots=memory[at : at + DEPTH * self.slot],
+                    pid=self._pids[peer],
                 )
+                self._ranks.add_mail(self.mails, lane, farewell)
 
     def _farewell(self, peer: int | None) -> Farewell:
         """Return what tells one peer, or all of them, that this rank will not do what they wait for."""
@@ -180,7 +183,7 @@ class Workspace:
     def has_left(self) -> bool:
         """Whether peers know that this rank will not do what they wait for."""
         for each in self._farewells.values():  # noqa: SIM110 - each call asks, and any() takes four times as long
-            if each.is_said:
+            if each.is_sent:
                 return True
         return False
 
@@ -220,4 +223,4 @@ class Workspace:
             ends.callback(self.agreement.close)
             ends.callback(self.channels.close)
             for farewell in self._farewells.values():  # what is queued keeps their lines
-                ends.callback(farewell.say)
+                ends.callback(farewell.send)

@@ -46,7 +46,7 @@ class FarBuffer(Buffer):
     @property
     def blocks(self) -> list[tuple[int, int, int]]:
         """Where it lies, for event logs: blocks, offsets and sizes; empty if the peer has no event log."""
-        blocks: list[tuple[int, int, int]] = self.end.places(self.number, self.first, self._size)
+        blocks: list[tuple[int, int, int]] = self.end.blocks(self.number, self.first, self._size)
         return blocks
 
     def refuse(self, what: str) -> NoReturn:

@@ -246,7 +246,7 @@ class End:
         if self._is_drawn:
             self.late = Drawn(session.device, None, self.ways)
         if event_log.active:
-            end.set_places([list(each) for each in said.places])
+            end.set_blocks([list(each) for each in said.places])
         lines = [FarLine(number, self._kind, end.peer_bank) for number in range(said.notifies)]
         return Answer(memories, lines, [])  # type: ignore[arg-type]  # for FarWays alone
 

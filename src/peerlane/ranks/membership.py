@@ -79,7 +79,7 @@ class Membership:
         self.members = self._ranks.watch(self._bank, others, self._far)
         self.board = self._ranks.board(self._bank, rank)
         is_all = len(here) == len(hellos)
-        self.turns = self._ranks.turns(self._bank, self.members, rank) if is_all else None
+        self.turns = self._ranks.run_token(self._bank, self.members, rank) if is_all else None
 
     @classmethod
     def open(

@@ -33,8 +33,11 @@ def line_of(text: str) -> str:
 
 
 def test_node_settings_inline_choose_devices_and_memory() -> None:
-    made = pl.enter_node("backend=reference,devices=2,memory=4KiB/5KiB")
-    assert [(each.name, each.total_bytes) for each in made] == [("reference:0", 4096), ("reference:1", 5120)]
+    devices = pl.enter_node("backend=reference,devices=2,memory=4KiB/5KiB")
+    assert [(each.name, each.total_bytes) for each in devices] == [
+        ("reference:0", 4096),
+        ("reference:1", 5120),
+    ]
     pl.leave_node()
 
 

@@ -204,13 +204,13 @@ def test_schedule_shows_each_mistake_as_table_says(
     if program is _notify_dropped:
         runs = runs[:RUNS]
     shown = [_is_shown(node, each, program) for each in runs]
-    found = EVERY if all(shown) else SOME if any(shown) else NEVER
-    assert found == expected, shown
+    outcome = EVERY if all(shown) else SOME if any(shown) else NEVER
+    assert outcome == expected, shown
     if schedule == "seeded":
         assert [_is_shown(node, each, program) for each in runs[:4]] == shown[:4]  # a seed repeats
 
 
 def test_node_page_table_matches_this_table() -> None:
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
-    found = {row[0]: row[1:] for row in rows if row[0] in ROWS}
-    assert found == {mistake: cells for mistake, (_, cells) in ROWS.items()}
+    table = {row[0]: row[1:] for row in rows if row[0] in ROWS}
+    assert table == {mistake: cells for mistake, (_, cells) in ROWS.items()}

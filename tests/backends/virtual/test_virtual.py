@@ -91,9 +91,9 @@ def test_conformance_suite_on_broken_backend_fails(mutant: str, tmp_path: Path) 
 
 @pytest.fixture
 def backend() -> Iterator[VirtualBackend]:
-    made = VirtualBackend(NodeConfig.parse(SPEC))
-    yield made
-    made.close()
+    backend = VirtualBackend(NodeConfig.parse(SPEC))
+    yield backend
+    backend.close()
 
 
 def test_virtual_memory_is_visible_memory(backend: VirtualBackend) -> None:

@@ -48,17 +48,17 @@ def ready(hcomm: ModuleType, channel: int) -> None:
     assert status == 0
 
 
-def exchange(hcomm: ModuleType, number: int, told: Callable[[int, bytes], bytes]) -> None:
+def exchange(hcomm: ModuleType, number: int, swap: Callable[[int, bytes], bytes]) -> None:
     """Be one of two ends: register and export memory, connect, and write into the other end's memory."""
     ok(acl.rt.set_device(number))
     endpoint = ok(hcomm.HcommEndpointCreate(endpoint_desc(hcomm, number)))
     address = ok(hcomm.HcommMemAlloc(1 << 20))
     ok(acl.rt.memset(address, 1 << 20, number + 1, 1 << 20))
     handle = ok(hcomm.HcommMemReg(endpoint, "mine", hcomm.CommMem(0, address, 1 << 20)))
-    said, nbytes = ok(hcomm.HcommMemExport(endpoint, handle))
-    assert nbytes == len(said)
-    assert ok(hcomm.HcommMemExport(endpoint, handle)) == (said, nbytes)
-    theirs = told(number, said)
+    description, nbytes = ok(hcomm.HcommMemExport(endpoint, handle))
+    assert nbytes == len(description)
+    assert ok(hcomm.HcommMemExport(endpoint, handle)) == (description, nbytes)
+    theirs = swap(number, description)
     there = ok(hcomm.HcommMemImport(endpoint, theirs, len(theirs)))
     assert (there.type, there.size) == (0, 1 << 20)
     desc = channel_desc(hcomm, 1 - number, listens=number == 0, notifyNum=3, channelName="c")
@@ -71,13 +71,13 @@ def exchange(hcomm: ModuleType, number: int, told: Callable[[int, bytes], bytes]
         ok(hcomm.HcommChannelNotifyRecordOnThread(thread, channel, notify))
         ok(hcomm.HcommChannelNotifyWaitOnThread(thread, channel, notify, WAIT))
     ok(hcomm.HcommThreadJoin(thread, WAIT))
-    found = bytearray(1 << 20)
+    content = bytearray(1 << 20)
     import peerlane as pl
 
-    ok(acl.rt.memcpy(pl.as_buffer(found).address, 1 << 20, address, 1 << 20, 2))
-    assert found == bytes([number + 1]) * (1 << 19) + bytes([2 - number]) * (1 << 19)
+    ok(acl.rt.memcpy(pl.as_buffer(content).address, 1 << 20, address, 1 << 20, 2))
+    assert content == bytes([number + 1]) * (1 << 19) + bytes([2 - number]) * (1 << 19)
     assert code(hcomm.HcommEndpointDestroy(endpoint)) == 20
-    told(number, b"done")
+    swap(number, b"done")
     ok(hcomm.HcommChannelDestroy([channel], 1))
     assert code(hcomm.HcommChannelDestroy([channel], 1)) == 6
     ok(hcomm.HcommThreadFree([thread], 1))
@@ -93,14 +93,14 @@ def test_hcomm_endpoint_channel_between_two_threads_writes_both_ways(hcomm: Modu
     values: list[bytes] = [b"", b""]
     both = Barrier(2)
 
-    def told(number: int, value: bytes) -> bytes:
+    def swap(number: int, value: bytes) -> bytes:
         values[number] = value
         both.wait(WAIT)
-        found = values[1 - number]
+        value_of_peer = values[1 - number]
         both.wait(WAIT)
-        return found
+        return value_of_peer
 
-    in_threads([lambda number=number: exchange(hcomm, number, told) for number in range(2)])  # type: ignore[misc]
+    in_threads([lambda number=number: exchange(hcomm, number, swap) for number in range(2)])  # type: ignore[misc]
 
 
 def _main() -> None:
@@ -217,9 +217,9 @@ def test_hcomm_channel_create_after_time_out_connects_again(
 
     def create(listens: bool) -> int:
         desc = channel_desc(hcomm, 0, listens=listens, notifyNum=1)
-        (made,) = ok(hcomm.HcommChannelCreate(ends[listens], CPU_TS, [desc], 1))
-        assert type(made) is int
-        return made
+        (channel,) = ok(hcomm.HcommChannelCreate(ends[listens], CPU_TS, [desc], 1))
+        assert type(channel) is int
+        return channel
 
     for early in (True, False):
         monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "1")
@@ -229,8 +229,8 @@ def test_hcomm_channel_create_after_time_out_connects_again(
             assert time.monotonic() < deadline
         ok(hcomm.HcommChannelDestroy([channel], 1))
         monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "60")
-        given_up = create(early)
-        ok(hcomm.HcommChannelDestroy([given_up], 1))
+        cancelled = create(early)
+        ok(hcomm.HcommChannelDestroy([cancelled], 1))
         channels = [create(listens) for listens in (early, not early)]
         for each in channels:
             ready(hcomm, each)
@@ -239,19 +239,21 @@ def test_hcomm_channel_create_after_time_out_connects_again(
 
 def test_hcomm_channel_create_equal_descriptions_pair_in_order(hcomm: ModuleType) -> None:
     ok(acl.rt.set_device(0))
-    made: list[list[int]] = []
+    handles: list[list[int]] = []
     for listens in (False, True):
         endpoint = ok(hcomm.HcommEndpointCreate(endpoint_desc(hcomm, 0)))
         wanted = [channel_desc(hcomm, 0, listens=listens, notifyNum=count) for count in (1, 2, 3)]
-        made.append(ok(hcomm.HcommChannelCreate(endpoint, CPU_TS, wanted, 3)))
+        handles.append(ok(hcomm.HcommChannelCreate(endpoint, CPU_TS, wanted, 3)))
     from peerlane.dialects.hcomm._comm import channel_of
 
-    for both in zip(*made, strict=True):
+    for both in zip(*handles, strict=True):
         for channel in both:
             ready(hcomm, channel)
         counts = [channel_of(channel).neutral for channel in both]
-        assert {(each.notifies, each.peer_notifies) for each in counts} == {(made[0].index(both[0]) + 1,) * 2}
-    ok(hcomm.HcommChannelDestroy([*made[0], *made[1]], 6))
+        assert {(each.notifies, each.peer_notifies) for each in counts} == {
+            (handles[0].index(both[0]) + 1,) * 2
+        }
+    ok(hcomm.HcommChannelDestroy([*handles[0], *handles[1]], 6))
 
 
 def test_hcomm_endpoint_create_struct_reused_by_program_keeps_first_endpoint(hcomm: ModuleType) -> None:

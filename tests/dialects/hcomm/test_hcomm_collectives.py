@@ -66,16 +66,16 @@ class World:
 
     def get(self, rank: int, address: int, like: Array) -> Array:
         """Return the bytes at an address as an array like ``like``."""
-        found = np.zeros_like(like)
-        if found.nbytes:
-            self.on(rank, acl.rt.memcpy, found.ctypes.data, found.nbytes, address, found.nbytes, 2)
-        return found
+        content = np.zeros_like(like)
+        if content.nbytes:
+            self.on(rank, acl.rt.memcpy, content.ctypes.data, content.nbytes, address, content.nbytes, 2)
+        return content
 
     def call(self, name: str, *args: Callable[[int], Any] | Any) -> None:
         """Call for each rank in turn and wait for all; a callable argument is called with the rank."""
         for rank in range(self.size):
-            given = [each(rank) if callable(each) else each for each in args]
-            ok(getattr(self.hcomm, name)(*given, self.comms[rank], self.streams[rank]))
+            arguments = [each(rank) if callable(each) else each for each in args]
+            ok(getattr(self.hcomm, name)(*arguments, self.comms[rank], self.streams[rank]))
         self.sync()
 
     def sync(self) -> None:
@@ -108,9 +108,9 @@ def world(
     monkeypatch.setenv("HCCL_EXEC_TIMEOUT", "30")
     pl.leave_node()
     pl.enter_node("devices=4,memory=256MiB")
-    made = World(hcomm, request.param)
-    yield made
-    made.close()
+    world = World(hcomm, request.param)
+    yield world
+    world.close()
 
 
 def values(dtype: int, count: int, rank: int) -> Array:
@@ -135,8 +135,8 @@ def folded(parts: Sequence[Array], dtype: int, op: int) -> Array:
     return result
 
 
-def same(found: Array, wanted: Array) -> bool:
-    return found.tobytes() == wanted.tobytes()
+def same(result: Array, wanted: Array) -> bool:
+    return result.tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -147,13 +147,13 @@ def test_hcomm_all_reduce_every_type_and_size_equals_numpy(world: World, op: int
         for count in COUNTS if dtype == 4 else (1003,):
             parts = [values(dtype, count, rank) for rank in range(world.size)]
             want = folded(parts, dtype, op)
-            here = [world.put(rank, part) for rank, part in enumerate(parts)]
-            there = [world.put(rank, np.zeros_like(part)) for rank, part in enumerate(parts)]
-            world.call("HcclAllReduce", here.__getitem__, there.__getitem__, count, dtype, op)
-            world.call("HcclAllReduce", here.__getitem__, here.__getitem__, count, dtype, op)
+            sources = [world.put(rank, part) for rank, part in enumerate(parts)]
+            targets = [world.put(rank, np.zeros_like(part)) for rank, part in enumerate(parts)]
+            world.call("HcclAllReduce", sources.__getitem__, targets.__getitem__, count, dtype, op)
+            world.call("HcclAllReduce", sources.__getitem__, sources.__getitem__, count, dtype, op)
             for rank in range(world.size):
-                assert same(world.get(rank, there[rank], want), want), (dtype, count, rank)
-                assert same(world.get(rank, here[rank], want), want), (dtype, count, rank)
+                assert same(world.get(rank, targets[rank], want), want), (dtype, count, rank)
+                assert same(world.get(rank, sources[rank], want), want), (dtype, count, rank)
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -165,27 +165,27 @@ def test_hcomm_reduce_and_reduce_scatter_every_type_equal_numpy(world: World, op
         each = 501
         parts = [values(dtype, each * size, rank) for rank in range(size)]
         want, width = folded(parts, dtype, op), parts[0].itemsize
-        here = [world.put(rank, part) for rank, part in enumerate(parts)]
-        there = [world.put(rank, np.zeros_like(part)) for rank, part in enumerate(parts)]
+        sources = [world.put(rank, part) for rank, part in enumerate(parts)]
+        targets = [world.put(rank, np.zeros_like(part)) for rank, part in enumerate(parts)]
         for root in (0, size - 1):
-            to = [address if rank == root else 0 for rank, address in enumerate(there)]
-            world.call("HcclReduce", here.__getitem__, to.__getitem__, each * size, dtype, op, root)
-            assert same(world.get(root, there[root], want), want), (dtype, root)
+            to = [address if rank == root else 0 for rank, address in enumerate(targets)]
+            world.call("HcclReduce", sources.__getitem__, to.__getitem__, each * size, dtype, op, root)
+            assert same(world.get(root, targets[root], want), want), (dtype, root)
         counts = [each * size - 7 * (size - 1), *[7] * (size - 1)]
         starts = [sum(counts[:rank]) for rank in range(size)]
         world.call(
-            *("HcclReduceScatterV", here.__getitem__, counts, np.array(starts, np.uint64)),
-            *(there.__getitem__, counts.__getitem__, dtype, op),
+            *("HcclReduceScatterV", sources.__getitem__, counts, np.array(starts, np.uint64)),
+            *(targets.__getitem__, counts.__getitem__, dtype, op),
         )
         for rank in range(size):
             mine = want[starts[rank] :][: counts[rank]]
-            assert same(world.get(rank, there[rank], mine), mine), (dtype, rank)
-        own = [address + rank * each * width for rank, address in enumerate(here)]
-        world.call("HcclReduceScatter", here.__getitem__, there.__getitem__, each, dtype, op)
-        world.call("HcclReduceScatter", here.__getitem__, own.__getitem__, each, dtype, op)
+            assert same(world.get(rank, targets[rank], mine), mine), (dtype, rank)
+        own = [address + rank * each * width for rank, address in enumerate(sources)]
+        world.call("HcclReduceScatter", sources.__getitem__, targets.__getitem__, each, dtype, op)
+        world.call("HcclReduceScatter", sources.__getitem__, own.__getitem__, each, dtype, op)
         for rank in range(size):
             mine = want[rank * each :][:each]
-            assert same(world.get(rank, there[rank], mine), mine), (dtype, rank)
+            assert same(world.get(rank, targets[rank], mine), mine), (dtype, rank)
             assert same(world.get(rank, own[rank], mine), mine), (dtype, rank)
 
 
@@ -196,30 +196,30 @@ def test_hcomm_gather_scatter_broadcast_alltoall_every_type_move_bytes(world: Wo
             parts = [values(dtype, count, rank) for rank in range(size)]
             width, whole = parts[0].itemsize, np.concatenate(parts)
             room = np.zeros_like(whole)
-            here = [world.put(rank, part) for rank, part in enumerate(parts)]
-            there = [world.put(rank, room) for rank in range(size)]
-            world.call("HcclAllGather", here.__getitem__, there.__getitem__, count, dtype)
+            sources = [world.put(rank, part) for rank, part in enumerate(parts)]
+            targets = [world.put(rank, room) for rank in range(size)]
+            world.call("HcclAllGather", sources.__getitem__, targets.__getitem__, count, dtype)
             for rank in range(size):
-                assert same(world.get(rank, there[rank], whole), whole), (dtype, rank)
-            own = [address + rank * count * width for rank, address in enumerate(there)]
-            world.call("HcclAllGather", own.__getitem__, there.__getitem__, count, dtype)
+                assert same(world.get(rank, targets[rank], whole), whole), (dtype, rank)
+            own = [address + rank * count * width for rank, address in enumerate(targets)]
+            world.call("HcclAllGather", own.__getitem__, targets.__getitem__, count, dtype)
             root = size - 1
-            source = [there[rank] if rank == root else 0 for rank in range(size)]
+            source = [targets[rank] if rank == root else 0 for rank in range(size)]
             world.call(
-                "HcclScatter", source.__getitem__, here.__getitem__, count, dtype, 0 if size == 1 else root
+                "HcclScatter", source.__getitem__, sources.__getitem__, count, dtype, 0 if size == 1 else root
             )
             for rank in range(size):
-                assert same(world.get(rank, there[rank], whole), whole), (dtype, rank)
-                assert same(world.get(rank, here[rank], parts[rank]), parts[rank]), (dtype, rank)
-            world.call("HcclBroadcast", here.__getitem__, count, dtype, root)
+                assert same(world.get(rank, targets[rank], whole), whole), (dtype, rank)
+                assert same(world.get(rank, sources[rank], parts[rank]), parts[rank]), (dtype, rank)
+            world.call("HcclBroadcast", sources.__getitem__, count, dtype, root)
             for rank in range(size):
-                assert same(world.get(rank, here[rank], parts[root]), parts[root]), (dtype, rank)
+                assert same(world.get(rank, sources[rank], parts[root]), parts[root]), (dtype, rank)
             mixed = [world.put(rank, np.roll(whole, rank)) for rank in range(size)]
-            world.call("HcclAlltoAll", mixed.__getitem__, count, dtype, there.__getitem__, count, dtype)
+            world.call("HcclAlltoAll", mixed.__getitem__, count, dtype, targets.__getitem__, count, dtype)
             for rank in range(size):
                 mine = slice(rank * count, (rank + 1) * count)
                 want = np.concatenate([np.roll(whole, origin)[mine] for origin in range(size)])
-                assert same(world.get(rank, there[rank], want), want), (dtype, rank)
+                assert same(world.get(rank, targets[rank], want), want), (dtype, rank)
 
 
 def test_hcomm_all_gather_v_and_alltoall_v_unequal_parts_move_bytes(world: World) -> None:
@@ -228,16 +228,22 @@ def test_hcomm_all_gather_v_and_alltoall_v_unequal_parts_move_bytes(world: World
     at = [sum(sizes[:rank]) + 3 * rank for rank in range(size)]
     end = at[-1] + sizes[-1]
     room = np.full(end, 7, np.uint16)
-    here = [world.put(rank, values(dtype, sizes[rank], rank)) for rank in range(size)]
-    there = [world.put(rank, room) for rank in range(size)]
+    sources = [world.put(rank, values(dtype, sizes[rank], rank)) for rank in range(size)]
+    targets = [world.put(rank, room) for rank in range(size)]
     world.call(
-        "HcclAllGatherV", here.__getitem__, sizes.__getitem__, there.__getitem__, sizes, np.array(at), dtype
+        "HcclAllGatherV",
+        sources.__getitem__,
+        sizes.__getitem__,
+        targets.__getitem__,
+        sizes,
+        np.array(at),
+        dtype,
     )
     want = room.copy()
     for rank in range(size):
         want[at[rank] : at[rank] + sizes[rank]] = values(dtype, sizes[rank], rank)
     for rank in range(size):
-        assert same(world.get(rank, there[rank], want), want), rank
+        assert same(world.get(rank, targets[rank], want), want), rank
 
     matrix = [[(3 * row + column) % 4 * 111 for column in range(size)] for row in range(size)]
     sources = [values(dtype, sum(row), rank) for rank, row in enumerate(matrix)]
@@ -261,10 +267,10 @@ def test_hcomm_all_gather_v_and_alltoall_v_unequal_parts_move_bytes(world: World
         *(dtype, got.__getitem__, columns.__getitem__, back.__getitem__, dtype),
     )
     for rank in range(size):
-        found = world.get(rank, got[rank], np.zeros(wanted[rank].size + 2 * size, np.uint16))
+        content = world.get(rank, got[rank], np.zeros(wanted[rank].size + 2 * size, np.uint16))
         for k in range(size):
             start = sum(matrix[k][:rank])
-            assert same(found[back[rank][k] :][: matrix[k][rank]], sources[k][start:][: matrix[k][rank]])
+            assert same(content[back[rank][k] :][: matrix[k][rank]], sources[k][start:][: matrix[k][rank]])
 
 
 def items(hcomm: ModuleType, *rows: tuple[int, int, int, int, int]) -> list[Any]:
@@ -275,12 +281,12 @@ def test_hcomm_send_recv_alone_batched_and_grouped_move_bytes(world: World, hcom
     """One way, then in a ring, longer than a lane; the streams are synchronized after all ranks have called."""
     size, count = world.size, 300_001
     contents = [values(4, count, rank) for rank in range(size)]
-    here = [world.put(rank, each) for rank, each in enumerate(contents)]
-    there = [world.put(rank, np.zeros_like(each)) for rank, each in enumerate(contents)]
-    ok(hcomm.HcclSend(here[0], count, 4, 1, world.comms[0], world.streams[0]))
-    ok(hcomm.HcclRecv(there[1], count, 4, 0, world.comms[1], world.streams[1]))
+    sources = [world.put(rank, each) for rank, each in enumerate(contents)]
+    targets = [world.put(rank, np.zeros_like(each)) for rank, each in enumerate(contents)]
+    ok(hcomm.HcclSend(sources[0], count, 4, 1, world.comms[0], world.streams[0]))
+    ok(hcomm.HcclRecv(targets[1], count, 4, 0, world.comms[1], world.streams[1]))
     world.sync()
-    assert same(world.get(1, there[1], contents[0]), contents[0])
+    assert same(world.get(1, targets[1], contents[0]), contents[0])
     for grouped in (False, True):
         for rank in range(size):
             after, before = (rank + 1) % size, (rank - 1) % size
@@ -288,22 +294,22 @@ def test_hcomm_send_recv_alone_batched_and_grouped_move_bytes(world: World, hcom
             if grouped:
                 ok(hcomm.HcclGroupStart())
                 for _ in range(2):
-                    ok(hcomm.HcclSend(here[rank], count, 4, after, comm, stream))
-                    ok(hcomm.HcclRecv(there[rank], count, 4, before, comm, stream))
+                    ok(hcomm.HcclSend(sources[rank], count, 4, after, comm, stream))
+                    ok(hcomm.HcclRecv(targets[rank], count, 4, before, comm, stream))
                 ok(hcomm.HcclGroupEnd())
             else:
-                row = (RECV, there[rank], count, 4, before)
-                wanted = items(hcomm, (SEND, here[rank], count, 4, after), row)
+                row = (RECV, targets[rank], count, 4, before)
+                wanted = items(hcomm, (SEND, sources[rank], count, 4, after), row)
                 ok(hcomm.HcclBatchSendRecv(wanted, 2, comm, stream))
         world.sync()
         for rank in range(size):
             want = contents[(rank - 1) % size]
-            assert same(world.get(rank, there[rank], want), want), (grouped, rank)
+            assert same(world.get(rank, targets[rank], want), want), (grouped, rank)
     # A message of a rank to itself is a copy.
-    wanted = items(hcomm, (SEND, here[0], count, 4, 0), (RECV, there[0], count, 4, 0))
+    wanted = items(hcomm, (SEND, sources[0], count, 4, 0), (RECV, targets[0], count, 4, 0))
     ok(hcomm.HcclBatchSendRecv(wanted, 2, world.comms[0], world.streams[0]))
     world.sync()
-    assert same(world.get(0, there[0], contents[0]), contents[0])
+    assert same(world.get(0, targets[0], contents[0]), contents[0])
     assert code(hcomm.HcclBatchSendRecv(wanted, 1, world.comms[0], world.streams[0])) == 1
     assert "sends itself" in explain()
 
@@ -312,31 +318,38 @@ def test_hcomm_collectives_run_in_stream_order(world: World, hcomm: ModuleType) 
     """Collectives run after earlier work of their stream and before later work."""
     size, count = world.size, 1000
     for rank in range(size):
-        here, there = world.put(rank, np.zeros(count, np.int32)), world.put(rank, np.zeros(count, np.int32))
+        source, target = (
+            world.put(rank, np.zeros(count, np.int32)),
+            world.put(rank, np.zeros(count, np.int32)),
+        )
         stream, comm = world.streams[rank], world.comms[rank]
-        world.on(rank, acl.rt.memset_async, here, 4 * count, rank + 1, 4 * count, stream)
-        ok(hcomm.HcclAllReduce(here, there, count, 2, 0, comm, stream))
-        world.on(rank, acl.rt.memset_async, here, 4 * count, 0, 4 * count, stream)
+        world.on(rank, acl.rt.memset_async, source, 4 * count, rank + 1, 4 * count, stream)
+        ok(hcomm.HcclAllReduce(source, target, count, 2, 0, comm, stream))
+        world.on(rank, acl.rt.memset_async, source, 4 * count, 0, 4 * count, stream)
         ok(hcomm.HcclBarrier(comm, stream))
-        ok(hcomm.HcclAllReduce(there, there, count, 2, 2, comm, stream))
+        ok(hcomm.HcclAllReduce(target, target, count, 2, 2, comm, stream))
     world.sync()
     want = np.full(count, sum(0x01010101 * (rank + 1) for rank in range(size)), np.int32)
-    rank, there = world._memory[-1]
-    assert same(world.get(rank, there, want), want)
+    rank, target = world._memory[-1]
+    assert same(world.get(rank, target, want), want)
 
 
 def test_hcomm_group_calls_run_at_outermost_group_end(world: World, hcomm: ModuleType) -> None:
     count = 10
-    here = [world.put(rank, values(4, count, rank)) for rank in range(world.size)]
+    sources = [world.put(rank, values(4, count, rank)) for rank in range(world.size)]
     want = folded([values(4, count, rank) for rank in range(world.size)], 4, 0)
     zero = np.zeros(count, np.float32)
     there = [world.put(rank, zero) for rank in range(world.size)]
     ok(hcomm.HcclGroupStart())
     ok(hcomm.HcclGroupStart())
     for rank in range(world.size):
-        ok(hcomm.HcclAllReduce(here[rank], there[rank], count, 4, 0, world.comms[rank], world.streams[rank]))
+        ok(
+            hcomm.HcclAllReduce(
+                sources[rank], there[rank], count, 4, 0, world.comms[rank], world.streams[rank]
+            )
+        )
     assert code(hcomm.HcclAllReduce(0, there[0], count, 4, 0, world.comms[0], world.streams[0])) == 2
-    assert code(hcomm.HcclSend(here[0], count, 4, 1, world.comms[0], world.streams[0])) == 1
+    assert code(hcomm.HcclSend(sources[0], count, 4, 1, world.comms[0], world.streams[0])) == 1
     assert "begun with collectives" in explain()
     ok(hcomm.HcclGroupEnd())
     world.sync()
@@ -347,9 +360,9 @@ def test_hcomm_group_calls_run_at_outermost_group_end(world: World, hcomm: Modul
         assert same(world.get(rank, there[rank], want), want)
     assert code(hcomm.HcclGroupEnd()) == 5
     ok(hcomm.HcclGroupStart())
-    row = items(hcomm, (SEND, here[0], count, 4, 1))
+    row = items(hcomm, (SEND, sources[0], count, 4, 1))
     assert code(hcomm.HcclBatchSendRecv(row, 1, world.comms[0], world.streams[0])) == 5
-    ok(hcomm.HcclSend(here[0], count, 4, 0, world.comms[0], world.streams[0]))
+    ok(hcomm.HcclSend(sources[0], count, 4, 0, world.comms[0], world.streams[0]))
     assert code(hcomm.HcclGroupEnd()) == 1  # a group that sends to its own rank must also receive
     ok(hcomm.HcclGroupStart())
     ok(hcomm.HcclGroupEnd())
@@ -387,12 +400,12 @@ def test_hcomm_group_makes_and_destroys_communicators_of_all_ranks(
 
 
 def test_hcomm_comm_destroy_with_queued_recv_returns_20(world: World, hcomm: ModuleType) -> None:
-    here = world.put(0, np.zeros(100, np.float32))
+    buffer = world.put(0, np.zeros(100, np.float32))
     for rank in range(1, world.size):
         ok(hcomm.HcclBarrier(world.comms[rank], world.streams[rank]))
     ok(hcomm.HcclBarrier(world.comms[0], world.streams[0]))
     world.sync()
-    ok(hcomm.HcclRecv(here, 100, 4, 1, world.comms[0], world.streams[0]))
+    ok(hcomm.HcclRecv(buffer, 100, 4, 1, world.comms[0], world.streams[0]))
     assert code(hcomm.HcclCommDestroy(world.comms[0])) == 20
     there = world.put(1, np.zeros(100, np.float32))
     ok(hcomm.HcclSend(there, 100, 4, 0, world.comms[1], world.streams[1]))
@@ -405,10 +418,10 @@ def test_hcomm_comm_destroy_with_queued_recv_returns_20(world: World, hcomm: Mod
 def test_hcomm_all_reduce_unequal_sizes_returns_1_and_fails_stream_of_other_rank(hcomm: ModuleType) -> None:
     """The second caller gets the code, and the stream of the first caller fails."""
     world = World(hcomm, 2)
-    here = [world.put(rank, np.zeros(100, np.float32)) for rank in range(2)]
-    ok(hcomm.HcclAllReduce(here[0], here[0], 100, 4, 0, world.comms[0], world.streams[0]))
+    buffers = [world.put(rank, np.zeros(100, np.float32)) for rank in range(2)]
+    ok(hcomm.HcclAllReduce(buffers[0], buffers[0], 100, 4, 0, world.comms[0], world.streams[0]))
     explain()
-    assert code(hcomm.HcclAllReduce(here[1], here[1], 99, 4, 0, world.comms[1], world.streams[1])) == 1
+    assert code(hcomm.HcclAllReduce(buffers[1], buffers[1], 99, 4, 0, world.comms[1], world.streams[1])) == 1
     text = explain()
     assert "all_reduce of 400 bytes" in text and "all_reduce of 396 bytes" in text
     assert world.ended(0) == 507057
@@ -422,14 +435,14 @@ def test_hcomm_collectives_absent_rank_fail_stream_with_time_out(
 ) -> None:
     monkeypatch.setenv("HCCL_EXEC_TIMEOUT", "1")
     world = World(hcomm, 2)
-    here = world.put(0, np.zeros(100, np.float32))
-    place = world.comms[0], world.streams[0]
+    buffer = world.put(0, np.zeros(100, np.float32))
+    comm_and_stream = world.comms[0], world.streams[0]
     if how == "collective":
-        ok(hcomm.HcclAllReduce(here, here, 100, 4, 0, *place))
+        ok(hcomm.HcclAllReduce(buffer, buffer, 100, 4, 0, *comm_and_stream))
     elif how == "message":
-        ok(hcomm.HcclRecv(here, 100, 4, 1, *place))
+        ok(hcomm.HcclRecv(buffer, 100, 4, 1, *comm_and_stream))
     else:
-        ok(hcomm.HcclBatchSendRecv(items(hcomm, (RECV, here, 100, 4, 1)), 1, *place))
+        ok(hcomm.HcclBatchSendRecv(items(hcomm, (RECV, buffer, 100, 4, 1)), 1, *comm_and_stream))
     acl.get_recent_err_msg()
     assert world.ended(0) == 507046
     text = acl.get_recent_err_msg() or ""
@@ -451,10 +464,10 @@ def test_hcomm_all_reduce_on_hccl_buffer_from_two_threads_sums(hcomm: ModuleType
         for _ in range(3):
             ok(hcomm.HcclAllReduce(address + 64, address + 64, 5000, 5, 0, comms[rank], stream))
             ok(acl.rt.synchronize_stream(stream))
-        found = np.zeros_like(mine)
-        ok(acl.rt.memcpy(found.ctypes.data, mine.nbytes, address + 64, mine.nbytes, 2))
+        content = np.zeros_like(mine)
+        ok(acl.rt.memcpy(content.ctypes.data, mine.nbytes, address + 64, mine.nbytes, 2))
         ok(hcomm.HcclCommDestroy(comms[rank]))
-        return found.tobytes()
+        return content.tobytes()
 
     want = (4 * (2 * np.arange(5000, dtype=np.int64) + 1)).tobytes()
     assert in_threads([lambda: body(0), lambda: body(1)]) == [want, want]

@@ -270,11 +270,11 @@ def test_hcomm_create_sub_comm_config_connects_listed_ranks(hcomm: ModuleType) -
         config = hcomm.HcclCommConfig()
         even = rank.number % 2 == 0
         ids = [2, 0] if even else [1, 3]
-        place = ids.index(rank.number)
+        position = ids.index(rank.number)
         for _ in range(2):
-            sub = ok(hcomm.HcclCreateSubCommConfig(rank.comm, 2, ids, 7 if even else 8, place, config))
-            assert ok(hcomm.HcclGetRankId(sub)) == place
-            exchange(Rank(place, 2, sub), hcomm)
+            sub = ok(hcomm.HcclCreateSubCommConfig(rank.comm, 2, ids, 7 if even else 8, position, config))
+            assert ok(hcomm.HcclGetRankId(sub)) == position
+            exchange(Rank(position, 2, sub), hcomm)
             ok(hcomm.HcclCommDestroy(sub))
         assert ok(hcomm.HcclCreateSubCommConfig(rank.comm, 0, None, 9, 0, config)) == 0
         for count, wrong, at in ((2, [0, 0], 0), (2, [0, 4], 0), (2, [0], 0), (0, [], 0), (2, [0, 1], 2)):
@@ -282,7 +282,7 @@ def test_hcomm_create_sub_comm_config_connects_listed_ranks(hcomm: ModuleType) -
         other = [each for each in range(4) if each != rank.number][:2]
         assert code(hcomm.HcclCreateSubCommConfig(rank.comm, 2, other, 9, 0, config)) == 1
         assert code(hcomm.HcclCreateSubCommConfig(rank.comm, 2, None, 9, 0, config)) == 2
-        assert code(hcomm.HcclCreateSubCommConfig(rank.comm, 2, ids, 9, place, None)) == 2
+        assert code(hcomm.HcclCreateSubCommConfig(rank.comm, 2, ids, 9, position, None)) == 2
         exchange(rank, hcomm)
 
     run_ranks(4, body)
@@ -320,10 +320,10 @@ def test_hcomm_channel_acquire_same_description_returns_same_channel(hcomm: Modu
         assert ok(hcomm.HcclChannelQuery(rank.comm, CPU_TS, descs([peer], protocol=1), 1)) == [0]
         order = [1, 2] if rank.number else [2, 1]  # of protocols: the two ends may differ in the order
         wanted = [descs([peer], protocol=each, notifies=each)[0] for each in order]
-        found = ok(hcomm.HcclChannelAcquire(rank.comm, CPU_TS, wanted, 2))
-        numbers = [ok(hcomm.HcclChannelGetNotifyNum(rank.comm, each)) for each in found]
-        assert numbers == order and len({channel, *found}) == 3
-        assert code(hcomm.HcclChannelDestroy(rank.comm, found, 2)) == 5
+        channels = ok(hcomm.HcclChannelAcquire(rank.comm, CPU_TS, wanted, 2))
+        numbers = [ok(hcomm.HcclChannelGetNotifyNum(rank.comm, each)) for each in channels]
+        assert numbers == order and len({channel, *channels}) == 3
+        assert code(hcomm.HcclChannelDestroy(rank.comm, channels, 2)) == 5
 
     run_ranks(2, body)
 

@@ -126,8 +126,8 @@ def test_hcomm_reduce_calls_every_type_and_operation_equal_numpy(
         there, _ = ok(hcomm.HcclChannelGetHcclBuffer(rank.comm, channel))
         nbytes = len(wanted)
         pulled, pushed, local = (address + size * part // 4 for part in (1, 2, 3))
-        for place in (address, pulled, pushed, local):
-            rank.fill(place, numbers(rank.number, kind))
+        for part in (address, pulled, pushed, local):
+            rank.fill(part, numbers(rank.number, kind))
         rank.handshake(channel, 0)
         count = nbytes // np.dtype(kind).itemsize
         if rank.number == 0:
@@ -179,11 +179,11 @@ def test_hcomm_write_with_notify_calls_deliver_bytes_before_notify(hcomm: Module
 
 def test_hcomm_batch_transfer_on_thread_runs_list_in_order(hcomm: ModuleType) -> None:
     def desc(kind: int, name: str, **values: int) -> Any:
-        made = hcomm.HcommBatchTransferDesc()
-        made.transType = kind
+        transfer = hcomm.HcommBatchTransferDesc()
+        transfer.transType = kind
         for each, value in values.items():
-            setattr(getattr(made.transferInfo, name), each, value)
-        return made
+            setattr(getattr(transfer.transferInfo, name), each, value)
+        return transfer
 
     def body(rank: Rank) -> None:
         thread = rank.threads()
@@ -263,11 +263,11 @@ def test_hcomm_comm_mem_reg_tagged_memory_is_found_and_written_by_peer(hcomm: Mo
         channel = rank.channels(protocol=ROCE)[1 - rank.number]
         number, mems, tags = ok(hcomm.HcclChannelGetRemoteMems(rank.comm, channel))
         assert (number, sorted(tags)) == (3, ["HcclBuffer", "weights", "w" * 255])
-        found = dict(zip(tags, mems, strict=True))
-        assert [found[tag].size for tag in sorted(tags)] == [2 << 20, 2 << 20, 64]
+        by_tag = dict(zip(tags, mems, strict=True))
+        assert [by_tag[tag].size for tag in sorted(tags)] == [2 << 20, 2 << 20, 64]
         rank.fill(mine, drawn(rank.number, 3 << 20))
         rank.handshake(channel, 0)
-        target = found["weights"].addr
+        target = by_tag["weights"].addr
         ok(hcomm.HcommWriteOnThread(thread, channel, target + (1 << 20), mine + 4096, 1 << 20))
         rank.handshake(channel, 1)
         rank.sync()

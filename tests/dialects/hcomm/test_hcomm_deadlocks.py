@@ -60,14 +60,14 @@ def test_hcomm_wait_against_rendezvous_barrier_raises_deadlock_naming_both_place
         began = time.monotonic()
         peers[0].send("r.barrier('here')")
         peers[1].send(wait)
-        with pytest.raises(PeerError) as told:
+        with pytest.raises(PeerError) as caught:
             peers[0].receive(PATIENCE)
         failed, explained = peers[1].receive(PATIENCE)
         seconds = time.monotonic() - began
         print(f"told after {seconds:.2f} s")
         assert seconds < LOADED
-        assert failed != 0 and told.value.kind == "Deadlock"
-        for text in (str(told.value), explained):
+        assert failed != 0 and caught.value.kind == "Deadlock"
+        for text in (str(caught.value), explained):
             assert "waits for rank 1 to come to barrier 'here'" in text, text
             assert re.search(
                 r"rank 1 \(process \d+\): MainThread at peer:\d+ waits (for|in) .*rank 0", text

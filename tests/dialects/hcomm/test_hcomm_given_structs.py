@@ -23,33 +23,33 @@ KINDS = range(-1, 8)
 def fields(struct: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the path to every field, fields of nested structs included."""
     for each in dataclasses.fields(struct):
-        way = (*before, each.name)
-        yield way
+        path = (*before, each.name)
+        yield path
         if dataclasses.is_dataclass(value := getattr(struct, each.name)):
-            yield from fields(value, way)
+            yield from fields(value, path)
 
 
 def spoilt(struct: Any, nonsense: tuple[Any, ...] = NONSENSE) -> Iterator[Any]:
     """Yield copies of the struct with nonsense in one field, for every field."""
     for *outer, last in fields(struct):
         for value in nonsense:
-            made = inner = copy.deepcopy(struct)
+            changed = inner = copy.deepcopy(struct)
             for name in outer:
                 inner = getattr(inner, name)
             setattr(inner, last, value)
-            yield made
+            yield changed
 
 
 def test_hcomm_struct_calls_nonsense_in_any_field_return_code(tmp_path: Path) -> None:
     world = World(tmp_path)
 
     def endpoint(desc: Any) -> int:
-        made, ret = hcomm.HcommEndpointCreate(desc)
-        return ret or hcomm.HcommEndpointDestroy(made)
+        handle, ret = hcomm.HcommEndpointCreate(desc)
+        return ret or hcomm.HcommEndpointDestroy(handle)
 
     def channel(desc: Any) -> int:
-        made, ret = hcomm.HcommChannelCreate(world["endpoint"], CPU_TS, [desc], 1)
-        return ret or hcomm.HcommChannelDestroy(made, 1)
+        handles, ret = hcomm.HcommChannelCreate(world["endpoint"], CPU_TS, [desc], 1)
+        return ret or hcomm.HcommChannelDestroy(handles, 1)
 
     def batch(desc: Any) -> int:
         ret: int = hcomm.HcommBatchTransferOnThread(world["thread"], world["channel"], [desc], 1)

@@ -35,12 +35,12 @@ def test_hcomm_all_gather_sample_waits_submitted_before_records_gathers_bytes(
         slaves = ok(hcomm.HcclThreadAcquire(rank.comm, CPU_TS, len(others), 1))
         channels = rank.channels(notifies=2)
         address, _ = rank.buffer()
-        given, taken = ok(acl.rt.malloc(chunk, 0)), ok(acl.rt.malloc(chunk * size, 0))
-        for turn in range(3):
-            rank.fill(given, np.full(chunk, 16 * me + turn, np.uint8))
+        source, target = ok(acl.rt.malloc(chunk, 0)), ok(acl.rt.malloc(chunk * size, 0))
+        for iteration in range(3):
+            rank.fill(source, np.full(chunk, 16 * me + iteration, np.uint8))
             if is_batch:
                 ok(hcomm.HcommBatchModeStart("gather"))
-            ok(hcomm.HcommLocalCopyOnThread(main, address + me * chunk, given, chunk))
+            ok(hcomm.HcommLocalCopyOnThread(main, address + me * chunk, source, chunk))
             for slave in slaves:
                 ok(hcomm.HcommThreadNotifyWaitOnThread(slave, 0, WAIT))
             for slave in slaves:
@@ -58,16 +58,16 @@ def test_hcomm_all_gather_sample_waits_submitted_before_records_gathers_bytes(
                 ok(hcomm.HcommChannelNotifyWaitOnThread(*link, 1, WAIT))
                 ok(hcomm.HcommThreadNotifyRecordOnThread(slave, main, index))
             for peer in range(size):
-                ok(hcomm.HcommLocalCopyOnThread(main, taken + peer * chunk, address + peer * chunk, chunk))
+                ok(hcomm.HcommLocalCopyOnThread(main, target + peer * chunk, address + peer * chunk, chunk))
             if is_batch:
                 ok(hcomm.HcommBatchModeEnd("gather"))
             rank.sync()
-            wanted = b"".join(bytes([16 * peer + turn]) * chunk for peer in range(size))
-            assert rank.content(taken, chunk * size) == wanted
+            wanted = b"".join(bytes([16 * peer + iteration]) * chunk for peer in range(size))
+            assert rank.content(target, chunk * size) == wanted
         for slave in slaves:
             ok(hcomm.HcommThreadJoin(slave, WAIT))
-        ok(acl.rt.free(given))
-        ok(acl.rt.free(taken))
+        ok(acl.rt.free(source))
+        ok(acl.rt.free(target))
 
     run_ranks(size, body)
 
@@ -228,8 +228,8 @@ def test_hcomm_destroy_stream_ends_its_thread_and_frees_its_notifies(hcomm: Modu
             assert code(hcomm.HcommLocalCopyOnThread(threads[-1], address, address + 64, 8)) == 6
         assert code(hcomm.HcommThreadNotifyRecordOnThread(threads[0], threads[0], 0)) == 6
         assert "the end of its stream" in explain()
-        found = comm_of(rank.comm)
-        assert (len(found.threads), len(found.streams), found.notifies) == (1, 1, 2000)
+        comm = comm_of(rank.comm)
+        assert (len(comm.threads), len(comm.streams), comm.notifies) == (1, 1, 2000)
 
     run_ranks(1, body)
 
@@ -351,8 +351,8 @@ def test_hcomm_channel_drain_on_thread_waits_for_submitted_work(hcomm: ModuleTyp
 
 
 def test_hcomm_comm_suspend_refuses_transfers_until_resume(hcomm: ModuleType) -> None:
-    told: list[tuple[int, int, object]] = []
-    ok(hcomm.HcclCommRegCommStateCallback("test", lambda *args: told.append(args), "args"))
+    calls: list[tuple[int, int, object]] = []
+    ok(hcomm.HcclCommRegCommStateCallback("test", lambda *args: calls.append(args), "args"))
 
     def body(rank: Rank) -> int:
         thread = rank.threads()
@@ -369,14 +369,14 @@ def test_hcomm_comm_suspend_refuses_transfers_until_resume(hcomm: ModuleType) ->
         return rank.comm
 
     (comm,) = run_ranks(1, body)
-    assert told == [(comm, phase, "args") for phase in (2, 3, 0, 1)]
+    assert calls == [(comm, phase, "args") for phase in (2, 3, 0, 1)]
 
 
 def test_hcomm_fifo_notifies_wait_out_of_order_returns_19(
     hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PEERLANE_HCOMM_NOTIFIES", "fifo")
-    told, seen = threading.Event(), threading.Event()
+    notified, seen = threading.Event(), threading.Event()
 
     def body(rank: Rank) -> None:
         channel = rank.channels(engine=CPU, protocol=ROCE)[1 - rank.number]
@@ -387,10 +387,10 @@ def test_hcomm_fifo_notifies_wait_out_of_order_returns_19(
                 ok(hcomm.HcommChannelNotifyRecord(channel, index))
             ok(hcomm.HcommChannelNotifyRecordOnThread(thread, stream_channel, 3))
             rank.sync()
-            told.set()
+            notified.set()
             assert seen.wait(WAIT)
             return
-        assert told.wait(WAIT)
+        assert notified.wait(WAIT)
         assert code(hcomm.HcommChannelNotifyWait(channel, 1, WAIT)) == 19
         assert "the next record is of notify 2" in explain()
         ok(hcomm.HcommChannelNotifyWait(channel, 0, WAIT))

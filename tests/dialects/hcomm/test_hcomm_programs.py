@@ -300,9 +300,9 @@ def test_hcomm_all_reduce_processes_call_different_sizes_fails_every_rank(run: R
     (tmp_path / "program.py").write_text(DIFFERENT)
     done = run("launch", "-n", str(ranks), "--devices", "2", "program.py")
     assert done.returncode == 0, done.stderr
-    told = [line.partition(" ")[2] for line in done.stdout.splitlines()]
-    assert len(told) == ranks and "1 True" in told, told
-    assert set(told) <= {"1 True", "507057 False", "21 False"}, told
+    results = [line.partition(" ")[2] for line in done.stdout.splitlines()]
+    assert len(results) == ranks and "1 True" in results, results
+    assert set(results) <= {"1 True", "507057 False", "21 False"}, results
 
 
 def test_hcomm_comm_destroy_during_barrier_ends_it_with_6(run: Run, tmp_path: Path) -> None:

@@ -113,8 +113,8 @@ def test_hcomm_stub_type_checker_refuses_wrong_calls_only(tmp_path: Path) -> Non
     }
     for number, line in enumerate(cases):
         (tmp_path / f"program{number}.py").write_text(PROGRAM.format(line=line))
-    told = checked(sorted(tmp_path.glob("program*.py")), tmp_path / "cache")
-    assert "pyi:" not in told, told
+    output = checked(sorted(tmp_path.glob("program*.py")), tmp_path / "cache")
+    assert "pyi:" not in output, output
     for number, (line, wanted) in enumerate(cases.items()):
-        about = [each for each in told.splitlines() if f"program{number}.py" in each]
-        assert (wanted in "".join(about)) if wanted else not about, (line, told)
+        about = [each for each in output.splitlines() if f"program{number}.py" in each]
+        assert (wanted in "".join(about)) if wanted else not about, (line, output)

@@ -24,20 +24,20 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture
 def network() -> Iterator[OtherNetwork]:
-    with other_network() as made:
-        yield made
+    with other_network() as environ:
+        yield environ
 
 
 def environments(machines: str, **more: str) -> list[Environment]:
     """Return what torchrun tells the ranks of these machines."""
-    said = {
+    settings = {
         "UCX_TLS": "tcp,self",
         "HCCL_BUFFSIZE": "16",
         "HCCL_CONNECT_TIMEOUT": "40",
         "PYTHONPATH": PATH,
         **more,
     }
-    return torchrun(machines, free_port(), **said)
+    return torchrun(machines, free_port(), **settings)
 
 
 PATH = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
@@ -70,11 +70,11 @@ def test_hcomm_program_of_two_servers_on_one_machine_runs_unmodified(tmp_path: P
         environ["DEVICE"] = str(rank % 2)  # two ranks share a device
     ends = run(PROGRAM, environs)
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 4
-    assert all("far" not in said for _, said, _ in ends)
+    assert all("far" not in output for _, output, _ in ends)
 
 
 @pytest.mark.parametrize(
-    ("servers", "changed", "says"),
+    ("servers", "changed", "cause"),
     [
         ([1, 1], {"server_id": "10.9.0.1"}, "is listed twice"),
         ([1, 1], {"server_id": None}, "server_id is 'None'"),
@@ -83,14 +83,14 @@ def test_hcomm_program_of_two_servers_on_one_machine_runs_unmodified(tmp_path: P
     ],
 )
 def test_hcomm_comm_init_cluster_info_impossible_servers_return_1(
-    tmp_path: Path, servers: list[int], changed: dict[str, Any], says: str
+    tmp_path: Path, servers: list[int], changed: dict[str, Any], cause: str
 ) -> None:
     content = json.loads(rank_table(servers))
     content["server_list"][-1] |= changed
     if not changed.get("device", True):
         content["server_list"][0]["device"][0]["rank_id"] = "1"
-        says = "the ranks are [1]"
-    assert says in told_of(tmp_path, content)
+        cause = "the ranks are [1]"
+    assert cause in told_of(tmp_path, content)
 
 
 @pytest.mark.parametrize("address", [None, "", "reserve", "::1", 7, "192.0.2.1.1"])
@@ -107,8 +107,8 @@ def told_of(folder: Path, content: object) -> str:
     ok(acl.rt.set_device(0))
     hcomm.explain()
     assert code(hcomm.HcclCommInitClusterInfo(str(path), 0)) == 1
-    found: str = hcomm.explain()
-    return found
+    explanation: str = hcomm.explain()
+    return explanation
 
 
 def test_hcomm_comm_init_cluster_info_server_on_two_machines_returns_1(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ say(code(result), hcomm.explain())
         environ["DEVICE"] = device
     ends = run(program, environs)
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 3
-    for _, said, _ in ends:
-        assert said.startswith("1 ") and "'a' and 'b'" in said and "server '10.9.0.1'" in said
+    for _, output, _ in ends:
+        assert output.startswith("1 ") and "'a' and 'b'" in output and "server '10.9.0.1'" in output
 
 
 def test_hcomm_comm_init_root_info_unknown_address_of_other_machine_returns_19(tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ say(code(hcomm.HcclCommInitRootInfo(2, info, 1)), hcomm.explain())
     environs = environments("ab", **described("root info", tmp_path))
     with started(program, environs[:1]) as (root,):
         assert root.stdout and root.stdout.readline() == "made\n"
-        ((left, said, errors),) = run(program, environs[1:])
-    assert (left, errors, said[:3]) == (0, "", "19 "), said
-    assert "MASTER_ADDR or PEERLANE_INTERFACE" in said
+        ((left, output, errors),) = run(program, environs[1:])
+    assert (left, errors, output[:3]) == (0, "", "19 "), output
+    assert "MASTER_ADDR or PEERLANE_INTERFACE" in output
 
 
 def test_hcomm_root_info_nothing_listens_on_one_machine(
@@ -311,8 +311,8 @@ say(code(hcomm.HcommMemImport(endpoint, said, len(said))), hcomm.explain())
     environs = environments("ab")
     with started(program, environs[:1]) as (exporter,):
         assert exporter.stdout and exporter.stdout.readline() == "exported\n"
-        ((left, said, errors),) = run(program, environs[1:])
-    assert (left, errors, said[:2]) == (0, "", "5 ") and "exchangeAllMems" in said
+        ((left, output, errors),) = run(program, environs[1:])
+    assert (left, errors, output[:2]) == (0, "", "5 ") and "exchangeAllMems" in output
 
 
 def test_hcomm_rank_graph_of_unified_bus_has_uboe_before_roce_between_servers(

@@ -41,12 +41,12 @@ NOT_DRAWN = {
 def world(hcomm: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("HCCL_EXEC_TIMEOUT", "2")
     # Its ranks have longer to meet than the calls of the tests, for which no rank comes.
-    made = World(tmp_path)
+    world = World(tmp_path)
     monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
     for each in machine.resources.values():
         if isinstance(each, Comm):
             each.settings = replace(each.settings, connect_timeout=2)
-    return made
+    return world
 
 
 def resolved(world: World, args: tuple[Any, ...]) -> list[Any]:
@@ -63,7 +63,7 @@ def resolved(world: World, args: tuple[Any, ...]) -> list[Any]:
 def documented(name: str, seen: frozenset[str] = frozenset()) -> set[int]:
     """Return the codes that a call's page names, with those of the calls that it refers to."""
     text = TABLE[name].facts.get("Refuses", "")
-    codes = {int(found) for found in re.findall(r"(?:^|[;,] )(\d{1,2})\b(?=[ ,;]|$)", text)}
+    codes = {int(digits) for digits in re.findall(r"(?:^|[;,] )(\d{1,2})\b(?=[ ,;]|$)", text)}
     for other in re.findall(r"as `(\w+)`", text):
         if other not in seen:
             codes |= documented(other, seen | {name})
@@ -71,10 +71,10 @@ def documented(name: str, seen: frozenset[str] = frozenset()) -> set[int]:
 
 
 def grouped() -> dict[str, list[tuple[tuple[Any, ...], int]]]:
-    found: dict[str, list[tuple[tuple[Any, ...], int]]] = {}
+    cases: dict[str, list[tuple[tuple[Any, ...], int]]] = {}
     for name, args, code in CASES:
-        found.setdefault(name, []).append((args, code))
-    return found
+        cases.setdefault(name, []).append((args, code))
+    return cases
 
 
 @pytest.mark.parametrize("name", grouped())
@@ -84,8 +84,8 @@ def test_hcomm_table_calls_each_case_returns_its_documented_code(
     explain(), acl.get_recent_err_msg()
     # Calls that end objects come last.
     for args, code in sorted(grouped()[name], key=lambda case: case[1] == 0):
-        given = resolved(world, args)
-        result = getattr(hcomm, name)(*given)
+        values = resolved(world, args)
+        result = getattr(hcomm, name)(*values)
         ret = result[-1] if isinstance(result, tuple) else result
         text = explain()
         assert ret == code, (name, args, result, text)
@@ -130,10 +130,10 @@ def test_hcomm_table_calls_wrong_types_raise_type_error(hcomm: ModuleType, name:
             "Callable": (1, "x"),
         }
         for bad in wrong.get(plain, () if plain == "Any" else (1, "x", b"x", object(), [])):
-            given = [fitting.get(re.match(r"[\w.]+", k)[0]) for _, k, _ in declared.parameters]  # type: ignore[index]
-            given[at] = bad
+            values = [fitting.get(re.match(r"[\w.]+", k)[0]) for _, k, _ in declared.parameters]  # type: ignore[index]
+            values[at] = bad
             with pytest.raises(TypeError, match=f"^hcomm.{name} args parse failed$"):
-                call(*given)
+                call(*values)
 
 
 class Pool:
@@ -156,9 +156,9 @@ class Pool:
         return self.draw.choice(choices)()
 
     def struct(self, module: ModuleType, kind: str) -> Any:
-        made = getattr(module, kind)()
-        self._disturb(made)
-        return made
+        struct = getattr(module, kind)()
+        self._disturb(struct)
+        return struct
 
     def _disturb(self, struct: Any) -> None:
         for name in struct.__slots__:
@@ -175,8 +175,8 @@ class Pool:
         if struct is not None:
             if self.draw.random() < 0.3:
                 return self.draw.choice(self.others)
-            made = [self.struct(module, struct[1]) for _ in range(self.draw.randrange(3))]
-            return made if kind.startswith("list") else self.struct(module, struct[1])
+            structs = [self.struct(module, struct[1]) for _ in range(self.draw.randrange(3))]
+            return structs if kind.startswith("list") else self.struct(module, struct[1])
         if kind.startswith("list[int]"):
             return [self.number() for _ in range(self.draw.randrange(4))]
         if kind.startswith("float"):
@@ -197,12 +197,12 @@ def pool(world: World) -> Iterator[Callable[[int], Pool]]:
 def test_hcomm_table_calls_random_arguments_return_only_documented_codes(
     pool: Callable[[int], Pool], hcomm: ModuleType, seed: int
 ) -> None:
-    made = pool(seed)
+    drawn = pool(seed)
     names = sorted(set(TABLE) - NOT_DRAWN)
     for _ in range(ROUNDS):
-        name = made.draw.choice(names)
+        name = drawn.draw.choice(names)
         kinds = [kind for _, kind, _ in TABLE[name].parameters]
-        args = [made.value(hcomm, kind) for kind in kinds]
+        args = [drawn.value(hcomm, kind) for kind in kinds]
         if "Wait" in name or "Join" in name:
             args[-1] = 1 if kinds[-1] == "int" else args[-1]  # seconds
         if name in ("HcclCommInitAll", "HcclChannelAcquire", "HcclTeamCreate", "HcclTeamChannelsCreate"):

@@ -61,8 +61,8 @@ def channel_to(rank: Rank, peer: int, *, engine: int = CPU_TS, protocol: int = H
 
 def ring(rank: Rank, team: int, members: list[int], window: int, engine: int, protocol: int) -> None:
     """Write into the window of the next member, and check the bytes of the previous one in one's own."""
-    place = members.index(rank.number)
-    after, before = members[(place + 1) % len(members)], members[place - 1]
+    position = members.index(rank.number)
+    after, before = members[(position + 1) % len(members)], members[position - 1]
     right, left = (channel_to(rank, each, engine=engine, protocol=protocol) for each in (after, before))
     mine = drawn(rank.number, 1000)
     source = memory(rank, 1000, mine)
@@ -75,8 +75,8 @@ def ring(rank: Rank, team: int, members: list[int], window: int, engine: int, pr
     ok(hcomm.HcommChannelNotifyWaitOnThread(rank.thread, left, 0, WAIT))
     if engine != CPU:
         rank.sync()
-    here = ok(hcomm.HcclSymWinGetPeerPointer(window, 64, rank.number))
-    assert rank.content(here, 1000) == drawn(before, 1000).tobytes()
+    pointer = ok(hcomm.HcclSymWinGetPeerPointer(window, 64, rank.number))
+    assert rank.content(pointer, 1000) == drawn(before, 1000).tobytes()
     barrier(rank)
 
 
@@ -335,10 +335,11 @@ def test_hcomm_team_window_deregister_during_channels_create_ends_it_with_6() ->
             window_of(rank, team, memory(rank))
             return 0
         window = window_of(rank, team, memory(rank))
-        found: list[int] = []
-        made = [team_channels()]
+        refused: list[int] = []
+        channels = [team_channels()]
         maker = threading.Thread(
-            target=lambda: found.append(hcomm.HcclTeamChannelsCreate(rank.comm, team, *made)), daemon=True
+            target=lambda: refused.append(hcomm.HcclTeamChannelsCreate(rank.comm, team, *channels)),
+            daemon=True,
         )
         maker.start()
         comm, deadline = machine.resources[rank.comm], time.monotonic() + WAIT
@@ -347,6 +348,6 @@ def test_hcomm_team_window_deregister_during_channels_create_ends_it_with_6() ->
         ok(hcomm.HcclTeamWindowDeregister(team, window))
         ended.set()
         maker.join(WAIT)
-        return found[0]
+        return refused[0]
 
     assert run_ranks(2, body, destroy=False) == [6, 0]

@@ -45,13 +45,13 @@ class Pair:
 
     def make(self, operation: str = "WRITE", message: bytes = b"", **of: str) -> Any:
         """Make a transfer of 64 bytes between both agents' memory; ``mine`` and ``theirs`` are kinds of memory."""
-        here, there = of.get("mine", "VRAM"), of.get("theirs", "VRAM")
-        local = (self.near.address, 64, 0) if here == "VRAM" else (address_of(self.mine), 64, 0)
-        remote = (self.far.address, 64, 1) if there == "VRAM" else (address_of(self.theirs), 64, 0)
+        near, far = of.get("mine", "VRAM"), of.get("theirs", "VRAM")
+        local = (self.near.address, 64, 0) if near == "VRAM" else (address_of(self.mine), 64, 0)
+        remote = (self.far.address, 64, 1) if far == "VRAM" else (address_of(self.theirs), 64, 0)
         return self.a.initialize_xfer(
             operation,
-            self.a.get_xfer_descs([local], here),
-            self.a.get_xfer_descs([remote], there),
+            self.a.get_xfer_descs([local], near),
+            self.a.get_xfer_descs([remote], far),
             "b",
             message,
         )
@@ -72,9 +72,9 @@ def test_nixl_write_of_each_kind_of_memory_brings_bytes_and_one_notification(
     pair.near.view()[:] = pair.mine
     assert finish(pair.a, pair.make(message=b"hello", mine=mine, theirs=theirs)) == "DONE"
     assert heard(pair.b) == {"a": [b"hello"]}
-    found = pair.far.view() if theirs == "VRAM" else pair.theirs
-    assert (found[:64] == pair.mine[:64]).all()
-    assert not found[64:].any()
+    content = pair.far.view() if theirs == "VRAM" else pair.theirs
+    assert (content[:64] == pair.mine[:64]).all()
+    assert not content[64:].any()
     assert pair.b.get_new_notifs() == {}
 
 
@@ -103,10 +103,10 @@ def test_nixl_prepared_lists_pick_descriptors_by_index(pair: Pair) -> None:
     assert (
         finish(pair.a, pair.a.make_prepped_xfer("WRITE", local, [0, 3], remote, np.array([2, 1]))) == "DONE"
     )
-    found = pair.far.view()
-    assert found[32:48].tolist() == list(range(16))
-    assert found[16:32].tolist() == list(range(48, 64))
-    assert not found[:16].any()
+    content = pair.far.view()
+    assert content[32:48].tolist() == list(range(16))
+    assert content[16:32].tolist() == list(range(48, 64))
+    assert not content[:16].any()
 
 
 def test_nixl_prepared_strided_array_is_the_list_that_it_describes(pair: Pair) -> None:
@@ -115,8 +115,8 @@ def test_nixl_prepared_strided_array_is_the_list_that_it_describes(pair: Pair) -
     local = pair.a.prep_xfer_dlist("", rows(pair.near.address, 3, 8), "VRAM")
     remote = pair.a.prep_xfer_dlist("b", strided, "VRAM")
     assert finish(pair.a, pair.a.make_prepped_xfer("WRITE", local, range(3), remote, range(3))) == "DONE"
-    found = pair.far.view()
-    assert [found[at] for at in (0, 8, 32, 64, 96)] == [0, 0, 8, 16, 0]
+    content = pair.far.view()
+    assert [content[at] for at in (0, 8, 32, 64, 96)] == [0, 0, 8, 16, 0]
 
 
 def test_nixl_telemetry_counts_bytes_and_merged_descriptors(node: Node) -> None:
@@ -128,10 +128,10 @@ def test_nixl_telemetry_counts_bytes_and_merged_descriptors(node: Node) -> None:
     for skip in (False, True):
         handle = pair.a.make_prepped_xfer("WRITE", local, [0, 1, 2], remote, [0, 1, 2], skip_desc_merge=skip)
         finish(pair.a, handle)
-        told = pair.a.get_xfer_telemetry(handle)
-        assert told.totalBytes == 48
-        assert told.xferDuration >= told.postDuration > 0 < told.startTime
-        counts.append(told.descCount)
+        telemetry = pair.a.get_xfer_telemetry(handle)
+        assert telemetry.totalBytes == 48
+        assert telemetry.xferDuration >= telemetry.postDuration > 0 < telemetry.startTime
+        counts.append(telemetry.descCount)
     assert counts == [1, 3]
 
 
@@ -182,9 +182,9 @@ def test_nixl_release_of_a_running_transfer_sends_no_notification(pair: Pair) ->
     pair.a.transfer(handle)
     pair.a.release_xfer_handle(handle)
     assert "released=True" in repr(handle)
-    told = pair.b.get_new_notifs()
-    assert told == {} or (told == {"a": [b"never"]} and target.all())
-    assert told == {} or os.environ.get("PEERLANE_SCHEDULE") != "lazy"
+    notifs = pair.b.get_new_notifs()
+    assert notifs == {} or (notifs == {"a": [b"never"]} and target.all())
+    assert notifs == {} or os.environ.get("PEERLANE_SCHEDULE") != "lazy"
 
 
 def test_nixl_transfer_waits_under_lazy_until_its_state_is_asked_for(node: Node) -> None:
@@ -231,9 +231,9 @@ def test_nixl_transfer_that_was_interrupted_can_be_posted_again(
     pair.b.register_memory([(far.address, size, 1, "")], "VRAM")
     pair.a.add_remote_agent(pair.b.get_agent_metadata())
     near.fill(3)
-    here = pair.a.get_xfer_descs([(near.address, size, 0)], "VRAM")
+    local = pair.a.get_xfer_descs([(near.address, size, 0)], "VRAM")
     handle = pair.a.initialize_xfer(
-        "WRITE", here, _bindings.nixlXferDList(here.getType(), [(far.address, size, 1)]), "b"
+        "WRITE", local, _bindings.nixlXferDList(local.getType(), [(far.address, size, 1)]), "b"
     )
     stream = type(pl.devices()[0].create_stream())
 
@@ -334,12 +334,12 @@ def test_nixl_agent_that_was_dropped_has_ended_for_the_others(pair: Pair) -> Non
 
 def test_nixl_metadata_of_an_agent_that_was_dropped_is_refused_with_that_reason(pair: Pair) -> None:
     gone = nixl_agent("gone")
-    told = gone.get_agent_metadata()
+    metadata = gone.get_agent_metadata()
     del gone
     gc.collect()
-    said = f"the agent of process {os.getpid()} cannot be reached: it has ended"
-    with Path(os.devnull).open(), pytest.raises(_bindings.nixlBackendError, match=said):
-        pair.a.add_remote_agent(told)  # another file may have the descriptor's number now
+    text = f"the agent of process {os.getpid()} cannot be reached: it has ended"
+    with Path(os.devnull).open(), pytest.raises(_bindings.nixlBackendError, match=text):
+        pair.a.add_remote_agent(metadata)  # another file may have the descriptor's number now
     assert not pair.a.check_remote_metadata("gone")
 
 
@@ -423,9 +423,9 @@ def test_nixl_memory_that_was_freed_while_it_is_registered_is_a_back_end_error(p
 
 def test_nixl_handle_of_another_agent_is_refused_whatever_that_agent_has_itself(pair: Pair) -> None:
     pair.b.add_remote_agent(pair.a.get_agent_metadata())
-    here = pair.b.get_xfer_descs([(address_of(pair.theirs), 8, 0)], "DRAM")
+    local = pair.b.get_xfer_descs([(address_of(pair.theirs), 8, 0)], "DRAM")
     there = pair.b.get_xfer_descs([(address_of(pair.mine), 8, 0)], "DRAM")
-    handles = [pair.b.initialize_xfer("WRITE", here, there, "a") for _ in range(20)]
+    handles = [pair.b.initialize_xfer("WRITE", local, there, "a") for _ in range(20)]
     strange = [pair.make() for _ in range(20)]
     for each in strange:
         with pytest.raises(_bindings.nixlInvalidParamError, match="is not a transfer of agent 'b'"):
@@ -528,10 +528,10 @@ def test_nixl_modules_have_the_names_of_the_vendors() -> None:
 def test_nixl_live_objects_name_what_an_agent_has_not_given_back(pair: Pair) -> None:
     gc.collect()
     handle = pair.make()
-    told = [f"{each.text} {each.site}" for each in live_objects.living()]
+    texts = [f"{each.text} {each.site}" for each in live_objects.living()]
     begins = "registered memory of agent 'a': 4,096 bytes at "
-    assert any(text.startswith(begins) and "test_nixl_agents.py" in text for text in told)
-    assert any(text.startswith("transfer of agent 'a' with 'b': 64 bytes") for text in told)
+    assert any(text.startswith(begins) and "test_nixl_agents.py" in text for text in texts)
+    assert any(text.startswith("transfer of agent 'a' with 'b': 64 bytes") for text in texts)
     handle.release()
     assert not any(each.kind == "transfer" for each in live_objects.living())
 
@@ -542,6 +542,6 @@ def test_nixl_agents_of_an_earlier_test_are_not_charged_to_the_next(pair: Pair) 
     assert not [each for each in live_objects.living() if each.kind == "registered memory"]
     agent = nixl_agent("new")
     agent.register_memory([(address_of(pair.mine), 64, 0, "")], "DRAM")
-    told = [each.text for each in live_objects.living() if each.kind == "registered memory"]
-    assert len(told) == 1
-    assert "of agent 'new'" in told[0]
+    texts = [each.text for each in live_objects.living() if each.kind == "registered memory"]
+    assert len(texts) == 1
+    assert "of agent 'new'" in texts[0]

@@ -29,18 +29,20 @@ def at(node: Node) -> Iterator[SimpleNamespace]:
     """Agents "a" and "b", of which "a" knows "b"; registered memory of both kinds, and prepared lists."""
     node("devices=2,memory=64MiB")
     array, device = np.zeros(256, np.uint8), pl.devices()[1].allocate(256)
-    made = SimpleNamespace(a=nixl_agent("a"), b=nixl_agent("b"), p=address_of(array), v=device.address)
-    made.keep = array, device
-    made.registered = made.b.register_memory([(made.p, 256, 0, "")], "DRAM")
-    made.a.register_memory([(made.p, 256, 0, "")], "DRAM")
-    made.b.register_memory([(made.v, 256, 1, "")], "VRAM")
-    made.a.add_remote_agent(made.b.get_agent_metadata())
-    made.near = made.a.prep_xfer_dlist("", [(made.p, 8, 0), (made.p + 8, 8, 0)], "DRAM")
-    made.far = made.a.prep_xfer_dlist("b", [(made.p, 8, 0), (made.p + 8, 8, 0)], "DRAM")
-    made.x = lambda *rows, mem="DRAM": made.a.get_xfer_descs(list(rows), mem)
-    made.handle = made.a.initialize_xfer("WRITE", made.x((made.p, 8, 0)), made.x((made.p + 8, 8, 0)), "b")
-    yield made
-    vars(made).clear()  # `x` refers to `made`, which would keep the agents into the next test
+    agents = SimpleNamespace(a=nixl_agent("a"), b=nixl_agent("b"), p=address_of(array), v=device.address)
+    agents.keep = array, device
+    agents.registered = agents.b.register_memory([(agents.p, 256, 0, "")], "DRAM")
+    agents.a.register_memory([(agents.p, 256, 0, "")], "DRAM")
+    agents.b.register_memory([(agents.v, 256, 1, "")], "VRAM")
+    agents.a.add_remote_agent(agents.b.get_agent_metadata())
+    agents.near = agents.a.prep_xfer_dlist("", [(agents.p, 8, 0), (agents.p + 8, 8, 0)], "DRAM")
+    agents.far = agents.a.prep_xfer_dlist("b", [(agents.p, 8, 0), (agents.p + 8, 8, 0)], "DRAM")
+    agents.x = lambda *rows, mem="DRAM": agents.a.get_xfer_descs(list(rows), mem)
+    agents.handle = agents.a.initialize_xfer(
+        "WRITE", agents.x((agents.p, 8, 0)), agents.x((agents.p + 8, 8, 0)), "b"
+    )
+    yield agents
+    vars(agents).clear()  # `x` refers to `agents`, which would keep the agents into the next test
     gc.collect()
 
 
@@ -296,13 +298,13 @@ CASES: list[tuple[str, Call, type[BaseException], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("call", "kind", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+    ("call", "kind", "text"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_nixl_wrong_argument_raises_the_vendors_exception_with_a_sentence(
-    at: SimpleNamespace, call: Call, kind: type[BaseException], said: str
+    at: SimpleNamespace, call: Call, kind: type[BaseException], text: str
 ) -> None:
     before = at.a.get_agent_metadata()
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=text):
         call(at)
     assert at.a.get_agent_metadata() == before
 
@@ -333,13 +335,13 @@ def test_nixl_descriptor_of_another_shape_is_refused(row: Any, kind: type[Except
 
 
 def test_nixl_index_beyond_a_list_is_an_index_error() -> None:
-    made = b.nixlXferDList(b.DRAM_SEG, [(1, 2, 3)])
-    assert list(made) == [(1, 2, 3)]
-    for call in (lambda: made[1], lambda: made.remDesc(1), lambda: made.__setitem__(4, (1, 2, 3))):
+    descs = b.nixlXferDList(b.DRAM_SEG, [(1, 2, 3)])
+    assert list(descs) == [(1, 2, 3)]
+    for call in (lambda: descs[1], lambda: descs.remDesc(1), lambda: descs.__setitem__(4, (1, 2, 3))):
         with pytest.raises(IndexError, match="there are 1 descriptors"):
             call()
     with pytest.raises(b.nixlNotFoundError, match="is not among the 1 descriptors"):
-        made.index((9, 9, 9))
+        descs.index((9, 9, 9))
 
 
 class _Odd:
@@ -415,24 +417,24 @@ def test_nixl_each_argument_of_each_method_of_another_type_is_refused_with_a_sen
     at: SimpleNamespace, wrong: Any
 ) -> None:
     for method, arguments in _good(at).items():
-        for place in range(len(arguments)):
-            if isinstance(wrong, float) and (method, place) in (
+        for index in range(len(arguments)):
+            if isinstance(wrong, float) and (method, index) in (
                 ("make_prepped_xfer", 7),
                 ("get_partial_agent_metadata", 1),
                 ("send_partial_agent_metadata", 1),
             ):
                 continue  # a flag
-            called = f"{method}, argument {place}: {wrong!r}"
-            given = [*arguments[:place], wrong, *arguments[place + 1 :]]
+            called = f"{method}, argument {index}: {wrong!r}"
+            values = [*arguments[:index], wrong, *arguments[index + 1 :]]
             try:
-                found = getattr(at.a, method)(*given)
+                returned = getattr(at.a, method)(*values)
             except (TypeError, ValueError, LookupError, AttributeError, RuntimeError, Failure) as error:
                 assert len(str(error).split()) >= 3, f"{called}: {error!r}"
             except pickle.UnpicklingError:
                 assert method == "deserialize_descs", called
             else:  # the reason is in the log
                 assert method.endswith("_descs"), called
-                assert found is None, called
+                assert returned is None, called
 
 
 @pytest.mark.parametrize(

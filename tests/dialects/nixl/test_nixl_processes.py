@@ -32,8 +32,8 @@ class Ends:
     """An agent "mine" that knows the agent "other" of another process; each has 1 MiB of both kinds of memory."""
 
     def __init__(self, device: pl.Device, other: Peer) -> None:
-        told, self.there, self.there_dram = other.run(OTHER)
-        self.told, self.other = bytes.fromhex(told), other
+        encoded, self.there, self.there_dram = other.run(OTHER)
+        self.told, self.other = bytes.fromhex(encoded), other
         self.agent = nixl_agent("mine")
         self.vram = device.allocate(1 << 20)
         self.dram = np.arange(1 << 20).astype(np.uint8)
@@ -47,11 +47,11 @@ class Ends:
         self, mine: str, theirs: str, size: int, *, operation: str = "WRITE", message: bytes = b""
     ) -> Any:
         """Make a transfer of the first ``size`` bytes, in four descriptors."""
-        here = self.vram.address if mine == "VRAM" else address_of(self.dram)
+        address = self.vram.address if mine == "VRAM" else address_of(self.dram)
         there, device = (self.there, 1) if theirs == "VRAM" else (self.there_dram, 0)
         return self.agent.initialize_xfer(
             operation,
-            self.agent.get_xfer_descs(rows(here, 4, size // 4), mine),
+            self.agent.get_xfer_descs(rows(address, 4, size // 4), mine),
             self.agent.get_xfer_descs(rows(there, 4, size // 4, device), theirs),
             "other",
             message,
@@ -90,26 +90,26 @@ def test_nixl_write_to_another_process_brings_bytes_and_one_notification(
 def test_nixl_read_from_another_process_brings_its_bytes(ends: Ends, mine: str, theirs: str) -> None:
     ends.other.run("vram.fill(3); dram[:] = 4")
     assert finish(ends.agent, ends.make(mine, theirs, 4096, operation="READ")) == "DONE"
-    found = ends.vram.view() if mine == "VRAM" else ends.dram
-    assert (found[:4096] == (3 if theirs == "VRAM" else 4)).all()
+    content = ends.vram.view() if mine == "VRAM" else ends.dram
+    assert (content[:4096] == (3 if theirs == "VRAM" else 4)).all()
 
 
 def test_nixl_host_view_of_device_memory_is_registered_as_dram_and_written_by_another_process(
     ends: Ends,
 ) -> None:
-    told, at = ends.other.run(
+    metadata, at = ends.other.run(
         "held = pl.devices()[0].allocate(4 << 20)\n"
         "held.fill(0)\n"
         "seen = held.view()\n"
         "agent.register_memory([(seen.ctypes.data, seen.nbytes, 0, '')], 'DRAM')\n"
         "result = [agent.get_agent_metadata().hex(), seen.ctypes.data]"
     )
-    ends.agent.add_remote_agent(bytes.fromhex(told))
-    here = ends.agent.get_xfer_descs([(address_of(ends.dram), 4096, 0)], "DRAM")
+    ends.agent.add_remote_agent(bytes.fromhex(metadata))
+    local = ends.agent.get_xfer_descs([(address_of(ends.dram), 4096, 0)], "DRAM")
     there = ends.agent.get_xfer_descs([(at + 64, 4096, 0)], "DRAM")
-    assert finish(ends.agent, ends.agent.initialize_xfer("WRITE", here, there, "other")) == "DONE"
-    found = bytes.fromhex(ends.other.run("result = held.view()[:4200].tobytes().hex()"))
-    assert found == bytes(64) + ends.dram[:4096].tobytes() + bytes(40)
+    assert finish(ends.agent, ends.agent.initialize_xfer("WRITE", local, there, "other")) == "DONE"
+    content = bytes.fromhex(ends.other.run("result = held.view()[:4200].tobytes().hex()"))
+    assert content == bytes(64) + ends.dram[:4096].tobytes() + bytes(40)
 
 
 def test_nixl_small_device_memory_with_a_view_is_refused_with_what_to_do(ends: Ends) -> None:
@@ -189,29 +189,29 @@ def test_nixl_agent_that_is_killed_during_a_transfer_is_disconnected_and_stays_s
     ends: Ends, kind: str
 ) -> None:
     size = 128 << 20
-    told, at = ends.other.run(
+    metadata, at = ends.other.run(
         f"large = pl.devices()[1].allocate({size})\n"
         f"array = np.zeros({size}, np.uint8)\n"
         f"agent.register_memory([(large.address, {size}, 1, '')], 'VRAM')\n"
         f"agent.register_memory([(array.ctypes.data, {size}, 0, '')], 'DRAM')\n"
         f"result = [agent.get_agent_metadata().hex(), {'large.address' if kind == 'VRAM' else 'array.ctypes.data'}]"
     )
-    ends.agent.add_remote_agent(bytes.fromhex(told))
+    ends.agent.add_remote_agent(bytes.fromhex(metadata))
     source = np.ones(size, np.uint8)
     near = ends.agent.register_memory([(address_of(source), size, 0, "")], "DRAM").trim()
     far = ends.agent.get_xfer_descs([(at, size, int(kind == "VRAM"))], kind)
     handle = ends.agent.initialize_xfer("WRITE", near, far, "other", b"never")
     state = ends.agent.transfer(handle)
     ends.other.kill()
-    said = []
+    texts = []
     while state == "PROC":
         try:
             state = ends.agent.check_xfer_state(handle)
         except _bindings.nixlRemoteDisconnectError as error:
-            said.append(str(error))
+            texts.append(str(error))
             break
     for _ in range(20):  # the transfer may have been over in time; what was told once stays
-        if said:
+        if texts:
             with pytest.raises(_bindings.nixlRemoteDisconnectError, match="has ended"):
                 ends.agent.check_xfer_state(handle)
         else:
@@ -224,13 +224,13 @@ def test_nixl_agent_that_is_killed_during_a_transfer_is_disconnected_and_stays_s
 def test_nixl_memory_that_another_process_registers_anew_is_written_again(ends: Ends) -> None:
     ends.vram.fill(6)
     for _ in range(3):
-        told = ends.other.run(
+        metadata = ends.other.run(
             "agent.deregister_memory(registered)\n"
             "vram.fill(0)\n"
             "registered = agent.register_memory([(vram.address, vram.size, 1, '')], 'VRAM')\n"
             "result = agent.get_agent_metadata().hex()"
         )
-        ends.agent.add_remote_agent(bytes.fromhex(told))
+        ends.agent.add_remote_agent(bytes.fromhex(metadata))
         assert finish(ends.agent, ends.make("VRAM", "VRAM", 64)) == "DONE"
         assert ends.theirs("VRAM", 80) == bytes([6] * 64 + [0] * 16)
 
@@ -249,13 +249,20 @@ def test_nixl_second_agent_of_a_known_name_is_not_allowed(ends: Ends) -> None:
 
 
 def test_nixl_metadata_that_was_changed_or_cut_is_a_mismatch(ends: Ends) -> None:
-    told, agent = ends.told, nixl_agent("careful")
-    damaged = [told[:at] for at in range(0, len(told), 7)] + [told + b"\0", b"garbage", b"", told[::-1]]
-    damaged += [told[:at] + bytes([told[at] ^ 0x40]) + told[at + 1 :] for at in range(0, len(told), 3)]
+    metadata, agent = ends.told, nixl_agent("careful")
+    damaged = [metadata[:at] for at in range(0, len(metadata), 7)] + [
+        metadata + b"\0",
+        b"garbage",
+        b"",
+        metadata[::-1],
+    ]
+    damaged += [
+        metadata[:at] + bytes([metadata[at] ^ 0x40]) + metadata[at + 1 :] for at in range(0, len(metadata), 3)
+    ]
     for each in damaged:
         with pytest.raises(_bindings.nixlMismatchError, match="not the metadata of an agent"):
             agent.add_remote_agent(each)
-    assert agent.add_remote_agent(told) == b"other"
+    assert agent.add_remote_agent(metadata) == b"other"
 
 
 def test_nixl_forged_metadata_with_a_right_checksum_does_no_harm(ends: Ends) -> None:
@@ -281,11 +288,11 @@ def test_nixl_forged_metadata_with_a_right_checksum_does_no_harm(ends: Ends) -> 
         outcomes.add("loaded")
         # What it claims of memory is tried: the owner's process, not the claim, decides what is opened.
         region = decode(bytes(forged) + struct.pack("<I", zlib.crc32(forged)), 1 << 15).rows[0]
-        here = agent.get_xfer_descs([(address_of(ends.dram), 1, 0)], "DRAM")
+        local = agent.get_xfer_descs([(address_of(ends.dram), 1, 0)], "DRAM")
         try:
             agent.register_memory([(address_of(ends.dram), 1, 0, "")], "DRAM")
             there = _bindings.nixlXferDList(region.mem, [(region.start, 1, region.device)])
-            handle = agent.initialize_xfer("READ", here, there, name.decode())
+            handle = agent.initialize_xfer("READ", local, there, name.decode())
             finish(agent, handle)
         except _status.Failure as error:
             outcomes.add(f"{type(error).__name__} of a transfer")
@@ -294,8 +301,8 @@ def test_nixl_forged_metadata_with_a_right_checksum_does_no_harm(ends: Ends) -> 
 
 
 def test_nixl_nonsense_in_a_ring_is_named_once_and_then_forgotten(ends: Ends) -> None:
-    told = decode(ends.agent.get_agent_metadata(), SLOTS)
-    board = OtherBoard(told.pid, told.started, told.fd, told.ident)
+    metadata = decode(ends.agent.get_agent_metadata(), SLOTS)
+    board = OtherBoard(metadata.pid, metadata.started, metadata.fd, metadata.ident)
     os.pwrite(board.fd, struct.pack("<Q", 5_000), 4096 + 8 * SLOTS + 8 * 40)  # the head of ring 40
     with pytest.raises(_bindings.nixlBackendError, match="wrote 5,000 bytes that are none"):
         ends.agent.get_new_notifs()
@@ -305,19 +312,19 @@ def test_nixl_nonsense_in_a_ring_is_named_once_and_then_forgotten(ends: Ends) ->
 
 
 def test_nixl_host_memory_that_is_gone_fails_the_transfer_and_not_the_process(ends: Ends) -> None:
-    told, at = ends.other.run(
+    metadata, at = ends.other.run(
         "import mmap\n"
         "gone = mmap.mmap(-1, 8192)\n"
         "at = np.frombuffer(gone, np.uint8).ctypes.data\n"
         "agent.register_memory([(at, 8192, 0, '')], 'DRAM')\n"
         "result = [agent.get_agent_metadata().hex(), at]\n"
     )
-    ends.agent.add_remote_agent(bytes.fromhex(told))
+    ends.agent.add_remote_agent(bytes.fromhex(metadata))
     no_access = "ctypes.CDLL(None).mprotect(ctypes.c_void_p(at), ctypes.c_size_t(8192), 0)"
     assert ends.other.run(f"import ctypes; result = {no_access}") == 0
-    here = ends.agent.get_xfer_descs([(address_of(ends.dram), 4096, 0)], "DRAM")
+    local = ends.agent.get_xfer_descs([(address_of(ends.dram), 4096, 0)], "DRAM")
     handle = ends.agent.initialize_xfer(
-        "WRITE", here, ends.agent.get_xfer_descs([(at, 4096, 0)], "DRAM"), "other", b"never"
+        "WRITE", local, ends.agent.get_xfer_descs([(at, 4096, 0)], "DRAM"), "other", b"never"
     )
     with pytest.raises(_bindings.nixlBackendError, match="the system did not copy 4,096 bytes"):
         finish(ends.agent, handle)

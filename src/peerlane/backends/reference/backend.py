@@ -247,9 +247,9 @@ class ReferenceFactory:
     """The factory of back-end ``reference``; see :class:`~peerlane.backend.interface.Factory`."""
 
     def configure(self, settings: str, source: str) -> Settings:
-        found, checks = read(settings, source, {"devices": integer, "memory": sizes})
-        devices = checks.integer("devices", found.get("devices", 2), 1, _MOST_DEVICES)
-        return Settings(devices, checks.memory(found.get("memory", "16GiB"), devices, 1))
+        chosen, checks = read(settings, source, {"devices": integer, "memory": sizes})
+        devices = checks.integer("devices", chosen.get("devices", 2), 1, _MOST_DEVICES)
+        return Settings(devices, checks.memory(chosen.get("memory", "16GiB"), devices, 1))
 
     def enter(self, config: Settings, present: ReferenceBackend | None) -> ReferenceBackend:
         if present is not None and not present.is_closed and present.settings == config:

@@ -9,9 +9,8 @@ from typing import Any
 from peerlane import _core
 from peerlane.backends.virtual.buffer import VirtualBuffer
 from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.backends.virtual.numbers import number_of
+from peerlane.backends.virtual.native_classes import number_of, show_as
 from peerlane.backends.virtual.physical import VirtualPhysical
-from peerlane.backends.virtual.shown import show_as
 from peerlane.device.base import checked_peer, checked_size
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.memory import allocations
@@ -34,18 +33,19 @@ _NAMES = {number: name for name, number in _RIGHTS.items()}
 
 
 class VirtualAddressRange(AddressRange):
-    __slots__ = ("__weakref__", "_mapped", "_place", "_read_only", "device")
+    __slots__ = ("__weakref__", "_mapped", "_reservation", "_read_only", "device")
     _mapped: dict[int, int]
-    _place: _core.Reservation
+    _reservation: _core.Reservation
     _read_only: set[int]
     device: Any
 
     @classmethod
-    def _make(cls, place: _core.Reservation, device: Any) -> VirtualAddressRange:
-        made = object.__new__(cls)
-        made.device, made._mapped, made._read_only, made._place = device, {}, set(), place
-        allocations.remember_range(place, device.name)
-        return made
+    def _make(cls, reservation: _core.Reservation, device: Any) -> VirtualAddressRange:
+        address_range = object.__new__(cls)
+        address_range.device, address_range._reservation = device, reservation
+        address_range._mapped, address_range._read_only = {}, set()
+        allocations.remember_range(reservation, device.name)
+        return address_range
 
     @property
     def address(self) -> int:
@@ -53,11 +53,11 @@ class VirtualAddressRange(AddressRange):
 
     @property
     def size(self) -> int:
-        return self._place.size
+        return self._reservation.size
 
     @property
     def is_closed(self) -> bool:
-        return self._place.is_closed or self.device.is_closed
+        return self._reservation.is_closed or self.device.is_closed
 
     @property
     def mappings(self) -> tuple[tuple[int, int], ...]:
@@ -93,7 +93,7 @@ class VirtualAddressRange(AddressRange):
         # Addresses from `limit` bytes on are out of bounds; the mapping ends with the granule that has the limit.
         call = "AddressRange.map"
         block = physical._open(call)
-        place = self._open(call)
+        reservation = self._open(call)
         checked_peer(self.device, physical.device, call)
         at = self._checked_offset(call, at)
         granularity = self.device.granularity
@@ -118,28 +118,28 @@ class VirtualAddressRange(AddressRange):
             named = [] if isinstance(access, str) else self._named(call, access)
         if block.is_read_only and any(rights & 2 for rights in (others, *(rights for _, rights in named))):
             raise self._only_read(call, at)
-        place.map(at, block, others, named, limit)
+        reservation.map(at, block, others, named, limit)
         if block.is_read_only:
             self._read_only.add(at)
         self._mapped[at] = span
         if live_objects.active:
-            live_objects.mapped(place.id, at, physical, span)
+            live_objects.mapped(reservation.id, at, physical, span)
 
     def unmap(self, at: int = 0, size: int | None = None) -> None:
         call = "AddressRange.unmap"
-        place = self._open(call)
+        reservation = self._open(call)
         for start in self._whole(call, at, size):
             # Removed first: another thread may map a block here at once, and that record must stay.
             if self._mapped.pop(start, None) is None:
-                raise memory_messages.not_mapped(place.address + start, self.device.name)
+                raise memory_messages.not_mapped(reservation.address + start, self.device.name)
             self._read_only.discard(start)
-            place.unmap(start)
+            reservation.unmap(start)
             if live_objects.active:
-                live_objects.unmapped(place.id, start)
+                live_objects.unmapped(reservation.id, start)
 
     def set_access(self, access: Access, *, at: int = 0, size: int | None = None) -> None:
         call = "AddressRange.set_access"
-        place = self._open(call)
+        reservation = self._open(call)
         starts = sorted(self._mapped) if size is None and at == 0 else self._whole(call, at, size)
         named = (
             [(_core.ALL_DEVICES, _rights(call, access))]
@@ -152,24 +152,24 @@ class VirtualAddressRange(AddressRange):
         for start in starts:
             for number, wanted in named:
                 # Another thread may have unmapped it: then no mapping begins there.
-                place.set_access(start, self._mapped.get(start, 1), number, wanted)
+                reservation.set_access(start, self._mapped.get(start, 1), number, wanted)
 
     def access(self, device: Any, at: int = 0) -> str:
         call = "AddressRange.access"
-        place = self._open(call)
+        reservation = self._open(call)
         checked_peer(self.device, device, call)
-        return _NAMES[place.rights(self._checked_offset(call, at), number_of(device))]
+        return _NAMES[reservation.rights(self._checked_offset(call, at), number_of(device))]
 
     def grow(self, nbytes: int) -> None:
         call = "AddressRange.grow"
         nbytes = checked_size(nbytes, call)
-        place = self._open(call)
-        if not place.grow(nbytes):
+        reservation = self._open(call)
+        if not reservation.grow(nbytes):
             why = "the addresses behind it are in use"
-            if nbytes > place.most:
+            if nbytes > reservation.most:
                 why = (
-                    f"at most {place.most:,} bytes can be reserved from its first address on (window_bytes in the "
-                    "node configuration)"
+                    f"at most {reservation.most:,} bytes can be reserved from its first address on (window_bytes in "
+                    "the node configuration)"
                 )
             raise OutOfMemory(
                 f"{call}: {self!r} cannot grow to {nbytes:,} bytes where it is: {why}; reserve the largest size from "
@@ -177,28 +177,28 @@ class VirtualAddressRange(AddressRange):
                 fault=Fault.OUT_OF_RESOURCES,
                 call=call,
                 device=self.device.name,
-                detail=Refused(reason="cannot_grow", asked=nbytes, size=self.size, most=place.most),
+                detail=Refused(reason="cannot_grow", asked=nbytes, size=self.size, most=reservation.most),
             )
-        allocations.grown(place)
+        allocations.grown(reservation)
 
     def close(self) -> None:
-        if not self._place.is_closed:
+        if not self._reservation.is_closed:
             self._mapped.clear()
             self._read_only.clear()
-            allocations.forget(self._place.id, "AddressRange.close()")
-        self._place.close()
+            allocations.forget(self._reservation.id, "AddressRange.close()")
+        self._reservation.close()
 
     def _lend(self, start: int, nbytes: int) -> VirtualBuffer:
         # The whole range becomes an imported buffer: texts must name that, not a range that the program never made.
-        made = self[start : start + nbytes]
-        made._imported = self
-        allocations.remember_import(made, self._place, self.device.name)
-        return made
+        buffer = self[start : start + nbytes]
+        buffer._imported = self
+        allocations.remember_import(buffer, self._reservation, self.device.name)
+        return buffer
 
     def __getitem__(self, index: slice) -> VirtualBuffer:
-        place = self._open("AddressRange[]")
+        reservation = self._open("AddressRange[]")
         first, last = checked_part("AddressRange", index, self.size, self.device)
-        return VirtualBuffer._make(self, self.device, place, first, last - first)
+        return VirtualBuffer._make(self, self.device, reservation, first, last - first)
 
     def __len__(self) -> int:
         return self.size
@@ -216,9 +216,9 @@ class VirtualAddressRange(AddressRange):
         self.close()
 
     def __del__(self) -> None:
-        place = getattr(self, "_place", None)
-        if place is not None and allocations is not None and not place.is_closed:
-            allocations.forget(place.id, "garbage collection")
+        reservation = getattr(self, "_reservation", None)
+        if reservation is not None and allocations is not None and not reservation.is_closed:
+            allocations.forget(reservation.id, "garbage collection")
 
     def _open(self, call: str) -> _core.Reservation:
         if self.is_closed:
@@ -228,7 +228,7 @@ class VirtualAddressRange(AddressRange):
                 device=self.device.name,
                 detail=Refused(reason="closed", what=repr(self)),
             )
-        return self._place
+        return self._reservation
 
     def _only_read(self, call: str, at: int) -> AccessDenied:
         return AccessDenied(
@@ -254,30 +254,28 @@ class VirtualAddressRange(AddressRange):
     def _whole(self, call: str, at: int, size: int | None) -> list[int]:
         at = self._checked_offset(call, at)
         end = at + (self._mapped.get(at, 1) if size is None else checked_size(size, call))
-        found, reached = [], at
+        starts, reached = [], at
         while reached < end and reached in self._mapped:
-            found.append(reached)
+            starts.append(reached)
             reached += self._mapped[reached]
         if reached != end:
             raise memory_messages.not_mapped(
-                self._place.address + (at if not found else reached), self.device.name
+                self._reservation.address + (at if not starts else reached), self.device.name
             )
-        return found
+        return starts
 
     def _named(self, call: str, access: Mapping[Any, str]) -> list[tuple[int, int]]:
         if not isinstance(access, Mapping):
             raise TypeError(f"{call}: access must be a mapping of Device to str, or a str")
-        found = []
+        numbered = []
         for device, rights in access.items():
             checked_peer(self.device, device, call)
-            found.append((number_of(device), _rights(call, rights)))
-        return found
+            numbered.append((number_of(device), _rights(call, rights)))
+        return numbered
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else f"{len(self._mapped)} mapped"
-        return (
-            f"<AddressRange {self.size:,} bytes at {self._place.address:#x} on {self.device.name}, {state}>"
-        )
+        return f"<AddressRange {self.size:,} bytes at {self._reservation.address:#x} on {self.device.name}, {state}>"
 
 
 def _rights(call: str, name: object) -> int:

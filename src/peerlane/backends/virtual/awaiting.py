@@ -1,4 +1,4 @@
-"""Tasks of asyncio and trio wait for streams, by one descriptor for each event loop and without a thread."""
+"""Waits of asyncio's and trio's tasks for streams: one descriptor for each event loop, and no thread."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ if TYPE_CHECKING:
 
 Waited: TypeAlias = "_core.Stream | _core.Mark"
 
-#: Seconds between two looks at what waits in vain, as those of waiting threads.
+#: Seconds between two searches for waits that nothing can end; waiting threads search as often.
 FIRST_LOOK, RAREST_LOOK = 0.25, 4.0
 
 _tokens = itertools.count(1)
-#: By the id of a loop, or of trio's root task, which holds them while something waits.
+#: By the id of a loop, or of trio's root task; the loop keeps the value alive while a task waits.
 _of_loops: weakref.WeakValueDictionary[int, _Waits] = weakref.WeakValueDictionary()
 
 
 def until_over(waited: Waited, is_over: Callable[[], bool], sequence: int) -> Generator[Any, Any, None]:
-    """Suspend the running task until operation ``sequence``, the last one that is waited for, is over.
-
-    Cancelled, it leaves nothing.
+    """Suspend the running task until all operations up to ``sequence`` are over; a cancelled wait leaves nothing.
 
     Raises
     ------
@@ -72,14 +70,14 @@ def _running_loop(waited: Waited) -> asyncio.AbstractEventLoop:
 
 
 def _of(loop: Any, kind: type[_Waits]) -> _Waits:
-    found = _of_loops.get(id(loop))
-    if found is None:
-        found = _of_loops[id(loop)] = kind(id(loop))
-    return found
+    waits = _of_loops.get(id(loop))
+    if waits is None:
+        waits = _of_loops[id(loop)] = kind(id(loop))
+    return waits
 
 
 class _Waits:
-    """The waits of one event loop; it is made for the first of them, and goes with the last."""
+    """The waits of one event loop, from the first wait until the last one is over."""
 
     def __init__(self, loop: int) -> None:
         self.loop, self.set, self.period = loop, _core.WaitSet(), FIRST_LOOK
@@ -88,7 +86,7 @@ class _Waits:
         raise NotImplementedError
 
     def retire(self) -> None:
-        """Let the next wait begin anew."""
+        """Drop this object: the next wait of the loop makes another."""
         if _of_loops.get(self.loop) is self:
             del _of_loops[self.loop]
 
@@ -97,7 +95,9 @@ class _AsyncioWaits(_Waits):
     def __init__(self, loop: int) -> None:
         super().__init__(loop)
         self.futures: dict[int, asyncio.Future[None]] = {}
-        self.timer: asyncio.TimerHandle | None = None  # of the next look; set: the loop has the descriptor
+        self.timer: asyncio.TimerHandle | None = (
+            None  # of the next search; None while the loop does not watch the descriptor
+        )
         self.is_helping = False
 
     def wait(self, waited: Waited) -> Generator[Any, Any, None]:
@@ -122,7 +122,7 @@ class _AsyncioWaits(_Waits):
         if self.futures:
             if _core.WaitSet.is_help_needed():
                 self.help(loop)
-        else:  # first the tasks that go on now, which may wait again at once
+        else:  # later: a task that resumes now may wait again at once
             loop.call_soon(self.leave, loop)
 
     def resume(self, token: int, error: BaseException | None) -> None:
@@ -147,7 +147,7 @@ class _AsyncioWaits(_Waits):
         self.leave(loop)
 
     def help(self, loop: asyncio.AbstractEventLoop, *, again: bool = False) -> None:
-        """Run operations for which no other thread is there, between the tasks, as long as some can run."""
+        """Run operations between the tasks, as long as one can run, if no other thread runs them."""
         if again:
             self.is_helping = False
         if not self.is_helping and self.futures and _core.WaitSet.help():
@@ -169,8 +169,8 @@ class _TrioWaits(_Waits):
     def __init__(self, loop: int) -> None:
         super().__init__(loop)
         self.tasks: dict[int, Any] = {}
-        self.scope: Any = None  # of the system task that reads the descriptor
-        self.pause: Any = None  # until the next look
+        self.scope: Any = None  # of the system task that watches the descriptor
+        self.pause: Any = None  # until the next search
 
     def wait(self, waited: Waited) -> Generator[Any, Any, None]:
         import trio

@@ -13,6 +13,7 @@ from peerlane import _core
 from peerlane.backend import base as defaults
 from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location
 from peerlane.backend.interface import Memory
+from peerlane.backend.ranks import Ranks
 from peerlane.backends.virtual.address_range import VirtualAddressRange
 from peerlane.backends.virtual.buffer import VirtualBuffer
 from peerlane.backends.virtual.event import VirtualEvent
@@ -49,9 +50,9 @@ _UUID_SPACE = bytes.fromhex("6f1d3c580a275f439d0e706565726c61")
 
 def _uuid_of(name: str) -> bytes:
     """Return a UUID of version 5, without `uuid`: its import would take a tenth of a C program's first call."""
-    made = bytearray(hashlib.sha1(_UUID_SPACE + name.encode(), usedforsecurity=False).digest()[:16])
-    made[6], made[8] = made[6] & 0x0F | 0x50, made[8] & 0x3F | 0x80
-    return bytes(made)
+    digest = bytearray(hashlib.sha1(_UUID_SPACE + name.encode(), usedforsecurity=False).digest()[:16])
+    digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80
+    return bytes(digest)
 
 
 class VirtualMemory(_core.Memory):
@@ -89,7 +90,7 @@ class VirtualBackend(Queues):
         self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self.is_inherited = False
         self._lock = threading.Lock()
-        self.ranks = VirtualRanks(lambda: self.ledger)
+        self.ranks: Ranks = VirtualRanks(lambda: self.ledger)
         self._join()
 
     def _join(self) -> None:
@@ -120,12 +121,12 @@ class VirtualBackend(Queues):
         self._ordinals = {number: ordinal for ordinal, number in enumerate(self._numbers)}
 
     def inherit(self) -> None:
-        """In a forked child whose parent had used no device: note that the state here is the parent's."""
+        """Note, in a forked child whose parent had used no device, that this state is the parent's."""
         self._lock = threading.Lock()
         self.is_inherited = True
 
     def join(self) -> None:
-        """In a forked child, at its first call: take a slot of its own in the node; errors as of the constructor."""
+        """Take a slot of its own in the node, at the first call of a forked child; errors as of the constructor."""
         with self._lock:
             if self.is_inherited and not self.is_closed:
                 self._abandon()
@@ -225,8 +226,8 @@ class VirtualBackend(Queues):
         return make(number)
 
     def reserve(self, device: Any, nbytes: int, alignment: int, wanted: int) -> VirtualAddressRange:
-        place = _core.Reservation(self.number(device.ordinal), nbytes, alignment, wanted)
-        return VirtualAddressRange._make(place, device)
+        reservation = _core.Reservation(self.number(device.ordinal), nbytes, alignment, wanted)
+        return VirtualAddressRange._make(reservation, device)
 
     def open_event(self, offer: _core.Offer, device: Any) -> VirtualEvent:
         return VirtualEvent._adopt(offer, device)
@@ -351,9 +352,9 @@ class VirtualBackend(Queues):
 
     def open_file(self, fd: int) -> _core.Offer:
         self._check_open()
-        found = files.look_at(fd, self.config, self._home)
+        file = files.look_at(fd, self.config, self._home)
         return _core.Offer.of_file(
-            found.fd, found.device, found.block, found.size, found.is_read_only, found.for_peers
+            file.fd, file.device, file.block, file.size, file.is_read_only, file.for_peers
         )
 
     def maker_of(self, handle: int | bytes | str) -> int | None:
@@ -386,10 +387,10 @@ class VirtualBackend(Queues):
         return VirtualMemory(_HOST, nbytes, True)
 
     def locate(self, address: int) -> Location:
-        found = _core.locate(address)
-        if found is None:
+        block = _core.locate(address)
+        if block is None:
             return Location(Kind.PAGEABLE, -1, address, 0, 0)
-        number, base, size, allocation = found
+        number, base, size, allocation = block
         if number == _HOST:
             return Location(Kind.PINNED, -1, base, size, allocation)
         return Location(Kind.DEVICE, self._ordinals[number], base, size, allocation)
@@ -480,9 +481,9 @@ class VirtualBackend(Queues):
 
 
 def _address_of(view: memoryview) -> int:
-    found = _core.buffer_of(view)
-    assert found is not None
-    return found[0]
+    buffer = _core.buffer_of(view)
+    assert buffer is not None
+    return buffer[0]
 
 
 _window: list[int] = []  # the window_bytes of the first node of this process

@@ -9,8 +9,7 @@ from peerlane import _core
 from peerlane.backend.facts import HandleKind, Route
 from peerlane.backend.interface import Memory
 from peerlane.backends.virtual.handle import VirtualHandle
-from peerlane.backends.virtual.numbers import number_of
-from peerlane.backends.virtual.shown import show_as
+from peerlane.backends.virtual.native_classes import number_of, show_as
 from peerlane.device.base import DeviceBase, devices_of
 from peerlane.device.device import Host
 from peerlane.diagnostics import live_objects
@@ -39,21 +38,27 @@ class VirtualBuffer(_core.Memory, Buffer):
 
     @classmethod
     def _make(cls, owner: object, device: Any, *memory: Any, owns: bool = False) -> VirtualBuffer:
-        made = cls.__new__(cls)
-        _core.Memory.__init__(made, *memory)
-        made._owner, made._owns, made.device, made._stream, made._imported = owner, owns, device, None, None
-        return made
+        buffer = cls.__new__(cls)
+        _core.Memory.__init__(buffer, *memory)
+        buffer._owner, buffer._owns, buffer.device, buffer._stream, buffer._imported = (
+            owner,
+            owns,
+            device,
+            None,
+            None,
+        )
+        return buffer
 
     @staticmethod
     def _own(block: Memory, device: Any, stream: Stream | None = None) -> VirtualBuffer:
-        made = _Owner._make(block, device, block, 0, block.size, owns=True)
-        made._stream = stream
+        buffer = _Owner._make(block, device, block, 0, block.size, owns=True)
+        buffer._stream = stream
         if observers.active:
-            observers.send("create", made)
-        allocations.remember(made, device.name)
+            observers.send("create", buffer)
+        allocations.remember(buffer, device.name)
         if live_objects.active:
-            live_objects.buffer_created(made)
-        return made
+            live_objects.buffer_created(buffer)
+        return buffer
 
     def close(self, *, stream: Stream | None = None) -> None:
         owner, owns = self._owner, self._owns

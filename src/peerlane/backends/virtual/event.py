@@ -11,8 +11,7 @@ from peerlane.backend.facts import Caps, HandleKind
 from peerlane.backends.virtual.awaiting import until_over
 from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import streams as stream_messages
-from peerlane.backends.virtual.numbers import number_of
-from peerlane.backends.virtual.shown import show_as
+from peerlane.backends.virtual.native_classes import number_of, show_as
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import event_log, observers
 from peerlane.diagnostics.ranks import losses
@@ -32,7 +31,7 @@ class VirtualEvent(Event):
         "_is_closed",
         "_mark",
         "_mine",
-        "_places",
+        "_slots",
         "_relays",
         "_signal",
         "device",
@@ -40,9 +39,9 @@ class VirtualEvent(Event):
     )
     _mark: _core.Mark | None
     _mine: int  # the number of this object's own record among those of all processes
-    _places: dict[
+    _slots: dict[
         int, tuple[int, int]
-    ]  # by place in the page: the record of this process that uses it, and its stream
+    ]  # by slot of the page: this process's record in it, and that record's stream
     _relays: list[Any]
     _signal: _core.Signal | None
     device: Any
@@ -50,22 +49,22 @@ class VirtualEvent(Event):
 
     @classmethod
     def _make(cls, device: Any, mark: _core.Mark | None) -> VirtualEvent:
-        made = cls.__new__(cls)
-        made.device, made._mark, made._is_closed, made.id = device, mark, False, next(_numbers)
-        made._mine, made._places, made._relays, made._signal = 0, {}, [], None
+        event = cls.__new__(cls)
+        event.device, event._mark, event._is_closed, event.id = device, mark, False, next(_numbers)
+        event._mine, event._slots, event._relays, event._signal = 0, {}, [], None
         if observers.active:
-            observers.created(made)
+            observers.created(event)
         if live_objects.active:
-            live_objects.created(made)
-        return made
+            live_objects.created(event)
+        return event
 
     @classmethod
     def _adopt(cls, offer: _core.Offer, device: Any) -> VirtualEvent:
-        made = cls._make(device, None)
-        made._signal = offer.signal(device.backend.ledger)
+        event = cls._make(device, None)
+        event._signal = offer.signal(device.backend.ledger)
         if observers.active:
-            observers.send("import", made)
-        return made
+            observers.send("import", event)
+        return event
 
     def export(self, *, allow: Allow = ()) -> Handle:
         self._check_open("Event.export")
@@ -93,18 +92,18 @@ class VirtualEvent(Event):
         if signal is None or mark is None:
             return
         self._mine = number = signal.issue()
-        place, before = number % _core.SHARED_RECORDS, number - _core.SHARED_RECORDS
-        is_ordered = self._places.get(place) == (before, stream.id)
+        slot, before = number % _core.SHARED_RECORDS, number - _core.SHARED_RECORDS
+        is_ordered = self._slots.get(slot) == (before, stream.id)
         if before > 0 and not is_ordered and not signal.is_done(before):
-            # An earlier record still uses this place in the page; the new one must not end it.
+            # An earlier record still uses this slot of the page, and the new one must not end it.
             stream = self._relayed(mark)
             stream._wait_notify(self._record(signal, before), 0)
-        self._places[place] = number, stream.id
+        self._slots[slot] = number, stream.id
         stream._record_notify(self._record(signal, number))
 
     def _relayed(self, mark: _core.Mark) -> Any:
         """Return a new stream that waits for a record."""
-        with event_log.quiet():  # the program did not ask
+        with event_log.quiet():  # the query is not the program's
             self._relays = [relay for relay in self._relays if not relay.is_done]
         relay: Any = self.device.create_stream(on_error="continue")
         if live_objects.active:
@@ -151,11 +150,11 @@ class VirtualEvent(Event):
             return self._foreign_time(foreign)
         mark = self._recorded("Event.time_ns")
         _core.check_usable()
-        found = mark.time_ns
-        if found is None:
+        nanoseconds = mark.time_ns
+        if nanoseconds is None:
             raise self._not_ready()
         self._raise_failure(mark)
-        return found
+        return nanoseconds
 
     def sync(self, timeout: float | None = None) -> None:
         foreign = self._foreign
@@ -263,7 +262,7 @@ class VirtualEvent(Event):
                 ) from None
 
     def _behind(self, number: int) -> Any:
-        """Return a new stream that waits for another process's record; it is to end with a ``with``."""
+        """Return a new stream that waits for another process's record; use it in a ``with``."""
         stream: Any = self.device.create_stream()
         if live_objects.active:
             live_objects.disown(stream)
@@ -314,7 +313,7 @@ class VirtualEvent(Event):
         elif self._mark is None:
             state = "not recorded"
         else:
-            with event_log.quiet():  # a text, which no program goes by
+            with event_log.quiet():  # a repr orders nothing in the program
                 done = "done" if self._mark.time_ns is not None else "pending"
             state = f"operation {self._mark.sequence} of stream {self._mark.stream_id}, {done}"
         return f"<Event on {self.device.name}: {state}>"

@@ -28,9 +28,9 @@ class VirtualFactory:
             refuse_other_window(config)
             refuse_other_shape(config)
             present.close()
-        made = VirtualBackend(config)
-        _entered.add(made)
-        return made
+        backend = VirtualBackend(config)
+        _entered.add(backend)
+        return backend
 
 
 _entered: weakref.WeakSet[VirtualBackend] = weakref.WeakSet()

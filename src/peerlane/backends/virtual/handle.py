@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 
 from peerlane import _core
+from peerlane.backends.virtual.native_classes import show_as
 from peerlane.backends.virtual.node import handles
-from peerlane.backends.virtual.shown import show_as
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import event_log, observers
 from peerlane.errors import BadArgument, Closed, InvalidValue, Refused
@@ -84,9 +84,9 @@ class VirtualHandle(Handle):
         allow: Allow,
         offer: Callable[[bool], handles.HandleFields],
         *,
-        told: Iterable[object] | None = None,
+        observed: Iterable[object] | None = None,
     ) -> VirtualHandle:
-        """Make a handle of a source; ``told``: the objects that an observer is told of, if not the source itself."""
+        """Make a handle of a source; observers get the export of each of ``observed``, by default of the source."""
         everyone = isinstance(allow, str) and allow == EVERYONE
         if not isinstance(allow, Iterable):
             raise TypeError(f"export: allow must be pids or {EVERYONE!r}, not {type(allow).__name__}")
@@ -97,25 +97,25 @@ class VirtualHandle(Handle):
                 detail=BadArgument("allow", allow, choices=(EVERYONE,), rule="a list of pids"),
             )
         pids = [] if everyone else [checked_pid("export", pid) for pid in allow]
-        made = cls.__new__(cls)
-        made._source = source
-        made._fields = offer(everyone)
-        made._ticket = made._fields.index, made._fields.nonce
-        made._everyone, made._is_closed, made._pid = everyone, False, os.getpid()
+        handle = cls.__new__(cls)
+        handle._source = source
+        handle._fields = offer(everyone)
+        handle._ticket = handle._fields.index, handle._fields.nonce
+        handle._everyone, handle._is_closed, handle._pid = everyone, False, os.getpid()
         try:
             for pid in pids:
-                made.allow.add(pid)
+                handle.allow.add(pid)
         except BaseException:
-            made.close()
+            handle.close()
             raise
         if observers.active:
-            for each in (source,) if told is None else told:
+            for each in (source,) if observed is None else observed:
                 observers.send("export", each)
         if (
-            live_objects.active and told is None
-        ):  # else it serves what is told of, and the program did not ask for it
-            live_objects.exported(made._ticket, made, source)
-        return made
+            live_objects.active and observed is None
+        ):  # the program did not ask for the handle of other objects
+            live_objects.exported(handle._ticket, handle, source)
+        return handle
 
     @property
     def allow(self) -> AllowList:

@@ -1,4 +1,4 @@
-"""Notifies: native signal lines."""
+"""Notifies: native signals, each in a cache line that processes may share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 from peerlane import _core
 from peerlane.backend.facts import Caps, HandleKind
 from peerlane.backends.virtual.handle import VirtualHandle
-from peerlane.backends.virtual.numbers import number_of
-from peerlane.backends.virtual.shown import show_as
+from peerlane.backends.virtual.native_classes import number_of, show_as
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import observers
 from peerlane.errors import BadArgument, BadHandle, Closed, Fault, Refused
@@ -19,7 +18,7 @@ from peerlane.streams.notify import Notify, NotifyKind
 
 class VirtualNotify(_core.Notify, Notify):
     __slots__ = ("__weakref__", "_is_closed", "_opened", "device", "kind")
-    _opened: _core.Signal | None  # the line of a notify that another process exported
+    _opened: _core.Signal | None  # the signal of a notify that another process exported
     device: Any
     kind: NotifyKind
 
@@ -28,12 +27,12 @@ class VirtualNotify(_core.Notify, Notify):
 
     @classmethod
     def _make(cls, device: Any, kind: NotifyKind, opened: _core.Signal | None = None) -> VirtualNotify:
-        made = cls.__new__(cls)
-        made._begin(device, kind, *(() if opened is None else (opened,)))
-        made._opened = opened
+        notify = cls.__new__(cls)
+        notify._begin(device, kind, *(() if opened is None else (opened,)))
+        notify._opened = opened
         if opened is not None and observers.active:
-            observers.send("import", made)
-        return made
+            observers.send("import", notify)
+        return notify
 
     @classmethod
     def _adopt(cls, offer: _core.Offer, device: Any) -> VirtualNotify:
@@ -50,17 +49,17 @@ class VirtualNotify(_core.Notify, Notify):
     @classmethod
     def _line(cls, device: Any, kind: NotifyKind, bank: _core.Signal, index: int) -> VirtualNotify:
         """Return a notify of a channel's end; the channel releases the bank."""
-        made = cls.__new__(cls)
-        made._begin(device, kind, bank, index)
-        return made
+        notify = cls.__new__(cls)
+        notify._begin(device, kind, bank, index)
+        return notify
 
     @classmethod
     def _queued(cls, device: Any, queue: _core.Completions, number: int) -> VirtualNotify:
         """Return a notify of a channel's end; the end's notifies are waited for in the order of their records."""
-        made = cls.__new__(cls)
-        _core.Notify.__init__(made, queue, number, number_of(device))
-        made._begun(device, NotifyKind.FIFO)
-        return made
+        notify = cls.__new__(cls)
+        _core.Notify.__init__(notify, queue, number, number_of(device))
+        notify._begun(device, NotifyKind.FIFO)
+        return notify
 
     def _begin(self, device: Any, kind: NotifyKind, *where: Any) -> None:
         _core.Notify.__init__(self, int(kind), number_of(device), *where)

@@ -8,7 +8,7 @@ from typing import Any
 from peerlane import _core
 from peerlane.backend.facts import HandleKind
 from peerlane.backends.virtual.handle import VirtualHandle
-from peerlane.backends.virtual.shown import show_as
+from peerlane.backends.virtual.native_classes import show_as
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import observers
 from peerlane.errors import AccessDenied, BadArgument, Closed, Fault, Refused, Unsupported
@@ -31,17 +31,17 @@ class VirtualPhysical(Physical):
 
     @classmethod
     def _make(cls, block: _core.Block, device: Any) -> VirtualPhysical:
-        made = object.__new__(cls)
-        made._hold(block, device, device)
-        return made
+        physical = object.__new__(cls)
+        physical._hold(block, device, device)
+        return physical
 
     @classmethod
     def _adopt(cls, offer: _core.Offer, home: Any, device: Any) -> VirtualPhysical:
-        made = object.__new__(cls)
-        made._hold(home.backend.adopt(offer), home, device or home)
+        physical = object.__new__(cls)
+        physical._hold(home.backend.adopt(offer), home, device or home)
         if observers.active:
-            observers.send("import", made)
-        return made
+            observers.send("import", physical)
+        return physical
 
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
         block = self._open("Physical.export")
@@ -73,10 +73,10 @@ class VirtualPhysical(Physical):
                 device=self.device.name,
                 detail=BadArgument("rights", rights, choices=("r",)),
             )
-        made = block.export_file(read_only)
+        fd = block.export_file(read_only)
         if observers.active:
             observers.send("export", self)
-        return made
+        return fd
 
     @property
     def is_closed(self) -> bool:

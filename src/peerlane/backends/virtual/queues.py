@@ -8,8 +8,8 @@ from typing import Any
 from peerlane.backend import registry
 from peerlane.backend.interface import Backend
 from peerlane.backends.virtual.event import VirtualEvent
+from peerlane.backends.virtual.native_classes import number_of
 from peerlane.backends.virtual.notify import VirtualNotify
-from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.stream import VirtualStream, VirtualStreamGroup
 from peerlane.streams.notify import NotifyKind
 
@@ -21,16 +21,16 @@ class Queues:
     """See :class:`~peerlane.backend.interface.Queue` and :class:`~peerlane.backend.interface.Signal`."""
 
     def create_stream(self, device: Any, on_error: str) -> VirtualStream:
-        made = VirtualStream._make(device, on_error)
+        stream = VirtualStream._make(device, on_error)
         if self is HOST_QUEUES:
-            _guests.add(made)
-        return made
+            _guests.add(stream)
+        return stream
 
     def create_stream_group(self, device: Any, on_error: str) -> VirtualStreamGroup:
-        made = VirtualStreamGroup._make(device, on_error)
+        group = VirtualStreamGroup._make(device, on_error)
         if self is HOST_QUEUES:
-            _guests.add(made)
-        return made
+            _guests.add(group)
+        return group
 
     def create_event(self, device: Any) -> VirtualEvent:
         number_of(device)  # raises if its node was left

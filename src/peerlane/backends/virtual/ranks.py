@@ -1,15 +1,15 @@
-"""The verbs for ranks of virtual devices: lines in shared memory, and calls of a channel without a Python frame."""
+"""The verbs for ranks of virtual devices: banks of shared memory, and calls of channels without a Python frame."""
 
 from __future__ import annotations
 
 import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from peerlane import _core
 from peerlane.backend.facts import HandleKind
-from peerlane.backend.ranks import Lent
+from peerlane.backend.ranks import Lent, MailLane
 from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import sharing as sharing_messages
 from peerlane.backends.virtual.node import schedule
@@ -28,39 +28,39 @@ _STAGE, _BRING, _FENCE = 3, 4, 5
 
 
 def _make(stream: Stream | None, step: _core.Notify) -> None:
-    """Make a step of a late delivery when the stream reaches it; without a stream now."""
+    """Make a step of a late delivery when the stream reaches it; without a stream at once."""
     if stream is None:
         step._record()
     else:
         stream._record_notify(step)
 
 
-class Turns:
-    """A rank's part in the turns of its group under ``seeded``.
+class RunToken:
+    """A rank's share of the token that the ranks of a group pass under ``seeded``.
 
     Parameters
     ----------
-    turns : _core.Turns
+    token : _core.Turns
     rank : int
     """
 
-    def __init__(self, turns: _core.Turns, rank: int) -> None:
-        self._turns, self._rank, self._is_over = turns, rank, False
+    def __init__(self, token: _core.Turns, rank: int) -> None:
+        self._token, self._rank, self._is_over = token, rank, False
 
     def join(self, seconds: float) -> None:
         if schedule.lateness() == "seeded":
-            self._turns.join(seconds)
+            self._token.join(seconds)
         else:
-            self._turns.decline()
+            self._token.decline()
             self._is_over = True
 
     def leave(self) -> None:
         if self._is_over:
             return
         self._is_over = True
-        why, about = self._turns.why
-        schedule.tell(self._rank, self._turns.steps, why, about)
-        self._turns.leave()
+        why, about = self._token.why
+        schedule.report(self._rank, self._token.steps, why, about)
+        self._token.leave()
 
 
 class VirtualRanks:
@@ -112,29 +112,20 @@ class VirtualRanks:
     bytes_of_rounds = staticmethod(_core.bytes_of_rounds)
     farewell = staticmethod(_core.Farewell)
 
-    COLLECTIVES, MESSAGES = _core.COLLECTIVE_VERBS, _core.MESSAGE_VERBS
+    COLLECTIVES: ClassVar[tuple[str, ...]] = _core.COLLECTIVE_VERBS
+    MESSAGES: ClassVar[tuple[str, ...]] = _core.MESSAGE_VERBS
 
     def group_call(self, maker: Any, name: str, method: Any, go_on: Any, number_of: Any) -> Any:
         return functools.update_wrapper(_core.GroupCall(maker, name, method, go_on, number_of), method)
 
     mails = staticmethod(_core.Mails)
 
-    def add_mail(
-        self,
-        mails: Any,
-        rank: int,
-        size: int,
-        peer: int,
-        sends: bool,
-        sent: Sequence[Any],
-        taken: Sequence[Any],
-        slots: Any,
-        pid: int,
-        farewell: _core.Farewell,
-        /,
-    ) -> None:
-        must_yield = size > len(os.sched_getaffinity(0))
-        mails.add(rank, peer, sends, sent, taken, slots, pid, farewell, must_yield)
+    def add_mail(self, mails: Any, lane: MailLane, farewell: Any, /) -> None:
+        must_yield = lane.size > len(os.sched_getaffinity(0))
+        mails.add(
+            *(lane.rank, lane.peer, lane.sends, lane.sent, lane.taken, lane.slots, lane.pid),
+            *(farewell, must_yield),
+        )
 
     def rounds(
         self,
@@ -145,7 +136,7 @@ class VirtualRanks:
         pids: Sequence[int],
         incoming: Sequence[Sequence[Any]],
         outgoing: Sequence[Sequence[Any]],
-        farewell: _core.Farewell,
+        farewell: Any,
         /,
     ) -> _core.Rounds:
         processors = len(os.sched_getaffinity(0))
@@ -161,7 +152,7 @@ class VirtualRanks:
         bank: _core.Signal,
         count: int,
         allow: Allow,
-        told: Iterable[object] = (),
+        observed: Iterable[object] = (),
         /,
     ) -> VirtualHandle:
         def offer(everyone: bool) -> Any:
@@ -169,7 +160,7 @@ class VirtualRanks:
                 HandleKind.NOTIFIES, bank, device.ordinal, everyone, count=count
             )
 
-        return VirtualHandle._make(source, allow, offer, told=told)
+        return VirtualHandle._make(source, allow, offer, observed=observed)
 
     def open_bank(self, offer: _core.Offer, lines: int) -> _core.Signal:
         return offer.signal(self._ledger(), lines)
@@ -205,15 +196,13 @@ class VirtualRanks:
         _core.ChannelEnd.__init__(channel)
         channel._serve(window, incoming, outgoing)
 
-    def serve_far(
-        self, channel: _core.ChannelEnd, end: _core.FarEnd, window: int, nbytes: int, notifies: int
-    ) -> None:
+    def serve_far(self, channel: _core.ChannelEnd, end: Any, window: int, nbytes: int, notifies: int) -> None:
         channel._serve_far(end, window, nbytes, notifies)
 
     def lease_in(self, bank: _core.Signal, line: int, number: int) -> _core.Lease:
         return _core.Lease(bank, line, number)
 
-    def name_lease(self, lease: _core.Lease, lent: Lent) -> None:
+    def name_lease(self, lease: Any, lent: Lent) -> None:
         sharing_messages.lent[lease.id] = lent
 
     def forget_lease(self, lease: int) -> None:
@@ -245,8 +234,8 @@ class VirtualRanks:
     ) -> None:
         stream._record_notify(_core.Notify(notify, area, entry, False))
 
-    def turns(self, bank: _core.Signal, members: _core.Members, rank: int) -> Turns:
-        return Turns(_core.Turns(bank, members, rank), rank)
+    def run_token(self, bank: _core.Signal, members: _core.Members, rank: int) -> RunToken:
+        return RunToken(_core.Turns(bank, members, rank), rank)
 
     def follow(self, stream: Stream, before: Stream, operations: int) -> None:
         stream._wait_mark(before.record()._recorded("Channel"), 0, operations)
@@ -260,11 +249,11 @@ def _served(neutral: Any) -> Any:
         pass
 
     for verb in _core.CHANNEL_VERBS:
-        setattr(Served, verb, _quick(verb, getattr(neutral, verb)))
+        setattr(Served, verb, _fast_method(verb, getattr(neutral, verb)))
     Served.__name__, Served.__qualname__ = neutral.__name__, neutral.__qualname__
     Served.__module__, Served.__doc__ = neutral.__module__, neutral.__doc__
     return Served
 
 
-def _quick(way: str, method: Any) -> Any:
-    return functools.update_wrapper(_core.QuickMethod(way, method), method)
+def _fast_method(verb: str, method: Any) -> Any:
+    return functools.update_wrapper(_core.QuickMethod(verb, method), method)

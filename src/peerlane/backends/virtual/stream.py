@@ -12,9 +12,8 @@ from peerlane import _core
 from peerlane.backends.virtual.awaiting import until_over
 from peerlane.backends.virtual.event import VirtualEvent
 from peerlane.backends.virtual.messages import streams as stream_messages
+from peerlane.backends.virtual.native_classes import number_of, show_as
 from peerlane.backends.virtual.notify import VirtualNotify
-from peerlane.backends.virtual.numbers import number_of
-from peerlane.backends.virtual.shown import show_as
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import observers
 from peerlane.diagnostics.waits import progress, stream_waits, wait_texts
@@ -46,14 +45,14 @@ class VirtualStream(_core.Stream, Stream):
                 call="create_stream",
                 detail=BadArgument("on_error", on_error, choices=("stop", "continue")),
             )
-        made = cls.__new__(cls)
-        _core.Stream.__init__(made, number_of(device), _ON_ERROR[on_error], group, legacy)
-        made.device, made._on_error = device, on_error
+        stream = cls.__new__(cls)
+        _core.Stream.__init__(stream, number_of(device), _ON_ERROR[on_error], group, legacy)
+        stream.device, stream._on_error = device, on_error
         if observers.active:
-            observers.created(made)
+            observers.created(stream)
         if live_objects.active:
-            live_objects.created(made)
-        return made
+            live_objects.created(stream)
+        return stream
 
     @property
     def on_error(self) -> str:
@@ -227,22 +226,22 @@ class VirtualStreamGroup(StreamGroup):
 
     @classmethod
     def _make(cls, device: Any, on_error: str) -> VirtualStreamGroup:
-        made = object.__new__(cls)
-        made.device = device
-        made._group = _core.Group()
-        made._is_closed = False
-        made.default = VirtualStream._make(device, on_error, made._group, legacy=True)
-        made._streams = weakref.WeakValueDictionary({made.default.id: made.default})
-        return made
+        streams = object.__new__(cls)
+        streams.device = device
+        streams._group = _core.Group()
+        streams._is_closed = False
+        streams.default = VirtualStream._make(device, on_error, streams._group, legacy=True)
+        streams._streams = weakref.WeakValueDictionary({streams.default.id: streams.default})
+        return streams
 
     def create_stream(self, *, on_error: str = "stop") -> VirtualStream:
         self._check_open("StreamGroup.create_stream")
-        made = VirtualStream._make(self.device, on_error, self._group)
-        self._streams[made.id] = made
+        stream = VirtualStream._make(self.device, on_error, self._group)
+        self._streams[stream.id] = stream
         if self._is_closed:  # by another thread, which may have missed the new stream
-            made.close(wait=False)
+            stream.close(wait=False)
             self._check_open("StreamGroup.create_stream")
-        return made
+        return stream
 
     @property
     def is_idle(self) -> bool:
@@ -289,8 +288,8 @@ class VirtualStreamGroup(StreamGroup):
 
     def _living(self) -> list[VirtualStream]:
         """Return the streams that are still referenced, oldest first."""
-        found = [stream for each in self._streams.valuerefs() if (stream := each()) is not None]
-        return sorted(found, key=attrgetter("id"))
+        living = [stream for each in self._streams.valuerefs() if (stream := each()) is not None]
+        return sorted(living, key=attrgetter("id"))
 
     def _check_open(self, call: str) -> None:
         if self._is_closed:

@@ -200,7 +200,7 @@ def _in_own_words(error: Error, stream: AclStream | None) -> Error:
     if stream is None or stream.neutral.id != failed.stream:
         stream = next((each for each in _streams() if each.neutral.id == failed.stream), None)
     name = f"stream {stream.handle:#x}" if stream else f"stream {failed.stream}"
-    rest = failed.told(f"{stream}, its id is {failed.stream}" if stream else name)
+    rest = failed.suffix(f"{stream}, its id is {failed.stream}" if stream else name)
     why = f": {failed.why}"
     if isinstance(own, Error):
         why = f" was cancelled, because an earlier one failed: {_in_own_words(own, stream)}"

@@ -20,7 +20,7 @@ def _number(bits: int, *, signed: bool = False) -> Callable[[object], int]:
     least, end = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
 
     def read(value: object) -> int:
-        number = as_index(value)
+        number = value if type(value) is int else as_index(value)
         if not least <= number < end:
             raise Refusal(
                 PARA, f"an argument is {number}; valid are {least} to {end - 1:,}", "pass a number that fits"

@@ -41,6 +41,8 @@ class HcommThread(HcommResource):
     comm : Comm or None
         None for one of the basic layer.
     engine : int
+    is_cpu : bool
+        Whether its operations run in the caller.
     stream : Stream or None
         The queue of its operations; for engine CPU, they run once this stream is done.
     owns_stream : bool
@@ -48,7 +50,7 @@ class HcommThread(HcommResource):
         How many notifies it has.
     """
 
-    __slots__ = ("_last", "_notifies", "comm", "engine", "notifies", "owns_stream", "stream")
+    __slots__ = ("_last", "_notifies", "comm", "engine", "is_cpu", "notifies", "owns_stream", "stream")
 
     name = "communication thread"
 
@@ -57,7 +59,8 @@ class HcommThread(HcommResource):
     ) -> None:
         super().__init__(context)
         self.comm, self.engine, self.notifies = comm, engine, notifies
-        self.owns_stream = stream is None and engine != _CPU
+        self.is_cpu = engine == _CPU
+        self.owns_stream = stream is None and not self.is_cpu
         self.stream = context.device.create_stream() if self.owns_stream else stream
         self._notifies: dict[int, Notify] = {}
         self._last = 0
@@ -66,11 +69,6 @@ class HcommThread(HcommResource):
     def is_owned(self) -> bool:  # type: ignore[override]
         """Whether a program has to destroy it; a communicator ends what belongs to it."""
         return self.comm is None
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether its operations run in the caller."""
-        return self.engine == _CPU
 
     @property
     def is_busy(self) -> bool:
@@ -140,6 +138,8 @@ class HcommChannel(HcommResource):
     comm : Comm or None
         None for one of the basic layer.
     engine, protocol : int
+    is_cpu : bool
+        Whether its operations run in the caller.
     remote : Regions
         The peer's memory that it reaches.
     own, imported : Regions
@@ -148,7 +148,7 @@ class HcommChannel(HcommResource):
         Why it is not connected.
     """
 
-    __slots__ = ("_neutral", "comm", "engine", "imported", "own", "protocol", "remote", "why")
+    __slots__ = ("_neutral", "comm", "engine", "imported", "is_cpu", "own", "protocol", "remote", "why")
 
     name = "channel"
 
@@ -157,6 +157,7 @@ class HcommChannel(HcommResource):
     ) -> None:
         super().__init__(context)
         self.comm, self.engine, self.protocol, self.own, self.imported = comm, engine, protocol, own, imported
+        self.is_cpu = engine == _CPU
         self.remote = Regions({})
         self._neutral: Channel | None = None
         self.why = "is connecting"
@@ -192,11 +193,6 @@ class HcommChannel(HcommResource):
     def is_owned(self) -> bool:  # type: ignore[override]
         """Whether a program has to destroy it; a communicator ends what belongs to it."""
         return self.comm is None
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether its operations run in the caller."""
-        return self.engine == _CPU
 
     @property
     def is_by_card(self) -> bool:
@@ -431,6 +427,39 @@ def thread_of(handle: int) -> HcommThread:
 def channel_of(handle: int) -> HcommChannel:
     """Return the channel of a handle."""
     return object_of(HcommChannel, handle)
+
+
+class Caller:
+    """The calling thread, which runs operations of engine CPU that have no communication thread."""
+
+    def where(self) -> Stream | None:
+        """Return no stream."""
+        return None
+
+    def note(self) -> None:
+        """Note nothing."""
+
+
+CALLER = Caller()
+
+
+def pair(thread: int, channel: int) -> tuple[HcommThread | Caller, HcommChannel]:
+    """Return the thread and the channel of two handles: HCCL_E_PARA for a thread of another engine.
+
+    For a channel of engine CPU the handle of the thread may be 0.
+    """
+    link = object_of(HcommChannel, channel)
+    refuse_suspended(link.comm)
+    if not thread and link.is_cpu:
+        return CALLER, link
+    worker = object_of(HcommThread, thread)
+    if worker.is_cpu is not link.is_cpu:
+        raise Refusal(
+            PARA,
+            f"{worker} is of engine {worker.engine}, and {link} of {link.engine}",
+            "acquire both for one engine",
+        )
+    return worker, link
 
 
 def current_context() -> Context:

@@ -11,7 +11,7 @@ from peerlane import Buffer
 from peerlane.backend import host
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm._codes import NOT_FOUND, PTR
+from peerlane.dialects.hcomm._codes import NOT_FOUND
 from peerlane.errors import BadAddress, Closed
 from peerlane.memory import raw
 
@@ -130,13 +130,6 @@ class Regions:
         ]
         more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
         return (", ".join(shown[:_MOST_NAMED]) + more) or "none"
-
-
-def refuse_null(**addresses: int) -> None:
-    """Refuse NULL: HCCL_E_PTR."""
-    for name, address in addresses.items():
-        if not address:
-            raise Refusal(PTR, f"{name} is NULL", f"pass an address as {name}")
 
 
 def device_memory(name: str, address: int, nbytes: int) -> Buffer:

@@ -7,14 +7,26 @@ from typing import Annotated
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects.hcomm._arguments import HANDLE, Enum, Handle, NotNull, Pointer, UInt32, UInt64, zero
 from peerlane.dialects.hcomm._batch import operation
-from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread, channel_of, refuse_suspended
+from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA, PTR
+from peerlane.dialects.hcomm._comm import (
+    Caller,
+    HcommChannel,
+    HcommThread,
+    channel_of,
+    pair,
+    refuse_suspended,
+)
 from peerlane.dialects.hcomm._header import CommProtocol
 from peerlane.dialects.hcomm._local import REMOTE_TYPES, Run, checked_reduction
-from peerlane.dialects.hcomm._regions import refuse_null
-from peerlane.dialects.hcomm._waiting import Caller, pair
 
 _Worker = HcommThread | Caller
+
+
+def _refuse_null(**addresses: int) -> None:
+    """Refuse NULL: HCCL_E_PTR."""
+    for name, address in addresses.items():
+        if not address:
+            raise Refusal(PTR, f"{name} is NULL", f"pass an address as {name}")
 
 
 def refuse_notify(link: HcommChannel, index: int, *, incoming: bool = False) -> None:
@@ -32,7 +44,7 @@ def refuse_notify(link: HcommChannel, index: int, *, incoming: bool = False) -> 
 
 def write(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int, notify: int | None) -> Run:
     """Check a write, and return the function that queues it."""
-    refuse_null(dst=dst, src=src)
+    _refuse_null(dst=dst, src=src)
     memory, at = link.theirs("dst", dst, nbytes)
     source = link.ours("src", src, nbytes)
     if notify is not None:
@@ -56,7 +68,7 @@ def write_reduce(
     notify: int | None,
 ) -> Run:
     """Check a write that reduces, and return the function that queues it."""
-    refuse_null(dst=dst, src=src)
+    _refuse_null(dst=dst, src=src)
     name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
     memory, at = link.theirs("dst", dst, count * width)
     source = link.ours("src", src, count * width)
@@ -75,7 +87,7 @@ def write_reduce(
 
 def read(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int) -> Run:
     """Check a read, and return the function that queues it."""
-    refuse_null(dst=dst, src=src)
+    _refuse_null(dst=dst, src=src)
     memory, at = link.theirs("src", src, nbytes)
     target = link.ours("dst", dst, nbytes)
 
@@ -90,7 +102,7 @@ def read_reduce(
     worker: _Worker, link: HcommChannel, dst: int, src: int, count: int, dtype: int, op: int
 ) -> Run:
     """Check a read that reduces, and return the function that queues it."""
-    refuse_null(dst=dst, src=src)
+    _refuse_null(dst=dst, src=src)
     name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
     memory, at = link.theirs("src", src, count * width)
     target = link.ours("dst", dst, count * width)

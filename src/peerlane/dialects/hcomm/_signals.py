@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from peerlane.dialects.hcomm._arguments import Handle, UInt32
 from peerlane.dialects.hcomm._batch import operation
-from peerlane.dialects.hcomm._comm import ChannelHandle, HcommChannel, HcommThread, thread_of
+from peerlane.dialects.hcomm._comm import (
+    CALLER,
+    Caller,
+    ChannelHandle,
+    HcommChannel,
+    HcommThread,
+    pair,
+    thread_of,
+)
 from peerlane.dialects.hcomm._local import Run
 from peerlane.dialects.hcomm._remote import CardChannel, refuse_notify
 from peerlane.dialects.hcomm._settings import notify_timeout
-from peerlane.dialects.hcomm._waiting import CALLER, Caller, busy, in_caller, join, pair
+from peerlane.dialects.hcomm._waiting import busy, in_caller, join
 
 
 def record(worker: HcommThread | Caller, link: HcommChannel, index: int) -> Run:

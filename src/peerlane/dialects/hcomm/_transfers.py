@@ -9,12 +9,11 @@ from peerlane.dialects.hcomm import _header as header
 from peerlane.dialects.hcomm._arguments import Handle, TransferDescs, UInt32, field, part, required
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread
+from peerlane.dialects.hcomm._comm import Caller, HcommChannel, HcommThread, pair
 from peerlane.dialects.hcomm._header import HcommBatchTransferDesc, HcommTransferType
 from peerlane.dialects.hcomm._local import Run
 from peerlane.dialects.hcomm._remote import read, read_reduce, write, write_reduce
 from peerlane.dialects.hcomm._signals import record
-from peerlane.dialects.hcomm._waiting import Caller, pair
 
 _Kind = HcommTransferType
 

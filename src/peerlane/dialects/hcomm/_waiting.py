@@ -1,4 +1,4 @@
-"""Calls that block their caller, and which thread runs an operation."""
+"""Calls that block their caller."""
 
 from __future__ import annotations
 
@@ -7,48 +7,8 @@ import contextlib
 from peerlane import Device, Notify, Stream
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import PARA
-from peerlane.dialects.hcomm._comm import (
-    Comm,
-    HcommChannel,
-    HcommThread,
-    channel_of,
-    refuse_suspended,
-    thread_of,
-)
+from peerlane.dialects.hcomm._comm import Comm
 from peerlane.errors import Cancelled, Error
-
-
-class Caller:
-    """The calling thread, which runs operations of engine CPU that have no communication thread."""
-
-    def where(self) -> Stream | None:
-        """Return no stream."""
-        return None
-
-    def note(self) -> None:
-        """Note nothing."""
-
-
-CALLER = Caller()
-
-
-def pair(thread: int, channel: int) -> tuple[HcommThread | Caller, HcommChannel]:
-    """Return the thread and the channel of two handles: HCCL_E_PARA for a thread of another engine.
-
-    For a channel of engine CPU the handle of the thread may be 0.
-    """
-    link = channel_of(channel)
-    refuse_suspended(link.comm)
-    if not thread and link.is_cpu:
-        return CALLER, link
-    worker = thread_of(thread)
-    if worker.is_cpu is not link.is_cpu:
-        raise Refusal(
-            PARA,
-            f"{worker} is of engine {worker.engine}, and {link} of {link.engine}",
-            "acquire both for one engine",
-        )
-    return worker, link
 
 
 def in_caller(timeout: int) -> float:

@@ -39,7 +39,7 @@ def failure_of(call: Callable[[], object], kind: type[pl.Error] = pl.BadAddress)
 
 def test_failed_copy_names_both_ends_and_three_lines(node: Node) -> None:
     stream = node[0].create_stream()
-    made = here(1)
+    line = here(1)
     buffer = node[0].allocate(256)
     allocated = here(1)
     raw.copy(buffer.address + 64, WILD, 128, stream=stream)
@@ -51,7 +51,7 @@ def test_failed_copy_names_both_ends_and_three_lines(node: Node) -> None:
     assert text.endswith(
         f" [128 bytes from 0x1000 in host memory to {buffer.address + 64:#x} (byte 64 of allocation {buffer.id} (256 "
         f"bytes at {buffer.address:#x} on virtual:0, allocated at {allocated})); submitted at {submitted}; "
-        f"stream {stream.id} on virtual:0, made at {made}]"
+        f"stream {stream.id} on virtual:0, made at {line}]"
     )
 
 
@@ -139,12 +139,12 @@ def test_failed_operation_of_each_kind_names_range_and_line(node: Node) -> None:
 def test_failed_copy_to_mapped_or_pinned_memory_names_program_address(node: Node) -> None:
     with (
         node[0].create_stream(on_error="continue") as stream,
-        pl.AddressRange(node[0], node[0].granularity) as place,
+        pl.AddressRange(node[0], node[0].granularity) as addresses,
     ):
         physical = pl.Physical(node[0], node[0].granularity)
-        place.map(physical)
-        raw.copy(place.address + 16, WILD, 64, stream=stream)
-        assert f" to {place.address + 16:#x} (" in failure_of(stream.sync)
+        addresses.map(physical)
+        raw.copy(addresses.address + 16, WILD, 64, stream=stream)
+        assert f" to {addresses.address + 16:#x} (" in failure_of(stream.sync)
         pinned = pl.Host().allocate(64)
         raw.copy(pinned.address + 8, WILD, 8, stream=stream)
         assert f" to {pinned.address + 8:#x} (byte 8 of allocation {pinned.id}" in failure_of(stream.sync)
@@ -168,26 +168,26 @@ def test_submit_lines_of_many_code_objects_do_not_keep_them_alive(node: Node) ->
     names = {"raw": raw, "dst": buffer.address, "src": pl.as_buffer(host).address, "stream": stream}
     raw.copy(buffer.address, WILD, 8, stream=stream)
     bad = here(1)
-    made = []
+    streams = []
     for number in range(10_000):
         code = compile(f"raw.copy(dst, src, 8, stream=stream)  # {number}", f"{number}.py", "exec")
         exec(code, names)
-        made.append(weakref.ref(code))
+        streams.append(weakref.ref(code))
     del code
     text = failure_of(stream.sync)
     assert "submitted at" not in text or f"submitted at {bad};" in text
-    assert sum(each() is not None for each in made) <= 4096
+    assert sum(each() is not None for each in streams) <= 4096
     assert _core.site(0) is None and _core.site(1 << 62) is None
 
 
 def test_closed_stream_error_names_lines_that_made_and_closed_it(node: Node) -> None:
     stream = node[0].create_stream()
-    made = here(1)
+    line = here(1)
     stream.close()
     closed = here(1)
     buffer = node[0].allocate(8)
     text = failure_of(lambda: pl.copy(buffer, buffer, stream=stream), pl.Closed)
-    assert f"was closed (made at {made}, closed at {closed}); it takes no more" in text
+    assert f"was closed (made at {line}, closed at {closed}); it takes no more" in text
     with node[0].create_stream() as other:
         pass
     assert "closed at test_failed_operations.py" in failure_of(
@@ -196,9 +196,9 @@ def test_closed_stream_error_names_lines_that_made_and_closed_it(node: Node) -> 
 
 
 def test_call_site_of_caller_gives_its_line() -> None:
-    found = _core.call_site()
-    assert found is not None
-    code, offset = found
+    site = _core.call_site()
+    assert site is not None
+    code, offset = site
     assert isinstance(code, CodeType) and code is sys._getframe().f_code
     assert _core.line_of(code, offset) == sys._getframe().f_lineno - 4
 

@@ -55,9 +55,9 @@ def test_part_of_closed_range_error_says_how_range_ended(node: Node) -> None:
     closed.close()
     pl.leave_node()
     for part, how in zip(parts, (r"AddressRange\.close\(\)", "leaving the node"), strict=True):
-        says = rf"a part of address range \d+ \(.*reserved at .*\), which was closed by {how} at \w+.py:\d+; "
+        text = rf"a part of address range \d+ \(.*reserved at .*\), which was closed by {how} at \w+.py:\d+; "
         for use in (lambda part=part: part.fill(1), lambda part=part: part.address, part.view):
-            with pytest.raises(pl.Closed, match=says) as refused:
+            with pytest.raises(pl.Closed, match=text) as refused:
                 use()
             assert ("`with` block" in str(refused.value)) is (how != "leaving the node")
 

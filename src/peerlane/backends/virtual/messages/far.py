@@ -1,4 +1,4 @@
-"""Turns refusals of a channel's other end, on another machine, into exceptions."""
+"""Exceptions for refusals of a channel's other end on another machine."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def explain(of: Any) -> Error:
     reason, kind, fault, text = _WHY.get(
         of.refused, ("refused", BadHandle, Fault.BAD_HANDLE, "{peer} refused the operation")
     )
-    told = text.format(
+    message = text.format(
         size=of.size, at=of.address, memory=memory, number=of.memory, peer=peer, notify=of.notify
     )
     if of.refused in (_NOTIFY_DOUBLED, _NOTIFIES_FULL):
-        return kind(told, fault=fault, detail=NotifyRefused(of.notify))
+        return kind(message, fault=fault, detail=NotifyRefused(of.notify))
     rank = None if far is None else far.rank
-    return kind(told, fault=fault, detail=Refused(reason=reason, rank=rank, memory=memory, size=of.size))
+    return kind(message, fault=fault, detail=Refused(reason=reason, rank=rank, memory=memory, size=of.size))

@@ -35,10 +35,10 @@ from peerlane.support.system_limits import most_threads, of_system
 
 
 def _nearest_text(address: int) -> str:
-    found = _core.nearest(address)
-    if found is None:
+    nearest = _core.nearest(address)
+    if nearest is None:
         return "there is no live allocation"
-    _, base, size, allocation = found
+    _, base, size, allocation = nearest
     name = allocations.live_record(allocation) or f"an allocation of {size:,} bytes at {base:#x}"
     above = (_core.window_offset(base) or 0) - (_core.window_offset(address) or 0)
     return address_errors.distance(name, above, size)

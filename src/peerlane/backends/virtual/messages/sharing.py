@@ -273,10 +273,10 @@ def _handle(of: Any) -> Error:
 
 
 def _lease_ended(number: int, reason: int, device: str) -> Closed:
-    found = lent.get(number, Lent("its owner", "memory", "a call of its owner"))
-    ended = {_TAKEN_BACK: f"took it back ({found.how})", _FREED: "freed it"}.get(reason, "ended its lease")
+    memory = lent.get(number, Lent("its owner", "memory", "a call of its owner"))
+    ended = {_TAKEN_BACK: f"took it back ({memory.how})", _FREED: "freed it"}.get(reason, "ended its lease")
     return Closed(
-        f"{found.what} of {found.whose} on {device} may not be used any more: {found.whose} "
+        f"{memory.what} of {memory.whose} on {device} may not be used any more: {memory.whose} "
         f"{ended}; let the owner wait for a notify of each peer that is done, before it ends the memory",
         device=device,
     )

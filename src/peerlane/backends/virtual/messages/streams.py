@@ -1,4 +1,4 @@
-"""Turns native refusals and failures of streams into exceptions, those of synchronizations included."""
+"""Exceptions for native refusals and for failures of streams, those that synchronizations raise included."""
 
 from __future__ import annotations
 
@@ -55,11 +55,13 @@ _REFUSALS = frozenset(
 )
 
 
-_TELL_ENTRY = frozenset(("size_mismatch", "bad_descriptor"))  # the texts of these name the entry themselves
-_Place: TypeAlias = "call_site.Position | None"
+_NAME_ENTRY = frozenset(("size_mismatch", "bad_descriptor"))  # the texts of these name the entry themselves
+_NotedSite: TypeAlias = "call_site.Position | None"
 #: (exception, stream, operation, kind, token, cause, device, site, the stream's site, ends), from native code; the
 #: ends are (destination, its allocation, source, its allocation, bytes, rows, notify), each 0 if there is none.
-Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None, int, _Place, _Place, tuple[int, ...]]"
+Failure: TypeAlias = (
+    "tuple[Error, int, int, str, int, Failure | None, int, _NotedSite, _NotedSite, tuple[int, ...]]"
+)
 
 _KINDS = {
     "copy_2d": "2D copy",
@@ -83,7 +85,7 @@ _FIELDS = {
 
 def as_error(failure: Failure) -> Error:
     """Return the exception that a synchronization raises for a failed operation."""
-    error, stream, operation, kind, token, cause, number, place, stream_place, ends = failure
+    error, stream, operation, kind, token, cause, number, site, stream_site, ends = failure
     refused = callbacks.refused_operation(token) if error.fault is Fault.CALLBACK_FAILED else None
     if refused is not None:
         kind, error = refused
@@ -92,15 +94,15 @@ def as_error(failure: Failure) -> Error:
         _KINDS.get(kind, kind),
         stream,
         memory_messages.label(number) if number else None,
-        call_site.at(place),
-        call_site.at(stream_place),
+        call_site.at(site),
+        call_site.at(stream_site),
         _ends(kind, *ends),
         callbacks.raised(token) if error.fault is Fault.CALLBACK_FAILED else str(error),
     )
     if cause is not None:
         first = as_error(cause)
-        made: Error = Cancelled(
-            f"{failed} was cancelled, because an earlier one failed: {first}{failed.told()}",
+        raised: Error = Cancelled(
+            f"{failed} was cancelled, because an earlier one failed: {first}{failed.suffix()}",
             device=error.device,
             detail=Refused(
                 reason="failed_before",
@@ -110,21 +112,21 @@ def as_error(failure: Failure) -> Error:
                 why=first.detail,
             ),
         )
-        made.__cause__ = first
+        raised.__cause__ = first
     else:
-        made = error.retold(f"{failed}: {failed.why}{failed.told()}")
+        raised = error.retold(f"{failed}: {failed.why}{failed.suffix()}")
         if error.fault is Fault.CALLBACK_FAILED:
-            made.__cause__ = callbacks.exception(token)
-            made.detail = Refused(reason="callback_failed", **callbacks.facts(token))
+            raised.__cause__ = callbacks.exception(token)
+            raised.detail = Refused(reason="callback_failed", **callbacks.facts(token))
         elif error.fault is Fault.WAIT_TIMEOUT and isinstance(error.detail, Refused):
             notify, address = ends[6], ends[0]
             awaited = {"notify": notify} if notify else {"address": address}
-            made.detail = Refused(**vars(error.detail) | awaited)
-    if made.device is None:
-        made.device = failed.device
-    made.operation = operation
-    made.failed_operation = failed
-    return made
+            raised.detail = Refused(**vars(error.detail) | awaited)
+    if raised.device is None:
+        raised.device = failed.device
+    raised.operation = operation
+    raised.failed_operation = failed
+    return raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class FailedOperation:
     device : str or None
         The stream's device.
     site, stream_site : Site or None
-        The line that submitted it, if it was noted, and the line that made the stream.
+        The program's line that submitted it, if it was noted, and the one that created the stream.
     ends : str
         The memory that it uses: addresses, sizes and allocations; empty if there is none.
     why : str
@@ -161,22 +163,22 @@ class FailedOperation:
     def __str__(self) -> str:
         return f"operation {self.number} ({self.kind}) of stream {self.stream}"
 
-    def told(self, stream: str | None = None) -> str:
-        """Return the lines and the memory, for the end of a text; ``stream`` replaces the stream's description."""
+    def suffix(self, stream: str | None = None) -> str:
+        """Return the end of a text: the memory and the program's lines; ``stream`` replaces the stream's part."""
         parts = [self.ends] if self.ends else []
         if self.site is not None:
             parts.append(f"submitted at {self.site}")
         if stream is None:
-            made = f", made at {self.stream_site}" if self.stream_site else ""
-            stream = f"stream {self.stream} on {self.device}{made}" if self.device else ""
+            origin = f", made at {self.stream_site}" if self.stream_site else ""
+            stream = f"stream {self.stream} on {self.device}{origin}" if self.device else ""
         if stream:
             parts.append(stream)
         return f" [{'; '.join(parts)}]" if parts else ""
 
 
 def _in_brackets(*texts: str) -> str:
-    found = ", ".join(filter(None, texts))
-    return f" ({found})" if found else ""
+    joined = ", ".join(filter(None, texts))
+    return f" ({joined})" if joined else ""
 
 
 def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: int, notify: int) -> str:
@@ -229,19 +231,19 @@ def warn_of_lost(failure: Failure) -> None:
 def explain(why: str, **facts: Any) -> BaseException:
     """Return the exception for a native refusal, with its facts as ``detail``; a hook of the native module."""
     of = SimpleNamespace(**facts)
-    found = _explained(why, of)
-    if not isinstance(found, Error):
-        return found
-    if of.entry and why not in _TELL_ENTRY:
-        found = found.retold(f"entry {of.entry - 1}: {found}")
-    if found.detail is None:
-        found.detail = _detail(why, of)
-    if of.entry and isinstance(found.detail, Refused):
-        found.detail.entry = of.entry - 1
-    return found
+    error = _explained(why, of)
+    if not isinstance(error, Error):
+        return error
+    if of.entry and why not in _NAME_ENTRY:
+        error = error.retold(f"entry {of.entry - 1}: {error}")
+    if error.detail is None:
+        error.detail = _detail(why, of)
+    if of.entry and isinstance(error.detail, Refused):
+        error.detail.entry = of.entry - 1
+    return error
 
 
-#: By reason: the facts, by the names that native code gives them, that its `Refused` has.
+#: By reason: the facts that its `Refused` has, under native code's names.
 _FACTS: dict[str, tuple[str, ...]] = {
     "host_fault": ("role", "address", "size", "fault_address", "errno"),
     "device_fault": ("size",),
@@ -285,15 +287,15 @@ def _detail(why: str, of: Any) -> Any:
             return NotifyRefused(of.notify, of.other)
         case "wait_timeout":
             return Refused(reason=why, seconds=_seconds(of))
-    found = Refused(reason=why, **{name: getattr(of, name) for name in _FACTS.get(why, ())})
+    detail = Refused(reason=why, **{name: getattr(of, name) for name in _FACTS.get(why, ())})
     if of.device:
-        found.device = memory_messages.label(of.device)
-    if "other_device" in vars(found):
-        found.other_device = memory_messages.label(of.other_device)
+        detail.device = memory_messages.label(of.device)
+    if "other_device" in vars(detail):
+        detail.other_device = memory_messages.label(of.other_device)
     for name in ("made", "closed"):
-        if name in vars(found):
-            setattr(found, name, str(call_site.at(getattr(of, name)) or ""))
-    return found
+        if name in vars(detail):
+            setattr(detail, name, str(call_site.at(getattr(of, name)) or ""))
+    return detail
 
 
 def _seconds(of: Any) -> float:
@@ -317,12 +319,12 @@ def _explained(why: str, of: Any) -> BaseException:
         case "no_whole_elements":
             return reductions.no_whole_elements(of.size, of.width)
         case "stream_closed":
-            made, ended = (
-                f"{word} at {call_site.at(place)}" if place else ""
-                for word, place in (("made", of.made), ("closed", of.closed))
+            origin, ended = (
+                f"{word} at {call_site.at(site)}" if site else ""
+                for word, site in (("made", of.made), ("closed", of.closed))
             )
             return Closed(
-                f"stream {of.stream} on {where} was closed{_in_brackets(made, ended)}; it takes no more operations",
+                f"stream {of.stream} on {where} was closed{_in_brackets(origin, ended)}; it takes no more operations",
                 device=where,
             )
         case "cancelled":
@@ -369,8 +371,8 @@ def _explained(why: str, of: Any) -> BaseException:
             state = replace(stream_waits.of_stream("circle", of.stream), failed=progress.failed_before())
             return Deadlock(wait_texts.reason("", state), device=where, detail=state)
         case _:  # no_progress
-            text, found = progress.deadlocks.get(of.occasion, (_NO_WORDS, None))
-            return Deadlock(text, device=where, detail=found)
+            text, deadlock = progress.deadlocks.get(of.occasion, (_NO_WORDS, None))
+            return Deadlock(text, device=where, detail=deadlock)
 
 
 _NO_WORDS = "a deadlock: everything waits, and nothing can run"

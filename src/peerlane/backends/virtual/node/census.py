@@ -183,15 +183,15 @@ def _problem(fd: int, status: os.stat_result, header: Header | None) -> str:
 
 
 def _other_layout(fd: int, header: Header) -> str:
-    said = f"has layout {header.magic[-1]} of another release of peerlane, and this one reads {MAGIC[-1]}"
+    text = f"has layout {header.magic[-1]} of another release of peerlane, and this one reads {MAGIC[-1]}"
     # The slots' owners are at the same offsets in every layout.
     known = header.devices <= MAX_DEVICES and header.slots == SLOTS
     inside = [fields for _, fields in (owners(fd, header.devices) if known else ()) if is_running(*fields)]
     if not inside:
-        return f"{said}; no process is in it: delete it, or the next process of the node replaces it"
+        return f"{text}; no process is in it: delete it, or the next process of the node replaces it"
     pids = ", ".join(str(owner & 0xFFFFFFFF) for owner, _ in inside[:_SHOWN_PIDS])
     more = f" and {len(inside) - _SHOWN_PIDS} more" if len(inside) > _SHOWN_PIDS else ""
-    return f"{said}; ask that release's `peerlane ps`, or end its processes ({pids}{more}) and delete it"
+    return f"{text}; ask that release's `peerlane ps`, or end its processes ({pids}{more}) and delete it"
 
 
 def _read(fd: int, directory: Path, name: str, header: Header) -> Census:

@@ -101,13 +101,13 @@ class NodeConfig:
     links: tuple[tuple[int, int, LinkKind], ...]
     digest: str
     topology: Topology = field(repr=False, compare=False)
-    _given: tuple[str, ...] = field(repr=False, compare=False)
+    _explicit: tuple[str, ...] = field(repr=False, compare=False)
 
     def __init__(
         self, settings: Mapping[str, object] | None = None, /, *, source: str = "NodeConfig"
     ) -> None:
-        given = {key: value for key, value in (settings or {}).items() if value is not None}
-        for name, value in _resolved(given, source).items():
+        chosen = {key: value for key, value in (settings or {}).items() if value is not None}
+        for name, value in _resolved(chosen, source).items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "topology", self._topology())
         digest = hashlib.sha256(json.dumps(self._values(_SHAPE)).encode()).hexdigest()[:32]
@@ -146,7 +146,7 @@ class NodeConfig:
         Defaults are computed from the new settings: ``devices=8`` also puts all eight on one switch, if no ``switch``
         was given.  None leaves a setting as it is.
         """
-        settings = self._values(self._given)
+        settings = self._values(self._explicit)
         settings.update({key: value for key, value in overrides.items() if value is not None})
         return NodeConfig(settings, source=source)
 
@@ -156,7 +156,7 @@ class NodeConfig:
 
         A parent puts it into ``PEERLANE_NODE`` for its children.
         """
-        values = self._values(self._given)
+        values = self._values(self._explicit)
         values["profile"] = self.profile.name
         return ",".join(f"{key}={_inline(key, value)}" for key, value in values.items() if value != [])
 
@@ -197,36 +197,36 @@ class NodeConfig:
         )
 
 
-def _resolved(given: Mapping[str, object], source: str) -> dict[str, object]:
-    keys_known(source, given, KEYS, "node.")
+def _resolved(settings: Mapping[str, object], source: str) -> dict[str, object]:
+    keys_known(source, settings, KEYS, "node.")
     check = NodeChecks(source)
-    profile = check.profile(given.get("profile", "default"))
-    devices = check.integer("devices", given.get("devices", profile.devices), 1, MAX_DEVICES)
-    links = check.links(given.get("link", ()), devices)
+    profile = check.profile(settings.get("profile", "default"))
+    devices = check.integer("devices", settings.get("devices", profile.devices), 1, MAX_DEVICES)
+    links = check.links(settings.get("link", ()), devices)
     return {
-        "name": check.name(given["name"]) if "name" in given else "",
+        "name": check.name(settings["name"]) if "name" in settings else "",
         "devices": devices,
-        "switch": check.integer("switch", given.get("switch", profile.switch_for(devices)), 1, devices),
-        "memory": check.memory(given.get("memory", profile.memory), devices, profile.granularity),
+        "switch": check.integer("switch", settings.get("switch", profile.switch_for(devices)), 1, devices),
+        "memory": check.memory(settings.get("memory", profile.memory), devices, profile.granularity),
         "profile": profile,
         "host_access": check.choice(
-            "host_access", given.get("host_access", profile.host_access), HOST_ACCESS
+            "host_access", settings.get("host_access", profile.host_access), HOST_ACCESS
         ),
-        "poison": check.flag("poison", given.get("poison", False)),
+        "poison": check.flag("poison", settings.get("poison", False)),
         "cache_bytes": check.size(
-            "cache_bytes", given.get("cache_bytes", _DEFAULT_CACHE), 0, UNITS["PiB"], 1
+            "cache_bytes", settings.get("cache_bytes", _DEFAULT_CACHE), 0, UNITS["PiB"], 1
         ),
         "window_bytes": check.size(
             "window_bytes",
-            given.get("window_bytes", _MAX_WINDOW),
+            settings.get("window_bytes", _MAX_WINDOW),
             _MIN_WINDOW,
             _MAX_WINDOW,
             2 * profile.granularity,
         ),
-        "schedule": check.schedule(given["schedule"]) if "schedule" in given else "",
-        "p2p": check.p2p(given["p2p"], devices) if "p2p" in given else None,
+        "schedule": check.schedule(settings["schedule"]) if "schedule" in settings else "",
+        "p2p": check.p2p(settings["p2p"], devices) if "p2p" in settings else None,
         "links": tuple((a, b, kind) for (a, b), kind in sorted(links.items(), key=lambda link: link[0])),
-        "_given": tuple(key for key in KEYS if key in given),
+        "_explicit": tuple(key for key in KEYS if key in settings),
     }
 
 
@@ -260,8 +260,8 @@ def _matrix(text: str) -> object:
 def _links(text: str) -> object:
     links: list[object] = []
     for link in text.split("/"):
-        found = re.fullmatch(r"([0-9]{1,20})-([0-9]{1,20}):(.*)", link)
-        links.append({"a": int(found[1]), "b": int(found[2]), "kind": found[3]} if found else link)
+        match = re.fullmatch(r"([0-9]{1,20})-([0-9]{1,20}):(.*)", link)
+        links.append({"a": int(match[1]), "b": int(match[2]), "kind": match[3]} if match else link)
     return links
 
 

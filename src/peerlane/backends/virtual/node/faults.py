@@ -28,15 +28,15 @@ _planned: list[tuple[str, int]] = []  # the report of this process, and its rank
 
 
 class Planned(NamedTuple):
-    """What happens to a rank.
+    """A planned fault of a rank.
 
     Attributes
     ----------
     rank : int
     op : int
-        At which of its logged events, from 1 on.
+        The number of the logged event at which it strikes, from 1 on.
     ms : int or None
-        How long it sleeps then; None: it is killed.
+        How long the rank sleeps then; None: it is killed.
     """
 
     rank: int
@@ -59,25 +59,25 @@ def parse(text: str, source: str, size: int) -> Planned:
     kind, colon, rest = text.partition(":")
     if kind == "seed" and colon and _is_number(rest):
         return _drawn(int(rest), size)
-    said = f"{source}: " if source else ""
+    prefix = f"{source}: " if source else ""
     names = _NUMBERS.get(kind)
     words = [word.partition("=") for word in rest.split(",")]
-    given = {name: number for name, _, number in words}
-    if names is None or len(words) != len(names) or set(given) != set(names):
+    numbers = {name: number for name, _, number in words}
+    if names is None or len(words) != len(names) or set(numbers) != set(names):
         raise InvalidValue(
-            f"{said}{text!r} is not a fault; {_VALID}",
+            f"{prefix}{text!r} is not a fault; {_VALID}",
             fault=Fault.BAD_CONFIG,
             detail=BadArgument("fault", text, rule=_VALID),
         )
-    for name, number in given.items():
+    for name, number in numbers.items():
         least = 1 if name == "op" else 0
         if not _is_number(number) or not least <= int(number) <= _MOST[name]:
             raise InvalidValue(
-                f"{said}{name} of {text!r} is {number!r}; valid are {least} to {_MOST[name]}",
+                f"{prefix}{name} of {text!r} is {number!r}; valid are {least} to {_MOST[name]}",
                 fault=Fault.BAD_CONFIG,
                 detail=BadArgument(name, number, least=least, most=_MOST[name]),
             )
-    return Planned(int(given["rank"]), int(given["op"]), int(given["ms"]) if kind == "delay" else None)
+    return Planned(int(numbers["rank"]), int(numbers["op"]), int(numbers["ms"]) if kind == "delay" else None)
 
 
 def check_rank(fault: Planned, size: int) -> None:
@@ -122,28 +122,34 @@ def begin(environ: Mapping[str, str] = os.environ) -> None:
     planned = [parse(text, VARIABLE, size) for text in texts.split(";")]
     _core.plan_faults(
         [
-            (each.op, each.ms is None, (each.ms or 0) * 1_000_000, _noted({"struck": number}), _said(each))
+            (
+                each.op,
+                each.ms is None,
+                (each.ms or 0) * 1_000_000,
+                _noted({"struck": number}),
+                _kill_text(each),
+            )
             for number, each in enumerate(planned)
             if each.rank == rank
         ],
         environ.get(REPORT, ""),
     )
     _planned[:] = [(environ.get(REPORT, ""), rank)]
-    atexit.unregister(tell_events)
-    atexit.register(tell_events)
+    atexit.unregister(report_events)
+    atexit.register(report_events)
 
 
 def _noted(facts: dict[str, int]) -> str:
     return json.dumps({"pid": os.getpid(), **facts}) + "\n"
 
 
-def _said(fault: Planned) -> str:
+def _kill_text(fault: Planned) -> str:
     if fault.ms is not None:
         return ""
     return f"peerlane: --fault {fault} kills this process at its logged event {fault.op}\n"
 
 
-def tell_events() -> None:
+def report_events() -> None:
     """Note how many events this process has logged, if faults were planned for it."""
     for path, rank in _planned:
         if not path:

@@ -100,14 +100,14 @@ def _look_at(fd: int, own: int, config: NodeConfig, ours: int) -> MemoryFile:
         seals = fcntl.fcntl(own, _GET_SEALS) if stat.S_ISREG(facts.st_mode) else -1
     except OSError:
         seals = -1
-    found = _NAME.fullmatch(name)
-    if seals < 0 or found is None or facts.st_dev != _file_system():
+    match = _NAME.fullmatch(name)
+    if seals < 0 or match is None or facts.st_dev != _file_system():
         raise BadHandle(
             f"descriptor {fd} is not device memory: it is {name or 'a file without a name'}; pass the descriptor "
             "that export_fd returned",
             detail=Refused(reason="not_device_memory", descriptor=fd, name=name),
         )
-    node, device, peer, block = found.groups()
+    node, device, peer, block = match.groups()
     home = int(node, 16)
     if is_elsewhere(home, ours):
         raise other_machine(f"descriptor {fd}", home, ours)

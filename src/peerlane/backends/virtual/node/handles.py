@@ -111,13 +111,13 @@ def encode_int(fields: HandleFields) -> int:
 
 def encode_text(fields: HandleFields) -> bytes:
     """Return the text form, 64 ASCII bytes; every field must be known."""
-    place = fields.slot | fields.index << SLOT_BITS
+    slot_and_index = fields.slot | fields.index << SLOT_BITS
     head = _TEXT.pack(
         _MAGIC,
         VERSION,
         fields.kind,
         fields.node,
-        place,
+        slot_and_index,
         fields.nonce,
         fields.size,
         fields.pid,
@@ -213,7 +213,7 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
             detail=Refused(reason="wrong_character", at=at, found=foreign[:1].decode("latin-1")),
         )
     raw = binascii.a2b_base64(text.translate(bytes.maketrans(b"-_", b"+/")))
-    magic, version, kind, node, place, nonce, size, pid, start, checksum = _TEXT.unpack(raw)
+    magic, version, kind, node, slot_and_index, nonce, size, pid, start, checksum = _TEXT.unpack(raw)
     if magic != _MAGIC:
         raise BadHandle(
             f"this is not a handle: it begins with {text[:4].decode()!r}, and every handle with 'UEw'",
@@ -228,21 +228,21 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
             fault=Fault.HANDLE_VERSION,
             detail=Refused(reason="other_version", version=version, own_version=VERSION),
         )
-    found = zlib.crc32(raw[:_CHECKED])
-    if found != checksum:
+    computed = zlib.crc32(raw[:_CHECKED])
+    if computed != checksum:
         raise BadHandle(
-            f"this handle was changed on its way: its checksum is {checksum:#010x}, and should be {found:#010x}",
-            detail=Refused(reason="wrong_checksum", checksum=checksum, valid=found),
+            f"this handle was changed on its way: its checksum is {checksum:#010x}, and should be {computed:#010x}",
+            detail=Refused(reason="wrong_checksum", checksum=checksum, valid=computed),
         )
-    if place >> SLOT_BITS + INDEX_BITS or not nonce & ((1 << NONCE_BITS) - 1):
+    if slot_and_index >> SLOT_BITS + INDEX_BITS or not nonce & ((1 << NONCE_BITS) - 1):
         raise BadHandle(
             "this handle was not made by peerlane: its checksum is right, but its fields are impossible",
-            detail=Refused(reason="impossible_fields", place=place, nonce=nonce),
+            detail=Refused(reason="impossible_fields", place=slot_and_index, nonce=nonce),
         )
     return HandleFields(
         tag=node_tag(node),
-        slot=place & ((1 << SLOT_BITS) - 1),
-        index=place >> SLOT_BITS,
+        slot=slot_and_index & ((1 << SLOT_BITS) - 1),
+        index=slot_and_index >> SLOT_BITS,
         nonce=nonce,
         node=node,
         kind=kind,

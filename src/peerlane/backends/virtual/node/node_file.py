@@ -99,8 +99,8 @@ def owners(fd: int, devices: int) -> Iterator[tuple[int, tuple[int, int]]]:
         words = memoryview(raw)[: len(raw) // 8 * 8].cast("Q")
         whole = (len(raw) - SLOT.size) // stride + 1  # the file may end inside a slot
         taken = words[:: stride // 8].tolist()[: max(0, whole)]
-        for place in itertools.compress(itertools.count(), taken):  # most slots are free
-            yield first + place, SLOT.unpack_from(raw, place * stride)
+        for index in itertools.compress(itertools.count(), taken):  # most slots are free
+            yield first + index, SLOT.unpack_from(raw, index * stride)
 
 
 def owner_of(pid: int) -> int:

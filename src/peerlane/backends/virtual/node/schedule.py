@@ -24,7 +24,7 @@ from peerlane.support.variables import warn_of_path
 VARIABLE = "PEERLANE_SCHEDULE"
 NAMES = ("eager", "lazy", "seeded")
 
-REPORT = "PEERLANE_SCHEDULE_REPORT"  # a file to which processes append what their steps were
+REPORT = "PEERLANE_SCHEDULE_REPORT"  # a file to which processes append their numbers of steps
 
 _SEEDS = range(1 << 64)
 _MOST_CHANGES = 1000
@@ -93,8 +93,8 @@ def parse(text: str, source: str) -> Schedule:
     InvalidValue
         ``BAD_CONFIG``: it is not a schedule.
     """
-    name, colon, given = text.partition(":")
-    seed, second, changes = given.partition(":")
+    name, colon, rest = text.partition(":")
+    seed, second, changes = rest.partition(":")
     if name not in NAMES or (colon and name != "seeded"):
         raise InvalidValue(
             f"{source}: schedule is {text!r}{did_you_mean(name, NAMES)}; valid are eager, lazy, seeded, "
@@ -108,7 +108,7 @@ def parse(text: str, source: str) -> Schedule:
         raise InvalidValue(
             f"{source}: the seed of the schedule is {seed!r}; valid are 0 to 2**64 - 1",
             fault=Fault.BAD_CONFIG,
-            detail=BadArgument("seed", given, least=0, most=(1 << 64) - 1),
+            detail=BadArgument("seed", rest, least=0, most=(1 << 64) - 1),
         )
     if not second:
         return Schedule(name, int(seed))
@@ -139,8 +139,8 @@ def begin(text: str) -> None:
     changes = None if wanted.changes is None else list(wanted.changes)
     _core.configure_schedule(NAMES.index(wanted.name), wanted.seed or 0, changes)
     if wanted.name == "seeded" and os.environ.get(REPORT):
-        atexit.unregister(_tell_own)
-        atexit.register(_tell_own)
+        atexit.unregister(_report_own)
+        atexit.register(_report_own)
 
 
 def present() -> str:
@@ -148,12 +148,12 @@ def present() -> str:
     return str(_present[0]) if _present else "eager"
 
 
-def _tell_own() -> None:
-    tell(-1, _core.own_steps(), 0, 0)
+def _report_own() -> None:
+    report(-1, _core.own_steps(), 0, 0)
 
 
-def tell(rank: int, steps: int, why: int, about: int) -> None:
-    """Append to the file that ``PEERLANE_SCHEDULE_REPORT`` names what the steps of a rank's group were.
+def report(rank: int, steps: int, why: int, about: int) -> None:
+    """Append the steps of a rank's group to the file that ``PEERLANE_SCHEDULE_REPORT`` names.
 
     Parameters
     ----------

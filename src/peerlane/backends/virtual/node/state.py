@@ -85,16 +85,16 @@ class NodeState:
         try:
             self.directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self._exit.callback(os.close, self.directory)
-            self._places = _Slots(self._fd, self.directory, config)
+            self._slots = _Slots(self._fd, self.directory, config)
             with _locked(self._fd, config, self._path):
-                found = os.fstat(self._fd)
-                if found.st_nlink == 0:  # the process that made it had no room, and has removed it
+                status = os.fstat(self._fd)
+                if status.st_nlink == 0:  # the process that made it had no room, and has removed it
                     raise OSError(errno.ESTALE, "another process has just removed it; try again")
                 try:
                     self._agree()
                     self.slot = self._claim()
                 except OSError:
-                    if found.st_size == 0:  # nobody else can have used it
+                    if status.st_size == 0:  # nobody else can have used it
                         self._path.unlink(missing_ok=True)
                     raise
             self._exit.callback(self._give_back)
@@ -109,10 +109,10 @@ class NodeState:
 
     def reap(self) -> int:
         """Free the slots of dead processes; return their number."""
-        if not self._places.dead():
+        if not self._slots.dead():
             return 0
         with _locked(self._fd, self._config, self._path):
-            return self._places.clear_dead()
+            return self._slots.clear_dead()
 
     def owner(self, slot: int) -> tuple[int, int] | None:
         """Return pid and low 32 bits of the start time of a slot's live process; None if there is none."""
@@ -129,7 +129,7 @@ class NodeState:
         return owner != 0 and namespace != pid_namespace()
 
     def _slot(self, slot: int) -> tuple[int, int]:
-        raw = os.pread(self._fd, SLOT.size, self._places.offset(slot)) if 0 <= slot < SLOTS else b""
+        raw = os.pread(self._fd, SLOT.size, self._slots.offset(slot)) if 0 <= slot < SLOTS else b""
         owner, namespace = SLOT.unpack(raw) if len(raw) == SLOT.size else (0, 0)
         return owner, namespace
 
@@ -147,7 +147,7 @@ class NodeState:
 
     def processes(self) -> tuple[int, ...]:
         """Return the pids of the live processes of the node."""
-        return tuple(owner & 0xFFFFFFFF for _, (owner, ns) in self._places.taken() if is_running(owner, ns))
+        return tuple(owner & 0xFFFFFFFF for _, (owner, ns) in self._slots.taken() if is_running(owner, ns))
 
     @property
     def path(self) -> Path:
@@ -160,7 +160,7 @@ class NodeState:
 
     def _give_back(self) -> None:
         if self._pid == os.getpid():
-            self._places.clear(self.slot)
+            self._slots.clear(self.slot)
             _claimed.discard(_claim_of(self._fd, self.slot))
 
     def _leave_ledger(self) -> None:
@@ -180,16 +180,16 @@ class NodeState:
         header = read_header(self._fd)
         if header is not None and header.devices <= MAX_DEVICES:
             for slot, _ in owners(self._fd, header.devices):
-                self._places.unlink_socket(slot)
+                self._slots.unlink_socket(slot)
         # Never truncated: a process that is unknown here may have it mapped, and would get a SIGBUS.
         # The bytes behind the slots mean nothing without an owner.
-        _write(self._fd, bytes(min(present, self._places.offset(SLOTS))), 0)
+        _write(self._fd, bytes(min(present, self._slots.offset(SLOTS))), 0)
         os.ftruncate(self._fd, max(size, present))
         _write(self._fd, ours, 0)
 
     def _claim(self) -> int:
-        places = self._places
-        taken = _lived_in(self._fd, places.taken())
+        slots = self._slots
+        taken = _lived_in(self._fd, slots.taken())
         free = next((slot for slot in range(SLOTS) if slot not in taken), None)
         if free is None:
             raise OutOfMemory(
@@ -200,15 +200,15 @@ class NodeState:
             )
         fields = SLOT.pack(owner_of(self._pid), pid_namespace())
         # Allocate the pages before native code counts in them: a full directory must be an error, not a SIGBUS.
-        os.posix_fallocate(self._fd, places.offset(free), slot_stride(self._config.devices))
-        os.posix_fallocate(self._fd, *places.holdings(free))
-        for slot, owner in list(places.taken()):
+        os.posix_fallocate(self._fd, slots.offset(free), slot_stride(self._config.devices))
+        os.posix_fallocate(self._fd, *slots.holdings(free))
+        for slot, owner in list(slots.taken()):
             if slot not in taken:
-                places.unlink_socket(slot)
+                slots.unlink_socket(slot)
                 if is_running(*owner):  # no other process would ever notice that this one has left the slot
-                    places.clear(slot)
-        places.clear(free)
-        _write(self._fd, fields, places.offset(free))
+                    slots.clear(slot)
+        slots.clear(free)
+        _write(self._fd, fields, slots.offset(free))
         _claimed.add(_claim_of(self._fd, free))
         return free
 
@@ -223,9 +223,9 @@ class _Slots:
         yield from owners(self._fd, self._devices)
 
     def dead(self) -> list[int]:
-        found = dict(self.taken())
-        living = _lived_in(self._fd, found.items())
-        return [slot for slot in found if slot not in living]
+        by_slot = dict(self.taken())
+        living = _lived_in(self._fd, by_slot.items())
+        return [slot for slot in by_slot if slot not in living]
 
     def clear_dead(self) -> int:
         dead = self.dead()
@@ -274,11 +274,11 @@ def tidy(config: NodeConfig, directory: Path | None = None) -> int:
         stack.callback(os.close, fd)
         folder_fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, folder_fd)
-        places = _Slots(fd, folder_fd, config)
-        if os.pread(fd, AGREED_BYTES, 0) != agreed or not places.dead():
+        slots = _Slots(fd, folder_fd, config)
+        if os.pread(fd, AGREED_BYTES, 0) != agreed or not slots.dead():
             return 0
         with _locked(fd, config, path):
-            return places.clear_dead() if os.pread(fd, AGREED_BYTES, 0) == agreed else 0
+            return slots.clear_dead() if os.pread(fd, AGREED_BYTES, 0) == agreed else 0
 
 
 def _lived_in(fd: int, slots: Iterable[tuple[int, tuple[int, int]]]) -> set[int]:
@@ -286,12 +286,12 @@ def _lived_in(fd: int, slots: Iterable[tuple[int, tuple[int, int]]]) -> set[int]
     by_process: dict[tuple[int, int], set[int]] = {}
     for slot, fields in slots:
         by_process.setdefault(fields, set()).add(slot)
-    found: set[int] = set()
+    living: set[int] = set()
     for (owner, namespace), its in by_process.items():
         if is_running(owner, namespace):
             is_ours = owner & 0xFFFFFFFF == os.getpid() and namespace == pid_namespace()
-            found |= {slot for slot in its if _claim_of(fd, slot) in _claimed} if is_ours else its
-    return found
+            living |= {slot for slot in its if _claim_of(fd, slot) in _claimed} if is_ours else its
+    return living
 
 
 def _claim_of(fd: int, slot: int) -> tuple[int, int, int]:

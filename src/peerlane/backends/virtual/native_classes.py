@@ -1,11 +1,11 @@
-"""The numbers by which native code knows devices."""
+"""What all classes over native ones need: the native numbers of devices, and the names that programs see."""
 
 from __future__ import annotations
 
 from peerlane.device.base import DeviceBase
 from peerlane.errors import Closed, Refused
 
-#: The host; streams of devices whose back-end has no queues run there.
+#: The native number of the host, where streams of devices without queues of their own run.
 HOST = 0
 
 
@@ -22,3 +22,9 @@ def number_of(device: DeviceBase) -> int:
             detail=Refused(reason="left", backend=backend.name),
         )
     return HOST
+
+
+def show_as(neutral: type, *kinds: type) -> None:
+    """Give classes the name of the neutral class that they implement, the one that programs know."""
+    for kind in kinds:
+        kind.__name__, kind.__qualname__ = neutral.__name__, neutral.__qualname__
