@@ -200,7 +200,7 @@ def test_grow_into_used_addresses_raises_out_of_memory(node: Node) -> None:
             rng.grow(bad)
     with pytest.raises(pl.OutOfMemory, match="in use"):
         rng.grow(2 * G)
-    for beyond in (1 << 62, (1 << 63) - 1, rng._place.most + 1):
+    for beyond in (1 << 62, (1 << 63) - 1, rng._reservation.most + 1):
         with pytest.raises(
             pl.OutOfMemory, match="bytes can be reserved from its first address on"
         ) as refused:
