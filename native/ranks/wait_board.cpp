@@ -108,9 +108,13 @@ bool WaitBoard::is_condemned() const {
 
 void WaitBoard::acknowledge() const { words(rank_)[kKnown].store(spell_, std::memory_order_release); }
 
+// A rank that has raised may be blocked again, in a new spell: what it acknowledged is the spell that was condemned.
 bool WaitBoard::have_acknowledged(const std::vector<uint32_t>& ranks) const {
     return std::all_of(ranks.begin(), ranks.end(), [this](uint32_t rank) {
-        return rank >= ranks_ || has_left(rank) || words(rank)[kKnown].load(std::memory_order_acquire) == spell(rank);
+        if (rank >= ranks_ || has_left(rank)) return true;
+        const uint64_t known = words(rank)[kKnown].load(std::memory_order_acquire);
+        const uint64_t condemned = words(rank)[kCondemned].load(std::memory_order_acquire);
+        return known == spell(rank) || (condemned != 0 && known == condemned);
     });
 }
 

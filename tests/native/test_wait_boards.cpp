@@ -97,6 +97,8 @@ void verdicts_are_for_one_spell(const std::shared_ptr<Ledger>& ledger) {
     CHECK(!ranks[0].have_acknowledged({0, 1}));
     ranks[0].acknowledge();
     CHECK(ranks[0].have_acknowledged({0}) && !ranks[0].have_acknowledged({0, 1}));
+    ranks.stuck(0, 6000, 9000, {1});   // it has raised, and waits again
+    CHECK(!ranks[0].is_condemned() && ranks[1].have_acknowledged({0}));
     ranks.leave(1);
     CHECK(ranks[0].have_acknowledged({0, 1}));
     ranks.stuck(0, 100, 5000, {1});   // a third spell, at the same time

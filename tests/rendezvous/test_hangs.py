@@ -139,6 +139,14 @@ def test_hear_rank_that_was_silent_since_the_verdict_is_told_later() -> None:
     assert not ranks.say(0, waits[0], 8002, 8003).in_vain
 
 
+def test_hear_rank_that_waits_anew_for_one_that_has_not_raised_yet_is_not_told() -> None:
+    ranks, waits = condemned_pair()
+    assert ranks.say(0, waits[0], 100, 8000).all_know  # it is about to raise
+    assert not ranks.say(1, waits[1], 6000, 8001).in_vain
+    assert ranks.say(0, waits[0], 100, 8600).all_know
+    assert not ranks.say(1, waits[1], 6000, 8601).in_vain
+
+
 def test_hear_rank_whose_peer_ended_after_the_verdict_is_told() -> None:
     ranks, waits = condemned_pair()
     ranks.hangs._seen.pop(1)

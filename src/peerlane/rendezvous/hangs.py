@@ -98,14 +98,17 @@ class Hangs:
             self._standing(pid, wait, waiter) for wait, waiter in zip(report.waits, waiters, strict=True)
         )
         key = pid, rank
-        self._stuck.pop(key, None)
-        if 0 < report.since_ns <= report.until_ns <= now and None not in standings:
-            pids = {other for each in standings for _, other in each or ()}
-            self._stuck[key] = _Stuck(report, standings, frozenset(pids.union(report.pids)))
-            self._forget(now)
-            if not self._is_condemned(key) and self._are_in_vain(pid, progress.STEADY_NS, now):
-                self._condemn(now)
         told = self._condemned.get(key)
+        if told is None or told.since_ns != report.since_ns:
+            self._stuck.pop(key, None)
+            if 0 < report.since_ns <= report.until_ns <= now and None not in standings:
+                pids = {other for each in standings for _, other in each or ()}
+                self._stuck[key] = _Stuck(report, standings, frozenset(pids.union(report.pids)))
+                self._forget(now)
+                if self._are_in_vain(pid, progress.STEADY_NS, now):
+                    self._condemn(now)
+            told = self._condemned.get(key)
+        # else: it will raise, so it blocks nobody whose wait has begun since the verdict
         if told is None or told.since_ns != report.since_ns or None in waiters:
             return Reply(standings)
         # The others may have heard it and ended; the verdict was right while they waited, and this one waits still.

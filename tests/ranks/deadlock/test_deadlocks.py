@@ -141,6 +141,35 @@ def test_group_after_deadlock_goes_on() -> None:
         assert ask_all(peers, code) == [1, 1]
 
 
+def test_rank_that_has_raised_and_waits_again_gets_no_deadlock_with_one_that_raises_late() -> None:
+    with ranks(2) as peers:
+        peers[0].run(
+            "from peerlane.diagnostics.waits import progress\nprogress.STARVED_NOTICE_NS = 200_000_000"
+        )
+        peers[1].run(
+            """
+import time
+from peerlane.ranks.deadlock import detect
+graph_of = detect._graph
+def starved(group, board):  # until rank 0 has raised and waits again
+    spell, until = board.spell(0), time.monotonic() + 30
+    while board.spell(0) == spell and time.monotonic() < until:
+        time.sleep(0.01)
+    return graph_of(group, board)
+detect._graph = starved
+"""
+        )
+        peers[1].send("ch[0].wait(0)")
+        with pytest.raises(PeerError) as first:
+            peers[0].run("ch[1].wait(0)")
+        peers[0].send("ch[1].wait(0)")
+        with pytest.raises(PeerError) as late:
+            peers[1].receive(PATIENCE)
+        assert (first.value.kind, late.value.kind) == ("Deadlock", "Deadlock")
+        peers[1].run("ch[0].notify(0)")
+        assert peers[0].receive(PATIENCE) is None
+
+
 _JOINED = """
 import threading
 def work(other):

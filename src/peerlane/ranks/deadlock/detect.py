@@ -83,15 +83,18 @@ def _look_at_ranks() -> bool:
         for wait in list(store_waits.waiting.values()):
             if not wait.is_over:
                 wait.in_vain = None
-    if waits is not None and store_waits.waiting:
+    # A process that will raise is not blocked: another rank may have raised before, and wait for it by now.
+    must_raise = any(each in _known for each in groups)
+    if waits is not None and store_waits.waiting and not must_raise:
         from peerlane.ranks.deadlock import at_server  # it loads sockets; a program without ranks needs none
 
         if at_server.ask(waits, _spell[1]):
             return True
+    must_raise = must_raise or any(each.in_vain for each in store_waits.waiting.values())
     for group in groups:
         if waits is None:
             _withdraw(group)
-        elif (known := _say(group, waits)) is not None:
+        elif (known := _say(group, waits, renews=not must_raise)) is not None:
             end(known, waits)
             break
     return True
@@ -103,8 +106,11 @@ def _withdraw(group: Session) -> None:
         group._membership.board.withdraw()
 
 
-def _say(group: Session, waits: wait_state.Waits) -> Known | None:
-    """Report on a group's board that this process can only wait; return the deadlock if its waits must end now."""
+def _say(group: Session, waits: wait_state.Waits, *, renews: bool) -> Known | None:
+    """Report on a group's board that this process can only wait; return the deadlock if its waits must end now.
+
+    ``renews``: whether the report counts until now, unless the waits are known to be in vain.
+    """
     if group._membership is None:
         return None
     board, peers = group._membership.board, waits.peers(group)
@@ -117,9 +123,10 @@ def _say(group: Session, waits: wait_state.Waits) -> Known | None:
         _known.pop(group, None)
         board.begin(_spell[1], peers, said, *traits)
         return None
-    board.renew(waits.sure_ns)
-    if not board.is_condemned and board.circle(progress.STEADY_NS):
-        board.condemn(board.in_vain())
+    if renews and not board.is_condemned:
+        board.renew(waits.sure_ns)
+        if board.circle(progress.STEADY_NS):
+            board.condemn(board.in_vain())
     if not board.is_condemned:
         return None
     now, known = time.monotonic_ns(), _known.get(group)
