@@ -15,9 +15,11 @@ BANNED = {
     *("thing", "things", "told", "turn", "turns", "way", "ways"),
 }
 #: Packages whose names are older than this rule.
-OLDER = ("diagnostics", "ranks", "rendezvous")
+OLDER: tuple[str, ...] = ()
 #: By name, why it stays.
 KEPT = {
+    "is_here": "public, an attribute of Member",
+    "pid_here": "public, an attribute of Member",
     "NOT_FOUND": "the vendor's HCCL_E_NOT_FOUND",
     "NIXL_ERR_NOT_FOUND": "the vendor's",
     "nixlNotFoundError": "the vendor's",

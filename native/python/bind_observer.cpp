@@ -92,8 +92,8 @@ void tell_observer() noexcept {
         while (const log::Record* const record = reader->next(true)) {
             const Taken taken(*record);
             try {
-                const nb::object what = as_tuple(taken), told = nb::borrow(hook);
-                if (told) told(*what);
+                const nb::object event = as_tuple(taken), called = nb::borrow(hook);
+                if (called) called(event);
             } catch (nb::python_error& error) {
                 error.discard_as_unraisable("peerlane observer");
             }
@@ -133,7 +133,7 @@ void bind_observer(nb::module_& m) {
         },
         "called"_a.none(), "capacity"_a,
         nb::sig("def observe(called: collections.abc.Callable[..., None] | None, capacity: int) -> None"),
-        "Call it with (kind, order, op, site, stream, sequence, a, b, spans) of each event of the observer's log, of so many bytes; with None, end "
+        "Call it with a tuple (kind, order, op, site, stream, sequence, a, b, spans) for each event of the observer's log, of so many bytes; with None, end "
         "that log.  OSError if it cannot be made.");
     m.def("tell_observer", [] { tell_if_observed(); }, "Hand over what is new.");
     m.def(

@@ -55,7 +55,7 @@ void LateDeliveries::discard() const {
 }
 
 void LateDeliveries::stage(uint64_t entry) const {
-    header().given_ns.store(now_ns(), std::memory_order_relaxed);
+    header().staged_ns.store(now_ns(), std::memory_order_relaxed);
     this->entry(entry).state.store(LateDelivery::staged, std::memory_order_release);
 }
 
@@ -93,7 +93,7 @@ bool Undelivered::settle(const SharedSignal& bank, uint32_t index) {
     for (uint64_t i = 0; i < LateDeliveries::kEntries; ++i) {
         const LateDelivery& entry = from_->entry(i);
         const uint64_t state = entry.state.load(std::memory_order_acquire);
-        if ((state == LateDelivery::given || state == LateDelivery::begun) && (entry.what & 0xFF) == LateDelivery::notify && entry.place == index)
+        if ((state == LateDelivery::ready || state == LateDelivery::begun) && (entry.what & 0xFF) == LateDelivery::notify && entry.place == index)
             return true;
     }
     return false;
@@ -248,9 +248,9 @@ bool Undelivered::awaits_any_to(const Memory& part) {
 }
 
 void Undelivered::bring_older_than(uint64_t nanoseconds) {
-    uint64_t given = from_->header().given_ns.load(std::memory_order_relaxed);
-    if (given == 0 || now_ns() - std::min(given, now_ns()) < nanoseconds) return;
-    if (from_->header().given_ns.compare_exchange_strong(given, 0, std::memory_order_relaxed)) bring_all();
+    uint64_t staged = from_->header().staged_ns.load(std::memory_order_relaxed);
+    if (staged == 0 || now_ns() - std::min(staged, now_ns()) < nanoseconds) return;
+    if (from_->header().staged_ns.compare_exchange_strong(staged, 0, std::memory_order_relaxed)) bring_all();
 }
 
 Operand Undelivered::part(uint64_t place, uint64_t at, uint64_t size) const {

@@ -17,9 +17,9 @@ struct LateDelivery {
     enum State : uint64_t {
         none,       // free
         taken,      // reserved: its stream has not reached the operation
-        given,      // its stream has reached the operation
-        begun,      // given, and being delivered: the peer's memory or line may have changed, and `before` keeps what was there
-        staged,     // as given, and a wait of the peer delivers it.  A notify was recorded already
+        ready,      // its stream has reached the operation
+        begun,      // ready, and being delivered: the peer's memory or line may have changed, and `before` keeps what was there
+        staged,     // as ready, and a wait of the peer delivers it.  A notify was recorded already
         combining,  // a staged reduction that is being delivered
     };
     enum Kind : uint64_t { write, blocks, reduce, notify };
@@ -47,7 +47,7 @@ class LateDeliveries {
     static constexpr uint64_t kEntries = 4096;
     struct Header {
         LateDelivery::Word lock;        // the process id of its holder, and above 32 bits the thread's; 0: free
-        LateDelivery::Word given_ns;    // when an entry was staged last
+        LateDelivery::Word staged_ns;    // when an entry was staged last
         LateDelivery::Word next;        // the sequence of the next entry
         LateDelivery::Word reserved[5];
     };

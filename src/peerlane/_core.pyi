@@ -1078,7 +1078,7 @@ LOG_OBJECTS: dict[str, int]
 
 def observe(called: Callable[..., None] | None, capacity: int) -> None:
     """
-    Call it with (kind, order, op, site, stream, sequence, a, b, spans) of each event of the observer's log, of so many bytes; with None, end that log.  OSError if it cannot be made.
+    Call it with a tuple (kind, order, op, site, stream, sequence, a, b, spans) for each event of the observer's log, of so many bytes; with None, end that log.  OSError if it cannot be made.
     """
 
 def tell_observer() -> None:

@@ -80,7 +80,7 @@ group.close()
 
 _SHARED = """
 group = pl.Group(window=4096)
-line = group._meeting.line
+line = group._meeting.rendezvous
 peer = 1 - group.rank
 pid = group.members[peer].pid
 with group.device.create_notify() as notify, group.device.create_event() as event:

@@ -34,7 +34,7 @@ class Line:
 class Left:
     """The membership of a group that every other rank has closed."""
 
-    here = frozenset((0, 1))
+    local_ranks = frozenset((0, 1))
 
     def has_left(self, _rank: int) -> bool:
         """Return True."""
@@ -44,7 +44,7 @@ class Left:
 def session_at(line: Line, membership: Left | None = None) -> Any:
     """Return a session of two ranks, as rank 0."""
     return SimpleNamespace(
-        _meeting=SimpleNamespace(line=line),
+        _meeting=SimpleNamespace(rendezvous=line),
         _key="g.0",
         _membership=membership,
         _check_open=lambda _call: None,
@@ -55,17 +55,17 @@ def session_at(line: Line, membership: Left | None = None) -> Any:
     )
 
 
-def test_hear_message_that_never_comes_is_one_request_of_whole_timeout() -> None:
+def test_receive_message_that_never_comes_is_one_request_of_whole_timeout() -> None:
     """Between two requests the server does not know that this rank waits, and would name no deadlock."""
     line = Line()
     with pytest.raises(pl.WaitTimeout, match="rank 1 did not come: it has not made its end within 1 s"):
-        Conversation(session_at(line)).hear("Group", "hello", 1, time.monotonic() + 1)
+        Conversation(session_at(line)).receive("Group", "hello", 1, time.monotonic() + 1)
     (timeout,) = line.asked
     assert 0 <= timeout <= 1
 
 
-def test_hear_peer_that_has_left_asks_once_for_what_it_said_before() -> None:
+def test_receive_peer_that_has_left_asks_once_for_what_it_said_before() -> None:
     line = Line()
     with pytest.raises(pl.PeerLost, match="rank 1 did not come: it has closed its group"):
-        Conversation(session_at(line, Left())).hear("Group.channel", "invite.1", 1, time.monotonic() + 60)
+        Conversation(session_at(line, Left())).receive("Group.channel", "invite.1", 1, time.monotonic() + 60)
     assert line.asked == [0]

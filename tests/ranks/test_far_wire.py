@@ -12,27 +12,27 @@ from peerlane.ranks.far_wire import FarInvitation
 
 pytestmark = pytest.mark.any_schedule
 
-PLACES = (((1 << 40, 0, 4096),), ((5, 64, 32), (6, 0, 32)))
+RANGES = (((1 << 40, 0, 4096),), ((5, 64, 32), (6, 0, 32)))
 
 
 def invitation(**changed: Any) -> FarInvitation:
-    given: dict[str, Any] = {"places": PLACES, **changed}
-    return FarInvitation(2, "1.22.0", b"address", 3, 4, 5, (("window", 4096), ("table", 64)), **given)
+    fields: dict[str, Any] = {"ranges": RANGES, **changed}
+    return FarInvitation(2, "1.22.0", b"address", 3, 4, 5, (("window", 4096), ("table", 64)), **fields)
 
 
-def decoded(said: dict[str, Any]) -> FarInvitation:
-    return FarInvitation.decode("Group.channel", 1, json.dumps(said).encode())
+def decoded(fields: dict[str, Any]) -> FarInvitation:
+    return FarInvitation.decode("Group.channel", 1, json.dumps(fields).encode())
 
 
-@pytest.mark.parametrize("places", [(), PLACES])
-def test_invitation_comes_as_it_was_sent(places: Any) -> None:
-    sent = invitation(places=places)
+@pytest.mark.parametrize("ranges", [(), RANGES])
+def test_invitation_comes_as_it_was_sent(ranges: Any) -> None:
+    sent = invitation(ranges=ranges)
     assert FarInvitation.decode("Group.channel", 1, sent.encode()) == sent
 
 
-def test_memory_in_very_many_places_is_sent_without_them() -> None:
+def test_memory_in_very_many_ranges_is_sent_without_them() -> None:
     many = (tuple((number, 0, 1) for number in range(5000)), ())
-    assert FarInvitation.decode("Group.channel", 1, invitation(places=many).encode()).places == ()
+    assert FarInvitation.decode("Group.channel", 1, invitation(ranges=many).encode()).ranges == ()
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_memory_in_very_many_places_is_sent_without_them() -> None:
     ],
 )
 def test_impossible_places_are_refused(places: object) -> None:
-    said = json.loads(invitation().encode())
+    fields = json.loads(invitation().encode())
     with pytest.raises(BadHandle) as refused:
-        decoded({**said, "places": places})
+        decoded({**fields, "places": places})
     assert refused.value.fault is Fault.FALSE_CLAIM

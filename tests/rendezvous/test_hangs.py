@@ -15,7 +15,7 @@ from peerlane.rendezvous import hangs
 from peerlane.rendezvous.frames import BadFrame, Operation, Status
 from peerlane.rendezvous.hangs import Hangs, interval_ns
 from peerlane.rendezvous.meeting import Meeting, Waiter
-from peerlane.rendezvous.stuck import (
+from peerlane.rendezvous.wait_reports import (
     MAX_TEXT,
     Party,
     Reply,

@@ -359,7 +359,7 @@ def test_strangers_are_refused_and_nothing_is_lost(
 
         send(b"GET / HTTP/1.1\r\n\r\n" * 9, b"\0" * 100, random.Random(7).randbytes(4000))
         until(lambda: len(caplog.records) == 3)  # before any of them may be called silent
-        monkeypatch.setattr("peerlane.rendezvous.line.STALL_SECONDS", 0.3)
+        monkeypatch.setattr("peerlane.rendezvous.machine_connection.STALL_SECONDS", 0.3)
         send(b"", b"PLLINK\r\n")
         until(lambda: len(caplog.records) == 5)
     said = [each.getMessage().partition(": ")[2] for each in caplog.records]

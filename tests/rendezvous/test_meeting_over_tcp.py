@@ -26,7 +26,7 @@ port = {free_port()}
 
 def test_meeting_over_tcp_with_descriptors_above_1024_works() -> None:
     code = OVER_TCP + (
-        "told = threading.Thread(target=by_tcp.tell, args=('Group', '127.0.0.1', port, 2, said, 20.0))\n"
+        "told = threading.Thread(target=by_tcp.announce, args=('Group', '127.0.0.1', port, 2, said, 20.0))\n"
         "told.start(); print(by_tcp.ask('Group', '127.0.0.1', port, 1, 2, 'one', 20.0) == said); told.join()"
     )
     done = run_python(["-c", code], timeout=40)
@@ -52,7 +52,7 @@ def test_meeting_over_tcp_ctrl_c_ends_it_in_time(how: str, call: str) -> None:
 
 def test_meeting_over_tcp_tells_a_rank_of_another_version_at_once() -> None:
     code = OVER_TCP + (
-        "told = threading.Thread(target=by_tcp.tell, args=('Group', '127.0.0.1', port, 2, said, 20.0))\n"
+        "told = threading.Thread(target=by_tcp.announce, args=('Group', '127.0.0.1', port, 2, said, 20.0))\n"
         "told.start()\n"
         "while True:\n"
         "    try: line = socket.create_connection(('127.0.0.1', port), timeout=20); break\n"
@@ -71,7 +71,7 @@ def test_meeting_over_tcp_is_not_held_up_by_strangers_and_believes_only_who_know
     code = OVER_TCP + (
         "import logging; logging.disable()\n"
         "secret = b'sixteen bytes or more'\n"
-        "told = threading.Thread(target=by_tcp.tell, args=('Group', '127.0.0.1', port, 3, said, 20.0, secret))\n"
+        "told = threading.Thread(target=by_tcp.announce, args=('Group', '127.0.0.1', port, 3, said, 20.0, secret))\n"
         "told.start()\n"
         "def connected():\n"
         "    while True:\n"

@@ -17,7 +17,7 @@ from peerlane.backends.virtual.ranks import VirtualRanks
 from peerlane.errors import Error
 from peerlane.ranks import far_engine
 from peerlane.rendezvous import Rendezvous
-from peerlane.rendezvous.launchers import told
+from peerlane.rendezvous.launchers import assignment_of
 from peerlane.rendezvous.meet import meet
 from peerlane.support.machine_identity import own_machine
 from peerlane.support.network import interface_of, own_address
@@ -65,8 +65,8 @@ def rows_of(facts: Facts) -> Iterator[list[str]]:
 
 def is_rank() -> bool:
     """Return whether a launcher has started this process as a rank, and others on other machines."""
-    launch = told()
-    return launch is not None and launch.spans
+    assignment = assignment_of()
+    return assignment is not None and assignment.spans
 
 
 def machines_of_job() -> list[Facts] | None:
@@ -75,7 +75,7 @@ def machines_of_job() -> list[Facts] | None:
     All ranks call it.  ``ranks`` are those of a machine.  ``ways`` are the transports to each other machine, if both
     have an engine.
     """
-    rendezvous = meet("peerlane topo", None, None, None, name="topo", timeout=_SECONDS).line
+    rendezvous = meet("peerlane topo", None, None, None, name="topo", timeout=_SECONDS).rendezvous
     try:
         with pl.Group(rendezvous=rendezvous, window=4096, name="topo", timeout=_SECONDS) as group:
             return _gathered(group, rendezvous)

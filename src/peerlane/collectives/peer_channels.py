@@ -18,7 +18,7 @@ from peerlane.errors import (
     PeerLost,
     Refused,
 )
-from peerlane.ranks.invite import GivenUp
+from peerlane.ranks.invite import Withdrawn
 from peerlane.ranks.lending import WINDOW
 from peerlane.streams.notify import NotifyKind
 
@@ -66,7 +66,7 @@ class Channels(dict[int, "Channel"]):
             if channel is None:
                 try:
                     channel = self._invitations.accept("Group", self._begun[peer], deadline)
-                except GivenUp as error:  # the peer offers no more channels
+                except Withdrawn as error:  # the peer offers no more channels
                     raise self._lost(peer, str(error), error.call) from None
                 except BadHandle as error:
                     if error.fault is not Fault.STALE_HANDLE:

@@ -15,7 +15,7 @@ from peerlane.errors import (
     Error,
     WaitTimeout,
 )
-from peerlane.ranks.channel import lines_of
+from peerlane.ranks.channel import notifies_of
 from peerlane.ranks.lending import WINDOW, Loan
 from peerlane.support.timeouts import in_nanoseconds
 
@@ -133,7 +133,7 @@ class Workspace:
             channels = self.channels.everyone()
             with self._lock:
                 if self._rounds is None:
-                    lines = [lines_of(channel, _ROUNDS) for channel in channels]  # all that are left
+                    lines = [notifies_of(channel, _ROUNDS) for channel in channels]  # all that are left
                     self._rounds = self._ranks.rounds(
                         self.rank,
                         self.size,
@@ -149,7 +149,7 @@ class Workspace:
     def make_mail(self, peer: int, *, sends: bool) -> None:
         """Make the mail to a peer or from it, once; the first use makes the channel."""
         channel = self.channels[peer]
-        incoming, outgoing = lines_of(channel, 0)
+        incoming, outgoing = notifies_of(channel, 0)
         sent, taken = (outgoing, incoming) if sends else (incoming, outgoing)
         memory = channel.window if sends else self._memories[WINDOW].buffer
         at = self._mail_area + (self.rank if sends else peer) * DEPTH * self.slot
@@ -170,7 +170,7 @@ class Workspace:
         if peer not in self._farewells:
             channels = self.channels.everyone() if peer is None else [self.channels[peer]]
             self._farewells[peer] = self._ranks.farewell(
-                [line for channel in channels for line in lines_of(channel, 0)[1]]
+                [line for channel in channels for line in notifies_of(channel, 0)[1]]
             )
         return self._farewells[peer]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from peerlane import _core
 
 Position: TypeAlias = tuple[CodeType, int]
-place = _core.call_site  # cheaper than a Site; :func:`at` makes a Site of it
+position = _core.call_site  # cheaper than a Site; :func:`at` makes a Site of it
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -22,7 +22,7 @@ foreign: dict[int, tuple[CodeType, Callable[[], Any]]] = {}
 
 
 class Site:
-    """A line of the user's program, which is computed when it is read.
+    """A line of the user's program; its number is computed when it is read.
 
     Attributes
     ----------
@@ -90,9 +90,9 @@ def at(position: Position | None) -> Site | None:
 
 
 def _callers(frame: FrameType) -> tuple[Site, ...]:
-    found: list[Site] = []
+    callers: list[Site] = []
     caller = frame.f_back
-    while caller is not None and len(found) < callers_kept:
-        found.append(Site(caller.f_code, caller.f_lasti))
+    while caller is not None and len(callers) < callers_kept:
+        callers.append(Site(caller.f_code, caller.f_lasti))
         caller = caller.f_back
-    return tuple(found)
+    return tuple(callers)

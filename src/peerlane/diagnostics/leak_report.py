@@ -1,4 +1,4 @@
-"""The text about leaked objects: kind, size, and the line that made each."""
+"""The text about leaked objects: kind, size, and the line that created each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SiteFormat:
     Parameters
     ----------
     file : str
-        If an object was made in another file, the line of this file that led there is shown too; empty: no file.
+        If an object was created in another file, the line of this file that led to it is shown too; empty: no file.
     root : str
         Paths are shown relative to this folder.
     """
@@ -42,22 +42,22 @@ class SiteFormat:
         return f"{site.path if inside.startswith('..') else inside}:{site.line}"
 
 
-def leak_text(head: str, things: Sequence[LiveObject], sites: SiteFormat, *others: str) -> str:
-    """Return a list of objects, and of lines about other things; its first line counts them behind ``head``."""
-    total = len(things) + len(others)
-    nbytes = sum(each.nbytes for each in things if each.kind not in WITHOUT_BYTES)
+def leak_text(head: str, objects: Sequence[LiveObject], sites: SiteFormat, *others: str) -> str:
+    """Return a list of objects, with further lines ``others``; its first line counts both behind ``head``."""
+    total = len(objects) + len(others)
+    nbytes = sum(each.nbytes for each in objects if each.kind not in WITHOUT_BYTES)
     size = f", {in_bytes(nbytes)} in all" if nbytes else ""
-    lines = [*_lines_of(things, sites), *others]
+    lines = [*_lines_of(objects, sites), *others]
     hidden = len(lines) - _MOST_SHOWN
     if hidden > 0:
         lines[_MOST_SHOWN:] = [f"and {hidden:,} more lines"]
     return "\n".join([f"{head} {total:,} thing{'s' * (total != 1)}{size}:", *(f"  {line}" for line in lines)])
 
 
-def _lines_of(things: Sequence[LiveObject], sites: SiteFormat) -> Iterator[str]:
+def _lines_of(objects: Sequence[LiveObject], sites: SiteFormat) -> Iterator[str]:
     """Yield the lines; objects of one kind, device and line of the program share one."""
     groups: dict[tuple[str, str, str], list[LiveObject]] = {}
-    for each in things:
+    for each in objects:
         groups.setdefault((each.kind, each.where, sites.of("made", each.site)), []).append(each)
     for (kind, where, site), group in groups.items():
         what = group[0].text

@@ -1,4 +1,4 @@
-"""The live objects of this process and the lines that made them, to find what a test or a long program left behind.
+"""The live objects of this process and the lines that created them: what a test or a long program left behind.
 
 Memory and reserved addresses are always known, with the line of their allocation.  Streams, events, notifies,
 physical memory, exported handles and views are noted between :func:`begin` and :func:`end` only; at other times their
@@ -50,7 +50,7 @@ class LiveObject:
     where : str
         Its device, or ``host``; empty if it has neither.
     site : Site or None
-        The line that made it, with its callers; None if it is not known.
+        The line that created it, with its callers; None if it is not known.
     """
 
     kind: str
@@ -149,12 +149,12 @@ def living() -> tuple[LiveObject, ...]:
     Objects of a node that was left are not live: :func:`left_behind` has them.  A view is listed only if its buffer
     was closed, so that the view alone keeps the bytes.
     """
-    found = [living for _, living in _memory()]
-    found += _mappings()
-    found += (living for _, living in _others())
+    objects = [living for _, living in _memory()]
+    objects += _mappings()
+    objects += (living for _, living in _others())
     for source in _sources:
-        found += source()
-    return tuple(found)
+        objects += source()
+    return tuple(objects)
 
 
 def left_behind() -> tuple[LiveObject, ...]:
@@ -165,11 +165,11 @@ def left_behind() -> tuple[LiveObject, ...]:
 def at_node_exit() -> Sequence[LeftBehind]:
     """Return the live objects of the present node, for :func:`node_left`."""
     holders = {record.id: _buffers.get(record.id) for record in allocations.live_records()}
-    found = [LeftBehind(living, holders[allocation]) for allocation, living in _memory()]
-    found += [LeftBehind(living, None) for living in _mappings()]
-    found += [LeftBehind(living, reference) for reference, living in _others()]
-    found += [LeftBehind(living, None) for source in _sources for living in source()]
-    return [replace(each, living=_of_left_node(each.living)) for each in found]
+    left = [LeftBehind(living, holders[allocation]) for allocation, living in _memory()]
+    left += [LeftBehind(living, None) for living in _mappings()]
+    left += [LeftBehind(living, reference) for reference, living in _others()]
+    left += [LeftBehind(living, None) for source in _sources for living in source()]
+    return [replace(each, living=_of_left_node(each.living)) for each in left]
 
 
 def node_left(lost: Sequence[LeftBehind]) -> None:
@@ -262,7 +262,7 @@ def _memory() -> Iterator[tuple[int, LiveObject]]:
         if record.sort is allocations.Sort.ALLOCATION:
             kind = "pinned memory" if record.device == "host" else "memory"
         text = f"{kind}: {in_bytes(record.size)} on {record.device}"
-        yield record.id, LiveObject(kind, text, record.size, record.device, record.made_at)
+        yield record.id, LiveObject(kind, text, record.size, record.device, record.allocated_at)
 
 
 def _mappings() -> Iterator[LiveObject]:
@@ -281,6 +281,6 @@ def _mappings() -> Iterator[LiveObject]:
 def _others() -> Iterator[tuple[weakref.ref[Any], LiveObject]]:
     live = {record.id for record in allocations.live_records()}
     for noted in list(_noted.values()):
-        found = None if noted.allocation in live else noted.look()
-        if found is not None:
-            yield noted.reference, found
+        living = None if noted.allocation in live else noted.look()
+        if living is not None:
+            yield noted.reference, living

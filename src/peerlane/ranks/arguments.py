@@ -1,4 +1,4 @@
-"""Checks of a group's arguments, made before any object is."""
+"""Checks of a group's arguments, which come before any object is created."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ def of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
     return value
 
 
-def as_number(call: str, what: str, given: Any) -> int:
-    """Return ``given`` if it is an integer and not a bool; TypeError says what it should be."""
-    if type(given) is int:
-        return given
-    if not isinstance(given, (bool, getattr(sys.modules.get("numpy"), "bool_", bool))):
+def as_number(call: str, what: str, value: Any) -> int:
+    """Return ``value`` if it is an integer and not a bool; else raise a TypeError that begins with ``what``."""
+    if type(value) is int:
+        return value
+    if not isinstance(value, (bool, getattr(sys.modules.get("numpy"), "bool_", bool))):
         with contextlib.suppress(TypeError):
-            return operator.index(given)
-    raise TypeError(f"{call}: {what}, an int, not {type(given).__name__}")
+            return operator.index(value)
+    raise TypeError(f"{call}: {what}, an int, not {type(value).__name__}")
 
 
 def checked_rank(call: str, peer: object, size: int) -> int:
     """Return ``peer`` if it is a rank of the group."""
-    found = as_number(call, "a peer is a rank", peer)
-    if not 0 <= found < size:
+    rank = as_number(call, "a peer is a rank", peer)
+    if not 0 <= rank < size:
         raise InvalidValue(
-            f"{call}: {found} is not a rank of {size}",
+            f"{call}: {rank} is not a rank of {size}",
             call=call,
-            detail=BadArgument("rank", found, least=0, most=size - 1),
+            detail=BadArgument("rank", rank, least=0, most=size - 1),
         )
-    return found
+    return rank
 
 
 def checked_count(call: str, notifies: object) -> int:
     """Return ``notifies`` if a channel can have that many."""
-    found = as_number(call, "notifies is a number", notifies)
-    if not 0 <= found <= MOST_NOTIFIES:
+    count = as_number(call, "notifies is a number", notifies)
+    if not 0 <= count <= MOST_NOTIFIES:
         raise InvalidValue(
-            f"{call}: notifies is {found}; valid are 0 to {MOST_NOTIFIES:,}",
+            f"{call}: notifies is {count}; valid are 0 to {MOST_NOTIFIES:,}",
             call=call,
-            detail=BadArgument("notifies", found, least=0, most=MOST_NOTIFIES),
+            detail=BadArgument("notifies", count, least=0, most=MOST_NOTIFIES),
         )
-    return found
+    return count
 
 
 def checked_name(call: str, name: object) -> str:
@@ -74,9 +74,9 @@ def checked_name(call: str, name: object) -> str:
     return name
 
 
-def check_texts(call: str, **given: object) -> None:
+def check_texts(call: str, **texts: object) -> None:
     """Refuse values that are not a str."""
-    for name, value in given.items():
+    for name, value in texts.items():
         if not isinstance(value, str):
             raise TypeError(f"{call}: {name} must be a str, not {type(value).__name__}")
 
@@ -94,34 +94,34 @@ def check_memory(call: str, buffer: object) -> None:
     buffer.address  # noqa: B018 - raises if it is closed
 
 
-def check_agree(mine: int, hello: Hello, rank: int, said: Hello) -> None:
-    """Refuse a rank whose settings differ from those of this one, ``mine``."""
-    if said.node != hello.node:
+def check_agree(own_rank: int, own: Hello, rank: int, hello: Hello) -> None:
+    """Refuse a rank whose settings differ from those of this process's rank."""
+    if hello.node != own.node:
         raise InvalidValue(
-            f"Group: rank {rank} is in node {said.node}, rank {mine} in node {hello.node}; give all ranks the same "
-            "PEERLANE_NODE",
+            f"Group: rank {rank} is in node {hello.node}, rank {own_rank} in node {own.node}; give all ranks the "
+            "same PEERLANE_NODE",
             fault=Fault.NODE_MISMATCH,
             call="Group",
             detail=Refused(
                 reason="ranks_differ",
                 name="node",
-                rank=mine,
-                value=hello.node,
+                rank=own_rank,
+                value=own.node,
                 peer=rank,
-                peer_value=said.node,
+                peer_value=hello.node,
             ),
         )
-    if said.mode != hello.mode:
+    if hello.mode != own.mode:
         raise InvalidValue(
-            f"Group: rank {rank} has notifies={said.mode!r}, rank {mine} {hello.mode!r}; they must be the same",
+            f"Group: rank {rank} has notifies={hello.mode!r}, rank {own_rank} {own.mode!r}; they must be the same",
             fault=Fault.BAD_CONFIG,
             call="Group",
             detail=Refused(
                 reason="ranks_differ",
                 name="notifies",
-                rank=mine,
-                value=hello.mode,
+                rank=own_rank,
+                value=own.mode,
                 peer=rank,
-                peer_value=said.mode,
+                peer_value=hello.mode,
             ),
         )

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from peerlane.backend.ranks import Bank, Ranks
     from peerlane.ranks.channel_setup import Answer, End
-    from peerlane.ranks.late_delivery import Late
+    from peerlane.ranks.late_delivery import LateDelivery
     from peerlane.ranks.session import Session
-    from peerlane.ranks.ways import Ways
+    from peerlane.ranks.transport import Transport
 
 
 class Channel:
@@ -77,7 +77,7 @@ class Channel:
     memories: Mapping[str, Buffer]
     window: Buffer
     _ranks: Ranks  # the back-end's verbs for ranks
-    _ways: Ways
+    _transport: Transport
     _end: End
     _incoming: list[Notify]
     _outgoing: list[Notify]
@@ -87,8 +87,8 @@ class Channel:
     _waiters: list[Stream]  # for waits of the program: one for each thread or task that has waited
     _waiting: set[Stream]  # those in which one waits now
     _loose: list[Stream]  # for nonblocking operations
-    _turn: int
-    _late: Late | None
+    _next_loose: int
+    _late: LateDelivery | None
 
     def __init__(self, *_: object) -> None:
         raise TypeError("a Channel is made by Group.channel")
@@ -97,26 +97,31 @@ class Channel:
     def _make(cls, end: End, answer: Answer) -> Channel:
         ranks = end.session.device.backend.ranks
         served = ranks.channel_type(cls)
-        made: Channel = served.__new__(served)
-        made.group, made.peer = end.session, end.peer
-        made._incoming, made._outgoing, made._opened = end.lines, answer.notifies, answer.opened
-        made.memories = MappingProxyType(dict(answer.memories))
-        made.window = answer.memories[WINDOW]
-        made._end, made._ranks, made._ways, made._is_closed = end, ranks, end.ways, False
-        made._late = end.late
-        made._lock = threading.Lock()
-        made._waiters, made._waiting, made._loose, made._turn = [], set(), [], 0
-        incoming = [] if end.arriving is not None else made._incoming  # a wait may have to bring bytes
+        channel: Channel = served.__new__(served)
+        channel.group, channel.peer = end.session, end.peer
+        channel._incoming, channel._outgoing, channel._opened = end.incoming, answer.notifies, answer.opened
+        channel.memories = MappingProxyType(dict(answer.memories))
+        channel.window = answer.memories[WINDOW]
+        channel._end, channel._ranks, channel._transport, channel._is_closed = (
+            end,
+            ranks,
+            end.transport,
+            False,
+        )
+        channel._late = end.late
+        channel._lock = threading.Lock()
+        channel._waiters, channel._waiting, channel._loose, channel._next_loose = [], set(), [], 0
+        incoming = [] if end.arriving is not None else channel._incoming  # a wait may have to bring bytes
         if end.late is not None or end.is_far:  # its records and writes may arrive late, or go by messages
-            ranks.serve(made, None, incoming, [])
+            ranks.serve(channel, None, incoming, [])
             if end.late is None:
-                end.serve_far(made, made.window, len(made._outgoing))
+                end.serve_far(channel, channel.window, len(channel._outgoing))
         else:
-            ranks.serve(made, made.window, incoming, made._outgoing)
+            ranks.serve(channel, channel.window, incoming, channel._outgoing)
         if event_log.active:
             outgoing = [] if end.is_far else answer.notifies
-            ranks.log_channel(made, end.lines, outgoing, end.session.rank, end.peer, end.far_bank)
-        return made
+            ranks.log_channel(channel, end.incoming, outgoing, end.session.rank, end.peer, end.far_bank)
+        return channel
 
     @property
     def notifies(self) -> int:
@@ -188,14 +193,14 @@ class Channel:
         checked_stream(call, stream)
         source = _own(call, src)
         first = self._checked_at(call, target, at, source.size)
-        line = self._outgoing_line(call, notify)
+        peer_notify = self._peer_notify(call, notify)
         if self._late is not None and self._late.takes(stream):
             with event_log.channel_access(stream, [target[first : first + source.size]], [source]):
                 self._late.write(stream, target, first, source)
             if notify is not None:
                 self.notify(notify, stream=stream)
         else:
-            self._ways.put(stream, target, first, source, line)
+            self._transport.put(stream, target, first, source, peer_notify)
 
     def read(
         self,
@@ -218,7 +223,7 @@ class Channel:
         checked_stream(call, stream)
         target = _own(call, dst)
         self._settle(stream)
-        self._ways.get(stream, target, source, self._checked_at(call, source, at, target.size))
+        self._transport.get(stream, target, source, self._checked_at(call, source, at, target.size))
 
     def write_reduce(
         self,
@@ -249,14 +254,14 @@ class Channel:
         """
         call = "Channel.write_reduce"
         target, source = self._ends_of(call, memory, src, at, stream)
-        line = self._outgoing_line(call, notify)
+        peer_notify = self._peer_notify(call, notify)
         if self._late is not None and self._late.takes(stream):
             with event_log.channel_access(stream, [target], [source]):
                 self._late.reduce(stream, target, source, dtype, op)
             if notify is not None:
                 self.notify(notify, stream=stream)
         else:
-            self._ways.reduce(stream, target, source, dtype, op, line)
+            self._transport.reduce(stream, target, source, dtype, op, peer_notify)
 
     def read_reduce(
         self,
@@ -274,7 +279,7 @@ class Channel:
         """
         source, target = self._ends_of("Channel.read_reduce", memory, dst, at, stream)
         self._settle(stream)
-        self._ways.fetch_reduce(stream, target, source, dtype, op)
+        self._transport.fetch_reduce(stream, target, source, dtype, op)
 
     def write_blocks(
         self,
@@ -306,20 +311,20 @@ class Channel:
         """
         call = "Channel.write_blocks"
         target, source = self._ends_of(call, memory, src, None, stream)
-        line = self._outgoing_line(call, notify)
+        peer_notify = self._peer_notify(call, notify)
         table = _table(call, blocks)
         if self._late is not None and self._late.takes(stream):
             theirs, own = [], []
             if event_log.active:
-                for there, here, size in table.tolist():
-                    theirs.append(target[there : there + size])
-                    own.append(source[here : here + size])
+                for to_byte, from_byte, size in table.tolist():
+                    theirs.append(target[to_byte : to_byte + size])
+                    own.append(source[from_byte : from_byte + size])
             with event_log.channel_access(stream, theirs, own):
                 self._late.write_blocks(stream, target, source, table)
             if notify is not None:
                 self.notify(notify, stream=stream)
         else:
-            self._ways.put_blocks(stream, target, source, table, line)
+            self._transport.put_blocks(stream, target, source, table, peer_notify)
 
     def read_blocks(
         self,
@@ -337,7 +342,7 @@ class Channel:
         call = "Channel.read_blocks"
         source, target = self._ends_of(call, memory, dst, None, stream)
         self._settle(stream)
-        self._ways.get_blocks(stream, target, source, _table(call, blocks))
+        self._transport.get_blocks(stream, target, source, _table(call, blocks))
 
     def notify(self, index: int, *, stream: Stream | None = None) -> None:
         """Record a notify of the peer when all operations submitted to the stream before are done.
@@ -360,12 +365,12 @@ class Channel:
             The channel or the stream is closed.
         """
         call = "Channel.notify"
-        line = self._line(call, index, self._outgoing)
+        notify = self._notify_at(call, index, self._outgoing)
         checked_stream(call, stream)
         if self._late is not None and self._late.takes(stream):
-            self._late.notify(stream, line, operator.index(index))
+            self._late.notify(stream, notify, operator.index(index))
         else:
-            self._ways.record(stream, line)
+            self._transport.record(stream, notify)
 
     def wait(self, index: int, *, stream: Stream | None = None, timeout: float | None = None) -> None:
         """Wait for a notify that the peer records, and consume it.
@@ -397,17 +402,17 @@ class Channel:
             The channel or the stream is closed.
         """
         call = "Channel.wait"
-        line = self._line(call, index, self._incoming)
+        notify = self._notify_at(call, index, self._incoming)
         checked_stream(call, stream)
         if stream is not None:
             try:
-                stream.wait(line, timeout=timeout)
+                stream.wait(notify, timeout=timeout)
             except (InvalidValue, TypeError):
                 checked_timeout(call, timeout)  # raises in the name of this call
                 raise
             return
         with self._waiter(call, index, timeout) as waiter:
-            waiter.wait(line, timeout=timeout)
+            waiter.wait(notify, timeout=timeout)
             waiter.sync()
 
     async def notified(self, index: int, *, timeout: float | None = None) -> None:
@@ -429,14 +434,14 @@ class Channel:
             As :meth:`wait`.  That all ranks wait for one another is not seen: an event loop may go on.
         """
         call = "Channel.notified"
-        line = self._line(call, index, self._incoming)
+        notify = self._notify_at(call, index, self._incoming)
         span = in_nanoseconds(call, timeout)
         until = time.monotonic_ns() + span
         with self._waiter(call, index, timeout) as waiter:
             while True:
-                waiter._wait_notify(line, span and max(until - time.monotonic_ns(), 1), consumes=False)
+                waiter._wait_notify(notify, span and max(until - time.monotonic_ns(), 1), consumes=False)
                 await waiter
-                waiter.wait(line, timeout=1e-9)
+                waiter.wait(notify, timeout=1e-9)
                 with contextlib.suppress(WaitTimeout):  # another wait of this rank has consumed the record
                     waiter.sync()
                     return
@@ -523,20 +528,20 @@ class Channel:
             outgoing, self._outgoing = self._outgoing, []
         left = [
             index
-            for index, line in enumerate(incoming)
-            if line.kind is NotifyKind.STRICT and line.recorded > line.consumed
+            for index, notify in enumerate(incoming)
+            if notify.kind is NotifyKind.STRICT and notify.recorded > notify.consumed
         ]
         with contextlib.ExitStack() as ends:
             ends.callback(self.group._forget, self)
             ends.callback(self._end.close)
-            opened, self._opened = self._opened, []  # the peer is told when the last use of them ends
+            opened, self._opened = self._opened, []  # the peer learns of it when the last use of them ends
             for each in opened:
                 ends.callback(each.let_go)
-            for line in outgoing:
+            for notify in outgoing:
                 if self._end.is_own_process:
-                    ends.callback(self._ranks.abandon, line)
+                    ends.callback(self._ranks.abandon, notify)
                 else:
-                    ends.callback(line.close)
+                    ends.callback(notify.close)
             if late is not None:
                 streams += late.close()
             if self._end.arriving is not None:
@@ -595,19 +600,19 @@ class Channel:
         with self._lock:
             if not self._loose:
                 self._loose = [self.group.device.create_stream() for _ in range(2)]
-            self._turn ^= 1
-            return self._loose[self._turn]
+            self._next_loose ^= 1
+            return self._loose[self._next_loose]
 
     def _memory(self, verb: str, tag: object) -> Buffer:
-        found = tag if isinstance(tag, Buffer) else self.memories.get(tag) if isinstance(tag, str) else None
-        if found is None:
+        memory = tag if isinstance(tag, Buffer) else self.memories.get(tag) if isinstance(tag, str) else None
+        if memory is None:
             raise InvalidValue(
                 f"Channel.{verb}: rank {self.peer} offered no memory with the tag {tag!r}; it offered "
                 f"{', '.join(map(repr, self.memories))}; memory that is registered later is for later channels",
                 call=f"Channel.{verb}",
                 detail=BadArgument("tag", tag, choices=tuple(self.memories)),
             )
-        return found
+        return memory
 
     def _checked_at(self, call: str, memory: Buffer, at: object, nbytes: int) -> int:
         first = as_number(call, "at must be a byte", at)
@@ -627,17 +632,17 @@ class Channel:
     def _of_wait(self, call: str, index: int, error: Error) -> Error:
         """Return a failure in terms of the program's call, which has no stream."""
         failed = error.failed_operation
-        line = f"notify {index} from rank {self.peer} to rank {self.group.rank}"
+        notify = f"notify {index} from rank {self.peer} to rank {self.group.rank}"
         site = f"; called at {failed.site}" if failed.site is not None else ""
-        made = error.retold(f"{call}: {failed.why} [{line}{site}]")
-        made.call = call
-        if isinstance(made, WaitTimeout):
-            made.detail = ChannelWait(index, self.peer, self.group.rank, made.detail.seconds)
-        return made
+        renamed = error.retold(f"{call}: {failed.why} [{notify}{site}]")
+        renamed.call = call
+        if isinstance(renamed, WaitTimeout):
+            renamed.detail = ChannelWait(index, self.peer, self.group.rank, renamed.detail.seconds)
+        return renamed
 
     @contextlib.contextmanager
     def _waiter(self, call: str, index: SupportsIndex, timeout: float | None) -> Iterator[Stream]:
-        """Lend a stream to a thread or a task, in which it waits for a notify; failures are those of the call."""
+        """Lend a thread or a task a stream for its wait; errors of the stream are raised as those of the call."""
         with self._lock:
             waiter = self._waiters.pop() if self._waiters else None
         waiter = waiter or self.group.device.create_stream()
@@ -664,29 +669,29 @@ class Channel:
                 return
         waiter.close()
 
-    def _outgoing_line(self, call: str, index: int | None) -> Notify | None:
-        return None if index is None else self._line(call, index, self._outgoing)
+    def _peer_notify(self, call: str, index: int | None) -> Notify | None:
+        return None if index is None else self._notify_at(call, index, self._outgoing)
 
-    def _line(self, call: str, index: object, lines: list[Notify]) -> Notify:
+    def _notify_at(self, call: str, index: object, notifies: list[Notify]) -> Notify:
         """Return one of the notifies of an end."""
-        if type(index) is int and 0 <= index < len(lines):
-            return lines[index]
+        if type(index) is int and 0 <= index < len(notifies):
+            return notifies[index]
         self._check_open(call)
         if isinstance(index, bool) or not isinstance(index, SupportsIndex):
             raise TypeError(f"{call}: a notify is an int, not {type(index).__name__}")
         number = operator.index(index)
-        if 0 <= number < len(lines):
-            return lines[number]
-        whose = "this end" if lines is self._incoming else f"the end of rank {self.peer}"
-        known = f"valid are 0 to {len(lines) - 1}" if lines else "it has none"
+        if 0 <= number < len(notifies):
+            return notifies[number]
+        whose = "this end" if notifies is self._incoming else f"the end of rank {self.peer}"
+        known = f"valid are 0 to {len(notifies) - 1}" if notifies else "it has none"
         raise InvalidValue(
             f"{call}: {number} is not a notify of {whose}; {known}",
             call=call,
-            detail=BadArgument("notify", number, least=0, most=len(lines) - 1),
+            detail=BadArgument("notify", number, least=0, most=len(notifies) - 1),
         )
 
     def _settle(self, stream: Stream | None) -> None:
-        """Let a stream, or the caller, go on when its late writes to the channel have arrived."""
+        """Make a stream, or the caller, wait until its late writes to the channel have arrived."""
         if self._late is not None:
             self._late.settle(stream)
 
@@ -701,8 +706,8 @@ class Channel:
             )
 
 
-def lines_of(channel: Channel, first: int) -> tuple[list[Notify], list[Notify]]:
-    """Return the notifies of both directions from number ``first`` on, for a back-end that uses their lines."""
+def notifies_of(channel: Channel, first: int) -> tuple[list[Notify], list[Notify]]:
+    """Return the notifies of both directions from number ``first`` on, for a back-end that uses them directly."""
     return channel._incoming[first:], channel._outgoing[first:]
 
 
@@ -717,31 +722,31 @@ def _table(call: str, blocks: npt.ArrayLike) -> npt.NDArray[np.uint64]:
     import numpy as np
 
     try:
-        found = np.asarray(blocks)
+        table = np.asarray(blocks)
     except (ValueError, OverflowError):
-        found = np.asarray(blocks, object)  # its entries have different lengths
-    if found.shape == (0,):
-        found = found.reshape(0, 3)
-    if found.ndim != 2 or found.shape[1] != 3 or (found.size and found.dtype.kind not in "iu"):
+        table = np.asarray(blocks, object)  # its entries have different lengths
+    if table.shape == (0,):
+        table = table.reshape(0, 3)
+    if table.ndim != 2 or table.shape[1] != 3 or (table.size and table.dtype.kind not in "iu"):
         raise InvalidValue(
-            f"{call}: blocks have shape {found.shape} and type {found.dtype}; valid is (n, 3), of integers: first "
+            f"{call}: blocks have shape {table.shape} and type {table.dtype}; valid is (n, 3), of integers: first "
             "byte of the destination, first byte of the source, bytes",
             call=call,
-            detail=BadArgument("blocks", tuple(found.shape), rule="shape (n, 3), of integers"),
+            detail=BadArgument("blocks", tuple(table.shape), rule="shape (n, 3), of integers"),
         )
-    if found.dtype.kind == "i" and found.size and int(found.min()) < 0:
-        entry = int(np.argmin(found.min(axis=1)))
+    if table.dtype.kind == "i" and table.size and int(table.min()) < 0:
+        entry = int(np.argmin(table.min(axis=1)))
         raise InvalidValue(
-            f"{call}: block {entry} is {found[entry].tolist()}; no number may be negative",
+            f"{call}: block {entry} is {table[entry].tolist()}; no number may be negative",
             call=call,
-            detail=Refused(reason="negative", entry=int(entry), block=tuple(found[entry].tolist())),
+            detail=Refused(reason="negative", entry=int(entry), block=tuple(table[entry].tolist())),
         )
-    return np.ascontiguousarray(found, np.uint64)
+    return np.ascontiguousarray(table, np.uint64)
 
 
-def _own(call: str, given: Any) -> Buffer:
-    """Return this rank's memory of an operation."""
-    own = buffers.as_buffer(given)
+def _own(call: str, memory: Any) -> Buffer:
+    """Return the memory of this rank that an operation uses."""
+    own = buffers.as_buffer(memory)
     if isinstance(own, FarBuffer):
         own.refuse(call)
     return own

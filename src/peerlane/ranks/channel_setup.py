@@ -1,7 +1,7 @@
-"""The two ends of a channel while it is made: each offers its notifies and memory, and opens the other's offer.
+"""The setup of a channel: each end offers its notifies and memory, and opens the other end's offer.
 
-With both ends in one process, objects are handed over; on one machine, handles of shared memory; between machines,
-where each end's messages go.
+An offer has the objects themselves if both ends are in one process, handles of shared memory if they are on one
+machine, and an address for messages if they are on two.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from peerlane.ranks import far_engine, far_network
 from peerlane.ranks.bank import open_bank
 from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.far_wire import FarInvitation
-from peerlane.ranks.late_delivery import Drawn, LateDeliveries, Withheld
+from peerlane.ranks.late_delivery import LateDeliveries, LazyDelivery, SeededDelivery
 from peerlane.ranks.lending import WINDOW, lent_by
-from peerlane.ranks.ways import FarLine, FarWays, NearWays, Ways
+from peerlane.ranks.transport import FarNotify, MappedTransport, MessageTransport, Transport
 from peerlane.ranks.wire import Invitation, Shared
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Bank, FarEnd, Undelivered
-    from peerlane.ranks.late_delivery import Late
+    from peerlane.ranks.late_delivery import LateDelivery
     from peerlane.ranks.lending import Memories
     from peerlane.ranks.session import Session
     from peerlane.sharing.handle import Handle
 
 #: For channels within one process: the offered objects by token, until the end that offers them is closed.
-_here: dict[int, tuple[list[Notify], dict[str, Buffer]]] = {}
+_offers_in_process: dict[int, tuple[list[Notify], dict[str, Buffer]]] = {}
 _tokens = itertools.count(1)
 
 
@@ -60,13 +60,13 @@ class End:
 
     Attributes
     ----------
-    lines : list of Notify
+    incoming : list of Notify
         The notifies that this end waits for.
-    late : Late or None
+    late : LateDelivery or None
         How this end's writes and records arrive, if late; from :meth:`accept` on.
     arriving : Undelivered or None
         What brings the peer's late writes, if the peer is another process; from :meth:`accept` on.
-    ways : Ways
+    transport : Transport
         How operations reach the peer.
     is_far : bool
         Whether the peer is on another machine.
@@ -74,9 +74,9 @@ class End:
         The version of the engine that reaches it there; empty before :meth:`invitation`, and without one.
     """
 
-    late: Late | None
+    late: LateDelivery | None
     arriving: Undelivered | None
-    ways: Ways
+    transport: Transport
 
     def __init__(
         self, session: Session, peer: int, notifies: int, kind: NotifyKind, *, collective: bool
@@ -89,7 +89,7 @@ class End:
         self._far: FarEnd | None = None
         self._far_number = 0  # in losses
         self.engine_version = ""
-        self.ways = NearWays(ranks)
+        self.transport = MappedTransport(ranks)
         self._bank: Bank | None = None
         self._handles: list[Handle] = []
         self._token = 0
@@ -106,10 +106,10 @@ class End:
             self._bank = ranks.create_bank(ranks.lines_of_notifies(kind, notifies))
             assert session._membership is not None  # some rank is in another process
             ranks.end_waits_with(session._membership.members, self._bank)
-        self.lines: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
-        for index, line in enumerate(self.lines):
-            stream_waits.notify_names[line.id] = f"notify {index} from rank {peer} to rank {session.rank}"
-            wait_state.awaited[line.id] = wait_state.Awaited(
+        self.incoming: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
+        for index, notify in enumerate(self.incoming):
+            stream_waits.notify_names[notify.id] = f"notify {index} from rank {peer} to rank {session.rank}"
+            wait_state.awaited[notify.id] = wait_state.Awaited(
                 session._key, session.rank, peer, member.pid_here, collective
             )
 
@@ -117,15 +117,15 @@ class End:
         self, offered: Mapping[str, Buffer | Shared], lent: Memories, deadline: float
     ) -> Invitation | FarInvitation:
         """Return the invitation for the other end, with the memories that this rank offers and lends."""
-        count = len(self.lines)
+        count = len(self.incoming)
         if self.is_far:
             return self._far_invitation(
                 {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}, deadline
             )
         if self.is_own_process:
-            here = {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}
+            buffers = {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}
             self._token = next(_tokens)
-            _here[self._token] = self.lines, here
+            _offers_in_process[self._token] = self.incoming, buffers
             return Invitation(count, "", {}, self._token)
         memories = {tag: each for tag, each in offered.items() if isinstance(each, Shared)}
         if self._held_in is not None:
@@ -143,31 +143,31 @@ class End:
         self.engine_version = engine.version
         members = membership.members
         end = self._far = self._ranks.far_end(
-            list(offered.values()), self.lines, self._withholds, members, self.peer
+            list(offered.values()), self.incoming, self._withholds, members, self.peer
         )
-        self.ways = FarWays(end)
+        self.transport = MessageTransport(end)
         memories = tuple((tag, each.size) for tag, each in offered.items())
-        places = (
+        ranges = (
             tuple(tuple(event_log.ranges_of(each)) for each in offered.values()) if event_log.active else ()
         )
         return FarInvitation(
-            len(self.lines),
+            len(self.incoming),
             engine.version,
             engine.address,
             end.process,
             end.number,
             end.secret,
             memories,
-            places,
+            ranges,
         )
 
     def _offer(self, bank: Bank | None, count: int) -> str:
         if bank is None:
             return ""
         session = self.session
-        told = self.lines if bank is self._bank else ()
+        allowed = self.incoming if bank is self._bank else ()
         allow = [session.members[self.peer].pid]
-        handle = session.device.backend.ranks.offer_bank(self, session.device, bank, count, allow, told)
+        handle = session.device.backend.ranks.offer_bank(self, session.device, bank, count, allow, allowed)
         self._handles.append(handle)
         return bytes(handle).decode()
 
@@ -175,54 +175,54 @@ class End:
         """Open the other end's offer."""
         if self._far is not None:
             return self._accept_far(call, answer, self._far)
-        said, ranks = Invitation.decode(call, self.peer, answer), self._ranks
+        invitation, ranks = Invitation.decode(call, self.peer, answer), self._ranks
         if self.is_own_process:
-            lines, memories = self._taken(call, said)
+            notifies, memories = self._taken(call, invitation)
             if self._is_drawn:
-                self.late = Drawn(self.session.device, None, self.ways)
-            return Answer(memories, lines, [])
-        if WINDOW not in said.memories:
+                self.late = SeededDelivery(self.session.device, None, self.transport)
+            return Answer(memories, notifies, [])
+        if WINDOW not in invitation.memories:
             raise self._false(call, "it offers no window")
         banks: dict[str, Bank] = {}
         memories = {
             tag: self.session._borrowed(self.peer, tag, each, seconds, banks)
-            for tag, each in said.memories.items()
+            for tag, each in invitation.memories.items()
         }
         opened = []
-        if said.held:
-            opened.append(self._open_bank(call, said.held, 0, ranks.HELD_LINES, seconds))
+        if invitation.held:
+            opened.append(self._open_bank(call, invitation.held, 0, ranks.HELD_LINES, seconds))
             self.arriving = ranks.undelivered(ranks.held_area(opened[0]), self._offered, True)
             if self._bank is not None:
                 ranks.bring(self._bank, self.arriving)
         self._offered = []  # keep no buffer alive that the program drops
         bank = None
-        if said.notifies:
-            length = ranks.lines_of_notifies(self._kind, said.notifies)
-            bank = self._open_bank(call, said.bank, said.notifies, length, seconds)
+        if invitation.notifies:
+            length = ranks.lines_of_notifies(self._kind, invitation.notifies)
+            bank = self._open_bank(call, invitation.bank, invitation.notifies, length, seconds)
             opened.append(bank)
-        outgoing: list[Notify] = ranks.notifies(self.session.device, self._kind, said.notifies, bank)
-        for index, line in enumerate(outgoing):
+        outgoing: list[Notify] = ranks.notifies(self.session.device, self._kind, invitation.notifies, bank)
+        for index, notify in enumerate(outgoing):
             name = f"notify {index} from rank {self.session.rank} to rank {self.peer}"
-            stream_waits.notify_names[line.id] = name
+            stream_waits.notify_names[notify.id] = name
             if observers.active:
-                observers.send("import", line)
+                observers.send("import", notify)
         if self._held_in is not None:
             theirs = list(memories.values())
             held = LateDeliveries(ranks, self._held_in, theirs)
             if self._is_drawn:
-                self.late = Drawn(self.session.device, held, self.ways)
+                self.late = SeededDelivery(self.session.device, held, self.transport)
             else:
-                self.late = Withheld(ranks, held, theirs)
+                self.late = LazyDelivery(ranks, held, theirs)
         return Answer(memories, outgoing, opened)
 
     def _accept_far(self, call: str, answer: bytes, end: FarEnd) -> Answer:
-        said, session = FarInvitation.decode(call, self.peer, answer), self.session
-        self.check_engine(call, said.version)
+        invitation, session = FarInvitation.decode(call, self.peer, answer), self.session
+        self.check_engine(call, invitation.version)
         memories = {
             tag: FarBuffer._make(
                 end, session.device, number, 0, size, f"{lent_by(self.peer, tag).what} of rank {self.peer}"
             )
-            for number, (tag, size) in enumerate(said.memories)
+            for number, (tag, size) in enumerate(invitation.memories)
         }
         if WINDOW not in memories:
             raise self._false(call, "it offers no window")
@@ -231,12 +231,14 @@ class End:
             self.peer,
             member.machine,
             member.pid,
-            [memories[tag].name for tag, _ in said.memories],
+            [memories[tag].name for tag, _ in invitation.memories],
             end,
         )
         self._far_number = losses.note_far(far)
         try:
-            end.open(said.address, said.process, said.number, said.secret, self._far_number)
+            end.open(
+                invitation.address, invitation.process, invitation.number, invitation.secret, self._far_number
+            )
         except RuntimeError as error:
             raise PeerLost(
                 f"{call}: there is no way to rank {self.peer} on machine {member.machine}: {error}",
@@ -244,11 +246,11 @@ class End:
                 detail=Refused(reason="no_way", rank=self.peer, machine=member.machine, said=str(error)),
             ) from None
         if self._is_drawn:
-            self.late = Drawn(session.device, None, self.ways)
+            self.late = SeededDelivery(session.device, None, self.transport)
         if event_log.active:
-            end.set_blocks([list(each) for each in said.places])
-        lines = [FarLine(number, self._kind, end.peer_bank) for number in range(said.notifies)]
-        return Answer(memories, lines, [])  # type: ignore[arg-type]  # for FarWays alone
+            end.set_blocks([list(each) for each in invitation.ranges])
+        notifies = [FarNotify(number, self._kind, end.peer_bank) for number in range(invitation.notifies)]
+        return Answer(memories, notifies, [])  # type: ignore[arg-type]  # for MessageTransport alone
 
     def check_engine(self, call: str, version: str) -> None:
         """Refuse a peer whose engine is of another version; `Unsupported`."""
@@ -274,19 +276,19 @@ class End:
         if self._far is None:
             return None
         member = self.session.members[self.peer]
-        ways = ", ".join(self.transports()) or "not known yet"
-        return Route("far", f"rank {self.peer} is on machine {member.machine}; UCX goes by {ways}")
+        transports = ", ".join(self.transports()) or "not known yet"
+        return Route("far", f"rank {self.peer} is on machine {member.machine}; UCX goes by {transports}")
 
-    def _taken(self, call: str, said: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:
-        found = _here.get(said.token)
-        if found is None:
+    def _taken(self, call: str, invitation: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:
+        offer = _offers_in_process.get(invitation.token)
+        if offer is None:
             raise BadHandle(
                 f"{call}: rank {self.peer} of this process has closed its end",
                 fault=Fault.STALE_HANDLE,
                 call=call,
                 detail=Refused(reason="peer_closed", rank=self.peer),
             )
-        return found
+        return offer
 
     def _open_bank(self, call: str, handle: str, notifies: int, lines: int, seconds: float) -> Bank:
         def check(offered: int) -> None:
@@ -305,11 +307,11 @@ class End:
 
     def close(self) -> None:
         """Release all objects; idempotent."""
-        _here.pop(self._token, None)
-        for line in self.lines:
-            stream_waits.notify_names.pop(line.id, None)
-            wait_state.awaited.pop(line.id, None)
-            line.close()
+        _offers_in_process.pop(self._token, None)
+        for notify in self.incoming:
+            stream_waits.notify_names.pop(notify.id, None)
+            wait_state.awaited.pop(notify.id, None)
+            notify.close()
         if self._far is not None:
             self._far.close()
             losses.forget_far(self._far_number)
@@ -319,7 +321,7 @@ class End:
         for bank in (self._bank, self._held_in):
             if bank is not None:
                 bank.let_go()
-        self.lines, self._bank, self._held_in, self._offered = [], None, None, []
+        self.incoming, self._bank, self._held_in, self._offered = [], None, None, []
         self.late, self.arriving = None, None
 
 

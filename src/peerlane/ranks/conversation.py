@@ -2,7 +2,7 @@
 
 The rendezvous may serve a program for months, so no message stays there.  Those of the meeting are deleted once all
 ranks have read them, those about a channel once the peer has, and the rest when the group is closed.  In a group over
-several machines each rank also says that it has closed its group; the last rank to do so deletes what all have said.
+several machines each rank also puts a key when it closes its group; the last rank to do so deletes these keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from peerlane.diagnostics.ranks import losses
 from peerlane.errors import Error, MeetingWait, PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import detect
-from peerlane.ranks.deadlock.wait_state import Coming, PeerHasLeft
+from peerlane.ranks.deadlock.wait_state import MessageWait, PeerHasLeft
 
 if TYPE_CHECKING:
     from peerlane.ranks.channel_setup import Begun
@@ -52,12 +52,12 @@ class Conversation:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def say(self, word: str, value: bytes) -> None:
+    def send(self, word: str, value: bytes) -> None:
         """Send a message to the other ranks."""
-        self._session._meeting.line.put(self._key(word, self._session.rank), value)
+        self._session._meeting.rendezvous.put(self._key(word, self._session.rank), value)
 
-    def hear(self, call: str, word: str, peer: int, deadline: float, *, awaits: str = "channel") -> bytes:
-        """Wait for a message of a peer; ``awaits`` says what for, as :class:`Coming` has it.
+    def receive(self, call: str, word: str, peer: int, deadline: float, *, awaits: str = "channel") -> bytes:
+        """Wait for a message of a peer; ``awaits`` is that of :class:`MessageWait`.
 
         Raises
         ------
@@ -68,29 +68,29 @@ class Conversation:
         Deadlock
             The ranks wait for one another.
         """
-        session, line = self._session, self._session._meeting.line
+        session, rendezvous = self._session, self._session._meeting.rendezvous
         has_left = functools.partial(self._has_left, peer, _Often())
-        coming = Coming(session, call, self._key(word, peer), peer, deadline, has_left, awaits)
+        coming = MessageWait(session, call, self._key(word, peer), peer, deadline, has_left, awaits)
         seconds = max(0.0, deadline - time.monotonic())
         with detect.waiting_for(coming):
             try:
                 coming.check()
-                return line.get(coming.key, timeout=seconds)
+                return rendezvous.get(coming.key, timeout=seconds)
             except PeerHasLeft:
                 with contextlib.suppress(WaitTimeout, PeerLost):  # the message may have come before
-                    return line.get(coming.key, timeout=0)
+                    return rendezvous.get(coming.key, timeout=0)
                 text = f"{call}: rank {peer} did not come: it has closed its group"
                 raise losses.lost(session.members[peer].pid_here, text, call=call, rank=peer) from None
             except (WaitTimeout, PeerLost) as error:
                 is_late = isinstance(error, WaitTimeout)
                 why = f"it has not made its end within {seconds:.3g} s" if is_late else error
-                made = error.retold(f"{call}: rank {peer} did not come: {why}")
-                made.call = call
+                failure = error.retold(f"{call}: rank {peer} did not come: {why}")
+                failure.call = call
                 if is_late:
-                    made.detail = MeetingWait(
+                    failure.detail = MeetingWait(
                         "rank", word, session.rank, session.size, seconds, awaited=(peer,)
                     )
-                raise made from None
+                raise failure from None
 
     def withdraw(self, begun: Begun) -> None:
         """Take an invitation back: the next call of the peer meets the next one of this rank.
@@ -99,17 +99,17 @@ class Conversation:
         """
         with contextlib.suppress(Error):
             # The peer asks for the second message first, and deletes both when it has it.
-            self.say(f"have.{begun.key}.{begun.end.peer}", b"")
-            self.say(f"{begun.key}.{begun.end.peer}", begun.end.engine_version.encode())
+            self.send(f"have.{begun.key}.{begun.end.peer}", b"")
+            self.send(f"{begun.key}.{begun.end.peer}", begun.end.engine_version.encode())
 
     def forget(self, begun: Begun, *, own: bool = False) -> None:
         """Delete the peer's messages about a channel, which are read only once; ``own``: this rank's, too."""
         rank, peer = self._session.rank, begun.end.peer
-        said = [(rank, peer), (peer, rank)] if own else [(rank, peer)]
+        messages = [(rank, peer), (peer, rank)] if own else [(rank, peer)]
         words = (f"{begun.key}.{{}}", f"have.{begun.key}.{{}}")
         with contextlib.suppress(Error):
-            self._session._meeting.line.delete(
-                *(self._key(word.format(to), who) for to, who in said for word in words)
+            self._session._meeting.rendezvous.delete(
+                *(self._key(word.format(to), who) for to, who in messages for word in words)
             )
 
     def end_meeting(self) -> None:
@@ -120,11 +120,11 @@ class Conversation:
         """Tell the ranks of other machines that this one closes its group; those of this machine see it."""
         if self._are_elsewhere():
             with contextlib.suppress(Error):
-                self._session._meeting.line.put(self._key_of_end(self._session.rank), b"")
+                self._session._meeting.rendezvous.put(self._key_of_end(self._session.rank), b"")
 
     def close(self) -> None:
         """Delete this rank's messages to its peers, if the rendezvous goes on."""
-        if not self._session._meeting.owns_line:
+        if not self._session._meeting.owns_rendezvous:
             with contextlib.suppress(Error):
                 self._clear(self._folder(self._session.rank))
                 if self._are_elsewhere() and self._have_all_left():
@@ -132,26 +132,28 @@ class Conversation:
 
     def _are_elsewhere(self) -> bool:
         membership = self._session._membership
-        return membership is not None and len(membership.here) < self._session.size
+        return membership is not None and len(membership.local_ranks) < self._session.size
 
     def _have_all_left(self) -> bool:
         membership = self._session._membership
         assert membership is not None  # some ranks are elsewhere
-        elsewhere = (rank for rank in range(self._session.size) if rank not in membership.here)
-        return all(map(membership.has_left, membership.here)) and all(map(self._has_said_end, elsewhere))
+        elsewhere = (rank for rank in range(self._session.size) if rank not in membership.local_ranks)
+        return all(map(membership.has_left, membership.local_ranks)) and all(
+            map(self._has_announced_end, elsewhere)
+        )
 
     def _has_left(self, peer: int, often: _Often) -> bool:
         """Tell whether a rank has closed its group; one elsewhere is looked up only now and then."""
         membership = self._session._membership
         if membership is None:
             return False
-        if peer in membership.here:
+        if peer in membership.local_ranks:
             return membership.has_left(peer)
-        return often.is_time() and self._has_said_end(peer)
+        return often.is_time() and self._has_announced_end(peer)
 
-    def _has_said_end(self, rank: int) -> bool:
+    def _has_announced_end(self, rank: int) -> bool:
         try:
-            self._session._meeting.line.get(self._key_of_end(rank), timeout=0)
+            self._session._meeting.rendezvous.get(self._key_of_end(rank), timeout=0)
         except (WaitTimeout, PeerLost):
             return False
         return True
@@ -159,7 +161,7 @@ class Conversation:
     def _clear(self, folder: str) -> None:
         from peerlane.rendezvous import client  # it loads sockets; a program without ranks needs none
 
-        client.clear(self._session._meeting.line, folder)
+        client.clear(self._session._meeting.rendezvous, folder)
 
     def _key(self, word: str, rank: int) -> str:
         if word in _AT_MEETING:

@@ -1,4 +1,4 @@
-"""The engine for channels to other machines: UCX, from where it is loaded, and the network that it uses."""
+"""The engine for channels to other machines: where UCX is loaded from, and which network it uses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Engine(NamedTuple):
     address : bytes
         Where other processes reach it.
     library, version : str
-        The file that was loaded, and the version that it says.
+        The file that was loaded, and its version.
     """
 
     address: bytes
@@ -49,22 +49,22 @@ def start(ranks: Starts, environ: Mapping[str, str] = os.environ, master: str = 
     Raises
     ------
     Unsupported
-        There is no engine, and the text says what was tried and what to install; or it does not start.
+        There is no engine, and the text names what was tried and what to install; or it does not start.
     InvalidValue
         ``PEERLANE_UNREACHABLE`` is not a number of seconds.
     """
     ranks.far_unreachable(_seconds(environ))
     library, interface = _library(environ), interface_of(environ, master)
-    found = ranks.far_start(library, ",".join([interface, *rdma_devices()]) if interface else "")
-    if isinstance(found, tuple):
-        return Engine(*found)
-    if isinstance(found, str):
+    started = ranks.far_start(library, ",".join([interface, *rdma_devices()]) if interface else "")
+    if isinstance(started, tuple):
+        return Engine(*started)
+    if isinstance(started, str):
         raise Unsupported(
-            f"channels to other machines need UCX, which does not start: {found}. PEERLANE_INTERFACE says on which "
+            f"channels to other machines need UCX, which does not start: {started}. PEERLANE_INTERFACE says on which "
             "network interface it listens, and UCX_TLS and UCX_NET_DEVICES what it may use",
-            detail=Refused(reason="engine_failed", why=found, library=library, interface=interface),
+            detail=Refused(reason="engine_failed", why=started, library=library, interface=interface),
         )
-    tried = tuple(found)
+    tried = tuple(started)
     raise Unsupported(
         f"channels to other machines need UCX: {'; '.join(tried)}. Install it with `pip install peerlane[ucx]`, or "
         f"as a package of the system (libucx0), or set {_LIBRARY} to the path of libucp.so.0",
@@ -73,7 +73,7 @@ def start(ranks: Starts, environ: Mapping[str, str] = os.environ, master: str = 
 
 
 def check_equal(call: str, own: str, peer: str, version: str) -> None:
-    """Refuse a peer whose engine may speak otherwise than this process's: it could crash it (docs/design/ucx.md).
+    """Refuse a peer whose engine has another protocol: it could crash this process's engine (docs/design/ucx.md).
 
     Raises
     ------
@@ -90,9 +90,9 @@ def check_equal(call: str, own: str, peer: str, version: str) -> None:
 
 
 def _library(environ: Mapping[str, str]) -> str:
-    given = environ.get(_LIBRARY, "")
-    if given:
-        return given
+    library = environ.get(_LIBRARY, "")
+    if library:
+        return library
     spec = importlib.util.find_spec("libucx")  # finds it without importing it
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / "lib" / "libucp.so.0"
@@ -109,15 +109,15 @@ def rdma_devices() -> list[str]:
 
 
 def _seconds(environ: Mapping[str, str]) -> float:
-    given = environ.get(_UNREACHABLE, "10")
+    setting = environ.get(_UNREACHABLE, "10")
     try:
-        seconds = float(given)
+        seconds = float(setting)
     except ValueError:
         seconds = 0.0
     if _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
         return seconds
     raise InvalidValue(
-        f"{_UNREACHABLE} is {given!r}; valid are {_LEAST_SECONDS:g} to {_MOST_SECONDS:,.0f} seconds",
+        f"{_UNREACHABLE} is {setting!r}; valid are {_LEAST_SECONDS:g} to {_MOST_SECONDS:,.0f} seconds",
         fault=Fault.BAD_CONFIG,
-        detail=BadArgument(_UNREACHABLE, given, least=_LEAST_SECONDS, most=_MOST_SECONDS),
+        detail=BadArgument(_UNREACHABLE, setting, least=_LEAST_SECONDS, most=_MOST_SECONDS),
     )

@@ -46,7 +46,7 @@ def wait_until_up(call: str, names: Sequence[str], deadline: float) -> None:
             try:
                 interface = netlink.interface_named(name)
             except OSError:
-                return  # the kernel does not tell: UCX looks by itself
+                return  # the kernel does not answer: UCX looks by itself
             lacks = (
                 interface.lacks if interface else ""
             )  # an RDMA device, or none: the engine's start refuses it

@@ -1,4 +1,4 @@
-"""What the two ends of a channel between machines tell each other over the rendezvous, checked completely."""
+"""The messages between the two ends of a channel between machines, checked completely."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import binascii
 import json
 
 from peerlane.diagnostics.log.event_log import MemoryRange
-from peerlane.ranks.wire import MAX_TAG, MOST_NOTIFIES, no_words, number_in, object_in, text_in
+from peerlane.ranks.wire import MAX_TAG, MOST_NOTIFIES, bad_message, number_in, object_in, text_in
 from peerlane.support.records import dataclass
 
 _LONGEST_ADDRESS = 8192
 _LONGEST_VERSION = 64
 _MOST_MEMORIES = 4096
-_MOST_PLACES = 4096  # of all memories; what lies in more is not told
+_MOST_RANGES = 4096  # of all memories together; with more, the message has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class FarInvitation:
         The number of its end, and what frames for it must know.
     memories : tuple of (str, int)
         The tags and the sizes of its memories, in the order of their numbers.
-    places : tuple of (tuple of MemoryRange), optional
+    ranges : tuple of (tuple of MemoryRange), optional
         Where each of them lies, for event logs; empty if the rank has no event log.
     """
 
@@ -45,7 +45,7 @@ class FarInvitation:
     number: int
     secret: int
     memories: tuple[tuple[str, int], ...]
-    places: tuple[tuple[MemoryRange, ...], ...] = ()
+    ranges: tuple[tuple[MemoryRange, ...], ...] = ()
 
     def encode(self) -> bytes:
         return json.dumps(
@@ -57,7 +57,7 @@ class FarInvitation:
                 "number": self.number,
                 "secret": self.secret,
                 "far": self.memories,
-                **({"places": self.places} if 0 < sum(map(len, self.places)) <= _MOST_PLACES else {}),
+                **({"places": self.ranges} if 0 < sum(map(len, self.ranges)) <= _MOST_RANGES else {}),
             }
         ).encode()
 
@@ -70,50 +70,50 @@ class FarInvitation:
         BadHandle
             ``FALSE_CLAIM``: it is not such a message.
         """
-        found = object_in(call, rank, content)
-        listed = found.get("far")
+        message = object_in(call, rank, content)
+        listed = message.get("far")
         if not isinstance(listed, list) or len(listed) > _MOST_MEMORIES:
-            raise no_words(call, rank, "far")
+            raise bad_message(call, rank, "far")
         memories = {}
         for each in listed:
             if not isinstance(each, list) or len(each) != 2 or not isinstance(each[0], str):
-                raise no_words(call, rank, "far")
+                raise bad_message(call, rank, "far")
             if len(each[0]) > MAX_TAG or each[0] in memories:
-                raise no_words(call, rank, "far")
+                raise bad_message(call, rank, "far")
             memories[each[0]] = number_in(call, rank, {"size": each[1]}, "size", 0, 1 << 62)
         try:
-            text = text_in(call, rank, found, "address", _LONGEST_ADDRESS)
+            text = text_in(call, rank, message, "address", _LONGEST_ADDRESS)
             address = base64.b64decode(text, validate=True)
         except binascii.Error:
-            raise no_words(call, rank, "address") from None
+            raise bad_message(call, rank, "address") from None
         return cls(
-            number_in(call, rank, found, "notifies", 0, MOST_NOTIFIES + 1),
-            text_in(call, rank, found, "version", _LONGEST_VERSION),
+            number_in(call, rank, message, "notifies", 0, MOST_NOTIFIES + 1),
+            text_in(call, rank, message, "version", _LONGEST_VERSION),
             address,
-            number_in(call, rank, found, "process", 0, 1 << 64),
-            number_in(call, rank, found, "number", 0, 1 << 64),
-            number_in(call, rank, found, "secret", 0, 1 << 64),
+            number_in(call, rank, message, "process", 0, 1 << 64),
+            number_in(call, rank, message, "number", 0, 1 << 64),
+            number_in(call, rank, message, "secret", 0, 1 << 64),
             tuple(memories.items()),
-            _places(call, rank, found.get("places", []), len(memories)),
+            _ranges(call, rank, message.get("places", []), len(memories)),
         )
 
 
-def _places(call: str, rank: int, listed: object, memories: int) -> tuple[tuple[MemoryRange, ...], ...]:
+def _ranges(call: str, rank: int, listed: object, memories: int) -> tuple[tuple[MemoryRange, ...], ...]:
     if listed == []:
         return ()
     if not isinstance(listed, list) or len(listed) != memories:
-        raise no_words(call, rank, "places")
-    found, left = [], _MOST_PLACES
+        raise bad_message(call, rank, "places")
+    ranges, left = [], _MOST_RANGES
     for each in listed:
         left -= len(each) if isinstance(each, list) else 0
         if not isinstance(each, list) or left < 0:
-            raise no_words(call, rank, "places")
-        found.append(tuple(_place(call, rank, place) for place in each))
-    return tuple(found)
+            raise bad_message(call, rank, "places")
+        ranges.append(tuple(_range(call, rank, fields) for fields in each))
+    return tuple(ranges)
 
 
-def _place(call: str, rank: int, said: object) -> MemoryRange:
-    if not isinstance(said, list) or len(said) != 3:
-        raise no_words(call, rank, "places")
-    block, offset, size = (number_in(call, rank, {"places": each}, "places", 0, 1 << 63) for each in said)
+def _range(call: str, rank: int, fields: object) -> MemoryRange:
+    if not isinstance(fields, list) or len(fields) != 3:
+        raise bad_message(call, rank, "places")
+    block, offset, size = (number_in(call, rank, {"places": each}, "places", 0, 1 << 63) for each in fields)
     return block, offset, size

@@ -1,4 +1,4 @@
-"""Makes channels: all of a call or none; if the other end has given up meanwhile, the offer is repeated."""
+"""Invites peers to channels: a call makes all its channels or none, and offers again what a peer has withdrawn."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from peerlane.ranks.session import Session
     from peerlane.streams.notify import NotifyKind
 
-_YES = b"yes"  # an empty message: the end has given up
+_YES = b"yes"  # an empty message instead: the end is withdrawn
 
 
-class GivenUp(PeerLost):
+class Withdrawn(PeerLost):
     """The peer has withdrawn its invitation, or never made one."""
 
 
 class Invitations:
-    """A rank's offers of channels to its peers, and the channels made of their offers.
+    """A rank's offers of channels to its peers, and the channels that come of them.
 
     Parameters
     ----------
@@ -68,20 +68,20 @@ class Invitations:
         checked_timeout(call, timeout)
         deadline = time.monotonic() + (self.patience if timeout is None else timeout)
         begun: list[Begun] = []
-        made: dict[int, Channel] = {}
+        channels: dict[int, Channel] = {}
         with contextlib.ExitStack() as undo:
-            undo.callback(self._give_up, begun, made)
+            undo.callback(self._give_up, begun, channels)
             for peer, count, title in zip(wanted, counts, titles, strict=True):
                 series = f"named.{title}" if title else "invite"
                 begun.append(self.invite(series, peer, session._registered, count, self.kind, deadline))
             left = list(range(len(begun)))
             while left:
-                left = self._accept_all(call, begun, made, left, deadline)
+                left = self._accept_all(call, begun, channels, left, deadline)
             undo.pop_all()
-        found = [made[at] for at in range(len(begun))]
+        opened = [channels[at] for at in range(len(begun))]
         with session._lock:
-            session._channels += found
-        return found
+            session._channels += opened
+        return opened
 
     def invite(
         self,
@@ -103,7 +103,7 @@ class Invitations:
         begun = Begun(self._next(series, peer), end)
         try:
             offered = begun.end.invitation(self._session._offered(peer, memories), memories, deadline)
-            self._conversation.say(f"{begun.key}.{peer}", offered.encode())
+            self._conversation.send(f"{begun.key}.{peer}", offered.encode())
         except BaseException:
             self._conversation.withdraw(begun)
             begun.end.close()
@@ -118,7 +118,7 @@ class Invitations:
     def decline(self, series: str, peer: int) -> None:
         """Tell a peer that this rank cannot make the next channel of a series."""
         with contextlib.suppress(Error):
-            self._conversation.say(f"{self._next(series, peer)}.{peer}", b"")
+            self._conversation.send(f"{self._next(series, peer)}.{peer}", b"")
 
     def withdraw(self, begun: Begun) -> None:
         """Withdraw an invitation: the next call of the peer then meets the next one of this rank."""
@@ -129,66 +129,66 @@ class Invitations:
 
         Raises
         ------
-        GivenUp
+        Withdrawn
             The peer has withdrawn its invitation meanwhile.
         """
-        said, peer = self._answer(call, begun, deadline), begun.end.peer
-        if said is None:
-            raise GivenUp(
+        answer, peer = self._answer(call, begun, deadline), begun.end.peer
+        if answer is None:
+            raise Withdrawn(
                 f"{call}: rank {peer} could not make its end, or has closed it; the error there says why",
                 call=call,
             )
         try:
-            return self._made(call, begun, said, deadline)
+            return self._make(call, begun, answer, deadline)
         except BadHandle:
             if self._answer(call, begun, deadline) is not None:
                 raise
-            raise GivenUp(
+            raise Withdrawn(
                 f"{call}: rank {peer} has closed its end; the error there says why", call=call
             ) from None
 
     def _answer(self, call: str, begun: Begun, deadline: float) -> bytes | None:
-        """Wait for the peer's invitation; None if it has given up."""
+        """Wait for the peer's invitation; None if the peer has withdrawn it."""
         end = begun.end
         awaits = "collective" if end.is_for_collectives else "channel"
         key = f"{begun.key}.{self._session.rank}"
-        said = self._conversation.hear(call, key, end.peer, deadline, awaits=awaits)
-        if said.startswith(b"{"):
-            return said
-        if said:  # it may have given up because of this
-            end.check_engine(call, said.decode("ascii", "replace"))
+        answer = self._conversation.receive(call, key, end.peer, deadline, awaits=awaits)
+        if answer.startswith(b"{"):
+            return answer
+        if answer:  # the peer may have withdrawn because of this version
+            end.check_engine(call, answer.decode("ascii", "replace"))
         return None
 
-    def _made(self, call: str, begun: Begun, said: bytes, deadline: float) -> Channel:
+    def _make(self, call: str, begun: Begun, answer: bytes, deadline: float) -> Channel:
         left = max(0.0, deadline - time.monotonic())
         with turns.inside():
-            return Channel._make(begun.end, begun.end.accept(call, said, left))
+            return Channel._make(begun.end, begun.end.accept(call, answer, left))
 
     def forget(self, begun: Begun, *, own: bool = False) -> None:
         """Delete the peer's messages about a channel, which are read only once; ``own``: this rank's, too."""
         self._conversation.forget(begun, own=own)
 
     def _accept_all(
-        self, call: str, begun: list[Begun], made: dict[int, Channel], left: list[int], deadline: float
+        self, call: str, begun: list[Begun], channels: dict[int, Channel], left: list[int], deadline: float
     ) -> list[int]:
-        """Make the remaining channels; return those whose peer had given up, to be offered again."""
+        """Make the remaining channels; offer again, and return, those that a peer has withdrawn."""
         for at in left:
             each = begun[at]
             try:
-                made[at] = self.accept(call, each, deadline)
-            except GivenUp:
+                channels[at] = self.accept(call, each, deadline)
+            except Withdrawn:
                 continue
-            self._conversation.say(f"have.{each.key}.{each.end.peer}", _YES)
+            self._conversation.send(f"have.{each.key}.{each.end.peer}", _YES)
         again = []
         for at in left:
-            is_made = at in made and self._has(call, begun[at], deadline)
-            self.forget(begun[at], own=not is_made)
-            if not is_made:
+            is_complete = at in channels and self._has(call, begun[at], deadline)
+            self.forget(begun[at], own=not is_complete)
+            if not is_complete:
                 again.append(at)
         for at in again:
             before = begun[at]
-            made.pop(at, None)
-            series, count = before.key.rpartition(".")[0], len(before.end.lines)
+            channels.pop(at, None)
+            series, count = before.key.rpartition(".")[0], len(before.end.incoming)
             before.end.close()
             begun[at] = self.invite(
                 series, before.end.peer, self._session._registered, count, self.kind, deadline
@@ -196,18 +196,18 @@ class Invitations:
         return again
 
     def _has(self, call: str, begun: Begun, deadline: float) -> bool:
-        """Wait until the peer has its end; False if it has given up."""
+        """Wait until the peer has its end; False if it has withdrawn."""
         word = f"have.{begun.key}.{self._session.rank}"
         try:
-            return bool(self._conversation.hear(call, word, begun.end.peer, deadline))
+            return bool(self._conversation.receive(call, word, begun.end.peer, deadline))
         except PeerLost:
             return True  # if the rank has ended meanwhile, the first wait for it fails
 
-    def _give_up(self, begun: list[Begun], made: dict[int, Channel]) -> None:
-        """Withdraw invitations, and close the channels made of them."""
+    def _give_up(self, begun: list[Begun], channels: dict[int, Channel]) -> None:
+        """Withdraw invitations, and close the channels that have come of them."""
         for each in begun:
             self.withdraw(each)
             each.end.close()
-        for channel in made.values():
+        for channel in channels.values():
             with contextlib.suppress(Error):
                 channel.close()

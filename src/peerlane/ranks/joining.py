@@ -40,22 +40,22 @@ def join(session: Session, conversation: Conversation) -> None:
         own_address(master=session._meeting.master),
     )
     deadline = time.monotonic() + session._patience
-    conversation.say("hello", hello.encode())
+    conversation.send("hello", hello.encode())
     present, members, hellos = devices(), [], []
     for rank in range(session.size):
-        said = Hello.decode("Group", rank, conversation.hear("Group", "hello", rank, deadline))
-        check_agree(session.rank, hello, rank, said)
-        hellos.append(said)
-        if said.device >= len(present):
+        message = Hello.decode("Group", rank, conversation.receive("Group", "hello", rank, deadline))
+        check_agree(session.rank, hello, rank, message)
+        hellos.append(message)
+        if message.device >= len(present):
             raise InvalidValue(
-                f"Group: rank {rank} says device {said.device}, which this node lacks",
-                detail=Refused(reason="no_such_device", rank=rank, device=said.device),
+                f"Group: rank {rank} says device {message.device}, which this node lacks",
+                detail=Refused(reason="no_such_device", rank=rank, device=message.device),
             )
-        is_here = said.machine == hello.machine
-        members.append(Member(rank, said.pid, present[said.device], said.machine, is_here))
-        if is_here:
-            losses.note(said.pid, rank)
-            session._open_route(present[said.device])
+        is_local = message.machine == hello.machine
+        members.append(Member(rank, message.pid, present[message.device], message.machine, is_local))
+        if is_local:
+            losses.note(message.pid, rank)
+            session._open_route(present[message.device])
     if session.size > 1:
         _watch(session, conversation, hellos, deadline)
     if session.rank == 0:  # all ranks have read the messages
@@ -64,29 +64,31 @@ def join(session: Session, conversation: Conversation) -> None:
 
 
 def _watch(session: Session, conversation: Conversation, hellos: list[Hello], deadline: float) -> None:
-    """Share a membership with the ranks of this machine: the first of them makes it, and speaks for them."""
+    """Share a membership with the ranks of this machine; the first of them creates it, and reports to rank 0."""
     machine = hellos[session.rank].machine
-    here = [rank for rank, said in enumerate(hellos) if said.machine == machine]
-    if session.rank != here[0]:
-        text = conversation.hear("Group", "membership", here[0], deadline).decode("ascii", "replace")
+    local_ranks = [rank for rank, each in enumerate(hellos) if each.machine == machine]
+    if session.rank != local_ranks[0]:
+        text = conversation.receive("Group", "membership", local_ranks[0], deadline).decode(
+            "ascii", "replace"
+        )
         session._membership = Membership.open(
-            session.device, session.rank, hellos, here, text, session._patience
+            session.device, session.rank, hellos, local_ranks, text, session._patience
         )
         session._meeting.is_agreed = True
-        conversation.say("watching", b"")
+        conversation.send("watching", b"")
         return
-    session._membership = Membership(session.device, session.rank, hellos, here)
+    session._membership = Membership(session.device, session.rank, hellos, local_ranks)
     with session._membership.offered() as text:
         session._meeting.is_agreed = True
-        conversation.say("membership", text.encode())
-        for rank in here[1:]:
-            conversation.hear("Group", "watching", rank, deadline)
+        conversation.send("membership", text.encode())
+        for rank in local_ranks[1:]:
+            conversation.receive("Group", "watching", rank, deadline)
     if session.rank != 0:
-        conversation.say("watching", b"")
+        conversation.send("watching", b"")
         return
     firsts: dict[str, int] = {}
-    for rank, said in enumerate(hellos):
-        firsts.setdefault(said.machine, rank)
+    for rank, each in enumerate(hellos):
+        firsts.setdefault(each.machine, rank)
     for rank in firsts.values():
         if rank != 0:
-            conversation.hear("Group", "watching", rank, deadline)
+            conversation.receive("Group", "watching", rank, deadline)

@@ -1,6 +1,6 @@
-"""Late delivery: bytes of a channel may arrive later than their stream runs.
+"""Late delivery: bytes of a channel arrive after their stream has run the operation.
 
-``seeded``: bytes and notifies arrive some time later.  ``lazy``: bytes arrive when the peer waits for a later notify.
+Under ``seeded`` bytes and notifies arrive some time later, under ``lazy`` when the peer waits for a later notify.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from peerlane.backend.ranks import Bank, HeldArea, Ranks
     from peerlane.device.device import Device
-    from peerlane.ranks.ways import Ways
+    from peerlane.ranks.transport import Transport
     from peerlane.streams.notify import Notify
     from peerlane.streams.stream import Stream
 
 # Native code's numbers for the states and the kinds of entries.
-_NONE, _TAKEN, _GIVEN, _BEGUN = range(4)
+_NONE, _TAKEN, _READY, _BEGUN = range(4)
 _WRITE, _BLOCKS, _REDUCE, _NOTIFY = range(4)
 _NUMBER, _SOURCE = 8, 32  # the bits of a kind above which the numbers of a reduction and of a source lie
 
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     state : Buffer
         The word with its state.
     bytes, before : Buffer
-        The bytes of the write, and the room that was asked for beside them.
+        The bytes of the write, and the spare bytes behind them.
     """
 
     number: int
@@ -108,18 +108,18 @@ class LateDeliveries:
         spare : int
             Bytes for ``before``.
         beside : int, optional
-            The number that the entry has in place of the first byte.
+            A number that the entry keeps instead of the first byte.
         """
-        place = (target, 0) if isinstance(target, int) else self._place(target)
+        location = (target, 0) if isinstance(target, int) else self._locate(target)
         with self._lock:
-            begin = self._begin(nbytes + spare) if place is not None else None
-            if place is None or begin is None:
+            begin = self._begin(nbytes + spare) if location is not None else None
+            if location is None or begin is None:
                 return None
             number = self._sequence % self._ranks.HELD_ENTRIES
             middle = begin + _rounded(nbytes)
             first = number * _WORDS
-            where = at + place[1] if beside is None else beside
-            fields = (self._sequence, what, place[0], where, nbytes, begin, middle)
+            where = at + location[1] if beside is None else beside
+            fields = (self._sequence, what, location[0], where, nbytes, begin, middle)
             for offset, field in enumerate(fields, 1):
                 self._words[first + offset] = field
             self._words[first] = _TAKEN
@@ -147,9 +147,9 @@ class LateDeliveries:
         """Set the state of an entry when the stream reaches the operation."""
         self._ranks.write_word(stream, entry.state, state)
 
-    def notify(self, stream: Stream, line: Notify, entry: Entry) -> None:
+    def notify(self, stream: Stream, record: Notify, entry: Entry) -> None:
         """Record a notify when the stream reaches it; of the two processes only one does so."""
-        self._ranks.record_held(stream, line, self._held, entry.number)
+        self._ranks.record_held(stream, record, self._held, entry.number)
 
     def _begin(self, nbytes: int) -> int | None:
         """Return the offset of ``nbytes`` of free room in the area; None if there is not so much."""
@@ -170,7 +170,7 @@ class LateDeliveries:
             begin = self._first
         return begin if begin + needed < first else None
 
-    def _place(self, target: Buffer) -> tuple[int, int] | None:
+    def _locate(self, target: Buffer) -> tuple[int, int] | None:
         """Return the number of the offered memory that a buffer lies in, and its offset there."""
         for number, each in enumerate(self._targets):
             if each is target:
@@ -190,7 +190,7 @@ class Delivery:
     """The writes and records of one stream to one channel that may arrive late.
 
     The stream copies the bytes away, so that its later operations may change the source.  They arrive in the order of
-    one channel and stream, and in no order with others.  A write for which there is no room is made at once.
+    one channel and stream, and in no order with others.  Without room for it, a write is not held back.
 
     Parameters
     ----------
@@ -199,54 +199,54 @@ class Delivery:
     held : LateDeliveries or None
         The area for the bytes; None if no other process delivers them when this one ends: the peer is in this
         process, or on another machine.
-    ways : Ways
+    transport : Transport
         How they reach the peer.
     """
 
-    def __init__(self, device: Device, held: LateDeliveries | None, ways: Ways) -> None:
+    def __init__(self, device: Device, held: LateDeliveries | None, transport: Transport) -> None:
         self.stream, self._ranks = device.create_stream(), device.backend.ranks
-        self._held, self._ways = held, ways
+        self._held, self._transport = held, transport
 
     def write(self, stream: Stream, target: Buffer, at: int, source: Buffer) -> None:
-        """Take the bytes when the stream reaches the operation, and write them some time later."""
+        """Copy the bytes aside when the stream reaches the operation, and write them some time later."""
         late = self._held.room(source.size) if self._held is not None else source.size
         if late < source.size:
             at_once = source.size - late
             self.settle(stream)
-            self._ways.put(stream, target, at, source[:at_once])
+            self._transport.put(stream, target, at, source[:at_once])
             source, at = source[at_once:], at + at_once
         entry = self._take(_WRITE, target, at, source.size)
-        with self._given(stream, source, entry) as (on, given):
-            self._ways.put(on, target, at, given)
+        with self._carrier(stream, source, entry) as (on, payload):
+            self._transport.put(on, target, at, payload)
 
     def reduce(self, stream: Stream, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str) -> None:
         """Combine the bytes with those of the target; late, as :meth:`write`."""
         number = reductions.number_of("reduce", dtype, op)
         entry = self._take(_REDUCE | number << _NUMBER, target, 0, source.size, source.size)
-        with self._given(stream, source, entry, 1 if entry is None else 3) as (on, given):
+        with self._carrier(stream, source, entry, 1 if entry is None else 3) as (on, payload):
             if (
                 self._held is not None and entry is not None
             ):  # so that the other process can repeat it from the beginning
                 self._ranks.put(on, entry.before, 0, target)
                 self._held.set(on, entry, _BEGUN)
-            self._ways.reduce(on, target, given, dtype, op)
+            self._transport.reduce(on, target, payload, dtype, op)
 
     def write_blocks(self, stream: Stream, target: Buffer, source: Buffer, table: Any) -> None:
         """Write blocks late, as :meth:`write` does."""
         if not len(table):
-            self._ways.put_blocks(stream, target, source, table)
+            self._transport.put_blocks(stream, target, source, table)
             return
         entry = self._take(_BLOCKS, target, 0, source.size, table.nbytes, len(table))
         if entry is not None:
             copy.copy(entry.before, table)
-        with self._given(stream, source, entry) as (on, given):
-            self._ways.put_blocks(on, target, given, table)
+        with self._carrier(stream, source, entry) as (on, payload):
+            self._transport.put_blocks(on, target, payload, table)
 
     def _take(self, what: int, target: Buffer, at: int, nbytes: int, *more: int) -> Entry | None:
         return self._held.take(what, target, at, nbytes, *more) if self._held is not None and nbytes else None
 
     @contextlib.contextmanager
-    def _given(
+    def _carrier(
         self, stream: Stream, source: Buffer, entry: Entry | None, operations: int = 1
     ) -> Iterator[tuple[Stream, Buffer]]:
         """Yield the stream whose next operations deliver the bytes, and the buffer that has them."""
@@ -271,7 +271,7 @@ class Delivery:
         try:
             if source is not None:
                 self._ranks.put(stream, entry.bytes, 0, source)
-            self._held.set(stream, entry, _GIVEN)
+            self._held.set(stream, entry, _READY)
         except BaseException:
             self._held.drop(entry)
             raise
@@ -288,31 +288,31 @@ class Delivery:
         """Run the next ``operations`` of late delivery after all of a stream's, unless one of those fails."""
         self._ranks.follow(self.stream, stream, operations)
 
-    def notify(self, stream: Stream, line: Notify, index: int) -> None:
+    def notify(self, stream: Stream, record: Notify, index: int) -> None:
         """Record a notify after all earlier writes have arrived."""
-        with event_log.channel_notify(stream, line):
-            self._notify(stream, line, index)
+        with event_log.channel_notify(stream, record):
+            self._notify(stream, record, index)
 
-    def _notify(self, stream: Stream, line: Notify, index: int) -> None:
+    def _notify(self, stream: Stream, record: Notify, index: int) -> None:
         if self._held is None:
             self._follow(stream, 1)
-            self._ways.record(self.stream, line)
+            self._transport.record(self.stream, record)
             return
         entry = self._held.take(_NOTIFY, index, 0, 0)
         if entry is None:
             self.settle(stream)
-            self._ways.record(stream, line)
+            self._transport.record(stream, record)
             return
         with self._entry(stream, None, entry, 1):
-            self._held.notify(self.stream, line, entry)
+            self._held.notify(self.stream, record, entry)
 
     def settle(self, stream: Stream) -> None:
-        """Let the stream wait until all its writes and records have arrived."""
+        """Make the stream wait until all its writes and records have arrived."""
         with event_log.quiet():
             stream.wait(self.stream)
 
 
-class Late(Protocol):
+class LateDelivery(Protocol):
     """How a channel's writes and records arrive, if not when their stream reaches them."""
 
     def takes(self, stream: Stream | None) -> bool:
@@ -324,10 +324,10 @@ class Late(Protocol):
         self, stream: Stream | None, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str
     ) -> None: ...
     def write_blocks(self, stream: Stream | None, target: Buffer, source: Buffer, table: Any) -> None: ...
-    def notify(self, stream: Stream | None, line: Notify, index: int) -> None: ...
+    def notify(self, stream: Stream | None, record: Notify, index: int) -> None: ...
 
     def settle(self, stream: Stream | None) -> None:
-        """Let a stream, or the caller, go on when its writes have arrived."""
+        """Make a stream, or the caller, wait until its writes have arrived."""
         ...
 
     def streams(self) -> list[Stream]:
@@ -335,15 +335,15 @@ class Late(Protocol):
         ...
 
     def fence(self, stream: Stream | None) -> None:
-        """Let what was given before come before the later notifies of all streams."""
+        """Order the operations before this call ahead of the later notifies of all streams."""
         ...
 
     def close(self) -> list[Stream]:
-        """Deliver what was given; return the streams that still deliver, for the channel to close."""
+        """Deliver what is held back; return the streams that still deliver, for the channel to close."""
         ...
 
 
-class Drawn:
+class SeededDelivery:
     """The late delivery of ``seeded``: a stream for each stream of the program, and the seed draws when it runs.
 
     Parameters
@@ -351,12 +351,12 @@ class Drawn:
     device : Device
         The channel's device.
     held : LateDeliveries or None
-    ways : Ways
+    transport : Transport
         As for :class:`Delivery`.
     """
 
-    def __init__(self, device: Device, held: LateDeliveries | None, ways: Ways) -> None:
-        self._device, self._held, self._ways, self._lock = device, held, ways, threading.Lock()
+    def __init__(self, device: Device, held: LateDeliveries | None, transport: Transport) -> None:
+        self._device, self._held, self._transport, self._lock = device, held, transport, threading.Lock()
         self._deliveries: weakref.WeakKeyDictionary[Stream, Delivery] = weakref.WeakKeyDictionary()
 
     def takes(self, stream: Stream | None) -> bool:
@@ -365,10 +365,10 @@ class Drawn:
     def _of(self, stream: Stream | None) -> Delivery:
         assert stream is not None
         with self._lock:
-            found = self._deliveries.get(stream)
-            if found is None:
-                found = self._deliveries[stream] = Delivery(self._device, self._held, self._ways)
-            return found
+            delivery = self._deliveries.get(stream)
+            if delivery is None:
+                delivery = self._deliveries[stream] = Delivery(self._device, self._held, self._transport)
+            return delivery
 
     def write(self, stream: Stream | None, target: Buffer, at: int, source: Buffer) -> None:
         assert stream is not None
@@ -384,18 +384,18 @@ class Drawn:
         assert stream is not None
         self._of(stream).write_blocks(stream, target, source, table)
 
-    def notify(self, stream: Stream | None, line: Notify, index: int) -> None:
+    def notify(self, stream: Stream | None, record: Notify, index: int) -> None:
         assert stream is not None
-        if line.kind is NotifyKind.BINARY:
-            self._of(stream).notify(stream, line, index)
+        if record.kind is NotifyKind.BINARY:
+            self._of(stream).notify(stream, record, index)
             return
         self.settle(stream)  # notifies of other kinds may refuse a record
-        self._ways.record(stream, line)
+        self._transport.record(stream, record)
 
     def settle(self, stream: Stream | None) -> None:
-        found = self._deliveries.get(stream) if stream is not None else None
-        if found is not None and stream is not None:
-            found.settle(stream)
+        delivery = self._deliveries.get(stream) if stream is not None else None
+        if delivery is not None and stream is not None:
+            delivery.settle(stream)
 
     def streams(self) -> list[Stream]:
         with self._lock:
@@ -410,11 +410,11 @@ class Drawn:
         return left
 
 
-class Withheld:
+class LazyDelivery:
     """The late delivery of ``lazy`` between processes: bytes arrive when the peer waits for a later notify.
 
-    They are staged in memory that both processes share.  The peer's wait brings what the same stream, or the same
-    thread, had written before the record that it consumed.  Reading, closing the channel and rest bring them, too.
+    They are staged in memory that both processes share.  A wait of the peer delivers what the same stream or thread
+    had written before the record that the wait consumes.  Reading, closing the channel and rest deliver, too.
 
     Parameters
     ----------
@@ -437,16 +437,16 @@ class Withheld:
 
     def _source(self, stream: Stream | None) -> int:
         """Return the number of a stream, or of the calling thread."""
-        found = getattr(self._threads, "number", 0) if stream is None else self._streams.get(stream, 0)
-        if found:
-            return found
+        number = getattr(self._threads, "number", 0) if stream is None else self._streams.get(stream, 0)
+        if number:
+            return number
         with self._lock:
-            self._last = found = self._last + 1
+            self._last = number = self._last + 1
             if stream is not None:
-                self._streams[stream] = found
+                self._streams[stream] = number
             else:
-                self._threads.number = found
-        return found
+                self._threads.number = number
+        return number
 
     def _stage(self, stream: Stream | None, entry: Entry, source: Buffer) -> None:
         try:
@@ -464,7 +464,7 @@ class Withheld:
         self._ranks.put(stream, target, at, target[:0])  # refuses what may not be written
         what |= self._source(stream) << _SOURCE
         entry = self._held.take(what, target, at, nbytes, *more)
-        if entry is None:  # nothing that was given before may come after what is written at once
+        if entry is None:  # what is written at once must not overtake earlier operations
             self.settle(stream)
             entry = self._held.take(what, target, at, nbytes, *more)
         return entry
@@ -505,17 +505,17 @@ class Withheld:
         copy.copy(entry.before, table)
         self._stage(stream, entry, source)
 
-    def notify(self, stream: Stream | None, line: Notify, index: int) -> None:
+    def notify(self, stream: Stream | None, record: Notify, index: int) -> None:
         entry = self._held.take(_NOTIFY | self._source(stream) << _SOURCE, index, 0, 0)
         if entry is None:
             self.settle(stream)
             if stream is None:
-                self._ranks.record(line)
+                self._ranks.record(record)
             else:
-                self._ranks.record_on(stream, line)
+                self._ranks.record_on(stream, record)
             return
         try:
-            self._ranks.record_staged(stream, line, self._held.area, entry.number)
+            self._ranks.record_staged(stream, record, self._held.area, entry.number)
         except BaseException:
             self._held.drop(entry)
             raise

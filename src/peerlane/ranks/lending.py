@@ -32,7 +32,7 @@ WINDOW = "window"  #: the tag of a rank's window
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The place of a lease for borrowers: a bank's handle, the line, and the lease's number there."""
+    """Where borrowers find a lease: a bank's handle, the line, and the lease's number there."""
 
     bank: str
     line: int
@@ -42,9 +42,9 @@ class Terms:
         return [self.bank, self.line, self.number]
 
     @classmethod
-    def decode(cls, said: object) -> Terms | None:
+    def decode(cls, fields: object) -> Terms | None:
         """Return the terms in a message, None if they are impossible."""
-        match said:
+        match fields:
             case [str(bank), int(line), int(number)] if (
                 not isinstance(line, bool)
                 and not isinstance(number, bool)
@@ -63,21 +63,20 @@ class _Words:
     def __init__(self, device: Device, allow: Allow) -> None:
         self._ranks = device.backend.ranks
         self._bank = self._ranks.create_bank(_LINES)
-        # The line that was free longest is used next, so that the reason of an end stays readable for long.
+        # The line that was free longest is used next: borrowers can still read why the older lease ended.
         self.free = deque(range(_LINES))
         self._numbers = itertools.count(1)
         self.handle = device.backend.ranks.offer_bank(self, device, self._bank, _LINES, allow)
 
     def lease(self) -> tuple[Lease, Terms]:
         line, number = self.free.popleft(), next(self._numbers)
-        made = self._ranks.lease_in(self._bank, line, number)
-        made.begin()
-        return made, Terms(bytes(self.handle).decode(), line, number)
+        lease = self._ranks.lease_in(self._bank, line, number)
+        lease.begin()
+        return lease, Terms(bytes(self.handle).decode(), line, number)
 
 
-_DELIVERY_SECONDS = (
-    3.0  # that peers have to deliver what they were given; a process that rests delivers after 1 s
-)
+#: Seconds in which peers must deliver what they hold back; a process that rests delivers after 1 s.
+_DELIVERY_SECONDS = 3.0
 
 _lock = threading.Lock()
 _banks: dict[bool, list[_Words]] = {}  # by whether all processes of the user may open them
@@ -99,9 +98,9 @@ def _words(device: Device, everyone: bool) -> _Words:
         for bank in _banks.setdefault(everyone, []):
             if bank.free:
                 return bank
-        made = _Words(device, EVERYONE if everyone else ())
-        _banks[everyone].append(made)
-        return made
+        words = _Words(device, EVERYONE if everyone else ())
+        _banks[everyone].append(words)
+        return words
 
 
 class Loan:
@@ -130,7 +129,7 @@ class Loan:
         self._lease: Lease | None = None  # the other processes'
         self._part: tuple[Buffer, Lease] | None = None
 
-    def here(self, name: Lent) -> Buffer:
+    def for_own_process(self, name: Lent) -> Buffer:
         """Return the memory for a borrower in this process; ``name`` describes it in texts."""
         return self.buffer if self._is_fixed else self.part(name)
 

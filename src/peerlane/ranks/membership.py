@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from peerlane.ranks.wire import Hello
     from peerlane.streams.notify import Notify
 
-_here: dict[str, Bank] = {}  # the banks that first ranks of this process offer, by the text of the handle
+_offered_banks: dict[
+    str, Bank
+] = {}  # the banks that first ranks of this process offer, by the text of the handle
 
 
 class Membership:
     """A bank with a line for each rank, which it records when it leaves, and a watch on the others' processes.
 
-    The first rank of a machine makes the bank, and the others of the machine open it.  The line of a rank elsewhere
-    is recorded by whoever of this machine finds that it is lost.  Behind these lines lies the board, on which ranks
+    The first rank of a machine creates the bank, and the others of the machine open it.  A rank of this machine that
+    loses a rank elsewhere records the line of that rank.  Behind these lines lies the board, on which ranks
     report what they wait for.  A rank elsewhere never reports there, so no wait for it counts as one in vain.
 
     Parameters
@@ -36,7 +38,7 @@ class Membership:
         This rank.
     hellos : sequence of Hello
         The first messages of all ranks.
-    here : sequence of int
+    local_ranks : sequence of int
         The ranks of this machine, the first one first.
 
     Attributes
@@ -45,9 +47,9 @@ class Membership:
         The watched processes, whose loss ends waits.
     board : WaitBoard
         On it the ranks report what they wait for while no operation of theirs can run.
-    turns : Turns or None
+    rotation : Turns or None
         The rank's turns, which some schedules have the ranks take; None if some ranks are on another machine.
-    here : frozenset of int
+    local_ranks : frozenset of int
         The ranks of this machine.
     addresses : tuple of str
         Where each rank is reached from other machines; empty where a rank does not know.
@@ -58,28 +60,30 @@ class Membership:
         device: Device,
         rank: int,
         hellos: Sequence[Hello],
-        here: Sequence[int],
+        local_ranks: Sequence[int],
         opened: Bank | None = None,
     ) -> None:
         self._ranks = device.backend.ranks
         self._bank = opened or self._ranks.create_bank(self._ranks.lines_of_board(len(hellos)))
         self._device, self._rank, self._size = device, rank, len(hellos)
-        self._lines: dict[int, Notify] = {}
-        self._line(rank)
-        self.here = frozenset(here)
+        self._leave_notifies: dict[int, Notify] = {}
+        self._leave_notify(rank)
+        self.local_ranks = frozenset(local_ranks)
         own = hellos[rank].pid
-        others = [(each, hellos[each].pid, hellos[each].start) for each in here if hellos[each].pid != own]
+        others = [
+            (each, hellos[each].pid, hellos[each].start) for each in local_ranks if hellos[each].pid != own
+        ]
         self._others = sorted({pid for _, pid, _ in others})
         self._far = [
             (each, losses.note_far(losses.FarRank(each, hello.machine, hello.pid, [], None)))
             for each, hello in enumerate(hellos)
-            if each not in self.here
+            if each not in self.local_ranks
         ]
         self.addresses = tuple(hello.address for hello in hellos)
         self.members = self._ranks.watch(self._bank, others, self._far)
         self.board = self._ranks.board(self._bank, rank)
-        is_all = len(here) == len(hellos)
-        self.turns = self._ranks.run_token(self._bank, self.members, rank) if is_all else None
+        is_all = len(local_ranks) == len(hellos)
+        self.rotation = self._ranks.run_token(self._bank, self.members, rank) if is_all else None
 
     @classmethod
     def open(
@@ -87,14 +91,14 @@ class Membership:
         device: Device,
         rank: int,
         hellos: Sequence[Hello],
-        here: Sequence[int],
+        local_ranks: Sequence[int],
         text: str,
         seconds: float,
     ) -> Membership:
         """Open the bank of the machine's first rank, in another process or in this one."""
-        first = here[0]
-        if hellos[rank].pid == hellos[first].pid and text in _here:
-            return cls(device, rank, hellos, here, _here[text])
+        first = local_ranks[0]
+        if hellos[rank].pid == hellos[first].pid and text in _offered_banks:
+            return cls(device, rank, hellos, local_ranks, _offered_banks[text])
 
         def check(count: int) -> None:
             if count != len(hellos):
@@ -107,32 +111,34 @@ class Membership:
                 )
 
         lines = device.backend.ranks.lines_of_board(len(hellos))
-        return cls(device, rank, hellos, here, open_bank("Group", device, text, lines, seconds, check))
+        return cls(device, rank, hellos, local_ranks, open_bank("Group", device, text, lines, seconds, check))
 
     @contextlib.contextmanager
     def offered(self) -> Iterator[str]:
         """Let the other ranks of the machine open it during the block; yield the text that they need."""
-        told = self._lines.values()
-        with self._ranks.offer_bank(self, self._device, self._bank, self._size, self._others, told) as handle:
+        notifies = self._leave_notifies.values()
+        with self._ranks.offer_bank(
+            self, self._device, self._bank, self._size, self._others, notifies
+        ) as handle:
             text = bytes(handle).decode()
-            _here[text] = self._bank
+            _offered_banks[text] = self._bank
             try:
                 yield text
             finally:
-                del _here[text]
+                del _offered_banks[text]
 
     def has_left(self, rank: int) -> bool:
         """Tell whether a rank of this machine has closed its group."""
-        return self._line(rank).recorded > 0
+        return self._leave_notify(rank).recorded > 0
 
     def close(self) -> None:
         """Record that this rank leaves."""
         with contextlib.suppress(Closed), event_log.quiet():  # suppressed: the node was left before
-            self._ranks.record(self._line(self._rank))
+            self._ranks.record(self._leave_notify(self._rank))
         while self._far:
             losses.forget_far(self._far.pop()[1])
 
-    def _line(self, rank: int) -> Notify:
-        if rank not in self._lines:
-            self._lines[rank] = self._ranks.line(self._device, NotifyKind.BINARY, self._bank, rank)
-        return self._lines[rank]
+    def _leave_notify(self, rank: int) -> Notify:
+        if rank not in self._leave_notifies:
+            self._leave_notifies[rank] = self._ranks.line(self._device, NotifyKind.BINARY, self._bank, rank)
+        return self._leave_notifies[rank]

@@ -93,7 +93,7 @@ class Session:
     ) -> None:
         self._meeting, self._kind, self._patience = meeting, kind, patience
         self.name, self._key = name, f"{name}.{meeting.number}"
-        self.rank, self.size = meeting.line.rank, meeting.line.size
+        self.rank, self.size = meeting.rendezvous.rank, meeting.rendezvous.size
         present = devices()
         self.device = device if device is not None else present[meeting.local_rank % len(present)]
         if Caps.SHARE not in self.device.caps:
@@ -128,7 +128,7 @@ class Session:
             )
 
     def register(self, buffer: Buffer, tag: str) -> None:
-        """Offer a buffer to peers under a tag, over channels that are made from now on.
+        """Offer a buffer to peers under a tag, over channels that are created from now on.
 
         Parameters
         ----------
@@ -165,8 +165,8 @@ class Session:
     def deregister(self, tag: str) -> None:
         """Take a buffer back: new channels do not offer it, and peers' uses over present channels are refused.
 
-        A queued use of a peer fails when its turn comes; the peer's synchronization raises it.  A running copy goes
-        on.
+        A queued use of a peer fails when its stream reaches it; the peer's synchronization raises it.  A running copy
+        goes on.
 
         Raises
         ------
@@ -217,9 +217,9 @@ class Session:
             return window
         if isinstance(window, bool) or not isinstance(window, int):
             raise TypeError(f"Group: window must be bytes or a Buffer, not {type(window).__name__}")
-        made = self.device.allocate(window, peer=True)
-        undo.callback(made.close)
-        return made
+        buffer = self.device.allocate(window, peer=True)
+        undo.callback(buffer.close)
+        return buffer
 
     def _open_route(self, peer: Device) -> None:
         if peer is not self.device and self.device.can_access(peer):
@@ -243,7 +243,7 @@ class Session:
                         loan.offer([])
                 return {tag: loan.part(lent_by(self.rank, tag)) for tag, loan in memories.items()}
             if pid == self._pid:
-                return {tag: loan.here(lent_by(self.rank, tag)) for tag, loan in memories.items()}
+                return {tag: loan.for_own_process(lent_by(self.rank, tag)) for tag, loan in memories.items()}
             lent = {tag: (loan.offer([pid]), loan.buffer.size) for tag, loan in memories.items()}
             return {tag: Shared(bytes(of[0]).decode(), size, of[1]) for tag, (of, size) in lent.items()}
 
@@ -252,13 +252,13 @@ class Session:
     ) -> Buffer:
         """Return a peer's memory by its handle; it is opened once, however many channels use it."""
         with self._lock:
-            found = self._imported.get((peer, shared.handle))
-            if found is None:
+            memory = self._imported.get((peer, shared.handle))
+            if memory is None:
                 for key in [key for key, each in self._imported.items() if each.is_closed]:
                     del self._imported[key]  # taken back; its present users keep it
-                found = Buffer.open(shared.handle, timeout=seconds)
+                memory = Buffer.open(shared.handle, timeout=seconds)
                 if shared.terms is not None:
                     name = lent_by(peer, tag)
-                    borrow("Group.channel", found, shared.terms, seconds, name=name, banks=banks)
-                self._imported[peer, shared.handle] = found
-            return found
+                    borrow("Group.channel", memory, shared.terms, seconds, name=name, banks=banks)
+                self._imported[peer, shared.handle] = memory
+            return memory

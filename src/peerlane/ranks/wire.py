@@ -1,4 +1,4 @@
-"""The messages of ranks when a group and its channels are made: plain texts and numbers, checked completely."""
+"""The messages by which ranks create a group and its channels: plain texts and numbers, checked completely."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Hello:
     machine : str
         The identity of its machine.
     address : str
-        Where other machines reach it, as IPv4 has it; empty if it does not know.
+        The IPv4 address at which other machines reach it; empty if it does not know one.
     """
 
     protocol: int
@@ -61,8 +61,8 @@ class Hello:
         BadHandle
             ``HANDLE_VERSION``: it has another version.  ``FALSE_CLAIM``: it is not such a message.
         """
-        found = object_in(call, rank, content)
-        protocol = found.get("protocol")
+        message = object_in(call, rank, content)
+        protocol = message.get("protocol")
         if protocol != PROTOCOL:
             raise BadHandle(
                 f"{call}: rank {rank} speaks version {protocol!r} of the protocol, this one {PROTOCOL}; use one "
@@ -71,18 +71,18 @@ class Hello:
                 call=call,
                 detail=Refused(reason="other_version", rank=rank, version=protocol, own_version=PROTOCOL),
             )
-        machine = text_in(call, rank, found, "machine", LONGEST_MACHINE)
+        machine = text_in(call, rank, message, "machine", LONGEST_MACHINE)
         if not is_machine(machine):
-            raise no_words(call, rank, "machine")
+            raise bad_message(call, rank, "machine")
         return cls(
             PROTOCOL,
-            text_in(call, rank, found, "node", 64),
-            number_in(call, rank, found, "pid", 1, 1 << 31),
-            number_in(call, rank, found, "start", 0, 1 << 63),
-            number_in(call, rank, found, "device", 0, 1 << 20),
-            text_in(call, rank, found, "mode", 16),
+            text_in(call, rank, message, "node", 64),
+            number_in(call, rank, message, "pid", 1, 1 << 31),
+            number_in(call, rank, message, "start", 0, 1 << 63),
+            number_in(call, rank, message, "device", 0, 1 << 20),
+            text_in(call, rank, message, "mode", 16),
             machine,
-            _address_in(call, rank, found),
+            _address_in(call, rank, message),
         )
 
 
@@ -135,65 +135,65 @@ class Invitation:
         BadHandle
             ``FALSE_CLAIM``: it is not such a message.
         """
-        found = object_in(call, rank, content)
-        listed = found.get("memories")
+        message = object_in(call, rank, content)
+        listed = message.get("memories")
         if not isinstance(listed, dict) or not all(len(tag) <= MAX_TAG for tag in listed):
-            raise no_words(call, rank, "memories")
+            raise bad_message(call, rank, "memories")
         memories = {}
         for tag, each in listed.items():
             if not isinstance(each, list) or len(each) != 3:
-                raise no_words(call, rank, "memories")
+                raise bad_message(call, rank, "memories")
             entry = {"handle": each[0], "size": each[1]}
             terms = Terms.decode(each[2])
             if terms is None and each[2] is not None:
-                raise no_words(call, rank, "memories")
+                raise bad_message(call, rank, "memories")
             memories[tag] = Shared(
                 text_in(call, rank, entry, "handle", LONGEST_HANDLE),
                 number_in(call, rank, entry, "size", 0, 1 << 62),
                 terms,
             )
         return cls(
-            number_in(call, rank, found, "notifies", 0, MOST_NOTIFIES + 1),
-            text_in(call, rank, found, "bank", LONGEST_HANDLE),
+            number_in(call, rank, message, "notifies", 0, MOST_NOTIFIES + 1),
+            text_in(call, rank, message, "bank", LONGEST_HANDLE),
             memories,
-            number_in(call, rank, found, "token", 0, 1 << 62),
-            text_in(call, rank, found, "held", LONGEST_HANDLE),
+            number_in(call, rank, message, "token", 0, 1 << 62),
+            text_in(call, rank, message, "held", LONGEST_HANDLE),
         )
 
 
 def object_in(call: str, rank: int, content: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(content.decode())
+        message = json.loads(content.decode())
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise no_words(call, rank, "all of it")
-    return found
+        message = None
+    if not isinstance(message, dict):
+        raise bad_message(call, rank, "all of it")
+    return message
 
 
-def _address_in(call: str, rank: int, found: Mapping[str, Any]) -> str:
-    address = text_in(call, rank, found, "address", _LONGEST_ADDRESS)
+def _address_in(call: str, rank: int, message: Mapping[str, Any]) -> str:
+    address = text_in(call, rank, message, "address", _LONGEST_ADDRESS)
     with contextlib.suppress(OSError):
         if not address or socket.inet_ntoa(socket.inet_pton(socket.AF_INET, address)) == address:
             return address
-    raise no_words(call, rank, "address")
+    raise bad_message(call, rank, "address")
 
 
-def number_in(call: str, rank: int, found: Mapping[str, Any], name: str, least: int, end: int) -> int:
-    value = found.get(name)
+def number_in(call: str, rank: int, message: Mapping[str, Any], name: str, least: int, end: int) -> int:
+    value = message.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < end:
-        raise no_words(call, rank, name)
+        raise bad_message(call, rank, name)
     return value
 
 
-def text_in(call: str, rank: int, found: Mapping[str, Any], name: str, longest: int) -> str:
-    value = found.get(name)
+def text_in(call: str, rank: int, message: Mapping[str, Any], name: str, longest: int) -> str:
+    value = message.get(name)
     if not isinstance(value, str) or len(value) > longest or not value.isascii():
-        raise no_words(call, rank, name)
+        raise bad_message(call, rank, name)
     return value
 
 
-def no_words(call: str, rank: int, name: str) -> BadHandle:
+def bad_message(call: str, rank: int, name: str) -> BadHandle:
     return BadHandle(
         f"{call}: the message of rank {rank} is not one of this protocol ({name}); the rank may be broken, hostile, "
         "or of another version of peerlane",

@@ -1,7 +1,7 @@
 """The rendezvous of a program's ranks: a small key-value store, barriers and gathers over a Unix socket.
 
 ``peerlane launch`` serves one to the processes that it starts; ``RendezvousServer`` serves one to processes
-that were started in another way.  It is for exchanging handles, not for data.  It uses no device, so that a program
+that something else has started.  It is for exchanging handles, not for data.  It uses no device, so that a program
 may use it without the rest of peerlane.
 """
 

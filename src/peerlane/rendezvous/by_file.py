@@ -1,4 +1,4 @@
-"""A rank tells the others of its machine the rendezvous's address in a file, named after the launcher's variables."""
+"""A file with the rendezvous's address, by which the other ranks of a machine find it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MeetingFile:
         self._mine = message
 
     def read(self, call: str, timeout: float, *, whose: str = "rank 0") -> bytes:
-        """Wait for the message; ignore one of a process that has ended.  ``whose``: who writes it, for the text.
+        """Wait for the message; ignore one of a process that has ended.  ``whose`` names its writer in texts.
 
         Raises
         ------

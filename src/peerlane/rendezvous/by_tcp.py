@@ -1,4 +1,4 @@
-"""Rank 0 tells the other ranks over TCP where the rendezvous is."""
+"""Rank 0 sends the other ranks the address of the rendezvous, over TCP."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ def parse(call: str, address: str) -> tuple[str, int]:
     return parts.hostname, port
 
 
-def tell(
+def announce(
     call: str,
     host: str,
     port: int,
     size: int,
-    said: Whereabouts,
+    whereabouts: Whereabouts,
     timeout: float,
     secret: bytes | None = None,
 ) -> None:
-    """Listen, and tell every other rank where the rendezvous is; with a secret, those that prove that they know it.
+    """Listen, and send each other rank the address of the rendezvous; if there is a secret, the rank must know it.
 
-    Clients are served side by side, so one that says nothing holds up no other.
+    Clients are served side by side, so a silent one delays no other.
 
     Raises
     ------
@@ -108,12 +108,12 @@ def tell(
                 )
             listener.settimeout(min(left, _STEP if clients else SLICE_SECONDS))
             with contextlib.suppress(OSError):
-                line, address = listener.accept()
-                client = _Client(line, str(address[0]), secret, min(left, _PATIENCE), came)
+                connection, address = listener.accept()
+                client = _Client(connection, str(address[0]), secret, min(left, _PATIENCE), came)
                 if len(clients) >= _MOST_STRANGERS:  # its thread ends, and hands it over
-                    given_up = to_give_up(list(clients), lambda each: each.address, client.address)
-                    clients.pop(given_up)
-                    given_up.close()
+                    dropped = to_give_up(list(clients), lambda each: each.address, client.address)
+                    clients.pop(dropped)
+                    dropped.close()
                 clients[client] = None
                 try:
                     client.start()
@@ -123,38 +123,38 @@ def tell(
                 client = came.get()
                 was_kept = client in clients
                 clients.pop(client, None)
-                with client.line:
+                with client.connection:
                     if client.hello is not None and was_kept:
-                        _answer(call, client, size, missing, said)
+                        _answer(call, client, size, missing, whereabouts)
 
 
 class _Client(threading.Thread):
-    """One that connected: a rank, or a stranger.
+    """A connection: of a rank, or of a stranger.
 
     Attributes
     ----------
     hello : bytes or None
-        What it said and, with a secret, proved; None: it is not a rank.
+        Its first message, with a secret also proved; None: it is not a rank.
     """
 
     def __init__(
         self,
-        line: socket.socket,
+        connection: socket.socket,
         address: str,
         secret: bytes | None,
         patience: float,
         came: queue.SimpleQueue[_Client],
     ) -> None:
         super().__init__(daemon=True)
-        self.line, self.address, self._secret, self._came = line, address, secret, came
+        self.connection, self.address, self._secret, self._came = connection, address, secret, came
         self._ends = time.monotonic() + patience
         self.hello: bytes | None = None
 
     def close(self) -> None:
         """End the connection, also under the thread."""
         with contextlib.suppress(OSError):
-            self.line.shutdown(socket.SHUT_RDWR)
-        self.line.close()
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
 
     def run(self) -> None:
         try:
@@ -166,22 +166,22 @@ class _Client(threading.Thread):
         self._came.put(self)
 
     def _hear(self) -> str:
-        """Hear a hello; return why there is none."""
-        magic = _received(self.line, len(_MAGIC), self._ends)
+        """Receive a hello; return the reason if none comes."""
+        magic = _received(self.connection, len(_MAGIC), self._ends)
         if magic != _MAGIC:
             if magic is None or not magic.startswith(_KIND):
                 return "it said nothing, or something else"
-            self.line.sendall(_ANSWER.pack(_MAGIC, 0))
+            self.connection.sendall(_ANSWER.pack(_MAGIC, 0))
             return "its version of peerlane is another one"
-        hello = _received(self.line, _HELLO.size, self._ends)
+        hello = _received(self.connection, _HELLO.size, self._ends)
         if hello is None:
             return "it ended before it had said which rank it is"
         if self._secret is not None:
             nonce = os.urandom(_NONCE)
-            self.line.sendall(_ANSWER.pack(_MAGIC, _ASKS) + nonce)
-            proof = _received(self.line, _NONCE, self._ends)
+            self.connection.sendall(_ANSWER.pack(_MAGIC, _ASKS) + nonce)
+            proof = _received(self.connection, _NONCE, self._ends)
             if proof is None or not hmac.compare_digest(proof, _proof(self._secret, nonce, hello)):
-                self.line.sendall(_ANSWER.pack(_MAGIC, _REFUSES))
+                self.connection.sendall(_ANSWER.pack(_MAGIC, _REFUSES))
                 return "it does not know the secret"
         self.hello = hello
         return ""
@@ -196,16 +196,16 @@ def _proof(secret: bytes, nonce: bytes, hello: bytes) -> bytes:
     return hmac.digest(secret, b"peerlane group" + nonce + hello, "sha256")
 
 
-def _answer(call: str, client: _Client, size: int, missing: set[int], said: Whereabouts) -> None:
+def _answer(call: str, client: _Client, size: int, missing: set[int], whereabouts: Whereabouts) -> None:
     """Answer a rank."""
     assert client.hello is not None
-    rank, says, name = _HELLO.unpack(client.hello)
+    rank, its_size, name = _HELLO.unpack(client.hello)
     machine = name.rstrip(b"\0").decode("ascii", "replace")
-    if says != size:
+    if its_size != size:
         raise InvalidValue(
-            f"{call}: rank {rank} says that it is one of {says:,}, this one of {size:,}",
+            f"{call}: rank {rank} says that it is one of {its_size:,}, this one of {size:,}",
             call=call,
-            detail=Refused(reason="sizes_differ", rank=rank, says=says, size=size),
+            detail=Refused(reason="sizes_differ", rank=rank, says=its_size, size=size),
         )
     if rank not in missing:
         known = f"came twice; give each process a rank of its own, 0 to {size - 1}"
@@ -214,17 +214,17 @@ def _answer(call: str, client: _Client, size: int, missing: set[int], said: Wher
             call=call,
             detail=Refused(reason="rank_taken", rank=rank, size=size),
         )
-    message = said.encode()
+    message = whereabouts.encode()
     try:
-        client.line.sendall(_ANSWER.pack(_MAGIC, len(message)) + message)
+        client.connection.sendall(_ANSWER.pack(_MAGIC, len(message)) + message)
     except OSError:  # it will come again
         return
     missing.discard(rank)
-    if machine != said.machine and not said.port:
-        raise no_way(call, f"rank {rank}", machine, said.machine)
+    if machine != whereabouts.machine and not whereabouts.port:
+        raise unserved_machine(call, f"rank {rank}", machine, whereabouts.machine)
 
 
-def no_way(call: str, who: str, machine: str, own: str) -> AccessDenied:
+def unserved_machine(call: str, who: str, machine: str, own: str) -> AccessDenied:
     """Return the error for a rank of another machine that the rendezvous does not serve."""
     return AccessDenied(
         f"{call}: {who} is on machine {machine!r}, and this rank on {own!r}: ranks of several machines need a "
@@ -246,7 +246,7 @@ def ask(
     timeout: float,
     secret: bytes | None = None,
 ) -> Whereabouts:
-    """Return where rank 0 says that the rendezvous is; ``machine``: this rank's.
+    """Ask rank 0 for the address of the rendezvous; ``machine`` is this rank's.
 
     Raises
     ------
@@ -262,20 +262,20 @@ def ask(
     reason = "nobody listened"
     while (left := deadline - time.monotonic()) > 0:
         try:
-            with socket.create_connection((host, port), timeout=left) as line:
-                line.sendall(_MAGIC + hello)
-                head = _received(line, _ANSWER.size, deadline)
+            with socket.create_connection((host, port), timeout=left) as connection:
+                connection.sendall(_MAGIC + hello)
+                head = _received(connection, _ANSWER.size, deadline)
                 if head == _ANSWER.pack(_MAGIC, _ASKS):
-                    nonce = _received(line, _NONCE, deadline)
+                    nonce = _received(connection, _NONCE, deadline)
                     if nonce is not None and secret is not None:
-                        line.sendall(_proof(secret, nonce, hello))
-                        head = _received(line, _ANSWER.size, deadline)
+                        connection.sendall(_proof(secret, nonce, hello))
+                        head = _received(connection, _ANSWER.size, deadline)
                     elif nonce is not None:
                         raise _denied(call, host, port, "has a secret, and this rank has none")
                 if head == _ANSWER.pack(_MAGIC, _REFUSES):
                     raise _denied(call, host, port, "was started with another secret")
                 if head is not None:
-                    body = _told(call, host, port, head, line, deadline)
+                    body = _reply_body(call, host, port, head, connection, deadline)
                     return Whereabouts.decode(call, "rank 0", body)
                 reason = "it ended the connection"
         except AccessDenied:
@@ -302,9 +302,11 @@ def _denied(call: str, host: str, port: int, how: str) -> AccessDenied:
     )
 
 
-def _told(call: str, host: str, port: int, head: bytes, line: socket.socket, deadline: float) -> bytes:
+def _reply_body(
+    call: str, host: str, port: int, head: bytes, connection: socket.socket, deadline: float
+) -> bytes:
     magic, length = _ANSWER.unpack(head)
-    body = _received(line, length, deadline) if magic == _MAGIC and length <= LONGEST else None
+    body = _received(connection, length, deadline) if magic == _MAGIC and length <= LONGEST else None
     if body is None:
         raise BadHandle(
             f"{call}: the process that answers at tcp://{host}:{port} is not a rank 0 of this version of peerlane",
@@ -315,24 +317,24 @@ def _told(call: str, host: str, port: int, head: bytes, line: socket.socket, dea
     return body
 
 
-def _received(line: socket.socket, nbytes: int, deadline: float) -> bytes | None:
+def _received(connection: socket.socket, nbytes: int, deadline: float) -> bytes | None:
     """Return ``nbytes`` bytes, None if the other side ends or the deadline passes."""
-    found = bytearray()
-    while len(found) < nbytes:
+    received = bytearray()
+    while len(received) < nbytes:
         left = deadline - time.monotonic()
         if left <= 0:
             return None
-        line.settimeout(min(left, SLICE_SECONDS))
+        connection.settimeout(min(left, SLICE_SECONDS))
         try:
-            chunk = line.recv(nbytes - len(found))
+            chunk = connection.recv(nbytes - len(received))
         except TimeoutError:
             continue
         except OSError:
             return None
         if not chunk:
             return None
-        found += chunk
-    return bytes(found)
+        received += chunk
+    return bytes(received)
 
 
 def listen(call: str, host: str, port: int) -> socket.socket:

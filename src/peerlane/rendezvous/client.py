@@ -28,12 +28,12 @@ from peerlane.errors import (
 )
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, Operation, Status
-from peerlane.rendezvous.stuck import Reply, Report, decode_reply, encode_report
+from peerlane.rendezvous.wait_reports import Reply, Report, decode_reply, encode_report
 from peerlane.support.late import Late
 from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, in_nanoseconds
 
 ANSWER_SECONDS = 30.0  # for the answer to a request that does not wait
-_SLACK_SECONDS = 5.0  # the server times the waits; it has this much longer to say that the time is over
+_SLACK_SECONDS = 5.0  # the server times the waits; a client waits this much longer for its answer
 _REPORT_SECONDS = 0.5  # for the answer to a report: the thread that sends it goes on with its wait
 _CHUNK = 1 << 18
 _deadlocks = Late(
@@ -84,8 +84,8 @@ class Rendezvous:
         self._pid = os.getpid()
         self._is_closed = False
         self._name: str = self.address  # in event logs: what all machines call it
-        for told in self._ask("Rendezvous", Operation.OPEN):
-            self._name = told.decode("ascii", "replace")
+        for shared_name in self._ask("Rendezvous", Operation.OPEN):
+            self._name = shared_name.decode("ascii", "replace")
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Rendezvous:
@@ -305,7 +305,7 @@ class Rendezvous:
 
     @contextlib.contextmanager
     def _logged(self, operation: Operation, key: str) -> Iterator[None]:
-        """Log the order that a call makes."""
+        """Log the order between ranks that a call makes."""
         where = "rendezvous", self._name, key
         if operation is Operation.PUT:
             event_log.post(event_log.key_of(*where))
@@ -329,29 +329,29 @@ class Rendezvous:
             encoded,
             value,
             in_nanoseconds(call, timeout),
-            says_waits=waits and turns.are_taken(),
+            announces_wait=waits and turns.are_taken(),
         )
         limit = (None if seconds < 0 else seconds + _SLACK_SECONDS) if waits else ANSWER_SECONDS
         if not waits:
-            said = Refused(
+            request = Refused(
                 operation=operation.name.lower(), key=key, nbytes=len(value), rank=self._rank, size=self._size
             )
-            return _exchange(_Line(call, self._address, limit, asked=said), head, value)
+            return _exchange(_Connection(call, self._address, limit, asked=request), head, value)
         asked = MeetingWait(
             _WAITING[operation], key, self._rank, self._size, None if seconds < 0 else seconds
         )
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with store_waits.noted(StoreWait(self, _WAITING[operation], key, call, deadline)) as wait:
             try:
-                return _exchange(_Line(call, self._address, limit, wait, asked), head, value)
+                return _exchange(_Connection(call, self._address, limit, wait, asked), head, value)
             except (PeerLost, WaitTimeout):
                 if wait.in_vain is None:
                     raise
                 raise wait.in_vain from None
 
 
-def tell_stuck(line: Rendezvous, report: Report) -> Reply:
-    """Report to the server that this process is stuck; return its reply.
+def report_waits(rendezvous: Rendezvous, report: Report) -> Reply:
+    """Send the server the report of this process, which is blocked; return the reply.
 
     Raises
     ------
@@ -359,44 +359,44 @@ def tell_stuck(line: Rendezvous, report: Report) -> Reply:
         The server did not answer soon, or is of another version.
     """
     call, value = "Rendezvous", encode_report(report)
-    head = frames.encode_request(Operation.STUCK, line.rank, line.size, b"", value, 0)
-    (found,) = _exchange(_Line(call, Path(line.address), _REPORT_SECONDS), head, value) or [b""]
+    head = frames.encode_request(Operation.REPORT, rendezvous.rank, rendezvous.size, b"", value, 0)
+    (reply,) = _exchange(_Connection(call, Path(rendezvous.address), _REPORT_SECONDS), head, value) or [b""]
     try:
-        return decode_reply(found)
+        return decode_reply(reply)
     except BadFrame as error:
         raise InvalidValue(
-            f"{call}: {line.address} does not answer with a reply: {error}",
-            detail=Refused(reason="bad_reply", address=str(line.address), why=str(error)),
+            f"{call}: {rendezvous.address} does not answer with a reply: {error}",
+            detail=Refused(reason="bad_reply", address=str(rendezvous.address), why=str(error)),
         ) from None
 
 
-def clear(line: Rendezvous, folder: str) -> None:
+def clear(rendezvous: Rendezvous, folder: str) -> None:
     """Delete all values whose keys are the folder, a slash, and a name without a slash."""
-    line._ask("Rendezvous.delete", Operation.CLEAR, folder)
+    rendezvous._ask("Rendezvous.delete", Operation.CLEAR, folder)
 
 
 def put_once(address: str, rank: int, size: int, key: str, value: bytes, seconds: float) -> None:
     """Put a value within ``seconds``, without a `Rendezvous`, whose opening and end the server would count."""
     call = "Rendezvous.put"
     head = frames.encode_request(Operation.PUT, rank, size, _checked_key(call, key), value, 0)
-    _exchange(_Line(call, Path(address), seconds), head, value)
+    _exchange(_Connection(call, Path(address), seconds), head, value)
 
 
-def _exchange(line: _Line, head: bytes, value: bytes) -> list[bytes]:
+def _exchange(connection: _Connection, head: bytes, value: bytes) -> list[bytes]:
     try:
-        with line:
-            return line.ask(head, value)
+        with connection:
+            return connection.ask(head, value)
     except BadFrame as error:
         raise InvalidValue(
-            f"{line.call}: {line.address} does not answer with a frame: {error}",
-            detail=Refused(reason="bad_reply", address=str(line.address), why=str(error)),
+            f"{connection.call}: {connection.address} does not answer with a frame: {error}",
+            detail=Refused(reason="bad_reply", address=str(connection.address), why=str(error)),
         ) from None
 
 
-class _Line:
+class _Connection:
     """A connection to the server; it fails when the server dies or does not answer in time.
 
-    Its use of the socket is logged as no message: the log has the order that the whole call makes.
+    The event log has none of its messages: it has the order that the whole call makes.
     """
 
     def __init__(
@@ -415,13 +415,13 @@ class _Line:
         self._deadline = None if limit is None else time.monotonic() + limit
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> _Line:
+    def __enter__(self) -> _Connection:
         with event_log.quiet(), contextlib.ExitStack() as stack:
             self._socket = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             try:
                 self._connect()
                 pid, _ = peers.credentials(self._socket)
-                # A forked child of the server may hold the socket open: only the pidfd tells the server's end.
+                # A forked child of the server may hold the socket open: only the pidfd shows the server's end.
                 self._server = peers.open_pidfd(self._socket, pid) if pid else -1
             except OSError as error:
                 raise self._nobody(error) from None
@@ -443,14 +443,14 @@ class _Line:
 
     def ask(self, head: bytes, value: bytes) -> list[bytes]:
         """Send a request and return the values of its answer."""
-        # A server that refuses a request answers before it has read all; its answer says more than our send error.
+        # A server that refuses a request answers before it has read all; its answer explains more than our error.
         with turns.inside():
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._send(head)
                 self._send(value)
             answer = self._answer()
         if answer.status is Status.WAITS:
-            self._await_in_turns()
+            self._await_after_others()
             answer = self._answer()
         lengths = frames.decode_lengths(self._receive(4 * answer.count))
         values = [bytes(self._receive(length)) for length in lengths]
@@ -463,11 +463,11 @@ class _Line:
         frames.check_start(start)  # a frame of another version, or of something else, may be shorter
         return frames.decode_answer(start + self._receive(frames.ANSWER_BYTES - frames.START_BYTES))
 
-    def _await_in_turns(self) -> None:
+    def _await_after_others(self) -> None:
         """Wait until the server answers; other ranks go first, and operations of this one run.
 
-        The server answers those that waited before it answers the request that ends their wait.  So whether the
-        answer is there when this rank has its turn does not depend on time.
+        The server answers the waiting requests before the request that ends their wait.  So time does not decide
+        whether the answer is there when this rank has its turn.
         """
         server = select.poll()
         if self._server >= 0:
@@ -525,7 +525,7 @@ class _Line:
         return min(SLICE_SECONDS, max(0.0, left))
 
     def _go_on_waiting(self) -> None:
-        """Raise if the server is late; tell who looks for deadlocks that this thread waits still."""
+        """Raise if the server is late; look for deadlocks, as this thread still waits."""
         if self._deadline is not None and time.monotonic() >= self._deadline:
             raise WaitTimeout(
                 f"{self.call}: the server at {self.address} did not answer within {self._limit:g} s; is it "

@@ -1,6 +1,6 @@
 """The wire format of a rendezvous: each connection carries one request and its answer, little-endian::
 
-    request  magic, version, operation, length of the key, whether the server is to say that the request waits,
+    request  magic, version, operation, length of the key, whether the server announces that the request waits,
              rank, size, timeout (ns, 0 for ever), length of the value; the key; the value
     answer   magic, version, status, 0, count of values, lost rank (-1: none); count lengths; the values
 
@@ -36,7 +36,7 @@ MAX_KEY = 255
 MAX_VALUE = 16 << 20
 MAX_KEYS = 1 << 16  # bytes of the keys of one request, which are charged to no rank
 MAX_SIZE = 1 << 16
-MAX_REPORT = 1 << 16  # bytes of the report of a stuck process
+MAX_REPORT = 1 << 16  # bytes of the report of a blocked process
 
 _MAGIC = b"PLRV"
 _VERSION = 4
@@ -52,7 +52,7 @@ ANSWER_BYTES = _ANSWER.size
 
 
 class BadFrame(ValueError):
-    """The bytes are not a frame of this version; the text says why."""
+    """The bytes are not a frame of this version; the text has the reason."""
 
 
 class Operation(enum.IntEnum):
@@ -66,7 +66,7 @@ class Operation(enum.IntEnum):
     GATHER = 6
     DELETE = 7  # its value holds keys
     CLEAR = 8  # its key is a folder
-    STUCK = 9  # its value is a `stuck.Report`
+    REPORT = 9  # its value is a `wait_reports.Report`
 
 
 class Status(enum.IntEnum):
@@ -106,8 +106,8 @@ class Request:
         Seconds, None for ever.
     key_bytes, value_bytes : int
         The lengths of the key and the value that follow.
-    says_waits : bool
-        Whether the server is to say at once that the request waits.
+    announces_wait : bool
+        Whether the server answers at once that the request waits, if it does.
     """
 
     operation: Operation
@@ -116,7 +116,7 @@ class Request:
     timeout: float | None
     key_bytes: int
     value_bytes: int
-    says_waits: bool
+    announces_wait: bool
 
 
 def encode_request(
@@ -127,20 +127,22 @@ def encode_request(
     value: bytes,
     timeout_ns: int,
     *,
-    says_waits: bool = False,
+    announces_wait: bool = False,
 ) -> bytes:
     """Return the fixed part and the key; the value is sent after them."""
-    numbers = len(key), says_waits, rank, size, timeout_ns, len(value)
+    numbers = len(key), announces_wait, rank, size, timeout_ns, len(value)
     return _REQUEST.pack(_MAGIC, _VERSION, operation, *numbers) + key
 
 
 def decode_request(header: bytes | bytearray) -> Request:
     """Return the request whose fixed part is these ``REQUEST_BYTES`` bytes."""
-    magic, version, operation, key_bytes, says, rank, size, timeout_ns, value_bytes = _REQUEST.unpack(header)
+    magic, version, operation, key_bytes, announces, rank, size, timeout_ns, value_bytes = _REQUEST.unpack(
+        header
+    )
     _check_version(magic, version)
-    if operation not in _OPERATIONS or says > 1:
+    if operation not in _OPERATIONS or announces > 1:
         raise BadFrame(
-            f"there is no operation {operation}, or its byte for waits is {says}; valid are 0 and 1"
+            f"there is no operation {operation}, or its byte for waits is {announces}; valid are 0 and 1"
         )
     if not 1 <= size <= MAX_SIZE or rank >= size:
         raise BadFrame(f"rank {rank} of {size} is impossible; valid sizes are 1 to {MAX_SIZE}")
@@ -148,7 +150,7 @@ def decode_request(header: bytes | bytearray) -> Request:
     if value_bytes > most:
         raise BadFrame(f"a value of {value_bytes:,} bytes is too long; {most:,} is the most")
     timeout = timeout_ns / 1e9 if timeout_ns else None
-    return Request(Operation(operation), rank, size, timeout, key_bytes, value_bytes, bool(says))
+    return Request(Operation(operation), rank, size, timeout, key_bytes, value_bytes, bool(announces))
 
 
 def encode_keys(keys: Sequence[bytes]) -> list[bytes]:
@@ -163,17 +165,17 @@ def encode_keys(keys: Sequence[bytes]) -> list[bytes]:
 
 def decode_keys(value: bytes) -> list[str]:
     """Return the keys of a request."""
-    found, at = [], 0
+    keys, at = [], 0
     while at < len(value):
         end = at + 1 + value[at]
         if end > len(value):
             raise BadFrame("the last of the keys is cut short")
         try:
-            found.append(value[at + 1 : end].decode())
+            keys.append(value[at + 1 : end].decode())
         except UnicodeDecodeError:
             raise BadFrame("a key is not UTF-8") from None
         at = end
-    return found
+    return keys
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,7 @@ def encode_ranks(ranks: Sequence[int]) -> bytes:
 def as_error(
     answer: Answer, call: str, values: Sequence[bytes], asked: MeetingWait | Refused | None
 ) -> Error:
-    """Return the exception for an answer that is not OK; ``asked`` has what is known of the request."""
+    """Return the exception for an answer that is not OK; ``asked`` describes the request."""
     kind, fault = _ERRORS[answer.status]
     text = values[0].decode(errors="replace")
     detail: MeetingWait | Refused
@@ -249,9 +251,9 @@ def as_error(
         detail = replace(asked, lost=answer.lost)
     else:
         detail = Refused(reason=answer.status.name.lower(), **({} if asked is None else _named(asked)))
-    made = kind(f"{call}: {text}", fault=fault, call=call, detail=detail)
-    made.rank = answer.lost
-    return made
+    error = kind(f"{call}: {text}", fault=fault, call=call, detail=detail)
+    error.rank = answer.lost
+    return error
 
 
 def _named(asked: MeetingWait | Refused) -> dict[str, object]:
@@ -261,10 +263,10 @@ def _named(asked: MeetingWait | Refused) -> dict[str, object]:
 
 
 def _ranks(value: bytes) -> tuple[int, ...]:
-    found = struct.unpack(f"<{len(value) // 4}I", value) if len(value) % 4 == 0 else (MAX_SIZE,)
-    if any(rank >= MAX_SIZE for rank in found):
+    ranks = struct.unpack(f"<{len(value) // 4}I", value) if len(value) % 4 == 0 else (MAX_SIZE,)
+    if any(rank >= MAX_SIZE for rank in ranks):
         raise BadFrame("a time-out has numbers that no ranks have")
-    return found
+    return ranks
 
 
 def _check_version(magic: bytes, version: int) -> None:
@@ -279,7 +281,7 @@ _LONGEST = {
     Operation.PUT: MAX_VALUE,
     Operation.GATHER: MAX_VALUE,
     Operation.DELETE: MAX_KEYS,
-    Operation.STUCK: MAX_REPORT,
+    Operation.REPORT: MAX_REPORT,
 }
 _STATUSES = frozenset(Status)
 _VALUES = {Status.WAIT_TIMEOUT: 2, Status.WAITS: 0}

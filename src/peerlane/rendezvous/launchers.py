@@ -1,4 +1,4 @@
-"""What launchers tell a process: its rank, the number of ranks, and its place among those of its machine."""
+"""The variables in which launchers tell a process its rank, the number of ranks, and its rank on its machine."""
 
 from __future__ import annotations
 
@@ -58,21 +58,21 @@ LAUNCHERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What this process knows of its place.
+class Assignment:
+    """The rank of this process, and its job.
 
     Attributes
     ----------
     rank, size, local_rank : int
-        ``local_rank`` is its number among the ranks of its machine, or its rank if nobody told it.
+        ``local_rank`` is its number among the ranks of its machine, or its rank if that is unknown.
     job : tuple of str
         What identifies the job.
     variable : str
         The variable that has the rank; empty if it comes from arguments.
     local : str
-        The variable that has the local rank; empty if nobody told it.
+        The variable that has the local rank; empty if no variable has it.
     spans : bool
-        Whether the launcher says that the ranks are on several machines.
+        Whether the ranks are on several machines, by the launcher's variables.
     """
 
     rank: int
@@ -84,18 +84,18 @@ class Told:
     spans: bool = False
 
 
-def told(environ: Mapping[str, str] = os.environ) -> Told | None:
+def assignment_of(environ: Mapping[str, str] = os.environ) -> Assignment | None:
     """Return a launcher's variables for this process, None without a launcher."""
     for each in LAUNCHERS:
         rank, size = (_number(environ, name) for name in (each.rank, each.size))
         if rank is None or size is None:
             continue
-        here, local = _number(environ, each.local_size), _number(environ, each.local_rank)
+        local_size, local = _number(environ, each.local_size), _number(environ, each.local_rank)
         machines = _number(environ, each.machines)
-        spans = machines > 1 if machines is not None else here is not None and here != size
+        spans = machines > 1 if machines is not None else local_size is not None and local_size != size
         job = tuple(environ.get(name, "") for name in each.job)
         of_local = each.local_rank if local is not None else ""
-        return Told(rank, size, rank if local is None else local, job, each.rank, of_local, spans)
+        return Assignment(rank, size, rank if local is None else local, job, each.rank, of_local, spans)
     return None
 
 

@@ -1,8 +1,8 @@
-"""The bytes of a line between two machines, little-endian; no sockets::
+"""The bytes of a connection between two machines, little-endian; no sockets::
 
     hello    magic, version, role, 32 random bytes              each end's, at once
     proof    HMAC-SHA256 of the role and both hellos            the hub's, then the relay's
-    frame    length of the body, kind, number; the body; 16 bytes of a keyed BLAKE2b of all this and its place
+    frame    length of the body, kind, number; the body; 16 bytes of a keyed BLAKE2b of this and the frame's position
 
 Both ends know a secret.  Each proves that before it takes anything else, and each direction has a key of its own, so
 that no frame can be forged, left out, repeated or sent back.  The bodies are not hidden.
@@ -31,16 +31,16 @@ _DIGEST_BYTES = 16
 
 
 class Kind(enum.IntEnum):
-    """What a frame says; the number is that of a request, else 0."""
+    """The kind of a frame; the frame's number is that of a request, else 0."""
 
     JOIN = 1  # of the relay, first of all: the name of its machine
     WELCOME = 2  # of the hub, next: the number of ranks
     REQUEST = 3  # of a process there: its pid, and a request as on a Unix socket
     ANSWER = 4  # to it, as on a Unix socket
-    WITHDRAW = 5  # nobody waits for the answer any more
+    WITHDRAW = 5  # the client no longer waits for the answer
     DIED = 6  # the pid of a process that had a rendezvous open
     ALIVE = 7  # nothing
-    BYE = 8  # this end closes the line
+    BYE = 8  # this end closes the connection
 
 
 class Frame(NamedTuple):
@@ -52,7 +52,7 @@ class Frame(NamedTuple):
 
 
 class BadLink(ValueError):
-    """The other end is none, or not one that is trusted; the text says why.
+    """The other end is not a link, or is not trusted; the text has the reason.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class BadLink(ValueError):
 
 
 class Link:
-    """One end of a line.
+    """One end of a connection.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Link:
         return self._hello
 
     def meet(self, data: bytes) -> bytes:
-        """Take bytes until the line is open; return what to send.
+        """Take bytes until the connection is open; return what to send.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Link:
         return [head, body, _digest(self._own_key, self._sent_frames, head, body)]
 
     def hear(self, data: bytes) -> Iterator[Frame]:
-        """Take bytes of an open line; yield the frames that are there as a whole.
+        """Take bytes of an open connection; yield the frames that are there as a whole.
 
         Raises
         ------
@@ -176,10 +176,10 @@ class Link:
             yield Frame(Kind(kind), number, body)
 
 
-def _digest(key: bytes, place: int, head: bytes, body: bytes) -> bytes:
-    made = hashlib.blake2b(head, digest_size=_DIGEST_BYTES, key=key, salt=place.to_bytes(16, "little"))
-    made.update(body)
-    return made.digest()
+def _digest(key: bytes, number: int, head: bytes, body: bytes) -> bytes:
+    digest = hashlib.blake2b(head, digest_size=_DIGEST_BYTES, key=key, salt=number.to_bytes(16, "little"))
+    digest.update(body)
+    return digest.digest()
 
 
 _KINDS = frozenset(Kind)

@@ -1,6 +1,6 @@
 """The serving thread of a rendezvous: accepts connections, reads, answers, and watches the ranks' processes.
 
-What the requests mean is for those that are made of this: the rendezvous itself, and a relay to one elsewhere.
+Its subclasses carry the requests out: the rendezvous itself, and a relay to one on another machine.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Connection:
             self.close()
 
     def on_deadline(self) -> None:
-        """Answer a wait that has timed out, and say what is missing; drop a peer that makes no progress."""
+        """Answer a wait that has timed out with what is missing; drop a peer that makes no progress."""
         if self.is_waiting:
             text, awaited = self._loop.why_waiting(self)
             self._loop.withdraw(self)
@@ -206,7 +206,7 @@ class Connection:
         self.is_waiting = True
         self.deadline = NEVER if request.timeout is None else time.monotonic() + request.timeout
         self._loop.handle(self)
-        if self.is_waiting and request.says_waits:
+        if self.is_waiting and request.announces_wait:
             self.socket.send(frames.encode_answer(Status.WAITS, []))  # the first bytes there: they have room
 
     def _refuse(self, text: str) -> None:
@@ -258,11 +258,11 @@ class Loop(ABC):
     def serve(self) -> None:
         """Serve until `end` is called."""
         while not self._is_ending:
-            self.turn(self._next_deadline())
+            self.step(self._next_deadline())
         self.release()
 
-    def turn(self, seconds: float | None) -> bool:
-        """Do what comes, after a wait of at most so long; tell whether anything came."""
+    def step(self, seconds: float | None) -> bool:
+        """Serve what comes, after a wait of at most ``seconds``; return whether anything came."""
         ready = self._selector.select(seconds)
         for key, _ in ready:
             key.data()
@@ -310,9 +310,9 @@ class Loop(ABC):
             return None
 
     def _accept(self) -> None:
-        if (found := self.accepted(self._listener)) is None:
+        if (incoming := self.accepted(self._listener)) is None:
             return
-        accepted, _ = found
+        accepted, _ = incoming
         accepted.setblocking(False)
         try:
             pid, uid = peers.credentials(accepted)
@@ -391,8 +391,8 @@ class Loop(ABC):
         """Return a text with what a connection still waits for, and the ranks that could end the wait."""
 
     @abstractmethod
-    def when_left(self, told: Callable[[], None]) -> None:
-        """Call ``told`` in the serving thread once this serves nobody any more."""
+    def when_left(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` in the serving thread once this serves no process any more."""
 
     @abstractmethod
     def on_death(self, pid: int) -> None:

@@ -1,4 +1,4 @@
-"""Other machines, as the server of a rendezvous sees them: by the line of a relay there."""
+"""Other machines, as the server of a rendezvous sees them: by the connection of a relay there."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from peerlane.rendezvous import frames
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status
-from peerlane.rendezvous.line import Line
 from peerlane.rendezvous.link import BadLink, Frame, Kind, Link
 from peerlane.rendezvous.loop import NEVER, Connection, Loop, no_room
+from peerlane.rendezvous.machine_connection import MachineConnection
 
 PID = struct.Struct("<I")
 SIZE = struct.Struct("<I")
@@ -51,7 +51,7 @@ class ServingMachines(Loop):
 
     @abstractmethod
     def on_death(self, pid: int | Elsewhere) -> None:
-        """As `Loop` has it, or told by a relay."""
+        """As `Loop` has it, or reported by a relay."""
 
     @abstractmethod
     def lose_machine(self, machine: Machine, why: str) -> None:
@@ -89,7 +89,7 @@ class Relayed:
         self.is_waiting = True
 
     def on_deadline(self) -> None:
-        """Answer a wait that has timed out, and say what is missing."""
+        """Answer a wait that has timed out with what is missing."""
         loop = self._machine.loop
         text, awaited = loop.why_waiting(self)
         loop.withdraw(self)
@@ -114,8 +114,8 @@ class Relayed:
         self._machine.loop.relayed.discard(self)
 
 
-class Machine(Line):
-    """The line to a relay.
+class Machine(MachineConnection):
+    """The connection to a relay.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class Machine(Line):
     waiting : dict
         The requests that have no answer yet, by their numbers.
     has_joined : bool
-        Whether the relay has said what it calls its machine.
+        Whether the relay has sent the name of its machine.
     address : str
         From where it has connected.
     began : float
@@ -173,7 +173,7 @@ class Machine(Line):
             key = body[: request.key_bytes].decode()
         except (BadFrame, struct.error, UnicodeDecodeError) as error:
             raise BadLink("forged", f"a request is none: {error}") from None
-        if len(body) != request.key_bytes + request.value_bytes or request.operation is Operation.STUCK:
+        if len(body) != request.key_bytes + request.value_bytes or request.operation is Operation.REPORT:
             raise BadLink("forged", f"a request has {len(body):,} bytes behind its head")
         if frame.number in self.waiting or len(self.waiting) >= _MOST_AT_ONCE:
             raise BadLink("forged", f"request {frame.number} is there already, or {_MOST_AT_ONCE:,} wait")

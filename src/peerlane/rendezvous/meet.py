@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 from peerlane.errors import AccessDenied, Error, Fault, InvalidValue, Refused, WaitTimeout
 from peerlane.rendezvous import by_file, by_tcp
-from peerlane.rendezvous.by_machines import LINGER_SECONDS, line_of_job, relay, secret_of, told_as
+from peerlane.rendezvous.by_machines import LINGER_SECONDS, relay, rendezvous_of_job, secret_of, with_reason
 from peerlane.rendezvous.client import Rendezvous
-from peerlane.rendezvous.launchers import Told, told
+from peerlane.rendezvous.launchers import Assignment, assignment_of
 from peerlane.rendezvous.server import RendezvousServer
 from peerlane.rendezvous.serving import Serving
 from peerlane.rendezvous.whereabouts import Whereabouts
@@ -23,8 +23,8 @@ from peerlane.support.machine_identity import own_machine
 
 Exchange: TypeAlias = "Callable[[bytes], list[bytes]]"
 
-_counts: Counter[tuple[str, ...]] = Counter()  # the number of meetings, by place, name and rank
-_lines: dict[tuple[int, str, int], Rendezvous] = {}  # of launchers, by process, address and rank
+_counts: Counter[tuple[str, ...]] = Counter()  # the number of meetings, by address, name and rank
+_of_launchers: dict[tuple[int, str, int], Rendezvous] = {}  # of launchers, by process, address and rank
 _lock = threading.Lock()
 
 
@@ -34,7 +34,7 @@ class Meeting:
 
     Attributes
     ----------
-    line : Rendezvous
+    rendezvous : Rendezvous
     local_rank : int
         This rank's number among those on this machine.
     number : int
@@ -47,24 +47,24 @@ class Meeting:
         The host of the address at which the ranks met; empty if they did not meet by an address.
     """
 
-    line: Rendezvous
+    rendezvous: Rendezvous
     local_rank: int
     number: int = 0
-    owns_line: bool = True
+    owns_rendezvous: bool = True
     counted: tuple[str, ...] = ()
     is_agreed: bool = False
     server: Serving[Any] | None = None
     master: str = ""
-    place: by_file.MeetingFile | None = None
+    file: by_file.MeetingFile | None = None
 
     def close(self, seconds: float = LINGER_SECONDS) -> None:
         """Leave; a rank that serves others goes on until they have left too, at most for ``seconds``."""
         try:
-            if self.owns_line:
-                self.line.close()
+            if self.owns_rendezvous:
+                self.rendezvous.close()
         finally:
-            if self.place is not None:
-                self.place.close()
+            if self.file is not None:
+                self.file.close()
             if self.server is not None:
                 self.server.linger(seconds)
 
@@ -101,7 +101,7 @@ def meet(
         each rank calls once, with bytes, and that returns the bytes of all ranks, in their order; or None, for ranks
         that ``peerlane launch``, ``torchrun``, ``mpirun`` or ``srun`` started.
     name : str
-        Identifies the meeting among those of one launcher or rendezvous.  Meetings of one name are told apart by
+        Identifies the meeting among those of one launcher or rendezvous.  Meetings of one name are distinguished by
         their order, which must be the same in all ranks.
     timeout : float
         Seconds.
@@ -117,11 +117,11 @@ def meet(
     """
     if isinstance(how, Rendezvous):
         _check_same(call, rank, size, how.rank, how.size)
-        return _by_line(how, name, environ)
+        return _by_rendezvous(how, name, environ)
     if how is None and environ.get("PEERLANE_RENDEZVOUS") and rank is None:
-        line = Rendezvous.from_environment(environ)
-        _check_same(call, rank, size, line.rank, line.size)
-        return _by_line(line, name, environ)
+        rendezvous = Rendezvous.from_environment(environ)
+        _check_same(call, rank, size, rendezvous.rank, rendezvous.size)
+        return _by_rendezvous(rendezvous, name, environ)
     me = _who(call, rank, size, environ)
     if how is None:
         return _by_launcher(call, me, name, timeout, environ)
@@ -134,37 +134,39 @@ def meet(
     return _by_exchange(call, me, how, environ)
 
 
-def line_of_launcher(call: str, timeout: float, environ: Mapping[str, str] = os.environ) -> Rendezvous | None:
+def rendezvous_of_launcher(
+    call: str, timeout: float, environ: Mapping[str, str] = os.environ
+) -> Rendezvous | None:
     """Return this process's client of the rendezvous that all machines of its launcher's job share.
 
-    It stays open until the process ends.  None: there is no launcher, it does not say that the ranks are on several
-    machines, or they have no secret.
+    It stays open until the process ends.  None: there is no launcher, its variables do not show several machines, or
+    there is no secret.
 
     Raises
     ------
     Error
-        As :func:`~peerlane.rendezvous.by_machines.line_of_job`.
+        As :func:`~peerlane.rendezvous.by_machines.rendezvous_of_job`.
     """
-    found = told(environ)
-    if found is None or not found.spans:
+    assigned = assignment_of(environ)
+    if assigned is None or not assigned.spans:
         return None
     address = environ.get("PEERLANE_RENDEZVOUS")
     if address is None:
-        return line_of_job(call, found, timeout, environ) if secret_of(environ) else None
-    key = os.getpid(), address, found.rank
+        return rendezvous_of_job(call, assigned, timeout, environ) if secret_of(environ) else None
+    key = os.getpid(), address, assigned.rank
     with _lock:
-        if key not in _lines:
-            _lines[key] = Rendezvous.from_environment(environ)
-            atexit.register(_lines[key].close)
-        return _lines[key]
+        if key not in _of_launchers:
+            _of_launchers[key] = Rendezvous.from_environment(environ)
+            atexit.register(_of_launchers[key].close)
+        return _of_launchers[key]
 
 
-def _who(call: str, rank: int | None, size: int | None, environ: Mapping[str, str]) -> Told:
+def _who(call: str, rank: int | None, size: int | None, environ: Mapping[str, str]) -> Assignment:
     for word, value in (("rank", rank), ("size", size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise TypeError(f"{call}: {word} must be an int or None, not {type(value).__name__}")
-    found = told(environ) if rank is None or size is None else None
-    if found is None and (rank is None or size is None):
+    assigned = assignment_of(environ) if rank is None or size is None else None
+    if assigned is None and (rank is None or size is None):
         raise InvalidValue(
             f"{call}: neither arguments nor a launcher give this process's rank and size; pass both, or start the "
             "program with `peerlane launch -n N`, torchrun or mpirun",
@@ -172,17 +174,17 @@ def _who(call: str, rank: int | None, size: int | None, environ: Mapping[str, st
             call=call,
             detail=Refused(reason="not_told", rank=rank, size=size),
         )
-    found_rank = rank if rank is not None else found.rank if found else 0
-    found_size = size if size is not None else found.size if found else 0
-    if not 1 <= found_size <= 1024 or not 0 <= found_rank < found_size:
+    own_rank = rank if rank is not None else assigned.rank if assigned else 0
+    own_size = size if size is not None else assigned.size if assigned else 0
+    if not 1 <= own_size <= 1024 or not 0 <= own_rank < own_size:
         raise InvalidValue(
-            f"{call}: rank is {found_rank} of {found_size}; valid are sizes of 1 to 1,024 and ranks from 0",
+            f"{call}: rank is {own_rank} of {own_size}; valid are sizes of 1 to 1,024 and ranks from 0",
             call=call,
-            detail=Refused(reason="bad_rank", rank=found_rank, size=found_size, most=1024),
+            detail=Refused(reason="bad_rank", rank=own_rank, size=own_size, most=1024),
         )
-    if found is None:
-        return Told(found_rank, found_size, found_rank)
-    return replace(found, rank=found_rank, size=found_size)
+    if assigned is None:
+        return Assignment(own_rank, own_size, own_rank)
+    return replace(assigned, rank=own_rank, size=own_size)
 
 
 def _check_same(call: str, rank: int | None, size: int | None, has_rank: int, has_size: int) -> None:
@@ -207,66 +209,71 @@ def _take_back(where: tuple[str, ...], number: int) -> None:
             _counts[where] = number
 
 
-def _by_line(line: Rendezvous, name: str, environ: Mapping[str, str]) -> Meeting:
-    found = told(environ)
-    return _at_line(line, found.local_rank if found else line.rank, name)
+def _by_rendezvous(rendezvous: Rendezvous, name: str, environ: Mapping[str, str]) -> Meeting:
+    assigned = assignment_of(environ)
+    return _at_rendezvous(rendezvous, assigned.local_rank if assigned else rendezvous.rank, name)
 
 
-def _at_line(line: Rendezvous, local_rank: int, name: str) -> Meeting:
-    where = line.address, name, str(line.rank)
-    return Meeting(line, local_rank, _count(*where), owns_line=False, counted=where)
+def _at_rendezvous(rendezvous: Rendezvous, local_rank: int, name: str) -> Meeting:
+    where = rendezvous.address, name, str(rendezvous.rank)
+    return Meeting(rendezvous, local_rank, _count(*where), owns_rendezvous=False, counted=where)
 
 
-def _by_exchange(call: str, me: Told, exchange: Exchange, environ: Mapping[str, str]) -> Meeting:
+def _by_exchange(call: str, me: Assignment, exchange: Exchange, environ: Mapping[str, str]) -> Meeting:
     machine = own_machine(environ)
     server = RendezvousServer(me.size) if me.rank == 0 else None
     try:
-        found = exchange(Whereabouts(machine, server.address if server else "").encode())
-        if not isinstance(found, (list, tuple)) or len(found) != me.size:
-            said = f"{len(found)} values" if isinstance(found, (list, tuple)) else type(found).__name__
-            raise InvalidValue(
-                f"{call}: exchange returned {said}, and must return the bytes of all {me.size} ranks, in their order",
-                call=call,
-                detail=Refused(reason="wrong_exchange", returned=said, ranks=me.size),
+        messages = exchange(Whereabouts(machine, server.address if server else "").encode())
+        if not isinstance(messages, (list, tuple)) or len(messages) != me.size:
+            returned = (
+                f"{len(messages)} values" if isinstance(messages, (list, tuple)) else type(messages).__name__
             )
-        places = [
+            raise InvalidValue(
+                f"{call}: exchange returned {returned}, and must return the bytes of all {me.size} ranks, in their "
+                "order",
+                call=call,
+                detail=Refused(reason="wrong_exchange", returned=returned, ranks=me.size),
+            )
+        all_whereabouts = [
             Whereabouts.decode(call, f"rank {rank}", each, serves=rank == 0)
-            for rank, each in enumerate(found)
+            for rank, each in enumerate(messages)
         ]
-        for rank, place in enumerate(places):
-            if place.machine != machine:
+        for rank, whereabouts in enumerate(all_whereabouts):
+            if whereabouts.machine != machine:
                 raise AccessDenied(
-                    f"{call}: rank {rank} is on machine {place.machine!r}, and this rank on {machine!r}: a callable "
-                    "brings the ranks of one machine together; for several pass rendezvous='tcp://host:port' to all "
-                    "ranks and set PEERLANE_SECRET",
+                    f"{call}: rank {rank} is on machine {whereabouts.machine!r}, and this rank on {machine!r}: a "
+                    "callable brings the ranks of one machine together; for several pass "
+                    "rendezvous='tcp://host:port' to all ranks and set PEERLANE_SECRET",
                     fault=Fault.PEER_UNREACHABLE,
                     call=call,
                     detail=Refused(
-                        reason="several_machines", rank=rank, machine=place.machine, own_machine=machine
+                        reason="several_machines", rank=rank, machine=whereabouts.machine, own_machine=machine
                     ),
                 )
-        return Meeting(Rendezvous(places[0].address, me.rank, me.size), me.local_rank, server=server)
+        return Meeting(Rendezvous(all_whereabouts[0].address, me.rank, me.size), me.local_rank, server=server)
     except BaseException:
         if server:
             server.close()
         raise
 
 
-def _by_address(call: str, me: Told, address: str, timeout: float, environ: Mapping[str, str]) -> Meeting:
+def _by_address(
+    call: str, me: Assignment, address: str, timeout: float, environ: Mapping[str, str]
+) -> Meeting:
     host, port = by_tcp.parse(call, address)
     machine, secret = own_machine(environ), secret_of(environ)
     if me.rank != 0:
         return _by_asking(call, me, (host, port), machine, secret, timeout)
     # The port of the address is needed again by the next group.
     others = f"{host}:0" if secret else None
-    server = told_as(
+    server = with_reason(
         f"{call}: rank 0 cannot serve other machines",
         call,
         lambda: RendezvousServer(me.size, machines=others, secret=secret),
     )
     try:
-        said = Whereabouts(machine, server.address, server.machines[1] if server.machines else 0)
-        by_tcp.tell(call, host, port, me.size, said, timeout, secret)
+        whereabouts = Whereabouts(machine, server.address, server.machines[1] if server.machines else 0)
+        by_tcp.announce(call, host, port, me.size, whereabouts, timeout, secret)
         return Meeting(Rendezvous(server.address, 0, me.size), me.local_rank, server=server, master=host)
     except BaseException:
         server.close()
@@ -274,16 +281,16 @@ def _by_address(call: str, me: Told, address: str, timeout: float, environ: Mapp
 
 
 def _by_asking(
-    call: str, me: Told, where: tuple[str, int], machine: str, secret: bytes | None, timeout: float
+    call: str, me: Assignment, where: tuple[str, int], machine: str, secret: bytes | None, timeout: float
 ) -> Meeting:
     ends = time.monotonic() + timeout
-    found = by_tcp.ask(call, *where, me.rank, me.size, machine, timeout, secret)
-    if found.machine == machine:
-        return Meeting(Rendezvous(found.address, me.rank, me.size), me.local_rank, master=where[0])
-    if not found.port or secret is None:
-        raise by_tcp.no_way(call, "rank 0", found.machine, machine)
+    whereabouts = by_tcp.ask(call, *where, me.rank, me.size, machine, timeout, secret)
+    if whereabouts.machine == machine:
+        return Meeting(Rendezvous(whereabouts.address, me.rank, me.size), me.local_rank, master=where[0])
+    if not whereabouts.port or secret is None:
+        raise by_tcp.unserved_machine(call, "rank 0", whereabouts.machine, machine)
     left = max(0.1, ends - time.monotonic())
-    own = relay(call, where[0], found.port, secret, left)
+    own = relay(call, where[0], whereabouts.port, secret, left)
     try:
         return Meeting(Rendezvous(own.address, me.rank, me.size), me.local_rank, server=own, master=where[0])
     except BaseException:
@@ -291,9 +298,9 @@ def _by_asking(
         raise
 
 
-def _by_launcher(call: str, me: Told, name: str, timeout: float, environ: Mapping[str, str]) -> Meeting:
+def _by_launcher(call: str, me: Assignment, name: str, timeout: float, environ: Mapping[str, str]) -> Meeting:
     if me.spans:
-        return _at_line(line_of_job(call, me, timeout, environ), me.local_rank, name)
+        return _at_rendezvous(rendezvous_of_job(call, me, timeout, environ), me.local_rank, name)
     # MASTER_PORT of these launchers must not be used: torch listens there.
     is_others = environ.get("TORCHELASTIC_RUN_ID") or environ.get("PEERLANE_RENDEZVOUS")
     if me.variable and not is_others and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
@@ -301,21 +308,21 @@ def _by_launcher(call: str, me: Told, name: str, timeout: float, environ: Mappin
         return _by_address(call, me, address, timeout, environ)
     machine, where = own_machine(environ), ("", name, str(me.size), str(me.rank))
     number = _count(*where)
-    place = by_file.MeetingFile(me.job if any(me.job) else (), f"{name}\0{me.size}\0{number}", me.variable)
+    file = by_file.MeetingFile(me.job if any(me.job) else (), f"{name}\0{me.size}\0{number}", me.variable)
     if me.rank != 0:
         try:
-            found = place.read(call, timeout)
+            message = file.read(call, timeout)
         except WaitTimeout:
             _take_back(where, number)
             raise
-        line = Rendezvous(Whereabouts.decode(call, "rank 0", found).address, me.rank, me.size)
-        return Meeting(line, me.local_rank, number, counted=where)
+        rendezvous = Rendezvous(Whereabouts.decode(call, "rank 0", message).address, me.rank, me.size)
+        return Meeting(rendezvous, me.local_rank, number, counted=where)
     server = RendezvousServer(me.size)
     try:
-        place.write(Whereabouts(machine, server.address).encode())
-        line = Rendezvous(server.address, 0, me.size)
-        return Meeting(line, me.local_rank, number, counted=where, server=server, place=place)
+        file.write(Whereabouts(machine, server.address).encode())
+        rendezvous = Rendezvous(server.address, 0, me.size)
+        return Meeting(rendezvous, me.local_rank, number, counted=where, server=server, file=file)
     except BaseException:
-        place.close()
+        file.close()
         server.close()
         raise

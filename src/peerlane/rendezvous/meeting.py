@@ -43,7 +43,7 @@ class _Rank:
 
 
 _Round: TypeAlias = "dict[int, Waiter]"  # the ranks that have come to a barrier or gather
-_Loss: TypeAlias = "tuple[int, str]"  # a rank, and a text that says how it ended
+_Loss: TypeAlias = "tuple[int, str]"  # a rank, and a text about its end
 
 
 def _folder(key: str) -> str:
@@ -110,9 +110,9 @@ class Meeting:
 
     def get(self, waiter: Waiter) -> None:
         """Answer with the value of a key: now, or once it is put."""
-        found = self._folders.get(_folder(waiter.key), {}).get(waiter.key)
-        if found is not None:
-            waiter.answer(Status.OK, [found[1]])
+        entry = self._folders.get(_folder(waiter.key), {}).get(waiter.key)
+        if entry is not None:
+            waiter.answer(Status.OK, [entry[1]])
         elif loss := self._lost() or self._has_left(waiter) or self._left_alone(waiter):
             _answer_lost([waiter], loss, f"; {waiter.key!r} is not there")
         else:
@@ -134,8 +134,8 @@ class Meeting:
 
     def meet(self, waiter: Waiter) -> None:
         """Add a rank to a barrier or a gather; when the last one comes, answer all."""
-        place = waiter.operation, waiter.key
-        one = self._rounds.setdefault(place, {})
+        key = waiter.operation, waiter.key
+        one = self._rounds.setdefault(key, {})
         if waiter.rank in one:
             self._give_back(waiter)
             text = f"rank {waiter.rank} is waiting there already, in another thread or process"
@@ -143,19 +143,19 @@ class Meeting:
             return
         one[waiter.rank] = waiter
         if len(one) == self.size:
-            del self._rounds[place]
+            del self._rounds[key]
             values = [one[rank].value for rank in range(self.size)]
             for each in one.values():
                 self._give_back(each)
                 each.answer(Status.OK, values if each.operation is Operation.GATHER else [])
-        elif found := self._lost() or self._ended_without(one):
+        elif loss := self._lost() or self._ended_without(one):
             self.withdraw(waiter)
-            _answer_lost([waiter], found)
+            _answer_lost([waiter], loss)
 
-    def _fail(self, one: _Round, found: _Loss) -> None:
+    def _fail(self, one: _Round, loss: _Loss) -> None:
         for waiter in one.values():
             self._give_back(waiter)
-        _answer_lost(one.values(), found)
+        _answer_lost(one.values(), loss)
 
     def _give_back(self, waiter: Waiter) -> None:
         if waiter.operation is Operation.GATHER:
@@ -170,13 +170,13 @@ class Meeting:
             if not waiting:
                 self._wanted.pop(waiter.key, None)
             return
-        place = waiter.operation, waiter.key
-        one = self._rounds.get(place)
+        key = waiter.operation, waiter.key
+        one = self._rounds.get(key)
         if one is not None and one.get(waiter.rank) is waiter:
             del one[waiter.rank]
             self._give_back(waiter)
             if not one:
-                del self._rounds[place]
+                del self._rounds[key]
 
     def missing(self, waiter: Waiter) -> str:
         """Return a text with what a request still waits for."""
@@ -197,16 +197,16 @@ class Meeting:
         if one.presence is _Presence.LOST:
             return
         one.presence, one.fate = _Presence.ENDED, fate
-        self._tell_if_left()
-        for place, waits in list(self._rounds.items()):
+        self._call_if_left()
+        for round_key, waits in list(self._rounds.items()):
             if rank not in waits:
-                del self._rounds[place]
+                del self._rounds[round_key]
                 self._fail(waits, (rank, fate))
         for key, waiting in list(self._wanted.items()):
             for waiter in list(waiting):
-                if found := self._left_alone(waiter):
+                if loss := self._left_alone(waiter):
                     self.withdraw(waiter)
-                    _answer_lost([waiter], found, f"; {key!r} is not there")
+                    _answer_lost([waiter], loss, f"; {key!r} is not there")
 
     def leave(self, rank: int) -> None:
         """Note that no process has the rendezvous open as this rank: its own requests fail; it may come again."""
@@ -215,12 +215,12 @@ class Meeting:
             for waiter in [waiter for waiter in waiting if waiter.rank == rank]:
                 self.withdraw(waiter)
                 _answer_lost([waiter], self._has_left(waiter), f"; {key!r} is not there")
-        self._tell_if_left()
+        self._call_if_left()
 
     def lose(self, rank: int, fate: str) -> None:
         """Note that a rank was lost: all waiting requests fail."""
         self._ranks[rank].presence, self._ranks[rank].fate = _Presence.LOST, fate
-        self._tell_if_left()
+        self._call_if_left()
         rounds, self._rounds = self._rounds, {}
         wanted, self._wanted = self._wanted, {}
         for one in rounds.values():
@@ -228,15 +228,15 @@ class Meeting:
         for waiting in wanted.values():
             _answer_lost(waiting, (rank, fate))
 
-    def when_left(self, told: Callable[[], None]) -> None:
-        """Call ``told`` once every rank has come, and has closed its client or ended."""
-        self._when_left.append(told)
-        self._tell_if_left()
+    def when_left(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once every rank has come, and has closed its client or ended."""
+        self._when_left.append(callback)
+        self._call_if_left()
 
-    def _tell_if_left(self) -> None:
+    def _call_if_left(self) -> None:
         if all(one.has_left or one.presence is not _Presence.EXPECTED for one in self._ranks):
-            told, self._when_left = self._when_left, []
-            for each in told:
+            callbacks, self._when_left = self._when_left, []
+            for each in callbacks:
                 each()
 
     def _lost(self) -> _Loss | None:
@@ -261,10 +261,10 @@ class Meeting:
         return others[0], fate if len(others) == 1 else f"{fate}, and so have all others"
 
 
-def _answer_lost(waiters: Iterable[Waiter], found: _Loss | None, more: str = "") -> None:
+def _answer_lost(waiters: Iterable[Waiter], loss: _Loss | None, more: str = "") -> None:
     """Answer requests that a rank is lost, with its number."""
-    if found is not None:
-        rank, fate = found
+    if loss is not None:
+        rank, fate = loss
         for waiter in waiters:
             waiter.answer(Status.LOST, [f"{fate}{more}".encode()], rank)
 

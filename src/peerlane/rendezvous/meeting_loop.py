@@ -16,9 +16,9 @@ from peerlane.rendezvous.loop import Connection, Timed
 from peerlane.rendezvous.machines import Elsewhere, Machine, Relayed, ServingMachines
 from peerlane.rendezvous.meeting import Meeting, cost
 from peerlane.rendezvous.strangers import to_give_up
-from peerlane.rendezvous.stuck import decode_report, encode_reply
+from peerlane.rendezvous.wait_reports import decode_report, encode_reply
 
-MOST_STRANGERS = 64  # lines whose other end has not proved yet that it knows the secret
+MOST_STRANGERS = 64  # connections whose other end has not proved yet that it knows the secret
 log = logging.getLogger("peerlane.rendezvous")
 
 
@@ -56,22 +56,22 @@ class MeetingLoop(ServingMachines):
         """Serve relays that connect to a listening socket, which becomes the loop's; before `serve`."""
         listener.setblocking(False)
         self._links = listener
-        self.listen_to(listener, EVENT_READ, lambda: self._accept_line(listener, secret, unreachable))
+        self.listen_to(listener, EVENT_READ, lambda: self._accept_machine(listener, secret, unreachable))
 
-    def _accept_line(self, listener: socket.socket, secret: bytes, unreachable: float) -> None:
-        if (found := self.accepted(listener)) is None:
+    def _accept_machine(self, listener: socket.socket, secret: bytes, unreachable: float) -> None:
+        if (incoming := self.accepted(listener)) is None:
             return
-        accepted, address = found
+        accepted, address = incoming
         strangers = [each for each in self.machines if not each.is_open]
         if len(strangers) >= MOST_STRANGERS:
             strangers.sort(key=lambda each: each.began)
-            given_up = to_give_up(strangers, lambda each: each.address, address[0])
+            dropped = to_give_up(strangers, lambda each: each.address, address[0])
             log.warning(
                 "gave up a connection from %s: %d have not proved anything yet",
-                given_up.address,
+                dropped.address,
                 len(strangers),
             )
-            given_up.leave()
+            dropped.leave()
         self.machines.add(Machine(accepted, address[0], self, secret, unreachable))
 
     def timed(self) -> Iterable[Timed]:
@@ -84,8 +84,8 @@ class MeetingLoop(ServingMachines):
         if self._links is not None:
             self._links.close()
 
-    def when_left(self, told: Callable[[], None]) -> None:
-        self.meeting.when_left(told)
+    def when_left(self, callback: Callable[[], None]) -> None:
+        self.meeting.when_left(callback)
 
     def withdraw(self, connection: Connection | Relayed) -> None:
         self.meeting.withdraw(connection)
@@ -104,8 +104,8 @@ class MeetingLoop(ServingMachines):
 
     def handle(self, connection: Connection) -> None:
         self.hangs.note(connection.rank, connection.pid)
-        if connection.operation is Operation.STUCK:
-            self._hear_stuck(connection)
+        if connection.operation is Operation.REPORT:
+            self._hear_report(connection)
         else:
             self.carry_out(connection)
 
@@ -143,9 +143,9 @@ class MeetingLoop(ServingMachines):
 
     def _requests_of(self, pid: int) -> list[Connection]:
         of_process = [it for it in self.connections if it.pid == pid and it.is_waiting]
-        return [it for it in of_process if it.operation is not Operation.STUCK]
+        return [it for it in of_process if it.operation is not Operation.REPORT]
 
-    def _hear_stuck(self, connection: Connection) -> None:
+    def _hear_report(self, connection: Connection) -> None:
         try:
             report = decode_report(connection.value)
         except BadFrame as error:

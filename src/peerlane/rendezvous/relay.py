@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from peerlane.errors import AccessDenied, BadHandle, Error, Fault, Refused, WaitTimeout
 from peerlane.rendezvous import frames
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status
-from peerlane.rendezvous.line import Line
 from peerlane.rendezvous.link import BadLink, Frame, Kind, Link
 from peerlane.rendezvous.loop import NEVER, Connection, Loop, Timed
+from peerlane.rendezvous.machine_connection import MachineConnection
 from peerlane.rendezvous.machines import MOST_NAME, PID, SIZE
 from peerlane.rendezvous.server import (
     UNREACHABLE_SECONDS,
@@ -24,14 +24,14 @@ from peerlane.rendezvous.server import (
     host_and_port,
 )
 from peerlane.rendezvous.serving import Serving
-from peerlane.rendezvous.stuck import Reply, decode_report, encode_reply
+from peerlane.rendezvous.wait_reports import Reply, decode_report, encode_reply
 
 _LONGEST = 1 << 30  # of an answer: a gather has a value of each rank
 _STEP = 0.02  # seconds between two tries to connect
 
 
-class Hub(Line):
-    """The line to the server."""
+class Hub(MachineConnection):
+    """The connection to the server."""
 
     def __init__(self, connected: socket.socket, link: Link, loop: RelayLoop, unreachable: float) -> None:
         self._relay = loop
@@ -80,7 +80,7 @@ class RelayLoop(Loop):
     def serve_by(
         self, connected: socket.socket, link: Link, unreachable: float, more: Iterable[Frame]
     ) -> None:
-        """Use an open line to the server, and the frames that it has sent already; before `serve`."""
+        """Use an open connection to the server, and the frames that it has sent already; before `serve`."""
         self._hub = Hub(connected, link, self, unreachable)
         for frame in more:
             self._hub.hear(frame)
@@ -103,8 +103,8 @@ class RelayLoop(Loop):
         connection.deadline = NEVER  # the server keeps the time
         if self._why or self._hub is None:
             self._refuse(connection)
-        elif connection.operation is Operation.STUCK:
-            self._hear_stuck(connection)
+        elif connection.operation is Operation.REPORT:
+            self._hear_report(connection)
         else:
             if connection.operation is Operation.OPEN and connection.pid not in self._pidfds:
                 try:
@@ -116,8 +116,8 @@ class RelayLoop(Loop):
             self._asked[number], self._by_connection[connection] = connection, number
             self._hub.send(Kind.REQUEST, number, PID.pack(connection.pid) + connection.request())
 
-    def _hear_stuck(self, connection: Connection) -> None:
-        """Answer that nothing is known: no rank of another machine is ever said to wait in vain."""
+    def _hear_report(self, connection: Connection) -> None:
+        """Answer that nothing is known: the server names no deadlock of ranks on other machines."""
         try:
             report = decode_report(connection.value)
         except BadFrame as error:
@@ -150,17 +150,17 @@ class RelayLoop(Loop):
             self._open[connection.pid] += 1
         elif connection.operation is Operation.CLOSE:
             self._open[connection.pid] -= 1
-            self._tell_if_left()
+            self._call_if_left()
 
-    def when_left(self, told: Callable[[], None]) -> None:
-        """Call ``told`` once no process of this machine has a rendezvous open, or the server is lost."""
-        self._when_left.append(told)
-        self._tell_if_left()
+    def when_left(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once no process of this machine has a rendezvous open, or the server is lost."""
+        self._when_left.append(callback)
+        self._call_if_left()
 
-    def _tell_if_left(self) -> None:
+    def _call_if_left(self) -> None:
         if self._why or not any(opened > 0 for opened in self._open.values()):
-            told, self._when_left = self._when_left, []
-            for each in told:
+            callbacks, self._when_left = self._when_left, []
+            for each in callbacks:
                 each()
 
     def withdraw(self, connection: Connection) -> None:
@@ -177,7 +177,7 @@ class RelayLoop(Loop):
         if self._hub is not None:
             self._hub.send(Kind.DIED, 0, PID.pack(pid))
         self._open.pop(pid, None)
-        self._tell_if_left()
+        self._call_if_left()
 
     def end_all(self, why: str) -> None:
         """Answer all that wait, and all that come, that the server is lost."""
@@ -185,7 +185,7 @@ class RelayLoop(Loop):
         asked, self._asked, self._by_connection = self._asked, {}, {}
         for connection in asked.values():
             self._refuse(connection)
-        self._tell_if_left()
+        self._call_if_left()
         if self.on_loss is not None:
             self.on_loss(why)
 
@@ -198,7 +198,7 @@ class RendezvousRelay(Serving[RelayLoop]):
     """Serves this machine's ranks of a rendezvous whose server is on another machine, until it is closed.
 
     The processes here use ``environment(rank)`` or the address as they would those of the server.  The relay watches
-    them, and tells the server of their ends.
+    them, and reports their ends to the server.
 
     Parameters
     ----------
@@ -266,9 +266,9 @@ class RendezvousRelay(Serving[RelayLoop]):
                 raise
 
     def serve_now(self) -> None:
-        """Do what has come, in this thread, before `start`: so the line to the server's machine is not silent."""
+        """Serve what has come, in this thread and before `start`: the server would give up a silent machine."""
         with self._lock:
-            while self._thread is None and not self._is_closing and self._loop.turn(0.0):
+            while self._thread is None and not self._is_closing and self._loop.step(0.0):
                 pass
 
 
@@ -280,12 +280,12 @@ def watch_server(relay: RendezvousRelay, lost: Callable[[str], None]) -> None:
 def connect(
     call: str, host: str, port: int, secret: bytes, timeout: float, name: str
 ) -> tuple[socket.socket, Link, list[Frame], int]:
-    """Open the line to a server that may not listen yet.
+    """Open the connection to a server that may not listen yet.
 
     Returns
     -------
     tuple
-        The socket, the line's end, frames that have come already, and the number of ranks.
+        The socket, the connection's end, frames that have come already, and the number of ranks.
 
     Raises
     ------
@@ -330,9 +330,9 @@ def connect(
 
 def _open(connected: socket.socket, link: Link, deadline: float, name: str) -> tuple[list[Frame], int] | None:
     connected.sendall(link.begin())
-    found: list[Frame] = []
+    received: list[Frame] = []
     has_joined = False
-    while not found:
+    while not received:
         left = deadline - time.monotonic()
         if left <= 0:
             return None
@@ -347,8 +347,8 @@ def _open(connected: socket.socket, link: Link, deadline: float, name: str) -> t
             has_joined = True
             connected.sendall(b"".join(link.frame(Kind.JOIN, 0, name.encode()[:MOST_NAME])))
         if link.is_open:
-            found = list(link.hear(data))
-    first, *more = found
+            received = list(link.hear(data))
+    first, *more = received
     if first.kind is not Kind.WELCOME or len(first.body) != SIZE.size:
         raise BadLink("forged", "the server's first frame is not a welcome")
     return more, SIZE.unpack(first.body)[0]

@@ -56,7 +56,7 @@ class Reports:
         return False
 
 
-def tell_of_loss(mine: int, other: int, environ: Mapping[str, str] = os.environ) -> None:
+def report_loss(mine: int, other: int, environ: Mapping[str, str] = os.environ) -> None:
     """Report to the launcher, if there is one, that the rank of one session has lost that of another."""
     _report(LOST_KEY, b"%d %d" % (mine, other), environ)
 
@@ -77,4 +77,4 @@ def _report(key: str, value: bytes, environ: Mapping[str, str]) -> bool:
     return True
 
 
-losses.report_to_launcher = tell_of_loss
+losses.report_to_launcher = report_loss

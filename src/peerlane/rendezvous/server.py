@@ -31,7 +31,7 @@ class RendezvousServer(Serving[MeetingLoop]):
         Begin to serve at once.  A process that forks its ranks passes False, forks, and then calls `start`, because a
         fork while threads run is unsafe.  Ranks that come meanwhile wait.
     follow : bool
-        Count a rank as lost if its process ends without closing its `Rendezvous`.  If False, only `end_rank` tells
+        Count a rank as lost if its process ends without closing its `Rendezvous`.  If False, only `end_rank` reports
         the end of a rank.
     machines : str, optional
         ``"host:port"``, where a `RendezvousRelay` of another machine connects; port 0 takes a free one.  The host is
@@ -139,7 +139,7 @@ def serve_launcher(
     ----------
     server : RendezvousServer
     show, lose : callable
-        The serving thread calls them with the ranks' reports, as `peerlane.rendezvous.reports.Reports` says.
+        The serving thread calls them with the ranks' reports, as `peerlane.rendezvous.reports.Reports` describes.
     lose_machine : callable
         The serving thread calls it with the name of a machine that is lost, and the reason.
     """
@@ -149,7 +149,7 @@ def serve_launcher(
 
 
 def checked_secret(call: str, secret: bytes | None) -> bytes:
-    """Return a secret that lines between machines may have; raise TypeError, AccessDenied, or InvalidValue."""
+    """Return a secret that connections between machines may have; raise TypeError, AccessDenied, or InvalidValue."""
     if secret is None:
         raise AccessDenied(
             f"{call}: other machines need a secret, for anybody can reach a port: set PEERLANE_SECRET to the same "
@@ -182,15 +182,15 @@ def checked_unreachable(call: str, seconds: float) -> float:
     return seconds
 
 
-def host_and_port(call: str, name: str, given: str) -> tuple[str, int]:
+def host_and_port(call: str, name: str, text: str) -> tuple[str, int]:
     """Return the two parts of ``"host:port"``; raise TypeError or InvalidValue."""
-    if not isinstance(given, str):
-        raise TypeError(f"{call}: {name} must be a str, not {type(given).__name__}")
-    host, _, port = given.rpartition(":")
+    if not isinstance(text, str):
+        raise TypeError(f"{call}: {name} must be a str, not {type(text).__name__}")
+    host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise InvalidValue(
-            f"{call}: {name} is {given[:200]!r}; valid is host:port",
+            f"{call}: {name} is {text[:200]!r}; valid is host:port",
             call=call,
-            detail=BadArgument(name, given, rule="host:port"),
+            detail=BadArgument(name, text, rule="host:port"),
         )
     return host.strip("[]"), int(port)

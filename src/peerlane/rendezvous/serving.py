@@ -97,7 +97,7 @@ class Serving(Generic[_Loop]):
                 self._thread = thread
 
     def _serve(self) -> None:
-        with event_log.quiet():  # what ranks tell each other is logged where they call
+        with event_log.quiet():  # the calls of the ranks log their messages
             self._loop.serve()
 
     def environment(self, rank: int, local_rank: int | None = None) -> dict[str, str]:

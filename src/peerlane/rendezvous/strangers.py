@@ -1,4 +1,4 @@
-"""Which connection gives its slot up when more have come than are served, and none has proved that it is a rank's."""
+"""The choice of a connection to drop when too many have come that have not proved that they are a rank's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def to_give_up(
 ) -> _Stranger:
     """Return the oldest connection of the address that has most of them, or of the newcomer's if that has as many.
 
-    So no address takes all slots, and who proves itself at once is served also beside strangers of its own address.
+    So no address takes all slots, and a rank that proves itself at once is served beside strangers at its address.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What rank 0 tells the other ranks so that they find the rendezvous: its machine, the socket there, and a port."""
+"""The message by which ranks find the rendezvous: the machine, the socket there, and a port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Whereabouts:
     Attributes
     ----------
     machine : str
-        The identity of the machine of the rank that says it.
+        The identity of the sender's machine.
     address : str
         The path of the socket on this machine; empty if the rank serves none.
     port : int
@@ -43,13 +43,13 @@ class Whereabouts:
         BadHandle
             ``HANDLE_VERSION``: it is not such a message.
         """
-        found: object = None
+        fields: object = None
         if isinstance(content, (bytes, bytearray)) and bytes(content).startswith(_MAGIC):
             try:
-                found = json.loads(content[len(_MAGIC) : LONGEST])
+                fields = json.loads(content[len(_MAGIC) : LONGEST])
             except (ValueError, RecursionError):
-                found = None
-        match found:
+                fields = None
+        match fields:
             case [str(machine), str(address), int(port)] if (
                 is_machine(machine)
                 and serves <= len(address) <= _LONGEST_PATH

@@ -145,10 +145,10 @@ def test_hosts_rank_killed_on_another_machine_is_named_and_ends_waits_in_time(ss
 
 def test_hosts_losses_are_told_apart_by_machine(ssh: str, run: Run) -> None:
     program = READY + (
-        "from peerlane.rendezvous.reports import tell_of_loss\n"
+        "from peerlane.rendezvous.reports import report_loss\n"
         "pids = [int(pid) for pid in r.gather('pids', str(os.getpid()).encode())]\n"
         "if r.rank == 2:\n"
-        "    tell_of_loss(pids[2], pids[1])\n"
+        "    report_loss(pids[2], pids[1])\n"
         "    os._exit(5)\n"
         "if r.rank == 1:\n"
         "    time.sleep(0.5)\n"

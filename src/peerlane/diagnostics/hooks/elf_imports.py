@@ -32,7 +32,7 @@ def _imported(data: bytes) -> list[str]:
     (start,) = struct.unpack_from("<Q", data, 0x28)
     width, count = struct.unpack_from("<HH", data, 0x3A)
     sections = [_SECTION.unpack_from(data, start + number * width) for number in range(count)]
-    found = []
+    imported = []
     for _, kind, _, _, offset, size, link, _, _, _ in sections:
         if kind != _SYMBOLS:
             continue
@@ -40,5 +40,5 @@ def _imported(data: bytes) -> list[str]:
         for at in range(offset, offset + size, _SYMBOL.size):
             name, _, _, section, _, _ = _SYMBOL.unpack_from(data, at)
             if section == 0 and name:
-                found.append(os.fsdecode(data[strings + name : data.index(0, strings + name)]))
-    return found
+                imported.append(os.fsdecode(data[strings + name : data.index(0, strings + name)]))
+    return imported

@@ -28,7 +28,7 @@ _MOST_ROWS = 4096  # of one event; beyond, the whole interval is logged as unkno
 _Base: Any = _core.host_view_type(np.ndarray)
 
 
-class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is made when this runs
+class CheckedView(_Base):  # type: ignore[misc]  # mypy does not know the class, which is created at run time
     """A NumPy array on a block's bytes that logs what the program reads and writes."""
 
     __slots__ = ()
@@ -50,9 +50,9 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
             return part[()]
         self._know_elements(plain)
         if _core.is_poll():
-            found = part[()]
-            _core.log_host_look(_address(part), part.itemsize, found)
-            return found
+            element = part[()]
+            _core.log_host_look(_address(part), part.itemsize, element)
+            return element
         _log(READ, part)
         return part[()]
 
@@ -74,7 +74,7 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
             self._know(_address(plain), plain.itemsize, plain.shape, plain.strides)
 
     def _interval(self) -> tuple[int, int]:
-        """Return the address and the number of bytes of what is lent, whose accesses are not seen."""
+        """Return the address and the number of bytes that are lent: accesses to them are not seen."""
         return _interval(_rows(_plain(self))) if _shares(self) else (0, 0)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -97,8 +97,8 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
         _log_each(READ, (chosen, kwargs.get("initial")))
         plain_outs = _stripped(outs)
         plain = _stripped(kwargs) | ({"out": plain_outs} if outs else {})
-        found = getattr(ufunc, method)(*_stripped(inputs), **plain)
-        return _result(found, outs, plain_outs, ())
+        result = getattr(ufunc, method)(*_stripped(inputs), **plain)
+        return _result(result, outs, plain_outs, ())
 
     def __array_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: dict[str, Any]
@@ -119,11 +119,11 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
         plain = _stripped(kwargs)
         if "out" in kwargs:
             plain["out"] = plain_outs if isinstance(out, tuple) else plain_outs[0]
-        found = func(*_stripped(tuple(args)), **plain)
+        result = func(*_stripped(tuple(args)), **plain)
         views = _views_in(inputs)
-        if func in _VIEWS and not all(_shares_with(each, views) for each in _arrays(found)):
+        if func in _VIEWS and not all(_shares_with(each, views) for each in _arrays(result)):
             _log_each(READ, inputs)  # it copied
-        return _result(found, outs, plain_outs, views)
+        return _result(result, outs, plain_outs, views)
 
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
         return self._viewed_or_copied(np.ndarray.reshape, shape, kwargs)
@@ -136,18 +136,18 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
 
     def _viewed_or_copied(self, real: Any, args: Any, kwargs: Any) -> Any:
         plain = _plain(self)
-        found = real(plain, *args, **kwargs)
-        if found is plain:
+        result = real(plain, *args, **kwargs)
+        if result is plain:
             return self
-        if not _shares_with(found, [self]):
+        if not _shares_with(result, [self]):
             _log(READ, self)
-        return _like(found, [self])
+        return _like(result, [self])
 
     def view(self, *args: Any, **kwargs: Any) -> Any:
-        found = super().view(*args, **kwargs)
-        if not isinstance(found, CheckedView):
-            _lend(self, found)
-        return found
+        view = super().view(*args, **kwargs)
+        if not isinstance(view, CheckedView):
+            _lend(self, view)
+        return view
 
     def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: Any = "raise") -> Any:
         picked = _stripped(indices)
@@ -159,8 +159,8 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
             _log(READ, self)
         _log_each(READ, (indices,))
         _log_each(WRITTEN, (out,))
-        found = _plain(self).take(picked, axis, _stripped(out), mode)
-        return found if out is None else out
+        elements = _plain(self).take(picked, axis, _stripped(out), mode)
+        return elements if out is None else out
 
     def put(self, indices: Any, values: Any, mode: Any = "raise") -> None:
         plain, picked = _plain(self), _stripped(indices)
@@ -197,8 +197,8 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
         _log(READ, self)
         if inplace:
             _log(WRITTEN, self)
-        found = _plain(self).byteswap(inplace)
-        return self if inplace else found
+        swapped = _plain(self).byteswap(inplace)
+        return self if inplace else swapped
 
     def __bytes__(self) -> bytes:
         _log(READ, self)
@@ -246,8 +246,8 @@ def _logging(name: str, *accesses: int) -> Callable[..., Any]:
         out = kwargs.get("out")
         _log_each(READ, (args, {name: each for name, each in kwargs.items() if name != "out"}))
         _log_each(WRITTEN, (out,))
-        found = real(_plain(self), *_stripped(args), **_stripped(kwargs))
-        return found if out is None else out
+        result = real(_plain(self), *_stripped(args), **_stripped(kwargs))
+        return result if out is None else out
 
     method.__name__, method.__doc__ = name, real.__doc__
     return method
@@ -258,9 +258,9 @@ def _lending_method(name: str) -> Callable[..., Any]:
     real = getattr(np.ndarray, name)
 
     def method(self: CheckedView, *args: Any, **kwargs: Any) -> Any:
-        found = real(_plain(self), *args, **kwargs)
-        _lend(self, found)
-        return found
+        result = real(_plain(self), *args, **kwargs)
+        _lend(self, result)
+        return result
 
     method.__name__, method.__doc__ = name, real.__doc__
     return method
@@ -363,23 +363,23 @@ def _shares(array: Any) -> bool:
     return _root(array) is not None
 
 
-def _shares_with(found: Any, views: Sequence[CheckedView]) -> bool:
-    root = _root(found) if isinstance(found, np.ndarray) else None
+def _shares_with(array: Any, views: Sequence[CheckedView]) -> bool:
+    root = _root(array) if isinstance(array, np.ndarray) else None
     return root is not None and any(root is _root(each) for each in views)
 
 
-def _like(found: Any, views: Sequence[CheckedView]) -> Any:
+def _like(result: Any, views: Sequence[CheckedView]) -> Any:
     """Return a result, as a view that logs if it shares memory with one."""
-    return np.ndarray.view(found, CheckedView) if _shares_with(found, views) else found
+    return np.ndarray.view(result, CheckedView) if _shares_with(result, views) else result
 
 
-def _result(found: Any, outs: Sequence[Any], plain_outs: Sequence[Any], views: Sequence[CheckedView]) -> Any:
-    if type(found) in (tuple, list):
-        return type(found)(_result(each, outs, plain_outs, views) for each in found)
+def _result(result: Any, outs: Sequence[Any], plain_outs: Sequence[Any], views: Sequence[CheckedView]) -> Any:
+    if type(result) in (tuple, list):
+        return type(result)(_result(each, outs, plain_outs, views) for each in result)
     for out, plain in zip(outs, plain_outs, strict=True):
-        if found is plain:
+        if result is plain:
             return out
-    return _like(found, views)
+    return _like(result, views)
 
 
 def _views_in(what: Any) -> list[CheckedView]:
@@ -390,10 +390,10 @@ def _views_in(what: Any) -> list[CheckedView]:
     return [view for each in what for view in _views_in(each)] if type(what) in (tuple, list) else []
 
 
-def _arrays(found: Any) -> list[Any]:
-    if isinstance(found, (tuple, list)):
-        return [array for each in found for array in _arrays(each)]
-    return [found] if isinstance(found, np.ndarray) else []
+def _arrays(result: Any) -> list[Any]:
+    if isinstance(result, (tuple, list)):
+        return [array for each in result for array in _arrays(each)]
+    return [result] if isinstance(result, np.ndarray) else []
 
 
 def _stripped(what: Any) -> Any:
@@ -456,10 +456,10 @@ def _interval(rows: list[Row]) -> tuple[int, int]:
 
 def checked(array: Array) -> CheckedView:
     """Return an array on the same bytes that logs what the program reads and writes."""
-    made: CheckedView = np.ndarray.view(array, CheckedView)  # type: ignore[assignment]
+    view: CheckedView = np.ndarray.view(array, CheckedView)  # type: ignore[assignment]
     if polls.makes_plain_array():
-        _lend(made, array)
-    return made
+        _lend(view, array)
+    return view
 
 
 def _lend(array: Array, taker: Any = None) -> None:
@@ -521,7 +521,7 @@ def _has_ellipsis(key: Any) -> bool:
 
 
 def _as_view(key: Any) -> Any:
-    """Return a key that gives an array of no axes where the given one gives a scalar."""
+    """Return a key for an array without axes where ``key`` would give a scalar."""
     if _has_ellipsis(key) or isinstance(key, (str, list)):
         return key
     return (*key, Ellipsis) if isinstance(key, tuple) else (key, Ellipsis)
@@ -546,26 +546,26 @@ def _picked(plain: Array, key: Any) -> list[Row]:
 
 def _expanded(plain: Array, parts: tuple[Any, ...]) -> list[Any]:
     """Return a slice or an array of numbers for each axis."""
-    found: list[Any] = []
+    expanded: list[Any] = []
     rest = -1
     for part in parts:
         if part is None:
             continue
         if part is Ellipsis:
-            rest = len(found)
+            rest = len(expanded)
         elif isinstance(part, slice):
-            found.append(part)
+            expanded.append(part)
         else:
             numbers = np.asarray(part)
             if numbers.dtype == np.bool_:
-                found += numbers.nonzero() if numbers.ndim else ()
+                expanded += numbers.nonzero() if numbers.ndim else ()
             elif numbers.size == 0:
-                found.append(numbers.astype(np.int64))
+                expanded.append(numbers.astype(np.int64))
             else:
-                found.append(numbers.astype(np.int64, casting="same_kind"))
-    rest = len(found) if rest < 0 else rest
-    missing: list[Any] = [slice(None)] * (plain.ndim - len(found))
-    return found[:rest] + missing + found[rest:]
+                expanded.append(numbers.astype(np.int64, casting="same_kind"))
+    rest = len(expanded) if rest < 0 else rest
+    missing: list[Any] = [slice(None)] * (plain.ndim - len(expanded))
+    return expanded[:rest] + missing + expanded[rest:]
 
 
 def _moved(rows: list[Row], offsets: Any) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Whether a line that reads memory is in a loop that waits for what it reads: a poll, by the program's source.
+"""Finds, by the program's source, whether a line that reads memory is a poll: in a loop that waits for what it reads.
 
 A poll is a read whose value decides whether a loop ends: it is in the test of a ``while``, or of an ``if`` that
 leaves the loop, or in what such a test names.  It may be in a function, or in a generator, that hands it to such a
@@ -24,13 +24,13 @@ from peerlane.diagnostics.log import event_log
 Path: TypeAlias = Sequence[ast.AST]  # a node behind all that contain it, outermost first
 
 NEITHER, POLLS, KEEPS, HIDDEN = range(1, 5)  # as in native/python/bind.h
-_MOST_FRAMES = 4  # of functions that return what they read: as many as tell sites of the log apart
+_MOST_FRAMES = 4  # of functions that return what they read: as many as a site of the log has
 _LOOPS = (ast.While, ast.For, ast.AsyncFor)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 #: Calls of NumPy and torch that take the bytes of an array without a call that it could see.
 _TAKES = frozenset({"asarray", "ascontiguousarray", "asfortranarray", "require", "from_numpy", "as_tensor"})
-#: Calls of NumPy and torch that give a buffer back at once, and use its bytes as long as they keep what has it.
+#: Calls of NumPy and torch that release a buffer at once, and use its bytes as long as their result lives.
 _KEEPS = frozenset({"frombuffer"})
 _texts: dict[CodeType, str] = {}
 _plain_makers: dict[tuple[CodeType, int], bool] = {}
@@ -72,7 +72,7 @@ def line() -> int:
 
 
 def makes_plain_array() -> bool:
-    """Tell whether the program makes a plain array or a tensor of the view that its line now asks for."""
+    """Tell whether the present line of the program makes a plain array or a tensor of the view that it asks for."""
     frame = _frame_of_program()
     if frame is None:
         return False
@@ -99,10 +99,10 @@ def _path(frame: FrameType) -> Path:
     if hasattr(frame.f_code, "co_positions"):  # since Python 3.11
         positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
         line, column = positions[0] or line, -1 if positions[2] is None else positions[2]
-    found: list[ast.AST] = [tree]
-    while (inner := _child_at(found[-1], line, column)) is not None:
-        found.append(inner)
-    return found
+    path: list[ast.AST] = [tree]
+    while (inner := _child_at(path[-1], line, column)) is not None:
+        path.append(inner)
+    return path
 
 
 @functools.lru_cache(maxsize=64)
@@ -138,10 +138,10 @@ def _ends_loop(path: Path, *, is_call: bool = False) -> bool:
         return (_is_iter_of_call(loop.iter) or _is_left_by(loop, _names_in(loop.target))) and not _submits(
             loop, names
         )
-    tests = False  # in the test of an `if` that leaves a loop
+    tests = False  # whether it is in the test of an `if` that leaves a loop
     changed: frozenset[str] = frozenset()  # what an `if` by it changes
-    for place in range(len(path) - 1, 0, -1):
-        node, inner = path[place - 1], path[place]
+    for depth in range(len(path) - 1, 0, -1):
+        node, inner = path[depth - 1], path[depth]
         if isinstance(node, _FUNCTIONS):
             return False
         if isinstance(node, ast.If) and inner is node.test:
@@ -151,10 +151,10 @@ def _ends_loop(path: Path, *, is_call: bool = False) -> bool:
         if isinstance(inner, ast.stmt) and names and _is_before_loop(node, inner, names):
             return True
         if isinstance(node, ast.While) and inner is node.test:
-            return not _submits(node, names) and not _uses_within(path[place:], _changed_by(node))
+            return not _submits(node, names) and not _uses_within(path[depth:], _changed_by(node))
         if isinstance(node, ast.While) and _uses(node.test, changed):
             return not _submits(node, names)
-        if isinstance(node, (ast.For, ast.AsyncFor)) and _uses_within(path[place:], _names_in(node.target)):
+        if isinstance(node, (ast.For, ast.AsyncFor)) and _uses_within(path[depth:], _names_in(node.target)):
             tests, names = False, frozenset()  # each time it reads, or waits for, something else
         if isinstance(node, ast.For) and inner is node.iter and _is_iter_of_call(node.iter):
             return not _submits(node, names)
@@ -166,8 +166,8 @@ def _ends_loop(path: Path, *, is_call: bool = False) -> bool:
 def _is_returned(path: Path) -> bool:
     """Tell whether the function around a path's last node returns what that is."""
     names = _names_of(path)
-    for place in range(len(path) - 1, 0, -1):
-        node, inner = path[place - 1], path[place]
+    for depth in range(len(path) - 1, 0, -1):
+        node, inner = path[depth - 1], path[depth]
         if isinstance(node, (ast.Return, ast.Yield)) or (
             isinstance(node, ast.If) and inner is node.test and _returns(node)
         ):
@@ -185,10 +185,10 @@ def _is_returned(path: Path) -> bool:
 
 def _ends_recursion(path: Path, function: str) -> bool:
     """Tell whether a path's last node decides whether its function returns or calls itself."""
-    for place in range(len(path) - 1, 0, -1):
-        node, inner = path[place - 1], path[place]
+    for depth in range(len(path) - 1, 0, -1):
+        node, inner = path[depth - 1], path[depth]
         if isinstance(node, ast.If) and inner is node.test:
-            own = next((each for each in reversed(path[:place]) if isinstance(each, _FUNCTIONS)), None)
+            own = next((each for each in reversed(path[:depth]) if isinstance(each, _FUNCTIONS)), None)
             return (
                 own is not None
                 and any(isinstance(each, ast.Call) and _called(each) == function for each in _own_nodes(own))

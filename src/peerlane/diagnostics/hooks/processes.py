@@ -58,7 +58,7 @@ def _is_started_by(part: str) -> bool:
 
 
 def _unique(*parts: object) -> Key:
-    """Return the key of something that this process makes."""
+    """Return a new key, which no other object of any process has."""
     return key_of(*parts, os.getpid(), time.monotonic_ns(), next(_numbers))
 
 
@@ -114,13 +114,13 @@ def _follow_ends() -> None:
         if event_log.active and pid and (os.WIFEXITED(status) or os.WIFSIGNALED(status)):
             take_end(pid)
 
-    def child_ended(found: Any) -> None:
+    def child_ended(ended: Any) -> None:
         if (
             event_log.active
-            and found is not None
-            and found.si_code in (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
+            and ended is not None
+            and ended.si_code in (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
         ):
-            take_end(found.si_pid)
+            take_end(ended.si_pid)
 
     for kind in (multiprocessing.popen_fork.Popen, multiprocessing.popen_forkserver.Popen):
         after(kind, "poll", over)
@@ -141,9 +141,9 @@ def _follow_sentinels() -> None:
             with event_log.quiet():
                 ready = super().select(timeout)
             if event_log.active:
-                found = {key.fileobj for key, _ in ready}
+                sentinels = {key.fileobj for key, _ in ready}
                 for child in list(multiprocessing.process._children):  # type: ignore[attr-defined]
-                    if (started := child._popen) is not None and started.sentinel in found:
+                    if (started := child._popen) is not None and started.sentinel in sentinels:
                         take_end(started.pid)
             return ready
 
@@ -221,7 +221,7 @@ def _follow_semaphores() -> None:
 
     synchronize.Semaphore.get_value = get_value
     plain.__init__, plain._make_methods = begin, make_logged_methods
-    # Of a lock that another thread makes just now.
+    # For a lock that another thread is creating just now.
     plain._peerlane_took = plain._peerlane_gives = staticmethod(lambda: None)
     enter, leave = plain.__enter__, plain.__exit__
 
@@ -269,7 +269,7 @@ def _follow_earlier_semaphores(synchronize: Any) -> None:
 
 
 def _follow_pipes() -> None:
-    """Number the messages of each pipe that this process makes; its ends carry their keys to other processes."""
+    """Number the messages of each pipe that this process creates; its ends carry their keys to other processes."""
     connection = multiprocessing.connection
     kind: Any = connection.Connection
     plain, send, receive = connection.Pipe, kind._send_bytes, kind._recv_bytes

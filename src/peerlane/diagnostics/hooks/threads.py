@@ -108,7 +108,7 @@ class Lock:
 if sys.version_info < (3, 13):
 
     class _TypeOfLocks(Lock):
-        """The type of locks, which makes none where ``threading.Lock`` is a function."""
+        """The type of locks; it creates none where ``threading.Lock`` is a function."""
 
         __slots__ = ()
         __module__ = "_thread"
@@ -284,7 +284,7 @@ def _follow_threads() -> None:
 
 
 def _follow_loops() -> None:
-    """Follow the loops of asyncio once a program has any: a loop makes a pair of sockets first of all."""
+    """Follow the loops of asyncio once a program has any: a loop first creates a pair of sockets."""
     plain = socket.socketpair
 
     @functools.wraps(plain)
@@ -309,8 +309,8 @@ def _follow_loops() -> None:
             except BaseException as error:
                 hide_frames(error)
                 raise
-            if made_at := getattr(handle, "_source_traceback", None):  # in debug mode, and up to this frame
-                del made_at[-1]
+            if creation := getattr(handle, "_source_traceback", None):  # in debug mode, and up to this frame
+                del creation[-1]
             return handle
 
         loop.call_soon_threadsafe = call_soon_threadsafe

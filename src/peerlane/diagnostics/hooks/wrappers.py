@@ -46,7 +46,7 @@ class Replacement:
 
 
 def replace(name: str, call: Callable[..., Any]) -> None:
-    """Replace a function of ``os`` by a call, also in the sets of what ``os`` supports, which shutil reads."""
+    """Replace a function of ``os``, also in the sets such as ``os.supports_fd``, which shutil reads."""
     plain = getattr(os, name)
     replacement: Any = Replacement(plain, call)
     setattr(os, name, replacement)

@@ -2,7 +2,7 @@
 
 ``peerlane check`` reads it.  ``PEERLANE_LOG`` names a directory; then each process that
 imports peerlane writes ``<pid>-<start>.log`` there, with the names in ``<pid>-<start>.names``.  A forked child writes
-its own.  ``docs/design/checker.md`` says what the events mean, and ``native/log/event.h`` how they are written.
+its own.  ``docs/design/checker.md`` defines the events, and ``native/log/event.h`` their bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VARIABLE, SIZE_VARIABLE = "PEERLANE_LOG", "PEERLANE_LOG_BYTES"
 #: Standard output and standard error of the run.  No process of the run reads them, so writes there make no order.
 _OUTPUTS = "PEERLANE_LOG_OUTPUTS"
 _inherited_outputs = os.environ.get(_OUTPUTS, "")
-#: Bytes that all logs of a folder hold at a time; more if ``PEERLANE_LOG_BYTES`` gives the ranks more together.
+#: Bytes that all logs of a folder hold at a time, unless ``PEERLANE_LOG_BYTES`` sets another size for each rank.
 DEFAULT_BYTES = 1 << 30
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 1 << 40
 _MEMORY, _PREFIX, _YOUNG_SECONDS = Path("/dev/shm"), f"{OWN_FOLDER}check-", 60.0
@@ -56,7 +56,7 @@ _meetings: dict[tuple[Any, ...], int] = {}
 _sharers: set[tuple[Path, int]] = set()  # logs of this process, and with whom it shared memory then
 _MOST_OF_COMMAND = 4096  # bytes
 
-#: Their numbers are their places, as in ``native/log/event.h``.
+#: The number of a kind is its index, as in ``native/log/event.h``.
 COLLECTIVES = (
     *("barrier", "all_gather", "all_reduce", "all_to_all", "reduce_scatter"),
     *("broadcast", "scatter", "reduce", "gather", "send", "receive"),
@@ -169,11 +169,11 @@ def end() -> None:
 
 def discard() -> None:
     """End the log and delete its files, as a process that only starts others does."""
-    found = facts()
+    log = facts()
     end()
-    if found is not None:
+    if log is not None:
         for suffix in (".log", ".names"):
-            found.path.with_suffix(suffix).unlink(missing_ok=True)
+            log.path.with_suffix(suffix).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -187,15 +187,15 @@ def folder() -> Iterator[Path]:
     import tempfile
 
     _sweep(_MEMORY)
-    place = _MEMORY if _has_room(_MEMORY) else None
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+    parent = _MEMORY if _has_room(_MEMORY) else None
+    logs = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     try:
-        with _locked(made):
-            yield made
+        with _locked(logs):
+            yield logs
     finally:
         for _ in range(100):  # a process that outlives the run may begin its log meanwhile
-            shutil.rmtree(made, ignore_errors=True)
-            if not made.exists():
+            shutil.rmtree(logs, ignore_errors=True)
+            if not logs.exists():
                 break
 
 
@@ -210,11 +210,11 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(file)
 
 
-def _sweep(place: Path) -> None:
+def _sweep(parent: Path) -> None:
     """Remove the folders of killed processes, whose logs hold memory until then."""
     import shutil
 
-    for left in place.glob(f"{_PREFIX}*"):
+    for left in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             # A younger one may not be locked yet.
             if time.time() - left.stat().st_mtime > _YOUNG_SECONDS:
@@ -222,12 +222,12 @@ def _sweep(place: Path) -> None:
                     shutil.rmtree(left, ignore_errors=True)
 
 
-def _has_room(place: Path) -> bool:
+def _has_room(parent: Path) -> bool:
     try:
-        free = os.statvfs(place)
+        free = os.statvfs(parent)
     except OSError:
         return False
-    return free.f_bavail * free.f_frsize > DEFAULT_BYTES and os.access(place, os.W_OK)
+    return free.f_bavail * free.f_frsize > DEFAULT_BYTES and os.access(parent, os.W_OK)
 
 
 def facts() -> Facts | None:
@@ -238,22 +238,22 @@ def facts() -> Facts | None:
 
 def default_capacity() -> int:
     """Return ``PEERLANE_LOG_BYTES``, or this process's share of :data:`DEFAULT_BYTES`."""
-    given = os.environ.get(SIZE_VARIABLE)
-    if not given:
+    setting = os.environ.get(SIZE_VARIABLE)
+    if not setting:
         return max(DEFAULT_BYTES // max(_number("WORLD_SIZE", 1), 1), _LEAST_BYTES)
-    size = parse_size(given)
+    size = parse_size(setting)
     if size is None or not _LEAST_BYTES <= size <= _MOST_BYTES:
         raise InvalidValue(
-            f"{SIZE_VARIABLE} is {given!r}; valid are 1MiB to 1TiB; 64MiB keep about 1,000,000 events",
+            f"{SIZE_VARIABLE} is {setting!r}; valid are 1MiB to 1TiB; 64MiB keep about 1,000,000 events",
             call="event_log.begin",
-            detail=BadArgument(SIZE_VARIABLE, given, least=_LEAST_BYTES, most=_MOST_BYTES),
+            detail=BadArgument(SIZE_VARIABLE, setting, least=_LEAST_BYTES, most=_MOST_BYTES),
         )
     return size
 
 
 def _number(variable: str, otherwise: int) -> int:
-    found = os.environ.get(variable, "")
-    return int(found) if found.isdecimal() else otherwise
+    setting = os.environ.get(variable, "")
+    return int(setting) if setting.isdecimal() else otherwise
 
 
 def host_access(access: int, address: int, nbytes: int) -> None:
@@ -269,7 +269,7 @@ def note_done(stream: Any, operation: int) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Log nothing of what this thread does in the block."""
+    """Log nothing that this thread does in the block."""
     _core.log_hush(True)
     try:
         yield
@@ -394,8 +394,8 @@ def with_call_site(call: Callable[[], T]) -> Callable[[], T]:
 
 def is_logged(pid: int) -> bool:
     """Tell whether a process writes a log beside that of this one."""
-    found = facts()
-    return found is not None and any(found.path.parent.glob(f"{pid}-*.log"))
+    own = facts()
+    return own is not None and any(own.path.parent.glob(f"{pid}-*.log"))
 
 
 def shares_with(pid: int) -> None:

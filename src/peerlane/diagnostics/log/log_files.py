@@ -1,6 +1,6 @@
 """Reads the event logs of other processes: their events, and the names that go with them.
 
-The files are other processes' work: what is wrong or cut off in one of them is left out, and the rest is read.
+Other processes write the files: what is wrong or cut off in one of them is left out, and the rest is read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LoggedSpan(NamedTuple):
 
 
 class LoggedEvent(NamedTuple):
-    """A record of a log; ``native/log/event.h`` says what its fields mean."""
+    """A record of a log; ``native/log/event.h`` describes its fields."""
 
     number: int
     kind: str
@@ -82,7 +82,7 @@ class ProcessLog:
     sharers : dict
         The words of the command of each process, by its number, that may use the same memory and had no log by then.
     machine : str
-        The name of its machine, if it was given one.
+        The name of its machine, if it has one.
     clock, since_epoch_ns : int
         The clock of its times, 0 if unknown, and the time of day at which that clock was 0.
     shift_ns : int
@@ -147,7 +147,7 @@ class ProcessLog:
 
 def logs_in(directory: Path) -> list[ProcessLog]:
     """Return the logs in a directory, by rank and process."""
-    found = []
+    logs = []
     for path in directory.glob("*.log"):
         log = ProcessLog(path)
         try:
@@ -157,12 +157,12 @@ def logs_in(directory: Path) -> list[ProcessLog]:
         except ValueError as error:
             log.problem = str(error)
         read_names(log)
-        found.append(log)
-    return sorted(found, key=lambda log: (log.rank < 0, log.rank, log.pid, str(log.path)))
+        logs.append(log)
+    return sorted(logs, key=lambda log: (log.rank < 0, log.rank, log.pid, str(log.path)))
 
 
 def read_names(log: ProcessLog) -> None:
-    """Read what the file with the names says; what is cut off or wrong is left out."""
+    """Read the file with the names; what is cut off or wrong is left out."""
     try:
         lines = log.path.with_suffix(".names").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -170,7 +170,7 @@ def read_names(log: ProcessLog) -> None:
     for line in lines:
         try:
             _take_name(log, json.loads(line))
-        except (ValueError, TypeError, KeyError, AttributeError):  # cut off, or not what a log says
+        except (ValueError, TypeError, KeyError, AttributeError):  # cut off, or not of a log
             continue
 
 

@@ -2,7 +2,7 @@
 
 At most one observer is set.  Without one each operation costs one branch.  While there is one, native code writes an
 event log for it, because threads that run operations never take the GIL.  The next submission, synchronization, query
-or :func:`flush` hands over what is new there; ``order`` tells which came first.
+or :func:`flush` passes the new events on; ``order`` is the order in which they happened.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Observer(Protocol):
 
     The thread that acts calls them, or another one that acts at the same time.  An exception goes to
     ``sys.unraisablehook``, and does not reach the program.  What was not handed over yet takes at most 1 GiB; beyond
-    that events are lost, and a ``RuntimeWarning`` says how many.
+    that events are lost, and a ``RuntimeWarning`` has their number.
     """
 
     def submitted(self, operation: Operation) -> None:
@@ -145,15 +145,15 @@ class Recorder:
         self.log.append(("noticed", notice))
 
     def operations(self, moment: str, kind: str | None = None) -> list[Operation]:
-        """Return the operations of one moment, by ``order``; only those of ``kind`` if it is given."""
+        """Return the operations of one moment, by ``order``; only those of ``kind`` if that is not None."""
         flush()
-        found = [each for when, each in self.log if when == moment and isinstance(each, Operation)]
-        return sorted((each for each in found if kind in (None, each.kind)), key=lambda each: each.order)
+        operations = [each for when, each in self.log if when == moment and isinstance(each, Operation)]
+        return sorted((each for each in operations if kind in (None, each.kind)), key=lambda each: each.order)
 
     def notices(self, kind: str, what: str | None = None) -> list[Notice]:
         """Return the notices of one kind, by ``order``."""
-        found = [each for _, each in self.log if isinstance(each, Notice) and each.kind == kind]
-        return sorted((each for each in found if what in (None, each.what)), key=lambda each: each.order)
+        notices = [each for _, each in self.log if isinstance(each, Notice) and each.kind == kind]
+        return sorted((each for each in notices if what in (None, each.what)), key=lambda each: each.order)
 
 
 _METHODS = ("submitted", "started", "noticed")
@@ -190,7 +190,7 @@ def set_observer(observer: Observer | None) -> Observer | None:
 
 
 def flush() -> None:
-    """Hand the observer what is new."""
+    """Pass the new events on to the observer."""
     _core.tell_observer()
 
 
@@ -229,15 +229,13 @@ def send_id(
     _core.notice(_core.LOG_NOTICES[kind], _core.LOG_OBJECTS[what], number, memory, stream, sequence)
 
 
-def _deliver(
-    moment: int, order: int, what: int, site: int, stream: int, sequence: int, a: int, b: int, spans: Any
-) -> None:
-    """Pass on an event of the log; ``native/log/event.h`` says what it has."""
+def _deliver(event: tuple[int, int, int, int, int, int, int, int, Any]) -> None:
+    """Pass an event of the log on to the observer; ``native/log/event.h`` describes its fields."""
     observer = _observer
     if observer is None:
         return
-    # What an observer raises, the native caller gives to sys.unraisablehook: it must not look as if the observed call
-    # was refused.
+    moment, order, what, site, stream, sequence, a, b, spans = event
+    # The native caller passes an observer's exception to sys.unraisablehook: the observed call was not refused.
     touched = tuple(Span(*span) for span in spans)
     if moment == _NOTICED:
         observer.noticed(Notice(order, _NOTICES[what], _OBJECTS[a], b, touched, stream, sequence))

@@ -211,7 +211,7 @@ def recording() -> Iterator[Trace]:
     """
     global active
     _core.check_usable()
-    made = Trace()
+    trace = Trace()
     with _lock:
         if active is not None:
             raise Busy(
@@ -220,12 +220,12 @@ def recording() -> Iterator[Trace]:
                 detail=Refused(reason="recording"),
             )
         _core.trace_begin(KEPT)
-        active = made
+        active = trace
     try:
-        yield made
+        yield trace
     finally:
         try:
-            made._collect()
+            trace._collect()
         finally:
             active = None
             _core.trace_end()

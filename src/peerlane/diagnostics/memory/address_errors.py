@@ -55,9 +55,9 @@ def of_operand(error: BadAddress, role: str, size: int) -> Error:
     if not isinstance(error.detail, OutOfRange):
         return error
     asked = "" if error.detail.size else f"; the call asked for {size:,} bytes there"
-    made = error.retold(f"{operand(role)}{error}{asked}")
-    made.detail = replace(error.detail, role=role, size=size)
-    return made
+    renamed = error.retold(f"{operand(role)}{error}{asked}")
+    renamed.detail = replace(error.detail, role=role, size=size)
+    return renamed
 
 
 def distance(name: object, above: int, size: int) -> str:
@@ -119,12 +119,12 @@ def no_room(
 def _held(count: int, device: str) -> str:
     """Return a text with the number of this process's allocations on a device, and the largest."""
     looked_at = allocations.oldest_live(_LOOKED_AT)
-    here = [each for each in looked_at if each.device == device and each.sort is Sort.ALLOCATION]
-    largest = heapq.nlargest(_LARGEST_SHOWN, here, key=lambda each: each.size)
+    on_device = [each for each in looked_at if each.device == device and each.sort is Sort.ALLOCATION]
+    largest = heapq.nlargest(_LARGEST_SHOWN, on_device, key=lambda each: each.size)
     if not largest:
         return f"this process holds {count:,}"
     these = "" if len(looked_at) < _LOOKED_AT else f" of the oldest {_LOOKED_AT:,}"
     named = ", ".join(
-        f"{each.size:,} bytes{f' of {each.made_at}' if each.made_at else ''}" for each in largest
+        f"{each.size:,} bytes{f' of {each.allocated_at}' if each.allocated_at else ''}" for each in largest
     )
     return f"this process holds {count:,}, the largest{these}: {named}"

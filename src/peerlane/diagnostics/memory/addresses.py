@@ -35,18 +35,18 @@ def look(address: int) -> AddressDescription:
     if not address:
         return AddressDescription(address, "NULL")
     try:
-        found = _core.locate(address)
+        location = _core.locate(address)
     except Error as error:
         if error.fault is Fault.FREED_ADDRESS:
             return AddressDescription(address, "freed memory")
         if error.missing_address == address:
             return AddressDescription(address, "reserved, and nothing is mapped there")
         return AddressDescription(address, "nothing is allocated there")
-    if found is None:
+    if location is None:
         return AddressDescription(
             address, "pageable host memory" if is_mapped(address) else "nothing is mapped there"
         )
-    _, base, size, allocation = found
+    _, base, size, allocation = location
     record = allocations.record_at(address, allocation)
     if record is None:
         return AddressDescription(address, f"the {size:,} bytes at {base:#x}", address - base)
@@ -71,10 +71,10 @@ def rights(address: int, size: int = 1) -> list[str]:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:
         return []
-    found = []
+    touched = []
     for line in lines:
         extent, right = line.split(maxsplit=2)[:2]
         first, _, last = extent.partition("-")
         if int(first, 16) < address + size and address < int(last, 16):
-            found.append(right)
-    return found
+            touched.append(right)
+    return touched

@@ -1,4 +1,4 @@
-"""The live and the last freed allocations of this process, with the lines that made and freed them."""
+"""The live and the last freed allocations of this process, with the lines that allocated and freed them."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Reservation(Protocol):
 
 
 class Sort(enum.Enum):
-    """The kind of a record, with its words: noun, how it was made, how it ended, and a text for its closed buffer."""
+    """The kind of a record: a noun, verbs for its creation and its end, and a text for its closed buffer."""
 
     ALLOCATION = ("allocation", "allocated", "freed", "the buffer of {} was {}")
     RANGE = ("address range", "reserved", "closed", "the buffer is a part of {}, which was {}")
     IMPORTED = ("imported buffer", "opened", "closed", "{} was {}")
 
-    def __init__(self, noun: str, made: str, ended: str, closed: str) -> None:
-        self.noun, self.made, self.ended, self.closed = noun, made, ended, closed
+    def __init__(self, noun: str, created: str, ended: str, closed: str) -> None:
+        self.noun, self.created, self.ended, self.closed = noun, created, ended, closed
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +59,7 @@ class Record:
     offset: int
     size: int
     device: str
-    made_at: Site | None
+    allocated_at: Site | None
     freed_at: Site | None = None
     freed_by: str = field(default="")
     sort: Sort = Sort.ALLOCATION
@@ -68,8 +68,10 @@ class Record:
     ended: int = 0  # its number in the order in which allocations ended; 0 while it lives
 
     def __str__(self) -> str:
-        made = f", {self.sort.made} at {self.made_at}" if self.made_at else ""
-        return f"{self.sort.noun} {self.id} ({self.size:,} bytes at {self.address:#x} on {self.device}{made})"
+        created = f", {self.sort.created} at {self.allocated_at}" if self.allocated_at else ""
+        return (
+            f"{self.sort.noun} {self.id} ({self.size:,} bytes at {self.address:#x} on {self.device}{created})"
+        )
 
     @property
     def end(self) -> str:
@@ -167,17 +169,17 @@ def spread_records() -> tuple[Record, ...]:
 
 def record_of(allocation: int) -> Record | None:
     """Return the record of a live or recently freed allocation."""
-    found = _live.get(allocation)
-    if found is not None:
-        return found
+    record = _live.get(allocation)
+    if record is not None:
+        return record
     return _dead.get(allocation)
 
 
 def record_at(address: int, allocation: int) -> Record | None:
     """Return the record of an allocation, or of the address range that maps it."""
-    found = record_of(allocation)
-    if found is not None:
-        return found
+    record = record_of(allocation)
+    if record is not None:
+        return record
     reserved = [each for each in _spread.copy().values() if each.sort is Sort.RANGE]
     return next((each for each in reserved if each.address <= address < each.address + each.size), None)
 

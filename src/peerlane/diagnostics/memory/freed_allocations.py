@@ -1,4 +1,4 @@
-"""The last freed allocations, found by number or by address, for errors about addresses in freed memory."""
+"""The last freed allocations by number and by address, for errors about addresses in freed memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FreedAllocations(OrderedDict[int, _G]):  # a plain dict finds its first en
 
     def at(self, offset: int, wanted: Callable[[_G], bool] = lambda _: True) -> _G | None:
         """Return the newest allocation that was at an offset and for which ``wanted`` is true."""
-        found: _G | None = None
+        newest: _G | None = None
         for order in tuple(self._orders):
             while True:
                 try:
@@ -57,9 +57,9 @@ class FreedAllocations(OrderedDict[int, _G]):  # a plain dict finds its first en
                 except RuntimeError:  # another thread, or the garbage collector, added one meanwhile
                     continue
                 break
-            if each is not None and (found is None or each.ended > found.ended):
-                found = each
-        return found
+            if each is not None and (newest is None or each.ended > newest.ended):
+                newest = each
+        return newest
 
     @staticmethod
     def _newest(page: deque[_G] | tuple[()], offset: int, wanted: Callable[[_G], bool]) -> _G | None:

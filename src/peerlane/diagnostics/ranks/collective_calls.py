@@ -83,10 +83,10 @@ def differing(
 ) -> InvalidValue:
     """Return the exception for two ranks' calls that differ, as native code has them."""
     mine, theirs = _done(did), _done(peer_did)
-    place = (
+    position = (
         f"number {number:,} of its lane" if did[0] in (Kind.SEND, Kind.RECEIVE) else f"collective {number:,}"
     )
-    return differ(None, place, rank, mine, peer, theirs)
+    return differ(None, position, rank, mine, peer, theirs)
 
 
 def _done(call: tuple[int, int, int, int, bool]) -> str:
@@ -96,11 +96,13 @@ def _done(call: tuple[int, int, int, int, bool]) -> str:
     return f"{verb} {call[1]:,} bytes as a {noun}"
 
 
-def differ(call: str | None, place: str, rank: int, mine: str, peer: int, theirs: str) -> InvalidValue:
-    """Return the exception for ranks that call different things; ``place`` names which call."""
+def differ(call: str | None, position: str, rank: int, mine: str, peer: int, theirs: str) -> InvalidValue:
+    """Return the exception for ranks that call different collectives; ``position`` names the call."""
     return InvalidValue(
-        f"{call + ': ' if call else ''}as {place}, rank {peer} {theirs}, and rank {rank} {mine}; all ranks must call "
-        "the same, in the same order and with sizes that agree",
+        f"{call + ': ' if call else ''}as {position}, rank {peer} {theirs}, and rank {rank} {mine}; all ranks must "
+        "call the same, in the same order and with sizes that agree",
         call=call,
-        detail=Refused(reason="calls_differ", place=place, rank=rank, did=mine, peer=peer, peer_did=theirs),
+        detail=Refused(
+            reason="calls_differ", place=position, rank=rank, did=mine, peer=peer, peer_did=theirs
+        ),
     )

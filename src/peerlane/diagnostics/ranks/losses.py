@@ -139,18 +139,18 @@ def lost(
 
     ``pid`` is 0 for a process of another machine: ``rank`` names it, and its own machine reports it.
     """
-    made = PeerLost(text, call=call, device=device, detail=LostProcess(pid))
-    made.rank = rank
+    loss = PeerLost(text, call=call, device=device, detail=LostProcess(pid))
+    loss.rank = rank
     member = _members.get(pid)
     if member is not None:
-        made.rank = member.rank
+        loss.rank = member.rank
         if pid != os.getpid():
             _report(member.session)
-    return made
+    return loss
 
 
 def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:
-    """Return the exception for a wait whose record only ended processes could have made."""
+    """Return the exception for a wait for a record that only processes which have ended could have made."""
     if pid in _far:
         return far_lost(pid, call=call, device=device)
     member = _members.get(pid)

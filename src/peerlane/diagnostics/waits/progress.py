@@ -35,7 +35,7 @@ NOTICE_NS, STARVED_NOTICE_NS = 800_000_000, 5_000_000_000
 SOON_SECONDS = 2.0  # a wait that ends within this time is left to its time-out
 _KEPT = 64  # deadlocks, by number
 _CALLERS = 3  # of the line at which a thread waits
-_STARTERS = frozenset(("threading", "runpy"))  # they call what a program gives them
+_STARTERS = frozenset(("threading", "runpy"))  # they call functions of the program
 #: Names of peerlane's own threads, which serve others and never record anything.
 _SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
 #: Names of native threads that serve other processes and never call peerlane; the integration of a library adds them.
@@ -48,7 +48,7 @@ _TEST_RUNNERS = frozenset(("execnet", "pytest_timeout"))
 _Other: TypeAlias = tuple[int, int]  # a thread, and its CPU time
 _Parked: TypeAlias = "tuple[int, int, call_site.Position | None, bool, int, bool]"
 
-#: The deadlocks found, by number: text and wait state.
+#: The deadlocks of this process, by number: text and wait state.
 deadlocks: dict[int, tuple[str, WaitState]] = {}
 
 #: Looks whether the ranks of this process's groups can go on; returns True if there are such ranks.
@@ -78,7 +78,7 @@ class NoProgress:
     hosts : list of (int, int)
         Threads, each with the stream that it waits for.
     notifies : list
-        For each stream that waits for a notify: (stream, operation, place, True, notify, whether only this process
+        For each stream that waits for a notify: (stream, operation, position, True, notify, whether only this process
         can record it).
     marks : dict of int to int
         For each stream that waits for another stream: that one.
@@ -86,11 +86,11 @@ class NoProgress:
 
     def __init__(
         self,
-        found: tuple[int, list[tuple[int, int]], list[_Parked]],
+        parked_state: tuple[int, list[tuple[int, int]], list[_Parked]],
         others: tuple[_Other, ...],
         foreign: int,
     ) -> None:
-        self.native, self.hosts, parked = found
+        self.native, self.hosts, parked = parked_state
         self.marks = {stream: what for stream, _, _, is_notify, what, _ in parked if not is_notify}
         self.notifies = [each for each in parked if each[3]]
         self.token = hash((self.native, others, foreign))
@@ -102,14 +102,14 @@ class NoProgress:
         ``waiting_elsewhere`` has the threads that wait for other processes.
         """
         elsewhere = set(waiting_elsewhere)
-        found = _core.no_progress(bool(elsewhere))
-        if found is None:
+        native = _core.no_progress(bool(elsewhere))
+        if native is None:
             return None
-        others = _others({*elsewhere, *(thread for thread, _ in found[1])})
+        others = _others({*elsewhere, *(thread for thread, _ in native[1])})
         if others is None:
             return None
         foreign = _core.foreign_threads([*_known_to_python(), *_serving()], "faulthandler" in sys.modules)
-        return cls(found, others, foreign) if foreign is not None else None
+        return cls(native, others, foreign) if foreign is not None else None
 
     def threads(self) -> tuple[ThreadWait, ...]:
         """Return the lines at which the program's threads wait for streams."""
@@ -170,10 +170,12 @@ def note_reported(stream: Any, failure: Any) -> None:
 def _failed(failure: Any) -> FailedBefore:
     while failure[5] is not None:  # it was cancelled because of this other failure
         failure = failure[5]
-    error, stream, operation, kind, token, _, _, place = failure[:8]
+    error, stream, operation, kind, token, _, _, position = failure[:8]
     if kind == "callback" and of_callback is not None:
         kind, error = of_callback(token)
-    return FailedBefore(stream, operation, kind.replace("_", " "), str(error), str(call_site.at(place) or ""))
+    return FailedBefore(
+        stream, operation, kind.replace("_", " "), str(error), str(call_site.at(position) or "")
+    )
 
 
 def look() -> None:
@@ -190,25 +192,25 @@ def look() -> None:
 
 def _look_at_process() -> None:
     global _seen
-    found = NoProgress.now()
+    process = NoProgress.now()
     if (
-        found is None
-        or not all(each[5] for each in found.notifies)
+        process is None
+        or not all(each[5] for each in process.notifies)
         or has_handlers()
         or (serving_natively and any(each.what == "value" for each in stream_waits.streams()))
     ):  # a native thread that serves other processes may write memory for them
         _seen = 0, 0
         return
     now = time.monotonic_ns()
-    if _seen[0] != found.token:
-        _seen = found.token, now
+    if _seen[0] != process.token:
+        _seen = process.token, now
     elif now - _seen[1] >= STEADY_NS:
         _seen = 0, 0
-        first = found.hosts[0][1]
+        first = process.hosts[0][1]
         state = replace(
-            stream_waits.of_stream("never", first), threads=found.threads(), failed=failed_before()
+            stream_waits.of_stream("never", first), threads=process.threads(), failed=failed_before()
         )
-        _core.refuse_waits(found.native, keep(wait_texts.reason("", state), state))
+        _core.refuse_waits(process.native, keep(wait_texts.reason("", state), state))
 
 
 def has_handlers() -> bool:
@@ -229,7 +231,7 @@ def name_of(thread: int) -> str:
 
 
 def wait_of(thread: int, stream: int = 0) -> ThreadWait:
-    """Return where a thread waits, in which call, and who called that."""
+    """Return the line at which a thread waits, the call, and its callers."""
     frame, call = sys._current_frames().get(thread), ""
     while frame is not None and (call_site.is_own(frame) or call_site.package_of(frame) in passed_through):
         # The functions that a program calls keep the name of the call for their errors.
@@ -238,14 +240,14 @@ def wait_of(thread: int, stream: int = 0) -> ThreadWait:
         frame = frame.f_back
     if frame is None:
         return ThreadWait(name_of(thread), "an unknown place", stream, call)
-    place = str(call_site.Site(frame.f_code, frame.f_lasti))
+    line = str(call_site.Site(frame.f_code, frame.f_lasti))
     callers: list[str] = []
     caller = frame.f_back
     while caller is not None and len(callers) < _CALLERS:
         if not call_site.is_own(caller) and call_site.package_of(caller) not in _STARTERS:
             callers.append(str(call_site.Site(caller.f_code, caller.f_lasti)))
         caller = caller.f_back
-    return ThreadWait(name_of(thread), place, stream, call, tuple(callers))
+    return ThreadWait(name_of(thread), line, stream, call, tuple(callers))
 
 
 def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
@@ -254,7 +256,7 @@ def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
     ``waiting`` has the threads that wait in peerlane, which run no code of the program but signal handlers.  A thread
     whose CPU time stays the same has not run.
     """
-    found = []
+    joining = []
     threads = {each.ident: each for each in threading.enumerate()}
     joins = _joins()
     for ident, frame in sys._current_frames().items():
@@ -269,8 +271,8 @@ def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
         timeout = join.f_locals.get("timeout") if join is not None else None
         if isinstance(timeout, (int, float)) and timeout < store_waits.NET_SECONDS:
             return None
-        found.append((ident, time.clock_gettime_ns(time.pthread_getcpuclockid(ident))))
-    return tuple(found)
+        joining.append((ident, time.clock_gettime_ns(time.pthread_getcpuclockid(ident))))
+    return tuple(joining)
 
 
 def _known_to_python() -> list[int]:
@@ -283,12 +285,12 @@ def _known_to_python() -> list[int]:
 
 def _serving() -> list[int]:
     """Return the kernel's ids of the native threads that serve other processes."""
-    found = []
+    serving = []
     for task in Path("/proc/self/task").iterdir() if serving_natively else ():
         with contextlib.suppress(OSError):  # it has ended
             if (task / "comm").read_text().strip() in serving_natively:
-                found.append(int(task.name))
-    return found
+                serving.append(int(task.name))
+    return serving
 
 
 def _serves(thread: threading.Thread | None, frame: FrameType) -> bool:
@@ -302,18 +304,18 @@ def _serves(thread: threading.Thread | None, frame: FrameType) -> bool:
 
 def _joins() -> set[CodeType]:
     """Return the functions in which a thread waits for the work of other threads."""
-    found = {threading.Thread.join.__code__}
+    functions = {threading.Thread.join.__code__}
     futures = sys.modules.get("concurrent.futures._base")
     if futures is not None:
-        found |= {futures.Future.result.__code__, futures.Future.exception.__code__}
-        found |= {futures.wait.__code__, futures.as_completed.__code__}
+        functions |= {futures.Future.result.__code__, futures.Future.exception.__code__}
+        functions |= {futures.wait.__code__, futures.as_completed.__code__}
     pool = sys.modules.get("concurrent.futures.thread")
     if pool is not None:
-        found.add(pool._worker.__code__)  # an idle worker
+        functions.add(pool._worker.__code__)  # an idle worker
     ending = getattr(threading, "_shutdown", None)
     if ending is not None:
-        found.add(ending.__code__)
-    return found
+        functions.add(ending.__code__)
+    return functions
 
 
 def _join_of(frame: FrameType | None, joins: set[CodeType]) -> FrameType | None:

@@ -27,7 +27,7 @@ class StoreWait:
 
     Attributes
     ----------
-    line : Rendezvous
+    rendezvous : Rendezvous
     kind : str
         ``"key"``, ``"barrier"`` or ``"gather"``.
     key : str
@@ -53,8 +53,10 @@ class StoreWait:
         Whether to raise the error now.
     """
 
-    def __init__(self, line: Any, kind: str, key: str, call: str, deadline: float, peer: int = -1) -> None:
-        self.line, self.kind, self.key = line, kind, key
+    def __init__(
+        self, rendezvous: Any, kind: str, key: str, call: str, deadline: float, peer: int = -1
+    ) -> None:
+        self.rendezvous, self.kind, self.key = rendezvous, kind, key
         self.call, self.deadline, self.peer = call, deadline, peer
         self.is_net = deadline - time.monotonic() >= NET_SECONDS
         self.number = next(_numbers)
@@ -77,7 +79,7 @@ def noted(wait: StoreWait) -> Iterator[StoreWait]:
     """Keep a wait in :data:`waiting` during the block; an outer wait of the thread for the same key stays."""
     thread = threading.get_ident()
     before = waiting.get(thread)
-    is_same = before is not None and (before.line, before.key) == (wait.line, wait.key)
+    is_same = before is not None and (before.rendezvous, before.key) == (wait.rendezvous, wait.key)
     mine = before if before is not None and is_same else wait
     waiting[thread] = mine
     try:

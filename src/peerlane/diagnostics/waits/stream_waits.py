@@ -38,17 +38,17 @@ def streams() -> tuple[StreamWait, ...]:
             awaited_operation=record,
             notify=which if what == "notify" else 0,
             notify_name=notify_names.get(which, "") if what == "notify" else "",
-            submitted_at=str(call_site.at(place) or ""),
+            submitted_at=str(call_site.at(position) or ""),
             before=_last(each for each in _past(stream) if each.operation < operation),
             of_awaited=_last(_past_of_awaited(what, which, record, (stream, operation))),
         )
-        for stream, operation, submitted, what, which, record, _device, place in _core.waiting()
+        for stream, operation, submitted, what, which, record, _device, position in _core.waiting()
     )
 
 
 def _past(number: int, *, is_notify: bool = False) -> Iterator[PastOperation]:
-    for stream, operation, kind, place in _core.log_past(is_notify, number):
-        yield PastOperation(stream, operation, kind, str(call_site.at(place) or ""))
+    for stream, operation, kind, position in _core.log_past(is_notify, number):
+        yield PastOperation(stream, operation, kind, str(call_site.at(position) or ""))
 
 
 def _past_of_awaited(what: str, which: int, record: int, wait: tuple[int, int]) -> Iterator[PastOperation]:

@@ -31,13 +31,13 @@ class ValueWait(NamedTuple):
     comparison: str
     wanted: int
     mask: int
-    place: tuple[CodeType, int] | None
+    position: tuple[CodeType, int] | None
 
     def __str__(self) -> str:
         full = (1 << 8 * self.size) - 1
         number = hex if self.comparison in ("any bit of", "not all of") else str
         masked = f" under the mask {self.mask:#x}" if self.mask & full != full else ""
-        at = call_site.at(self.place)
+        at = call_site.at(self.position)
         submitted = f", submitted at {at}," if at else ""
         return (
             f"operation {self.operation} of stream {self.stream}{submitted} waits for the word of {self.size} "

@@ -99,32 +99,32 @@ def _never(state: WaitState, words: Words) -> str:
 
 def past(waits: Sequence[StreamWait], words: Words = NEUTRAL) -> list[str]:
     """Return lines with what the event log has of streams before they waited, and of what they wait for."""
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for wait in waits[:_MOST_SHOWN]:
         if wait.before:
-            given = ", ".join(f"{_kind(each)} at {_place(each)}" for each in wait.before)
-            found[f"\n  before that {words.stream(wait.stream)} was given: {given}"] = None
+            operations = ", ".join(f"{_kind(each)} at {_line_of(each)}" for each in wait.before)
+            lines[f"\n  before that {words.stream(wait.stream)} was given: {operations}"] = None
         if wait.of_awaited and wait.what == "record":
             (record,) = wait.of_awaited
             of = words.stream(wait.awaited_stream)
-            found[f"\n  operation {wait.awaited_operation} of {of} is a record at {_place(record)}"] = None
+            lines[f"\n  operation {wait.awaited_operation} of {of} is a record at {_line_of(record)}"] = None
         elif wait.of_awaited:
             used = ", ".join(_use(each, words) for each in wait.of_awaited)
-            found[f"\n  the last uses of {words.notify(wait.notify, wait.notify_name)}: {used}"] = None
-    return list(found)
+            lines[f"\n  the last uses of {words.notify(wait.notify, wait.notify_name)}: {used}"] = None
+    return list(lines)
 
 
 def _use(use: PastOperation, words: Words) -> str:
     verb = "recorded" if use.kind == "notify" else "waited for"
     by = f"{words.stream(use.stream)}, operation {use.operation}" if use.stream else "the host"
-    return f"{verb} at {_place(use)} ({by})"
+    return f"{verb} at {_line_of(use)} ({by})"
 
 
 def _kind(of: PastOperation) -> str:
     return of.kind.replace("_", " ")
 
 
-def _place(of: PastOperation) -> str:
+def _line_of(of: PastOperation) -> str:
     return of.place or "an unknown line"
 
 
@@ -134,7 +134,7 @@ def thread(wait: ThreadWait, words: Words = NEUTRAL) -> str:
 
 
 def rank_wait(wait: RankWait) -> str:
-    """Return a text with what a rank waits for, and who called that."""
+    """Return a text with what a rank waits for, and the callers."""
     callers = dict.fromkeys(caller for each in wait.threads for caller in each.callers)
     return _rank_wait(wait) + (f"; called at {', '.join(callers)}" if callers else "")
 

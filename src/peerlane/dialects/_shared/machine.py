@@ -359,7 +359,7 @@ class Machine:
     def drop(self, resource: Resource, by: str) -> bool:
         """Take a resource out of the table, and note the call that did; False if another thread has."""
         device = resource.context.device if resource.needs_device else None
-        ended = (resource.name, device, resource.created_at, by, call_site.place())
+        ended = (resource.name, device, resource.created_at, by, call_site.position())
         with self.lock:
             if self.resources.pop(resource.handle, None) is None:
                 return False

@@ -128,7 +128,7 @@ class Subscription:
 
     def launch(self, function: Callable[[Any], object], user_data: object, *, blocks: bool) -> None:
         """Queue a callback."""
-        position = call_site.place()
+        position = call_site.position()
         with self._lock:
             returned = self._stream.device.create_notify() if blocks else None
             if returned is not None:
@@ -213,7 +213,7 @@ class Subscription:
         """Return the message about callbacks that are not called."""
         names = [each.name for each in left[:_MOST_SHOWN]]
         more = f" and {len(left) - _MOST_SHOWN:,} more" if len(left) > _MOST_SHOWN else ""
-        ended, site = machine.ended(self.number), call_site.at(call_site.place())
+        ended, site = machine.ended(self.number), call_site.at(call_site.position())
         how = f"{self.number:#x} was {ended}"
         if not ended:
             how = f"acl.rt.unsubscribe_report{f' at {site}' if site else ''} ended the stream's subscription"

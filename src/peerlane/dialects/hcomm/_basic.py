@@ -323,7 +323,7 @@ def HcommMemImport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: UIn
             raise Refusal(PARA, f"{endpointHandle} has imported this already", "import each description once")
         loan = _exported.get(text)
         if loan is not None:
-            memory = loan.here(name)
+            memory = loan.for_own_process(name)
         else:
             try:
                 memory = Buffer.open(text)

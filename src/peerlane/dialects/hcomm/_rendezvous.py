@@ -16,8 +16,8 @@ from peerlane.rendezvous import Rendezvous, RendezvousRelay, RendezvousServer
 from peerlane.rendezvous.by_file import MeetingFile
 from peerlane.rendezvous.by_machines import relay
 from peerlane.rendezvous.by_tcp import listen
-from peerlane.rendezvous.launchers import told
-from peerlane.rendezvous.meet import line_of_launcher
+from peerlane.rendezvous.launchers import assignment_of
+from peerlane.rendezvous.meet import rendezvous_of_launcher
 from peerlane.rendezvous.server import serve_relays
 from peerlane.support.machine_identity import is_machine, own_machine
 from peerlane.support.network import own_address
@@ -112,7 +112,7 @@ class RelayPort:
 
 def relay_port(call: str) -> RelayPort | None:
     """Return a new port, None if the address of this machine for other machines is not known."""
-    launched = told()
+    launched = assignment_of()
     host = "" if launched is not None and not launched.spans else own_address()
     return RelayPort(call, host) if host else None
 
@@ -189,5 +189,5 @@ class JobBoard:
 
 def board(call: str, key: str, timeout: float, *, spans: bool) -> Board:
     """Return the board of a key: of the launcher's job if ranks may be on several machines, else of this machine."""
-    rendezvous = line_of_launcher(call, timeout) if spans else None
+    rendezvous = rendezvous_of_launcher(call, timeout) if spans else None
     return MeetingFile([key], "hccl") if rendezvous is None else JobBoard(rendezvous, key)

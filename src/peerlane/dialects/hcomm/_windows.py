@@ -147,7 +147,7 @@ class Window(HcommResource):
                     f"rank {rank} has ended this window",
                     "end a window when no rank uses it any more",
                 )
-            return theirs.here(name), False
+            return theirs.for_own_process(name), False
         opened, terms = Buffer.open(text, timeout=seconds), Terms.decode(agreed)
         if terms is not None:
             borrow("HcclSymWinGetPeerPointer", opened, terms, seconds, name=name)

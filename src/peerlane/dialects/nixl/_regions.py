@@ -99,7 +99,7 @@ class OwnRegion(Region):
     def __init__(self, *region: Any, backends: Iterable[str]) -> None:
         super().__init__(*region)
         self.backends = set(backends)
-        self.site = call_site.place()
+        self.site = call_site.position()
         self._loan: Loan | None = None
         self._seen: memoryview | None = None
 

@@ -63,7 +63,7 @@ class Request:
         new_stream: Callable[[], Stream],
     ) -> None:
         self.peer, self.message, self._new_stream = peer, message, new_stream
-        self.site = call_site.place()
+        self.site = call_site.position()
         self.descriptors, self.size = len(rows), sum(row[4] for row in rows)
         self._mine = {id(row[1]): row[1] for row in rows}.values()
         self._theirs = {id(row[3]): row[3] for row in rows}.values()

@@ -1,14 +1,14 @@
 """Finds ranks that all wait for one another, and raises `Deadlock` in each of them with all their waits.
 
-A rank reports on its groups' boards from when until when nothing of its process could run: every thread waits in
-peerlane, and no stream has an operation that can run.  Follow the waits from one rank to the ranks that it waits for,
-to the ranks that those wait for, and so on.  If one moment lies in the reports of all of them, nothing is under way
-between them, and none of them will ever go on.
+A rank is blocked while every thread of its process waits in peerlane and no stream has an operation that can run.
+It reports on the boards of its groups since when and until when it was blocked.  The search follows the waits from a
+rank to the ranks that could end them, from these to the next, and so on.  If one moment lies in the reports of all of
+them, nothing was under way between them, and none of them will ever go on.
 
-A rank of another machine never reports, so nobody who waits for one, directly or through others, waits in vain.
+A rank of another machine never reports, so a rank that waits for one, directly or through others, is in no deadlock.
 
-A rank that waits at a rendezvous asks its server.  The server knows which requests wait and which processes could end
-them, and so finds ranks that wait for one another without a common group.
+A rank that waits at a rendezvous reports to its server.  The server knows which requests wait and which processes
+could end them, so it finds deadlocks of ranks without a common group.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 from peerlane.diagnostics.waits import progress, store_waits
 from peerlane.errors import PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import wait_state
+from peerlane.ranks.deadlock.board_records import BoardRecord, decode, encode
 from peerlane.ranks.deadlock.known import MOST_SHOWN, Graph, Known, end, head, lines, state
-from peerlane.ranks.deadlock.said import Said, decode, encode
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import WaitBoard
@@ -47,8 +47,8 @@ def watch(group: Session) -> None:
 
 
 @contextmanager
-def waiting_for(coming: wait_state.Coming) -> Iterator[None]:
-    """Note that this thread waits for a peer at the rendezvous; raise a deadlock instead of its consequences."""
+def waiting_for(coming: wait_state.MessageWait) -> Iterator[None]:
+    """Note that this thread waits for a peer at the rendezvous; raise a deadlock in place of its consequences."""
     with store_waits.noted(coming):
         try:
             yield
@@ -68,7 +68,7 @@ def look_from_rendezvous(wait: store_waits.StoreWait) -> None:
 
 
 def _look_at_ranks() -> bool:
-    """Report to each group whether this process is stuck, and end its waits if they are in vain.
+    """Report on each group's board whether this process is blocked, and end its waits if they are in vain.
 
     Returns False if the process has no open group and does not wait at a rendezvous.
     """
@@ -94,7 +94,7 @@ def _look_at_ranks() -> bool:
     for group in groups:
         if waits is None:
             _withdraw(group)
-        elif (known := _say(group, waits, renews=not must_raise)) is not None:
+        elif (known := _report(group, waits, renews=not must_raise)) is not None:
             end(known, waits)
             break
     return True
@@ -106,10 +106,10 @@ def _withdraw(group: Session) -> None:
         group._membership.board.withdraw()
 
 
-def _say(group: Session, waits: wait_state.Waits, *, renews: bool) -> Known | None:
-    """Report on a group's board that this process can only wait; return the deadlock if its waits must end now.
+def _report(group: Session, waits: wait_state.Waits, *, renews: bool) -> Known | None:
+    """Report on a group's board that this process is blocked; return the deadlock if its waits must end now.
 
-    ``renews``: whether the report counts until now, unless the waits are known to be in vain.
+    ``renews``: whether the report may be extended until now.
     """
     if group._membership is None:
         return None
@@ -118,10 +118,10 @@ def _say(group: Session, waits: wait_state.Waits, *, renews: bool) -> Known | No
         _withdraw(group)
         return None
     if _tokens.get(group) != waits.token:
-        said, traits = encode(waits.of(group), _BOARD_BYTES), (waits.is_over_store, waits.has_children)
+        report, traits = encode(waits.of(group), _BOARD_BYTES), (waits.is_over_store, waits.has_children)
         _tokens[group] = waits.token
         _known.pop(group, None)
-        board.begin(_spell[1], peers, said, *traits)
+        board.begin(_spell[1], peers, report, *traits)
         return None
     if renews and not board.is_condemned:
         board.renew(waits.sure_ns)
@@ -142,19 +142,19 @@ def _say(group: Session, waits: wait_state.Waits, *, renews: bool) -> Known | No
 def _graph(group: Session, board: WaitBoard) -> Graph:
     """Return the deadlock as the board shows it, before other ranks leave."""
     ranks = sorted({*board.in_vain(), *board.reached()})
-    said = {rank: _said(group, board, rank) for rank in ranks}
+    records = {rank: _records(group, board, rank) for rank in ranks}
     pids = {rank: group.members[rank].pid for rank in ranks}
     return Graph(
         ranks,
         head(ranks, "" if group.name == "world" else f" of group {group.name!r}"),
-        "\n".join(text for rank in ranks[:MOST_SHOWN] for text in lines(rank, pids[rank], said[rank])),
-        state([record for rank in ranks for record in said[rank]]),
-        "\n".join(lines(group.rank, os.getpid(), said[group.rank])),
+        "\n".join(text for rank in ranks[:MOST_SHOWN] for text in lines(rank, pids[rank], records[rank])),
+        state([record for rank in ranks for record in records[rank]]),
+        "\n".join(lines(group.rank, os.getpid(), records[group.rank])),
         f"{pids[ranks[0]]}.{board.spell(ranks[0])}",
     )
 
 
-def _said(group: Session, board: WaitBoard, rank: int) -> list[Said]:
+def _records(group: Session, board: WaitBoard, rank: int) -> list[BoardRecord]:
     return decode(board.text(rank), rank, group.members[rank].pid)
 
 

@@ -1,4 +1,4 @@
-"""A deadlock of ranks that this process knows of: its text, and how its waits end."""
+"""A deadlock of ranks that this process knows: its text, and the end of this process's waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.waits import progress, stream_waits, wait_texts
 from peerlane.errors import FailedBefore, RankWait, WaitState
-from peerlane.ranks.deadlock.said import Said
+from peerlane.ranks.deadlock.board_records import BoardRecord
 from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Known:
     Attributes
     ----------
     since_ns : int
-        When this rank learnt of it.
+        When this rank learnt it.
     ranks : sequence of int
         The ranks that wait in vain.
     text : str
@@ -93,25 +93,25 @@ def head(ranks: Sequence[int], of: str) -> str:
     return f"a deadlock: {wait_texts.in_vain(ranks, of)}, and nothing there can run."
 
 
-def lines(rank: int, pid: int, said: Sequence[Said]) -> list[str]:
+def lines(rank: int, pid: int, records: Sequence[BoardRecord]) -> list[str]:
     """Return the lines of the text about one rank."""
     name = f"rank {rank} (process {pid})"
     none = "no thread waits as this rank, and it has not closed its group"
-    return [f"  {name}: {_in_words(each)}" for each in said] or [f"  {name}: {none}"]
+    return [f"  {name}: {_in_words(each)}" for each in records] or [f"  {name}: {none}"]
 
 
-def _in_words(said: Said) -> str:
-    if isinstance(said, RankWait):
-        return wait_texts.rank_wait(said)
-    return wait_texts.failure(said) if isinstance(said, FailedBefore) else said
+def _in_words(record: BoardRecord) -> str:
+    if isinstance(record, RankWait):
+        return wait_texts.rank_wait(record)
+    return wait_texts.failure(record) if isinstance(record, FailedBefore) else record
 
 
-def state(said: Sequence[Said]) -> WaitState:
+def state(records: Sequence[BoardRecord]) -> WaitState:
     """Return the records of ranks as a `WaitState`."""
-    own = [each for each in said if isinstance(each, RankWait) and each.pid == os.getpid()]
+    own = [each for each in records if isinstance(each, RankWait) and each.pid == os.getpid()]
     return WaitState(
         "ranks",
         next((thread.stream for each in own for thread in each.threads if thread.stream), 0),
-        ranks=tuple(each for each in said if isinstance(each, RankWait)),
-        failed=tuple(each for each in said if isinstance(each, FailedBefore)),
+        ranks=tuple(each for each in records if isinstance(each, RankWait)),
+        failed=tuple(each for each in records if isinstance(each, FailedBefore)),
     )

@@ -1,4 +1,4 @@
-"""The waits of this process's threads and streams, at a moment at which none of them can go on."""
+"""The waits of the threads and streams of a process that is blocked: none of them can go on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class QueuedCollective(NamedTuple):
 #: The last collectives that this process queued.
 queued: deque[QueuedCollective] = deque(maxlen=256)
 
-#: ``call``: the name by which a dialect's program calls the collective that this thread makes.
+#: ``call``: the name under which a dialect's program has called the present collective of this thread.
 calling = threading.local()
 
 
@@ -58,7 +58,7 @@ class PeerHasLeft(Exception):
     """The peer whose message a thread waits for has closed its group."""
 
 
-class Coming(StoreWait):
+class MessageWait(StoreWait):
     """A thread's wait, at the rendezvous, for a message of a peer in its group.
 
     Parameters
@@ -85,42 +85,42 @@ class Coming(StoreWait):
         has_left: Callable[[], bool],
         awaits: str = "channel",
     ) -> None:
-        super().__init__(group._meeting.line, "key", key, call, deadline, peer)
+        super().__init__(group._meeting.rendezvous, "key", key, call, deadline, peer)
         self.group, self.awaits = group, awaits
-        self._has_left, self._is_told = has_left, False
+        self._has_left, self._has_raised = has_left, False
 
     def check(self) -> None:
         """Raise an error if the group is closed, `PeerHasLeft` once if the peer has closed its group."""
         self.group._check_open(self.call)  # another thread may have closed it
-        if not self._is_told and self._has_left():
-            self._is_told = True
+        if not self._has_raised and self._has_left():
+            self._has_raised = True
             raise PeerHasLeft
 
 
 class Waits:
-    """The waits of this process at a moment at which it could not go on.
+    """The waits of this process while it is blocked.
 
     Attributes
     ----------
     token : int
         Changes when anything happens.
     before_ns : int
-        A time at which this process could not go on, as far as it knows itself.
+        A time at which this process was blocked, without regard to its waits at a rendezvous.
     sure_ns : int
-        The last time at which it certainly could not: the server of each rendezvous has confirmed the waits there.
+        The last time at which it was certainly blocked: the server of each rendezvous has confirmed the waits there.
     has_children : bool
         Whether it has child processes, which may use a rendezvous.
     is_over_store : bool
         Whether a child process of a rank could end one of its waits at a rendezvous.
     """
 
-    def __init__(self, before: int, found: progress.NoProgress, store: dict[int, StoreWait]) -> None:
-        self._found = found
+    def __init__(self, before: int, state: progress.NoProgress, store: dict[int, StoreWait]) -> None:
+        self._state = state
         self._store = store
         self.has_children = _has_children()
         self.is_over_store = any(each.peer < 0 for each in store.values())
         waits = tuple((each.number, each.standing) for each in store.values())
-        self.token = hash((found.token, waits, self.has_children))
+        self.token = hash((state.token, waits, self.has_children))
         self.before_ns = before
         self.sure_ns = min([before, *(each.sure_ns for each in store.values())])
 
@@ -131,66 +131,66 @@ class Waits:
         store = dict(store_waits.waiting)
         if any(_ends(each, now) for each in store.values()):
             return None
-        found = progress.NoProgress.now(store)
-        if found is None or progress.has_handlers():
+        state = progress.NoProgress.now(store)
+        if state is None or progress.has_handlers():
             return None
-        return cls(before, found, store)
+        return cls(before, state, store)
 
     def peers(self, group: Session) -> list[int] | None:
         """Return the ranks of a group that could end a wait; None if a process outside the group could."""
-        found: set[int | None] = set()
+        ranks: set[int | None] = set()
         by_pid = _ranks_by_pid(group)
         pids = self._pids_of_notifies(besides=group._key)
         if pids is None:
             return None
-        found.update(by_pid.get(pid) for pid in pids)
-        found.update(who.peer for who in self._awaited() if who is not None and who.group == group._key)
+        ranks.update(by_pid.get(pid) for pid in pids)
+        ranks.update(who.peer for who in self._awaited() if who is not None and who.group == group._key)
         for each in self._store.values():
             if each.standing is None:
                 return None
-            found.update(_rank_in(group, by_pid, each, *other) for other in each.standing)
-        return None if None in found else sorted(rank for rank in found if rank is not None)
+            ranks.update(_rank_in(group, by_pid, each, *other) for other in each.standing)
+        return None if None in ranks else sorted(rank for rank in ranks if rank is not None)
 
-    def at(self, line: Rendezvous) -> list[StoreWait]:
-        """Return the waits at the server of ``line``, as the same rank."""
-        return [each for each in self._store.values() if _is_at(each, line)]
+    def at(self, rendezvous: Rendezvous) -> list[StoreWait]:
+        """Return the waits at the server of ``rendezvous``, as the same rank."""
+        return [each for each in self._store.values() if _is_at(each, rendezvous)]
 
-    def pids_besides(self, line: Rendezvous) -> list[int] | None:
+    def pids_besides(self, rendezvous: Rendezvous) -> list[int] | None:
         """Return the processes that could end one of the other waits; None if unknown processes could."""
-        found = self._pids_of_notifies()
+        pids = self._pids_of_notifies()
         for each in self._store.values():
-            if found is None or _is_at(each, line):
+            if pids is None or _is_at(each, rendezvous):
                 continue
-            found = None if each.standing is None else found.union(pid for _, pid in each.standing)
-        return sorted(found) if found is not None else None
+            pids = None if each.standing is None else pids.union(pid for _, pid in each.standing)
+        return sorted(pids) if pids is not None else None
 
     def _awaited(self) -> list[Awaited | None]:
-        return [awaited.get(each[4]) for each in self._found.notifies]
+        return [awaited.get(each[4]) for each in self._state.notifies]
 
     def _pids_of_notifies(self, besides: str = "") -> set[int] | None:
         """Return the processes that should record the notifies outside a group; None if unknown processes could."""
-        found = set()
-        for who, (_, _, _, _, _, is_local) in zip(self._awaited(), self._found.notifies, strict=True):
+        pids = set()
+        for who, (_, _, _, _, _, is_local) in zip(self._awaited(), self._state.notifies, strict=True):
             if who is None and not is_local:
                 return None
             if who is not None and who.group != besides:
                 if not who.pid:
                     return None  # nothing is known of a process of another machine
-                found.add(who.pid)
-        return found
+                pids.add(who.pid)
+        return pids
 
     def warn(self, graph: str, detail: WaitState) -> None:
-        """Let waits at a rendezvous that fail from now on raise this deadlock instead, and tell the log.
+        """Let waits at a rendezvous that fail from now on raise this deadlock instead, and log it.
 
-        The checker must know of the waits before another rank raises: the launcher ends this process then.
+        The log must have it before another rank raises: the launcher may kill this process then.
         """
-        self._found.log_in_vain(others_wait=bool(self._store))
+        self._state.log_in_vain(others_wait=bool(self._store))
         for each in self._store.values():
             each.in_vain = Deadlock(f"{each.call}: {graph}", call=each.call, detail=detail)
 
     def end(self, number: int) -> None:
         """End all waits with the kept deadlock of this number."""
-        if self._found.end(number, others_wait=bool(self._store)):
+        if self._state.end(number, others_wait=bool(self._store)):
             self.warn(*progress.deadlocks[number])
             for each in self._store.values():
                 each.is_over = True
@@ -200,7 +200,7 @@ class Waits:
         by_pid = _ranks_by_pid(group)
         streams = [
             self._of_stream(group.rank, group._key, *each)
-            for each in self._found.notifies
+            for each in self._state.notifies
             if self._is_of(each[4], group)
         ]
         store = [
@@ -211,21 +211,22 @@ class Waits:
                 [_rank_in(group, by_pid, each, *other) for other in each.standing or ()],
             )
             for thread, each in self._store.items()
-            if each.line.address != group._meeting.line.address or each.line.rank == group.rank
+            if each.rendezvous.address != group._meeting.rendezvous.address
+            or each.rendezvous.rank == group.rank
         ]
-        return self._told(group.rank, store, streams)
+        return self._records(group.rank, store, streams)
 
-    def of_line(self, line: Rendezvous) -> list[RankWait | FailedBefore]:
+    def of_rendezvous(self, rendezvous: Rendezvous) -> list[RankWait | FailedBefore]:
         """Return the waits of a rank of a rendezvous, and the earlier failures."""
         store = [
-            _of_store(line.rank, thread, each, [rank for rank, _ in each.standing or ()])
+            _of_store(rendezvous.rank, thread, each, [rank for rank, _ in each.standing or ()])
             for thread, each in self._store.items()
-            if each.line.address != line.address or each.line.rank == line.rank
+            if each.rendezvous.address != rendezvous.address or each.rendezvous.rank == rendezvous.rank
         ]
-        streams = [self._of_stream(line.rank, "", *each) for each in self._found.notifies]
-        return self._told(line.rank, store, streams)
+        streams = [self._of_stream(rendezvous.rank, "", *each) for each in self._state.notifies]
+        return self._records(rendezvous.rank, store, streams)
 
-    def _told(
+    def _records(
         self, rank: int, store: list[RankWait], streams: list[RankWait]
     ) -> list[RankWait | FailedBefore]:
         failed = progress.failed_before()[:_MOST_FAILURES]
@@ -246,7 +247,7 @@ class Waits:
         key: str,
         stream: int,
         operation: int,
-        place: call_site.Position | None,
+        position: call_site.Position | None,
         _is_notify: bool,
         notify: int,
         _is_local: bool,
@@ -262,7 +263,7 @@ class Waits:
             self._threads_behind(stream),
             stream,
             operation,
-            str(call_site.at(place) or ""),
+            str(call_site.at(position) or ""),
             call=_collective_of(stream, operation) if is_in_collective else "",
             kind="collective" if is_in_collective else "notify",
         )
@@ -280,15 +281,15 @@ class Waits:
         )
 
     def _threads_behind(self, stream: int) -> tuple[ThreadWait, ...]:
-        return tuple(each for each in self._found.threads() if self._found.root(each.stream) == stream)
+        return tuple(each for each in self._state.threads() if self._state.root(each.stream) == stream)
 
 
 def _collective_of(stream: int, operation: int) -> str:
     """Return the call that queued an operation on a stream, empty if it is not known."""
-    made = (
+    calls = (
         each for each in reversed(queued) if each.stream == stream and each.first <= operation <= each.last
     )
-    return next((each.call for each in made), "")
+    return next((each.call for each in calls), "")
 
 
 def _ends(wait: StoreWait, now: float) -> bool:
@@ -297,10 +298,10 @@ def _ends(wait: StoreWait, now: float) -> bool:
 
 
 def _of_store(rank: int, thread: int, wait: StoreWait, ranks: Iterable[int | None]) -> RankWait:
-    is_joining = isinstance(wait, Coming) and not wait.group.members
-    is_channel = isinstance(wait, Coming) and not is_joining
-    kind = "group" if is_joining else wait.awaits if isinstance(wait, Coming) else wait.kind
-    name = wait.group.name if isinstance(wait, Coming) else wait.key
+    is_joining = isinstance(wait, MessageWait) and not wait.group.members
+    is_channel = isinstance(wait, MessageWait) and not is_joining
+    kind = "group" if is_joining else wait.awaits if isinstance(wait, MessageWait) else wait.kind
+    name = wait.group.name if isinstance(wait, MessageWait) else wait.key
     return RankWait(
         rank,
         os.getpid(),
@@ -313,21 +314,21 @@ def _of_store(rank: int, thread: int, wait: StoreWait, ranks: Iterable[int | Non
     )
 
 
-def _is_at(wait: StoreWait, line: Rendezvous) -> bool:
-    return (wait.line.address, wait.line.rank) == (line.address, line.rank)
+def _is_at(wait: StoreWait, rendezvous: Rendezvous) -> bool:
+    return (wait.rendezvous.address, wait.rendezvous.rank) == (rendezvous.address, rendezvous.rank)
 
 
 def _ranks_by_pid(group: Session) -> dict[int, int]:
-    found: dict[int, int] = {}
+    ranks: dict[int, int] = {}
     for member in group.members:
         if member.is_here:
-            found.setdefault(member.pid, member.rank)
-    return found
+            ranks.setdefault(member.pid, member.rank)
+    return ranks
 
 
 def _rank_in(group: Session, by_pid: dict[int, int], wait: StoreWait, rank: int, pid: int) -> int | None:
     """Return the rank in a group of a process that is a rank of the wait's rendezvous; None if it has none."""
-    is_same = wait.line.address == group._meeting.line.address and rank < group.size
+    is_same = wait.rendezvous.address == group._meeting.rendezvous.address and rank < group.size
     return rank if is_same and group.members[rank].pid_here == pid else by_pid.get(pid)
 
 

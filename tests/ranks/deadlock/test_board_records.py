@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peerlane.errors import FailedBefore, RankWait, ThreadWait
-from peerlane.ranks.deadlock.said import decode, encode
+from peerlane.ranks.deadlock.board_records import decode, encode
 
 pytestmark = pytest.mark.any_schedule
 

@@ -1,4 +1,4 @@
-"""The report that a process sends to the server of a rendezvous while nothing of it can run, and the reply.
+"""The report that a blocked process sends to the server of a rendezvous, and the reply.
 
 Both are JSON.  Decoders are total: any bytes give a record or ``BadFrame``.
 """
@@ -45,8 +45,8 @@ class Report:
     Attributes
     ----------
     since_ns, until_ns : int
-        From when until when nothing of it could run, by the monotonic clock.  ``since_ns`` 0: it only asks who could
-        end its waits.
+        Since when and until when it was blocked, by the monotonic clock.  ``since_ns`` 0: it only asks which
+        processes could end its waits.
     has_children : bool
         Whether it has child processes.
     waits : tuple of Wait
@@ -119,8 +119,8 @@ def decode_report(content: bytes) -> Report:
             and len(pids) <= MAX_PROCESSES
             and len(text) <= MAX_TEXT
         ):
-            found = tuple(_wait(each) for each in waits)
-            return Report(since, until, has_children, found, tuple(_pid(each) for each in pids), text)
+            decoded = tuple(_wait(each) for each in waits)
+            return Report(since, until, has_children, decoded, tuple(_pid(each) for each in pids), text)
     raise BadFrame("this is not a report of a process that waits")
 
 
@@ -134,8 +134,8 @@ def decode_reply(content: bytes) -> Reply:
     """Return the reply that these bytes hold."""
     match _loaded(content):
         case [list(standings), list(parties), bool(all_know)] if len(parties) <= MAX_PROCESSES:
-            found = tuple(_standing(each) for each in standings)
-            return Reply(found, tuple(_party(each) for each in parties), all_know)
+            of_waits = tuple(_standing(each) for each in standings)
+            return Reply(of_waits, tuple(_party(each) for each in parties), all_know)
     raise BadFrame("this is not a reply to a report of waits")
 
 
@@ -184,7 +184,7 @@ def _are(above: int, *numbers: int) -> bool:
 
 def _loaded(content: bytes) -> Sequence[object]:
     try:
-        found = json.loads(content)
+        fields = json.loads(content)
     except (ValueError, RecursionError):
         raise BadFrame("this is not JSON") from None
-    return found if isinstance(found, list) else []
+    return fields if isinstance(fields, list) else []

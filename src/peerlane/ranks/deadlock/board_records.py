@@ -1,4 +1,4 @@
-"""A rank's report on its group's board: one record a line; a hostile process may write any bytes there."""
+"""The text of a rank's report on its group's board: one record a line.  A hostile process may write any bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from peerlane.errors import FailedBefore, RankWait, ThreadWait
 
-Said: TypeAlias = "RankWait | FailedBefore | str"
+BoardRecord: TypeAlias = "RankWait | FailedBefore | str"
 
 _MOST = 12  # records of a rank
 _LONGEST = 500  # characters of a word
@@ -41,13 +41,13 @@ def _fields(record: RankWait | FailedBefore) -> list[Any]:
     return ["waits", *words, *numbers, threads, record.awaited[:_MOST_AWAITED]]
 
 
-def decode(content: bytes, rank: int, pid: int) -> list[Said]:
+def decode(content: bytes, rank: int, pid: int) -> list[BoardRecord]:
     """Return the records of a rank; a line that is not a record stays a text, in printable characters."""
-    found: list[Said] = []
+    records: list[BoardRecord] = []
     for line in content.decode(errors="replace").split("\n")[:_MOST]:
         if line:
-            found.append(_record(line, rank, pid) or _word(line))
-    return found
+            records.append(_record(line, rank, pid) or _word(line))
+    return records
 
 
 def _record(line: str, rank: int, pid: int) -> RankWait | FailedBefore | None:
@@ -91,13 +91,13 @@ def _record(line: str, rank: int, pid: int) -> RankWait | FailedBefore | None:
 
 
 def _threads(threads: Sequence[object]) -> tuple[ThreadWait, ...]:
-    found = []
+    waits = []
     for each in threads[:4]:
         match each:
             case [str(name), str(place), int(stream), str(call), list(callers)] if _are(stream):
                 lines = tuple(_word(each) for each in callers[:_MOST_CALLERS] if isinstance(each, str))
-                found.append(ThreadWait(_word(name), _word(place), stream, _word(call), lines))
-    return tuple(found)
+                waits.append(ThreadWait(_word(name), _word(place), stream, _word(call), lines))
+    return tuple(waits)
 
 
 def _are(*numbers: int) -> bool:

@@ -1,4 +1,4 @@
-"""One end of a line between two machines, on a socket that a loop serves."""
+"""One end of a connection between two machines, on a socket that a loop serves."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _CHUNK = 1 << 18
 _MOST_UNSENT = 256 << 20  # bytes
 
 
-class Line(ABC):
-    """A line that is opened, or opens, while the loop serves.
+class MachineConnection(ABC):
+    """A connection that is opened, or opens, while the loop serves.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ class Line(ABC):
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._is_closed = False
-        self._heard = self._said = time.monotonic()
-        self._opened_by = NEVER if link.is_open else self._heard + STALL_SECONDS
+        self._heard_at = self._sent_at = time.monotonic()
+        self._opened_by = NEVER if link.is_open else self._heard_at + STALL_SECONDS
         self._set_deadline()
         loop.listen_to(connected, EVENT_READ, self._on_ready)
 
@@ -55,7 +55,7 @@ class Line(ABC):
 
     @abstractmethod
     def lost(self, why: str) -> None:
-        """The line is closed, and not by this end."""
+        """The connection is closed, and not by this end."""
 
     def send(self, kind: Kind, number: int = 0, body: bytes = b"") -> None:
         """Send a frame; it waits while the other end does not read."""
@@ -63,7 +63,7 @@ class Line(ABC):
             self._write(*self._link.frame(kind, number, body))
 
     def _write(self, *parts: bytes) -> None:
-        self._said = time.monotonic()
+        self._sent_at = time.monotonic()
         self._unsent.extend(memoryview(part) for part in parts if part)
         self._unsent_bytes += sum(map(len, parts))
         if self._unsent_bytes > _MOST_UNSENT:
@@ -106,7 +106,7 @@ class Line(ABC):
                 else "it closed the connection before it proved anything"
             )
             return
-        self._heard = time.monotonic()
+        self._heard_at = time.monotonic()
         try:
             self._take(data)
         except BadLink as error:
@@ -127,15 +127,15 @@ class Line(ABC):
                 return
 
     def _set_deadline(self) -> None:
-        silent, quiet = self._heard + self._unreachable, self._said + self._unreachable / 4
+        silent, quiet = self._heard_at + self._unreachable, self._sent_at + self._unreachable / 4
         self.deadline = min(silent, quiet) if self.is_open else self._opened_by
 
     def on_deadline(self) -> None:
-        """Say something if nothing was said for long; give up a machine that is silent."""
+        """Send a sign of life if nothing was sent for long; give up a machine that is silent."""
         now = time.monotonic()
         if not self.is_open:
             self._lose(f"it proved nothing within {STALL_SECONDS:g} s")
-        elif now >= self._heard + self._unreachable:
+        elif now >= self._heard_at + self._unreachable:
             self._lose(f"its machine has been silent for {self._unreachable:g} s")
         else:
             self.send(Kind.ALIVE)
@@ -146,7 +146,7 @@ class Line(ABC):
             self.lost(why)
 
     def leave(self) -> None:
-        """Say that this end closes the line, and close it."""
+        """Say that this end closes the connection, and close it."""
         if self.is_open:
             self.send(Kind.BYE)
         self.close()

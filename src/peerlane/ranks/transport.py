@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from peerlane.streams.stream import Stream
 
 
-class FarLine(NamedTuple):
+class FarNotify(NamedTuple):
     """A notify that a peer on another machine waits for.
 
     Attributes
@@ -38,14 +38,14 @@ class FarLine(NamedTuple):
         """Do nothing: the notify is the peer's."""
 
 
-class Ways(Protocol):
+class Transport(Protocol):
     """Operations between this rank's memory and the peer's: on a stream, or complete on return if it is None.
 
-    ``line``: a notify of the peer that is recorded behind the operation.
+    ``notify``: a notify of the peer that is recorded behind the operation.
     """
 
     def put(
-        self, stream: Stream | None, target: Buffer, at: int, source: Buffer, line: Any = None
+        self, stream: Stream | None, target: Buffer, at: int, source: Buffer, notify: Any = None
     ) -> None: ...
     def get(self, stream: Stream | None, target: Buffer, source: Buffer, at: int) -> None: ...
     def reduce(
@@ -55,19 +55,19 @@ class Ways(Protocol):
         source: Buffer,
         dtype: npt.DTypeLike,
         op: str,
-        line: Any = None,
+        notify: Any = None,
     ) -> None: ...
     def fetch_reduce(
         self, stream: Stream | None, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str
     ) -> None: ...
     def put_blocks(
-        self, stream: Stream | None, target: Buffer, source: Buffer, table: Any, line: Any = None
+        self, stream: Stream | None, target: Buffer, source: Buffer, table: Any, notify: Any = None
     ) -> None: ...
     def get_blocks(self, stream: Stream | None, target: Buffer, source: Buffer, table: Any) -> None: ...
-    def record(self, stream: Stream | None, line: Any) -> None: ...
+    def record(self, stream: Stream | None, notify: Any) -> None: ...
 
 
-class NearWays:
+class MappedTransport:
     """The peer's memory is mapped in this process.
 
     Parameters
@@ -79,11 +79,11 @@ class NearWays:
         self._ranks = ranks
 
     def put(
-        self, stream: Stream | None, target: Buffer, at: int, source: Buffer, line: Notify | None = None
+        self, stream: Stream | None, target: Buffer, at: int, source: Buffer, notify: Notify | None = None
     ) -> None:
         self._ranks.put(stream, target, at, source)
-        if line is not None:
-            self.record(stream, line)
+        if notify is not None:
+            self.record(stream, notify)
 
     def get(self, stream: Stream | None, target: Buffer, source: Buffer, at: int) -> None:
         self._ranks.get(stream, target, source, at)
@@ -95,11 +95,11 @@ class NearWays:
         source: Buffer,
         dtype: npt.DTypeLike,
         op: str,
-        line: Notify | None = None,
+        notify: Notify | None = None,
     ) -> None:
         copy.reduce(target, source, dtype=dtype, op=op, stream=stream)
-        if line is not None:
-            self.record(stream, line)
+        if notify is not None:
+            self.record(stream, notify)
 
     def fetch_reduce(
         self, stream: Stream | None, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str
@@ -107,23 +107,23 @@ class NearWays:
         copy.reduce(target, source, dtype=dtype, op=op, stream=stream)
 
     def put_blocks(
-        self, stream: Stream | None, target: Buffer, source: Buffer, table: Any, line: Notify | None = None
+        self, stream: Stream | None, target: Buffer, source: Buffer, table: Any, notify: Notify | None = None
     ) -> None:
         self._ranks.copy_blocks(stream, target, source, table)
-        if line is not None:
-            self.record(stream, line)
+        if notify is not None:
+            self.record(stream, notify)
 
     def get_blocks(self, stream: Stream | None, target: Buffer, source: Buffer, table: Any) -> None:
         self._ranks.copy_blocks(stream, target, source, table)
 
-    def record(self, stream: Stream | None, line: Notify) -> None:
+    def record(self, stream: Stream | None, notify: Notify) -> None:
         if stream is None:
-            self._ranks.record(line)
+            self._ranks.record(notify)
         else:
-            self._ranks.record_on(stream, line)
+            self._ranks.record_on(stream, notify)
 
 
-class FarWays:
+class MessageTransport:
     """The peer is on another machine: its process carries the operations out.
 
     Parameters
@@ -134,7 +134,7 @@ class FarWays:
     def __init__(self, end: FarEnd) -> None:
         self._end = end
 
-    def _place(self, memory: Buffer) -> tuple[int, int]:
+    def _locate(self, memory: Buffer) -> tuple[int, int]:
         """Return the number of a memory of the peer, and the offset in it."""
         if isinstance(memory, FarBuffer) and memory.end is self._end:
             return memory.number, memory.first
@@ -145,13 +145,13 @@ class FarWays:
         )
 
     def put(
-        self, stream: Stream | None, target: Buffer, at: int, source: Buffer, line: FarLine | None = None
+        self, stream: Stream | None, target: Buffer, at: int, source: Buffer, notify: FarNotify | None = None
     ) -> None:
-        number, first = self._place(target)
-        self._end.write(stream, number, first + at, source, _plus_one(line))
+        number, first = self._locate(target)
+        self._end.write(stream, number, first + at, source, _plus_one(notify))
 
     def get(self, stream: Stream | None, target: Buffer, source: Buffer, at: int) -> None:
-        number, first = self._place(source)
+        number, first = self._locate(source)
         self._end.read(stream, target, number, first + at)
 
     def reduce(
@@ -161,11 +161,11 @@ class FarWays:
         source: Buffer,
         dtype: npt.DTypeLike,
         op: str,
-        line: FarLine | None = None,
+        notify: FarNotify | None = None,
     ) -> None:
-        number, first = self._place(target)
+        number, first = self._locate(target)
         reduction = reductions.number_of("reduce", dtype, op)
-        self._end.reduce(stream, number, first, source, reduction, _plus_one(line))
+        self._end.reduce(stream, number, first, source, reduction, _plus_one(notify))
 
     def fetch_reduce(
         self, stream: Stream | None, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str
@@ -179,18 +179,23 @@ class FarWays:
             fetched.close(stream=stream)
 
     def put_blocks(
-        self, stream: Stream | None, target: Buffer, source: Buffer, table: Any, line: FarLine | None = None
+        self,
+        stream: Stream | None,
+        target: Buffer,
+        source: Buffer,
+        table: Any,
+        notify: FarNotify | None = None,
     ) -> None:
-        number, first = self._place(target)
-        self._end.write_blocks(stream, number, first, target.size, source, table, _plus_one(line))
+        number, first = self._locate(target)
+        self._end.write_blocks(stream, number, first, target.size, source, table, _plus_one(notify))
 
     def get_blocks(self, stream: Stream | None, target: Buffer, source: Buffer, table: Any) -> None:
-        number, first = self._place(source)
+        number, first = self._locate(source)
         self._end.read_blocks(stream, target, number, first, source.size, table)
 
-    def record(self, stream: Stream | None, line: FarLine) -> None:
-        self._end.notify(stream, line.number)
+    def record(self, stream: Stream | None, notify: FarNotify) -> None:
+        self._end.notify(stream, notify.number)
 
 
-def _plus_one(line: FarLine | None) -> int:
-    return 0 if line is None else line.number + 1
+def _plus_one(notify: FarNotify | None) -> int:
+    return 0 if notify is None else notify.number + 1
