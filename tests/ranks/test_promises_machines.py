@@ -152,11 +152,11 @@ def test_group_rank_elsewhere_killed_while_they_meet_is_named(victim: int) -> No
     """Rank 4 never comes; rank 2 has the relay of its machine."""
     program = """
 from peerlane.ranks.conversation import Conversation
-say_before = Conversation.say
-def tells(self, word, value):
-    say_before(self, word, value)
+send = Conversation.send
+def send_and_report(self, word, value):
+    send(self, word, value)
     if word == "hello": say("came")
-Conversation.say = tells
+Conversation.send = send_and_report
 refused(lambda: joined(timeout=40))
 """
     environs = torchrun("aabbb", free_port())[:4]
@@ -178,7 +178,7 @@ if group.rank == 1:
     group.close()
 else:
     begin = time.monotonic()
-    error = refused(lambda: group._conversation.hear("Group.channel", "nothing", 1, begin + 40))
+    error = refused(lambda: group._conversation.receive("Group.channel", "nothing", 1, begin + 40))
     assert time.monotonic() - begin < 20 and error.rank == 1 and error.detail.pid == 0
     group.close()
 """
@@ -213,12 +213,12 @@ def test_group_over_machines_accuses_no_rank_that_waits_for_one_elsewhere() -> N
 group = joined(timeout=30)
 if group.rank == 2:
     time.sleep(3)  # longer than the detector needs
-    group._conversation.say("go", b"on")
+    group._conversation.send("go", b"on")
     group.close()
 else:
     channel = group.channel(1 - group.rank)
     if group.rank == 1:
-        assert group._conversation.hear("Group", "go", 2, time.monotonic() + 30) == b"on"
+        assert group._conversation.receive("Group", "go", 2, time.monotonic() + 30) == b"on"
         channel.notify(0)
     else:
         channel.wait(0, timeout=40)

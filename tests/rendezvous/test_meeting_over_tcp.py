@@ -35,7 +35,7 @@ def test_meeting_over_tcp_with_descriptors_above_1024_works() -> None:
 
 @pytest.mark.parametrize("how", INTERRUPTS)
 @pytest.mark.parametrize(
-    "call", ["tell('Group', '127.0.0.1', port, 2, said, 39.0)", "_received(line, 8, ends)"]
+    "call", ["announce('Group', '127.0.0.1', port, 2, said, 39.0)", "_received(line, 8, ends)"]
 )
 def test_meeting_over_tcp_ctrl_c_ends_it_in_time(how: str, call: str) -> None:
     code = OVER_TCP + (

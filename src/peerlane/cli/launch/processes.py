@@ -101,7 +101,10 @@ def raise_descriptor_limit(wanted: int) -> None:
 
 
 def children() -> dict[int, str]:
-    """Return the living children of this process, adopted ones included, with their command lines."""
+    """Return the living children of this process, adopted ones included, with their command lines.
+
+    The folder of the program is left out, as the text may be cut.
+    """
     commands = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -109,8 +112,9 @@ def children() -> dict[int, str]:
                 name, _, rest = (entry / "stat").read_text(errors="replace").rpartition(")")
                 state, parent = rest.split()[:2]
                 if int(parent) == os.getpid() and state not in "ZX":
-                    words = (entry / "cmdline").read_text(errors="replace").split("\0")
-                    commands[int(entry.name)] = " ".join(words).strip() or name.partition("(")[2]
+                    program, *words = (entry / "cmdline").read_text(errors="replace").split("\0")
+                    command = " ".join([program.rpartition("/")[2], *words]).strip()
+                    commands[int(entry.name)] = command or name.partition("(")[2]
     return commands
 
 
