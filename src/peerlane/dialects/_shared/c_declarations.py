@@ -290,10 +290,6 @@ class Declarations:
             return self.scalar(self.types[declarator.type])
         return None
 
-    def struct_of(self, declarator: Declarator) -> Struct | None:
-        """Return the struct that a declarator holds or points to."""
-        return self.structs.get(declarator.type)
-
     def outputs_of(self, function: Function) -> list[int]:
         """Return the positions of the parameters that get the outputs of the dialect's call, in that order."""
         names = [each.name for each in function.parameters]
