@@ -25,62 +25,62 @@ constexpr const char* kModule = "peerlane.c_abi.entries";
 // Everything below is for who holds the GIL.
 
 // Of a Python that has no peerlane: take that of this library, with what is installed beside it, behind all others.
-PyObject* import_from_here(Python& python) {
+PyObject* import_own(Python& python) {
     const std::string folder = site_packages();
     PyObject* const site = python.PyImport_ImportModule("site");
     PyObject* const add = site ? python.PyObject_GetAttrString(site, "addsitedir") : nullptr;
     PyObject* const added = add ? python.PyObject_CallFunction(add, "s", folder.c_str()) : nullptr;
-    PyObject* const made = added ? python.PyImport_ImportModule(kModule) : nullptr;
+    PyObject* const module = added ? python.PyImport_ImportModule(kModule) : nullptr;
     for (PyObject* each : {site, add, added})
         if (each) python.Py_DecRef(each);
-    static bool is_said = false;
-    if (!made && !std::exchange(is_said, true))
+    static bool is_reported = false;
+    if (!module && !std::exchange(is_reported, true))
         std::fprintf(stderr, "peerlane: the Python of this process has no peerlane, nor can it import the one in %s: install peerlane for it\n", folder.c_str());
-    return made;
+    return module;
 }
 
 PyObject* module_of_entries(Python& python) {
-    static PyObject* found = nullptr;
-    if (found) return found;
-    PyObject* made = python.PyImport_ImportModule(kModule);   // other threads may be here meanwhile
-    if (!made) {
+    static PyObject* entries = nullptr;
+    if (entries) return entries;
+    PyObject* imported = python.PyImport_ImportModule(kModule);   // other threads may be here meanwhile
+    if (!imported) {
         python.PyErr_Clear();
-        made = import_from_here(python);
+        imported = import_own(python);
     }
-    if (!made || std::exchange(found, made)) return found;
+    if (!imported || std::exchange(entries, imported)) return entries;
     see_forks();
-    PyObject* const function = python.PyObject_GetAttrString(found, "quick_calls");
+    PyObject* const function = python.PyObject_GetAttrString(entries, "quick_calls");
     PyObject* const address = function ? python.PyObject_CallFunction(function, nullptr) : nullptr;
     if (!address) python.PyErr_Print();
     else quick.store(reinterpret_cast<const Quick*>(python.PyLong_AsUnsignedLongLongMask(address)), std::memory_order_release);
-    return found;
+    return entries;
 }
 
 PyObject* bind(Python& python, Entry& entry) {
     PyObject* const module = module_of_entries(python);
     PyObject* const maker = module ? python.PyObject_GetAttrString(module, "bind") : nullptr;
-    PyObject* const made = maker ? python.PyObject_CallFunction(maker, "ss", entry.library, entry.name) : nullptr;
+    PyObject* const callable = maker ? python.PyObject_CallFunction(maker, "ss", entry.library, entry.name) : nullptr;
     if (!maker) python.PyErr_Print();
     else python.Py_DecRef(maker);
-    if (!made) {
-        python.PyErr_Clear();   // it has told why
+    if (!callable) {
+        python.PyErr_Clear();   // `bind` has printed why
         return nullptr;
     }
-    entry.callable.store(made, std::memory_order_release);   // never dropped, as programs call it until they end
-    return made;
+    entry.callable.store(callable, std::memory_order_release);   // never dropped, as programs call it until they end
+    return callable;
 }
 
-// What calls an entry for a place in C: a frame of Python that stands for it.
+// A Python object that calls an entry within a frame that stands for the C caller.
 PyObject* frame_of(Python& python, void* caller) {
     static auto& frames = *new std::unordered_map<void*, PyObject*>;   // destructors of the program still call
-    PyObject*& found = frames[caller];
-    if (found) return found;
+    PyObject*& frame = frames[caller];
+    if (frame) return frame;
     PyObject* const module = module_of_entries(python);
     PyObject* const maker = module ? python.PyObject_GetAttrString(module, "frame") : nullptr;
-    found = maker ? python.PyObject_CallFunction(maker, "K", static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(caller))) : nullptr;
+    frame = maker ? python.PyObject_CallFunction(maker, "K", static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(caller))) : nullptr;
     if (maker) python.Py_DecRef(maker);
-    if (!found) python.PyErr_Print();
-    return found;
+    if (!frame) python.PyErr_Print();
+    return frame;
 }
 
 PyObject* object_of(Python& python, const Word& word) {
@@ -119,15 +119,15 @@ bool is_called_by_python(Python& python) {
 
 // What the program's exit handlers and destructors call comes before this: it was registered before any of them.
 void at_exit() {
-    Python* const found = python();
-    if (!found || !found->is_started_here || found->is_over()) return;
+    Python* const python_of_process = python();
+    if (!python_of_process || !python_of_process->is_own || python_of_process->is_over()) return;
     is_leaver = true;
     is_leaving.store(true, std::memory_order_release);
-    const Gil gil(*found);
-    PyObject* const module = module_of_entries(*found);
-    PyObject* const function = module ? found->PyObject_GetAttrString(module, "end") : nullptr;
-    PyObject* const done = function ? found->PyObject_CallFunction(function, nullptr) : nullptr;
-    if (!done) found->PyErr_Print();
+    const Gil gil(*python_of_process);
+    PyObject* const module = module_of_entries(*python_of_process);
+    PyObject* const function = module ? python_of_process->PyObject_GetAttrString(module, "end") : nullptr;
+    PyObject* const done = function ? python_of_process->PyObject_CallFunction(function, nullptr) : nullptr;
+    if (!done) python_of_process->PyErr_Print();
 }
 
 bool is_asked = false;   // else exiting would start Python
@@ -203,13 +203,13 @@ bool ask_python(Python& python, Entry& entry, const Word* words, size_t count, v
 
 bool ask(Entry& entry, const Word* words, size_t count, void* caller, Word& result) {
     const Undisturbed undisturbed;
-    Python* const found = python();
-    if (!found || found->is_over() || count > kMost) return false;
+    Python* const python_of_process = python();
+    if (!python_of_process || python_of_process->is_over() || count > kMost) return false;
     is_asked = true;
-    stay_if_leaving(*found);
-    const bool is_told = ask_python(*found, entry, words, count, caller, result);
-    stay_if_leaving(*found);
-    return is_told;
+    stay_if_leaving(*python_of_process);
+    const bool is_answered = ask_python(*python_of_process, entry, words, count, caller, result);
+    stay_if_leaving(*python_of_process);
+    return is_answered;
 }
 
 }  // namespace peerlane::c_abi

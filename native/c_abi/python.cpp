@@ -36,11 +36,11 @@ bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
 // The program of the environment that this library is installed in: <root>/bin/python3.x of <root>/lib*/python3.x/*-packages.
 std::string program() {
-    if (const char* told = std::getenv("PEERLANE_PYTHON")) return told;
+    if (const char* chosen = std::getenv("PEERLANE_PYTHON")) return chosen;
     const std::string root = folder_of(folder_of(folder_of(site_packages())));
     for (const std::string& folder : {root + "/bin", std::string("/usr/local/bin"), std::string("/usr/bin")}) {
-        const std::string found = folder + "/python" + kVersion;
-        if (exists(found)) return found;
+        const std::string program = folder + "/python" + kVersion;
+        if (exists(program)) return program;
     }
     return std::string("python") + kVersion;
 }
@@ -55,16 +55,16 @@ std::string home_of(const std::string& program) {
         if (at != std::string::npos) return folder_of(line.substr(at));
     }
     char* const real = realpath(program.c_str(), nullptr);
-    const std::string found = folder_of(folder_of(real ? real : program));
+    const std::string prefix = folder_of(folder_of(real ? real : program));
     std::free(real);
-    return found;
+    return prefix;
 }
 
 bool open_library() {
     const std::string name = std::string("libpython") + kVersion + ".so";
     std::vector<std::string> candidates;
-    if (const char* told = std::getenv("PEERLANE_LIBPYTHON")) {
-        candidates = {told};
+    if (const char* chosen = std::getenv("PEERLANE_LIBPYTHON")) {
+        candidates = {chosen};
     } else {
         const std::string home = home_of(program());
         for (const char* const folder : {"/lib/", "/lib64/", "/lib/" PEERLANE_TEXT(PEERLANE_MULTIARCH) "/"})
@@ -163,7 +163,7 @@ bool start() {
         say(std::string("Python did not start: ") + (status.err_msg ? status.err_msg : "?") + "; PEERLANE_PYTHON names its program, now " + program());
         return false;
     }
-    functions.is_started_here = has_started_python = true;
+    functions.is_own = has_started_python = true;
     // This module takes SIGINT when it is first imported.
     if (PyObject* const module = functions.PyImport_ImportModule("signal")) functions.Py_DecRef(module);
     sigaction(SIGINT, &interrupt, nullptr);
@@ -259,7 +259,7 @@ thread_local bool has_waited = false;
 
 // Python started, and did not see the fork: the child's has the locks of threads that are not there.
 void lose_python_in_child() {
-    if (functions.is_started_here && !std::exchange(is_fork_seen, false)) made.store(Made::no, std::memory_order_release);
+    if (functions.is_own && !std::exchange(is_fork_seen, false)) made.store(Made::no, std::memory_order_release);
     if (has_waited) starting.unlock();
 }
 
@@ -300,7 +300,7 @@ Python* python() {
 }
 
 // In a Python that was there, who holds the GIL may wait for the lock.
-Unforked::Unforked(Python& python) : is_on_(python.is_started_here) {
+Unforked::Unforked(Python& python) : is_on_(python.is_own) {
     if (is_on_) starting.lock();
 }
 

@@ -27,7 +27,7 @@ struct Python {
 #undef PEERLANE_DECLARE
     int (*is_finalizing)() = nullptr;
     PyObject* const* keyboard_interrupt = nullptr;
-    bool is_started_here = false;
+    bool is_own = false;
 
     // It has begun to end, or has ended: a thread that asks for the GIL then is ended.
     bool is_over() const { return !Py_IsInitialized() || is_finalizing(); }

@@ -47,12 +47,12 @@ const peerlane::log::ThreadNotes* log_of_process() { return notes.load(std::memo
 template <auto* kOwn>
 auto next(const char* name) {
     static std::atomic<void*> known{nullptr};
-    void* found = known.load(std::memory_order_relaxed);
-    if (!found) {
-        found = dlsym(RTLD_NEXT, name);
-        known.store(found, std::memory_order_relaxed);
+    void* address = known.load(std::memory_order_relaxed);
+    if (!address) {
+        address = dlsym(RTLD_NEXT, name);
+        known.store(address, std::memory_order_relaxed);
     }
-    return reinterpret_cast<decltype(kOwn)>(found);
+    return reinterpret_cast<decltype(kOwn)>(address);
 }
 
 Thread* find(pthread_t thread) {
@@ -100,7 +100,7 @@ void end(void* given) {
     if (is_detached && is_told) log->forget(kEndOfThread, number);
 }
 
-// `join` waits for the end of a thread, which then may already have given its handle to another one.
+// `join` waits for the end of a thread; afterwards another thread may already have the same handle.
 template <class Join>
 int joined(pthread_t thread, const Join& join) {
     Thread* found;
@@ -134,44 +134,44 @@ void set_up() {
 
 PEERLANE_C void peerlane_follow_threads(const peerlane::log::ThreadNotes* given) { notes.store(given, std::memory_order_release); }
 
-PEERLANE_C int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* given) {
+PEERLANE_C int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* argument) {
     const auto create = next<&pthread_create>("pthread_create");
     const auto* const log = log_of_process();
-    if (log && log->is_quiet()) return create(thread, attributes, run, given);
-    auto* const made = static_cast<Thread*>(std::calloc(1, sizeof(Thread)));
-    if (!made) return EAGAIN;
+    if (log && log->is_quiet()) return create(thread, attributes, run, argument);
+    auto* const record = static_cast<Thread*>(std::calloc(1, sizeof(Thread)));
+    if (!record) return EAGAIN;
     pthread_once(&is_set_up, set_up);
     int state = PTHREAD_CREATE_JOINABLE;
     if (attributes) pthread_attr_getdetachstate(attributes, &state);
-    made->number = numbers.fetch_add(1, std::memory_order_relaxed) | peerlane::log::kThreadOfC;
-    made->run = run;
-    made->given = given;
-    made->is_detached = state == PTHREAD_CREATE_DETACHED;
-    made->is_beginning_told = log && log->post(kBeginning, made->number);
+    record->number = numbers.fetch_add(1, std::memory_order_relaxed) | peerlane::log::kThreadOfC;
+    record->run = run;
+    record->given = argument;
+    record->is_detached = state == PTHREAD_CREATE_DETACHED;
+    record->is_beginning_told = log && log->post(kBeginning, record->number);
     int code;
     {
         const Lock lock;   // the new thread waits for it: else it could end, and what `thread` lies in be gone
-        code = create(&made->thread, attributes, begin, made);
+        code = create(&record->thread, attributes, begin, record);
         if (code == 0) {
-            *thread = made->thread;
-            made->next = threads;
-            threads = made;
+            *thread = record->thread;
+            record->next = threads;
+            threads = record;
         }
     }
     if (code == 0) return 0;
-    if (made->is_beginning_told) log->forget(kBeginning, made->number);
-    std::free(made);
+    if (record->is_beginning_told) log->forget(kBeginning, record->number);
+    std::free(record);
     return code;
 }
 
 PEERLANE_C int pthread_detach(pthread_t thread) {
     const auto detach = next<&pthread_detach>("pthread_detach");
     const Lock lock;   // a thread that is detached can end at once
-    Thread* const found = find(thread);
+    Thread* const record = find(thread);
     const int code = detach(thread);
-    if (code != 0 || !found) return code;
-    if (found->has_ended) drop(found);
-    else found->is_detached = true;
+    if (code != 0 || !record) return code;
+    if (record->has_ended) drop(record);
+    else record->is_detached = true;
     return code;
 }
 

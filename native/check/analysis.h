@@ -38,7 +38,7 @@ struct Event {
     uint64_t words[4];
     const log::Span* spans;
     const log::Rows* rows;
-    uint64_t number;   // its place among the events of its process
+    uint64_t number;   // its position among the events of its process
 
     uint64_t a() const { return words[0]; }
     uint64_t b() const { return words[1]; }
@@ -103,7 +103,7 @@ class Analysis {
 
   private:
     // One thread of peerlane's runs the callbacks of all streams, and orders nothing by that: those of a stream are a thread of their own.
-    static uint32_t body_of(uint64_t stream) { return Place::kBody | static_cast<uint32_t>(stream); }
+    static uint32_t body_of(uint64_t stream) { return EventRef::kBody | static_cast<uint32_t>(stream); }
 
     static constexpr uint32_t kOld = 1;             // an access that comes before all that is still to come
     static constexpr uint64_t kPatienceNs = 1'000'000'000;
@@ -163,7 +163,7 @@ class Analysis {
         Past snapshot;               // `past` and `number`, if `has_snapshot`
         std::deque<std::pair<uint64_t, Past>> versions;   // what it knew at the end of its last numbers
         bool has_snapshot = false, has_ended = false;
-        bool is_relay = false;       // it passes on what others gave it, and has nothing else to tell
+        bool is_relay = false;       // it passes on the past of each post to it, and nothing of its own
         int32_t rank = kNoRank;      // whose channels it made
         uint64_t used = 0;           // the event at which it was used last
         Gate gate;                   // the collective that it is in
@@ -204,7 +204,7 @@ class Analysis {
         Past past;
         Actor actor;
         uint64_t epoch;
-        Place place;
+        EventRef ref;
         Pair line;
     };
     struct Stream {
@@ -235,8 +235,8 @@ class Analysis {
         bool was_consumed = false;
         Actor consumer = 0;
         uint64_t consumer_epoch = 0;
-        Place consumption, last_record;
-        uint64_t records_made = 0, waits = 0;
+        EventRef consumption, last_record;
+        uint64_t record_count = 0, waits = 0;
         uint32_t lost = Finding::kNoCause;   // the finding that a record of it may be lost
         uint32_t log = 0;            // that recorded last
         uint64_t used = 0;           // the event that named it last
@@ -251,7 +251,7 @@ class Analysis {
         Actor actor;
         uint64_t epoch, notify;
         uint64_t brings, fences;     // the event of the loose operation that it brings (0: none); the fences that it is behind
-        Place place;
+        EventRef ref;
         Pair line;                   // the key of its line
     };
     struct Delivery {
@@ -287,7 +287,7 @@ class Analysis {
         uint32_t root = 0;
         struct Beginning {
             Past past;
-            Place place;
+            EventRef ref;
         };
         std::map<uint32_t, Beginning> begun;   // by rank
         std::vector<Stream*> waiting;
@@ -298,11 +298,11 @@ class Analysis {
         uint32_t log, site;
         uint64_t id;
         bool is_freed = false, is_gone = false;   // gone: its bytes, too, for whoever may have them still
-        Place place, freed;
+        EventRef ref, freed;
     };
     struct Retraction {
         uint64_t from, to;
-        Place place;
+        EventRef ref;
     };
     // A write that a program may poll for: of a few bytes, or of one value throughout; or what a look at such bytes saw.
     struct Word {
@@ -388,13 +388,13 @@ class Analysis {
         uint64_t vain_ns = UINT64_MAX;                             // since when one of its waits was in vain
         std::vector<Sharer> sharers;
         std::vector<NewAlias> new_aliases;
-        Clock heard;                        // as a Past's, of the process: what one of its threads heard another one may tell
+        Clock heard;                        // as a Past's, of the process: what one of its threads heard, another one may pass on
         uint64_t sent = 0;                  // as `Media::may_hear` notes it
         std::vector<Look> looks;
     };
     enum class Step : uint8_t { taken, blocked };
 
-    struct Found {
+    struct FindingState {
         uint64_t last_event = 0;
         uint32_t last_log = 0;
         Actor actor = 0;
@@ -429,7 +429,7 @@ class Analysis {
     // Whether a record orders `first` before `second`, and a wait for it was left out.
     // A record of a notify that processes share without a channel.  Who waits for it is known later.
     struct SharedRecord {
-        Place place;
+        EventRef ref;
         Pair key;
         uint64_t number;
     };
@@ -439,10 +439,10 @@ class Analysis {
         Actor actor;                 // what the record must know, up to `number`; 0: nobody's
         uint64_t number;
         bool is_of_consumption = false;   // of a lost notify: the actor is not known before the wait
-        Place before;                // the access or record that should have waited
+        EventRef before;                // the access or record that should have waited
         uint64_t previous;           // the event of the same line's time before
         bool has_record = false;
-        Place record;
+        EventRef record;
         Pair record_key{};           // the record's line
         uint64_t record_number = 0;
         std::vector<SharedRecord> shared;
@@ -462,7 +462,7 @@ class Analysis {
     Actor new_actor(Role role, uint32_t log, uint64_t id, uint64_t channel);
     Thread& thread_of(uint32_t log, uint32_t id);
     static constexpr uint32_t kAnyone = 0;
-    // Whoever of a process knows what no event tells: what it knows orders nothing, and may excuse.
+    // An unknown thread of a process that may know more than events show: its knowledge orders nothing, and may excuse.
     Thread& anyone_of(uint32_t log);
     Stream& stream_of(uint32_t log, uint64_t id);
     uint64_t epoch_of(Thread& thread);
@@ -477,8 +477,8 @@ class Analysis {
         uint32_t via;
     };
     static const Past* version_at(const Stream& stream, uint64_t sequence);
-    Came past_at(const Stream& stream, uint64_t sequence, const Place& to);
-    uint32_t edge(const Place& from, const Place& to);
+    Came past_at(const Stream& stream, uint64_t sequence, const EventRef& to);
+    uint32_t edge(const EventRef& from, const EventRef& to);
     void submit(uint32_t log, const Event& event);
     void submit_loose(uint32_t log, const Event& event, const Past& giver);
     void bring_loose(uint32_t log, const Event& notify);
@@ -504,7 +504,7 @@ class Analysis {
     bool is_complete(const Gate& gate) const;
     Step begin_collective_of(Thread& thread, const Event& event, bool give_up);
     Step end_collective_of(Thread& thread, const Event& event, bool give_up);
-    Past end_collective(const Gate& gate, const Place& place);
+    Past end_collective(const Gate& gate, const EventRef& ref);
     Item* item_at(Stream& stream, uint64_t sequence);
 
     // notifies.cpp
@@ -515,8 +515,8 @@ class Analysis {
     void put(Line& line, Record&& record, uint64_t number, uint64_t bank, uint64_t index);
     bool has_record(const Line& line, uint64_t number) const;
     Step take_came(const Event& event, bool give_up);
-    Past consume(uint32_t log, uint64_t bank, Line& line, uint64_t number, Actor actor, uint64_t epoch, const Place& place);
-    void reset(Line& line, uint64_t number, Actor actor, uint64_t epoch, const Place& place);
+    Past consume(uint32_t log, uint64_t bank, Line& line, uint64_t number, Actor actor, uint64_t epoch, const EventRef& ref);
+    void reset(Line& line, uint64_t number, Actor actor, uint64_t epoch, const EventRef& ref);
     Channel* channel_of(uint32_t log, uint64_t number);
     Past recorder_of(uint32_t log, uint64_t bank) const;
     void fence(Channel& channel, Past& past, Actor actor, uint64_t epoch, uint64_t time_ns);
@@ -552,7 +552,7 @@ class Analysis {
     void touched_early(uint32_t log, const Event& event);
     void note_unwatched(Unwatched what, uint32_t log, uint64_t count, uint32_t site);
     void taken_back(uint32_t log, const Event& event, Actor by, const Past& past);
-    Missing missing_before_end(const Origin& use, const Place& used, const Place& end) const;
+    Missing missing_before_end(const Origin& use, const EventRef& used, const EventRef& end) const;
     void check_dead(uint32_t access, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past);
     static constexpr size_t kMostWords = 16;
     void note_word(Block& block, const Word& word);
@@ -561,59 +561,59 @@ class Analysis {
     void note_alias(uint32_t log, const Event& event);
     void end_alias(uint32_t log, const Event& event);
     bool writes_behind_alias(const Event& event);
-    Past shown_by(const Block& block, uint64_t low, uint64_t high, const Place& place);
+    Past shown_by(const Block& block, uint64_t low, uint64_t high, const EventRef& ref);
     void show(const Block& block, const Word& word, const Event& event, Actor base, Actor writer, const Past& past);
     void see(uint32_t log, const Event& event, const Block& block, const log::Span& span, uint64_t number);
     void see_what_came(const Thread& thread, const Event& event);
     void look(Thread& thread, const Event& event);
     void look_in(Thread& thread, const Event& event, Block& block, uint64_t low, uint64_t high);
     bool is_known(const Word& word, const Thread& thread) const;
-    Past past_of(const Word& word, const Place& look, uint64_t number);
+    Past past_of(const Word& word, const EventRef& look, uint64_t number);
     static std::vector<uint32_t> writers_of(const Block& block, uint64_t low, uint64_t high);
-    void join_writer(uint32_t writer, Past& past, const Place& place);
-    void acquire_word(const log::Span& span, Past& past, const Place& place);
-    void check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, Actor by, const Past& past, bool is_gone, bool own_only);
+    void join_writer(uint32_t writer, Past& past, const EventRef& ref);
+    void acquire_word(const log::Span& span, Past& past, const EventRef& ref);
+    void check_end(const Block& block, uint64_t low, uint64_t high, const EventRef& ref, Actor by, const Past& past, bool is_gone, bool own_only);
 
     // findings.cpp
-    Place place_of(uint32_t log, const Event& event, bool is_write, bool is_delivery = false) const;
-    Place place_of(uint32_t access, bool is_write) const;
+    EventRef ref_of(uint32_t log, const Event& event, bool is_write, bool is_delivery = false) const;
+    EventRef ref_of(uint32_t access, bool is_write) const;
     void race(Touch first, Touch second, Block& block, uint64_t low, uint64_t high, const Past& past, bool is_first_write = false);
     struct Reported {
         uint32_t number;     // of the finding; kNoCause: there are too many
         Finding* fresh;      // to be filled in; null if it was only counted
     };
-    Reported report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing, uint32_t cause);
+    Reported report(FindingKind kind, const EventRef& first, const EventRef& second, bool certain, Missing missing, uint32_t cause);
     bool is_allocated_by(const Block& block, uint64_t at, uint32_t log) const;
     void locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const;
-    bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second, const Clock& heard, bool is_end = false);
-    Clock heard_by(const Place& place) const;
+    bool is_excusable(Actor actor, uint64_t number, const EventRef& first, const EventRef& second, const Clock& heard, bool is_end = false);
+    Clock heard_by(const EventRef& ref) const;
     bool has_log_of(uint32_t log, uint64_t pid) const;
     bool shares_with_unseen(uint32_t log);
     bool was_cancelled(const ActorState& actor, uint64_t number) const;
-    Missing missing_between(const Origin& first, const Origin& second, const Place& before, const Place& after) const;
-    Place ranked(Place place) const;
-    int32_t rank_of(const Place& place) const;
-    bool have_channel(const Place& one, const Place& other) const;
+    Missing missing_between(const Origin& first, const Origin& second, const EventRef& before, const EventRef& after) const;
+    EventRef ranked(EventRef ref) const;
+    int32_t rank_of(const EventRef& ref) const;
+    bool have_channel(const EventRef& one, const EventRef& other) const;
     void help(uint32_t number);
     bool is_aside(const Finding& finding) const;
     void specify(Finding& finding);
-    bool find_help(Finding& finding, Found& found, const Channel& channel) const;
-    bool is_open(const Place& record, const Pair& key) const;
-    void note_late_sync(const Place& sync, uint64_t stream, uint64_t sequence);
-    void note_unwaited(Finding& finding, const Place& record, uint32_t waiter) const;
-    void note_late_wait(Finding& finding, const Found& found) const;
+    bool find_help(Finding& finding, FindingState& found, const Channel& channel) const;
+    bool is_open(const EventRef& record, const Pair& key) const;
+    void note_late_sync(const EventRef& sync, uint64_t stream, uint64_t sequence);
+    void note_unwaited(Finding& finding, const EventRef& record, uint32_t waiter) const;
+    void note_late_wait(Finding& finding, const FindingState& found) const;
     bool runs_again(const Finding& finding) const;
-    bool lacks_fence(const Place& place) const;
-    static bool brings_loose(const Sent& sent, const Place& place);
+    bool lacks_fence(const EventRef& ref) const;
+    static bool brings_loose(const Sent& sent, const EventRef& ref);
     bool is_telling(const Edge& edge) const;
     void note_last_order(Finding& finding, Actor actor, const Past& past);
 
     // causes.cpp
     void note_run(uint32_t log, const Event& event);
     const Runs* runs_of(uint32_t log, uint32_t site) const;
-    static bool counts_runs(const Runs& runs, const Place& place);
-    uint64_t nth(const Place& place) const;
-    uint64_t previous_run(const Place& place) const;
+    static bool counts_runs(const Runs& runs, const EventRef& ref);
+    uint64_t nth(const EventRef& ref) const;
+    uint64_t previous_run(const EventRef& ref) const;
     Past known_at(Actor actor, uint64_t number) const;
     uint32_t via_of(Actor by, uint64_t number, const Past& past, Actor to, uint64_t to_number) const;
     Actor holder_of(Actor actor) const;
@@ -625,14 +625,14 @@ class Analysis {
     void take_answer(Question& question, const Pair& key, const Record& record) const;
     void take_record(Question& question, const SharedRecord& record) const;
     void hear_record(const Pair& key, const Record& record);
-    void hear_wait(const Record& record, const Place& wait);
+    void hear_wait(const Record& record, const EventRef& wait);
     void judge_wait(Question& question) const;
     bool lacks_other_wait(const Question& question) const;
     void answer_questions();
-    void add_elsewhere(Finding& unwritten, const Place& place, uint64_t from, uint64_t to) const;
+    void add_elsewhere(Finding& unwritten, const EventRef& ref, uint64_t from, uint64_t to) const;
     void find_elsewhere(Finding& unwritten, const Block& block) const;
     void find_collision(Finding& unwritten) const;
-    void note_late_write(uint32_t race, const Block& block, uint64_t low, uint64_t high, const Place& read);
+    void note_late_write(uint32_t race, const Block& block, uint64_t low, uint64_t high, const EventRef& read);
     bool fold_unwritten(uint32_t finding);
     void set_cause(uint32_t finding, uint32_t cause);
     bool is_behind_skipped(uint32_t finding, const SkippedWait& skipped) const;
@@ -668,7 +668,7 @@ class Analysis {
     struct Vain {                    // a wait for a notify, in a deadlock
         Pair line;
         uint32_t log;
-        Place place;
+        EventRef ref;
     };
     std::vector<Vain> vain_;
     ByPair<bool> awaited_;           // lines for which an operation waited then
@@ -685,7 +685,7 @@ class Analysis {
     bool has_lost_keys_ = false, has_lost_lines_ = false, was_finished_ = false;
 
     std::vector<Finding> findings_;
-    std::vector<Found> found_;
+    std::vector<FindingState> finding_states_;
     std::map<std::vector<uint64_t>, size_t> by_lines_;
     std::vector<Repair> repairs_;                    // of this event
     std::deque<EarlyRead> early_reads_;

@@ -10,25 +10,25 @@ using log::Kind;
 
 // The times that a line ran are counted where texts may name one of them.
 void Analysis::note_run(uint32_t log, const Event& event) {
-    Log& here = *logs_[log];
+    Log& this_log = *logs_[log];
     const log::Head& head = event.head;
-    if (head.site == 0 || head.site >= kMostIdle || here.run > event.number) return;   // a blocked event comes again
-    here.run = event.number + 1;
-    if (head.site >= here.runs.size()) here.runs.resize(head.site + size_t{1});
-    auto& found = here.runs[head.site];
-    if (!found) {
-        found = std::make_unique<Runs>();
-        found->kind = head.kind;
-        found->first = static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX));
-        found->first_ns = head.time_ns;
+    if (head.site == 0 || head.site >= kMostIdle || this_log.run > event.number) return;   // a blocked event comes again
+    this_log.run = event.number + 1;
+    if (head.site >= this_log.runs.size()) this_log.runs.resize(head.site + size_t{1});
+    auto& runs = this_log.runs[head.site];
+    if (!runs) {
+        runs = std::make_unique<Runs>();
+        runs->kind = head.kind;
+        runs->first = static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX));
+        runs->first_ns = head.time_ns;
     }
     const uint32_t bit = head.kind == Kind::access ? Runs::kFirstOp + std::min<uint32_t>(head.op, 15) : std::min(static_cast<uint32_t>(head.kind), Runs::kFirstOp - 1);
-    found->verbs |= uint64_t{1} << bit;
-    if (head.kind != found->kind) return;   // a write with a notify is one run of its line
+    runs->verbs |= uint64_t{1} << bit;
+    if (head.kind != runs->kind) return;   // a write with a notify is one run of its line
     const uint32_t repeats = head.flags & log::kMerged ? std::max(head.repeats, 1u) : 1;
     // A log may name any number of repeats: only the last ones are kept.
-    for (uint64_t i = repeats - std::min<uint64_t>(repeats, Runs::kKept); i < repeats; ++i) found->events[(found->count + i) % Runs::kKept] = static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX));
-    found->count += repeats;
+    for (uint64_t i = repeats - std::min<uint64_t>(repeats, Runs::kKept); i < repeats; ++i) runs->events[(runs->count + i) % Runs::kKept] = static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX));
+    runs->count += repeats;
 }
 
 const Analysis::Runs* Analysis::runs_of(uint32_t log, uint32_t site) const {
@@ -45,21 +45,21 @@ std::vector<std::pair<uint32_t, uint64_t>> Analysis::verbs_of_lines(uint32_t log
 }
 
 // Whether the events of a line count its runs: a call may synchronize more than one stream before it does what it is for.
-bool Analysis::counts_runs(const Runs& runs, const Place& place) { return runs.kind != Kind::sync || place.kind == Kind::sync; }
+bool Analysis::counts_runs(const Runs& runs, const EventRef& ref) { return runs.kind != Kind::sync || ref.kind == Kind::sync; }
 
-uint64_t Analysis::nth(const Place& place) const {
-    const Runs* const runs = runs_of(place.log, place.site);
-    if (!runs || !counts_runs(*runs, place)) return 0;
+uint64_t Analysis::nth(const EventRef& ref) const {
+    const Runs* const runs = runs_of(ref.log, ref.site);
+    if (!runs || !counts_runs(*runs, ref)) return 0;
     const uint64_t kept = std::min(runs->count, Runs::kKept);
     const auto event = [&](uint64_t i) { return runs->events[(runs->count - 1 - i) % Runs::kKept]; };
     for (uint64_t i = 0; i < kept; ++i)
-        if (event(i) <= place.event) return i + 1 < kept && event(i) == event(i + 1) ? 0 : runs->count - i;   // of merged ones it could be any
+        if (event(i) <= ref.event) return i + 1 < kept && event(i) == event(i + 1) ? 0 : runs->count - i;   // of merged ones it could be any
     return 0;
 }
 
 // Whether the second's line runs again: it had run before the first's did.  Of two lines that one pass of a loop runs in this order it does not.
 bool Analysis::runs_again(const Finding& finding) const {
-    const Place &first = finding.first, &second = finding.second;
+    const EventRef &first = finding.first, &second = finding.second;
     switch (finding.missing) {
     case Missing::arrival:
     case Missing::write:
@@ -76,7 +76,7 @@ bool Analysis::runs_again(const Finding& finding) const {
 }
 
 // A synchronization that came after the access which it should have preceded.
-void Analysis::note_late_sync(const Place& sync, uint64_t stream, uint64_t sequence) {
+void Analysis::note_late_sync(const EventRef& sync, uint64_t stream, uint64_t sequence) {
     std::erase_if(unsynchronized_, [&](uint32_t number) {
         Finding& finding = findings_[number];
         if (finding.first.log != sync.log || finding.first.stream != stream || finding.first.sequence > sequence || sync.event <= finding.second.event) return false;
@@ -88,7 +88,7 @@ void Analysis::note_late_sync(const Place& sync, uint64_t stream, uint64_t seque
 }
 
 // Nobody ever waits for what a line records: findings that a wait for it would end have one cause.
-void Analysis::note_unwaited(Finding& finding, const Place& record, uint32_t waiter) const {
+void Analysis::note_unwaited(Finding& finding, const EventRef& record, uint32_t waiter) const {
     if (finding.is_unwaited || waits_of_.contains({record.log, record.site, waiter})) return;
     finding.is_unwaited = true;
     finding.unwaited_log = record.log;
@@ -97,7 +97,7 @@ void Analysis::note_unwaited(Finding& finding, const Place& record, uint32_t wai
 }
 
 // A wait that took the helpful record, after the access which it should have preceded.
-void Analysis::note_late_wait(Finding& finding, const Found& found) const {
+void Analysis::note_late_wait(Finding& finding, const FindingState& found) const {
     if (!finding.has_help || !finding.help_is_enough || !found.was_open) return;
     const auto line = lines_.find(found.help_line);
     if (line == lines_.end() || line->second.records.size() >= kMostRecords) return;   // not all records are known
@@ -111,13 +111,13 @@ void Analysis::note_late_wait(Finding& finding, const Found& found) const {
 }
 
 // 1 + the event of the same line's time before; 0: there was none.
-uint64_t Analysis::previous_run(const Place& place) const {
-    const Runs* const runs = runs_of(place.log, place.site);
+uint64_t Analysis::previous_run(const EventRef& ref) const {
+    const Runs* const runs = runs_of(ref.log, ref.site);
     uint64_t own = UINT64_MAX;
     for (uint64_t i = 0; runs && i < std::min(runs->count, Runs::kKept); ++i) {
         const uint32_t event = runs->events[(runs->count - 1 - i) % Runs::kKept];
         if (event < own && own != UINT64_MAX) return event + uint64_t{1};
-        if (event <= place.event) own = event;
+        if (event <= ref.event) own = event;
     }
     return 0;
 }
@@ -136,13 +136,13 @@ Past Analysis::known_at(Actor actor, uint64_t number) const {
                 }
         past = known_at(static_cast<Actor>(state.id), number);
     } else if (state.role == Role::stream) {
-        if (const auto found = log.streams.find(state.id); found != log.streams.end())
-            if (const Past* const version = version_at(*found->second, number)) past = *version;
+        if (const auto stream = log.streams.find(state.id); stream != log.streams.end())
+            if (const Past* const version = version_at(*stream->second, number)) past = *version;
     } else if (state.role == Role::thread) {
-        if (const auto found = log.threads.find(static_cast<uint32_t>(state.id)); found != log.threads.end()) {
-            const auto& versions = found->second->versions;
+        if (const auto thread = log.threads.find(static_cast<uint32_t>(state.id)); thread != log.threads.end()) {
+            const auto& versions = thread->second->versions;
             const auto at = std::lower_bound(versions.begin(), versions.end(), number, [](const auto& version, uint64_t wanted) { return version.first < wanted; });
-            past = at != versions.end() ? at->second : found->second->past;
+            past = at != versions.end() ? at->second : thread->second->past;
         }
     }
     past.set(actor, number, 0);
@@ -188,7 +188,7 @@ void Analysis::repair(uint32_t cause, Actor from, uint64_t number, Actor to) {
 }
 
 // A read came before a write.  Of bytes that nobody had written it was meant to come after, and what the reader does next shall know the write.  Of others
-// either order may have been meant: then the reader shall know the write alone, so that its own later uses of these bytes are not told again.
+// either order may have been meant: then the reader counts as knowing the write alone, so that its own later uses of these bytes make no finding.
 void Analysis::repair_early_read(uint32_t cause, Touch read, Touch write, bool is_first_write) {
     const Access &one = accesses_[read.access], &other = accesses_[write.access];
     const Actor reader = origins_[one.origin].actor, writer = origins_[other.origin].actor;
@@ -222,7 +222,7 @@ void Analysis::apply_repairs() {
 void Analysis::ask_of_race(uint32_t finding, uint32_t first, uint32_t second, bool first_wrote, bool second_wrote) {
     const auto question = [&](uint32_t from, uint32_t to, bool is_write) {
         const Access& done = accesses_[from];
-        const Place before = place_of(to, is_write);
+        const EventRef before = ref_of(to, is_write);
         ask({.finding = finding, .from_log = origins_[done.origin].log, .to_log = before.log, .actor = origins_[done.origin].actor, .number = done.number,
              .before = before, .previous = previous_run(before)});
     };
@@ -235,25 +235,25 @@ void Analysis::ask(Question question) {
     question.before = ranked(question.before);
     for (const auto& [key, line] : lines_)
         for (const Record& record : line.records)
-            if (!question.has_record || record.place.time_ns < question.record.time_ns) take_answer(question, key, record);
+            if (!question.has_record || record.ref.time_ns < question.record.time_ns) take_answer(question, key, record);
     questions_.push_back(std::move(question));
 }
 
 // Takes the record if it knows what the question asks for, and if the process that should have waited can wait for it.
 void Analysis::take_answer(Question& question, const Pair& key, const Record& record) const {
-    if (question.actor == 0 || record.place.log != question.from_log || record.past.sure.of(question.actor) < question.number) return;
-    const SharedRecord found{record.place, key, record.number};
+    if (question.actor == 0 || record.ref.log != question.from_log || record.past.sure.of(question.actor) < question.number) return;
+    const SharedRecord shared{record.ref, key, record.number};
     if (question.from_log == question.to_log || logs_[question.to_log]->incoming.contains(record.line.a)) {
-        take_record(question, found);
+        take_record(question, shared);
         return;
     }
-    const bool is_known = std::any_of(question.shared.begin(), question.shared.end(), [&](const SharedRecord& each) { return each.place.site == record.place.site; });
-    if (record.line.a != 0 && record.place.channel == 0 && !is_known && question.shared.size() < Runs::kKept) question.shared.push_back(found);
+    const bool is_known = std::any_of(question.shared.begin(), question.shared.end(), [&](const SharedRecord& each) { return each.ref.site == record.ref.site; });
+    if (record.line.a != 0 && record.ref.channel == 0 && !is_known && question.shared.size() < Runs::kKept) question.shared.push_back(shared);
 }
 
 void Analysis::take_record(Question& question, const SharedRecord& record) const {
     question.has_record = true;
-    question.record = ranked(record.place);
+    question.record = ranked(record.ref);
     question.record_key = record.key;
     question.record_number = record.number;
     judge_wait(question);
@@ -265,8 +265,8 @@ void Analysis::hear_record(const Pair& key, const Record& record) {
 }
 
 // The wait consumed the record.
-void Analysis::hear_wait(const Record& record, const Place& wait) {
-    if (waits_of_.size() < kMostIdle) waits_of_[{record.place.log, record.place.site, wait.log}] = wait.site;
+void Analysis::hear_wait(const Record& record, const EventRef& wait) {
+    if (waits_of_.size() < kMostIdle) waits_of_[{record.ref.log, record.ref.site, wait.log}] = wait.site;
 }
 
 // A wait was skipped if its line did not run since the line of the access had run the time before.
@@ -274,7 +274,7 @@ void Analysis::judge_wait(Question& question) const {
     if (question.is_judged) return;
     if (!question.has_record) {
         const auto taken = std::find_if(question.shared.begin(), question.shared.end(),
-                                        [&](const SharedRecord& each) { return waits_of_.contains({each.place.log, each.place.site, question.to_log}); });
+                                        [&](const SharedRecord& each) { return waits_of_.contains({each.ref.log, each.ref.site, question.to_log}); });
         if (taken != question.shared.end()) take_record(question, SharedRecord(*taken));
         return;
     }
@@ -291,7 +291,7 @@ void Analysis::judge_wait(Question& question) const {
     question.is_skipped = !ran && is_known;
 }
 
-// Nobody ever waits for the record that would order the accesses the other way round: that wait is the one that is missing.
+// Nobody ever waits for the record that would order the accesses in reverse: that wait is the missing one.
 bool Analysis::lacks_other_wait(const Question& question) const {
     return std::any_of(questions_.begin(), questions_.end(), [&](const Question& other) {
         return &other != &question && other.finding == question.finding && other.has_record && !waits_of_.contains({other.record.log, other.record.site, other.to_log});
@@ -305,25 +305,25 @@ void Analysis::answer_questions() {
         if (!question.is_skipped || lacks_other_wait(question)) continue;
         const auto line = lines_.find(question.record_key);
         if (line == lines_.end()) continue;
-        const Line& found = line->second;
+        const Line& notify = line->second;
         Finding& finding = findings_[question.finding];
         // A deadlock cuts off records, but not those by which a notify was lost.
-        if ((vain_.empty() || finding.kind == FindingKind::lost_notify) && found.records_made <= found.waits) continue;
+        if ((vain_.empty() || finding.kind == FindingKind::lost_notify) && notify.record_count <= notify.waits) continue;
         if (finding.is_skipped || finding.is_aside) continue;
         finding.is_skipped = true;
         finding.skipped = {.record = question.record, .before = question.before, .log = question.to_log, .site = question.wait_site,
-                           .notify = found.index != 0 ? found.index - 1 : question.record_key.b, .records = found.records_made, .waits = found.waits};
+                           .notify = notify.index != 0 ? notify.index - 1 : question.record_key.b, .records = notify.record_count, .waits = notify.waits};
     }
 }
 
-void Analysis::add_elsewhere(Finding& unwritten, const Place& place, uint64_t from, uint64_t to) const {
+void Analysis::add_elsewhere(Finding& unwritten, const EventRef& ref, uint64_t from, uint64_t to) const {
     for (WrittenElsewhere& each : unwritten.elsewhere)
-        if (each.place.log == place.log && each.place.site == place.site && from <= each.to && each.from <= to) {
+        if (each.ref.log == ref.log && each.ref.site == ref.site && from <= each.to && each.from <= to) {
             each.from = std::min(each.from, from);
             each.to = std::max(each.to, to);
             return;
         }
-    if (unwritten.elsewhere.size() < Runs::kKept) unwritten.elsewhere.push_back({ranked(place), from, to});
+    if (unwritten.elsewhere.size() < Runs::kKept) unwritten.elsewhere.push_back({ranked(ref), from, to});
 }
 
 // What channels and other processes wrote into the allocation and nobody read may have been meant for the bytes that nobody wrote.
@@ -339,14 +339,14 @@ void Analysis::find_elsewhere(Finding& unwritten, const Block& block) const {
     block.shadow.each(at->first, at->first + at->second.size, [&](const Cell& cell, uint64_t low, uint64_t high) {
         const uint32_t writer = cell.write & Cell::kAccess;
         if (writer > kOld && !(cell.write & Cell::kUnwritten) && !read.contains(writer) && is_of_others(origins_[accesses_[writer].origin], unwritten.memory_log))
-            add_elsewhere(unwritten, place_of(writer, true), low - at->first, high - at->first);
+            add_elsewhere(unwritten, ref_of(writer, true), low - at->first, high - at->first);
     });
     std::erase_if(unwritten.elsewhere, [&](const WrittenElsewhere& each) { return each.to - each.from < unwritten.to - unwritten.from; });
 }
 
 // Two channels or other processes that wrote the same bytes: the one of them, then.
 void Analysis::find_collision(Finding& unwritten) const {
-    const auto is_of_others = [&](const Place& each) { return each.channel != 0 || each.log != unwritten.memory_log; };
+    const auto is_of_others = [&](const EventRef& each) { return each.channel != 0 || each.log != unwritten.memory_log; };
     const auto is_collision = [&](const Finding& each) {
         return each.kind == FindingKind::race && each.in_allocation && each.memory_log == unwritten.memory_log && each.allocation == unwritten.allocation &&
                each.first.is_write && each.second.is_write && is_of_others(each.first) && is_of_others(each.second) &&
@@ -361,7 +361,7 @@ void Analysis::find_collision(Finding& unwritten) const {
         }
 }
 
-void Analysis::note_late_write(uint32_t race, const Block& block, uint64_t low, uint64_t high, const Place& read) {
+void Analysis::note_late_write(uint32_t race, const Block& block, uint64_t low, uint64_t high, const EventRef& read) {
     for (UnwrittenRead& each : unwritten_reads_)
         if (each.block == &block && each.low < high && low < each.high && each.log == read.log && each.site == read.site) each.race = race;
 }
@@ -400,7 +400,7 @@ void Analysis::fold() {
     const auto have_logs = [](const Finding& one, const Finding& other) {
         return (one.first.log == other.first.log && one.second.log == other.second.log) || (one.first.log == other.second.log && one.second.log == other.first.log);
     };
-    const auto is_of = [](const Place& place, const Place& other) { return place.log == other.log && place.site == other.site; };
+    const auto is_of = [](const EventRef& ref, const EventRef& other) { return ref.log == other.log && ref.site == other.site; };
     for (uint32_t i = 0; i < findings_.size(); ++i) {
         const Finding& finding = findings_[i];
         const bool is_partly_written = finding.kind == FindingKind::unwritten_read && fold_unwritten(i);
@@ -439,11 +439,11 @@ void Analysis::fold() {
             // A write that went astray.
             else if (finding.kind == FindingKind::race && other.kind == FindingKind::unwritten_read && other.certain)
                 is_consequence = std::any_of(other.elsewhere.begin(), other.elsewhere.end(), [&](const WrittenElsewhere& each) {
-                    return is_of(each.place, finding.first) || is_of(each.place, finding.second);
+                    return is_of(each.ref, finding.first) || is_of(each.ref, finding.second);
                 });
             // What the owner reads of bytes that two others wrote, one of them at a wrong offset.
             else if (finding.kind == FindingKind::race && other.kind == FindingKind::race && other.certain && finding.first.is_write != finding.second.is_write) {
-                const Place& write = finding.first.is_write ? finding.first : finding.second;
+                const EventRef& write = finding.first.is_write ? finding.first : finding.second;
                 const bool is_collision = other.first.is_write && other.second.is_write && other.first.channel != 0 && other.second.channel != 0 && other.first.log != other.second.log;
                 is_consequence = is_collision && write.channel != 0 && (is_of(write, other.first) || is_of(write, other.second)) && other.from < finding.to && finding.from < other.to;
             }

@@ -40,7 +40,7 @@ class Clock {
     const void* identity() const { return version_; }
 
     const Known* find(Actor actor) const {
-        const Known* const at = place(actor);
+        const Known* const at = position_of(actor);
         return at != end() && at->actor == actor ? at : nullptr;
     }
     uint64_t of(Actor actor) const {
@@ -51,7 +51,7 @@ class Clock {
     void set(Actor actor, uint64_t number, uint32_t via) {
         const Known* const known = find(actor);
         if (known && known->number >= number) return;
-        const auto at = place(actor) - begin();
+        const auto at = position_of(actor) - begin();
         auto& all = own();
         if (known)
             all[static_cast<size_t>(at)] = {actor, via, number};
@@ -107,7 +107,7 @@ class Clock {
 
     explicit Clock(std::vector<Known>&& known) : version_(new Version{1, std::move(known)}) {}
 
-    const Known* place(Actor actor) const {
+    const Known* position_of(Actor actor) const {
         return std::lower_bound(begin(), end(), actor, [](const Known& known, Actor wanted) { return known.actor < wanted; });
     }
     std::vector<Known>& own() {
@@ -131,7 +131,7 @@ struct Past {
     Clock wide;              // all of it, if `has_more`
     bool has_more = false;
     // By log: until when what its process may know came along, by whatever means that process had it.  With kByThreads: until when its threads may have
-    // told each other what any of them knew.  It orders nothing.
+    // passed on what any of them knew.  It orders nothing.
     Clock heard;
 
     const Clock& all() const { return has_more ? wide : sure; }

@@ -141,18 +141,18 @@ void Analysis::compact() {
     const auto rename_read = [&](uint32_t read) -> uint32_t {
         if (read == 0) return 0;
         if (!(read & Cell::kSet)) return renamed[read] <= kOld ? 0 : renamed[read];
-        const auto [place, is_new] = set_renamed.try_emplace(read, 0);
-        if (!is_new) return place->second;
+        const auto [ref, is_new] = set_renamed.try_emplace(read, 0);
+        if (!is_new) return ref->second;
         std::vector<uint32_t> left;
         each_reader(read, [&](uint32_t each) {
             if (renamed[each] > kOld) left.push_back(renamed[each]);
         });
         if (left.empty()) return 0;
-        if (left.size() == 1) return place->second = left[0];
-        place->second = static_cast<uint32_t>(sets.size()) | Cell::kSet;
+        if (left.size() == 1) return ref->second = left[0];
+        ref->second = static_cast<uint32_t>(sets.size()) | Cell::kSet;
         sets.push_back(static_cast<uint32_t>(left.size()));
         sets.insert(sets.end(), left.begin(), left.end());
-        return place->second;
+        return ref->second;
     };
     renamed[kOld] = kOld;
     for (auto& [id, block] : blocks_)
@@ -199,29 +199,29 @@ void Analysis::forget_idle() {
 
 // Closed channels, of whose operations no access is left.
 void Analysis::forget_channels(uint32_t log, const std::vector<bool>& is_used, std::vector<Actor>& gone) {
-    Log& here = *logs_[log];
+    Log& this_log = *logs_[log];
     std::unordered_set<uint64_t> needed;   // an actor of one operation asks the channel for its fences
     for (Actor actor = 1; actor < actors_.size(); ++actor) {
         const ActorState& state = actors_[actor];
         if (is_used[actor] && state.log == log && state.channel != 0) needed.insert(state.channel);
     }
-    std::erase_if(here.channels, [&](const auto& each) {
+    std::erase_if(this_log.channels, [&](const auto& each) {
         const Channel& channel = each.second;
         if (!channel.is_closed || needed.contains(each.first)) return false;
         gone.insert(gone.end(), {channel.loose, channel.loose_delivery});
         for (const auto& [base, delivery] : channel.deliveries)
             if (delivery.actor != 0) gone.push_back(delivery.actor);
-        const auto [first, last] = here.by_outgoing.equal_range(channel.outgoing);
+        const auto [first, last] = this_log.by_outgoing.equal_range(channel.outgoing);
         for (auto at = first; at != last; ++at)
             if (at->second == each.first) {
-                here.by_outgoing.erase(at);
+                this_log.by_outgoing.erase(at);
                 break;
             }
         return true;
     });
 }
 
-// Actors that have gone, and of which no access is left, take no place in the clocks.
+// Actors that have gone, and of which no access is left, leave the clocks.
 void Analysis::forget_actors(const std::vector<bool>& is_used) {
     std::vector<bool> has_gone(actors_.size());
     bool any = false;
@@ -265,7 +265,7 @@ void Analysis::forget_actors(const std::vector<bool>& is_used) {
                     each = channel.deliveries.erase(each);
                     continue;
                 }
-                // It may be asked who its base was.
+                // Its base may still be asked for.
                 if (bases.contains(each->first)) each->second.stream = nullptr;
                 ++each;
             }
@@ -282,13 +282,13 @@ void Analysis::forget_actors(const std::vector<bool>& is_used) {
     std::vector<Clock> held;                           // no identity is used twice meanwhile
     const auto filter = [&](Clock& clock) {
         if (!clock.identity()) return;
-        const auto [place, is_new] = filtered.try_emplace(clock.identity());
+        const auto [ref, is_new] = filtered.try_emplace(clock.identity());
         if (is_new) {
             held.push_back(clock);
             const bool has_any = std::any_of(clock.begin(), clock.end(), [&](const Known& known) { return has_gone[known.actor]; });
-            place->second = has_any ? clock.filtered([&](Actor actor) { return !has_gone[actor]; }) : clock;
+            ref->second = has_any ? clock.filtered([&](Actor actor) { return !has_gone[actor]; }) : clock;
         }
-        clock = place->second;
+        clock = ref->second;
     };
     each_past([&](Past& past) {
         filter(past.sure);
@@ -297,8 +297,8 @@ void Analysis::forget_actors(const std::vector<bool>& is_used) {
     // A line whose last consumer has gone: nobody can come before it any more, or all do.
     for (auto& [key, line] : lines_)
         if (line.was_consumed && has_gone[line.consumer]) line.consumer_epoch = 0;
-    for (size_t i = 0; i < found_.size(); ++i)
-        if (has_gone[found_[i].actor]) found_[i].actor = 0;
+    for (size_t i = 0; i < finding_states_.size(); ++i)
+        if (has_gone[finding_states_[i].actor]) finding_states_[i].actor = 0;
     for (Question& question : questions_)
         if (has_gone[question.actor]) question.actor = 0;
     std::erase_if(early_reads_, [&](const EarlyRead& each) { return has_gone[each.reader] || has_gone[each.writer]; });

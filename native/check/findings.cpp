@@ -1,4 +1,4 @@
-// What is told of two events that are not ordered.
+// The finding about two events that are not ordered.
 #include "check/analysis.h"
 #include "stream/operation.h"
 
@@ -6,40 +6,40 @@ namespace peerlane::check {
 
 using log::Kind;
 
-Place Analysis::place_of(uint32_t log, const Event& event, bool is_write, bool is_delivery) const {
+EventRef Analysis::ref_of(uint32_t log, const Event& event, bool is_write, bool is_delivery) const {
     const log::Head& head = event.head;
-    Place place{.log = log, .site = head.site, .thread = head.thread, .kind = head.kind, .op = head.op, .is_write = is_write,
+    EventRef ref{.log = log, .site = head.site, .thread = head.thread, .kind = head.kind, .op = head.op, .is_write = is_write,
                 .is_loose = (head.flags & log::kLoose) != 0, .is_delivery = is_delivery, .is_fetch = (head.flags & log::kFetch) != 0,
                 .stream = head.stream, .sequence = head.sequence, .event = event.number, .time_ns = head.time_ns};
-    if (head.kind == Kind::collective) place.op = static_cast<uint8_t>(event.b() >> 8);
-    if (head.kind == Kind::access) place.channel = event.a();
-    if (head.kind == Kind::notify || head.kind == Kind::notify_wait) place.channel = event.d();
-    return place;
+    if (head.kind == Kind::collective) ref.op = static_cast<uint8_t>(event.b() >> 8);
+    if (head.kind == Kind::access) ref.channel = event.a();
+    if (head.kind == Kind::notify || head.kind == Kind::notify_wait) ref.channel = event.d();
+    return ref;
 }
 
-Place Analysis::place_of(uint32_t number, bool is_write) const {
+EventRef Analysis::ref_of(uint32_t number, bool is_write) const {
     const Access& access = accesses_[number];
     const Origin& origin = origins_[access.origin];
     const Role role = actors_[origin.actor].role;
-    return Place{.log = origin.log, .site = origin.site, .thread = origin.thread, .kind = origin.kind, .op = origin.op, .is_write = is_write,
+    return EventRef{.log = origin.log, .site = origin.site, .thread = origin.thread, .kind = origin.kind, .op = origin.op, .is_write = is_write,
                 .is_loose = (origin.flags & log::kLoose) != 0, .is_delivery = role == Role::delivery || role == Role::loose_delivery,
                 .is_fetch = (origin.flags & log::kFetch) != 0, .stream = origin.stream, .sequence = access.number, .channel = origin.channel,
                 .event = access.event, .time_ns = access.time_ns};
 }
 
 // The rank of a process; of one that has several, as threads, that whose channel it was, or whose channels the thread made.
-int32_t Analysis::rank_of(const Place& place) const {
-    const Log& log = *logs_[place.log];
+int32_t Analysis::rank_of(const EventRef& ref) const {
+    const Log& log = *logs_[ref.log];
     if (log.reader.rank() >= 0) return log.reader.rank();
-    if (const auto channel = log.channels.find(place.channel); channel != log.channels.end()) return channel->second.rank;
-    const auto thread = log.threads.find(place.thread);
+    if (const auto channel = log.channels.find(ref.channel); channel != log.channels.end()) return channel->second.rank;
+    const auto thread = log.threads.find(ref.thread);
     return thread == log.threads.end() ? kNoRank : std::max(thread->second->rank, kNoRank);
 }
 
-Place Analysis::ranked(Place place) const {
-    place.rank = rank_of(place);
-    place.nth = nth(place);
-    return place;
+EventRef Analysis::ranked(EventRef ref) const {
+    ref.rank = rank_of(ref);
+    ref.nth = nth(ref);
+    return ref;
 }
 
 bool Analysis::was_cancelled(const ActorState& actor, uint64_t number) const {
@@ -54,7 +54,7 @@ bool Analysis::has_log_of(uint32_t log, uint64_t pid) const {
     });
 }
 
-// Whether a process without a log may use memory and notifies of this one.  What such a process knows it can tell anybody.
+// Whether a process without a log may use memory and notifies of this one.  It can pass its knowledge on to any process.
 bool Analysis::shares_with_unseen(uint32_t log) {
     bool is_any = false;
     for (Sharer& sharer : logs_[log]->sharers) {
@@ -65,15 +65,15 @@ bool Analysis::shares_with_unseen(uint32_t log) {
     return is_any;
 }
 
-// What had come to an operation of a stream by then; of a thread the times tell.
-Clock Analysis::heard_by(const Place& place) const {
-    const auto found = logs_[place.log]->streams.find(place.stream);
-    const Past* const past = place.stream == 0 || place.is_loose || found == logs_[place.log]->streams.end() ? nullptr : version_at(*found->second, place.sequence);
+// What an operation of a stream may have heard by then; for a thread the times of its events show it.
+Clock Analysis::heard_by(const EventRef& ref) const {
+    const auto stream = logs_[ref.log]->streams.find(ref.stream);
+    const Past* const past = ref.stream == 0 || ref.is_loose || stream == logs_[ref.log]->streams.end() ? nullptr : version_at(*stream->second, ref.sequence);
     return past ? past->heard : Clock();
 }
 
-// Whether an order that no log tells could excuse that the second, to which came what was `heard`, came although the first is not ordered before it.
-bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first, const Place& second, const Clock& heard, bool is_end) {
+// Whether an order that no log has could excuse that the second, which may know what is in `heard`, is not ordered behind the first.
+bool Analysis::is_excusable(Actor number_of, uint64_t number, const EventRef& first, const EventRef& second, const Clock& heard, bool is_end) {
     // A stream may hear of the first after the second was submitted.
     const bool is_behind = first.time_ns > second.time_ns;
     if (is_behind && heard.begin() == heard.end()) return false;
@@ -83,7 +83,7 @@ bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first
     const ActorState& actor = by.role == Role::delivery ? actors_[by.id] : by;
     std::vector<Media::End> ends{{second.log, second.time_ns}};
     for (const Known& each : heard) ends.push_back({each.actor & ~kByThreads, each.number});
-    const auto can_tell = [&](uint32_t log, uint32_t thread, uint64_t since_ns) {
+    const auto can_pass_on = [&](uint32_t log, uint32_t thread, uint64_t since_ns) {
         if (log == second.log) return thread != second.thread && since_ns <= second.time_ns;
         if ((thread == kAnyone && heard.of(log) >= since_ns) || heard.of(log | kByThreads) >= since_ns) return true;
         // The times of two clocks are not compared exactly.
@@ -93,38 +93,38 @@ bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first
     };
     const auto was_learned = [&](const ActorState& of, uint64_t least) {
         for (const Learned& each : of.learned)
-            if (each.number >= least && can_tell(each.log, each.thread, each.time_ns)) return true;
+            if (each.number >= least && can_pass_on(each.log, each.thread, each.time_ns)) return true;
         // What was forgotten was known before the oldest that is left.
         return !is_behind && of.has_forgotten_learned && !of.learned.empty() && of.learned.front().number >= least && of.learned.front().time_ns > second.time_ns;
     };
-    // A notify alone brings what a channel wrote, and who waited for it, or looked at a word behind it, may tell that.  The end of memory only
+    // Only a notify brings what a channel wrote; a thread that waited for it, or looked at a word behind it, may pass that on.  The end of memory only
     // asks whether its writer knew that it was over.
     if (is_delivery && !is_end) return was_learned(by, number);
     if (actor.role == Role::loose || actor.role == Role::loose_delivery || (by.role == Role::delivery && actor.role == Role::thread && first.log != second.log)) {
-        // A fence, or a drain, tells that they are over.
-        const auto found = logs_[actor.log]->channels.find(by.channel);
-        if (found == logs_[actor.log]->channels.end()) return false;
-        const Channel& channel = found->second;
+        // A fence, or a drain, shows that they are over.
+        const auto entry = logs_[actor.log]->channels.find(by.channel);
+        if (entry == logs_[actor.log]->channels.end()) return false;
+        const Channel& channel = entry->second;
         const Actor fenced = by.role == Role::delivery ? number_of : channel.loose_delivery;
         const auto fence = std::find_if(channel.fenced.begin(), channel.fenced.end(), [&](const Fence& each) { return each.past.sure.of(fenced) >= number; });
         if (fence == channel.fenced.end()) return false;
         // An earlier one may be forgotten.
         const bool is_first = fence != channel.fenced.begin() || channel.fences == channel.fenced.size();
-        if (can_tell(first.log, first.thread, is_first ? fence->time_ns : first.time_ns)) return true;
+        if (can_pass_on(first.log, first.thread, is_first ? fence->time_ns : first.time_ns)) return true;
         if (by.role != Role::delivery) return was_learned(actors_[channel.loose], number);
         return is_first ? was_learned(actors_[fence->actor], fence->epoch) : was_learned(actor, number);
     }
-    return (actor.role == Role::thread && can_tell(first.log, first.thread, first.time_ns)) || was_learned(actor, number);
+    return (actor.role == Role::thread && can_pass_on(first.log, first.thread, first.time_ns)) || was_learned(actor, number);
 }
 
-Missing Analysis::missing_between(const Origin& first, const Origin& second, const Place& before, const Place& after) const {
+Missing Analysis::missing_between(const Origin& first, const Origin& second, const EventRef& before, const EventRef& after) const {
     const ActorState &one = actors_[first.actor], &other = actors_[second.actor];
     const int32_t rank = rank_of(before), other_rank = rank_of(after);
     const bool is_one_rank = first.log == second.log && (rank == other_rank || rank == kNoRank || other_rank == kNoRank);
     if (one.role == Role::loose || one.role == Role::loose_delivery) return is_one_rank ? Missing::fence : Missing::arrival;
     if (one.role == Role::delivery) return Missing::arrival;
     if (!is_one_rank) return Missing::answer;
-    const bool is_of_body = (first.thread & Place::kBody) != 0, is_in_body = (second.thread & Place::kBody) != 0;
+    const bool is_of_body = (first.thread & EventRef::kBody) != 0, is_in_body = (second.thread & EventRef::kBody) != 0;
     if (one.role == Role::thread && !is_of_body) return Missing::thread_order;
     return other.role == Role::thread && !is_in_body ? Missing::sync : Missing::event;
 }
@@ -169,16 +169,16 @@ void Analysis::locate(Finding& finding, const Block& block, uint64_t low, uint64
     finding.in_allocation = true;
     finding.memory_log = at->second.log;
     finding.memory_site = at->second.site;
-    finding.memory_rank = rank_of(at->second.place);
+    finding.memory_rank = rank_of(at->second.ref);
     finding.allocation = at->second.id;
     finding.size = at->second.size;
     finding.from = low - at->first;
     finding.to = std::min(high - at->first, at->second.size);
 }
 
-Analysis::Reported Analysis::report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing, uint32_t cause) {
-    const auto verb = [](const Place& place) {
-        return uint64_t{place.op} << 16 | static_cast<uint64_t>(place.kind) << 8 | uint64_t{place.is_write} << 1 | uint64_t{place.is_delivery};
+Analysis::Reported Analysis::report(FindingKind kind, const EventRef& first, const EventRef& second, bool certain, Missing missing, uint32_t cause) {
+    const auto verb = [](const EventRef& ref) {
+        return uint64_t{ref.op} << 16 | static_cast<uint64_t>(ref.kind) << 8 | uint64_t{ref.is_write} << 1 | uint64_t{ref.is_delivery};
     };
     const std::vector<uint64_t> lines{static_cast<uint64_t>(kind), uint64_t{first.log} << 32 | first.site, verb(first),
                                       uint64_t{second.log} << 32 | second.site, verb(second)};
@@ -186,12 +186,12 @@ Analysis::Reported Analysis::report(FindingKind kind, const Place& first, const 
     if (known != by_lines_.end()) {
         const auto number = static_cast<uint32_t>(known->second);
         Finding& old = findings_[number];
-        Found& found = found_[number];
+        FindingState& state = finding_states_[number];
         // What happened once without its cause is a mistake of its own.
         if (cause == Finding::kNoCause) old.cause = cause;
-        if (found.last_event == second.event && found.last_log == second.log) return {number, nullptr};   // the same pair
-        found.last_event = second.event;
-        found.last_log = second.log;
+        if (state.last_event == second.event && state.last_log == second.log) return {number, nullptr};   // the same pair
+        state.last_event = second.event;
+        state.last_log = second.log;
         ++old.count;
         if (!certain || old.certain) return {number, nullptr};
         old = Finding{.kind = kind, .certain = certain, .count = old.count, .first = ranked(first), .second = ranked(second), .missing = missing, .cause = old.cause};
@@ -200,7 +200,7 @@ Analysis::Reported Analysis::report(FindingKind kind, const Place& first, const 
     if (findings_.size() >= kMostFindings) return {Finding::kNoCause, nullptr};
     by_lines_.emplace(lines, findings_.size());
     findings_.push_back(Finding{.kind = kind, .certain = certain, .first = ranked(first), .second = ranked(second), .missing = missing, .cause = cause});
-    found_.push_back(Found{.last_event = second.event, .last_log = second.log});
+    finding_states_.push_back(FindingState{.last_event = second.event, .last_log = second.log});
     return {static_cast<uint32_t>(findings_.size() - 1), &findings_.back()};
 }
 
@@ -220,32 +220,32 @@ void Analysis::race(Touch first, Touch second, Block& block, uint64_t low, uint6
     const Access &one = accesses_[first.access], &other = accesses_[second.access];
     const Origin &from = origins_[one.origin], &to = origins_[other.origin];
     if (was_cancelled(actors_[from.actor], one.number) || was_cancelled(actors_[to.actor], other.number)) return;
-    const Place before = place_of(first.access, first.is_write), after = place_of(second.access, second.is_write);
+    const EventRef before = ref_of(first.access, first.is_write), after = ref_of(second.access, second.is_write);
     const bool is_doubtful = ((from.flags | to.flags) & log::kDoubtful) != 0;
-    const Clock done_heard = heard_by(place_of(done.access, done.is_write));
+    const Clock done_heard = heard_by(ref_of(done.access, done.is_write));
     const Clock &heard = is_late || is_early ? past.heard : done_heard, &heard_after = is_late || is_early ? done_heard : past.heard;
     const bool certain = !is_doubtful && !is_excusable(from.actor, one.number, before, after, heard_after) && !is_excusable(to.actor, other.number, after, before, heard);
-    const auto [number, found] = report(by_chance ? FindingKind::relied_on_schedule : FindingKind::race, before, after, certain,
+    const auto [number, finding] = report(by_chance ? FindingKind::relied_on_schedule : FindingKind::race, before, after, certain,
                                         by_chance ? Missing::promise : missing_between(from, to, before, after), via != 0 ? via & ~(kCause | kByChance) : Finding::kNoCause);
-    if (is_first_write && number != Finding::kNoCause) note_late_write(number, block, low, high, place_of(done.access, false));
+    if (is_first_write && number != Finding::kNoCause) note_late_write(number, block, low, high, ref_of(done.access, false));
     if (via == 0 && !done.is_write)
         repair_early_read(number, done, doing, is_first_write);
     else if (via == 0)
         repair(number, last_known, accesses_[done.access].number, judged);
-    if (!found) return;
-    found->is_of_look = is_doubtful;
+    if (!finding) return;
+    finding->is_of_look = is_doubtful;
     ask_of_race(number, first.access, second.access, first.is_write, second.is_write);
-    locate(*found, block, low, high);
-    if (!is_late && !is_early) note_last_order(*found, last_known, past);
-    Found& more = found_[number];
+    locate(*finding, block, low, high);
+    if (!is_late && !is_early) note_last_order(*finding, last_known, past);
+    FindingState& more = finding_states_[number];
     more.actor = from.actor;
     more.number = one.number;
     help(number);
-    if ((found->missing == Missing::sync || found->missing == Missing::event) && unsynchronized_.size() < Runs::kKept) unsynchronized_.push_back(number);
+    if ((finding->missing == Missing::sync || finding->missing == Missing::event) && unsynchronized_.size() < Runs::kKept) unsynchronized_.push_back(number);
 }
 
 // Whether a channel leads from the one's rank to the other's.
-bool Analysis::have_channel(const Place& one, const Place& other) const {
+bool Analysis::have_channel(const EventRef& one, const EventRef& other) const {
     const Log &from = *logs_[one.log], &to = *logs_[other.log];
     return std::any_of(from.channels.begin(), from.channels.end(), [&](const auto& each) {
         const Channel& channel = each.second;
@@ -253,32 +253,32 @@ bool Analysis::have_channel(const Place& one, const Place& other) const {
     });
 }
 
-bool Analysis::brings_loose(const Sent& sent, const Place& place) { return sent.brings == place.event || sent.fences >= place.sequence; }
+bool Analysis::brings_loose(const Sent& sent, const EventRef& ref) { return sent.brings == ref.event || sent.fences >= ref.sequence; }
 
 // A nonblocking operation that no notify brings: it is behind no fence, and is not the notify's own.
-bool Analysis::lacks_fence(const Place& place) const {
-    if (!place.is_loose || !place.is_delivery) return false;
-    const auto& channels = logs_[place.log]->channels;
-    const auto channel = channels.find(place.channel);
+bool Analysis::lacks_fence(const EventRef& ref) const {
+    if (!ref.is_loose || !ref.is_delivery) return false;
+    const auto& channels = logs_[ref.log]->channels;
+    const auto channel = channels.find(ref.channel);
     return channel != channels.end() && std::none_of(channel->second.sent.begin(), channel->second.sent.end(),
-                                                     [&](const Sent& sent) { return brings_loose(sent, place); });
+                                                     [&](const Sent& sent) { return brings_loose(sent, ref); });
 }
 
 // Whether no wait has taken a record.
-bool Analysis::is_open(const Place& record, const Pair& key) const {
+bool Analysis::is_open(const EventRef& record, const Pair& key) const {
     const auto line = lines_.find(key);
     return line != lines_.end() && std::any_of(line->second.records.begin(), line->second.records.end(),
-                                               [&](const Record& each) { return each.place.log == record.log && each.place.event == record.event; });
+                                               [&](const Record& each) { return each.ref.log == record.log && each.ref.event == record.event; });
 }
 
 // Is there a record that a wait could name?  One that was made on this channel and stream after the first access is enough.
-bool Analysis::find_help(Finding& finding, Found& found, const Channel& channel) const {
-    const Place& first = finding.first;
-    const ActorState& actor = actors_[found.actor];
-    const auto base = actor.role == Role::delivery ? actor.id : uint64_t{found.actor};
+bool Analysis::find_help(Finding& finding, FindingState& state, const Channel& channel) const {
+    const EventRef& first = finding.first;
+    const ActorState& actor = actors_[state.actor];
+    const auto base = actor.role == Role::delivery ? actor.id : uint64_t{state.actor};
     for (const Sent& sent : channel.sent) {
-        const bool is_behind = sent.place.event > first.event;
-        const bool is_enough = first.is_loose ? brings_loose(sent, first) : sent.actor == base && sent.epoch >= found.number;
+        const bool is_behind = sent.ref.event > first.event;
+        const bool is_enough = first.is_loose ? brings_loose(sent, first) : sent.actor == base && sent.epoch >= state.number;
         const bool is_aside = is_behind && !first.is_loose && !is_enough;   // better than a record that came before
         if (finding.has_help && (finding.help_is_enough || (!is_enough && (!is_aside || finding.help.event > first.event)))) continue;
         if (!is_enough && finding.missing == Missing::answer) continue;
@@ -286,9 +286,9 @@ bool Analysis::find_help(Finding& finding, Found& found, const Channel& channel)
         finding.has_help = true;
         finding.help_is_enough = is_enough;
         finding.is_aside = false;
-        finding.help = ranked(sent.place);
+        finding.help = ranked(sent.ref);
         finding.notify = sent.notify;
-        found.help_line = sent.line;
+        state.help_line = sent.line;
     }
     return finding.has_help && finding.help_is_enough;
 }
@@ -296,26 +296,26 @@ bool Analysis::find_help(Finding& finding, Found& found, const Channel& channel)
 // Looks for the record that could have helped: when the finding is new, and at the end for what came later.
 void Analysis::help(uint32_t number) {
     Finding& finding = findings_[number];
-    Found& found = found_[number];
-    const Place &first = finding.first, &second = finding.second;
-    if (found.actor == 0 || (finding.missing != Missing::answer && finding.missing != Missing::arrival) || (finding.has_help && finding.help_is_enough)) return;
+    FindingState& state = finding_states_[number];
+    const EventRef &first = finding.first, &second = finding.second;
+    if (state.actor == 0 || (finding.missing != Missing::answer && finding.missing != Missing::arrival) || (finding.has_help && finding.help_is_enough)) return;
     bool is_new = false;
     if (finding.missing == Missing::answer) {
         if (first.log != second.log)
             for (const auto& [id, channel] : logs_[first.log]->channels)
-                if (logs_[second.log]->incoming.contains(channel.outgoing) && (first.channel == 0 || first.channel == channel.number)) is_new = is_new || find_help(finding, found, channel);
+                if (logs_[second.log]->incoming.contains(channel.outgoing) && (first.channel == 0 || first.channel == channel.number)) is_new = is_new || find_help(finding, state, channel);
     } else if (const Channel* const channel = channel_of(first.log, first.channel)) {
-        finding.needs_fence = lacks_fence(first) && actors_[found.actor].id != LooseWrite::kOwn;
-        is_new = find_help(finding, found, *channel);
+        finding.needs_fence = lacks_fence(first) && actors_[state.actor].id != LooseWrite::kOwn;
+        is_new = find_help(finding, state, *channel);
         finding.is_aside = finding.is_aside || is_aside(finding);
     }
     // A record that is older than the second access, and that somebody took, was taken in time, but by another thread.
-    if (is_new) found.was_open = finding.help.time_ns > second.time_ns || is_open(finding.help, found.help_line);
+    if (is_new) state.was_open = finding.help.time_ns > second.time_ns || is_open(finding.help, state.help_line);
 }
 
 // Whether the second's rank waited for the record that came behind the first on another stream: then that record is the mistake.
 bool Analysis::is_aside(const Finding& finding) const {
-    const Place &first = finding.first, &second = finding.second, &help = finding.help;
+    const EventRef &first = finding.first, &second = finding.second, &help = finding.help;
     if (!finding.has_help || finding.help_is_enough || first.is_loose || first.log != help.log || first.stream == help.stream) return false;
     const auto wait = waits_of_.find({help.log, help.site, second.log});
     if (help.event <= first.event || wait == waits_of_.end()) return false;
@@ -325,7 +325,7 @@ bool Analysis::is_aside(const Finding& finding) const {
 
 // What the missing order consists of, by the channels that there were.
 void Analysis::specify(Finding& finding) {
-    const Place &first = finding.first, &second = finding.second;
+    const EventRef &first = finding.first, &second = finding.second;
     if (finding.missing == Missing::answer) {
         finding.needs_fence = lacks_fence(second);
         if (!have_channel(first, second)) finding.missing = Missing::meeting;
@@ -351,7 +351,7 @@ void Analysis::specify(Finding& finding) {
 const std::vector<Finding>& Analysis::findings() {
     for (size_t i = 0; i < findings_.size(); ++i) {
         help(static_cast<uint32_t>(i));
-        note_late_wait(findings_[i], found_[i]);
+        note_late_wait(findings_[i], finding_states_[i]);
         specify(findings_[i]);
         findings_[i].runs_again = runs_again(findings_[i]);
         if (findings_[i].kind == FindingKind::unwritten_read) find_collision(findings_[i]);

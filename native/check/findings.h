@@ -9,13 +9,13 @@ namespace peerlane::check {
 
 enum class FindingKind : uint8_t { race, lost_notify, unconsumed_notify, use_after_free, unwritten_read, relied_on_schedule };
 
-// Which order is missing between the first place and the second one.
+// Which order is missing between the first event and the second one.
 enum class Missing : uint8_t {
     arrival,       // a notify of the channel and stream, recorded after the first, and a wait for it before the second
     sync,          // the thread of the second must know that the stream of the first has come so far
     event,         // the stream of the second must wait for an event that the stream of the first records
     thread_order,  // two threads of one process
-    relay,         // as `arrival`; but the bytes are a third rank's, which must tell the second's rank that it has them
+    relay,         // as `arrival`; but the bytes are a third rank's, which must notify the second's rank
     answer,        // a notify from the first's rank, recorded after the first, and a wait of the second's rank before the second
     meeting,       // as `answer`; but the two ranks have no channel
     fence,         // a fence of the channel
@@ -27,7 +27,7 @@ enum class Missing : uint8_t {
 };
 
 // An event of a process.
-struct Place {
+struct EventRef {
     static constexpr uint32_t kBody = uint32_t{1} << 31;   // no thread of the system has such a number
 
     uint32_t log = 0, site = 0;
@@ -37,16 +37,16 @@ struct Place {
     bool is_write = false, is_loose = false, is_delivery = false, is_fetch = false;
     uint64_t stream = 0, sequence = 0, channel = 0;   // the channel's number in its process; 0: none
     int32_t rank = -1;                                // only in a finding; -1: not known
-    uint64_t event = 0;                               // its place among the events of its process
+    uint64_t event = 0;                               // its position among the events of its process
     uint64_t nth = 0;                                 // only in a finding: how often its line had run then, with this time; 0: not known
     uint64_t time_ns = 0;
 };
 
-// What no event tells, so that no finding about it is no proof.
+// Accesses that no event shows, so that the lack of findings about them proves nothing.
 enum class Unwatched : uint8_t {
     source,        // whether the program writes what an operation of a stream reads of the host's memory
     destination,   // whether the program touches the host's memory that an operation of a stream writes
-    alias,         // what it reads and writes through an array or tensor that tells nothing
+    alias,         // what it reads and writes through an array or tensor whose accesses are not logged
 };
 constexpr size_t kUnwatched = static_cast<size_t>(Unwatched::alias) + 1;
 
@@ -56,7 +56,7 @@ struct UnwatchedCount {
     uint32_t log = 0, site = 0;
 };
 
-// An order that there is: what the first log's event told the second's.
+// An existing order: from an event of the first log to one of the second.
 struct Edge {
     uint32_t from_log, from_site, to_log, to_site;
     log::Kind from, to;
@@ -66,15 +66,15 @@ struct Edge {
 
 // A wait that a line makes for each record of another line, and did not make once.
 struct SkippedWait {
-    Place record;                       // that it should have waited for
-    Place before;                       // the access that came without it
+    EventRef record;                       // that it should have waited for
+    EventRef before;                       // the access that came without it
     uint32_t log = 0, site = 0;         // the line of the wait
     uint64_t notify = 0, records = 0, waits = 0;
 };
 
 // Bytes that were written beside those that were read.
 struct WrittenElsewhere {
-    Place place;
+    EventRef ref;
     uint64_t from = 0, to = 0;          // of the allocation
 };
 
@@ -82,7 +82,7 @@ struct Finding {
     FindingKind kind;
     bool certain;
     uint64_t count = 1;
-    Place first, second;
+    EventRef first, second;
     // The allocation in which it lies, if one is known, and the bytes of it; else bytes of a block.
     bool in_allocation = false, is_of_unseen = false;   // a process without a log may have done what is missed
     bool is_of_look = false;     // what was read decides perhaps whether a loop ends
@@ -101,7 +101,7 @@ struct Finding {
     uint32_t late_log = 0, late_site = 0;
     bool runs_again = false;     // the second's line had run before the first's
     bool needs_fence = false;    // arrival, answer: no notify brings the bytes without one
-    Place help;
+    EventRef help;
     uint64_t notify = 0;         // its index in the channel, or its number
     int32_t owner = -1;          // relay: the third rank
     bool has_last_order = false;

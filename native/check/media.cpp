@@ -111,7 +111,7 @@ bool Media::reaches(uint32_t from, uint64_t since_ns, const std::vector<End>& en
     std::unordered_map<uint32_t, uint64_t> known{{from, since_ns}}, until;   // by process: since when; the ends
     uint64_t world_ns = kNever, until_ns = 0;
     for (const End& end : ends) {
-        if (end.process == from) continue;   // which of its threads told, the log knows
+        if (end.process == from) continue;   // the log has the order of its threads
         uint64_t& latest_ns = until[end.process];
         latest_ns = std::max(latest_ns, end.until_ns);
         until_ns = std::max(until_ns, end.until_ns);

@@ -1,4 +1,4 @@
-// By which media, that peerlane does not order, processes could have told each other something, and when.
+// The media, not ordered by peerlane, by which processes could have communicated, and when.
 #pragma once
 #include <cstdint>
 #include <unordered_map>
@@ -30,7 +30,7 @@ class Media {
     bool reaches(uint32_t from, uint64_t since_ns, const std::vector<End>& ends) const;
 
     bool has_received(uint32_t process) const;   // anything so far
-    // No event of it tells when it receives something; `always`: nor an event of another process when that is sent.
+    // No event shows when it receives something; `always`: nor when another process sends it.
     void note_listener(uint32_t process, bool always = false);
     // Whether such a process may have received something since as much was sent as is noted there.
     bool may_hear(uint32_t process, uint64_t& sent) const {
@@ -56,7 +56,7 @@ class Media {
     };
     struct Use {
         bool is_sender() const { return !sent.is_empty() || !written.is_empty(); }
-        Times sent, written, received;   // written: memory, which no descriptor tells of
+        Times sent, written, received;   // written: memory, which no wait for a descriptor receives
     };
     struct Medium {
         std::unordered_map<uint32_t, Use> uses;   // by process
@@ -72,7 +72,7 @@ class Media {
     std::vector<bool> listeners_;
     uint64_t sent_ = 0;         // events of what was sent
     bool is_written_ = false;   // some process can write memory that others, or processes without a log, can read
-    bool is_one_ = false;   // no medium can be told apart
+    bool is_one_ = false;   // all media count as one
 };
 
 }  // namespace peerlane::check

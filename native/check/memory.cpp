@@ -49,12 +49,12 @@ size_t Analysis::OriginHash::operator()(const Origin& origin) const {
 
 Analysis::Block& Analysis::block_of(uint64_t id) {
     if (last_block_ && last_block_id_ == id) return *last_block_;
-    auto& found = blocks_[id];
-    if (!found) found = std::make_unique<Block>();
+    auto& block = blocks_[id];
+    if (!block) block = std::make_unique<Block>();
     last_block_id_ = id;
-    last_block_ = found.get();
-    found->used = events_;
-    return *found;
+    last_block_ = block.get();
+    block->used = events_;
+    return *block;
 }
 
 template <class Change>
@@ -74,14 +74,14 @@ void Analysis::each_range(const Span& span, const Rows* rows, const Change& chan
 }
 
 uint32_t Analysis::origin_of(uint32_t log, const Origin& origin) {
-    Log& here = *logs_[log];
-    for (const uint32_t last : here.last_origins)
+    Log& this_log = *logs_[log];
+    for (const uint32_t last : this_log.last_origins)
         if (last != 0 && origins_[last] == origin) return last;
-    auto [place, is_new] = origin_numbers_.try_emplace(origin, static_cast<uint32_t>(origins_.size()));
+    auto [ref, is_new] = origin_numbers_.try_emplace(origin, static_cast<uint32_t>(origins_.size()));
     if (is_new) origins_.push_back(origin);
-    here.last_origins[1] = here.last_origins[0];
-    here.last_origins[0] = place->second;
-    return place->second;
+    this_log.last_origins[1] = this_log.last_origins[0];
+    this_log.last_origins[0] = ref->second;
+    return ref->second;
 }
 
 uint32_t Analysis::new_access(uint32_t log, const Event& event, Actor actor, uint64_t number) {
@@ -109,7 +109,7 @@ bool Analysis::comes_before(uint32_t access, const Past& past, Actor actor, Acto
     return past.sure.of(state.role == Role::loose ? channel->second.loose : channel->second.loose_delivery) >= before.number;
 }
 
-// Whether its writer knew that it was over, and told: then it reaches its memory, though no notify brings it.
+// Whether its writer knew that it was over, and passed that on: then it reaches its memory, though no notify brings it.
 bool Analysis::is_over(uint32_t access, const Past& past) const {
     const Access& before = accesses_[access];
     const ActorState& state = actors_[origins_[before.origin].actor];
@@ -134,16 +134,16 @@ uint32_t Analysis::with_reader(uint32_t read, uint32_t access, const Past& past,
     });
     const size_t most = 62;
     for (size_t i = kept.size() > most ? kept.size() - most : 0; i < kept.size(); ++i, ++count) sets_.push_back(kept[i]);
-    uint32_t made = access;
+    uint32_t result = access;
     if (count == 0 || at >= Cell::kSet - 64) {
         sets_.resize(at);
     } else {
         sets_.push_back(access);
         sets_[at] = count + 1;
-        made = at | Cell::kSet;
+        result = at | Cell::kSet;
     }
-    last_set_ = {asked, made};
-    return made;
+    last_set_ = {asked, result};
+    return result;
 }
 
 void Analysis::touch(uint32_t log, const Event& event, Actor actor, uint64_t number, const Past& past) {
@@ -276,25 +276,25 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
 }
 
 void Analysis::report_unwritten(uint32_t log, const Event& event, Block& block, uint64_t low, uint64_t high, uint64_t bytes, uint64_t unwritten, uint32_t writer) {
-    Finding place{};
-    locate(place, block, low, high);
-    if (!place.in_allocation) return;
-    const Place made{.log = place.memory_log, .site = place.memory_site, .kind = Kind::allocated, .is_write = true};
-    const bool is_of_unseen = shares_with_unseen(place.memory_log) || shares_with_unseen(log);   // it may have written them
-    const Reported reported = report(FindingKind::unwritten_read, writer > kOld ? place_of(writer, true) : made, place_of(log, event, false),
+    Finding location{};
+    locate(location, block, low, high);
+    if (!location.in_allocation) return;
+    const EventRef allocated{.log = location.memory_log, .site = location.memory_site, .kind = Kind::allocated, .is_write = true};
+    const bool is_of_unseen = shares_with_unseen(location.memory_log) || shares_with_unseen(log);   // it may have written them
+    const Reported reported = report(FindingKind::unwritten_read, writer > kOld ? ref_of(writer, true) : allocated, ref_of(log, event, false),
                                      unwritten == bytes && !is_of_unseen && !is_doubtful(event), Missing::write, Finding::kNoCause);
-    Finding* const found = reported.fresh;
+    Finding* const finding = reported.fresh;
     if (reported.number != Finding::kNoCause && unwritten_reads_.size() < kMostRecords)
         unwritten_reads_.push_back({.finding = reported.number, .block = &block, .low = low, .high = high, .log = log, .site = event.head.site});
-    if (!found) return;
-    found->is_of_unseen = is_of_unseen;
-    found->is_of_look = is_doubtful(event);
-    locate(*found, block, low, high);
-    find_elsewhere(*found, block);
+    if (!finding) return;
+    finding->is_of_unseen = is_of_unseen;
+    finding->is_of_look = is_doubtful(event);
+    locate(*finding, block, low, high);
+    find_elsewhere(*finding, block);
 }
 
 // What orders a use before the end of its memory: a synchronization where one process does both.
-Missing Analysis::missing_before_end(const Origin& use, const Place& used, const Place& end) const {
+Missing Analysis::missing_before_end(const Origin& use, const EventRef& used, const EventRef& end) const {
     const Role role = actors_[use.actor].role;
     // What a channel reads of its own rank's memory, a synchronization orders, too.
     if (use.log != end.log || (use.channel != 0 && rank_of(used) != rank_of(end) && rank_of(end) != kNoRank) || (role != Role::stream && role != Role::thread)) return Missing::answer;
@@ -306,21 +306,21 @@ void Analysis::check_dead(uint32_t access, const Block& block, uint64_t low, uin
     const Access& use = accesses_[access];
     const Origin& origin = origins_[use.origin];
     const bool is_of_channel = origin.kind == Kind::access && origin.channel != 0;
-    const Place used = place_of(access, is_write);
-    // The end that a stream brings may be later than the host's access, by an order that no event tells.
-    const auto is_behind = [&](const Place& end) {
+    const EventRef used = ref_of(access, is_write);
+    // The end that a stream brings may be later than the host's access, by an order that no event shows.
+    const auto is_behind = [&](const EventRef& end) {
         const auto stream = end.stream == 0 ? logs_[end.log]->streams.end() : logs_[end.log]->streams.find(end.stream);
         return stream == logs_[end.log]->streams.end() || past.sure.of(stream->second->actor) >= end.sequence;
     };
-    const auto tell = [&](const Place& end, bool certain, Missing missing) {
+    const auto tell = [&](const EventRef& end, bool certain, Missing missing) {
         if (end.site == 0) return;   // by no line
         // Memory ends once: all that a channel, or a process that opened it, does there later has one cause.
         const bool is_alone = missing == Missing::earlier_use;
         const std::tuple key{end.log, end.site, origin.log, is_of_channel ? origin.channel : 0};
         const auto known = is_alone ? ends_.end() : ends_.find(key);
-        const auto [number, found] = report(FindingKind::use_after_free, used, end, certain, missing, known == ends_.end() ? Finding::kNoCause : known->second);
+        const auto [number, finding] = report(FindingKind::use_after_free, used, end, certain, missing, known == ends_.end() ? Finding::kNoCause : known->second);
         if (!is_alone && known == ends_.end() && ends_.size() < kMostFindings) ends_[key] = number;
-        if (found) locate(*found, block, low, high);
+        if (finding) locate(*finding, block, low, high);
     };
     if (block.freed != 0) {
         auto at = block.allocations.upper_bound(low);
@@ -328,7 +328,7 @@ void Analysis::check_dead(uint32_t access, const Block& block, uint64_t low, uin
         for (; at != block.allocations.end() && at->first < high; ++at) {
             const Allocation& each = at->second;
             if (!each.is_freed || at->first + each.size <= low) continue;
-            // What its process had queued runs on, and who opened its handle keeps the memory, but of memory that is gone.
+            // Queued operations of its process still run, and a process with an open handle keeps the memory, unless the memory is gone.
             if (is_of_channel)
                 tell(each.freed, true, Missing::answer);
             else if (origin.kind == Kind::host_access && each.freed.log == origin.log)
@@ -340,35 +340,35 @@ void Analysis::check_dead(uint32_t access, const Block& block, uint64_t low, uin
     }
     if (!is_of_channel) return;
     for (const Retraction& each : block.retractions)
-        if (each.from < high && low < each.to && each.place.log != origin.log) tell(each.place, true, Missing::answer);
+        if (each.from < high && low < each.to && each.ref.log != origin.log) tell(each.ref, true, Missing::answer);
 }
 
 // Accesses of others that do not come before the memory's end.
-void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, Actor by, const Past& past, bool is_gone, bool own_only) {
-    if (place.site == 0) return;
+void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const EventRef& ref, Actor by, const Past& past, bool is_gone, bool own_only) {
+    if (ref.site == 0) return;
     const auto look = [&](uint32_t access, bool wrote, uint64_t from, uint64_t to) {
         if (access <= kOld || comes_before(access, past, 0, 0) || is_over(access, past)) return;
         const Access& use = accesses_[access];
         const Origin& origin = origins_[use.origin];
-        if ((origin.channel == 0 && !is_gone) || (own_only && origin.log != place.log)) return;   // as in check_dead
+        if ((origin.channel == 0 && !is_gone) || (own_only && origin.log != ref.log)) return;   // as in check_dead
         if (was_cancelled(actors_[origin.actor], use.number)) return;
-        const Place used = place_of(access, wrote);
-        const bool certain = !is_excusable(origin.actor, use.number, used, place, past.heard, true);
+        const EventRef used = ref_of(access, wrote);
+        const bool certain = !is_excusable(origin.actor, use.number, used, ref, past.heard, true);
         uint32_t via = via_of(origin.actor, use.number, past, by, 0);
         if (via == 0 && actors_[origin.actor].role == Role::delivery) via = via_of(static_cast<Actor>(actors_[origin.actor].id), use.number, past, by, 0);
-        const auto end = std::tuple{place.log, place.site, origin.log, origin.channel};
+        const auto end = std::tuple{ref.log, ref.site, origin.log, origin.channel};
         const auto known = ends_.find(end);
         const uint32_t cause = via != 0 ? via & ~(kCause | kByChance) : known != ends_.end() ? known->second : Finding::kNoCause;
-        const auto [number, found] = report(FindingKind::use_after_free, used, place, certain, missing_before_end(origin, used, place), cause);
+        const auto [number, finding] = report(FindingKind::use_after_free, used, ref, certain, missing_before_end(origin, used, ref), cause);
         if (cause == Finding::kNoCause) {
             if (ends_.size() < kMostFindings) ends_[end] = number;
             repair(number, origin.actor, use.number, by);
         }
-        if (!found) return;
-        locate(*found, block, from, to);
-        note_last_order(*found, origin.actor, past);
-        found_[number].actor = origin.actor;
-        found_[number].number = use.number;
+        if (!finding) return;
+        locate(*finding, block, from, to);
+        note_last_order(*finding, origin.actor, past);
+        finding_states_[number].actor = origin.actor;
+        finding_states_[number].number = use.number;
         help(number);
     };
     block.shadow.each(low, high, [&](const Cell& cell, uint64_t from, uint64_t to) {
@@ -390,8 +390,8 @@ void Analysis::allocated(uint32_t log, const Event& event) {
                 block.freed -= at->second.is_freed;
                 at = block.allocations.erase(at);
             }
-            const Place place = place_of(log, event, true);
-            block.allocations[low] = Allocation{.size = high - low, .log = log, .site = event.head.site, .id = event.a(), .place = place};
+            const EventRef ref = ref_of(log, event, true);
+            block.allocations[low] = Allocation{.size = high - low, .log = log, .site = event.head.site, .id = event.a(), .ref = ref};
             block.shadow.update(low, high, [](Cell& cell, uint64_t, uint64_t) {
                 cell.write = Cell::kUnwritten;
                 cell.read = 0;
@@ -408,16 +408,16 @@ void Analysis::freed(uint32_t log, const Event& event, Actor by, const Past& pas
         if (id == 0) continue;
         each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
             Block& block = block_of(id);
-            const Place place = place_of(log, event, true);
+            const EventRef ref = ref_of(log, event, true);
             const bool is_gone = event.head.flags & log::kEnd, is_mapping = event.head.flags & log::kShared;
-            check_end(block, low, high, place, by, past, is_gone, is_mapping);
+            check_end(block, low, high, ref, by, past, is_gone, is_mapping);
             if (is_mapping) return;
             block.shadow.update(low, high, [](Cell& cell, uint64_t, uint64_t) { cell.write = cell.read = 0; });
             const auto at = block.allocations.find(low);
             if (at == block.allocations.end() || at->second.is_freed) return;
             at->second.is_freed = true;
             at->second.is_gone = is_gone;
-            at->second.freed = place;
+            at->second.freed = ref;
             ++block.freed;
             tombs_.emplace_back(id, low);
             if (tombs_.size() <= kMostTombs) return;
@@ -482,16 +482,16 @@ void Analysis::note_unwatched(Unwatched what, uint32_t log, uint64_t count, uint
 // Somebody wrote what an operation reads, and no thread that knows of its end could have.
 void Analysis::source_changed(uint32_t log, const Event& event) {
     const log::Head& head = event.head;
-    if (logs_[log]->reader.dropped() != 0) return;   // who knew it may be among what is missing
+    if (logs_[log]->reader.dropped() != 0) return;   // the thread that knew it may be in the dropped events
     const ActorState& actor = actors_[stream_of(log, head.stream).actor];
     if (was_cancelled(actor, head.sequence) || actor.has_forgotten_learned) return;
     const auto knew = [&](bool is_sure) {
         return std::any_of(actor.learned.begin(), actor.learned.end(), [&](const Learned& each) { return each.number >= head.sequence && (each.thread != kAnyone || !is_sure); });
     };
     if (knew(true)) return;
-    const Place reader{.log = log, .site = static_cast<uint32_t>(event.a() >> 32), .thread = static_cast<uint32_t>(event.a()), .kind = Kind::access,
+    const EventRef reader{.log = log, .site = static_cast<uint32_t>(event.a() >> 32), .thread = static_cast<uint32_t>(event.a()), .kind = Kind::access,
                        .op = head.op, .stream = head.stream, .sequence = head.sequence, .event = event.number, .time_ns = event.b()};
-    Place seen = place_of(log, event, true);
+    EventRef seen = ref_of(log, event, true);
     seen.stream = seen.sequence = seen.op = 0;
     const Block* block = nullptr;
     uint64_t from = 0, to = 0;
@@ -518,11 +518,11 @@ void Analysis::source_changed(uint32_t log, const Event& event) {
         for (const auto& [number, lease] : logs_[log]->leases)
             for (const Span& lent : lease.spans) is_lent = is_lent || (lent.block & ~Span::kWritten) == (span.block & ~Span::kWritten);
     }
-    Finding* const found = report(FindingKind::race, reader, seen, !is_lent && !knew(false), Missing::sync, Finding::kNoCause).fresh;
-    if (!found) return;
-    found->from = from;
-    found->to = to;
-    if (block) locate(*found, *block, from, to);
+    Finding* const finding = report(FindingKind::race, reader, seen, !is_lent && !knew(false), Missing::sync, Finding::kNoCause).fresh;
+    if (!finding) return;
+    finding->from = from;
+    finding->to = to;
+    if (block) locate(*finding, *block, from, to);
 }
 
 // The program touched what an operation writes before that wrote it.  When it was submitted nothing stood before it that the program could
@@ -530,9 +530,9 @@ void Analysis::source_changed(uint32_t log, const Event& event) {
 void Analysis::touched_early(uint32_t log, const Event& event) {
     enum { reads, writes, changed };
     const log::Head& head = event.head;
-    const Place writer{.log = log, .site = static_cast<uint32_t>(event.a() >> 32), .thread = static_cast<uint32_t>(event.a()), .kind = Kind::access,
+    const EventRef writer{.log = log, .site = static_cast<uint32_t>(event.a() >> 32), .thread = static_cast<uint32_t>(event.a()), .kind = Kind::access,
                        .op = head.op, .is_write = true, .stream = head.stream, .sequence = head.sequence, .event = event.number, .time_ns = event.b()};
-    Place by = place_of(log, event, event.c() != reads);
+    EventRef by = ref_of(log, event, event.c() != reads);
     by.kind = event.c() == changed ? Kind::source_changed : Kind::host_access;
     by.stream = by.sequence = by.op = 0;
     const Span span = head.spans != 0 ? event.spans[0] : Span{};
@@ -541,11 +541,11 @@ void Analysis::touched_early(uint32_t log, const Event& event) {
     if (event.c() == changed)
         for (const auto& [number, lease] : logs_[log]->leases)
             for (const Span& lent : lease.spans) is_lent = is_lent || (id != 0 && (lent.block & ~Span::kWritten) == id);
-    Finding* const found = report(FindingKind::race, writer, by, !is_lent, Missing::sync, Finding::kNoCause).fresh;
-    if (!found) return;
-    found->from = span.offset;
-    found->to = span.offset + span.size;
-    if (id != 0) locate(*found, block_of(id), found->from, found->to);
+    Finding* const finding = report(FindingKind::race, writer, by, !is_lent, Missing::sync, Finding::kNoCause).fresh;
+    if (!finding) return;
+    finding->from = span.offset;
+    finding->to = span.offset + span.size;
+    if (id != 0) locate(*finding, block_of(id), finding->from, finding->to);
 }
 
 void Analysis::lend_again(uint32_t log, const Event& event) {
@@ -563,19 +563,19 @@ void Analysis::taken_back(uint32_t log, const Event& event, Actor by, const Past
         const uint64_t id = event.spans[i].block & ~Span::kWritten;
         if (id == 0) continue;
         each_range(event.spans[i], nullptr, [&](uint64_t low, uint64_t high) {
-            // What is still lent another way may be used.
+            // Bytes with another live lease may be used.
             for (const auto& [number, lease] : leases)
                 for (const Span& span : lease.spans)
                     if ((span.block & ~Span::kWritten) == id && span.offset < high && low - std::min(low, span.offset) < span.size) return;
             Block& block = block_of(id);
-            const Place place = place_of(log, event, true);
-            check_end(block, low, high, place, by, past, false, false);
+            const EventRef ref = ref_of(log, event, true);
+            check_end(block, low, high, ref, by, past, false, false);
             // What was over has arrived when the call returns: nothing after it races with that.
             block.shadow.update(low, high, [&](Cell& cell, uint64_t, uint64_t) {
                 const uint32_t write = cell.write & Cell::kAccess;
                 if (write > kOld && is_over(write, past)) cell.write = 0;
             });
-            block.retractions.push_back({low, high, place});
+            block.retractions.push_back({low, high, ref});
             if (block.retractions.size() > 64) block.retractions.erase(block.retractions.begin());
         });
     }
@@ -587,24 +587,24 @@ void Analysis::note_word(Block& block, const Word& word) {
 }
 
 // What a process may know that looks at these bytes.
-Past Analysis::shown_by(const Block& block, uint64_t low, uint64_t high, const Place& place) {
+Past Analysis::shown_by(const Block& block, uint64_t low, uint64_t high, const EventRef& ref) {
     std::set<uint32_t> writers;
     block.shadow.each(low, high, [&](const Cell& cell, uint64_t, uint64_t) {
         if (const uint32_t writer = cell.write & Cell::kAccess; writer > kOld && writers.size() < kMostAliases) writers.insert(writer);
     });
     Past shown;
-    for (const uint32_t writer : writers) join_writer(writer, shown, place);
+    for (const uint32_t writer : writers) join_writer(writer, shown, ref);
     return shown;
 }
 
 void Analysis::note_alias(uint32_t log, const Event& event) {
-    const Place place = place_of(log, event, false);
+    const EventRef ref = ref_of(log, event, false);
     for (uint32_t i = 0; i < event.head.spans; ++i) {
         const uint64_t id = event.spans[i].block & ~Span::kWritten;
         if (id == 0) continue;
         Block& block = block_of(id);
         each_range(event.spans[i], event.rows ? event.rows + i : nullptr, [&](uint64_t low, uint64_t high) {
-            Past shown = shown_by(block, low, high, place);
+            Past shown = shown_by(block, low, high, ref);
             if (event.head.flags & log::kPolled) learn(anyone_of(log), shown, 0, event.head.time_ns);
             if (event.head.kind != log::Kind::view) return;
             if (!(event.head.flags & log::kPolled)) logs_[log]->new_aliases.push_back({id, low, high, std::move(shown)});
@@ -644,7 +644,7 @@ bool Analysis::writes_behind_alias(const Event& event) {
     });
 }
 
-// A write to memory of which processes have aliases: of a long one only a part may be seen, which tells what came before it.
+// A write to memory of which processes have aliases: of a long one only a part may be seen, which shows what came before it.
 void Analysis::show(const Block& block, const Word& word, const Event& event, Actor base, Actor writer, const Past& past) {
     const bool is_whole = word.width != 0 || word.high - word.low <= log::kWordBytes;
     std::set<uint32_t> watchers;
@@ -653,7 +653,7 @@ void Analysis::show(const Block& block, const Word& word, const Event& event, Ac
     if (watchers.empty()) return;
     Past seen;
     if (word.is_loose) {
-        seen = past_of(word, place_of(word.log, event, true), word.number);
+        seen = past_of(word, ref_of(word.log, event, true), word.number);
     } else {
         seen = past;
         for (const Actor actor : {base, writer}) seen.set(actor, is_whole ? word.number : word.number - 1, 0);
@@ -661,7 +661,7 @@ void Analysis::show(const Block& block, const Word& word, const Event& event, Ac
     for (const uint32_t watcher : watchers) learn(anyone_of(watcher), seen, 0, event.head.time_ns);
 }
 
-// Whether a look comes after this write by an order that other events tell.
+// Whether a look comes after this write by an order of other events.
 bool Analysis::is_known(const Word& word, const Thread& thread) const {
     const Log& log = *logs_[word.log];
     Actor base = 0;
@@ -685,7 +685,7 @@ bool Analysis::is_known(const Word& word, const Thread& thread) const {
 }
 
 // What comes before what follows a look that saw this write: all before it on its stream, and with `number` the write itself.
-Past Analysis::past_of(const Word& word, const Place& look, uint64_t number) {
+Past Analysis::past_of(const Word& word, const EventRef& look, uint64_t number) {
     Past past;
     Channel* const channel = channel_of(word.log, word.channel);
     if (word.is_loose) {   // it is in no order with others, but those before the fence that it is behind
@@ -713,7 +713,7 @@ Past Analysis::past_of(const Word& word, const Place& look, uint64_t number) {
     return past;
 }
 
-// A loop looks at bytes until they are as it wants them.  What it saw tells which write it was, if one of those wrote this value.
+// A loop looks at bytes until they have a value.  The value identifies the write that it saw, if one of the kept writes wrote it.
 void Analysis::look(Thread& thread, const Event& event) {
     for (uint32_t i = 0; i < event.head.spans; ++i) {
         const Span& span = event.spans[i];
@@ -728,7 +728,7 @@ void Analysis::look(Thread& thread, const Event& event) {
 
 void Analysis::look_in(Thread& thread, const Event& event, Block& block, uint64_t low, uint64_t high) {
     const uint64_t width = event.b() != 0 && event.b() == high - low && event.b() <= 8 ? event.b() : 0;
-    const Place place = place_of(thread.log, event, false);
+    const EventRef ref = ref_of(thread.log, event, false);
     const auto shows = [&](const Word& word) {   // these bytes, after the write
         uint64_t value = 0;
         for (uint64_t i = 0; i < width; ++i) value |= (word.value >> (low + i - word.low) % word.width * 8 & 0xff) << i * 8;
@@ -756,8 +756,8 @@ void Analysis::look_in(Thread& thread, const Event& event, Block& block, uint64_
     const auto order = [&](Thread& who, const Word& word) {
         // Of a long write only a part was seen.
         const bool is_whole = word.high - word.low <= log::kWordBytes;
-        learn(who, past_of(word, place, is_whole ? word.number : word.number - 1), 0, event.head.time_ns);
-        if (!is_whole) learn(anyone_of(who.log), past_of(word, place, word.number), 0, event.head.time_ns);
+        learn(who, past_of(word, ref, is_whole ? word.number : word.number - 1), 0, event.head.time_ns);
+        if (!is_whole) learn(anyone_of(who.log), past_of(word, ref, word.number), 0, event.head.time_ns);
     };
     if (width == 0) {
         for (const Word& word : unknown) order(anyone_of(thread.log), word);
@@ -771,7 +771,7 @@ void Analysis::look_in(Thread& thread, const Event& event, Block& block, uint64_
     if (!is_covered) {   // it is a part of a longer write, or of one that is long ago
         Past past;
         for (const uint32_t writer : writers_of(block, low, high))
-            if (!comes_before(writer, thread.past, 0, 0)) join_writer(writer, past, place);
+            if (!comes_before(writer, thread.past, 0, 0)) join_writer(writer, past, ref);
         learn(anyone_of(thread.log), past, 0, event.head.time_ns);
     }
     if (width != 0 && (!has_before || before != event.a()))
@@ -782,7 +782,7 @@ void Analysis::look_in(Thread& thread, const Event& event, Block& block, uint64_
 // somebody knows that the copy is over.
 void Analysis::see(uint32_t log, const Event& event, const Block& block, const Span& span, uint64_t number) {
     each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
-        learn(anyone_of(log), shown_by(block, low, high, place_of(log, event, false)), 0, event.head.time_ns);
+        learn(anyone_of(log), shown_by(block, low, high, ref_of(log, event, false)), 0, event.head.time_ns);
         if (event.head.stream == 0) return;
         auto& looks = logs_[log]->looks;
         if (looks.size() == kMostAliases) looks.erase(looks.begin());
@@ -796,7 +796,7 @@ void Analysis::see_what_came(const Thread& thread, const Event& event) {
         const auto stream = streams.find(each.stream);
         if (stream == streams.end()) return true;
         if (thread.past.sure.of(stream->second->actor) < each.number) return false;
-        learn(anyone_of(thread.log), shown_by(block_of(each.block), each.low, each.high, place_of(thread.log, event, false)), 0, event.head.time_ns);
+        learn(anyone_of(thread.log), shown_by(block_of(each.block), each.low, each.high, ref_of(thread.log, event, false)), 0, event.head.time_ns);
         return true;
     });
 }
@@ -810,33 +810,33 @@ std::vector<uint32_t> Analysis::writers_of(const Block& block, uint64_t low, uin
 }
 
 // What a write of a stream, a thread or a delivery comes after, and itself.
-void Analysis::join_writer(uint32_t writer, Past& past, const Place& place) {
+void Analysis::join_writer(uint32_t writer, Past& past, const EventRef& ref) {
     const Access& access = accesses_[writer];
     const Origin& origin = origins_[access.origin];
     const ActorState& delivery = actors_[origin.actor];
     const bool is_delivery = delivery.role == Role::delivery;
     const Actor base = is_delivery ? static_cast<Actor>(delivery.id) : origin.actor;
     const ActorState& actor = actors_[base];
-    const Place from = place_of(writer, true);
+    const EventRef from = ref_of(writer, true);
     if (actor.role == Role::stream) {
-        past.join(past_at(stream_of(origin.log, actor.id), access.number, place).past, edge(from, place));
+        past.join(past_at(stream_of(origin.log, actor.id), access.number, ref).past, edge(from, ref));
     } else if (actor.role == Role::thread) {
-        Past told = thread_of(origin.log, static_cast<uint32_t>(actor.id)).past;
-        told.set(base, access.number, 0);
-        past.join(told, edge(from, place));
+        Past known = thread_of(origin.log, static_cast<uint32_t>(actor.id)).past;
+        known.set(base, access.number, 0);
+        past.join(known, edge(from, ref));
     }
     if (is_delivery) past.set(origin.actor, access.number, 0);
 }
 
 // A wait for a word comes after what wrote the word.
-void Analysis::acquire_word(const Span& span, Past& past, const Place& place) {
+void Analysis::acquire_word(const Span& span, Past& past, const EventRef& ref) {
     const uint64_t id = span.block & ~Span::kWritten;
     if (id == 0) return;
     std::vector<uint32_t> writers;
     each_range(span, nullptr, [&](uint64_t low, uint64_t high) { writers = writers_of(block_of(id), low, high); });
     for (const uint32_t writer : writers)
         if (const Role role = actors_[origins_[accesses_[writer].origin].actor].role; role == Role::stream || role == Role::thread)
-            join_writer(writer, past, place);
+            join_writer(writer, past, ref);
 }
 
 }  // namespace peerlane::check

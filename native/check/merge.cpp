@@ -20,10 +20,10 @@ Analysis::Analysis(uint64_t limit) : limit_(limit) {
 Analysis::~Analysis() = default;
 
 uint32_t Analysis::add(const std::string& path, bool may_give_back, int64_t shift_ns) {
-    auto made = std::make_unique<Log>(log::Reader(path, may_give_back), may_give_back);
-    made->reader.shift(shift_ns);
+    auto opened = std::make_unique<Log>(log::Reader(path, may_give_back), may_give_back);
+    opened->reader.shift(shift_ns);
     unread_.push_back(static_cast<uint32_t>(logs_.size()));
-    logs_.push_back(std::move(made));
+    logs_.push_back(std::move(opened));
     return static_cast<uint32_t>(logs_.size() - 1);
 }
 
@@ -95,7 +95,7 @@ void Analysis::run(uint64_t horizon_ns) {
     for (;;) {
         // The earliest of those that can go on, and of those that wait for another log.
         uint32_t best = UINT32_MAX, stuck = UINT32_MAX;
-        uint64_t best_ns = UINT64_MAX, second_ns = UINT64_MAX, stuck_ns = UINT64_MAX, all_read_to = UINT64_MAX;
+        uint64_t best_ns = UINT64_MAX, second_ns = UINT64_MAX, blocked_ns = UINT64_MAX, all_read_to = UINT64_MAX;
         for (const uint32_t i : unread_) {
             Log& log = *logs_[i];
             refill(log);
@@ -109,7 +109,7 @@ void Analysis::run(uint64_t horizon_ns) {
                 continue;
             }
             if (blocked[i]) {
-                if (stuck == UINT32_MAX || at < stuck_ns) stuck = i, stuck_ns = at;
+                if (stuck == UINT32_MAX || at < blocked_ns) stuck = i, blocked_ns = at;
             } else if (best == UINT32_MAX || at < best_ns) {
                 second_ns = best_ns;
                 best = i, best_ns = at;
@@ -117,7 +117,7 @@ void Analysis::run(uint64_t horizon_ns) {
                 second_ns = std::min(second_ns, at);
             }
         }
-        const auto is_long_after = [&](uint64_t now) { return now > stuck_ns && now - stuck_ns > kPatienceNs; };
+        const auto is_long_after = [&](uint64_t now) { return now > blocked_ns && now - blocked_ns > kPatienceNs; };
         bool give_up = false;
         if (stuck != UINT32_MAX && (best == UINT32_MAX ? is_long_after(all_read_to) : is_long_after(best_ns))) {
             best = stuck;
@@ -190,11 +190,11 @@ void Analysis::read_gap(uint32_t log, const Event& event) {
 }
 
 Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
-    Log& here = *logs_[log];
+    Log& this_log = *logs_[log];
     const log::Head& head = event.head;
-    if (!here.new_aliases.empty() && head.kind != Kind::view)
-        for (const NewAlias& each : std::exchange(here.new_aliases, {})) learn(anyone_of(log), each.shown, 0, head.time_ns);
-    if (media_.may_hear(log, here.sent)) here.heard.set(log, head.time_ns, 0);
+    if (!this_log.new_aliases.empty() && head.kind != Kind::view)
+        for (const NewAlias& each : std::exchange(this_log.new_aliases, {})) learn(anyone_of(log), each.shown, 0, head.time_ns);
+    if (media_.may_hear(log, this_log.sent)) this_log.heard.set(log, head.time_ns, 0);
     switch (head.kind) {
     case Kind::pad:
     case Kind::op_started:
@@ -208,7 +208,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         return Step::taken;
     case Kind::ended:
         media_.note_end(log, head.time_ns);
-        here.has_ended = true;
+        this_log.has_ended = true;
         return Step::taken;
     case Kind::source_changed:
         source_changed(log, event);
@@ -237,13 +237,13 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         abort(log, event);
         return Step::taken;
     case Kind::shared_with:
-        if (here.sharers.size() < kMostRecords) here.sharers.push_back({event.a(), head.time_ns});
+        if (this_log.sharers.size() < kMostRecords) this_log.sharers.push_back({event.a(), head.time_ns});
         if (!has_log_of(log, event.a())) media_.note_listener(log, true);
         return Step::taken;
     case Kind::stream_made: {
         Stream& stream = stream_of(log, head.stream);
-        if (event.a() != 0 && !stream.group && here.groups.size() < kMostActors) {
-            Group& group = here.groups[event.a()];
+        if (event.a() != 0 && !stream.group && this_log.groups.size() < kMostActors) {
+            Group& group = this_log.groups[event.a()];
             stream.group = &group;
             group.streams.push_back(&stream);
             if (event.b() != 0) group.legacy = &stream;
@@ -263,11 +263,11 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         return Step::taken;
     }
     case Kind::channel: {
-        if (here.channels.size() >= kMostActors) return Step::taken;
-        const auto [place, is_new] = here.channels.try_emplace(event.a());
+        if (this_log.channels.size() >= kMostActors) return Step::taken;
+        const auto [ref, is_new] = this_log.channels.try_emplace(event.a());
         if (!is_new) return Step::taken;
         setup_.insert(uint64_t{log} << 32 | head.site);
-        Channel& channel = place->second;
+        Channel& channel = ref->second;
         channel.loose = new_actor(Role::loose, log, 0, event.a());
         channel.loose_delivery = new_actor(Role::loose_delivery, log, 0, event.a());
         channel.log = log;
@@ -278,8 +278,8 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         channel.peer = static_cast<int32_t>(event.d());
         Thread& thread = thread_of(log, head.thread);
         thread.rank = thread.rank == kNoRank || thread.rank == channel.rank ? channel.rank : kManyRanks;
-        here.by_outgoing.emplace(event.c(), event.a());
-        here.incoming.insert(event.b());
+        this_log.by_outgoing.emplace(event.c(), event.a());
+        this_log.incoming.insert(event.b());
         return Step::taken;
     }
     case Kind::channel_closed:
@@ -287,7 +287,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         return Step::taken;
     case Kind::lent:
         setup_.insert(uint64_t{log} << 32 | head.site);
-        if (here.leases.size() < kMostActors) here.leases[event.a()].spans.assign(event.spans, event.spans + std::min(head.spans, uint32_t{16}));
+        if (this_log.leases.size() < kMostActors) this_log.leases[event.a()].spans.assign(event.spans, event.spans + std::min(head.spans, uint32_t{16}));
         lend_again(log, event);
         return Step::taken;
     case Kind::moved:
@@ -302,10 +302,10 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::notified: {
         Stream& stream = stream_of(log, head.stream);
         if (!advance(stream, head.sequence, give_up)) return Step::blocked;
-        const auto found = stream.unnumbered.find(head.sequence);
-        if (found == stream.unnumbered.end()) return Step::taken;
-        Record record = std::move(found->second);
-        stream.unnumbered.erase(found);
+        const auto entry = stream.unnumbered.find(head.sequence);
+        if (entry == stream.unnumbered.end()) return Step::taken;
+        Record record = std::move(entry->second);
+        stream.unnumbered.erase(entry);
         const Pair key = record.line;
         put(line_of(log, key.a, key.b), std::move(record), event.c(), key.a, key.b);
         return Step::taken;
@@ -340,7 +340,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     }
     case Kind::callback_end: {
         Stream& stream = stream_of(log, head.stream);
-        here.bodies.erase(head.thread);
+        this_log.bodies.erase(head.thread);
         Thread& body = thread_of(log, body_of(head.stream));
         body.has_ended = true;   // until the next one
         if (Item* const item = item_at(stream, head.sequence)) {
@@ -354,11 +354,11 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         Stream& stream = stream_of(log, head.stream);
         if (head.sequence == 0) return Step::taken;
         if (!advance(stream, head.sequence - 1, give_up)) return Step::blocked;
-        here.bodies[head.thread] = body_of(head.stream);
+        this_log.bodies[head.thread] = body_of(head.stream);
         Thread& thread = thread_of(log, body_of(head.stream));
         thread.has_ended = false;
-        const Place place = place_of(log, event, false);
-        const auto [past, via] = past_at(stream, head.sequence - 1, place);
+        const EventRef ref = ref_of(log, event, false);
+        const auto [past, via] = past_at(stream, head.sequence - 1, ref);
         learn(thread, past, via, head.time_ns);
         if (const Item* const item = item_at(stream, head.sequence)) {
             learn(thread, item->giver, 0, head.time_ns);
@@ -370,7 +370,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         if (head.stream != 0) {
             Stream& stream = stream_of(log, head.stream);
             if (!advance(stream, head.sequence, give_up)) return Step::blocked;
-            post(log, event, past_at(stream, head.sequence, place_of(log, event, false)).past);
+            post(log, event, past_at(stream, head.sequence, ref_of(log, event, false)).past);
             return Step::taken;
         }
         break;
@@ -382,7 +382,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     }
 
     if (head.stream != 0 && event.c() != 0 && (head.kind == Kind::notify_wait || head.kind == Kind::notify)) {
-        // It ran at once, so what its stream was given before is over.
+        // It ran at once, so its stream's earlier operations are over.
         if (head.kind == Kind::notify_wait && !has_record(line_of(log, event.a(), event.b()), event.c()) && !give_up) return Step::blocked;
         Stream& stream = stream_of(log, head.stream);
         if (!advance(stream, stream.submitted, give_up)) return Step::blocked;
@@ -408,7 +408,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         if (head.flags & log::kLoose) {
             submit_loose(log, event, give(thread, head.time_ns));
         } else {
-            if (writes_behind_alias(event)) thread.given = true;   // who sees a part of a long write knows what came before it
+            if (writes_behind_alias(event)) thread.given = true;   // a reader of a part of a long write knows what came before it
             touch(log, event, thread.actor, epoch_of(thread), thread.past);
         }
         return Step::taken;
@@ -417,11 +417,11 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::event_wait: {
         if (!(head.flags & log::kShared)) return Step::taken;
         Signal& signal = signal_of(event.a());
-        const auto found = signal.records.lower_bound(event.b());
-        if (found == signal.records.end() && !give_up) return Step::blocked;
-        const Place place = place_of(log, event, false);
-        if (found != signal.records.end())
-            learn(thread, found->second.past, edge(found->second.place, place), head.time_ns);
+        const auto record = signal.records.lower_bound(event.b());
+        if (record == signal.records.end() && !give_up) return Step::blocked;
+        const EventRef ref = ref_of(log, event, false);
+        if (record != signal.records.end())
+            learn(thread, record->second.past, edge(record->second.ref, ref), head.time_ns);
         else
             learn_all(thread, head.time_ns);
         return Step::taken;
@@ -429,9 +429,9 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::notify: {
         const uint64_t epoch = epoch_of(thread);
         Record record = record_by(log, event, thread.actor, epoch, give(thread, head.time_ns));
-        if (event.c() == 0 && head.sequence != 0) {   // the other machine tells its number
-            here.unnumbered.insert_or_assign(head.sequence, std::move(record));
-            if (here.unnumbered.size() > kMostKeys) here.unnumbered.erase(here.unnumbered.begin());
+        if (event.c() == 0 && head.sequence != 0) {   // the other machine's `came` has its number
+            this_log.unnumbered.insert_or_assign(head.sequence, std::move(record));
+            if (this_log.unnumbered.size() > kMostKeys) this_log.unnumbered.erase(this_log.unnumbered.begin());
             return Step::taken;
         }
         put(line_of(log, event.a(), event.b()), std::move(record), event.c(), event.a(), event.b());
@@ -441,13 +441,13 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         Line& line = line_of(log, event.a(), event.b());
         const bool is_there = has_record(line, event.c());
         if (!is_there && !give_up) return Step::blocked;
-        const Place place = place_of(log, event, false);
+        const EventRef ref = ref_of(log, event, false);
         const uint64_t epoch = epoch_of(thread);
-        learn(thread, consume(log, event.a(), line, is_there ? event.c() : 0, thread.actor, epoch, place), 0, head.time_ns);
+        learn(thread, consume(log, event.a(), line, is_there ? event.c() : 0, thread.actor, epoch, ref), 0, head.time_ns);
         return Step::taken;
     }
     case Kind::notify_reset:
-        reset(line_of(log, event.a(), event.b()), event.c(), thread.actor, epoch_of(thread), place_of(log, event, false));
+        reset(line_of(log, event.a(), event.b()), event.c(), thread.actor, epoch_of(thread), ref_of(log, event, false));
         return Step::taken;
     case Kind::fence:
     case Kind::drain:

@@ -19,25 +19,25 @@ constexpr std::pair<const char*, uint64_t Stats::*> kCounts[] = {
     {"events", &Stats::events}, {"dropped", &Stats::dropped}, {"forgotten", &Stats::forgotten}, {"unexplained", &Stats::unexplained},
     {"cells", &Stats::cells}, {"accesses", &Stats::accesses}, {"actors", &Stats::actors}, {"waiting", &Stats::waiting}, {"compactions", &Stats::compactions}};
 
-nb::dict as_dict(const Place& place) {
+nb::dict as_dict(const EventRef& ref) {
     nb::dict made;
-    made["log"] = place.log;
-    made["site"] = place.site;
-    const bool is_body = (place.thread & Place::kBody) != 0;
-    made["thread"] = is_body ? 0 : place.thread;
-    made["body_of"] = is_body ? place.thread & ~Place::kBody : 0;
-    made["event_kind"] = peerlane::log::kKindNames[static_cast<size_t>(place.kind)];
-    made["op"] = place.op;
-    made["access"] = place.is_write ? "write" : "read";
-    made["loose"] = place.is_loose;
-    made["fetch"] = place.is_fetch;
-    made["stream"] = place.stream;
-    made["sequence"] = place.sequence;
-    made["channel"] = place.channel;
-    made["rank"] = place.rank;
-    made["event"] = place.event;
-    made["nth"] = place.nth;
-    made["time_ns"] = place.time_ns;
+    made["log"] = ref.log;
+    made["site"] = ref.site;
+    const bool is_body = (ref.thread & EventRef::kBody) != 0;
+    made["thread"] = is_body ? 0 : ref.thread;
+    made["body_of"] = is_body ? ref.thread & ~EventRef::kBody : 0;
+    made["event_kind"] = peerlane::log::kKindNames[static_cast<size_t>(ref.kind)];
+    made["op"] = ref.op;
+    made["access"] = ref.is_write ? "write" : "read";
+    made["loose"] = ref.is_loose;
+    made["fetch"] = ref.is_fetch;
+    made["stream"] = ref.stream;
+    made["sequence"] = ref.sequence;
+    made["channel"] = ref.channel;
+    made["rank"] = ref.rank;
+    made["event"] = ref.event;
+    made["nth"] = ref.nth;
+    made["time_ns"] = ref.time_ns;
     return made;
 }
 
@@ -87,7 +87,7 @@ nb::dict as_dict(const Finding& finding) {
     }
     nb::list elsewhere;
     for (const WrittenElsewhere& each : finding.elsewhere) {
-        nb::dict written = as_dict(each.place);
+        nb::dict written = as_dict(each.ref);
         written["bytes"] = nb::make_tuple(each.from, each.to);
         elsewhere.append(written);
     }

@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kSoonest = 64;         // how many of the newest are kept where only they matter
 constexpr int kDeepest = 64;              // streams that wait for streams that wait ...
 
-// Ready only once a later event tells that what it waited for has come.
+// Ready only once a later event shows that its wait is over.
 bool needs_evidence(const Event& event) {
     switch (event.head.kind) {
     case Kind::notify_wait:
@@ -42,18 +42,18 @@ Actor Analysis::new_actor(Role role, uint32_t log, uint64_t id, uint64_t channel
 }
 
 Analysis::Thread& Analysis::thread_of(uint32_t log, uint32_t id) {
-    auto& found = logs_[log]->threads[id];
-    if (!found) {
-        found = std::make_unique<Thread>();
-        found->log = log;
-        found->id = id;
-        found->actor = new_actor(Role::thread, log, id, 0);
-        actors_[found->actor].newest = 1;
-        if (logs_[log]->has_lost_threads) found->past = everything();
+    auto& thread = logs_[log]->threads[id];
+    if (!thread) {
+        thread = std::make_unique<Thread>();
+        thread->log = log;
+        thread->id = id;
+        thread->actor = new_actor(Role::thread, log, id, 0);
+        actors_[thread->actor].newest = 1;
+        if (logs_[log]->has_lost_threads) thread->past = everything();
     }
-    found->past.heard = logs_[log]->heard;
-    found->used = events_;
-    return *found;
+    thread->past.heard = logs_[log]->heard;
+    thread->used = events_;
+    return *thread;
 }
 
 // What came along with an order is known to a process from now on.
@@ -74,14 +74,14 @@ Analysis::Thread& Analysis::anyone_of(uint32_t log) {
 }
 
 Analysis::Stream& Analysis::stream_of(uint32_t log, uint64_t id) {
-    auto& found = logs_[log]->streams[id];
-    if (!found) {
-        found = std::make_unique<Stream>();
-        found->log = log;
-        found->id = id;
-        found->actor = new_actor(Role::stream, log, id, 0);
+    auto& stream = logs_[log]->streams[id];
+    if (!stream) {
+        stream = std::make_unique<Stream>();
+        stream->log = log;
+        stream->id = id;
+        stream->actor = new_actor(Role::stream, log, id, 0);
     }
-    return *found;
+    return *stream;
 }
 
 uint64_t Analysis::epoch_of(Thread& thread) {
@@ -94,7 +94,7 @@ uint64_t Analysis::epoch_of(Thread& thread) {
     return thread.number;
 }
 
-// What the thread would tell; nobody is told.
+// What the thread would pass on, without passing it on.
 const Past& Analysis::give_for(Thread& thread) {
     if (!thread.has_snapshot) {
         thread.snapshot = thread.past;
@@ -108,10 +108,10 @@ const Past& Analysis::give_for(Thread& thread) {
 const Past& Analysis::give(Thread& thread, uint64_t time_ns) {
     thread.given = true;
     (void)give_for(thread);
-    // Another thread may have told it, by a variable, what it knew.
+    // Another thread may have passed its knowledge on by a variable.
     const auto& threads = logs_[thread.log]->threads;
-    const auto may_tell = [&](const auto& each) { return each.first != thread.id && each.first != kAnyone && !each.second->is_relay; };
-    if (!thread.is_relay && std::any_of(threads.begin(), threads.end(), may_tell)) thread.snapshot.heard.set(thread.log | kByThreads, time_ns, 0);
+    const auto may_pass_on = [&](const auto& each) { return each.first != thread.id && each.first != kAnyone && !each.second->is_relay; };
+    if (!thread.is_relay && std::any_of(threads.begin(), threads.end(), may_pass_on)) thread.snapshot.heard.set(thread.log | kByThreads, time_ns, 0);
     return thread.snapshot;
 }
 
@@ -133,7 +133,7 @@ void Analysis::learn(Thread& thread, const Past& past, uint32_t via, uint64_t ti
         }
     }
     if (!is_news) return;
-    if (thread.id == kAnyone) logs_[thread.log]->heard.set(thread.log, time_ns, 0);   // any other thread may tell it
+    if (thread.id == kAnyone) logs_[thread.log]->heard.set(thread.log, time_ns, 0);   // any other thread may pass it on
     thread.past.join(past, via);
     thread.has_snapshot = false;
 }
@@ -143,7 +143,7 @@ void Analysis::learn_all(Thread& thread, uint64_t time_ns) {
     learn(thread, everything(), 0, time_ns);
 }
 
-// All that was read so far: for what comes after an order that no log tells.
+// All that was read so far: the past behind an order that no log has.
 Past Analysis::everything() const {
     Past all;
     for (Actor actor = 1; actor < actors_.size(); ++actor)
@@ -167,13 +167,13 @@ size_t Analysis::EdgeHash::operator()(const Edge& edge) const {
                        uint64_t{edge.to_log} << 40 ^ uint64_t{edge.to_site} << 8 ^ static_cast<uint64_t>(edge.to)});
 }
 
-uint32_t Analysis::edge(const Place& from, const Place& to) {
-    const Edge made{from.log, from.site, to.log, to.site, from.kind, to.kind};
-    const auto found = edge_numbers_.find(made);
-    if (found != edge_numbers_.end()) return found->second;
+uint32_t Analysis::edge(const EventRef& from, const EventRef& to) {
+    const Edge new_edge{from.log, from.site, to.log, to.site, from.kind, to.kind};
+    const auto entry = edge_numbers_.find(new_edge);
+    if (entry != edge_numbers_.end()) return entry->second;
     if (edges_.size() > kMostActors) return 0;
-    edges_.push_back(made);
-    return edge_numbers_[made] = static_cast<uint32_t>(edges_.size() - 1);
+    edges_.push_back(new_edge);
+    return edge_numbers_[new_edge] = static_cast<uint32_t>(edges_.size() - 1);
 }
 
 // Null: it had no past then.
@@ -183,10 +183,10 @@ const Past* Analysis::version_at(const Stream& stream, uint64_t sequence) {
     return after != stream.versions.begin() ? &std::prev(after)->past : nullptr;
 }
 
-Analysis::Came Analysis::past_at(const Stream& stream, uint64_t sequence, const Place& to) {
+Analysis::Came Analysis::past_at(const Stream& stream, uint64_t sequence, const EventRef& to) {
     Past past;
     if (const Past* const version = version_at(stream, sequence)) past = *version;
-    Place from{.log = stream.log, .kind = Kind::sync};
+    EventRef from{.log = stream.log, .kind = Kind::sync};
     const auto recorded = std::lower_bound(stream.recorded.begin(), stream.recorded.end(), std::pair<uint64_t, uint32_t>(sequence, 0));
     if (recorded != stream.recorded.end() && recorded->first == sequence) {
         from.site = recorded->second;
@@ -205,7 +205,7 @@ void Analysis::note_version(Stream& stream, uint64_t sequence) {
     }
     versions.push_back({sequence, stream.past});
     if (versions.size() <= kMostVersions) return;
-    // Of two neighbours the older one goes: who asks for it later is told a little more than is true.
+    // Of two neighbours the older one goes: a later question about it gets a slightly larger past.
     std::deque<Version> left;
     for (size_t i = 0; i + 1 < versions.size(); i += 2) left.push_back({versions[i].sequence, std::move(versions[i + 1].past)});
     if (versions.size() % 2 != 0) left.push_back(std::move(versions.back()));
@@ -249,9 +249,9 @@ void Analysis::submit_loose(uint32_t log, const Event& event, const Past& giver)
 
 // Its accesses become those of actors of their own, which the notify knows; a fence of the channel still brings them.
 void Analysis::bring_loose(uint32_t log, const Event& notify) {
-    const auto found = logs_[log]->loose_writes.find(notify.head.stream);
-    if (found == logs_[log]->loose_writes.end()) return;
-    LooseWrite& write = found->second;
+    const auto writes = logs_[log]->loose_writes.find(notify.head.stream);
+    if (writes == logs_[log]->loose_writes.end()) return;
+    LooseWrite& write = writes->second;
     if (write.channel != notify.d() || write.thread != notify.head.thread || write.end > accesses_.size() || !write.brought.empty()) return;
     Actor made[2] = {0, 0};
     for (uint32_t i = write.first; i < write.end; ++i) {
@@ -278,16 +278,16 @@ void Analysis::submit(uint32_t log, const Event& event) {
         return;
     }
     Stream& stream = stream_of(log, head.stream);
-    if (head.sequence <= stream.submitted) return;   // no order of a log: each number is given once
+    if (head.sequence <= stream.submitted) return;   // not in a log's order: each number is used once
     if (head.kind == Kind::notify) bring_loose(log, event);
     const Past& giver = give(thread, head.time_ns);
     std::vector<Dependency> after;
     switch (head.kind) {
     case Kind::event_wait:
         if (!(head.flags & log::kShared)) {
-            const auto found = logs_[log]->streams.find(event.a());
-            if (found != logs_[log]->streams.end() && found->second.get() != &stream)
-                after.push_back({found->second.get(), std::min(event.b(), found->second->submitted), true});
+            const auto other = logs_[log]->streams.find(event.a());
+            if (other != logs_[log]->streams.end() && other->second.get() != &stream)
+                after.push_back({other->second.get(), std::min(event.b(), other->second->submitted), true});
         }
         break;
     case Kind::fence:
@@ -365,7 +365,7 @@ bool Analysis::is_ready(Stream& stream, Item& item, bool must, bool give_up, int
 }
 
 // Operations up to `over` are over in the program; more of them as far as they are ready.  False: one of the former waits for
-// what another log has not told yet.
+// events of another log that were not read yet.
 bool Analysis::advance(Stream& stream, uint64_t over, bool give_up, int depth) {
     if (stream.is_busy) return true;
     stream.is_busy = true;
@@ -381,8 +381,8 @@ bool Analysis::advance(Stream& stream, uint64_t over, bool give_up, int depth) {
                 }
                 ++unexplained_;
             }
-            const Place place{.log = stream.log, .kind = Kind::collected};
-            stream.past.join(end_collective(stream.gate, place), 0);
+            const EventRef ref{.log = stream.log, .kind = Kind::collected};
+            stream.past.join(end_collective(stream.gate, ref), 0);
             stream.gate = {};
             note_version(stream, stream.gate_sequence);
             passed(stream, stream.gate_sequence);
@@ -417,14 +417,14 @@ bool Analysis::advance(Stream& stream, uint64_t over, bool give_up, int depth) {
 void Analysis::perform(Stream& stream, const Event& event, const Item* item, const Past& giver, const std::vector<Dependency>& after) {
     const log::Head& head = event.head;
     const uint32_t log = stream.log;
-    const Place place = place_of(log, event, false);
+    const EventRef ref = ref_of(log, event, false);
     if (!stream.giver.is_same(giver)) {
         stream.past.join(giver, 0);
         stream.giver = giver;
     }
     for (const Dependency& each : after)
         if (each.joins) {
-            const auto [past, via] = past_at(*each.stream, each.sequence, place);
+            const auto [past, via] = past_at(*each.stream, each.sequence, ref);
             stream.past.join(past, via);
         }
 
@@ -444,7 +444,7 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         if (stream.recorded.size() > kMostVersions) stream.recorded.pop_front();
         if (event.a() != 0) {
             Signal& signal = signal_of(event.a());
-            signal.records[event.b()] = Record{event.b(), with_own(), stream.actor, head.sequence, place, {}};
+            signal.records[event.b()] = Record{event.b(), with_own(), stream.actor, head.sequence, ref, {}};
             if (signal.records.size() > kSoonest) signal.records.erase(signal.records.begin());
             ready_.insert(ready_.end(), signal.waiting.begin(), signal.waiting.end());
             signal.waiting.clear();
@@ -453,12 +453,12 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
     case Kind::event_wait:
         if (head.flags & log::kShared) {
             const auto& records = signal_of(event.a()).records;
-            const auto found = records.lower_bound(event.b());
-            if (found == records.end()) ++unexplained_;
-            if (found == records.end())
+            const auto record = records.lower_bound(event.b());
+            if (record == records.end()) ++unexplained_;
+            if (record == records.end())
                 stream.past.join(everything(), 0);
             else
-                stream.past.join(found->second.past, edge(found->second.place, place));
+                stream.past.join(record->second.past, edge(record->second.ref, ref));
         }
         break;
     case Kind::notify: {
@@ -472,13 +472,13 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         break;
     }
     case Kind::notify_wait:
-        stream.past.join(consume(log, event.a(), line_of(log, event.a(), event.b()), event.c() != 0 || !item ? event.c() : item->result, stream.actor, head.sequence, place), 0);
+        stream.past.join(consume(log, event.a(), line_of(log, event.a(), event.b()), event.c() != 0 || !item ? event.c() : item->result, stream.actor, head.sequence, ref), 0);
         break;
     case Kind::callback:
         if (item) stream.past.join(item->ended, 0);
         break;
     case Kind::value_wait:
-        for (uint32_t i = 0; i < head.spans; ++i) acquire_word(event.spans[i], stream.past, place);
+        for (uint32_t i = 0; i < head.spans; ++i) acquire_word(event.spans[i], stream.past, ref);
         break;
     case Kind::fence:
     case Kind::drain:
@@ -505,19 +505,19 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
 
 Analysis::Step Analysis::synchronize(Thread& thread, const Event& event, bool give_up) {
     const log::Head& head = event.head;
-    const auto found = logs_[thread.log]->streams.find(head.stream);
-    if (found == logs_[thread.log]->streams.end()) return Step::taken;
-    Stream& stream = *found->second;
+    const auto entry = logs_[thread.log]->streams.find(head.stream);
+    if (entry == logs_[thread.log]->streams.end()) return Step::taken;
+    Stream& stream = *entry->second;
     const uint64_t sequence = std::min(head.sequence, stream.submitted);
     if (sequence == 0) return Step::taken;
     if (!advance(stream, sequence, give_up)) return Step::blocked;
     if (thread.past.sure.of(stream.actor) >= sequence) return Step::taken;
-    const Place place = place_of(thread.log, event, false);
-    const auto [past, via] = past_at(stream, sequence, place);
+    const EventRef ref = ref_of(thread.log, event, false);
+    const auto [past, via] = past_at(stream, sequence, ref);
     learn(thread, past, via, head.time_ns);
     see_what_came(thread, event);
-    if (!unsynchronized_.empty()) note_late_sync(place, head.stream, sequence);
-    // Older versions are not asked for any more but by other threads, which are then told a little more than is true.
+    if (!unsynchronized_.empty()) note_late_sync(ref, head.stream, sequence);
+    // Only other threads still ask for older versions; they then get a slightly larger past.
     while (stream.versions.size() > kSoonest && stream.versions[1].sequence <= sequence) stream.versions.pop_front();
     return Step::taken;
 }
@@ -525,9 +525,9 @@ Analysis::Step Analysis::synchronize(Thread& thread, const Event& event, bool gi
 // Whether an operation had begun is chance, but for one behind a wait that is not over: all others are accesses until the program
 // knows of their end, as any operation.
 void Analysis::abort(uint32_t log, const Event& event) {
-    const auto found = logs_[log]->streams.find(event.head.stream);
-    if (found == logs_[log]->streams.end()) return;
-    Stream& stream = *found->second;
+    const auto entry = logs_[log]->streams.find(event.head.stream);
+    if (entry == logs_[log]->streams.end()) return;
+    Stream& stream = *entry->second;
     stream.aborted = std::max(stream.aborted, event.head.sequence);
     for (Item& item : stream.queue) {
         const Kind kind = item.event.head.kind;
@@ -575,29 +575,29 @@ void Analysis::post(uint32_t log, const Event& event, const Past& past) {
 }
 
 Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) {
-    thread.has_ended = false;   // the system gives its number to a new one
+    thread.has_ended = false;   // the system reuses its number for a new one
     if (event.a() == log::kProcess) return take_process(thread, event, give_up);
-    const auto found = keys_.find(post_key(thread.log, event));
+    const auto entry = keys_.find(post_key(thread.log, event));
     uint64_t wanted = event.c();
     if (wanted == log::kNextPost) {
-        wanted = found == keys_.end() ? 1 : found->second.next + 1;
-        if (found != keys_.end() && wanted <= found->second.free) {
-            ++found->second.next;
+        wanted = entry == keys_.end() ? 1 : entry->second.next + 1;
+        if (entry != keys_.end() && wanted <= entry->second.free) {
+            ++entry->second.next;
             return Step::taken;
         }
-        wanted -= found == keys_.end() ? 0 : found->second.free;
+        wanted -= entry == keys_.end() ? 0 : entry->second.free;
     }
-    if (found == keys_.end() || found->second.count < wanted) {
-        if (wanted == 0 && found == keys_.end() && !has_lost_keys_) return Step::taken;
-        if (!give_up && !(has_lost_keys_ && found == keys_.end())) return Step::blocked;
+    if (entry == keys_.end() || entry->second.count < wanted) {
+        if (wanted == 0 && entry == keys_.end() && !has_lost_keys_) return Step::taken;
+        if (!give_up && !(has_lost_keys_ && entry == keys_.end())) return Step::blocked;
         if (event.c() == log::kNextPost) ++keys_[post_key(thread.log, event)].next;
         learn_all(thread, event.head.time_ns);
         return Step::taken;
     }
-    Key& key = found->second;
+    Key& key = entry->second;
     key.used = events_;
     key.next += event.c() == log::kNextPost;
-    if (wanted == 0) {   // of a lock: all who had it before
+    if (wanted == 0) {   // of a lock: all its earlier holders
         learn(thread, key.all, 0, event.head.time_ns);
         return Step::taken;
     }
@@ -684,7 +684,7 @@ Analysis::Gate Analysis::begin_collective(uint32_t log, const Event& event, Past
     }
     collection->used = events_;
     if (what != log::Collective::receive)
-        collection->begun.insert_or_assign(rank, Collection::Beginning{std::move(past), place_of(log, event, false)});
+        collection->begun.insert_or_assign(rank, Collection::Beginning{std::move(past), ref_of(log, event, false)});
     const Gate gate{collection, rank};
     if (what == log::Collective::send) return {};
     ready_.insert(ready_.end(), collection->waiting.begin(), collection->waiting.end());
@@ -716,10 +716,10 @@ Analysis::Step Analysis::begin_collective_of(Thread& thread, const Event& over, 
         event.head.time_ns -= std::min(event.head.time_ns, event.head.sequence);
         event.head.sequence = 0;
     }
-    const Place place = place_of(thread.log, event, false);
+    const EventRef ref = ref_of(thread.log, event, false);
     for (const auto& [stream, sequence, joins] : earlier_turns(thread.log, event)) {
         if (!advance(*stream, sequence, give_up)) return Step::blocked;
-        const auto [past, via] = past_at(*stream, sequence, place);
+        const auto [past, via] = past_at(*stream, sequence, ref);
         learn(thread, past, via, event.head.time_ns);
     }
     Past before = give(thread, event.head.time_ns);
@@ -735,15 +735,15 @@ Analysis::Step Analysis::end_collective_of(Thread& thread, const Event& event, b
         if (!give_up) return Step::blocked;
         ++unexplained_;
     }
-    learn(thread, end_collective(thread.gate, place_of(thread.log, event, false)), 0, event.head.time_ns);
+    learn(thread, end_collective(thread.gate, ref_of(thread.log, event, false)), 0, event.head.time_ns);
     thread.gate = {};
     return Step::taken;
 }
 
-Past Analysis::end_collective(const Gate& gate, const Place& place) {
+Past Analysis::end_collective(const Gate& gate, const EventRef& ref) {
     Collection& all = *gate.collection;
     Past past;
-    const auto take = [&](const Collection::Beginning& beginning) { past.join(beginning.past, edge(beginning.place, place)); };
+    const auto take = [&](const Collection::Beginning& beginning) { past.join(beginning.past, edge(beginning.ref, ref)); };
     switch (all.what) {
     case log::Collective::broadcast:
     case log::Collective::scatter:

@@ -37,9 +37,9 @@ class Shadow {
     void update(uint64_t low, uint64_t high, const Change& change) {
         if (low >= high || high > kEnd) return;
         while (low < high) {
-            const Place place = find(low);
-            const uint64_t end = std::min(high, end_of(place));
-            update_in(place, low, end, change);
+            const Position position = find(low);
+            const uint64_t end = std::min(high, end_of(position));
+            update_in(position, low, end, change);
             low = end;
         }
     }
@@ -49,11 +49,11 @@ class Shadow {
         if (low >= high || high > kEnd) return;
         auto node = std::prev(nodes_.upper_bound(low));
         for (; node != nodes_.end() && node->first < high; ++node) {
-            const Node& here = node->second;
+            const Node& content = node->second;
             const uint64_t node_end = std::next(node) == nodes_.end() ? kEnd : std::next(node)->first;
-            for (size_t i = here.find(low); i < here.firsts.size() && here.firsts[i] < high; ++i) {
-                const auto& cells = here.chunks[i];
-                const uint64_t chunk_end = i + 1 < here.firsts.size() ? here.firsts[i + 1] : node_end;
+            for (size_t i = content.find(low); i < content.firsts.size() && content.firsts[i] < high; ++i) {
+                const auto& cells = content.chunks[i];
+                const uint64_t chunk_end = i + 1 < content.firsts.size() ? content.firsts[i + 1] : node_end;
                 for (size_t k = cell_at(cells, low); k < cells.size() && cells[k].first < high; ++k)
                     visit(cells[k], std::max(cells[k].first, low), std::min(high, k + 1 < cells.size() ? cells[k + 1].first : chunk_end));
             }
@@ -93,29 +93,29 @@ class Shadow {
         std::vector<std::vector<Cell>> chunks;
 
         size_t find(uint64_t at) const {
-            const auto place = std::upper_bound(firsts.begin(), firsts.end(), at);
-            return place == firsts.begin() ? 0 : static_cast<size_t>(place - firsts.begin()) - 1;
+            const auto position = std::upper_bound(firsts.begin(), firsts.end(), at);
+            return position == firsts.begin() ? 0 : static_cast<size_t>(position - firsts.begin()) - 1;
         }
     };
     using Nodes = std::map<uint64_t, Node>;
-    struct Place {
+    struct Position {
         Nodes::iterator node;
         size_t chunk;
     };
 
     static size_t cell_at(const std::vector<Cell>& cells, uint64_t at) {
-        const auto place = std::upper_bound(cells.begin(), cells.end(), at, [](uint64_t wanted, const Cell& cell) { return wanted < cell.first; });
-        return place == cells.begin() ? 0 : static_cast<size_t>(place - cells.begin()) - 1;
+        const auto position = std::upper_bound(cells.begin(), cells.end(), at, [](uint64_t wanted, const Cell& cell) { return wanted < cell.first; });
+        return position == cells.begin() ? 0 : static_cast<size_t>(position - cells.begin()) - 1;
     }
 
-    Place find(uint64_t at) {
+    Position find(uint64_t at) {
         const auto node = std::prev(nodes_.upper_bound(at));
         return {node, node->second.find(at)};
     }
-    uint64_t end_of(const Place& place) const {
-        const auto& firsts = place.node->second.firsts;
-        if (place.chunk + 1 < firsts.size()) return firsts[place.chunk + 1];
-        return std::next(place.node) == nodes_.end() ? kEnd : std::next(place.node)->first;
+    uint64_t end_of(const Position& position) const {
+        const auto& firsts = position.node->second.firsts;
+        if (position.chunk + 1 < firsts.size()) return firsts[position.chunk + 1];
+        return std::next(position.node) == nodes_.end() ? kEnd : std::next(position.node)->first;
     }
 
     void append(std::vector<Cell>& chunk) {
@@ -129,9 +129,9 @@ class Shadow {
 
     // Both bounds lie in the chunk.
     template <class Change>
-    void update_in(const Place& place, uint64_t low, uint64_t high, const Change& change) {
-        auto& cells = place.node->second.chunks[place.chunk];
-        const uint64_t chunk_end = end_of(place);
+    void update_in(const Position& position, uint64_t low, uint64_t high, const Change& change) {
+        auto& cells = position.node->second.chunks[position.chunk];
+        const uint64_t chunk_end = end_of(position);
         const auto end_of_cell = [&](size_t k) { return k + 1 < cells.size() ? cells[k + 1].first : chunk_end; };
         made_.clear();
         const auto add = [&](const Cell& cell) {
@@ -165,18 +165,18 @@ class Shadow {
         else
             cells.insert(at + static_cast<std::ptrdiff_t>(common), made_.begin() + static_cast<std::ptrdiff_t>(common), made_.end());
         if (cells.size() >= kMost)
-            split(place);
+            split(position);
         else if (cells.size() == 1)
-            drop_if_alike(place);
+            drop_if_alike(position);
     }
 
-    void split(const Place& place) {
-        Node& node = place.node->second;
-        auto& cells = node.chunks[place.chunk];
+    void split(const Position& position) {
+        Node& node = position.node->second;
+        auto& cells = node.chunks[position.chunk];
         const auto half = cells.begin() + kMost / 2;
         std::vector<Cell> upper(half, cells.end());
         cells.erase(half, cells.end());
-        const auto after = static_cast<std::ptrdiff_t>(place.chunk + 1);
+        const auto after = static_cast<std::ptrdiff_t>(position.chunk + 1);
         node.firsts.insert(node.firsts.begin() + after, upper.front().first);
         node.chunks.insert(node.chunks.begin() + after, std::move(upper));
         if (node.firsts.size() < kMost) return;
@@ -187,32 +187,32 @@ class Shadow {
         node.firsts.resize(kMost / 2);
         node.chunks.resize(kMost / 2);
         const uint64_t first = rest.firsts.front();
-        nodes_.emplace_hint(std::next(place.node), first, std::move(rest));
+        nodes_.emplace_hint(std::next(position.node), first, std::move(rest));
     }
 
     // A chunk that says the same as the end of the one before it is not needed.
-    void drop_if_alike(const Place& place) {
-        Node& node = place.node->second;
-        const Cell& only = node.chunks[place.chunk].front();
-        if (place.chunk == 0 && place.node == nodes_.begin()) return;
-        const auto& before = place.chunk != 0 ? node.chunks[place.chunk - 1] : std::prev(place.node)->second.chunks.back();
+    void drop_if_alike(const Position& position) {
+        Node& node = position.node->second;
+        const Cell& only = node.chunks[position.chunk].front();
+        if (position.chunk == 0 && position.node == nodes_.begin()) return;
+        const auto& before = position.chunk != 0 ? node.chunks[position.chunk - 1] : std::prev(position.node)->second.chunks.back();
         if (!before.back().has_state_of(only)) return;
         --cells_;
         if (node.firsts.size() == 1) {
-            nodes_.erase(place.node);
+            nodes_.erase(position.node);
             return;
         }
         // The node begins where its first chunk begins.
-        if (place.chunk == 0) {
-            auto rest = nodes_.extract(place.node);
+        if (position.chunk == 0) {
+            auto rest = nodes_.extract(position.node);
             rest.mapped().firsts.erase(rest.mapped().firsts.begin());
             rest.mapped().chunks.erase(rest.mapped().chunks.begin());
             rest.key() = rest.mapped().firsts.front();
             nodes_.insert(std::move(rest));
             return;
         }
-        node.firsts.erase(node.firsts.begin() + static_cast<std::ptrdiff_t>(place.chunk));
-        node.chunks.erase(node.chunks.begin() + static_cast<std::ptrdiff_t>(place.chunk));
+        node.firsts.erase(node.firsts.begin() + static_cast<std::ptrdiff_t>(position.chunk));
+        node.chunks.erase(node.chunks.begin() + static_cast<std::ptrdiff_t>(position.chunk));
     }
 
     Nodes nodes_;

@@ -91,8 +91,8 @@ void store_fence() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 #endif
 
 const std::vector<StreamCopy>& stream_copies() {
-    static const auto& found = *new std::vector<StreamCopy>(of_this_processor());
-    return found;
+    static const auto& copies = *new std::vector<StreamCopy>(of_this_processor());
+    return copies;
 }
 
 namespace {

@@ -108,8 +108,8 @@ struct Short {
             return Format::narrow(Single::of<op>(Format::widen(a), Format::widen(b)));
         } else {
             const int16_t left = rank(a, op == Combine::max, 0x7FFF), right = rank(b, op == Combine::max, 0x7FFE);
-            const uint16_t found = choose(where(Format::keeps_first_zero ? left >= right : left > right), a, b);
-            return static_cast<uint16_t>(found | (Format::quiet & where_nan(found)));
+            const uint16_t chosen = choose(where(Format::keeps_first_zero ? left >= right : left > right), a, b);
+            return static_cast<uint16_t>(chosen | (Format::quiet & where_nan(chosen)));
         }
     }
 };

@@ -1,4 +1,4 @@
-// One step of a reduction, so that of those into one place none is lost.
+// One step of a reduction, so that no concurrent reduction into the same bytes is lost.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace peerlane {
 // denormals are those of the standard, whatever the thread has set.  At most kChunk bytes that end within kChunk of host addresses.
 void reduce_alone(const Reduction& reduction, char* dst, const char* src, uint64_t size);
 
-// In a forked child: nobody is left whose turn it was.
+// In a forked child: the thread that held the lock does not exist.
 void forget_turns();
 
 }  // namespace peerlane

@@ -24,7 +24,7 @@ enum class Kind : uint8_t {
                       // kEnd: soon; the first waits in vain, in a deadlock
     host_access,      // a read or a write of the host through a view: spans.  kPolled: a look of a loop that waits for a word; a = what it saw,
                       // b = its bytes (0: not known)
-    view,             // the program took an array or a tensor on memory, whose accesses nobody tells: spans; a = 1: on a view.  kEnd: it gave it back
+    view,             // the program took an array or a tensor on memory, whose accesses are not logged: spans; a = 1: on a view.  kEnd: it was released
     // Order within a process.
     event_record,     // (stream, sequence) is the mark that waits name; a = shared signal and b = number, if processes share it
     event_wait,       // a, b = stream and sequence of the mark; or, with kShared, the signal and the number
@@ -66,23 +66,23 @@ enum class Kind : uint8_t {
     collective,       // a = group, b = number << 16 | what << 8, c = root or peer, d = size << 32 | rank; spans.  With kEnd, and stream 0: it
                       // is over, and no `collected` follows; `sequence`: the nanoseconds that it took
     collected,        // it is over for (stream, sequence); only for stream 0
-    outside,          // the process can talk to others in a way that is not logged; a = 0, or the key of a medium; b = kSent (and until d ns
+    outside,          // the process communicated by other means than peerlane's; a = 0, or the key of a medium; b = kSent (and until d ns
                       // later); kReceived (from d to c ns ago); kMapped, kUnmapped; kOverflown
     ended,            // the process left its node in an orderly way
     came,             // a record that a process of another machine submitted as (b, c) was made here: a = bank, d = its number
-    evident,          // from now on any thread of the process may see, by what no event tells, that operation `sequence` of `stream` is over
+    evident,          // from now on any thread of the process may see, without an event, that operation `sequence` of `stream` is over
     // In the logs that this process reads itself: an observer's, and a trace's, which also has `event_wait`.
     op_submitted,     // spans; a, b = what it records or waits for: stream and sequence of the mark, or this process's notify
     op_started,       // the same, but for a notify b = number of the record; a wait starts when it is over
     noticed,          // op = what happened to the object, whose kind is a and whose number is b; (stream, sequence), spans
     op_ended,         // (stream, sequence), at the record's time; a = start in ns, b = bytes, c = device
     // Memory of the host that operations read.
-    source_changed,   // what (stream, sequence) reads is not as it was when it was submitted; nobody knew that it was over when this was
-                      // seen.  spans; op; a = its site << 32 | its thread, b = the time of its submission
-    unwatched,        // whether the program touches too early what (stream, sequence) reads, or kShared: writes, could not be seen; a: of so many operations
+    source_changed,   // the bytes that (stream, sequence) reads have changed since its submission, before any thread knew that it was over.
+                      // spans; op; a = its site << 32 | its thread, b = the time of its submission
+    unwatched,        // too early touches of the bytes that (stream, sequence) reads, or kShared: writes, could not be seen; a: of so many operations
     touched_early,    // before (stream, sequence) wrote its destination this thread touched it; c: 0 it read, 1 it wrote, 2 it is not known who
                       // wrote.  spans: the first such bytes; of memory without a block the offset is from its beginning; op, a, b as above
-    aborted,          // stream: its operations up to `sequence` were given up, and which of them had begun is not known to the program
+    aborted,          // stream: its operations up to `sequence` were aborted; the program does not know which of them had begun
     shared_with,      // a = pid: that process of this machine may use memory and notifies of this one from now on, or this one its
 };
 
@@ -115,9 +115,9 @@ constexpr uint64_t kNextPost = UINT64_MAX;   // c of a take
 // Head.flags
 constexpr uint64_t kWrote = 1, kSent = 4, kReceived = 8, kMapped = 16, kUnmapped = 32;   // by a medium; a mapping is writable with kWrote
 constexpr uint64_t kRelayed = 64;   // a process without a log may have the other end
-constexpr uint64_t kOverflown = 128;   // from now on no medium of the run can be told apart
+constexpr uint64_t kOverflown = 128;   // from now on all media of the run count as one
 constexpr uint64_t kApart = 256;    // but this one
-constexpr uint64_t kWorld = 1;      // the medium of all that can not be told apart: sockets
+constexpr uint64_t kWorld = 1;      // one medium for sockets and all else without an identity of its own
 constexpr uint64_t kAnyMedium = 2;  // what was sent or received by one that is not known
 constexpr uint64_t kAnyDescriptor = 3;   // what was received by such a one, but by no memory
 constexpr uint8_t kLoose = 1;        // nonblocking: in no order with others of its channel until a fence

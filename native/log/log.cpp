@@ -62,7 +62,7 @@ uint32_t logging_thread() {
 constexpr size_t kMostOfCommand = 4096;   // of another process's
 
 std::string arguments(const std::string& process, size_t most = SIZE_MAX) {
-    std::string found = "[";
+    std::string json = "[";
     if (FILE* const file = std::fopen(("/proc/" + process + "/cmdline").c_str(), "re")) {
         std::string one;
         size_t count = 0;
@@ -71,12 +71,12 @@ std::string arguments(const std::string& process, size_t most = SIZE_MAX) {
                 one += static_cast<char>(c);
                 continue;
             }
-            found += (found.size() > 1 ? ", " : "") + quoted(one);
+            json += (json.size() > 1 ? ", " : "") + quoted(one);
             one.clear();
         }
         std::fclose(file);
     }
-    return found + "]";
+    return json + "]";
 }
 
 // The log of one reader; all of it under the logs' lock.
@@ -541,21 +541,21 @@ void name_sharer(int32_t pid) noexcept {
 }
 
 std::string quoted(const std::string& text) {
-    std::string made = "\"";
+    std::string quoted = "\"";
     for (const char c : text) {
         const auto byte = static_cast<unsigned char>(c);
         if (c == '"' || c == '\\') {
-            made += '\\';
-            made += c;
+            quoted += '\\';
+            quoted += c;
         } else if (byte < 0x20) {
             char code[8];
             std::snprintf(code, sizeof code, "\\u%04x", byte);
-            made += code;
+            quoted += code;
         } else {
-            made += c;
+            quoted += c;
         }
     }
-    return made + '"';
+    return quoted + '"';
 }
 
 }  // namespace peerlane::log

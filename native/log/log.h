@@ -29,13 +29,13 @@ struct Here {
     uint64_t channel = 0;   // that they belong to
     uint64_t stream = 0, sequence = 0;   // what a quiet notify, or one of another machine, is logged as; sequence 0: as nothing
 };
-// Small, and asked for with each event: it has its place in the block that threads begin with.
+// Small, and read with each event, so it lies in the static TLS block.
 [[gnu::tls_model("initial-exec")]] inline thread_local constinit Here here;
 
-// By the checker, who is not told what peerlane does for itself.
+// By the checker, whose log leaves out what peerlane does for itself.
 inline bool wanted() { return is_read(kChecker) && here.quiet == 0; }
 // By the checker, or by an observer, who sees that too.
-inline bool is_told() { return is_read(kChecker | kObserver) && (here.quiet == 0 || is_read(kObserver)); }
+inline bool is_logging() { return is_read(kChecker | kObserver) && (here.quiet == 0 || is_read(kObserver)); }
 
 // What happens meanwhile is done by no line of the program: it drops its last reference, or leaves.
 class ByNoLine {
@@ -118,7 +118,7 @@ inline std::atomic<uint64_t> machine{0};
 bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total = UINT64_MAX);
 // The same for a reader of this process: in a file without a name, which takes memory for what is not read yet.
 bool begin_here(uint8_t by, uint64_t capacity);
-// The log is complete: the process leaves in an orderly way, or nobody reads any more.
+// The log is complete: the process leaves its node, or nobody reads any more.
 void end(uint8_t by = kChecker) noexcept;
 void see_forks();   // what the first use does: to be there before others see them
 

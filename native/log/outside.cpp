@@ -244,7 +244,7 @@ Medium medium_of(int fd, bool is_read) {
     return fd < 0 || ::fstat(fd, &about) != 0 ? Medium{} : medium_of(fd, about, is_read);
 }
 
-// Whether a call's result tells something of others: a failure does, such as that the peer is gone, unless it is only that there is nothing yet.
+// Whether a call's result depends on others.  A failure does too (the peer is gone), unless it means that there is nothing yet.
 template <class Result>
 bool is_news(Result result) {
     if constexpr (std::is_pointer_v<Result>) return true;
@@ -443,8 +443,8 @@ Medium medium_named(bool is_read, First first, More... more) {
     }
 }
 
-// Files by their names, of modules but Python's, whose own calls `diagnostics/hooks/files.py` tells.
-bool tells_others(const char* path) {
+// Files by their names, in modules but Python's, whose own calls `diagnostics/hooks/files.py` logs.
+bool is_seen_by_others(const char* path) {
     const std::string_view text = path ? path : "";
     if (text.starts_with("/proc/")) return text.size() > 6 && text[6] >= '0' && text[6] <= '9';   // a process, which may end
     return path && !text.starts_with("/sys/") && (!text.starts_with("/dev/") || text.starts_with("/dev/shm"));
@@ -468,7 +468,7 @@ void look_at_process(const char* path, uint64_t until_ns = 0) {
     if (std::sscanf(path, "/proc/%d", &pid) == 1 && pid != getpid()) received(memory_of(pid), until_ns);
 }
 void look_at(int from, const char* path) {
-    if (!tells_others(path) || !(std::string_view(path).starts_with("/proc/") || is_recent(from, path))) return;
+    if (!is_seen_by_others(path) || !(std::string_view(path).starts_with("/proc/") || is_recent(from, path))) return;
     received(kEverybody);
     look_at_process(path);
 }
@@ -684,7 +684,7 @@ int sem_close(sem_t* semaphore) {
     }
     return ::sem_close(semaphore);
 }
-// A process may be told by a signal at any time; of others than this run's only if it has a handler.
+// A process may get a signal at any time; from processes outside this run it counts only with a handler.
 Medium signals_of(pid_t pid) { return {mixed(4, static_cast<uint64_t>(pid)), kRelayed}; }
 // The end of a child may call a handler of its parent.
 uint64_t ends_of_children(pid_t parent) { return mixed(6, static_cast<uint64_t>(parent)); }
@@ -750,13 +750,13 @@ ssize_t process_vm_writev(pid_t pid, const iovec* own, unsigned long owns, const
 int sigqueue(pid_t pid, int number, sigval value) { return sending_by(signals_of(pid), [&] { return ::sigqueue(pid, number, value); }); }
 
 void* mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset) {
-    void* const made = ::mmap(at, size, protection, flags, fd, offset);
-    if (made != MAP_FAILED && (flags & MAP_SHARED) && is_noted()) {
+    void* const mapped = ::mmap(at, size, protection, flags, fd, offset);
+    if (mapped != MAP_FAILED && (flags & MAP_SHARED) && is_noted()) {
         const int before = errno;
-        scan_mappings(reinterpret_cast<uintptr_t>(made), reinterpret_cast<uintptr_t>(made) + 1);
+        scan_mappings(reinterpret_cast<uintptr_t>(mapped), reinterpret_cast<uintptr_t>(mapped) + 1);
         errno = before;
     }
-    return made;
+    return mapped;
 }
 // Before: another thread may map something else there at once.
 int munmap(void* at, size_t size) {
@@ -794,22 +794,22 @@ void* mremap(void* at, size_t size, size_t next, int flags, ...) {   // what was
     va_start(more, flags);
     void* const to = flags & MREMAP_FIXED ? va_arg(more, void*) : nullptr;
     va_end(more);
-    void* const made = flags & MREMAP_FIXED ? ::mremap(at, size, next, flags, to) : ::mremap(at, size, next, flags);
-    if (made != MAP_FAILED && is_noted()) {
+    void* const mapped = flags & MREMAP_FIXED ? ::mremap(at, size, next, flags, to) : ::mremap(at, size, next, flags);
+    if (mapped != MAP_FAILED && is_noted()) {
         bool is_shared;
         {
             const Quiet quiet;
             const std::lock_guard lock(mappings_mutex);
             is_shared = !mappings().empty();
         }
-        if (is_shared) scan_mappings(reinterpret_cast<uintptr_t>(made), reinterpret_cast<uintptr_t>(made) + next);
+        if (is_shared) scan_mappings(reinterpret_cast<uintptr_t>(mapped), reinterpret_cast<uintptr_t>(mapped) + next);
     }
-    return made;
+    return mapped;
 }
 void* shmat(int id, const void* at, int flags) {
-    void* const made = ::shmat(id, at, flags);
-    if (made != reinterpret_cast<void*>(-1) && is_noted()) scan_mappings(reinterpret_cast<uintptr_t>(made), reinterpret_cast<uintptr_t>(made) + 1);
-    return made;
+    void* const mapped = ::shmat(id, at, flags);
+    if (mapped != reinterpret_cast<void*>(-1) && is_noted()) scan_mappings(reinterpret_cast<uintptr_t>(mapped), reinterpret_cast<uintptr_t>(mapped) + 1);
+    return mapped;
 }
 int shmdt(const void* at) {
     const auto begin = reinterpret_cast<uintptr_t>(at);
@@ -911,7 +911,7 @@ auto opening(const char* path, int flags, int from, const Call& call) {
         }
         return result;
     };
-    return (flags & (O_CREAT | O_TRUNC)) && tells_others(path) ? sending_by(kEverybody, looked) : looked();
+    return (flags & (O_CREAT | O_TRUNC)) && is_seen_by_others(path) ? sending_by(kEverybody, looked) : looked();
 }
 int open(const char* path, int flags, ...) {
     va_list more;
@@ -1088,10 +1088,10 @@ void* hook_of(std::string_view name, bool is_python) {
         bool is_name;
     };
     static const auto* const all = [] {
-        auto* const made = new std::unordered_map<std::string_view, Found>;
-        for (const Hook& each : kHooks) made->emplace(each.name, Found{each.hook, false});
-        for (const Hook& each : kNames) made->emplace(each.name, Found{each.hook, true});
-        return made;
+        auto* const hooks = new std::unordered_map<std::string_view, Found>;
+        for (const Hook& each : kHooks) hooks->emplace(each.name, Found{each.hook, false});
+        for (const Hook& each : kNames) hooks->emplace(each.name, Found{each.hook, true});
+        return hooks;
     }();
     const auto known = all->find(name);
     return known == all->end() || (is_python && known->second.is_name) ? nullptr : known->second.hook;
@@ -1287,7 +1287,7 @@ void note_changed_file() {
 // The call goes on, and what it looks at may still change.
 void note_looked_at(const char* path) {
     struct stat about;
-    if (!is_noted() || !tells_others(path) || (::stat(path, &about) == 0 && static_cast<uint64_t>(about.st_ctim.tv_sec) < begun_s)) return;
+    if (!is_noted() || !is_seen_by_others(path) || (::stat(path, &about) == 0 && static_cast<uint64_t>(about.st_ctim.tv_sec) < begun_s)) return;
     received(kEverybody, UINT64_MAX);
     look_at_process(path, UINT64_MAX);
 }

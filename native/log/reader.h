@@ -33,7 +33,7 @@ struct Record {
     uint64_t words[4];       // a, b, c, d; those that it lacks are 0
     const Span* spans;       // head.spans of them
     const Rows* rows;        // as many, with kRows; else null
-    uint64_t at;             // its place: grows with each record
+    uint64_t at;             // its position: grows with each record
 
     uint64_t a() const { return words[0]; }
     uint64_t b() const { return words[1]; }
@@ -322,7 +322,7 @@ class Reader {
     Place place_{};
     Counts counts_{};
     uint64_t first_ = 0, tail_ = 0, at_ = 0, freed_ = 0;
-    uint64_t closed_ = 0, final_ = 0;   // what the writer was told at this look, and at the one before
+    uint64_t closed_ = 0, final_ = 0;   // up to where growth was ended for the writer at this look, and at the one before
     bool may_write_ = false;
     Room room_;
     std::vector<char> buffer_;

@@ -22,7 +22,7 @@ constexpr ThreadNotes notes{
 }  // namespace
 
 void follow_threads() {
-    if (void* const found = dlsym(RTLD_DEFAULT, "peerlane_follow_threads")) reinterpret_cast<void (*)(const ThreadNotes*)>(found)(&notes);
+    if (void* const follow = dlsym(RTLD_DEFAULT, "peerlane_follow_threads")) reinterpret_cast<void (*)(const ThreadNotes*)>(follow)(&notes);
 }
 
 }  // namespace peerlane::log

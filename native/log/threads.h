@@ -8,7 +8,7 @@
 
 namespace peerlane::log {
 
-// What that library calls: it has no other way to the log, which may begin long after the first threads.
+// The functions by which that library reaches the log, which may begin long after the first threads.
 struct ThreadNotes {
     bool (*is_quiet)();                                 // peerlane starts the thread for itself
     bool (*post)(uint64_t key, uint64_t number);        // false: there is no log

@@ -41,7 +41,7 @@ struct Mapping {
 struct alignas(64) Extent {
     static constexpr uint64_t kLive = uint64_t{1} << 63;
     static constexpr uint64_t kDying = uint64_t{1} << 62;
-    static constexpr uint64_t kGivenUp = uint64_t{1} << 61;   // its owner closed it, a stream will free it
+    static constexpr uint64_t kFreeQueued = uint64_t{1} << 61;   // its owner closed it, a stream will free it
     static constexpr uint64_t kMoving = uint64_t{1} << 60;    // to other bytes; it will be live again
     static constexpr uint64_t kPins = kMoving - 1;
 
@@ -52,7 +52,7 @@ struct alignas(64) Extent {
     Block* block = nullptr;
     Mapping* mapping = nullptr;    // owned; null for an allocation
     uint32_t device = 0;
-    uint32_t slot : 30 = 0;     // its place in a slab
+    uint32_t slot : 30 = 0;     // its index in a slab
     uint32_t peer : 1 = 0;      // allocated for peer access
     uint32_t moved : 1 = 0;     // its bytes left the slab for a block of their own
     struct Slab* slab = nullptr;
@@ -69,7 +69,7 @@ struct alignas(64) Extent {
         uint64_t before = state.load(std::memory_order_relaxed);
         do {
             if (!(before & kLive)) return false;
-        } while (!state.compare_exchange_weak(before, (before & ~(kLive | kGivenUp)) | kDying, std::memory_order_acq_rel));
+        } while (!state.compare_exchange_weak(before, (before & ~(kLive | kFreeQueued)) | kDying, std::memory_order_acq_rel));
         return (before & kPins) == 0 && claim_reclaim();
     }
     void revive() { state.fetch_or(kLive, std::memory_order_release); }
@@ -77,10 +77,10 @@ struct alignas(64) Extent {
     // Live, and not only until a stream frees it: what may still be named by address is closed for its buffers.
     bool is_open() const {
         const uint64_t now = state.load(std::memory_order_acquire);
-        return (now & (kLive | kMoving)) && !(now & kGivenUp);
+        return (now & (kLive | kMoving)) && !(now & kFreeQueued);
     }
-    void give_up() { state.fetch_or(kGivenUp, std::memory_order_acq_rel); }
-    void take_back() { state.fetch_and(~kGivenUp, std::memory_order_acq_rel); }
+    void give_up() { state.fetch_or(kFreeQueued, std::memory_order_acq_rel); }
+    void take_back() { state.fetch_and(~kFreeQueued, std::memory_order_acq_rel); }
 
   private:
     // Pins of readers who came too late come and go, so the transition itself is the claim.
@@ -102,7 +102,7 @@ struct Slab {
     uint32_t device = 0;
     Extent* extents = nullptr;
     Block* block = nullptr;
-    uint32_t fresh = 0;                 // slots never given out yet start here
+    uint32_t fresh = 0;                 // the first slot that was never used
     uint32_t* ring = nullptr;           // freed slots, first in first out: freed addresses stay dead longer
     uint32_t ring_head = 0;
     uint32_t ring_count = 0;
@@ -121,7 +121,7 @@ class AddressSpace {
     uint64_t guard_base() const { return guard_; }
     uint64_t shadow_base() const { return shadow_; }
 
-    // True when `address` lies in either window; then `offset` is its place there.
+    // True when `address` lies in either window; then `offset` is its offset there.
     bool contains(uint64_t address, uint64_t& offset) const {
         uint64_t place = address - guard_;
         if (place >= window_) {

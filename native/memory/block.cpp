@@ -79,7 +79,7 @@ void destroy(Block* block) {
         std::lock_guard lock(descriptors_mutex);
         descriptors().erase(block->fd);
         // Who has it mapped would keep its pages.
-        if (block->is_read_elsewhere && !block->is_given_as_file && !block->origin)
+        if (block->is_read_elsewhere && !block->is_exported_as_file && !block->origin)
             (void)fallocate(block->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(block->size));
         close(block->fd);   // not later: a child forked between would keep it
     }
@@ -150,7 +150,7 @@ Block* adopt_block(int fd, uint64_t size, uint64_t id, uint32_t device, bool rea
 }
 
 int file_of(Block& block, bool read_only) {
-    block.is_given_as_file = true;
+    block.is_exported_as_file = true;
     const std::string path = "/proc/self/fd/" + std::to_string(block.fd);
     const int fd = new_descriptor([&] {
         return read_only ? open(path.c_str(), O_RDONLY | O_CLOEXEC) : fcntl(block.fd, F_DUPFD_CLOEXEC, 0);

@@ -26,7 +26,7 @@ class Account {
     // From now on the node counts it once, whoever holds it.  Throws Refusal, and nothing has changed.
     void share(uint64_t block);
     uint64_t entry() const { return entry_; }
-    uint64_t device() const { return device_; }   // its place in the node
+    uint64_t device() const { return device_; }   // its index in the node
 
   private:
     friend std::unique_ptr<Account> held_with_others(std::shared_ptr<Ledger>, uint64_t, uint64_t, uint64_t, uint64_t);
@@ -54,7 +54,7 @@ struct Block {
     bool peer = false;        // allocated for peer access
     char* at = nullptr;       // where it lies, if that is not where its allocation's address says
     std::atomic<bool> is_read_elsewhere{false};   // processes that do not hold it may have it mapped, for reading
-    std::atomic<bool> is_given_as_file{false};    // somebody has a descriptor, and expects the bytes there
+    std::atomic<bool> is_exported_as_file{false};    // somebody has a descriptor, and expects the bytes there
     // How many hold it, and in the upper half how many of them do so for other processes only.
     std::atomic<uint64_t> holders{1};
     std::unique_ptr<Account> account;

@@ -23,7 +23,7 @@ struct MappingQuery {
 constexpr unsigned long kQueryMapping = _IOWR('f', 17, MappingQuery);
 constexpr uint64_t kExecutable = 4, kOrNext = 16;
 
-// The program's objects come first, so a function of the program is found in some dozens of nanoseconds.
+// The program's objects come first, so a look-up of its functions takes some dozens of nanoseconds.
 bool is_in_object(uint64_t address) {
     return dl_iterate_phdr(
                [](dl_phdr_info* object, size_t, void* wanted) {
@@ -41,13 +41,13 @@ bool is_in_object(uint64_t address) {
 bool is_in_list(uint64_t low, uint64_t high) {
     std::FILE* const list = std::fopen("/proc/self/maps", "re");
     if (!list) return false;
-    bool found = false;
+    bool is_executable = false;
     uint64_t first, last;
     char rights[5];
-    while (!found && std::fscanf(list, "%" SCNx64 "-%" SCNx64 " %4s%*[^\n]", &first, &last, rights) == 3)
-        found = first < high && low < last && rights[2] == 'x';
+    while (!is_executable && std::fscanf(list, "%" SCNx64 "-%" SCNx64 " %4s%*[^\n]", &first, &last, rights) == 3)
+        is_executable = first < high && low < last && rights[2] == 'x';
     std::fclose(list);
-    return found;
+    return is_executable;
 }
 
 }  // namespace

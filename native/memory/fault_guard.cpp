@@ -93,8 +93,8 @@ constexpr auto kHandlers = all_entries(std::make_integer_sequence<int, kEntries>
 // Which of our entries is installed; -1 for a stranger.
 int entry_of(const struct sigaction& present) {
     if (!(present.sa_flags & SA_SIGINFO)) return -1;
-    const auto found = std::find(kHandlers.begin(), kHandlers.end(), present.sa_sigaction);
-    return found == kHandlers.end() ? -1 : static_cast<int>(found - kHandlers.begin());
+    const auto handler = std::find(kHandlers.begin(), kHandlers.end(), present.sa_sigaction);
+    return handler == kHandlers.end() ? -1 : static_cast<int>(handler - kHandlers.begin());
 }
 
 bool is_same(const struct sigaction& one, const struct sigaction& other) {

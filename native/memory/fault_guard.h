@@ -1,4 +1,4 @@
-// Touching memory that may not be there: a thread-local landing place for SIGSEGV and SIGBUS.
+// Touching memory that may not be there: a thread-local jump target for SIGSEGV and SIGBUS.
 #pragma once
 #include <csetjmp>
 #include <atomic>
@@ -58,7 +58,7 @@ __attribute__((noinline)) bool guarded(FaultGuard& guard, Touch&& touch) {
     return false;
 }
 
-// Read a byte of each page: a guarded fault then tells who gives the memory to others, and not them.
+// Read a byte of each page: then a fault hits the process that shares the memory, and not those that open it.
 inline void look_at_pages(const char* bytes, uint64_t n) {
     constexpr uint64_t kPage = 4096;
     for (uint64_t at = 0; at < n; at += kPage) (void)*static_cast<const volatile char*>(bytes + at);

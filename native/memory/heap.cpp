@@ -73,11 +73,11 @@ uint32_t Heap::add_device(const DeviceSettings& settings, std::shared_ptr<Ledger
 void Heap::close_device(uint32_t number) {
     check_usable();
     std::vector<std::pair<Extent*, uint64_t>> doomed;
-    std::vector<ReservationPtr> places;
+    std::vector<ReservationPtr> reservations;
     {
         std::lock_guard lock(mutex_);
-        for (const auto& [offset, place] : places_)
-            if (place->device == number) places.push_back(place);
+        for (const auto& [offset, reservation] : reservations_)
+            if (reservation->device == number) reservations.push_back(reservation);
         Device& closing = device(number);
         closing.open = false;
         for (auto& word : closing.routes) word.store(0, std::memory_order_relaxed);
@@ -95,7 +95,7 @@ void Heap::close_device(uint32_t number) {
     }
     const log::ByNoLine by_no_line;
     for (auto& [extent, id] : doomed) retire(extent, id);
-    for (const ReservationPtr& place : places) release(*place);
+    for (const ReservationPtr& reservation : reservations) release(*reservation);
     std::lock_guard lock(mutex_);
     device(number).ledger.reset();   // the process gives its slot back: what a view still holds is nobody's charge
     for (auto entry = cache_.begin(); entry != cache_.end();) {
@@ -143,10 +143,10 @@ Heap::Cached Heap::obtain(uint32_t number, uint64_t span, uint64_t asked) {
     charge(payer, number, span, asked);
     for (auto entry = cache_.rbegin(); entry != cache_.rend(); ++entry) {
         if (entry->block->device != number || entry->block->size != span) continue;
-        Cached found = *entry;
+        Cached cached = *entry;
         cache_.erase(std::next(entry).base());
         cache_bytes_ -= span;
-        return found;
+        return cached;
     }
     try {
         try {
@@ -355,7 +355,7 @@ void Heap::fork_parent() {
 }
 void Heap::fork_child(bool shares) {
     forked_.store(true, std::memory_order_relaxed);
-    inherits_nothing_ = !shares && !used_.load(std::memory_order_relaxed) && places_.empty() && regions_.empty() &&
+    inherits_nothing_ = !shares && !used_.load(std::memory_order_relaxed) && reservations_.empty() && regions_.empty() &&
                         count_descriptors() == cache_.size();
     close_all_descriptors();
     unlock_descriptors();
@@ -367,7 +367,7 @@ bool Heap::is_made() { return made.load(std::memory_order_relaxed); }
 bool Heap::begin_anew() {
     std::lock_guard lock(mutex_);
     if (!inherits_nothing_) return false;
-    for (const Cached& entry : cache_) {   // the parent's: no page of them is here, or may be given to the system
+    for (const Cached& entry : cache_) {   // the parent's: this process has none of their pages, and must not return them to the system
         unmap_range(space_.shadow(entry.offset), round_up(entry.block->size, kGranule), true);
         or_lose([&] { space_.give(entry.offset, round_up(entry.block->size, kGranule)); });
         entry.block->fd = -1;

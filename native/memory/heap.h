@@ -51,7 +51,7 @@ struct Range {
     bool is_foreign() const { return host && !extent; }
 };
 
-// The place of a byte, independent of its mappings: a block and an offset; with block 0, a host address.
+// The identity of a byte, independent of its mappings: a block and an offset; with block 0, a host address.
 struct Spot {
     uint64_t block = 0, offset = 0;
     uint64_t left = UINT64_MAX;   // contiguous bytes from there on; 0: there is no memory
@@ -135,15 +135,15 @@ class Heap {
 
     // Reserve addresses, in which several blocks may lie side by side.  `wanted` (0: any) is taken if it is free.
     ReservationPtr reserve(uint64_t span, uint64_t alignment, uint32_t device, uint64_t wanted = 0);
-    bool grow(Reservation& place, uint64_t span);   // false: the addresses behind it are in use
-    void release(Reservation& place);               // with its mappings, each after its last pin; idempotent
+    bool grow(Reservation& reservation, uint64_t span);   // false: the addresses behind it are in use
+    void release(Reservation& reservation);               // with its mappings, each after its last pin; idempotent
     // Throws Refusal; holds the block until the last unpin.  Devices not named have the rights `others`.
     // Maps the block's first `limit` bytes, rounded up to granules; the bytes from `limit` on are out of bounds.
-    Extent* map(Reservation& place, uint64_t at, Block* block, unsigned others = 3, const std::vector<Access>& named = {},
+    Extent* map(Reservation& reservation, uint64_t at, Block* block, unsigned others = 3, const std::vector<Access>& named = {},
                 uint64_t limit = UINT64_MAX);
-    void unmap(Reservation& place, uint64_t at);    // the mapping that begins at `at`
-    void set_access(Reservation& place, uint64_t at, uint64_t size, Access access);   // of whole mappings
-    unsigned rights(Reservation& place, uint64_t at, uint32_t device);
+    void unmap(Reservation& reservation, uint64_t at);    // the mapping that begins at `at`
+    void set_access(Reservation& reservation, uint64_t at, uint64_t size, Access access);   // of whole mappings
+    unsigned rights(Reservation& reservation, uint64_t at, uint32_t device);
     // Refuse an access if no device that takes part has the rights: those of the two ends, and `actor`, the stream's
     // (kHost: none).
     void check_access(const Range& dst, const Range& src, uint32_t actor) const {
@@ -153,7 +153,7 @@ class Heap {
     // Let a lease end when the allocation of a pinned range is freed.
     void end_with(const Range& range, const std::shared_ptr<Lease>& lease);
     // Refuse uses of a pinned range's mapping in `place` after the lease's end.
-    void borrow(const Range& range, Reservation& place, std::shared_ptr<Lease> lease);
+    void borrow(const Range& range, Reservation& reservation, std::shared_ptr<Lease> lease);
     // Refuse mappings whose lease has ended.
     void check_leases(const Range& dst, const Range& src) const {
         if (dst.extent && dst.extent->mapping) [[unlikely]] check_lease("dst", dst);
@@ -162,8 +162,8 @@ class Heap {
     void check_lease(const char* role, const Range& range) const;
     void check_lease(const char* role, const Extent& extent) const;
 
-    uint64_t address_of(const Reservation& place) const;
-    ReservationPtr place_at(uint64_t offset);       // the reservation at an offset of the window, or null
+    uint64_t address_of(const Reservation& reservation) const;
+    ReservationPtr reservation_at(uint64_t offset);       // the reservation at an offset of the window, or null
     // The host address of byte `within` of an extent, which is pinned or cannot move.
     char* host_of(const Extent* extent, uint64_t within) const {
         return extent->moved ? extent->block->at + within : space_.shadow(extent->offset + within);
@@ -281,8 +281,8 @@ class Heap {
     void reclaim(Extent* extent);
     void end_leases(uint64_t id, std::vector<std::shared_ptr<Lease>>& ended);   // under the lock
     void reclaim_mapping(Extent* extent);
-    void give_place(Reservation& place);
-    Extent* mapped_at(const Reservation& place, uint64_t at);   // throws Refusal
+    void free_addresses(Reservation& reservation);
+    Extent* mapped_at(const Reservation& reservation, uint64_t at);   // throws Refusal
     void check_mappings(const Range& dst, const Range& src, uint32_t actor) const;
     void move_out(Extent* extent);
     bool drop_moved(Extent* extent);   // false: its slot has no bytes any more
@@ -302,7 +302,7 @@ class Heap {
     uint32_t device_count_ = 0;
     std::unique_ptr<std::atomic<Device*>[]> devices_{new std::atomic<Device*>[kMaxDevices]()};
     std::map<uint64_t, Region> regions_;
-    std::map<uint64_t, ReservationPtr> places_;
+    std::map<uint64_t, ReservationPtr> reservations_;
     std::unordered_multimap<uint64_t, std::shared_ptr<Lease>> lent_;   // by allocation: the leases that end with it
     std::vector<Extent*> spare_extents_;
     std::array<std::vector<Slab*>, kClasses> spare_slabs_;

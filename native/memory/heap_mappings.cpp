@@ -56,75 +56,75 @@ ReservationPtr Heap::reserve(uint64_t span, uint64_t alignment, uint32_t number,
                         span <= space_.window() - offset && space_.take_range_at(offset, span);
     if (!hinted) offset = space_.take_range(span, std::max(alignment, kGranule));
     try {
-        auto place = std::make_shared<Reservation>(next_id_.fetch_add(1), offset, number, span);
-        places_[offset] = place;
-        return place;
+        auto reservation = std::make_shared<Reservation>(next_id_.fetch_add(1), offset, number, span);
+        reservations_[offset] = reservation;
+        return reservation;
     } catch (const std::bad_alloc&) {
         space_.give_range(offset, span);
         throw;
     }
 }
 
-uint64_t Heap::address_of(const Reservation& place) const {
-    return (device(place.device).settings.host_access ? space_.shadow_base() : space_.guard_base()) + place.offset;
+uint64_t Heap::address_of(const Reservation& reservation) const {
+    return (device(reservation.device).settings.host_access ? space_.shadow_base() : space_.guard_base()) + reservation.offset;
 }
 
-ReservationPtr Heap::place_at(uint64_t offset) {
+ReservationPtr Heap::reservation_at(uint64_t offset) {
     std::lock_guard lock(mutex_);
-    auto place = places_.upper_bound(offset);
-    if (place == places_.begin()) return nullptr;
-    --place;
-    return offset - place->first < place->second->span.load(std::memory_order_acquire) ? place->second : nullptr;
+    auto reservation = reservations_.upper_bound(offset);
+    if (reservation == reservations_.begin()) return nullptr;
+    --reservation;
+    return offset - reservation->first < reservation->second->span.load(std::memory_order_acquire) ? reservation->second : nullptr;
 }
 
-bool Heap::grow(Reservation& place, uint64_t span) {
+bool Heap::grow(Reservation& reservation, uint64_t span) {
     check_usable();
     std::lock_guard lock(mutex_);
-    if (place.closed) throw Refusal{.why = Why::closed, .device = place.device};
+    if (reservation.closed) throw Refusal{.why = Why::closed, .device = reservation.device};
     if (span > space_.window()) return false;
     span = round_up(span, kGranule);
-    const uint64_t before = place.span.load(std::memory_order_relaxed);
+    const uint64_t before = reservation.span.load(std::memory_order_relaxed);
     if (span <= before) return true;
-    if (!space_.grow_range(place.offset, before, span - before)) return false;
-    place.span.store(span, std::memory_order_release);
+    if (!space_.grow_range(reservation.offset, before, span - before)) return false;
+    reservation.span.store(span, std::memory_order_release);
     return true;
 }
 
-void Heap::release(Reservation& place) {
+void Heap::release(Reservation& reservation) {
     check_usable();
     std::vector<std::pair<Extent*, uint64_t>> doomed;
     {
         std::lock_guard lock(mutex_);
-        if (place.closed.load(std::memory_order_relaxed)) return;
-        const uint64_t end = place.offset + place.span.load(std::memory_order_relaxed);
-        for (auto at = regions_.lower_bound(place.offset); at != regions_.end() && at->first < end; ++at)
+        if (reservation.closed.load(std::memory_order_relaxed)) return;
+        const uint64_t end = reservation.offset + reservation.span.load(std::memory_order_relaxed);
+        for (auto at = regions_.lower_bound(reservation.offset); at != regions_.end() && at->first < end; ++at)
             doomed.emplace_back(at->second.extent, at->second.extent->id.load(std::memory_order_relaxed));
-        place.closed.store(true, std::memory_order_release);
-        if (place.mapped == 0) give_place(place);
+        reservation.closed.store(true, std::memory_order_release);
+        if (reservation.mapped == 0) free_addresses(reservation);
     }
     for (auto& [extent, id] : doomed) retire(extent, id);
 }
 
-void Heap::give_place(Reservation& place) {
-    or_lose([&] { space_.give_range(place.offset, place.span.load(std::memory_order_relaxed)); });
-    places_.erase(place.offset);
+void Heap::free_addresses(Reservation& reservation) {
+    or_lose([&] { space_.give_range(reservation.offset, reservation.span.load(std::memory_order_relaxed)); });
+    reservations_.erase(reservation.offset);
 }
 
-Extent* Heap::map(Reservation& place, uint64_t at, Block* block, unsigned others, const std::vector<Access>& named,
+Extent* Heap::map(Reservation& reservation, uint64_t at, Block* block, unsigned others, const std::vector<Access>& named,
                   uint64_t limit) {
     check_usable();
     std::lock_guard lock(mutex_);
-    const uint64_t base = address_of(place), span = place.span.load(std::memory_order_relaxed);
-    if (place.closed) throw Refusal{.why = Why::closed, .device = place.device};
+    const uint64_t base = address_of(reservation), span = reservation.span.load(std::memory_order_relaxed);
+    if (reservation.closed) throw Refusal{.why = Why::closed, .device = reservation.device};
     if (!device(block->device).open) throw Refusal{.why = Why::closed, .device = block->device};
     const uint64_t wanted = span_of(block, limit);
     if (at > span || wanted > span - at || at % kGranule != 0)
         throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = base + at, .size = wanted,
-                      .within = {.base = base, .size = span}, .device = place.device};
-    const uint64_t offset = place.offset + at;
+                      .within = {.base = base, .size = span}, .device = reservation.device};
+    const uint64_t offset = reservation.offset + at;
     for (uint64_t granule = offset; granule < offset + wanted; granule += kGranule)
         if (space_.peek(granule)) throw Refusal{.why = Why::overlap, .address = base + at, .size = wanted};
-    auto mapping = new_mapping(place.id, device_count_, others, named);
+    auto mapping = new_mapping(reservation.id, device_count_, others, named);
     Extent* extent = new_extent();
     try {
         map_block(block, space_.shadow(offset), false, wanted);
@@ -145,65 +145,65 @@ Extent* Heap::map(Reservation& place, uint64_t at, Block* block, unsigned others
     extent->peer = block->peer;
     extent->id.store(next_id_.fetch_add(1), std::memory_order_relaxed);
     ++device(block->device).live;
-    ++place.mapped;
+    ++reservation.mapped;
     space_.set(offset, wanted, extent);
     extent->revive();
     return extent;
 }
 
-Extent* Heap::mapped_at(const Reservation& place, uint64_t at) {
-    const auto found = regions_.find(place.offset + at);
-    const bool inside = at < place.span.load(std::memory_order_relaxed);
-    if (place.closed || !inside || found == regions_.end() || !found->second.extent->is_live())
-        throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(place) + at, .device = place.device};
-    return found->second.extent;
+Extent* Heap::mapped_at(const Reservation& reservation, uint64_t at) {
+    const auto region = regions_.find(reservation.offset + at);
+    const bool inside = at < reservation.span.load(std::memory_order_relaxed);
+    if (reservation.closed || !inside || region == regions_.end() || !region->second.extent->is_live())
+        throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(reservation) + at, .device = reservation.device};
+    return region->second.extent;
 }
 
-void Heap::unmap(Reservation& place, uint64_t at) {
+void Heap::unmap(Reservation& reservation, uint64_t at) {
     check_usable();
     Extent* extent;
     uint64_t id;
     {
         std::lock_guard lock(mutex_);
-        extent = mapped_at(place, at);
+        extent = mapped_at(reservation, at);
         id = extent->id.load(std::memory_order_relaxed);
         if (log::here.of_free && log::wanted()) [[unlikely]] log_unmapped(extent);
     }
     retire(extent, id);
 }
 
-void Heap::set_access(Reservation& place, uint64_t at, uint64_t size, Access access) {
+void Heap::set_access(Reservation& reservation, uint64_t at, uint64_t size, Access access) {
     check_usable();
     std::lock_guard lock(mutex_);
-    const uint64_t span = place.span.load(std::memory_order_relaxed);
+    const uint64_t span = reservation.span.load(std::memory_order_relaxed);
     if (at > span || size > span - at)
-        throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(place) + span, .device = place.device};
+        throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(reservation) + span, .device = reservation.device};
     std::vector<Mapping*> found;
     for (uint64_t reached = at; reached < at + size;) {
-        const Extent* extent = mapped_at(place, reached);
+        const Extent* extent = mapped_at(reservation, reached);
         reached += span_of(extent);
         if (reached > at + size || (access.device >= extent->mapping->devices && access.device != Access::kAll))
-            throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(place) + at + size,
-                          .device = place.device};
+            throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(reservation) + at + size,
+                          .device = reservation.device};
         found.push_back(extent->mapping);
     }
     for (Mapping* mapping : found) set_rights(*mapping, access);
 }
 
-unsigned Heap::rights(Reservation& place, uint64_t at, uint32_t number) {
+unsigned Heap::rights(Reservation& reservation, uint64_t at, uint32_t number) {
     check_usable();
     std::lock_guard lock(mutex_);
     uint64_t within;
-    const Extent* extent = at < place.span.load() ? extent_of_host(place.offset + at, within) : nullptr;
+    const Extent* extent = at < reservation.span.load() ? extent_of_host(reservation.offset + at, within) : nullptr;
     if (!extent || !extent->mapping || !extent->is_live())
-        throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(place) + at, .device = place.device};
+        throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(reservation) + at, .device = reservation.device};
     return extent->mapping->rights(number);
 }
 
 void Heap::reclaim_mapping(Extent* extent) {
     const uint64_t offset = extent->offset;
     Block* block = extent->block;
-    const auto place = std::prev(places_.upper_bound(offset));
+    const auto reservation = std::prev(reservations_.upper_bound(offset));
     const uint64_t span = span_of(extent);
     unmap_range(space_.shadow(offset), span, true);
     space_.clear(offset, span);
@@ -212,9 +212,9 @@ void Heap::reclaim_mapping(Extent* extent) {
     extent->mapping = nullptr;
     extent->block = nullptr;
     or_lose([&] { spare_extents_.push_back(extent); });
-    if (--place->second->mapped == 0 && place->second->closed) {
-        const ReservationPtr last = place->second;
-        give_place(*last);
+    if (--reservation->second->mapped == 0 && reservation->second->closed) {
+        const ReservationPtr last = reservation->second;
+        free_addresses(*last);
     }
     drop(block);
 }
@@ -237,10 +237,10 @@ void Heap::end_with(const Range& range, const std::shared_ptr<Lease>& lease) {
     });
 }
 
-void Heap::borrow(const Range& range, Reservation& place, std::shared_ptr<Lease> lease) {
+void Heap::borrow(const Range& range, Reservation& reservation, std::shared_ptr<Lease> lease) {
     std::lock_guard lock(mutex_);
     each_extent(range, [&](const Extent* extent) { extent->mapping->lease = lease; });
-    place.lease = std::move(lease);
+    reservation.lease = std::move(lease);
 }
 
 void Heap::check_lease(const char* role, const Range& range) const {

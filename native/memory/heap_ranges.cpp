@@ -131,7 +131,7 @@ void Heap::log_extent(log::Kind kind, const Extent* extent) const noexcept {
     log::write({.kind = kind, .flags = kind == log::Kind::freed ? log::here.of_free : uint8_t{0}, .a = extent->id.load(std::memory_order_relaxed), .spans = &spans});
 }
 
-// Which of two mappings an access used, no event tells: of a block that is mapped elsewhere, too, nothing is said.
+// No event has the mapping that an access used, so nothing is logged of a block with another mapping.
 void Heap::log_unmapped(const Extent* extent) const noexcept {
     const auto is_other = [&](const auto& region) {
         const Extent* const other = region.second.extent;

@@ -1,4 +1,4 @@
-// Blocks that live by themselves: physical memory, and allocations that were given to other processes.
+// Blocks that live by themselves: physical memory, and allocations that were exported to other processes.
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -77,7 +77,7 @@ void Heap::move_out(Extent* extent) {
                          .within = {.allocation = extent->id.load(std::memory_order_relaxed)}, .device = extent->device};
     uint64_t before = extent->state.load(std::memory_order_relaxed);
     do {
-        if (!(before & Extent::kLive) || (before & Extent::kGivenUp)) throw in_use;
+        if (!(before & Extent::kLive) || (before & Extent::kFreeQueued)) throw in_use;
     } while (!extent->state.compare_exchange_weak(before, before - Extent::kLive + Extent::kMoving, std::memory_order_acq_rel));
     const auto stay = [&] {
         extent->state.fetch_add(Extent::kLive - Extent::kMoving, std::memory_order_acq_rel);

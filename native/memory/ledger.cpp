@@ -133,7 +133,7 @@ uint64_t Ledger::shared(uint64_t device) const {
 uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
     std::lock_guard lock(mutex_);
     if (left_) throw Refusal{.why = Why::closed};
-    uint64_t found = LedgerLayout::kNone;
+    uint64_t listed = LedgerLayout::kNone;
     touch_file([&, this] {
         for (uint64_t word = cursor_ / 64; word < LedgerLayout::kEntries / 64; ++word) {
             Word* mine = holding(slot_, word * 64);
@@ -157,23 +157,23 @@ uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
                     step_back();
                     continue;
                 }
-                found = word * 64 + bit;
-                cursor_ = found;
-                entry(found)[1].store(device << kDeviceShift | std::min(bytes, kMostBytes), std::memory_order_relaxed);
-                entry(found)->store(block, std::memory_order_release);
-                raise(entries_used(), found + 1);
+                listed = word * 64 + bit;
+                cursor_ = listed;
+                entry(listed)[1].store(device << kDeviceShift | std::min(bytes, kMostBytes), std::memory_order_relaxed);
+                entry(listed)->store(block, std::memory_order_release);
+                raise(entries_used(), listed + 1);
                 return;
             }
         }
     });
-    if (found == LedgerLayout::kNone) throw Refusal{.why = Why::shared_blocks, .most = LedgerLayout::kEntries};
+    if (listed == LedgerLayout::kNone) throw Refusal{.why = Why::shared_blocks, .most = LedgerLayout::kEntries};
     try {
-        holds_[found] = 1;
+        holds_[listed] = 1;
     } catch (const std::bad_alloc&) {
-        touch_file([&, this] { holding(slot_, found)->fetch_and(~bit_of(found), std::memory_order_seq_cst); });
+        touch_file([&, this] { holding(slot_, listed)->fetch_and(~bit_of(listed), std::memory_order_seq_cst); });
         throw;
     }
-    return found;
+    return listed;
 }
 
 bool Ledger::hold(uint64_t index, uint64_t block) {
@@ -192,35 +192,35 @@ bool Ledger::hold(uint64_t index, uint64_t block) {
 }
 
 uint64_t Ledger::find(uint64_t block) const {
-    uint64_t found = LedgerLayout::kNone;
+    uint64_t listed = LedgerLayout::kNone;
     touch_file([&, this] {
         const uint64_t used = entries_used()->load(std::memory_order_acquire);
         for (uint64_t index = 0; index < std::min(used, LedgerLayout::kEntries); ++index)
             if (entry(index)->load(std::memory_order_acquire) == block) {
-                found = index;
+                listed = index;
                 return;
             }
     });
-    return found;
+    return listed;
 }
 
 void Ledger::let_go(uint64_t index) {
     std::lock_guard lock(mutex_);
     if (left_) return;
-    const auto found = holds_.find(index);
-    if (found == holds_.end() || --found->second != 0) return;
-    holds_.erase(found);
+    const auto hold = holds_.find(index);
+    if (hold == holds_.end() || --hold->second != 0) return;
+    holds_.erase(hold);
     touch_file([=, this] { holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst); });
     cursor_ = std::min(cursor_, index);
 }
 
 uint64_t Ledger::holders(uint64_t index) const {
-    uint64_t found = 0;
+    uint64_t total = 0;
     touch_file([&, this] {
         for (uint64_t slot = 0, count = slots(); slot < count; ++slot)
-            found += is_live(slot) && (holding(slot, index)->load(std::memory_order_seq_cst) & bit_of(index)) != 0;
+            total += is_live(slot) && (holding(slot, index)->load(std::memory_order_seq_cst) & bit_of(index)) != 0;
     });
-    return found;
+    return total;
 }
 
 void Ledger::set_peer(uint64_t from, uint64_t to, bool enabled) {
@@ -232,9 +232,9 @@ void Ledger::set_peer(uint64_t from, uint64_t to, bool enabled) {
 }
 
 uint64_t Ledger::owner(uint64_t slot) const {
-    uint64_t found = 0;
-    if (slot < layout_.slots) touch_file([&, this] { found = field(slot, 0)->load(std::memory_order_acquire); });
-    return found;
+    uint64_t word = 0;
+    if (slot < layout_.slots) touch_file([&, this] { word = field(slot, 0)->load(std::memory_order_acquire); });
+    return word;
 }
 
 void Ledger::ring(uint64_t slot) const {
@@ -247,14 +247,14 @@ void Ledger::ring(uint64_t slot) const {
 }
 
 bool Ledger::is_peer(uint64_t from, uint64_t to) const {
-    bool found = false;
+    bool is_enabled = false;
     touch_file([&, this] {
-        for (uint64_t slot = 0, count = slots(); slot < count && !found; ++slot) {
+        for (uint64_t slot = 0, count = slots(); slot < count && !is_enabled; ++slot) {
             uint64_t mask;
-            if (is_live(slot)) found = peer(slot, from, to, mask)->load(std::memory_order_acquire) & mask;
+            if (is_live(slot)) is_enabled = peer(slot, from, to, mask)->load(std::memory_order_acquire) & mask;
         }
     });
-    return found;
+    return is_enabled;
 }
 
 }  // namespace peerlane

@@ -46,9 +46,9 @@ class Ledger {
     void refund(uint64_t device, uint64_t bytes);
     uint64_t used(uint64_t device) const;   // over all slots that have an owner; a shared block counts once
 
-    // Enter a block that is about to be shared; its place in the list, which this process holds from now on.
+    // Enter a block that is about to be shared; return its index in the list, which this process holds from now on.
     uint64_t list(uint64_t block, uint64_t device, uint64_t bytes);
-    // Hold a block that another process listed; False when its place is another's by now.
+    // Hold a block that another process listed; false when its entry is another block's by now.
     bool hold(uint64_t entry, uint64_t block);
     uint64_t find(uint64_t block) const;   // where it is, or was, listed; kNone
     void let_go(uint64_t entry);   // one hold, or the listing

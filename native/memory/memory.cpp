@@ -26,12 +26,12 @@ Memory Memory::at(uint64_t address, uint64_t size) {
     memory.address_ = heap.address_of(held.extent) + (offset - held.extent->offset);
     memory.size_ = size;
     if (held.extent->mapping) {
-        memory.place_ = heap.place_at(offset);
+        memory.reservation_ = heap.reservation_at(offset);
         memory.extent_ = nullptr;
-        if (memory.place_) memory.id_ = memory.place_->id;
+        if (memory.reservation_) memory.id_ = memory.reservation_->id;
     }
     heap.unpin(held);
-    if (!memory.extent_ && !memory.place_) memory.refuse_closed();
+    if (!memory.extent_ && !memory.reservation_) memory.refuse_closed();
     return memory;
 }
 
@@ -43,16 +43,16 @@ void Memory::refuse_bounds(const Memory& whole) const {
 Memory::Memory(uint64_t address, uint64_t size, bool read_only, bool host_view)
     : address_(address), size_(size), read_only_(read_only), host_view_(host_view) {}
 
-Memory::Memory(ReservationPtr place, uint64_t offset, uint64_t size, bool read_only)
-    : place_(std::move(place)), id_(place_->id), address_(Heap::get().address_of(*place_) + offset), size_(size), read_only_(read_only) {
-    const uint64_t span = place_->span.load(std::memory_order_acquire);
+Memory::Memory(ReservationPtr reservation, uint64_t offset, uint64_t size, bool read_only)
+    : reservation_(std::move(reservation)), id_(reservation_->id), address_(Heap::get().address_of(*reservation_) + offset), size_(size), read_only_(read_only) {
+    const uint64_t span = reservation_->span.load(std::memory_order_acquire);
     if (offset > span || size > span - offset)
         throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = address_, .size = size,
                       .within = {.base = address_ - offset, .size = span, .allocation = id_}};
 }
 
 Memory::Memory(Memory&& other) noexcept
-    : extent_(other.extent_), place_(std::move(other.place_)), id_(other.id_), address_(other.address_), size_(other.size_), owner_(other.owner_.exchange(false)),
+    : extent_(other.extent_), reservation_(std::move(other.reservation_)), id_(other.id_), address_(other.address_), size_(other.size_), owner_(other.owner_.exchange(false)),
       read_only_(other.read_only_), host_view_(other.host_view_), lease_(std::move(other.lease_)) {}
 
 void Memory::end() {
@@ -60,7 +60,7 @@ void Memory::end() {
     try {
         close();
     } catch (...) {
-        // Nothing can be told from here, and the memory is at worst kept.
+        // A destructor cannot report it; at worst the memory is kept.
     }
 }
 
@@ -86,13 +86,13 @@ void Memory::take_back() {
 }
 
 void Memory::borrow(LeasePtr lease, bool mapped) {
-    if (!mapped || !place_) {
+    if (!mapped || !reservation_) {
         lease_ = std::move(lease);
         return;
     }
     Heap& heap = Heap::get();
     const Range held = pin();
-    heap.borrow(held, *place_, std::move(lease));
+    heap.borrow(held, *reservation_, std::move(lease));
     heap.unpin(held);
 }
 
@@ -109,7 +109,7 @@ void Memory::end_with(const LeasePtr& lease) const {
 }
 
 void Memory::refuse_closed() const {
-    if (has_ended() && !closed_) refuse_ended(*lease(), "address", address_, size_, extent_ ? extent_->device : place_->device);
+    if (has_ended() && !closed_) refuse_ended(*lease(), "address", address_, size_, extent_ ? extent_->device : reservation_->device);
     throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .within = {.allocation = id_}};
 }
 
@@ -128,8 +128,8 @@ uint64_t Memory::writable_address() const {
 }
 
 Range Memory::pin_elsewhere() const {
-    if (!place_) return {.host = reinterpret_cast<char*>(address_)};
-    if (place_->closed) [[unlikely]] refuse_closed();
+    if (!reservation_) return {.host = reinterpret_cast<char*>(address_)};
+    if (reservation_->closed) [[unlikely]] refuse_closed();
     if (size_ == 0) return {};
     return Heap::get().resolve("address", address_, size_);   // nothing else can lie there before the last of them is gone
 }
@@ -142,7 +142,7 @@ char* Memory::pin_view() {
 
 Range Memory::viewed() const {
     if (extent_) return range();
-    if (!place_ || size_ == 0) return {};
+    if (!reservation_ || size_ == 0) return {};
     const Heap& heap = Heap::get();
     uint64_t offset = 0;
     heap.space().contains(address_, offset);
@@ -157,7 +157,7 @@ bool Memory::may_view_only() const {
         read_only |= extent->block->read_only;
         if (!extent->mapping) return;
         unsigned rights = extent->mapping->rights(extent->device);
-        if (place_) rights |= extent->mapping->rights(place_->device);
+        if (reservation_) rights |= extent->mapping->rights(reservation_->device);
         if (!(rights & Mapping::kRead))
             throw Refusal{.why = Why::no_access, .role = "src", .address = heap.address_of(extent), .size = extent->size,
                           .device = extent->device};
@@ -167,7 +167,7 @@ bool Memory::may_view_only() const {
 }
 
 const char* Memory::view_address() const {
-    if (place_) {
+    if (reservation_) {
         uint64_t offset = 0;
         Heap::get().space().contains(address_, offset);
         return Heap::get().space().shadow(offset);

@@ -12,12 +12,12 @@ class Memory {
   public:
     static Memory allocate(uint32_t device, uint64_t size, bool peer);
     Memory(const Memory& whole, uint64_t offset, uint64_t size)                // a part: does not own
-        : extent_(whole.extent_), place_(whole.place_), id_(whole.id_), address_(whole.address_ + offset), size_(size),
+        : extent_(whole.extent_), reservation_(whole.reservation_), id_(whole.id_), address_(whole.address_ + offset), size_(size),
           read_only_(whole.read_only_), host_view_(whole.host_view_), lease_(whole.lease_) {
         if (offset > whole.size_ || size > whole.size_ - offset) [[unlikely]] refuse_bounds(whole);
     }
     Memory(uint64_t address, uint64_t size, bool read_only, bool host_view);   // foreign
-    Memory(ReservationPtr place, uint64_t offset, uint64_t size, bool read_only);    // what is mapped there, whenever it is used
+    Memory(ReservationPtr reservation, uint64_t offset, uint64_t size, bool read_only);    // what is mapped there, whenever it is used
     static Memory at(uint64_t address, uint64_t size);   // of what lives there now; throws Refusal, also for pageable memory
     Memory(Memory&& other) noexcept;
     ~Memory() {
@@ -28,11 +28,11 @@ class Memory {
     uint64_t size() const { return size_; }
     uint64_t id() const { return id_; }
     bool is_live() const {
-        return !closed_ && !has_ended() && (extent_ ? Heap::get().is_current(extent_, id_) : !place_ || !place_->closed);
+        return !closed_ && !has_ended() && (extent_ ? Heap::get().is_current(extent_, id_) : !reservation_ || !reservation_->closed);
     }
     bool is_read_only() const { return read_only_; }
-    bool is_foreign() const { return !extent_ && !place_; }   // host memory that somebody else keeps alive
-    bool is_peer() const { return place_ || (extent_ && extent_->peer); }
+    bool is_foreign() const { return !extent_ && !reservation_; }   // host memory that somebody else keeps alive
+    bool is_peer() const { return reservation_ || (extent_ && extent_->peer); }
     uint64_t address() const;            // throws Refusal when it is closed
     uint64_t writable_address() const;   // throws Refusal when it is closed or read-only
     uint64_t last_address() const { return address_; }   // for texts: also of what is closed
@@ -82,7 +82,7 @@ class Memory {
 
   private:
     Memory() = default;
-    const Lease* lease() const { return lease_ || !place_ ? lease_.get() : place_->lease.get(); }
+    const Lease* lease() const { return lease_ || !reservation_ ? lease_.get() : reservation_->lease.get(); }
     bool has_ended() const {
         const Lease* const lent = lease();
         return lent && lent->ended() != Lease::live;
@@ -94,7 +94,7 @@ class Memory {
     void end();
 
     Extent* extent_ = nullptr;           // null: foreign, or a place's
-    ReservationPtr place_;
+    ReservationPtr reservation_;
     uint64_t id_ = 0, address_ = 0, size_ = 0;
     std::atomic<bool> owner_{false}, closed_{false};   // two threads may close one object
     bool read_only_ = false, host_view_ = true;

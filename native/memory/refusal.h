@@ -1,4 +1,4 @@
-// The one way native code says no.  Texts are written in Python: this carries numbers only.
+// The one exception of native code.  Texts are written in Python: this carries numbers only.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@ enum class Why : int {
     out_of_memory,     // the device's capacity is used up
     system_memory,     // the system refused a mapping or a file
     descriptors,       // no file descriptor left
-    handles_full,      // this process has given out as many handles as it may
+    handles_full,      // this process has exported as many handles as it may
     address_space,     // no room in the windows
     overflow,          // address + size would wrap
     pitch_overflow,    // so many rows with such a pitch would wrap
@@ -26,7 +26,7 @@ enum class Why : int {
     size_mismatch,     // `size` bytes are to go where `other_size` are; `role`: by which call, if not by a copy
     node_file,         // the node's shared file has no page to give
     stream_closed,     // the stream takes no more operations
-    cancelled,         // given up because of an earlier failure, an abort or a close
+    cancelled,         // not run because of an earlier failure, an abort or a close
     wait_timeout,      // a wait on the device reached its deadline
     handle_timeout,    // process `pid`, which made a handle, did not answer in time
     callback_failed,   // a callback raised
@@ -46,7 +46,7 @@ enum class Why : int {
     handle,            // a shareable handle was refused, see Status in frames.h
     waits_for_lost,    // process `pid` ended, and nobody else could record what is waited for
     misaligned,        // no multiple of an element's bytes
-    partly_overlapping,   // a reduction's operands share bytes and are not the same place
+    partly_overlapping,   // a reduction's operands share bytes and are not the same range
     no_whole_elements,    // `size` bytes are no multiple of an element's
     peer_lost,         // process `pid` ended, or no longer serves its handles (`error`: errno, 0 when it ended)
     no_block,          // what must lie in one block has no bytes, or is not a device's
@@ -87,7 +87,7 @@ union HandleNumbers {
     } rights;                              // `mode`: of the descriptor
 };
 
-// What is the same for all reasons, and the facts of one: `why` tells which.  None is used for another reason's.
+// The fields of all reasons, and those of one: `why` says which.  No field has two meanings.
 struct Refusal {
     Why why;
     const char* role = "";        // which operand: "dst", "src", "address"; or by which call, or for what
@@ -109,7 +109,7 @@ struct Refusal {
         uint64_t width;                               // misaligned, no_whole_elements: bytes of an element
         uint64_t most;                                // shared_blocks, handles_full: how many there may be
         struct {
-            uint64_t id, made_site, closed_site;
+            uint64_t id, allocation_site, closed_site;
         } stream;                                     // stream_closed; `id`: own_callback, deadlock
         struct {
             uint64_t id;

@@ -193,9 +193,9 @@ void set(const ucx::Library& ucx, ucx::Config* config, const char* name, const s
 
 std::string interfaces_here() {
     std::string all;
-    struct if_nameindex* const found = if_nameindex();
-    for (const auto* one = found; one && one->if_name; ++one) all += (all.empty() ? "" : ", ") + std::string(one->if_name);
-    if (found) if_freenameindex(found);
+    struct if_nameindex* const interfaces = if_nameindex();
+    for (const auto* one = interfaces; one && one->if_name; ++one) all += (all.empty() ? "" : ", ") + std::string(one->if_name);
+    if (interfaces) if_freenameindex(interfaces);
     return all;
 }
 
@@ -621,9 +621,9 @@ std::vector<std::string> Engine::transports(Peer& peer) {
 
 void Engine::State::failed(void* argument, ucx::Endpoint* endpoint, ucx::Status status) noexcept {
     State& state = *static_cast<State*>(argument);
-    const auto found = state.by_endpoint.find(endpoint);
-    if (found == state.by_endpoint.end()) return;
-    Peer& peer = *found->second;
+    const auto entry = state.by_endpoint.find(endpoint);
+    if (entry == state.by_endpoint.end()) return;
+    Peer& peer = *entry->second;
     if (peer.state != Peer::State::open && peer.state != Peer::State::leaving) return;
     peer.is_lost = true;
     peer.why = state.ucx.status_string(status);

@@ -146,7 +146,7 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
         std::deque<Sent> sent;
     };
     void connect(const std::string& address, uint64_t process, uint64_t number, uint64_t secret);
-    void say_open();
+    void announce_open();
     void take_opening(const Frame& frame, const Arrival& arrival);
     uint32_t lane_for(const FarOp& op);
     bool post_part(FarOp& op);
@@ -210,7 +210,7 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
     void tell_later(uint32_t lane);
     void send_acks();
     void lose(const char* why);
-    void say_lost() const;
+    void report_lost() const;
     void broken(const char* why);                                  // the peer does not keep to the protocol
     void send(const Frame& frame, const void* data, uint64_t size, Completion* completion);
 
@@ -275,9 +275,9 @@ class FarNode final : public Handler {
     void wake();
     static void refuse(const Arrival& arrival);
     void give_back(void* object);
-    std::vector<void*> take_given_back();
+    std::vector<void*> take_returned();
     void bring_all();                              // what any channel withholds
-    bool has_given_back() const { return has_given_back_.load(std::memory_order_relaxed); }
+    bool has_returned() const { return has_returned_.load(std::memory_order_relaxed); }
     uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }   // messages that are not frames of a channel here
 
   private:
@@ -301,8 +301,8 @@ class FarNode final : public Handler {
     std::vector<FarChannelPtr> telling_;
     std::atomic<uint64_t> unreachable_ns_{10'000'000'000}, refused_{0};
     uint64_t ticked_ns_ = 0;
-    std::vector<void*> given_back_;                // under `mutex_`
-    std::atomic<bool> has_given_back_{false};
+    std::vector<void*> returned_;                // under `mutex_`
+    std::atomic<bool> has_returned_{false};
     std::mutex wait_mutex_;
     std::condition_variable wait_;
     std::atomic<uint32_t> asleep_{0};

@@ -123,7 +123,7 @@ FarChannel::~FarChannel() {
 // The lane in which the operations of its stream, or the other parts of it, are under way; or one that is not used.
 uint32_t FarChannel::lane_for(const FarOp& op) {
     if (op.stream) {
-        if (const auto found = lane_of_.find(op.stream->id); found != lane_of_.end()) return found->second;
+        if (const auto lane = lane_of_.find(op.stream->id); lane != lane_of_.end()) return lane->second;
     } else if (op.begun_ && !is_settled(op)) {
         return op.lane_;
     }

@@ -85,8 +85,8 @@ void FarNode::arrived(const Arrival& arrival) {
     FarChannelPtr channel;
     if (frame) {
         std::lock_guard lock(mutex_);
-        const auto found = channels_.find(frame->channel);
-        if (found != channels_.end() && found->second->secret_ == frame->secret) channel = found->second;
+        const auto entry = channels_.find(frame->channel);
+        if (entry != channels_.end() && entry->second->secret_ == frame->secret) channel = entry->second;
     }
     if (!channel || channel->is_lost()) {
         if (!channel) count_refused();
@@ -139,7 +139,7 @@ void FarNode::lose(FarPeer& peer, const char* why) {
         channel->lose(why);
     }
     // With its last channel it has gone.
-    if (const auto found = peers_.find(address); found != peers_.end()) drop_if_lost(*found->second);
+    if (const auto peer = peers_.find(address); peer != peers_.end()) drop_if_lost(*peer->second);
 }
 
 // A process that stood still itself has heard nobody, and may not say that the others are silent.
@@ -209,14 +209,14 @@ Outcome FarNode::wait(FarOp& op, Poll poll) {
 
 void FarNode::give_back(void* object) {
     std::lock_guard lock(mutex_);
-    or_lose([&] { given_back_.push_back(object); });
-    has_given_back_.store(true, std::memory_order_relaxed);
+    or_lose([&] { returned_.push_back(object); });
+    has_returned_.store(true, std::memory_order_relaxed);
 }
 
-std::vector<void*> FarNode::take_given_back() {
+std::vector<void*> FarNode::take_returned() {
     std::lock_guard lock(mutex_);
-    has_given_back_.store(false, std::memory_order_relaxed);
-    return std::exchange(given_back_, {});
+    has_returned_.store(false, std::memory_order_relaxed);
+    return std::exchange(returned_, {});
 }
 
 // Who falls asleep counts himself first, and then looks at his operation; who ends that looks at the count after it.
@@ -240,7 +240,7 @@ void FarChannel::open(const std::string& address, uint64_t process, uint64_t num
             channel->id_ = id;   // the thread that loses a channel reads it under this lock
             try {
                 channel->connect(*address, process, number, secret);
-                channel->say_open();
+                channel->announce_open();
             } catch (const Failed& failure) {
                 failed = failure;
             } catch (const std::bad_alloc&) {
@@ -262,7 +262,7 @@ void FarChannel::open(const std::string& address, uint64_t process, uint64_t num
 }
 
 // So that the peer can answer before its program makes its end.
-void FarChannel::say_open() {
+void FarChannel::announce_open() {
     struct Saying final : Completion {
         std::string address;
         void done(bool) override { delete this; }
@@ -303,7 +303,7 @@ void FarChannel::connect(const std::string& address, uint64_t process, uint64_t 
     peer_ = &peer;
     is_open_ = true;
     if (is_lost()) {
-        say_lost();
+        report_lost();
         return say_closed_if_over();
     }
     if (peer.lost) return lose(peer.why.c_str());

@@ -173,10 +173,10 @@ void FarChannel::advance(uint32_t number) {
     if (in_[number].early.empty() || std::exchange(in_[number].is_advancing, true)) return;
     while (true) {
         InLane& lane = in_[number];
-        const auto found = lane.early.find(lane.next);
-        if (found == lane.early.end() || !is_open_ || !may_start(lane, found->second.frame)) break;
-        const Early early = std::move(found->second);
-        lane.early.erase(found);
+        const auto entry = lane.early.find(lane.next);
+        if (entry == lane.early.end() || !is_open_ || !may_start(lane, entry->second.frame)) break;
+        const Early early = std::move(entry->second);
+        lane.early.erase(entry);
         --unfinished_;
         if (early.bytes) kept_bytes_ -= early.size;
         ++lane.next;
@@ -238,7 +238,7 @@ FarWhy FarChannel::start_checked(uint32_t number, const Frame& frame, const char
     Pinned pinned{reads ? memory.pin() : memory.pin_writable()};
     Heap::get().check_access(reads ? Range{} : pinned.range, reads ? pinned.range : Range{}, kHost);
     Heap::get().check_leases(pinned.range, {});
-    char* const place = pinned.range.host;
+    char* const target = pinned.range.host;
     const auto hand_over = [&] {
         auto placing = std::make_unique<Placing>();
         placing->channel = shared_from_this();
@@ -256,22 +256,22 @@ FarWhy FarChannel::start_checked(uint32_t number, const Frame& frame, const char
         return place_kept(frame, memory.size(), std::move(kept), size, pinned.range);
     }
     if (!parcel) {
-        const FarWhy why = may_combine(frame, memory.size(), bytes, place);
+        const FarWhy why = may_combine(frame, memory.size(), bytes, target);
         if (why != FarWhy::none) return why;
         switch (frame.kind) {
             case FrameKind::write:
-                return write_into(frame, bytes, place) ? FarWhy::none : FarWhy::fault;
+                return write_into(frame, bytes, target) ? FarWhy::none : FarWhy::fault;
             case FrameKind::reduce:
-                return reduce_into(frame, bytes, place) ? FarWhy::none : FarWhy::fault;
+                return reduce_into(frame, bytes, target) ? FarWhy::none : FarWhy::fault;
             case FrameKind::scatter:
-                return scatter_into(frame, bytes, place) ? FarWhy::none : FarWhy::fault;
+                return scatter_into(frame, bytes, target) ? FarWhy::none : FarWhy::fault;
             case FrameKind::read:
-                answer(frame, place + frame.at, frame.size, hand_over());
+                answer(frame, target + frame.at, frame.size, hand_over());
                 break;
             default: {
                 auto placing = hand_over();
                 if (!keeps(*placing, frame.size)) return FarWhy::no_room;
-                const FarWhy why = gather(frame, placing->all, bytes, place, placing->kept.get());
+                const FarWhy why = gather(frame, placing->all, bytes, target, placing->kept.get());
                 if (why != FarWhy::none) return why;
                 const char* const gathered = placing->kept.get();
                 answer(frame, gathered, frame.size, std::move(placing));
@@ -285,7 +285,7 @@ FarWhy FarChannel::start_checked(uint32_t number, const Frame& frame, const char
     if (frame.kind != FrameKind::write && !keeps(*placing, size)) return FarWhy::no_room;
     if (frame.kind == FrameKind::write && withheld_) placing->kept = std::make_unique_for_overwrite<char[]>(size);
     placing->size = size;
-    void* const to = placing->kept ? placing->kept.get() : place + frame.at;
+    void* const to = placing->kept ? placing->kept.get() : target + frame.at;
     goes_on = true;
     Engine::get()->fetch(std::exchange(parcel, nullptr), to, size, placing.release());
     return FarWhy::none;
@@ -432,7 +432,7 @@ void FarChannel::lose_lines() {
 }
 
 // Tell the peer, if it is there, that nobody answers what it has sent or will send.
-void FarChannel::say_lost() const {
+void FarChannel::report_lost() const {
     if (!peer_ || peer_->lost) return;
     const Frame frame{.kind = FrameKind::closed, .channel = peer_number_, .secret = peer_secret_, .detail = 1};
     Engine::get()->send(*peer_->peer, &frame, sizeof frame, nullptr, 0, nullptr);
@@ -440,7 +440,7 @@ void FarChannel::say_lost() const {
 
 void FarChannel::lose(const char* why) {
     if (lost_.load(std::memory_order_relaxed)) return;
-    say_lost();
+    report_lost();
     {
         std::lock_guard lock(mutex_);
         or_lose([&] { why_lost_ = why; });

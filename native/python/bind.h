@@ -41,7 +41,7 @@ uint64_t call_site();
 nanobind::object site_of(uint64_t number);
 
 // Asks the interpreter for signals, when this is the thread that handles them.
-peerlane::Poll poll_here();
+peerlane::Poll poll_of_thread();
 // The same in waits, which may last: there it is also looked whether anything can still run.
 peerlane::Poll poll_waiting();
 // By a thread that has no state of the interpreter's, or gave it away; not once the interpreter exits.
@@ -92,8 +92,8 @@ struct LedgerHandle {
     std::shared_ptr<peerlane::Ledger> ledger;
 };
 struct ReservationHandle {
-    peerlane::ReservationPtr place;
-    explicit ReservationHandle(peerlane::ReservationPtr reserved) : place(std::move(reserved)) {}
+    peerlane::ReservationPtr reservation;
+    explicit ReservationHandle(peerlane::ReservationPtr reserved) : reservation(std::move(reserved)) {}
     ~ReservationHandle() {
         try {
             close();
@@ -103,7 +103,7 @@ struct ReservationHandle {
     }
     ReservationHandle(const ReservationHandle&) = delete;
     void close() {
-        if (!peerlane::Heap::get().is_forked()) peerlane::Heap::get().release(*place);
+        if (!peerlane::Heap::get().is_forked()) peerlane::Heap::get().release(*reservation);
     }
 };
 template <class Shared>
@@ -113,12 +113,12 @@ struct Held {   // a reference to what is counted by hold() and drop()
 };
 
 // Observers: hand over what is new in their log.  With the GIL, where the program's code may run.
-void tell_observer() noexcept;
-inline void tell_if_observed() {
-    if (peerlane::log::is_read(peerlane::log::kObserver)) [[unlikely]] tell_observer();
+void log_for_observer() noexcept;
+inline void log_if_observed() {
+    if (peerlane::log::is_read(peerlane::log::kObserver)) [[unlikely]] log_for_observer();
 }
 // A notice of a buffer, with its bytes.
-void tell_view(const peerlane::Memory& memory, bool opened);
+void log_view_for_observer(const peerlane::Memory& memory, bool opened);
 
 // The event log.  A number for the program's line that is calling, and its callers; 0: there is none.  With the GIL.
 uint32_t log_site();
@@ -126,7 +126,7 @@ uint32_t log_site();
 uint32_t log_site_of_program();
 // Before a call that may be logged.
 inline void note_site() {
-    if (peerlane::log::is_told()) [[unlikely]] peerlane::log::here.site = peerlane::log::here.fixed ? peerlane::log::here.fixed : log_site();
+    if (peerlane::log::is_logging()) [[unlikely]] peerlane::log::here.site = peerlane::log::here.fixed ? peerlane::log::here.fixed : log_site();
 }
 // What that line does with what it reads; after note_site().  polls: it is in a loop that waits for it.  keeps: it gives a buffer back at
 // once, and uses its bytes longer.  hidden: nobody can read its source, as in C.
@@ -164,7 +164,7 @@ void move_logged(peerlane::OpKind kind, const peerlane::Operand& to, const peerl
         log_complete(kind, to, from, peerlane::log::kChecker);
     }
     move();
-    if (is_word ? peerlane::log::is_read(peerlane::log::kObserver) : peerlane::log::is_told()) [[unlikely]]
+    if (is_word ? peerlane::log::is_read(peerlane::log::kObserver) : peerlane::log::is_logging()) [[unlikely]]
         log_complete(kind, to, from, is_word ? peerlane::log::kObserver : peerlane::log::kAnyone);
 }
 void log_rectangle(const peerlane::Operand& dst, uint64_t dst_pitch, const peerlane::Operand& src, uint64_t src_pitch, uint64_t width,
@@ -177,7 +177,7 @@ void log_alias(const char* host, uint64_t size, Alias what) noexcept;
 void log_waited_now(const peerlane::Notify& notify, uint64_t number);
 void log_sync(uint64_t stream, uint64_t sequence);
 // `before`: the number that it had in this process until other processes could have it; 0: none.
-void log_notify_made(const peerlane::Notify& notify, uint64_t incoming, uint64_t before);
+void log_new_notify(const peerlane::Notify& notify, uint64_t incoming, uint64_t before);
 void log_of_channel(peerlane::log::Kind kind, uint64_t channel, const StreamHandle* stream);
 
 // The GIL is given away for the life of this object.  CPython before 3.14 ends a daemon thread that comes back

@@ -64,32 +64,32 @@ struct KnownThread {
 
 std::atomic<uint64_t> epoch{1};
 // These stay: exit handlers and destructors of the program call when the objects of their thread have ended.
-thread_local std::array<KnownThread*, kVendors.size()> known_here{};   // the room for thread_local is small
+thread_local std::array<KnownThread*, kVendors.size()> known_threads{};   // the room for thread_local is small
 thread_local bool has_ended = false;
 
-void forget_here() {
-    for (KnownThread*& each : known_here) delete std::exchange(each, nullptr);
+void forget_thread() {
+    for (KnownThread*& each : known_threads) delete std::exchange(each, nullptr);
 }
 
 struct Ending {
     ~Ending() {
         has_ended = true;
-        forget_here();
+        forget_thread();
     }
 };
 
-KnownStream& place_of(KnownThread& known, uint64_t handle) { return known.streams[handle / 64 % kStreams]; }
+KnownStream& slot_of(KnownThread& known, uint64_t handle) { return known.streams[handle / 64 % kStreams]; }
 
-KnownLane& place_of(KnownThread& known, uint64_t thread, uint64_t channel) {
+KnownLane& slot_of(KnownThread& known, uint64_t thread, uint64_t channel) {
     return known.lanes[(thread / 64 + channel / 64 * 5) % kLanes];
 }
 
 // Null: the dialect must be asked, as something has changed, somebody watches, or the order of the work is drawn.
 KnownThread* known(Vendor vendor) {
-    KnownThread* const found = known_here[vendor];
-    if (!found || found->epoch != epoch.load(std::memory_order_acquire)) return nullptr;
-    if (Heap::get().is_forked() || log::is_told() || Turns::is_on()) [[unlikely]] return nullptr;
-    return found;
+    KnownThread* const thread_state = known_threads[vendor];
+    if (!thread_state || thread_state->epoch != epoch.load(std::memory_order_acquire)) return nullptr;
+    if (Heap::get().is_forked() || log::is_logging() || Turns::is_on()) [[unlikely]] return nullptr;
+    return thread_state;
 }
 
 template <class Work>
@@ -102,9 +102,9 @@ bool served(const Work& work) noexcept {
 }
 
 bool get_device(Vendor vendor, uint64_t number) noexcept {
-    const KnownThread* const here = known(vendor);
-    if (!here || number == 0) return false;
-    *reinterpret_cast<int32_t*>(number) = here->device;
+    const KnownThread* const known_thread = known(vendor);
+    if (!known_thread || number == 0) return false;
+    *reinterpret_cast<int32_t*>(number) = known_thread->device;
     return true;
 }
 
@@ -130,15 +130,15 @@ uint64_t submit_copy(Stream& stream, Operand& to, Operand& from, bool direct) {
 }
 
 // `direct`, of acl: the copy may fail when it runs, at a line that only Python knows, if it is one between two devices.
-bool copy_on(KnownThread& here, uint64_t handle, uint64_t dst, uint64_t src, uint64_t size, int32_t kind, bool direct) {
-    const KnownStream& known = place_of(here, handle);
+bool copy_on(KnownThread& known_thread, uint64_t handle, uint64_t dst, uint64_t src, uint64_t size, int32_t kind, bool direct) {
+    const KnownStream& known = slot_of(known_thread, handle);
     if (!known.stream || known.handle != handle || Scheduler::get().schedule() != Schedule::eager) return false;
     Stream& stream = *known.stream;
     Operand to("dst", dst, size), from("src", src, size);
     const uint32_t a = to.range().device, b = from.range().device;
     if (direct && !is_kind_of(kind, a, b)) return false;
     if (to.is_pageable() || from.is_pageable()) {   // it cannot wait: it is made now, if it is its turn
-        if (here.has_registrations || a == b || !stream.is_settled() || stream.closing) return false;
+        if (known_thread.has_registrations || a == b || !stream.is_settled() || stream.closing) return false;
         Heap::get().check_access(to.range(), from.range(), kHost);
         copy(to, from, size, direct);
         return true;
@@ -149,18 +149,18 @@ bool copy_on(KnownThread& here, uint64_t handle, uint64_t dst, uint64_t src, uin
 }
 
 // In the order of the null stream, complete on return: see hipMemcpy of the dialect.
-bool copy_if_alone(KnownThread& here, uint64_t dst, uint64_t src, uint64_t size) {
-    const KnownStream& null = place_of(here, 0);
+bool copy_if_alone(KnownThread& known_thread, uint64_t dst, uint64_t src, uint64_t size) {
+    const KnownStream& null = slot_of(known_thread, 0);
     if (!null.stream || null.handle != 0 || null.stream->closing || !null.stream->is_settled()) return false;
     const Operand to("dst", dst, size), from("src", src, size);
-    if (here.has_registrations && (to.is_pageable() || from.is_pageable())) return false;
+    if (known_thread.has_registrations && (to.is_pageable() || from.is_pageable())) return false;
     if (to.range().device != null.stream->device && from.range().device != null.stream->device) return false;
     copy(to, from, size);
     return true;
 }
 
-bool write_on(KnownThread& here, uint64_t thread, uint64_t channel, uint64_t dst, uint64_t src, uint64_t size) {
-    const KnownLane& lane = place_of(here, thread, channel);
+bool write_on(KnownThread& known_thread, uint64_t thread, uint64_t channel, uint64_t dst, uint64_t src, uint64_t size) {
+    const KnownLane& lane = slot_of(known_thread, thread, channel);
     if (!lane.stream || lane.thread != thread || lane.channel != channel || Scheduler::get().schedule() != Schedule::eager) return false;
     Operand to("dst", dst, size), from("src", src, size);
     const auto lies = [](const std::array<KnownMemory, 4>& known, const Operand& part) {
@@ -171,18 +171,18 @@ bool write_on(KnownThread& here, uint64_t thread, uint64_t channel, uint64_t dst
     return true;
 }
 
-bool call_on(KnownThread& here, uint64_t handle, const HostCall& call) {
-    const KnownStream& known = place_of(here, handle);
-    if (!known.stream || known.handle != handle || !here.callbacks || !is_code(call.code) ||
+bool call_on(KnownThread& known_thread, uint64_t handle, const HostCall& call) {
+    const KnownStream& known = slot_of(known_thread, handle);
+    if (!known.stream || known.handle != handle || !known_thread.callbacks || !is_code(call.code) ||
         Scheduler::get().schedule() != Schedule::eager)
         return false;
-    Scheduler::get().call(*known.stream, *here.callbacks, call);
+    Scheduler::get().call(*known.stream, *known_thread.callbacks, call);
     return true;
 }
 
 bool launch(Vendor vendor, uint64_t stream, const HostCall& call) noexcept {
-    KnownThread* const here = known(vendor);
-    return here && served([&] { return call_on(*here, stream, call); });
+    KnownThread* const known_thread = known(vendor);
+    return known_thread && served([&] { return call_on(*known_thread, stream, call); });
 }
 
 constexpr c_abi::Quick kQuick{
@@ -195,25 +195,25 @@ constexpr c_abi::Quick kQuick{
         });
     },
     .aclrtMemcpyAsync = [](uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
-        KnownThread* const here = known(acl);
-        if (!here || size > room || !is_plain(dst, src, size, kind, 6)) return false;
-        return served([&] { return copy_on(*here, stream, dst, src, size, kind, true); });
+        KnownThread* const known_thread = known(acl);
+        if (!known_thread || size > room || !is_plain(dst, src, size, kind, 6)) return false;
+        return served([&] { return copy_on(*known_thread, stream, dst, src, size, kind, true); });
     },
     .aclrtLaunchHostFunc = [](uint64_t stream, uint64_t function, uint64_t word) noexcept {
         return launch(acl, stream, {.code = function, .words = {word}});
     },
     .HcommWriteOnThread = [](uint64_t thread, uint64_t channel, uint64_t dst, uint64_t src, uint64_t size) noexcept {
-        KnownThread* const here = known(hcomm);
-        return here && size != 0 && dst != 0 && src != 0 && served([&] { return write_on(*here, thread, channel, dst, src, size); });
+        KnownThread* const known_thread = known(hcomm);
+        return known_thread && size != 0 && dst != 0 && src != 0 && served([&] { return write_on(*known_thread, thread, channel, dst, src, size); });
     },
     .hipGetDevice = [](uint64_t number) noexcept { return get_device(hip, number); },
     .hipMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
-        KnownThread* const here = known(hip);
-        return here && is_plain(dst, src, size, kind, 5) && served([&] { return copy_if_alone(*here, dst, src, size); });
+        KnownThread* const known_thread = known(hip);
+        return known_thread && is_plain(dst, src, size, kind, 5) && served([&] { return copy_if_alone(*known_thread, dst, src, size); });
     },
     .hipMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
-        KnownThread* const here = known(hip);
-        return here && is_plain(dst, src, size, kind, 5) && served([&] { return copy_on(*here, stream, dst, src, size, kind, false); });
+        KnownThread* const known_thread = known(hip);
+        return known_thread && is_plain(dst, src, size, kind, 5) && served([&] { return copy_on(*known_thread, stream, dst, src, size, kind, false); });
     },
     .hipLaunchHostFunc = [](uint64_t stream, uint64_t function, uint64_t word) noexcept {
         return launch(hip, stream, {.code = function, .words = {word}});
@@ -225,19 +225,19 @@ constexpr c_abi::Quick kQuick{
 };
 
 // What is told of this thread, as of a state; null if its objects have ended.
-KnownThread* told(Vendor vendor, uint64_t then) {
+KnownThread* known_as_of(Vendor vendor, uint64_t then) {
     static thread_local const Ending ending;
     if (has_ended) return nullptr;
-    KnownThread*& here = known_here[vendor];
-    if (!here || here->epoch != then) delete std::exchange(here, new KnownThread);
-    here->epoch = then;
-    return here;
+    KnownThread*& known_thread = known_threads[vendor];
+    if (!known_thread || known_thread->epoch != then) delete std::exchange(known_thread, new KnownThread);
+    known_thread->epoch = then;
+    return known_thread;
 }
 
 Vendor vendor_of(std::string_view name) {
-    const auto found = std::find(kVendors.begin(), kVendors.end(), name);
-    if (found == kVendors.end()) throw nb::value_error("no dialect that has quick calls");
-    return static_cast<Vendor>(found - kVendors.begin());
+    const auto vendor = std::find(kVendors.begin(), kVendors.end(), name);
+    if (vendor == kVendors.end()) throw nb::value_error("no dialect that has quick calls");
+    return static_cast<Vendor>(vendor - kVendors.begin());
 }
 
 // Memory that was just used.
@@ -256,38 +256,38 @@ void bind_c_calls(nb::module_& m) {
           "The number of the present state of all threads, to be asked for before what is told of one is looked up.");
     m.def("forget_c_threads", &forget_c_threads,
           "Drop what is known of all threads: after a change that another thread may see.");
-    m.def("forget_c_thread", &forget_here, "Drop what is known of this thread: after its device or context has changed.");
+    m.def("forget_c_thread", &forget_thread, "Drop what is known of this thread: after its device or context has changed.");
     m.def(
         "know_c_thread",
         [](std::string_view vendor, uint64_t then, int32_t device, bool has_registrations) {
-            KnownThread* const here = told(vendor_of(vendor), then);
-            if (!here) return;
-            here->device = device;
-            here->has_registrations = has_registrations;
+            KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
+            if (!known_thread) return;
+            known_thread->device = device;
+            known_thread->has_registrations = has_registrations;
         },
         "vendor"_a, "epoch"_a, "device"_a, "has_registrations"_a,
         "Tell the device of this thread, as of that state, and whether the program has registered host memory.");
     m.def(
         "know_c_stream",
         [](std::string_view vendor, uint64_t then, uint64_t handle, const StreamHandle& stream) {
-            if (KnownThread* const here = told(vendor_of(vendor), then)) place_of(*here, handle) = {handle, stream.stream};
+            if (KnownThread* const known_thread = known_as_of(vendor_of(vendor), then)) slot_of(*known_thread, handle) = {handle, stream.stream};
         },
         "vendor"_a, "epoch"_a, "handle"_a, "stream"_a, "Tell the stream of a handle in this thread, as of that state.");
     m.def(
         "know_c_callbacks",
         [](std::string_view vendor, uint64_t then, const Held<CallbackQueue>& queue) {
-            KnownThread* const here = told(vendor_of(vendor), then);
-            if (!here || here->callbacks) return;
+            KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
+            if (!known_thread || known_thread->callbacks) return;
             queue.shared->hold();
-            here->callbacks = queue.shared;
+            known_thread->callbacks = queue.shared;
         },
         "vendor"_a, "epoch"_a, "queue"_a, "Tell this thread, as of that state, where functions of C wait for the thread that calls them.");
     m.def(
         "know_c_lane",
         [](uint64_t then, uint64_t thread, uint64_t channel, const StreamHandle& stream, const Memory& theirs, const Memory& ours) {
-            KnownThread* const here = told(hcomm, then);
-            if (!here) return;
-            KnownLane& lane = place_of(*here, thread, channel);
+            KnownThread* const known_thread = known_as_of(hcomm, then);
+            if (!known_thread) return;
+            KnownLane& lane = slot_of(*known_thread, thread, channel);
             if (lane.thread != thread || lane.channel != channel) lane = {thread, channel, stream.stream};
             const unsigned at = lane.next++ % lane.ours.size();
             lane.theirs[at] = known_memory(theirs);

@@ -38,8 +38,8 @@ struct CallSite {
 // A program submits at few places.  With more than there is room for, the older ones are not known any more: a code
 // object is not kept for ever because it submitted something once.
 std::array<CallSite, kSites>& table() {
-    static auto& made = *new std::array<CallSite, kSites>{};
-    return made;
+    static auto& sites = *new std::array<CallSite, kSites>{};
+    return sites;
 }
 
 bool is_ours(std::string_view module) {

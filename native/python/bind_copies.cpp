@@ -21,22 +21,22 @@ void released(uint64_t size, const Work& work) {
 }
 
 // An address, or an object's buffer, which is held as long.
-class Place {
+class HostOperand {
   public:
-    Place(nb::handle given, uint64_t size) {
-        if (PyLong_CheckExact(given.ptr())) {
-            address_ = nb::cast<uint64_t>(given);
+    HostOperand(nb::handle object, uint64_t size) {
+        if (PyLong_CheckExact(object.ptr())) {
+            address_ = nb::cast<uint64_t>(object);
             return;
         }
-        if (PyObject_GetBuffer(given.ptr(), &view_, PyBUF_ANY_CONTIGUOUS) != 0) throw nb::python_error();
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_ANY_CONTIGUOUS) != 0) throw nb::python_error();
         address_ = reinterpret_cast<uint64_t>(view_.buf);
         if (size > static_cast<uint64_t>(view_.len)) {
             PyBuffer_Release(&view_);
             throw nb::type_error("the buffer is smaller");
         }
     }
-    Place(const Place&) = delete;
-    ~Place() {
+    HostOperand(const HostOperand&) = delete;
+    ~HostOperand() {
         if (is_buffer()) PyBuffer_Release(&view_);
     }
     uint64_t address() const { return address_; }
@@ -58,7 +58,7 @@ void bind_copies(nb::module_& m) {
     m.def(
         "copy",
         [](uint64_t dst, uint64_t src, uint64_t size, bool direct) {
-            if (log::is_told() && size != 0) [[unlikely]] {
+            if (log::is_logging() && size != 0) [[unlikely]] {
                 Heap::get().check_usable();
                 const Operand to("dst", dst, size), from("src", src, size);
                 return move_logged(OpKind::copy, to, &from, [&] { released(size, [&](Poll poll) { copy(to, from, size, direct, poll); }); });
@@ -72,7 +72,7 @@ void bind_copies(nb::module_& m) {
             const Stream& stream = *handle.stream;
             Heap::get().check_usable();
             if (!stream.is_settled()) return false;
-            const Place there(dst, size), here(src, size);
+            const HostOperand there(dst, size), here(src, size);
             const Operand to("dst", there.address(), size, there.is_buffer());
             const Operand from("src", here.address(), size, here.is_buffer());
             const bool is_to = to.range().device == stream.device, is_from = from.range().device == stream.device;
@@ -109,7 +109,7 @@ void bind_copies(nb::module_& m) {
             released(to.size + from.size, [&](Poll poll) {
                 copy_2d(to, dst_pitch, from, src_pitch, width, height, false, poll);
             });
-            if (log::is_told()) [[unlikely]] log_rectangle(to, dst_pitch, from, src_pitch, width, height);
+            if (log::is_logging()) [[unlikely]] log_rectangle(to, dst_pitch, from, src_pitch, width, height);
         },
         "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a);
     m.def(
@@ -127,7 +127,7 @@ void bind_copies(nb::module_& m) {
             const uint64_t span = height == 0 ? 0 : std::max(dst_pitch, src_pitch);
             uint64_t size;
             if (__builtin_mul_overflow(span, height, &size)) size = UINT64_MAX;
-            if (log::is_told() && width != 0 && height != 0) [[unlikely]] {
+            if (log::is_logging() && width != 0 && height != 0) [[unlikely]] {
                 Heap::get().check_usable();
                 const Operand to("dst", dst, pitched_span("dst", dst_pitch, width, height));
                 const Operand from("src", src, pitched_span("src", src_pitch, width, height));
@@ -143,7 +143,7 @@ void bind_copies(nb::module_& m) {
         [](uint64_t dst, uint64_t value, unsigned width, uint64_t count) {
             uint64_t size;
             if (__builtin_mul_overflow(uint64_t{width}, count, &size)) size = UINT64_MAX;
-            if (log::is_told() && size != 0 && size != UINT64_MAX) [[unlikely]] {
+            if (log::is_logging() && size != 0 && size != UINT64_MAX) [[unlikely]] {
                 Heap::get().check_usable();
                 const Operand to("dst", dst, size);
                 return move_logged(OpKind::fill, to, nullptr, [&] { released(size, [&](Poll poll) { fill(to, value, width, count, poll); }); });

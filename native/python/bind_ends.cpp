@@ -51,8 +51,8 @@ bool is_timeout(nb::handle value) {
 
 // One of the lines, held: the end may be closed while the GIL is away.
 nb::object line_at(const std::vector<nb::object>& lines, nb::handle index) {
-    const auto found = number(index);
-    return found && *found < lines.size() ? lines[*found] : nb::object();
+    const auto position = number(index);
+    return position && *position < lines.size() ? lines[*position] : nb::object();
 }
 
 const HeldNotify& held(const nb::object& line) { return *nb::inst_ptr<HeldNotify>(line); }
@@ -115,47 +115,47 @@ class FewBytes {
 };
 
 // All of a buffer, or of a few bytes of the host, into the window of a rank on another machine.
-bool serve_far_write(const ChannelEnd& end, const Arguments& given) {
-    const Memory* const source = as<Memory>(given.values[1]);
+bool serve_far_write(const ChannelEnd& end, const Arguments& arguments) {
+    const Memory* const source = as<Memory>(arguments.values[1]);
     const StreamHandle* stream = nullptr;
     uint64_t at = 0;
     uint32_t notify = 0;
-    for (size_t i = 0; i < given.named(); ++i) {
-        const nb::handle name = given.name(i), value = given.value(i);
+    for (size_t i = 0; i < arguments.named(); ++i) {
+        const nb::handle name = arguments.name(i), value = arguments.value(i);
         const bool is_optional = name.is(names().stream) || name.is(names().notify) || name.is(names().memory);
         if (is_optional && value.is_none()) continue;
-        const auto found = name.is(names().stream) ? std::nullopt : number(value);
+        const auto number_of_value = name.is(names().stream) ? std::nullopt : number(value);
         if (name.is(names().stream) && (stream = as<StreamHandle>(value))) continue;
-        if (name.is(names().at) && found)
-            at = *found;
-        else if (name.is(names().notify) && found && *found < end.far_notifies)
-            notify = static_cast<uint32_t>(*found) + 1;
+        if (name.is(names().at) && number_of_value)
+            at = *number_of_value;
+        else if (name.is(names().notify) && number_of_value && *number_of_value < end.far_notifies)
+            notify = static_cast<uint32_t>(*number_of_value) + 1;
         else
             return false;
     }
     const nb::object held = end.far;
     if (!source) {
         if (stream || log::wanted()) return false;   // the log says where the bytes lie
-        const FewBytes bytes(given.values[1]);
+        const FewBytes bytes(arguments.values[1]);
         if (!bytes || at > end.far_bytes || bytes.size() > end.far_bytes - at) return false;
         return beyond_return([&] { return write_far_copied(*nb::inst_ptr<FarHandle>(held), end.far_window, at, bytes.data(), bytes.size(), notify); });
     }
     if (at > end.far_bytes || source->size() > end.far_bytes - at) return false;
-    beyond_return([&] { write_far(*nb::inst_ptr<FarHandle>(held), stream, end.far_window, at, given.values[1], notify); });
+    beyond_return([&] { write_far(*nb::inst_ptr<FarHandle>(held), stream, end.far_window, at, arguments.values[1], notify); });
     return true;
 }
 
-bool serve_write(ChannelEnd& end, const Arguments& given) {
-    if (given.positional != 2) return false;
-    const nb::handle src = given.values[1];
-    if (end.far) return serve_far_write(end, given);
+bool serve_write(ChannelEnd& end, const Arguments& arguments) {
+    if (arguments.positional != 2) return false;
+    const nb::handle src = arguments.values[1];
+    if (end.far) return serve_far_write(end, arguments);
     const Memory* const source = as<Memory>(src);
     if (!source) return false;
     nb::object dst = end.window, line;
     const StreamHandle* stream = nullptr;
     uint64_t at = 0;
-    for (size_t i = 0; i < given.named(); ++i) {
-        const nb::handle name = given.name(i), value = given.value(i);
+    for (size_t i = 0; i < arguments.named(); ++i) {
+        const nb::handle name = arguments.name(i), value = arguments.value(i);
         if (name.is(names().at)) {
             const auto first = number(value);
             if (!first) return false;
@@ -178,35 +178,35 @@ bool serve_write(ChannelEnd& end, const Arguments& given) {
     return true;
 }
 
-bool serve_notify(ChannelEnd& end, const Arguments& given) {
+bool serve_notify(ChannelEnd& end, const Arguments& arguments) {
     const StreamHandle* stream = nullptr;
-    for (size_t i = 0; i < given.named(); ++i) {
-        if (!given.name(i).is(names().stream)) return false;
-        const nb::handle value = given.value(i);
+    for (size_t i = 0; i < arguments.named(); ++i) {
+        if (!arguments.name(i).is(names().stream)) return false;
+        const nb::handle value = arguments.value(i);
         if (value.is_none()) continue;
         if (!(stream = as<StreamHandle>(value))) return false;
     }
-    if (given.positional != 2) return false;
+    if (arguments.positional != 2) return false;
     if (end.far) {
-        const auto index = number(given.values[1]);
+        const auto index = number(arguments.values[1]);
         if (!index || *index >= end.far_notifies) return false;
         const nb::object held = end.far;
         beyond_return([&] { notify_far(*nb::inst_ptr<FarHandle>(held), stream, static_cast<uint32_t>(*index)); });
         return true;
     }
-    const nb::object line = line_at(end.outgoing, given.values[1]);
+    const nb::object line = line_at(end.outgoing, arguments.values[1]);
     if (line) tell(stream, line);
     return line.is_valid();
 }
 
-bool serve_wait(ChannelEnd& end, const Arguments& given) {
-    for (size_t i = 0; i < given.named(); ++i) {
-        const nb::handle name = given.name(i), value = given.value(i);
+bool serve_wait(ChannelEnd& end, const Arguments& arguments) {
+    for (size_t i = 0; i < arguments.named(); ++i) {
+        const nb::handle name = arguments.name(i), value = arguments.value(i);
         const bool is_right = name.is(names().timeout) ? is_timeout(value) : name.is(names().stream) && value.is_none();
         if (!is_right) return false;
     }
-    if (given.positional != 2) return false;
-    const nb::object line = line_at(end.incoming, given.values[1]);
+    if (arguments.positional != 2) return false;
+    const nb::object line = line_at(end.incoming, arguments.values[1]);
     return line && beyond_return([&] { return consume_now(held(line), kSpinNs); });   // it may consume, and fail
 }
 
@@ -231,12 +231,12 @@ constexpr ChannelVerb kChannelVerbs[] = {
 
 using ChannelMethod = QuickMethod<ChannelVerb, 1>;
 
-PyObject* serve(const ChannelMethod* method, const Arguments& given, size_t flags) {
+PyObject* serve(const ChannelMethod* method, const Arguments& arguments, size_t flags) {
     const auto way = [&] {
-        ChannelEnd* const end = given.positional != 0 ? as<ChannelEnd>(given.values[0]) : nullptr;
-        return end && method->verb->way && method->verb->way(*end, given);
+        ChannelEnd* const end = arguments.positional != 0 ? as<ChannelEnd>(arguments.values[0]) : nullptr;
+        return end && method->verb->way && method->verb->way(*end, arguments);
     };
-    return served_or(way, method->otherwise(), given, flags);
+    return served_or(way, method->otherwise(), arguments, flags);
 }
 
 // The thread's events belong to a channel as long as this lives.
@@ -254,25 +254,25 @@ class Belonging {
     const uint8_t flags_;
 };
 
-PyObject* serve_logged(const ChannelMethod* method, const Arguments& given, size_t flags) {
-    const ChannelEnd* const end = given.positional != 0 ? as<ChannelEnd>(given.values[0]) : nullptr;
+PyObject* serve_logged(const ChannelMethod* method, const Arguments& arguments, size_t flags) {
+    const ChannelEnd* const end = arguments.positional != 0 ? as<ChannelEnd>(arguments.values[0]) : nullptr;
     const uint64_t number = end ? end->number : 0;
-    const nb::object held = end ? nb::borrow(given.values[0]) : nb::object();
+    const nb::object held = end ? nb::borrow(arguments.values[0]) : nb::object();
     const ChannelVerb& verb = *method->verb;
     bool is_loose = false;
     const StreamHandle* stream = nullptr;
-    for (size_t i = 0; i < given.named(); ++i) {
-        if (given.name(i).is(names().nonblocking)) is_loose = given.value(i).is(Py_True);
-        if (given.name(i).is(names().stream)) stream = as<StreamHandle>(given.value(i));
+    for (size_t i = 0; i < arguments.named(); ++i) {
+        if (arguments.name(i).is(names().nonblocking)) is_loose = arguments.value(i).is(Py_True);
+        if (arguments.name(i).is(names().stream)) stream = as<StreamHandle>(arguments.value(i));
     }
     const Belonging belonging(number, verb.flags | (is_loose ? log::kLoose : 0));
-    if (verb.after == log::Kind::pad) return serve(method, given, flags);
+    if (verb.after == log::Kind::pad) return serve(method, arguments, flags);
     PyObject* result;
     if (verb.after == log::Kind::fence) {   // what it is made of says nothing more
         const log::Quiet quiet;
-        result = serve(method, given, flags);
+        result = serve(method, arguments, flags);
     } else {
-        result = serve(method, given, flags);
+        result = serve(method, arguments, flags);
     }
     if (result) log_of_channel(verb.after, number, stream);
     return result;
@@ -280,23 +280,23 @@ PyObject* serve_logged(const ChannelMethod* method, const Arguments& given, size
 
 PyObject* call_method(PyObject* self, PyObject* const* values, size_t flags, PyObject* names) {
     const auto* const method = reinterpret_cast<ChannelMethod*>(self);
-    const Arguments given{values, static_cast<size_t>(PyVectorcall_NARGS(flags)), names};
-    if (log::wanted()) [[unlikely]] return serve_logged(method, given, flags);
-    return serve(method, given, flags);
+    const Arguments arguments{values, static_cast<size_t>(PyVectorcall_NARGS(flags)), names};
+    if (log::wanted()) [[unlikely]] return serve_logged(method, arguments, flags);
+    return serve(method, arguments, flags);
 }
 
 PyObject* bind_method(PyObject* self, PyObject* object, PyObject*) {
     return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
 }
 
-PyObject* make_method(PyTypeObject* type, PyObject* given, PyObject* named) {
+PyObject* make_method(PyTypeObject* type, PyObject* arguments, PyObject* named) {
     const char* name = nullptr;
     PyObject* otherwise = nullptr;
     static const char* keywords[] = {"way", "otherwise", nullptr};
-    if (!PyArg_ParseTupleAndKeywords(given, named, "sO", const_cast<char**>(keywords), &name, &otherwise)) return nullptr;
-    const auto* const found = std::find_if(std::begin(kChannelVerbs), std::end(kChannelVerbs), [&](const ChannelVerb& each) { return each.name == name; });
-    if (found == std::end(kChannelVerbs)) return PyErr_Format(PyExc_ValueError, "no way of this name: %s", name);
-    return reinterpret_cast<PyObject*>(ChannelMethod::make(type, call_method, *found, {otherwise}));
+    if (!PyArg_ParseTupleAndKeywords(arguments, named, "sO", const_cast<char**>(keywords), &name, &otherwise)) return nullptr;
+    const auto* const verb = std::find_if(std::begin(kChannelVerbs), std::end(kChannelVerbs), [&](const ChannelVerb& each) { return each.name == name; });
+    if (verb == std::end(kChannelVerbs)) return PyErr_Format(PyExc_ValueError, "no way of this name: %s", name);
+    return reinterpret_cast<PyObject*>(ChannelMethod::make(type, call_method, *verb, {otherwise}));
 }
 
 std::vector<nb::object> lines_of(const nb::list& lines) {
@@ -347,12 +347,12 @@ void bind_ends(nb::module_& m) {
             [](const ChannelEnd& self, const nb::list& incoming, const nb::list& outgoing, uint32_t rank, uint32_t peer, uint64_t far_bank) {
                 if (!log::wanted()) return;
                 const auto bank = [](const std::vector<nb::object>& lines) {
-                    return lines.empty() ? 0 : place_of(*held(lines[0]).shared).bank;
+                    return lines.empty() ? 0 : line_address(*held(lines[0]).shared).bank;
                 };
                 const std::vector<nb::object> ours = lines_of(incoming), theirs = lines_of(outgoing);
                 note_site();
                 log::write({.kind = log::Kind::channel, .a = self.number, .b = bank(ours), .c = far_bank != 0 ? far_bank : bank(theirs), .d = uint64_t{rank} << 32 | peer});
-                for (size_t i = 0; i < ours.size(); ++i) log_notify_made(*held(ours[i]).shared, i + 1, 0);
+                for (size_t i = 0; i < ours.size(); ++i) log_new_notify(*held(ours[i]).shared, i + 1, 0);
             },
             "incoming"_a, "outgoing"_a, "rank"_a, "peer"_a, "far_bank"_a = 0,
             nb::sig("def _log(self, incoming: typing.Sequence[Notify], outgoing: typing.Sequence[Notify], rank: int, peer: int, "

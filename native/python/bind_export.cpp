@@ -52,9 +52,9 @@ void bind_export(nb::module_& m) {
             if (!PyObject_CheckBuffer(object.ptr())) return nb::none();
             Py_buffer view;
             if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_ANY_CONTIGUOUS) != 0) throw nb::python_error();
-            nb::object found = nb::make_tuple(reinterpret_cast<uint64_t>(view.buf), static_cast<int64_t>(view.len), view.readonly != 0);
+            nb::object fields = nb::make_tuple(reinterpret_cast<uint64_t>(view.buf), static_cast<int64_t>(view.len), view.readonly != 0);
             PyBuffer_Release(&view);
-            return found;
+            return fields;
         },
         "object"_a.none(), nb::sig("def buffer_of(object: object) -> tuple[int, int, bool] | None"),
         "Return (address, bytes, read-only) of an object's buffer, None where it has none.");

@@ -29,7 +29,7 @@ struct OnStream final : FarOperation {
         return op->verb == FarOp::Verb::read ? Stepwise::Touched{op->here, op->size} : Stepwise::Touched{};
     }
     void tell(log::Event& event, log::Spans& spans) override { op->tell(event, spans); }
-    void tell_as(uint64_t stream, uint64_t sequence) override {
+    void log_as(uint64_t stream, uint64_t sequence) override {
         op->logged_stream = stream;
         op->logged_sequence = sequence;
     }
@@ -37,7 +37,7 @@ struct OnStream final : FarOperation {
 
 FarOpPtr begun(const FarHandle& end, FarOp::Verb verb, uint32_t memory, uint64_t at, uint64_t size, uint32_t notify = 0) {
     Heap::get().check_usable();
-    if (net::FarNode::get().has_given_back()) release_far();
+    if (net::FarNode::get().has_returned()) release_far();
     auto op = std::make_shared<FarOp>(end.channel, verb);
     op->memory = memory;
     op->at = at;
@@ -172,8 +172,8 @@ void notify_far(const FarHandle& end, const StreamHandle* stream, uint32_t index
 }
 
 void release_far() {
-    if (!net::FarNode::get().has_given_back()) return;
-    for (void* object : net::FarNode::get().take_given_back()) Py_DECREF(static_cast<PyObject*>(object));
+    if (!net::FarNode::get().has_returned()) return;
+    for (void* object : net::FarNode::get().take_returned()) Py_DECREF(static_cast<PyObject*>(object));
 }
 
 void bind_far(nb::module_& m) {

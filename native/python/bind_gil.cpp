@@ -33,7 +33,7 @@ bool ask_signals(void*) {
 
 // Only the main thread runs Python's signal handlers; others would take the GIL for nothing.  The thread that forks is the
 // main thread of the child, whatever it was before.
-peerlane::Poll poll_here() {
+peerlane::Poll poll_of_thread() {
     static std::atomic<uint64_t> forks{1};
     static const int is_told [[maybe_unused]] = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
     thread_local uint64_t asked = 0;

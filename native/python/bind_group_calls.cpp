@@ -81,12 +81,12 @@ std::optional<int> reduction_of(const GroupMethod& method, PyObject* dtype, PyOb
     for (const Known& each : known)
         if (each.dtype == dtype && each.op == op) return each.number;
     PyObject* const arguments[] = {method.held[kCallName], dtype, op};
-    const nb::object found = nb::steal(PyObject_Vectorcall(method.held[kNumberOf], arguments, 3, nullptr));
-    if (!found) {
+    const nb::object answer = nb::steal(PyObject_Vectorcall(method.held[kNumberOf], arguments, 3, nullptr));
+    if (!answer) {
         PyErr_Clear();
         return std::nullopt;
     }
-    const int number = nb::cast<int>(found);
+    const int number = nb::cast<int>(answer);
     const bool is_fixed = PyUnicode_CheckExact(dtype) || (PyType_Check(dtype) && !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(dtype), Py_TPFLAGS_HEAPTYPE));
     if (!is_fixed || !PyUnicode_CheckExact(op)) return number;
     const Known last = std::exchange(known[next++ % known.size()], {Py_NewRef(dtype), Py_NewRef(op), number});
@@ -130,9 +130,9 @@ class Given {
         if (!type) {
             const nb::handle numpy = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
             if (!numpy) return false;
-            const nb::object found = nb::getattr(numpy, "ndarray", nb::none());
-            if (!PyType_Check(found.ptr())) return false;   // another thread is importing it
-            type = reinterpret_cast<PyTypeObject*>(found.inc_ref().ptr());
+            const nb::object ndarray = nb::getattr(numpy, "ndarray", nb::none());
+            if (!PyType_Check(ndarray.ptr())) return false;   // another thread is importing it
+            type = reinterpret_cast<PyTypeObject*>(ndarray.inc_ref().ptr());
         }
         return PyType_IsSubtype(Py_TYPE(object.ptr()), type) != 0;
     }
@@ -165,9 +165,9 @@ bool serve(const GroupMethod& method, const Arguments& given) {
     if (!root || *root >= rounds.rounds->size) return false;
     int reduction = -1;
     if (verb.reduces) {
-        const auto found = reduction_of(method, values[kDtype], values[kOp] ? values[kOp] : words().sum.ptr());
-        if (!found) return false;
-        reduction = *found;
+        const auto number = reduction_of(method, values[kDtype], values[kOp] ? values[kOp] : words().sum.ptr());
+        if (!number) return false;
+        reduction = *number;
     }
     nb::handle dst = values[kDst] ? values[kDst] : Py_None, src = values[kSrc] ? values[kSrc] : Py_None;
     const bool is_root = *root == rounds.rounds->rank;

@@ -84,10 +84,10 @@ void log_host_rows(HostAccess access, const HostRow* rows, size_t count, const S
     try {
         note_site();
         const uint8_t look = access == kRead && count == 1 && rows->height == 1 ? flags_of_look(rows->width) : uint8_t{0};
-        told_by_view = {UINTPTR_MAX, 0};
+        logged_by_view = {UINTPTR_MAX, 0};
         for (const HostRow* row = rows; row != rows + count; ++row) {
-            told_by_view.low = std::min<uintptr_t>(told_by_view.low, row->address);
-            told_by_view.high = std::max<uintptr_t>(told_by_view.high, row->address + row->pitch * (row->height - 1) + row->width);
+            logged_by_view.low = std::min<uintptr_t>(logged_by_view.low, row->address);
+            logged_by_view.high = std::max<uintptr_t>(logged_by_view.high, row->address + row->pitch * (row->height - 1) + row->width);
         }
         log::Spans spans;
         const bool is_plain = std::all_of(rows, rows + count, [](const HostRow& row) { return row.height == 1; });
@@ -175,9 +175,9 @@ int set(PyObject* self, PyObject* key, PyObject* value) {
 
 PyObject* get_item(PyObject* self, Py_ssize_t index) {
     PyObject* const key = PyLong_FromSsize_t(index);
-    PyObject* const found = key ? get(self, key) : nullptr;
+    PyObject* const value = key ? get(self, key) : nullptr;
     Py_XDECREF(key);
-    return found;
+    return value;
 }
 
 int set_item(PyObject* self, Py_ssize_t index, PyObject* value) {
@@ -269,10 +269,10 @@ nb::object make_type(nb::handle ndarray) {
     PyType_Spec spec = {"peerlane._core.HostView", static_cast<int>(array_type->tp_basicsize + sizeof(Elements)), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
     const nb::object bases = nb::make_tuple(nb::borrow(ndarray));
-    nb::object made = nb::steal(PyType_FromSpecWithBases(&spec, bases.ptr()));
-    if (!made.is_valid()) throw nb::python_error();
-    view_type = reinterpret_cast<PyTypeObject*>(nb::object(made).release().ptr());
-    return made;
+    nb::object new_type = nb::steal(PyType_FromSpecWithBases(&spec, bases.ptr()));
+    if (!new_type.is_valid()) throw nb::python_error();
+    view_type = reinterpret_cast<PyTypeObject*>(nb::object(new_type).release().ptr());
+    return new_type;
 }
 
 }  // namespace

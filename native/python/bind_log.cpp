@@ -47,18 +47,18 @@ struct Site {
 };
 // All sites.  Their code objects are held as long as the process lives.
 std::unordered_map<SiteKey, Site, SiteHash>& sites() {
-    static auto& made = *new std::unordered_map<SiteKey, Site, SiteHash>;
-    return made;
+    static auto& by_key = *new std::unordered_map<SiteKey, Site, SiteHash>;
+    return by_key;
 }
 // Number n is in place n - 1.
 std::vector<const Site*>& sites_by_number() {
-    static auto& made = *new std::vector<const Site*>;
-    return made;
+    static auto& by_number = *new std::vector<const Site*>;
+    return by_number;
 }
 // Those that were seen last, by their hash.
 std::array<Site, 1 << 12>& recent_sites() {
-    static auto& made = *new std::array<Site, 1 << 12>;
-    return made;
+    static auto& recent = *new std::array<Site, 1 << 12>;
+    return recent;
 }
 
 // Code that was seen last, and whether it is peerlane's: to ask costs more than all else here.
@@ -68,12 +68,12 @@ struct KnownCode {
 };
 bool is_own_frame(const Frame& frame, PyObject* code) {
     static auto& known = *new std::array<KnownCode, 1 << 10>;
-    KnownCode& found = known[reinterpret_cast<uintptr_t>(code) / 64 % known.size()];
-    if (found.code == code) [[likely]] return found.is_ours;
+    KnownCode& recent = known[reinterpret_cast<uintptr_t>(code) / 64 % known.size()];
+    if (recent.code == code) [[likely]] return recent.is_ours;
     const nb::error_scope raised;   // objects go while exceptions pass
     const bool is_ours = is_ours_or_contexts(frame);
-    const nb::object old = nb::steal(std::exchange(found.code, Py_NewRef(code)));   // its end may come here again
-    found.is_ours = is_ours;
+    const nb::object old = nb::steal(std::exchange(recent.code, Py_NewRef(code)));   // its end may come here again
+    recent.is_ours = is_ours;
     return is_ours;
 }
 
@@ -199,7 +199,7 @@ void write_complete(OpKind kind, const Add& add, uint8_t readers = log::kAnyone)
             log::drop(by);
         }
     }
-    tell_if_observed();
+    log_if_observed();
 }
 
 // Of the innermost frame that is not left out.
@@ -312,7 +312,7 @@ void log_alias(const char* host, uint64_t size, Alias what) noexcept {
 void log_waited_now(const Notify& notify, uint64_t number) {
     or_dropped([&] {
         note_past(PastOf::notify, notify.id, {0, 0, log::here.site, OpKind::wait_notify});
-        const auto [bank, line] = place_of(notify);
+        const auto [bank, line] = line_address(notify);
         log::write({.kind = log::Kind::notify_wait, .a = bank, .b = line, .c = number, .d = log::here.channel});
     });
 }
@@ -323,9 +323,9 @@ void log_sync(uint64_t stream, uint64_t sequence) {
     or_dropped([=] { log::write({.kind = log::Kind::sync, .stream = stream, .sequence = sequence}); });
 }
 
-void log_notify_made(const Notify& notify, uint64_t incoming, uint64_t before) {
+void log_new_notify(const Notify& notify, uint64_t incoming, uint64_t before) {
     or_dropped([&] {
-        const auto [bank, line] = place_of(notify);
+        const auto [bank, line] = line_address(notify);
         log::write({.kind = log::Kind::notify_made, .sequence = before, .a = bank, .b = line, .c = static_cast<uint64_t>(notify.kind),
                     .d = incoming});
     });
@@ -378,20 +378,20 @@ void bind_log(nb::module_& m) {
     nb::list ops;
     for (int op = 0; op <= static_cast<int>(OpKind::stepwise); ++op) ops.append(name_of(static_cast<OpKind>(op)));
     m.attr("LOG_OPS") = nb::tuple(ops);
-    static constexpr auto tell_last = [] {
+    static constexpr auto log_rest = [] {
         const log::ByNoLine of_nobody;
-        if (Heap::is_made() && !Heap::get().is_forked() && log::is_read(log::kChecker)) Scheduler::get().tell_last();
+        if (Heap::is_made() && !Heap::get().is_forked() && log::is_read(log::kChecker)) Scheduler::get().log_rest();
     };
-    log::before_exit.store(tell_last, std::memory_order_release);
+    log::before_exit.store(log_rest, std::memory_order_release);
     m.def("log_end", [] {
-        tell_last();
+        log_rest();
         log::end();
     }, "End it: the process leaves in an orderly way.");
     m.def(
         "log_facts",
         [] {
-            const log::Facts found = log::facts();
-            return nb::make_tuple(found.path, found.written, found.dropped, found.capacity);
+            const log::Facts facts = log::facts();
+            return nb::make_tuple(facts.path, facts.written, facts.dropped, facts.capacity);
         },
         nb::sig("def log_facts() -> tuple[str, int, int, int]"), "(path, bytes written, events dropped, capacity); the path is empty if there is no log.");
     m.def(
@@ -467,7 +467,7 @@ void bind_log(nb::module_& m) {
             log::here.stream = log::here.sequence = 0;
             if (!stream || (!notify && far_bank == 0) || !log::wanted()) return;
             note_site();
-            const auto [bank, line] = notify ? place_of(*notify->shared) : LinePlace{far_bank, far_line};
+            const auto [bank, line] = notify ? line_address(*notify->shared) : LineAddress{far_bank, far_line};
             const uint64_t sequence = stream->stream->submitted.load(std::memory_order_relaxed) + 1;
             log::write({.kind = log::Kind::notify, .op = static_cast<uint8_t>(OpKind::notify), .stream = stream->stream->id,
                         .sequence = sequence, .a = bank, .b = line, .d = log::here.channel});

@@ -46,11 +46,11 @@ void bind_mappings(nb::module_& m) {
             [](BlockHandle* self, uint32_t device, uint64_t size, bool peer, const std::string& name) {
                 note_site();
                 const GilReleased gil;
-                Block* const made = Heap::get().create_physical(device, size, peer, name);
-                new (self) BlockHandle(made);
+                Block* const block = Heap::get().create_physical(device, size, peer, name);
+                new (self) BlockHandle(block);
                 if (!log::wanted()) return;
                 log::Spans spans;
-                spans.add(made->id, 0, made->size, true);
+                spans.add(block->id, 0, block->size, true);
                 log::write({.kind = log::Kind::allocated, .a = Heap::get().next_id(), .spans = &spans});
             },
             "device"_a, "size"_a, "peer"_a, "name"_a, "Its file is named `name` and its id.")
@@ -77,15 +77,15 @@ void bind_mappings(nb::module_& m) {
                 new (self) ReservationHandle{Heap::get().reserve(size, alignment, device, wanted)};
             },
             "device"_a, "size"_a, "alignment"_a, "wanted"_a)
-        .def_prop_ro("address", [](const ReservationHandle& self) { return Heap::get().address_of(*self.place); })
-        .def_prop_ro("size", [](const ReservationHandle& self) { return self.place->span.load(std::memory_order_acquire); })
-        .def_prop_ro("id", [](const ReservationHandle& self) { return self.place->id; }, "Unique in the process.")
-        .def_prop_ro("is_closed", [](const ReservationHandle& self) { return self.place->closed.load(std::memory_order_acquire); })
+        .def_prop_ro("address", [](const ReservationHandle& self) { return Heap::get().address_of(*self.reservation); })
+        .def_prop_ro("size", [](const ReservationHandle& self) { return self.reservation->span.load(std::memory_order_acquire); })
+        .def_prop_ro("id", [](const ReservationHandle& self) { return self.reservation->id; }, "Unique in the process.")
+        .def_prop_ro("is_closed", [](const ReservationHandle& self) { return self.reservation->closed.load(std::memory_order_acquire); })
         .def(
-            "grow", [](ReservationHandle& self, uint64_t size) { return Heap::get().grow(*self.place, size); }, "size"_a,
+            "grow", [](ReservationHandle& self, uint64_t size) { return Heap::get().grow(*self.reservation, size); }, "size"_a,
             "Reserve more behind what there is; False when that is in use, or not there.")
         .def_prop_ro(
-            "most", [](const ReservationHandle& self) { return Heap::get().space().window() - self.place->offset; },
+            "most", [](const ReservationHandle& self) { return Heap::get().space().window() - self.reservation->offset; },
             "Bytes from its start to the end of the windows.")
         .def(
             "map",
@@ -93,7 +93,7 @@ void bind_mappings(nb::module_& m) {
                const std::vector<std::pair<uint32_t, unsigned>>& named, uint64_t limit) {
                 const BlockUse use(block);
                 const GilReleased gil;
-                Heap::get().map(*self.place, at, &use.block, others, accesses(named), limit);
+                Heap::get().map(*self.reservation, at, &use.block, others, accesses(named), limit);
             },
             "at"_a, "block"_a, "others"_a, "named"_a, "limit"_a,
             "Rights: 1 read, 2 write; those of devices not named are `others`.  Of the block its first `limit` bytes are mapped; those behind are out of bounds.")
@@ -101,17 +101,17 @@ void bind_mappings(nb::module_& m) {
             "unmap", [](ReservationHandle& self, uint64_t at) {
                 note_site();
                 const GilReleased gil;
-                Heap::get().unmap(*self.place, at);
+                Heap::get().unmap(*self.reservation, at);
             },
             "at"_a, "End the mapping that starts at `at`; it stays until its last use ends.")
         .def(
             "set_access",
             [](ReservationHandle& self, uint64_t at, uint64_t size, uint32_t device, unsigned rights) {
-                Heap::get().set_access(*self.place, at, size, {device, rights});
+                Heap::get().set_access(*self.reservation, at, size, {device, rights});
             },
             "at"_a, "size"_a, "device"_a, "rights"_a)
         .def(
-            "rights", [](ReservationHandle& self, uint64_t at, uint32_t device) { return Heap::get().rights(*self.place, at, device); },
+            "rights", [](ReservationHandle& self, uint64_t at, uint32_t device) { return Heap::get().rights(*self.reservation, at, device); },
             "at"_a, "device"_a)
         .def("close", [](ReservationHandle& self) { self.close(); }, nb::call_guard<GilReleased>(),
              "Unmap everything and give the addresses back after the last use; idempotent.");

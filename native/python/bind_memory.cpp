@@ -116,7 +116,7 @@ nb::dict facts_of(const Refusal& refusal) {
             break;
         case Why::stream_closed:
             add("stream", refusal.stream.id);
-            add("made", site_of(refusal.stream.made_site));
+            add("made", site_of(refusal.stream.allocation_site));
             add("closed", site_of(refusal.stream.closed_site));
             break;
         case Why::own_callback:
@@ -218,7 +218,7 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
         const auto size = static_cast<Py_ssize_t>(memory.size());
         if (PyBuffer_FillInfo(view, self, host, size, memory.may_view_only(), flags) != 0) return -1;
         pin.memory = nullptr;
-        tell_view(memory, true);
+        log_view_for_observer(memory, true);
         if (log::wanted() && log_alias(memory) && !keeps_buffer()) [[unlikely]] view->internal = self;   // any mark: its end is logged, too
         return 0;
     } catch (const Refusal& refusal) {
@@ -232,7 +232,7 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
 void release_view(PyObject* self, Py_buffer* view) {
     Memory* memory = nb::inst_ptr<Memory>(self);
     if (view->internal) [[unlikely]] log_alias(memory->view_address(), memory->size(), Alias::end);
-    tell_view(*memory, false);
+    log_view_for_observer(*memory, false);
     memory->unpin_view();
 }
 
@@ -338,7 +338,7 @@ void bind_memory(nb::module_& m) {
             Scheduler::get();
             log::see_forks();
             net::Engine::see_forks();
-            poll_here();
+            poll_of_thread();
         },
         "Let all native code see forks from now on, and not from its first use on: who registers for them after this sees a\n"
         "child when native code has made it one.");
@@ -380,7 +380,7 @@ void bind_memory(nb::module_& m) {
         .def(
             "__init__",
             [](Memory* self, const ReservationHandle& place, uint64_t offset, uint64_t size) {
-                new (self) Memory(place.place, offset, size, false);
+                new (self) Memory(place.reservation, offset, size, false);
             },
             "place"_a, "offset"_a, "size"_a)
         .def_prop_ro("address", &Memory::address, "The address; raises when the memory is closed.")
@@ -415,19 +415,19 @@ void bind_memory(nb::module_& m) {
             Heap& heap = Heap::get();
             const Range range = heap.resolve("address", address, 1);
             if (!range.extent) return std::nullopt;
-            auto found = std::make_tuple(range.device, heap.address_of(range.extent), range.extent->size,
+            auto location = std::make_tuple(range.device, heap.address_of(range.extent), range.extent->size,
                                          range.extent->id.load(std::memory_order_relaxed));
             heap.unpin(range);
-            return found;
+            return location;
         },
         "address"_a, "Return (device, base, size, id), or None for pageable host memory.");
     m.attr("look_up_each") = nb::capsule(reinterpret_cast<const void*>(look_up_each), "look_up_each");
     m.def(
         "nearest",
         [](uint64_t address) -> std::optional<std::tuple<uint32_t, uint64_t, uint64_t, uint64_t>> {
-            const Neighbour found = Heap::get().nearest(address);
-            if (!found.found) return std::nullopt;
-            return std::make_tuple(found.device, found.address, found.size, found.id);
+            const Neighbour neighbour = Heap::get().nearest(address);
+            if (!neighbour.found) return std::nullopt;
+            return std::make_tuple(neighbour.device, neighbour.address, neighbour.size, neighbour.id);
         },
         "address"_a, "Return (device, address, size, id) of the live allocation nearest to a window address.");
 }

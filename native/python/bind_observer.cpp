@@ -83,7 +83,7 @@ void write_notice(log::Notice kind, log::Object what, uint64_t id, uint64_t stre
 
 // What happened has happened, and who was told that it did not would give its pins back once more: nothing is thrown.  To make
 // arguments may run the program, which comes here again, or takes the observer away.
-void tell_observer() noexcept {
+void log_for_observer() noexcept {
     const nb::error_scope raised;   // views go while exceptions pass
     try {
         const ReaderPtr reader = reader_of(log::kObserver);
@@ -104,7 +104,7 @@ void tell_observer() noexcept {
     }
 }
 
-void tell_view(const Memory& memory, bool opened) {
+void log_view_for_observer(const Memory& memory, bool opened) {
     if (!log::is_read(log::kObserver)) return;
     try {
         log::Spans spans;
@@ -113,7 +113,7 @@ void tell_view(const Memory& memory, bool opened) {
     } catch (const std::bad_alloc&) {
         log::drop(log::kObserver);
     }
-    tell_observer();
+    log_for_observer();
 }
 
 void bind_observer(nb::module_& m) {
@@ -135,7 +135,7 @@ void bind_observer(nb::module_& m) {
         nb::sig("def observe(called: collections.abc.Callable[..., None] | None, capacity: int) -> None"),
         "Call it with a tuple (kind, order, op, site, stream, sequence, a, b, spans) for each event of the observer's log, of so many bytes; with None, end "
         "that log.  OSError if it cannot be made.");
-    m.def("tell_observer", [] { tell_if_observed(); }, "Hand over what is new.");
+    m.def("tell_observer", [] { log_if_observed(); }, "Hand over what is new.");
     m.def(
         "notice",
         [](int kind, int what, uint64_t id, const Memory* memory, uint64_t stream, uint64_t sequence) {
@@ -149,7 +149,7 @@ void bind_observer(nb::module_& m) {
                 // Nothing of it lives.
             }
             write_notice(static_cast<log::Notice>(kind), static_cast<log::Object>(what), id, stream, sequence, spans);
-            tell_if_observed();
+            log_if_observed();
         },
         "kind"_a, "what"_a, "id"_a, "memory"_a.none(), "stream"_a, "sequence"_a, "Tell the observer of something that is not an operation.");
     m.def("log_site_of", &log_site_of, "number"_a, nb::sig("def log_site_of(number: int) -> tuple[types.CodeType, int] | None"),

@@ -40,7 +40,7 @@ template <class Work>
 auto interruptible(const Work& work) {
     try {
         const GilReleased gil;
-        return work(poll_here());
+        return work(poll_of_thread());
     } catch (const peerlane::Refusal& refusal) {
         if (refusal.why == peerlane::Why::interrupted) throw nanobind::python_error();
         throw;

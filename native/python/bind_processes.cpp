@@ -36,7 +36,7 @@ nb::object taken_of(MessageRings& rings) {
     for (const auto& each : taken.messages) {
         const nb::object name = nb::steal(PyUnicode_DecodeUTF8(each.name.data(), static_cast<Py_ssize_t>(each.name.size()), "replace"));
         if (!name) throw nb::python_error();
-        messages.append(nb::make_tuple(name, nb::bytes(each.text.data(), each.text.size()), each.ring, each.place));
+        messages.append(nb::make_tuple(name, nb::bytes(each.text.data(), each.text.size()), each.ring, each.position));
     }
     return nb::make_tuple(messages, taken.nonsense);
 }
@@ -67,7 +67,7 @@ void bind_processes(nb::module_& m) {
                  return self.get().put(view_of(name), view_of(text), more);
              },
              "name"_a, "text"_a, "more"_a, "Send a piece of a message; False: there is not room enough now.")
-        .def_prop_ro("place", [](const RingsHandle& self) { return self.get().place(); }, "Where the next piece will stand in its ring.")
+        .def_prop_ro("place", [](const RingsHandle& self) { return self.get().position(); }, "Where the next piece will stand in its ring.")
         .def("take", [](RingsHandle& self) { return taken_of(self.get()); },
              nb::sig("def take(self) -> tuple[list[tuple[str, bytes, int, int]], int] | None"),
              "Return the messages that have come, each with the sender's name, its ring and the place of its last piece, and how many bytes "

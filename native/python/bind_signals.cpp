@@ -92,7 +92,7 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
 void record_now(Notify& notify) {
     note_site();
     Scheduler::get().notify_recorded(notify);
-    tell_if_observed();
+    log_if_observed();
 }
 
 std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle& ledger, uint32_t bank) {
@@ -278,7 +278,7 @@ void bind_signals(nb::module_& m) {
             "__init__",
             [](HeldNotify* self, int kind, uint32_t device) {
                 new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
-                if (log::wanted()) [[unlikely]] log_notify_made(*self->shared, 0, 0);
+                if (log::wanted()) [[unlikely]] log_new_notify(*self->shared, 0, 0);
             },
             "kind"_a, "device"_a, "`kind`: 0 binary, 1 fifo, 2 strict.")
         .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
@@ -288,7 +288,7 @@ void bind_signals(nb::module_& m) {
                 if (index != 0 && index >= signal.signal->bank()) throw nb::index_error("no such line in the bank");
                 new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
                 Scheduler::get().share(*self->shared, signal.signal, false, index);
-                if (signal.signal->bank() == 0 && log::wanted()) [[unlikely]] log_notify_made(*self->shared, 0, 0);
+                if (signal.signal->bank() == 0 && log::wanted()) [[unlikely]] log_new_notify(*self->shared, 0, 0);
             },
             "kind"_a, "device"_a, "signal"_a, "index"_a = 0, "One that another process made, or a line of a bank.")
         .def(
@@ -312,7 +312,7 @@ void bind_signals(nb::module_& m) {
                 Scheduler::get().use_bell(ledger.ledger);
                 if (!self.shared->shared()) {
                     Scheduler::get().share(*self.shared, SharedSignal::create(ledger.ledger), true);
-                    if (log::wanted()) [[unlikely]] log_notify_made(*self.shared, 0, self.shared->id);
+                    if (log::wanted()) [[unlikely]] log_new_notify(*self.shared, 0, self.shared->id);
                 }
                 return new SignalHandle{self.shared->sharing(), false};
             },

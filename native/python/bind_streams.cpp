@@ -66,7 +66,7 @@ void submit_holding(const StreamHandle& self, const Op& op, Shared& shared) {
         shared.drop();
         throw;
     }
-    tell_if_observed();
+    log_if_observed();
 }
 
 // A warning that became an exception must not look like a failure of the call that it comes with.
@@ -193,7 +193,7 @@ static void bind_stream(nb::module_& m) {
             [](const StreamHandle& self) {
                 note_site();
                 auto* held = new HeldMark{scheduler().record(*self.stream)};
-                tell_if_observed();
+                log_if_observed();
                 return held;
             },
             nb::rv_policy::take_ownership)
@@ -202,7 +202,7 @@ static void bind_stream(nb::module_& m) {
             [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns, uint64_t only) {
                 note_site();
                 scheduler().wait(*self.stream, *mark.shared, timeout_ns, call_site(), only);
-                tell_if_observed();
+                log_if_observed();
             },
             "mark"_a, "timeout_ns"_a, "only"_a = 0,
             "`only`: if the mark has failed, that many operations behind the wait are cancelled, and the "
@@ -234,7 +234,7 @@ static void bind_stream(nb::module_& m) {
                 std::copy_n(words.begin(), std::min(words.size(), call.words.size()), call.words.begin());
                 note_site();
                 scheduler().call(*self.stream, *queue.shared, call, call_site());
-                tell_if_observed();
+                log_if_observed();
             },
             "queue"_a, "code"_a, "words"_a, "Call a function in C, with one word or three.")
         .def(
@@ -252,7 +252,7 @@ static void bind_stream(nb::module_& m) {
                     memory.take_back();
                     throw;
                 }
-                tell_if_observed();
+                log_if_observed();
             },
             "memory"_a, "by_line"_a, "Free an allocation when what was submitted by now is over; `by_line`: a line of the program asks for it.");
 }
@@ -357,7 +357,7 @@ static void bind_marks(nb::module_& m) {
                 Outcome outcome = Outcome::timed_out;
                 {
                     const GilReleased gil;
-                    const Poll poll = poll_here();
+                    const Poll poll = poll_of_thread();
                     while (true) {
                         const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.at - Clock::now());
                         const auto slice = std::min(left, std::chrono::nanoseconds(std::chrono::milliseconds(100)));
@@ -384,10 +384,10 @@ static void bind_marks(nb::module_& m) {
         .def(
             "finish",
             [](const HeldCallbacks&, uint64_t token, bool raised) {
-                const auto found = running().find(token);
-                if (found == running().end()) return;
-                const StreamPtr stream = std::move(found->second);
-                running().erase(found);
+                const auto stream_of_token = running().find(token);
+                if (stream_of_token == running().end()) return;
+                const StreamPtr stream = std::move(stream_of_token->second);
+                running().erase(stream_of_token);
                 const GilReleased gil;
                 scheduler().finish_callback(*stream, token, raised);
             },

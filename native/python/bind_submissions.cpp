@@ -51,7 +51,7 @@ void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
     // Nobody gives it back without the GIL, so it is in time here.
     if (op.keep && !done.at_once) Py_INCREF(keep.ptr());
     for (uint32_t i = 0; i < done.watches; ++i) Py_INCREF(keep.ptr());
-    tell_if_observed();
+    log_if_observed();
 }
 
 void submit_nothing(const StreamHandle& stream) { Scheduler::get().submit_nothing(*stream.stream); }
@@ -72,7 +72,7 @@ void submit_move(const StreamHandle& stream, Op op, Operand& dst, Operand& src, 
 void run_now(Batch& batch, const Operand* table) {
     const Task task = plan_pieces(batch.pieces);
     interruptible([&](Poll poll) { run_task(task, nullptr, 0, poll); });
-    if (log::is_told()) [[unlikely]] log_batch(batch, table);
+    if (log::is_logging()) [[unlikely]] log_batch(batch, table);
 }
 
 namespace {

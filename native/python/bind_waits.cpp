@@ -139,7 +139,7 @@ void bind_turns(nb::module_& m) {
 
 Poll poll_waiting() {
     static char yes;
-    return {ask, poll_here().ask ? &yes : nullptr};
+    return {ask, poll_of_thread().ask ? &yes : nullptr};
 }
 
 void bind_waits(nb::module_& m) {
@@ -229,8 +229,8 @@ void bind_waits(nb::module_& m) {
         .def(
             "text",
             [](const WaitBoard& self, uint32_t rank) {
-                const std::string found = self.text(rank);
-                return nb::bytes(found.data(), found.size());
+                const std::string text = self.text(rank);
+                return nb::bytes(text.data(), text.size());
             },
             "rank"_a, "What it said last; any bytes.");
 }

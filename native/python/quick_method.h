@@ -39,12 +39,12 @@ struct Arguments {
 
 inline std::optional<uint64_t> number(nanobind::handle value) {
     if (!PyLong_CheckExact(value.ptr())) return std::nullopt;
-    const unsigned long long found = PyLong_AsUnsignedLongLong(value.ptr());
-    if (found == static_cast<unsigned long long>(-1) && PyErr_Occurred()) {
+    const unsigned long long number = PyLong_AsUnsignedLongLong(value.ptr());
+    if (number == static_cast<unsigned long long>(-1) && PyErr_Occurred()) {
         PyErr_Clear();
         return std::nullopt;
     }
-    return found;
+    return number;
 }
 
 // What a quick way answers: whether it has served the call.  A refusal means that nothing has happened yet.
@@ -77,12 +77,12 @@ struct QuickMethod {
     PyObject* otherwise() const { return held[0]; }
 
     static QuickMethod* make(PyTypeObject* type, vectorcallfunc call, const Verb& verb, const std::array<PyObject*, kHeld>& held) {
-        auto* const made = reinterpret_cast<QuickMethod*>(type->tp_alloc(type, 0));
-        if (!made) return nullptr;
-        made->call = call;
-        made->verb = &verb;
-        for (size_t i = 0; i < kHeld; ++i) made->held[i] = Py_NewRef(held[i]);
-        return made;
+        auto* const method = reinterpret_cast<QuickMethod*>(type->tp_alloc(type, 0));
+        if (!method) return nullptr;
+        method->call = call;
+        method->verb = &verb;
+        for (size_t i = 0; i < kHeld; ++i) method->held[i] = Py_NewRef(held[i]);
+        return method;
     }
 
     // `bind`: null, or what makes it a method of its class's objects.

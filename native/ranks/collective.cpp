@@ -179,8 +179,8 @@ Collective::Stage Collective::after_round() {
 Rounds::Peer* Collective::who_gave_up() {
     std::atomic_thread_fence(std::memory_order_acquire);
     std::vector<Rounds::Peer>& peers = rounds_->peers();
-    const auto found = std::find_if(peers.begin(), peers.end(), [](const Rounds::Peer& each) { return each.in_place && each.incoming[0]->is_let_go(); });
-    return found == peers.end() ? nullptr : &*found;
+    const auto peer = std::find_if(peers.begin(), peers.end(), [](const Rounds::Peer& each) { return each.in_place && each.incoming[0]->is_let_go(); });
+    return peer == peers.end() ? nullptr : &*peer;
 }
 
 // Whether this rank may write the round's line and slot; else it waits for the rank that may still read the ones before.

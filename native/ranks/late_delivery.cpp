@@ -136,7 +136,7 @@ void Undelivered::apply_or_drop(const Copied& entry, const SharedSignal* bank, u
     from_->entry(entry.index).state.store(LateDelivery::none, std::memory_order_release);
 }
 
-void Undelivered::bring_found(const std::vector<Copied>& found) const {
+void Undelivered::bring_all(const std::vector<Copied>& found) const {
     uint64_t room = from_->size();
     for (const Copied& each : found)
         if (each.kind() != LateDelivery::notify) apply_or_drop(each, nullptr, room);
@@ -146,7 +146,7 @@ template <class Match>
 void Undelivered::bring_those(const Match& match) {
     const LateDeliveries::Lock lock(*from_);
     try {
-        bring_found(find([&](const Copied& each) { return each.is_staged() && match(each); }));
+        bring_all(find([&](const Copied& each) { return each.is_staged() && match(each); }));
     } catch (const std::bad_alloc&) {   // a later wait brings them
     }
 }
@@ -162,7 +162,7 @@ void Undelivered::arrive(uint32_t index, uint64_t first, uint64_t last) {
         for (const Copied& each : records)
             if (each.before >= first && (!by || each.before < by->before)) by = &each;
         if (by)
-            bring_found(find([&](const Copied& each) {
+            bring_all(find([&](const Copied& each) {
                 return each.is_staged() && each.sequence < by->sequence && (each.source() == by->source() || each.source() == LateDelivery::kAll);
             }));
         for (const Copied& each : records) from_->entry(each.index).state.store(LateDelivery::none, std::memory_order_release);
@@ -232,10 +232,10 @@ void Undelivered::bring_all_to(const Memory& part) {
 }
 
 bool Undelivered::awaits(const Memory& part) {
-    const std::vector<Copied> found = find([&](const Copied& each) { return !each.is_staged() && is_for(each, part); });
-    if (found.empty() || from_->bank().others_live()) return !found.empty();
+    const std::vector<Copied> copied = find([&](const Copied& each) { return !each.is_staged() && is_for(each, part); });
+    if (copied.empty() || from_->bank().others_live()) return !copied.empty();
     const LateDeliveries::Lock lock(*from_);
-    bring_found(found);
+    bring_all(copied);
     return false;
 }
 

@@ -122,7 +122,7 @@ class Undelivered {
     std::vector<Copied> find(const Match& match) const;   // in order
     template <class Match>
     void bring_those(const Match& match);
-    void bring_found(const std::vector<Copied>& found) const;
+    void bring_all(const std::vector<Copied>& found) const;
     bool awaits(const Memory& part);
     bool is_for(const Copied& entry, const Memory& part) const;
     void apply_or_drop(const Copied& entry, const SharedSignal* bank, uint64_t& room) const;

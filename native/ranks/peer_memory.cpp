@@ -51,8 +51,8 @@ const PeerMemory::File* PeerMemory::open(const MemoryAddress& address) {
 
 int PeerMemory::read(char* to, uint64_t address, uint64_t n) const {
     while (n != 0) {
-        const iovec here{to, n}, there{reinterpret_cast<void*>(address), n};
-        const ssize_t done = process_vm_readv(owner_, &here, 1, &there, 1, 0);
+        const iovec local{to, n}, there{reinterpret_cast<void*>(address), n};
+        const ssize_t done = process_vm_readv(owner_, &local, 1, &there, 1, 0);
         if (done <= 0) return done == 0 ? EFAULT : errno;
         to += done;
         address += static_cast<uint64_t>(done);
@@ -73,12 +73,12 @@ PeerMemory::Bytes PeerMemory::at(const MemoryAddress& address, uint64_t size) {
             if (const int error = read(&byte, address.offset, 1); error != EFAULT) reads_memory_ = error == 0;
         return {.address = reads_memory_.value_or(false) ? address.offset : 0};
     }
-    const auto found = std::find_if(files_.begin(), files_.end(), [&](const File& each) { return each.inode == address.file; });
+    const auto entry = std::find_if(files_.begin(), files_.end(), [&](const File& each) { return each.inode == address.file; });
     const File* file = nullptr;
-    if (found == files_.end()) {
+    if (entry == files_.end()) {
         file = open(address);
     } else {
-        std::rotate(files_.begin(), found, found + 1);
+        std::rotate(files_.begin(), entry, entry + 1);
         file = &files_.front();
     }
     if (!file || address.offset > file->size || size > file->size - address.offset) return {};

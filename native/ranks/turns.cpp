@@ -229,8 +229,8 @@ void Turns::pass(bool blocked) {
 }
 
 bool Turns::is_gone(uint32_t rank) const {
-    const State found = state(rank);
-    return (found != in && found != leaving) || (members_ && members_->has_ended(rank));
+    const State seen = state(rank);
+    return (seen != in && seen != leaving) || (members_ && members_->has_ended(rank));
 }
 
 // The holder has ended, or nobody has the turn and somebody may take it.
@@ -245,7 +245,7 @@ void Turns::rescue() {
         if (holder <= ranks_) {
             uint64_t before = in;
             line(rank).state.compare_exchange_strong(before, is_gone(rank) ? left : away, std::memory_order_acq_rel);
-            if (is_stopped && (before == in || before == leaving)) mark_here(stopped, rank);
+            if (is_stopped && (before == in || before == leaving)) mark_group(stopped, rank);
         }
     } else {
         for (uint32_t rank = 0; rank < ranks_; ++rank) {
@@ -313,14 +313,14 @@ void Turns::point() {
         if (mine->await(now_ns() + kBetweenSignals)) return;
     }
     mine->line(mine->rank_).state.store(away, std::memory_order_release);
-    mine->mark_here(took_long, mine->rank_);
+    mine->mark_group(took_long, mine->rank_);
 }
 
 void Turns::quiet_point() noexcept {
     Turns* const mine = current();
     if (!mine || !is_mine() || mine->take(false, now_ns() + kLongest)) return;
     mine->line(mine->rank_).state.store(away, std::memory_order_release);
-    mine->mark_here(took_long, mine->rank_);
+    mine->mark_group(took_long, mine->rank_);
 }
 
 bool Turns::step(uint64_t until) { return current()->take(false, until); }
@@ -329,7 +329,7 @@ bool Turns::await_turn(uint64_t until) { return current()->await(until); }
 
 void Turns::regain() {
     Turns* const mine = current();
-    if (mine && is_mine() && !mine->await(now_ns() + kLongest)) mine->mark_here(took_long, mine->rank_);
+    if (mine && is_mine() && !mine->await(now_ns() + kLongest)) mine->mark_group(took_long, mine->rank_);
 }
 
 void Turns::signal() {
@@ -345,14 +345,14 @@ void Turns::come_out() {
     signal();   // who answered may have told others, too
 }
 
-void Turns::mark_here(Why why, uint32_t rank) {
+void Turns::mark_group(Why why, uint32_t rank) {
     uint64_t none = 0;
     header().why.compare_exchange_strong(none, why | uint64_t{rank} << 8, std::memory_order_acq_rel);
 }
 
 void Turns::mark(Why why) {
     for (const auto& each : of_process())
-        if (each->state(each->rank_) == in) each->mark_here(why, each->rank_);
+        if (each->state(each->rank_) == in) each->mark_group(why, each->rank_);
 }
 
 std::vector<std::shared_ptr<Turns>> Turns::of_process() {
@@ -409,7 +409,7 @@ void Turns::look_at_clock() {
     // It may poll for what another rank's step brings; on a machine without a free core it may compute as long.
     if (!sleeps && (now - stepped_at_ < kPolling || now - stepped_at_ - (starved_ns(tid_) - starved_) < kPolling)) return;
     line(rank_).state.store(away, std::memory_order_release);
-    mark_here(sleeps ? slept : polled, rank_);
+    mark_group(sleeps ? slept : polled, rank_);
     give_to(draw());
 }
 
@@ -426,10 +426,10 @@ uint64_t Turns::steps() const { return header().steps.load(std::memory_order_rel
 uint64_t Turns::own_steps() { return process_steps.load(std::memory_order_relaxed); }
 
 uint64_t Turns::why() const {
-    const uint64_t found = header().why.load(std::memory_order_acquire);
-    for (uint32_t rank = 0; found == repeats && joined_ && rank < ranks_; ++rank)
+    const uint64_t reason = header().why.load(std::memory_order_acquire);
+    for (uint32_t rank = 0; reason == repeats && joined_ && rank < ranks_; ++rank)
         if (state(rank) == declined) return elsewhere | uint64_t{rank} << 8;
-    return found;
+    return reason;
 }
 
 }  // namespace peerlane

@@ -137,7 +137,7 @@ class Turns {
     bool await_slice(uint64_t until_ns);
     bool take(bool blocked, uint64_t until_ns);
     void rescue();
-    void mark_here(Why why, uint32_t rank);
+    void mark_group(Why why, uint32_t rank);
 
     static std::atomic<uint64_t> on_;
     const std::shared_ptr<SharedSignal> bank_;

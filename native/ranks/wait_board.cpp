@@ -66,12 +66,12 @@ WaitBoard::Said WaitBoard::read(uint32_t rank) const {
 }
 
 std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_blocked, uint64_t overlap) const {
-    std::vector<uint32_t> found{from};
+    std::vector<uint32_t> ranks{from};
     std::vector<bool> seen(ranks_);
     seen[from] = true;
     uint64_t since = 0, until = UINT64_MAX, traits = 0;
-    for (size_t next = 0; next < found.size(); ++next) {
-        const Said said = read(found[next]);
+    for (size_t next = 0; next < ranks.size(); ++next) {
+        const Said said = read(ranks[next]);
         if (only_blocked && said.since == 0) return {};
         since = std::max(since, said.since);
         until = std::min(until, said.until);
@@ -81,13 +81,13 @@ std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_blocked, uint64
                 const uint32_t rank = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
                 if (rank >= ranks_ || seen[rank] || has_left(rank)) continue;
                 seen[rank] = true;
-                found.push_back(rank);
+                ranks.push_back(rank);
             }
     }
     if (only_blocked && (until < since || until - since < overlap)) return {};
     if (only_blocked && (traits & kOverStore) && (traits & kHasChildren)) return {};
-    std::sort(found.begin(), found.end());
-    return found;
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
 }
 
 std::vector<uint32_t> WaitBoard::in_vain() const {
@@ -126,12 +126,12 @@ std::string WaitBoard::text(uint32_t rank) const {
     if (rank >= ranks_) return {};
     const Word* const at = words(rank);
     const uint64_t length = std::min<uint64_t>(at[kLength].load(std::memory_order_acquire), kTextBytes);
-    std::string found(length, '\0');
+    std::string text(length, '\0');
     for (uint64_t i = 0; i < length; i += sizeof(uint64_t)) {
         const uint64_t part = at[kText + i / sizeof part].load(std::memory_order_relaxed);
-        memcpy(found.data() + i, &part, std::min<uint64_t>(sizeof part, length - i));
+        memcpy(text.data() + i, &part, std::min<uint64_t>(sizeof part, length - i));
     }
-    return found;
+    return text;
 }
 
 }  // namespace peerlane

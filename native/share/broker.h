@@ -50,7 +50,7 @@ class Broker {
     void close();
     bool is_open();
 
-    ExportKey offer(Export what);   // throws Refusal: closed (not open), descriptors (all places taken), system_memory
+    ExportKey offer(Export what);   // throws Refusal: closed (not open), descriptors (all entries taken), system_memory
 
     // All of these do nothing for a key that is no longer current: false, 0 or empty.
 

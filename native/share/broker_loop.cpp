@@ -165,7 +165,7 @@ void BrokerLoop::enter(int socket) {
     ucred credentials{};
     socklen_t size = sizeof credentials;
     getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
-    // One process must not take the places of all.
+    // One process must not take all connections.
     const auto its = of_process_.find(credentials.pid);
     if (credentials.pid != pid_ && its != of_process_.end() && its->second >= kMaxOfProcess)
         return refuse_connection(socket, {.status = Status::too_many_of_process, .most = kMaxOfProcess});
@@ -210,9 +210,9 @@ void BrokerLoop::drop(uint64_t id) {
     std::vector<Gone> all;
     {
         Lock lock(mutex_);
-        const auto found = connections_.find(id);
-        if (found == connections_.end()) return;
-        Connection& connection = found->second;
+        const auto entry = connections_.find(id);
+        if (entry == connections_.end()) return;
+        Connection& connection = entry->second;
         for (const auto& held : connection.held)
             for (Gone& gone : exports_.drop_importer(held.first)) all.push_back(std::move(gone));
         // A child that was forked behind our back may keep them open: without this they would be reported for ever.
@@ -224,7 +224,7 @@ void BrokerLoop::drop(uint64_t id) {
         close_one(connection.process.pidfd);
         const auto number = of_process_.find(connection.process.pid);
         if (--number->second == 0) of_process_.erase(number);
-        connections_.erase(found);
+        connections_.erase(entry);
     }
     for (const Gone& gone : all) gone();
 }

@@ -41,7 +41,7 @@ class BrokerLoop {
         bool last_granted = false;
         bool is_named = false;                         // in the log
         uint32_t opens = 0;                            // in all
-        std::unordered_map<uint32_t, uint32_t> held;   // how often, by place
+        std::unordered_map<uint32_t, uint32_t> held;   // how often, by entry
 
         bool is_polled() const { return process.pid != 0 && process.pidfd < 0; }
     };
@@ -69,7 +69,7 @@ class BrokerLoop {
     const uint64_t node_;
     const int32_t pid_ = getpid();
     int listener_ = -1, epoll_ = -1, stop_ = -1;
-    int reserve_ = -1;       // given up to refuse a connection when there is no other descriptor left
+    int reserve_ = -1;       // closed to refuse a connection when there is no other descriptor left
     uint64_t next_id_ = 1;
     uint32_t polled_ = 0;    // connections without a pidfd
     std::chrono::steady_clock::time_point next_look_;

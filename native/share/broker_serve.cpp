@@ -61,14 +61,14 @@ void BrokerLoop::serve(uint64_t id) {
         int32_t sharer = 0;
         {
             Lock lock(mutex_);
-            const auto found = connections_.find(id);
-            if (found == connections_.end()) return;
+            const auto connection = connections_.find(id);
+            if (connection == connections_.end()) return;
             try {
-                next = answer_one(found->second, gone);
+                next = answer_one(connection->second, gone);
             } catch (const std::bad_alloc&) {
                 next = Next::drop;
             }
-            if (found->second.last_granted && !std::exchange(found->second.is_named, true)) sharer = found->second.process.pid;
+            if (connection->second.last_granted && !std::exchange(connection->second.is_named, true)) sharer = connection->second.process.pid;
         }
         if (sharer != 0) log::name_sharer(sharer);
         for (const Gone& each : gone) each();

@@ -58,7 +58,7 @@ void ExportTable::forget(uint32_t index) {
         if (dead_.size() > kStaleKept) dead_.pop_front();
         free_.push_back(index);
     } catch (const std::bad_alloc&) {
-        // A place that is never used again, or a dead handle that counts as unknown.
+        // An entry that is never used again, or a dead handle that counts as unknown.
     }
     entry = {};
 }

@@ -1,4 +1,4 @@
-// What a process has given handles for, who may open it and how many have it.  No lock, no descriptors of its own.
+// The objects that a process has exported, who may open each and how many have it.  No lock, no descriptors of its own.
 #pragma once
 #include <deque>
 
@@ -13,7 +13,7 @@ class ExportTable {
 
     struct Entry {
         Export what;
-        uint64_t nonce = 0;        // 0: the place is free
+        uint64_t nonce = 0;        // 0: the entry is free
         uint64_t importers = 0;
         bool abandoned = false, withdrawn = false;
         Listed listed;
@@ -38,7 +38,7 @@ class ExportTable {
     void end(uint32_t index, std::vector<Gone>& gone);
     void forget(uint32_t index);
 
-    std::deque<Entry> entries_;           // places stay where they are
+    std::deque<Entry> entries_;           // entries keep their index
     std::deque<uint32_t> free_;           // the longest unused first
     std::deque<ExportKey> dead_;          // the oldest first
 };

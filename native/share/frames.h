@@ -21,7 +21,7 @@ struct Grant {
     uint16_t rights = kMayRead | kMayWrite;
     uint32_t device = 0;                 // ordinal in the node
     uint64_t block = 0;                  // id of the block, unique in the node
-    uint64_t entry = 0;                  // its place in the node's list of shared blocks
+    uint64_t entry = 0;                  // its index in the node's list of shared blocks
     uint64_t size = 0;                   // bytes behind the descriptor
     uint64_t offset = 0, length = 0;     // the part that is meant (a buffer in its block)
     uint32_t notify_kind = 0;            // of a notify: how it is recorded and waited for
@@ -31,11 +31,11 @@ struct Grant {
 // Why a handle was refused.  What is named behind one are the members of HandleNumbers that it has.
 enum class Status : uint16_t {
     ok = 0,
-    // said by the exporter
+    // from the exporter
     malformed = 1,           // a frame that is none
     version = 2,             // versions
     other_node = 3,          // nodes
-    unknown = 4,             // was never given out
+    unknown = 4,             // was never exported
     stale = 5,               // was withdrawn, or its owner freed what it stood for
     not_listed = 6,
     pid_reused = 7,          // the pid is listed, and was another process then
@@ -47,7 +47,7 @@ enum class Status : uint16_t {
     too_many = 13,           // most: of connections, or of opens of one connection
     exhausted = 14,          // the exporter has no descriptor left; exporter_error
     too_many_of_process = 15,   // most: of connections of one process
-    // found by the importer
+    // from the importer's own checks
     bad_answer = 32,         // a frame that is none, not the one asked for, or without its one descriptor
     false_size = 33,         // bytes
     no_seals = 34,           // seals

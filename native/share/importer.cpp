@@ -22,8 +22,8 @@ struct Registry {
     }
     std::shared_ptr<Exporter> find(const ExporterKey& key) {
         std::lock_guard lock(mutex);
-        const auto found = all.find(key);
-        return found == all.end() ? nullptr : found->second.lock();
+        const auto exporter = all.find(key);
+        return exporter == all.end() ? nullptr : exporter->second.lock();
     }
 };
 
@@ -38,13 +38,13 @@ std::shared_ptr<Exporter> Exporter::connect(int directory, const std::string& na
     Registry& registry = Registry::get();
     if (std::shared_ptr<Exporter> known = registry.find(key); known && !known->is_lost()) return known;
     Patience patience(deadline, poll, pid);
-    std::shared_ptr<Exporter> made(new Exporter(ExporterLine::connect(directory, name, node, pid, start, patience)));
+    std::shared_ptr<Exporter> exporter(new Exporter(ExporterLine::connect(directory, name, node, pid, start, patience)));
     std::shared_ptr<Exporter> other = registry.find(key);   // another thread was faster; not let go under the lock
     if (other && !other->is_lost()) return other;
     std::lock_guard lock(registry.mutex);
     std::erase_if(registry.all, [](const auto& entry) { return entry.second.expired(); });
-    registry.all[key] = made;
-    return made;
+    registry.all[key] = exporter;
+    return exporter;
 }
 
 Exporter::~Exporter() {

@@ -51,7 +51,7 @@ class Exporter {
     const std::shared_ptr<class ExporterLine> line_;
 };
 
-// One open of a handle; its end is told to the process that made it.
+// One open of a handle; its end is reported to the process that made the handle.
 class Opening {
   public:
     Opening(std::shared_ptr<Exporter> exporter, uint32_t index, uint64_t nonce)

@@ -33,11 +33,11 @@ Verdict false_size(uint64_t claimed, uint64_t there) {
 Verdict check(const Grant& grant, Kind wanted, int fd) {
     constexpr uint16_t kKnownRights = kMayRead | kMayWrite | kForPeers;
     if (grant.kind != wanted || !(grant.rights & kMayRead) || (grant.rights & ~kKnownRights)) return {Status::bad_answer};
-    struct stat found{};
+    struct stat status{};
     const int seals = fcntl(fd, F_GET_SEALS);
-    if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) || seals < 0 || (seals & kFileSeals) != kFileSeals)
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || seals < 0 || (seals & kFileSeals) != kFileSeals)
         return {Status::no_seals, {.seals = std::max(seals, 0)}};
-    const auto size = static_cast<uint64_t>(found.st_size);
+    const auto size = static_cast<uint64_t>(status.st_size);
     if (grant.size > size) return false_size(grant.size, size);
     if (grant.offset > grant.size) return false_size(grant.offset, grant.size);
     if (grant.length > grant.size - grant.offset) return false_size(grant.length, grant.size - grant.offset);
@@ -92,8 +92,8 @@ struct ExporterLine::Received {
         cut = message.msg_flags & MSG_CTRUNC;
         for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
             if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-            const size_t here = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-            for (size_t i = 0; i < here && count < kMostDescriptors; ++i, ++count)
+            const size_t sent = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+            for (size_t i = 0; i < sent && count < kMostDescriptors; ++i, ++count)
                 memcpy(&fds[count], CMSG_DATA(header) + i * sizeof(int), sizeof(int));
         }
     }
@@ -179,7 +179,7 @@ std::optional<Offer> ExporterLine::receive(const Request& request, Patience& pat
         alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
         msghdr message{.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
         ssize_t size = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        // It hung up with our question unread, which is told before what it said.
+        // It hung up with our question unread: that error comes before its earlier answers.
         if (size < 0 && errno == ECONNRESET) size = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (size < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
         if (size <= 0) lose(size == 0 ? ECONNRESET : errno);

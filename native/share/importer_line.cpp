@@ -35,9 +35,9 @@ struct OpenLines {
 
 // The user of a socket that may not be dialled; that of its directory, where the socket cannot be looked at either.
 uint32_t owner_of(int directory, const std::string& name) {
-    struct stat found{};
-    if (fstatat(directory, name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0) fstat(directory, &found);
-    return found.st_uid;
+    struct stat status{};
+    if (fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) fstat(directory, &status);
+    return status.st_uid;
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ void ExporterLine::wait_for(short events, Patience& patience) {
             if (process_.pidfd < 0 && process_.has_ended()) lose(0);
             continue;
         }
-        if (asked[0].revents) return;   // what it said last counts, also when it is dead by now
+        if (asked[0].revents) return;   // its last answer counts, also when it is dead by now
         lose(0);
     }
 }

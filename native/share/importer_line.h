@@ -77,7 +77,7 @@ class ExporterLine : public std::enable_shared_from_this<ExporterLine> {
     bool lost_ = false;
     bool flushing_ = false;              // a thread sends what is unsent
     uint64_t next_id_ = 1;
-    std::deque<Request> unsent_;         // messages that found the socket full
+    std::deque<Request> unsent_;         // messages for which the socket had no room
 };
 
 }  // namespace peerlane

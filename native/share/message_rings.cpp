@@ -30,26 +30,26 @@ std::atomic_ref<uint64_t> MessageRings::tail(uint32_t ring) const {
 
 void MessageRings::hold(uint32_t ring) {
     ring_ = ring;
-    place_ = head(ring).load(std::memory_order_acquire);   // behind what its last holder sent
+    position_ = head(ring).load(std::memory_order_acquire);   // behind what its last holder sent
 }
 
 bool MessageRings::put(std::string_view name, std::string_view text, bool more) {
     const Piece piece{.bytes = static_cast<uint32_t>(sizeof(Piece) + name.size() + text.size()),
                       .name = static_cast<uint16_t>(name.size()),
                       .more = more};
-    const uint64_t held = place_ - tail(ring_).load(std::memory_order_acquire);   // the owner has read what is before
+    const uint64_t held = position_ - tail(ring_).load(std::memory_order_acquire);   // the owner has read what is before
     if (held > kRingBytes || piece.bytes > kRingBytes - held) return false;
-    copy_in(ring_, place_, &piece, sizeof piece);
-    copy_in(ring_, place_ + sizeof piece, name.data(), name.size());
-    copy_in(ring_, place_ + sizeof piece + name.size(), text.data(), text.size());
-    place_ += piece.bytes;
-    head(ring_).store(place_, std::memory_order_release);   // the bytes are there before
+    copy_in(ring_, position_, &piece, sizeof piece);
+    copy_in(ring_, position_ + sizeof piece, name.data(), name.size());
+    copy_in(ring_, position_ + sizeof piece + name.size(), text.data(), text.size());
+    position_ += piece.bytes;
+    head(ring_).store(position_, std::memory_order_release);   // the bytes are there before
     return true;
 }
 
 bool MessageRings::has_any() const {
     for (uint32_t ring = 0; ring < kRings; ++ring)
-        if (head(ring).load(std::memory_order_relaxed) != rings_[ring].place) return true;
+        if (head(ring).load(std::memory_order_relaxed) != rings_[ring].position) return true;
     return false;
 }
 
@@ -57,9 +57,9 @@ MessageRings::Taken MessageRings::take() {
     Taken taken;
     for (uint32_t ring = 0; ring < kRings; ++ring) {
         const uint64_t until = head(ring).load(std::memory_order_acquire);
-        if (until == rings_[ring].place) continue;
+        if (until == rings_[ring].position) continue;
         take_of(ring, until, taken);
-        rings_[ring].place = until;
+        rings_[ring].position = until;
         tail(ring).store(until, std::memory_order_release);   // all is read that the sender writes over now
     }
     return taken;
@@ -67,7 +67,7 @@ MessageRings::Taken MessageRings::take() {
 
 void MessageRings::take_of(uint32_t number, uint64_t until, Taken& taken) {
     Ring& ring = rings_[number];
-    for (uint64_t at = ring.place; at != until;) {
+    for (uint64_t at = ring.position; at != until;) {
         const uint64_t left = until - at;
         Piece piece;
         if (left <= kRingBytes && left >= sizeof piece) copy_out(number, at, &piece, sizeof piece);
@@ -76,7 +76,7 @@ void MessageRings::take_of(uint32_t number, uint64_t until, Taken& taken) {
             ring.begun.clear();
             return;
         }
-        Message message{.name = std::string(piece.name, '\0'), .text = {}, .ring = number, .place = at};
+        Message message{.name = std::string(piece.name, '\0'), .text = {}, .ring = number, .position = at};
         const uint64_t size = piece.bytes - sizeof piece - piece.name, begun = ring.begun.size();
         copy_out(number, at + sizeof piece, message.name.data(), piece.name);
         ring.begun.resize(begun + size);
@@ -88,16 +88,16 @@ void MessageRings::take_of(uint32_t number, uint64_t until, Taken& taken) {
     }
 }
 
-void MessageRings::copy_in(uint32_t ring, uint64_t place, const void* from, uint64_t size) {
+void MessageRings::copy_in(uint32_t ring, uint64_t position, const void* from, uint64_t size) {
     unsigned char* const base = memory_ + kRingsAt + ring * kRingBytes;
-    const uint64_t at = place % kRingBytes, first = std::min(size, kRingBytes - at);
+    const uint64_t at = position % kRingBytes, first = std::min(size, kRingBytes - at);
     memcpy(base + at, from, first);
     memcpy(base, static_cast<const unsigned char*>(from) + first, size - first);
 }
 
-void MessageRings::copy_out(uint32_t ring, uint64_t place, void* to, uint64_t size) const {
+void MessageRings::copy_out(uint32_t ring, uint64_t position, void* to, uint64_t size) const {
     const unsigned char* const base = memory_ + kRingsAt + ring * kRingBytes;
-    const uint64_t at = place % kRingBytes, first = std::min(size, kRingBytes - at);
+    const uint64_t at = position % kRingBytes, first = std::min(size, kRingBytes - at);
     memcpy(to, base + at, first);
     memcpy(static_cast<unsigned char*>(to) + first, base, size - first);
 }

@@ -21,7 +21,7 @@ class MessageRings {
     struct Message {
         std::string name, text;
         uint32_t ring = 0;
-        uint64_t place = 0;   // of its last piece
+        uint64_t position = 0;   // of its last piece
     };
 
     // `fd` has `offset` + kBytes bytes, which stay.  Throws std::system_error if they cannot be mapped.
@@ -31,7 +31,7 @@ class MessageRings {
 
     // The sender's side.  From now on this object sends by this ring, which no other process holds.
     void hold(uint32_t ring);
-    uint64_t place() const { return place_; }   // of the next piece
+    uint64_t position() const { return position_; }   // of the next piece
     // False: it has no room now.  `more`: the message goes on with the next piece.
     bool put(std::string_view name, std::string_view text, bool more);
 
@@ -45,7 +45,7 @@ class MessageRings {
 
   private:
     struct Ring {
-        uint64_t place = 0;
+        uint64_t position = 0;
         std::string begun;   // the pieces of a message that is not there as a whole
     };
     struct Piece {   // before its bytes
@@ -55,13 +55,13 @@ class MessageRings {
 
     std::atomic_ref<uint64_t> head(uint32_t ring) const;
     std::atomic_ref<uint64_t> tail(uint32_t ring) const;
-    void copy_in(uint32_t ring, uint64_t place, const void* from, uint64_t size);
-    void copy_out(uint32_t ring, uint64_t place, void* to, uint64_t size) const;
+    void copy_in(uint32_t ring, uint64_t position, const void* from, uint64_t size);
+    void copy_out(uint32_t ring, uint64_t position, void* to, uint64_t size) const;
     void take_of(uint32_t ring, uint64_t until, Taken& taken);
 
     unsigned char* memory_ = nullptr;
     uint32_t ring_ = 0;
-    uint64_t place_ = 0;
+    uint64_t position_ = 0;
     Ring rings_[kRings];
 };
 

@@ -33,7 +33,7 @@ Opened& opened() {
 
 SharedSignal::SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Ledger> ledger, uint32_t bank)
     : page_(std::move(page)), ledger_(std::move(ledger)), me_(own(ledger_->slot())), bank_(bank) {
-    // Who let go counts for those who wait as long as he lives; his place is taken when there is no other.
+    // A process that let go counts for waiting ones as long as it lives; its slot is reused when there is no other.
     for (const bool also_let_go : {false, true})
         for (place_ = 0; place_ < kMembers; ++place_) {
             SignalMember& mine = member(place_);
@@ -59,12 +59,12 @@ std::shared_ptr<SharedSignal> SharedSignal::create(std::shared_ptr<Ledger> ledge
 }
 
 std::shared_ptr<SharedSignal> SharedSignal::open(int fd, std::shared_ptr<Ledger> ledger, uint32_t bank) {
-    struct stat found{};
-    if (fstat(fd, &found) != 0) throw Refusal{.why = Why::descriptors, .role = "signals", .error = errno};
+    struct stat status{};
+    if (fstat(fd, &status) != 0) throw Refusal{.why = Why::descriptors, .role = "signals", .error = errno};
     Opened& all = opened();
     std::lock_guard lock(all.mutex);
     std::erase_if(all.by_file, [](const auto& each) { return each.second.expired(); });
-    auto& known = all.by_file[found.st_ino];
+    auto& known = all.by_file[status.st_ino];
     auto mine = known.lock();
     if (!mine || mine->ledger_ != ledger || mine->bank_ != bank) {
         mine = std::make_shared<SharedSignal>(std::make_unique<SignalPage>(fd, lines(bank)), std::move(ledger), bank);
@@ -87,8 +87,8 @@ bool SharedSignal::is_there(uint64_t owner) const {
 }
 
 uint64_t SharedSignal::file_number() const {
-    uint64_t found = file_number_.load(std::memory_order_relaxed);
-    if (found != 0) return found;
+    uint64_t number = file_number_.load(std::memory_order_relaxed);
+    if (number != 0) return number;
     struct stat status {};
     if (fstat(fd(), &status) != 0) return 0;
     file_number_.store(status.st_ino, std::memory_order_relaxed);
@@ -133,7 +133,7 @@ bool SharedSignal::others_let_go() const {
     bool one_did = false;
     for (uint32_t i = 0; i < kMembers; ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
-        if (owner == 0) break;   // places are taken from the first on
+        if (owner == 0) break;   // slots are taken from the first on
         if (is_mine(owner)) continue;
         if (!(owner & SignalMember::kLetGo)) return false;
         one_did = true;

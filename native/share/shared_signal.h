@@ -32,7 +32,7 @@ class Undelivered;
 class SharedSignal {
   public:
     static constexpr uint32_t kMembers = 64;
-    static constexpr uint32_t kRecords = 32;   // of an event, that are told apart
+    static constexpr uint32_t kRecords = 32;   // of an event, that are kept apart
     static constexpr uint32_t kMostLines = 1 << 19;   // of a bank
 
     // `bank`: how many lines of a bank, 0 for a notify or an event.

@@ -35,19 +35,19 @@ void abandon_offers(uint64_t block) {
     std::vector<ExportKey> exports;
     {
         std::lock_guard lock(offers().mutex);
-        const auto found = offers().of_block.find(block);
-        if (found == offers().of_block.end()) return;
-        exports = found->second.exports;
+        const auto offer = offers().of_block.find(block);
+        if (offer == offers().of_block.end()) return;
+        exports = offer->second.exports;
     }
     for (const ExportKey& key : exports) Broker::get().abandon(key.index, key.nonce);
 }
 
 void forget_offer(uint64_t block, const uint64_t& nonce) {
     std::lock_guard lock(offers().mutex);
-    const auto found = offers().of_block.find(block);
-    if (found == offers().of_block.end()) return;
-    std::erase_if(found->second.exports, [&](const ExportKey& key) { return key.nonce == nonce; });
-    if (found->second.exports.empty()) offers().of_block.erase(found);
+    const auto offer = offers().of_block.find(block);
+    if (offer == offers().of_block.end()) return;
+    std::erase_if(offer->second.exports, [&](const ExportKey& key) { return key.nonce == nonce; });
+    if (offer->second.exports.empty()) offers().of_block.erase(offer);
 }
 
 // Whose it is, its id there, whether it may only be read, and in which stay in the node it was opened.
@@ -71,8 +71,8 @@ struct Import : Origin {
     ~Import() override {
         // Whoever looks for the block finds it ending, or not at all.
         std::lock_guard lock(adopted().mutex);
-        const auto found = adopted().blocks.find(key);
-        if (found != adopted().blocks.end() && found->second == block) adopted().blocks.erase(found);
+        const auto entry = adopted().blocks.find(key);
+        if (entry != adopted().blocks.end() && entry->second == block) adopted().blocks.erase(entry);
     }
 };
 

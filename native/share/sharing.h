@@ -1,4 +1,4 @@
-// Blocks given to other processes, and taken from them.
+// Blocks exported to other processes, and opened from them.
 #pragma once
 #include "memory/block.h"
 #include "share/broker.h"

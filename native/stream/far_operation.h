@@ -9,14 +9,14 @@ namespace peerlane {
 
 // Who carries it out calls Scheduler::far_moved() when it is over, or when there is room again.
 struct FarOperation : Extra {
-    // Hand over what there is room for; true: all of it.  Once that is said it is not called again.  Under the scheduler's lock.
+    // Hand over what there is room for; true: all of it, and it is not called again.  Under the scheduler's lock.
     virtual bool post() = 0;
     virtual bool is_over() const = 0;
     virtual const Refusal* failure() const = 0;   // once it is over; null: none
     virtual Stepwise::Touched written() const = 0;   // of this process's memory
-    // What the checker is told of it, which is called `event.sequence` of `event.stream` from now on.  Throws std::bad_alloc.
+    // Log it for the checker as operation `event.sequence` of `event.stream`.  Throws std::bad_alloc.
     virtual void tell(log::Event& event, log::Spans& spans) = 0;
-    virtual void tell_as(uint64_t stream, uint64_t sequence) = 0;   // it is told already, as that operation
+    virtual void log_as(uint64_t stream, uint64_t sequence) = 0;   // it is logged already, as that operation
 };
 
 // What a channel's end holds back until this process waits.

@@ -86,7 +86,7 @@ bool touch(uintptr_t address, void* context) noexcept {
         openings.fetch_add(1, std::memory_order_release);
         const Destination* const held = &each;   // `entered` holds it
         if (MovesBytes::depth == 0 && log::wanted() && !log::is_writing() && each.log == log::number.load(std::memory_order_relaxed) &&
-            !(address >= told_by_view.low && address < told_by_view.high)) {
+            !(address >= logged_by_view.low && address < logged_by_view.high)) {
             const int before = errno;
             const auto find_site = site_of_touch.load(std::memory_order_acquire);
             const uint32_t site = find_site ? find_site(context, held->rows.size(), wrote) : 0;
@@ -110,9 +110,9 @@ struct Stack {
     Stack() {
         stack_t present{};
         if (sigaltstack(nullptr, &present) == 0 && !(present.ss_flags & (SS_DISABLE | SS_ONSTACK)) && present.ss_size < kEnough / 4) {
-            void* const made = mmap(nullptr, kEnough, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-            const stack_t larger{.ss_sp = made, .ss_flags = 0, .ss_size = kEnough};
-            if (made != MAP_FAILED && sigaltstack(&larger, nullptr) == 0) own = made;
+            void* const stack = mmap(nullptr, kEnough, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            const stack_t larger{.ss_sp = stack, .ss_flags = 0, .ss_size = kEnough};
+            if (stack != MAP_FAILED && sigaltstack(&larger, nullptr) == 0) own = stack;
         }
         pthread_attr_t attributes;
         void* at = nullptr;

@@ -56,7 +56,7 @@ class HostDestinations {
     void over(uint64_t stream, uint64_t upto);
     void let_all_in() noexcept;                // before a fork
     bool is_empty() const { return open_ == 0; }
-    // A thread comes to know that the stream has come so far: what somebody changed before it began is told by its line.
+    // A thread comes to know that the stream has come so far: changes before it began are logged with its line.
     void known(uint64_t stream, uint64_t sequence);
     void end();                                // no thread will
     bool has_changed() const { return has_changed_.load(std::memory_order_relaxed); }
@@ -96,10 +96,10 @@ class MovesBytes {
     [[gnu::tls_model("initial-exec")]] static inline thread_local constinit uint32_t depth = 0;
 };
 
-// What the calling thread's last view logged of what it touches: its own event tells that.
-struct ToldByView {
+// The bytes that the calling thread's last view has logged: a touch of them needs no second event.
+struct LoggedByView {
     uintptr_t low = 0, high = 0;
 };
-[[gnu::tls_model("initial-exec")]] inline thread_local constinit ToldByView told_by_view;
+[[gnu::tls_model("initial-exec")]] inline thread_local constinit LoggedByView logged_by_view;
 
 }  // namespace peerlane

@@ -135,7 +135,7 @@ bool HostSources::is_let_on(const Mark& mark) const {
     });
 }
 
-// The program may no longer rely on the bytes that are there now: only what it did before is told.
+// From now on the bytes may change rightly: only earlier changes are reported.
 void HostSources::will_be_written(Stream& stream, uint64_t sequence, uint64_t low, uint64_t high, bool runs_at_once) {
     if (!is_empty())
         for (uint32_t i = 0; i < used_; ++i)
@@ -165,7 +165,7 @@ bool HostSources::watch(const Stream& stream, const Op& op, uint64_t sequence, c
     for (uint32_t i = 0; i < used_ && !is_empty(); ++i) {
         Source& old = sources_[i];
         if (old.stream == 0 || old.rows.low() >= rows.high() || rows.low() >= old.rows.high()) continue;
-        // The new one is over later, so it tells all that the old one would.
+        // The new one is over later, so it reports all that the old one would.
         if (old.stream == stream.id && old.rows.host == rows.host && old.rows.pitch == rows.pitch && old.rows.width == rows.width && old.rows.height == rows.height)
             compare_and_close(old);
     }
@@ -192,10 +192,10 @@ bool HostSources::read_in_time(const HostRows& rows, uint64_t& digest) {
 void HostSources::not_watched(End end, uint64_t stream, uint64_t sequence, OpKind kind, uint32_t site) noexcept {
     Unwatched& all = unwatched_[end];
     all = {all.all + 1, all.untold + 1, stream, sequence, kind, site};
-    if ((all.all & (all.all - 1)) == 0 || all.untold >= kMostUntold) tell_unwatched(end);
+    if ((all.all & (all.all - 1)) == 0 || all.untold >= kMostUntold) count_unwatched(end);
 }
 
-void HostSources::tell_unwatched(End end) noexcept {
+void HostSources::count_unwatched(End end) noexcept {
     Unwatched& all = unwatched_[end];
     if (all.untold == 0) return;
     log::write({.kind = log::Kind::unwatched, .op = static_cast<uint8_t>(all.kind), .flags = end == written ? log::kShared : uint8_t{0}, .stream = all.stream,
@@ -207,8 +207,8 @@ void HostSources::end() noexcept {
     if (destinations_.has_changed()) destinations_.end();
     for (uint32_t i = 0; i < used_; ++i)
         if (sources_[i].stream != 0) compare_and_close(sources_[i]);
-    tell_unwatched(read);
-    tell_unwatched(written);
+    count_unwatched(read);
+    count_unwatched(written);
 }
 
 bool HostSources::has_changed(const Source& source) {

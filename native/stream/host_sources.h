@@ -48,7 +48,7 @@ class HostSources {
     void before_fork() noexcept { destinations_.let_all_in(); }
     // A thread comes to know that the stream has come so far, and no event says so yet.
     void known(uint64_t stream, uint64_t sequence);
-    // Some thread may come to know it from now on, which no event will say: what has changed by now is told.
+    // From now on some thread may know it without an event: bytes that have changed by now are reported.
     void may_be_known(uint64_t stream, uint64_t sequence);
     bool is_empty() const { return open_.load(std::memory_order_relaxed) == 0 && !destinations_.has_changed(); }
     // The log ends: tell what has changed of operations whose end no thread came to know, and how many were not watched.
@@ -96,7 +96,7 @@ class HostSources {
     bool watch(const Stream& stream, const Op& op, uint64_t sequence, const HostRows& rows, Extent* extent, bool is_late);
     enum End : size_t { read, written };
     void not_watched(End end, uint64_t stream, uint64_t sequence, OpKind kind, uint32_t site) noexcept;
-    void tell_unwatched(End end) noexcept;
+    void count_unwatched(End end) noexcept;
     void compare_and_close(Source& source);
     bool has_changed(const Source& source);
     bool read_in_time(const HostRows& rows, uint64_t& digest);

@@ -24,7 +24,7 @@ log::Event event_of(log::Kind kind, const Stream& stream, uint64_t sequence, con
 
 // A record or a wait of a line, with the number once it is known.
 log::Event event_of_line(const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) {
-    const auto [bank, line] = place_of(*op.notify);
+    const auto [bank, line] = line_address(*op.notify);
     const bool records = op.kind == OpKind::notify;
     log::Event event = event_of(records ? log::Kind::notify : log::Kind::notify_wait, stream, sequence, op);
     event.a = bank;
@@ -67,7 +67,7 @@ static Logged log_as_another(const Stream& stream, uint64_t sequence) noexcept {
 }
 
 void add_span(log::Spans& spans, const char* host, uint64_t size, bool written) {
-    // Two mappings of one block are the same bytes: spans are told by block.
+    // Two mappings of one block are the same bytes, so spans name the block.
     while (size != 0) {
         const Spot spot = Heap::get().spot_of(host);
         const uint64_t part = std::min(size, spot.left);
@@ -107,7 +107,7 @@ void add_rows(log::Spans& spans, const char* host, uint64_t pitch, uint64_t widt
     }
 }
 
-LinePlace place_of(const Notify& notify) {
+LineAddress line_address(const Notify& notify) {
     if (notify.far_bank != 0) return {notify.far_bank, notify.far_line};
     const SharedSignal* const shared = notify.shared();
     if (!shared) return {0, notify.id};
@@ -116,7 +116,7 @@ LinePlace place_of(const Notify& notify) {
 
 namespace {
 
-// An observer is told of what lies between the rows of a rectangle too, and that a reduction reads its target.
+// An observer gets the bytes between the rows of a rectangle too, and a reduction's target as read.
 void add_spans(log::Spans& spans, const Op& op, uint8_t by) {
     switch (op.kind) {
         case OpKind::copy_2d:
@@ -189,7 +189,7 @@ void write_seen(log::Event event, const Add& add) noexcept {
 }  // namespace
 
 Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence, bool runs_now) noexcept {
-    if (log::is_told()) {
+    if (log::is_logging()) {
         const Past past{stream.id, sequence, log::here.site, op.kind};
         // What is queued behind a wait does not say how it came to it.
         if (stream.park == Park::none) note_past(PastOf::stream, stream.id, past);
@@ -202,7 +202,7 @@ Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence, bool
                    log::kTrace);
     if (log::wanted()) return runs_now ? Logged::when_it_runs : log_access(stream, op, sequence);
     if (log::here.stream == 0) return Logged::no;
-    if (op.kind == OpKind::far) static_cast<FarOperation*>(op.extra)->tell_as(log::here.stream, log::here.sequence);
+    if (op.kind == OpKind::far) static_cast<FarOperation*>(op.extra)->log_as(log::here.stream, log::here.sequence);
     return op.kind == OpKind::notify ? log_as_another(stream, sequence) : Logged::no;
 }
 
@@ -294,17 +294,17 @@ void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence
         writing.write(event);
     } else if (op.logged == Logged::as_another) {
         std::lock_guard lock(Others::get().mutex);
-        const auto found = Others::get().places.find({stream.id, sequence});
-        if (found == Others::get().places.end()) return;
-        const auto [other, place] = found->second;
-        Others::get().places.erase(found);
+        const auto entry = Others::get().places.find({stream.id, sequence});
+        if (entry == Others::get().places.end()) return;
+        const auto [other, place] = entry->second;
+        Others::get().places.erase(entry);
         writing.write({.kind = log::Kind::notified, .stream = other, .sequence = place, .c = number, .site = 0});
     }
 }
 
 void log_recorded(log::Writing& writing, const Notify& notify, uint64_t number) noexcept {
     note_past(PastOf::notify, notify.id, {0, 0, log::here.site, OpKind::notify});
-    const auto [bank, line] = place_of(notify);
+    const auto [bank, line] = line_address(notify);
     if (notify.far_bank == 0 && log::wanted()) writing.write({.kind = log::Kind::notify, .a = bank, .b = line, .c = number, .d = log::here.channel});
     if (notify.far_bank != 0 && log::here.sequence != 0)
         writing.write({.kind = log::Kind::came, .a = bank, .b = log::here.stream, .c = log::here.sequence, .d = number, .site = 0});

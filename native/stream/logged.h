@@ -16,11 +16,11 @@ void add_spans(log::Spans& spans, const std::vector<Piece>& pieces);
 // Rows of `width` bytes, `pitch` apart.
 void add_rows(log::Spans& spans, const char* host, uint64_t pitch, uint64_t width, uint64_t height, bool written);
 
-// A line's bank and place: the same in all processes that have it.
-struct LinePlace {
+// A notify line's bank and index: the same in all processes that have it.
+struct LineAddress {
     uint64_t bank, line;   // bank 0: of this process alone
 };
-LinePlace place_of(const Notify& notify);
+LineAddress line_address(const Notify& notify);
 
 // An operation that is submitted, while it holds what it names; what the checker is told of it from then on.  `runs_now`: a notify,
 // or a wait for one, that is one event for the checker, and not two, if it is over at once.
@@ -31,7 +31,7 @@ Logged log_access(const Stream& stream, const Op& op, uint64_t sequence) noexcep
 [[gnu::cold]] void log_started(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces = nullptr) noexcept;
 // It has moved `bytes` since `start_ns`.
 [[gnu::cold]] void log_ended(const Stream& stream, uint64_t sequence, const Op& op, uint64_t bytes, uint64_t start_ns) noexcept;
-// What an observer is told of an operation of stream 0, which was complete on return.
+// Logs for observers an operation of stream 0, which was complete on return.
 void log_seen_now(OpKind kind, const log::Spans& spans) noexcept;
 // The record, or the wait, that stream's operation `sequence` has just made; record `number` is in a notify's own count.
 [[gnu::cold]] void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept;
@@ -40,7 +40,7 @@ void log_seen_now(OpKind kind, const log::Spans& spans) noexcept;
 [[gnu::cold]] void log_waited(const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept;
 // It is over, and only now it is known which bytes it touched.
 void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces) noexcept;
-// The program gave up what the stream was given up to `last`.
+// The program aborted the stream's operations up to `last`.
 void log_aborted(const Stream& stream, uint64_t last) noexcept;
 // `has_failed`: else it never began.
 void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op, bool has_failed) noexcept;

@@ -113,11 +113,11 @@ SignalPage::SignalPage(uint32_t lines) : lines_(lines) {
 }
 
 SignalPage::SignalPage(int fd, uint32_t lines) : lines_(lines) {
-    struct stat found {};
+    struct stat status {};
     const int seals = fcntl(fd, F_GET_SEALS);
     // Without the seals a peer's truncate would be our SIGBUS.
-    if (seals < 0 || (seals & kFileSeals) != kFileSeals || fstat(fd, &found) != 0 ||
-        static_cast<uint64_t>(found.st_size) != bytes())
+    if (seals < 0 || (seals & kFileSeals) != kFileSeals || fstat(fd, &status) != 0 ||
+        static_cast<uint64_t>(status.st_size) != bytes())
         throw Refusal{.why = Why::system_memory, .size = bytes(), .error = EBADF};
     fd_ = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (fd_ < 0) refuse(-1, errno, bytes());
@@ -190,7 +190,7 @@ uint64_t Notify::record_line(bool& wake) {
             return 0;
         after = before + SignalLine::kRecord;
         if (kind == NotifyKind::level) {
-            if (before / SignalLine::kRecord >= target) return target;   // the place is a later record's by now
+            if (before / SignalLine::kRecord >= target) return target;   // a later record has the line by now
             after = target * SignalLine::kRecord | (before & SignalLine::kWaiter);
             at.time_ns.store(static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()),
                              std::memory_order_relaxed);
@@ -207,10 +207,10 @@ uint64_t Notify::consume(std::optional<uint32_t>& other) {
     SharedSignal* const with = shared();
     if (queue_) {
         uint64_t number = 0;
-        const auto found = queue_->pop(number);
-        if (found && *found != number_) other = found;
-        if (found && with) with->arrive(*found, number, number);
-        if (found && far_arrivals) far_arrivals->arrive(*found, number);
+        const auto record = queue_->pop(number);
+        if (record && *record != number_) other = record;
+        if (record && with) with->arrive(*record, number, number);
+        if (record && far_arrivals) far_arrivals->arrive(*record, number);
         return number;
     }
     SignalLine& at = signal();

@@ -17,18 +17,18 @@ const char* name_of(OpKind kind) {
 
 // HIP's hipStreamWaitValue takes the first four, acl's value_wait `since` and the three behind `geq`.
 bool ValueWait::is_satisfied(uint64_t word, unsigned width) const {
-    const uint64_t found = word & mask;
+    const uint64_t present = word & mask;
     switch (compare) {
         case Compare::geq:
-            return found >= value;
+            return present >= value;
         case Compare::eq:
-            return found == value;
+            return present == value;
         case Compare::mask_and:
-            return (found & value) != 0;
+            return (present & value) != 0;
         case Compare::since:
-            return static_cast<int64_t>((found - value) << (64 - 8 * width)) >= 0;
+            return static_cast<int64_t>((present - value) << (64 - 8 * width)) >= 0;
         default:
-            return (~(found | (value & mask)) & mask) != 0;
+            return (~(present | (value & mask)) & mask) != 0;
     }
 }
 

@@ -29,7 +29,7 @@ bool is_own_word(const Op& op) {
     const Extent* const extent = op.dst_extent;   // pinned
     if (!extent || !extent->block || (extent->mapping && extent->mapping->lease)) return false;
     const Block& block = *extent->block;
-    if (block.origin || block.holders.load(std::memory_order_acquire) >> 32 != 0 || block.is_given_as_file || block.is_read_elsewhere) return false;
+    if (block.origin || block.holders.load(std::memory_order_acquire) >> 32 != 0 || block.is_exported_as_file || block.is_read_elsewhere) return false;
     Refusal why{};
     return look_at_word(op, why) == Word::other;
 }

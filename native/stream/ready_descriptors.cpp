@@ -19,8 +19,8 @@ struct Descriptors {
     std::atomic<size_t> count{0};   // relaxed: who waits for a descriptor got it by an order of the program's
 };
 Descriptors& all() {
-    static auto& made = *new Descriptors;
-    return made;
+    static auto& descriptors = *new Descriptors;
+    return descriptors;
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ StreamPtr Scheduler::create(uint32_t device, bool stops, std::shared_ptr<Group> 
 
 void Scheduler::refuse_unusable(const Stream& stream) const {
     if (stream.closing || stream.closed)
-        throw Refusal{.why = Why::stream_closed, .stream = {.id = stream.id, .made_site = stream.site, .closed_site = stream.closed_site},
+        throw Refusal{.why = Why::stream_closed, .stream = {.id = stream.id, .allocation_site = stream.site, .closed_site = stream.closed_site},
                       .device = stream.device};
 }
 
@@ -347,11 +347,11 @@ void Scheduler::set_stops(Stream& stream, bool stops) {
 bool Scheduler::begin_callback(Stream& stream, uint64_t token) {
     Lock lock(mutex_);
     if (stream.park != Park::callback || stream.queue.front().value != token) return false;
-    const auto here = std::this_thread::get_id();
-    stream.callback_thread = here;
+    const auto this_thread = std::this_thread::get_id();
+    stream.callback_thread = this_thread;
     CallbackQueue& queue = *stream.queue.front().callbacks;
-    queue.shared |= queue.server != std::thread::id{} && queue.server != here;
-    queue.server = here;
+    queue.shared |= queue.server != std::thread::id{} && queue.server != this_thread;
+    queue.server = this_thread;
     ++queue.running;
     if (stream.queue.front().logged != Logged::no) [[unlikely]] {
         const log::ByNoLine of_the_program;
@@ -394,7 +394,7 @@ uint64_t Scheduler::notify_recorded(Notify& notify) {
     if (!is_shared) lock.lock();   // it may be about to be shared
     bool wake;
     uint64_t number;
-    if (log::is_told()) [[unlikely]] {
+    if (log::is_logging()) [[unlikely]] {
         log::Writing writing(log::wanted());
         number = notify.record(wake);
         if (number != 0) log_recorded(writing, notify, number);
@@ -465,7 +465,7 @@ void Scheduler::reset(Notify& notify) {
     Lock lock(mutex_);   // streams consume under it
     notify.reset();
     if (!log::wanted()) return;
-    const auto [bank, line] = place_of(notify);
+    const auto [bank, line] = line_address(notify);
     log::write({.kind = log::Kind::notify_reset, .a = bank, .b = line, .c = notify.signal().consumed.load(std::memory_order_relaxed)});
 }
 

@@ -96,14 +96,14 @@ class Scheduler {
     Outcome synchronize(Stream& stream, Deadline deadline, Poll poll);
     Outcome synchronize(Mark& mark, Deadline deadline, Poll poll);
     FailurePtr take_failure(Stream& stream);        // the first one that was not reported; the stream goes on
-    void tell_last() {                              // before the checker's log ends
+    void log_rest() {                              // before the checker's log ends
         Lock lock(mutex_);
         sources_.end();
         release_sources();
     }
-    // For the checker, before a thread is told that the stream has come so far.
+    // For the checker, before a thread learns that the stream has come so far.
     void look_at_sources(uint64_t stream, uint64_t sequence);
-    // Run all operations that can run: for an allocation that found no room.
+    // Run all operations that can run: for an allocation that has no room.
     Outcome drain(Poll poll);
     int event_fd(Mark& mark);                       // throws Refusal
 
@@ -217,7 +217,7 @@ class Scheduler {
     void complete(Stream& stream, uint64_t n, uint32_t phase);
     void finish_head(Lock& lock, Stream& stream);        // releases the head's pins and references, outside the lock
     void settle(Mark& mark, FailurePtr failure);
-    static void tell_loops(LoopWait* waits, uint64_t upto);   // wait_set.cpp
+    static void notify_loops(LoopWait* waits, uint64_t upto);   // wait_set.cpp
     void release(void* keep);                            // by a later Python call
     void release_token(uint64_t token);
     void watch_sources(Stream& stream, const Op& op, Submitted& submitted, bool may_hold_back);

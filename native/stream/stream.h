@@ -53,7 +53,7 @@ struct HostWaiter {
     uint64_t refused = 0;                          // it is in vain: by this number it is told why
 };
 
-// Streams parked for one thing, in the order in which they came.  A parked stream has an operation at its head, so
+// Streams parked for the same reason, in the order in which they came.  A parked stream has an operation at its head, so
 // the scheduler holds it.
 struct ParkList {
     Stream* first = nullptr;
@@ -106,8 +106,8 @@ struct Mark {
     }
 };
 
-// Streams with a legacy barrier: what the default stream is given waits for all that the others were given
-// before, and what they are given after waits for it.  Counts per phase, whatever the number of streams.
+// Streams with a legacy barrier: an operation of the default stream waits for all earlier ones of the others, and
+// their later ones wait for it.  Counts per phase, whatever the number of streams.
 struct Group {
     struct Phase {
         uint64_t outstanding = 0;

@@ -77,18 +77,18 @@ void Scheduler::abort(Stream& stream, bool close) {
     }
     log_aborted(stream, stream.submitted.load(std::memory_order_relaxed));
     give_up(lock, stream);
-    // What others submit while the lock is given away is not meant.
+    // Operations that others submit while the lock is released do not count.
     while (stream.cause && !stream.queue.empty() && can_run(stream)) cancel_head(lock, stream);
 }
 
-// What is queued is cancelled when its turn comes; a running job ends at its next chunk.
+// A queued operation is cancelled when the stream comes to it; a running job ends at its next chunk.
 void Scheduler::give_up(Lock& lock, Stream& stream) {
     const Op& op = stream.queue.front();
     const uint64_t last = stream.submitted.load(std::memory_order_relaxed);
     if (!stream.cause) {
         cancel(stream, last);
     } else {
-        stream.cause_until = std::max(stream.cause_until, last);   // a stream that stopped stays so until it is told
+        stream.cause_until = std::max(stream.cause_until, last);   // a stream that stopped stays so until a synchronization reports it
     }
     stream.demanded = std::max(stream.demanded, last);
     if (stream.park == Park::callback && stream.callback_thread == std::thread::id{}) {
@@ -155,10 +155,10 @@ void Scheduler::refuse_if_hopeless(Stream& stream) {
 }
 
 bool Scheduler::is_mine(const Stream& stream) const {
-    const auto here = std::this_thread::get_id();
-    if (stream.callback_thread != std::thread::id{}) return stream.callback_thread == here;
+    const auto this_thread = std::this_thread::get_id();
+    if (stream.callback_thread != std::thread::id{}) return stream.callback_thread == this_thread;
     const CallbackQueue& queue = *stream.queue.front().callbacks;
-    return !queue.shared && queue.server == here && queue.running != 0;
+    return !queue.shared && queue.server == this_thread && queue.running != 0;
 }
 
 // Without looking at other streams.

@@ -27,7 +27,7 @@ bool is_small(const Op& op) {
 
 constexpr uint64_t kWord = 8, kRecord = 64;
 
-// Whether the checker is told of it, and the host can poll what it writes: it has the bytes at their address.
+// Whether the checker's log has it, and the host can poll what it writes: the host can read the bytes at their address.
 bool is_polled(const Op& op) {
     if (op.logged != Logged::submitted || op.size > kRecord || (op.kind != OpKind::write_value && op.kind != OpKind::copy && op.kind != OpKind::fill)) return false;
     return !op.dst_extent || Heap::get().address_of(op.dst_extent) == reinterpret_cast<uint64_t>(Heap::get().host_of(op.dst_extent, 0));
@@ -136,7 +136,7 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
         open_job(lock, stream);
         return true;
     }
-    // A wait starts when it is over: parked, it would be told again whenever it looks.
+    // A wait starts when it is over: while it is parked, each look would log another start.
     const bool waits = op.kind == OpKind::wait || op.kind == OpKind::wait_notify || op.kind == OpKind::wait_value ||
                        op.kind == OpKind::far || op.kind == OpKind::stepwise;
     const bool observed = log::is_read(log::kObserver);
@@ -167,14 +167,14 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
         default:
             try {
                 op.callbacks->push({op.value, stream.shared_from_this(), op.call});
-                park(stream, Park::callback, 0);   // nobody begins it before this lock is given back
+                park(stream, Park::callback, 0);   // nobody begins it before this lock is released
             } catch (const std::bad_alloc&) {
                 fail(stream, op, {.why = Why::system_memory});
                 if (!op.call) release_token(op.value);
             }
     }
     if (stream.park != Park::none) return false;
-    if (stream.cause && stream.closing) return true;   // it was given up while it was parked: cancelled in its turn
+    if (stream.cause && stream.closing) return true;   // it was aborted while it was parked: its queue is cancelled in order
     if (observed && waits) [[unlikely]] log_started(stream, stream.head(), op);
     finish_head(lock, stream);
     return true;
@@ -329,7 +329,7 @@ void Scheduler::complete(Stream& stream, uint64_t n, uint32_t phase) {
             waiter->woken.store(true, std::memory_order_release);
             waiter->wake.notify_one();
         }
-    if (stream.loop_waits) [[unlikely]] tell_loops(stream.loop_waits, ends ? UINT64_MAX : upto);
+    if (stream.loop_waits) [[unlikely]] notify_loops(stream.loop_waits, ends ? UINT64_MAX : upto);
     if (ends) {
         stream.closed = true;
         keep_lost(stream);

@@ -65,7 +65,7 @@ bool WaitSet::add_locked(uint64_t token, const StreamPtr& stream, uint64_t seque
     return true;
 }
 
-// The caller lets the stream go once it has given the lock away: this may be the last reference.
+// The caller drops the stream after it has released the lock: this may be the last reference.
 StreamPtr WaitSet::extract(uint64_t token) {
     auto wait = waits_.extract(token);
     if (wait.empty()) return nullptr;
@@ -85,7 +85,7 @@ void WaitSet::remove(uint64_t token) {
     gone = extract(token);
 }
 
-void Scheduler::tell_loops(LoopWait* waits, uint64_t upto) {
+void Scheduler::notify_loops(LoopWait* waits, uint64_t upto) {
     while (waits) {
         LoopWait& wait = *std::exchange(waits, waits->next);
         if (wait.sequence > upto) continue;
@@ -112,7 +112,7 @@ std::vector<uint64_t> WaitSet::take() {
     }
     for (const uint64_t token : over_) gone.push_back(extract(token));
     found = over_;
-    over_.clear();   // its room stays: who tells it of an operation cannot fail
+    over_.clear();   // its room stays, so that adding an operation cannot fail
     return found;
 }
 

@@ -26,7 +26,7 @@ class WaitSet {
 
     int fd() const { return fd_; }
 
-    // Wait for what the stream was given by now, or for the record.  False: that is over, and nothing was added.
+    // Wait for the operations that the stream has by now, or for the record.  False: that is over, and nothing was added.
     bool add(uint64_t token, Stream& stream);
     bool add(uint64_t token, const Mark& mark);
     void remove(uint64_t token);

@@ -52,17 +52,17 @@ void messages_come_whole_and_in_order(std::mt19937_64& random) {
         }
         CHECK(taken == sent && !ends.to.has_any());
     }
-    CHECK(ends.from.place() > 20 * MessageRings::kRingBytes);   // it went round
+    CHECK(ends.from.position() > 20 * MessageRings::kRingBytes);   // it went round
 }
 
 void pieces_become_one_message() {
     Ends ends;
     CHECK(ends.from.put("a", "one ", true) && ends.from.put("a", "two ", true));
     CHECK(ends.to.take().messages.empty() && !ends.to.has_any());
-    const uint64_t place = ends.from.place();
+    const uint64_t position = ends.from.position();
     CHECK(ends.from.put("a", "three", false) && ends.from.put("b", "", false));
     const auto found = ends.to.take().messages;
-    CHECK(found.size() == 2 && found[0].text == "one two three" && found[0].place == place && found[1].name == "b" && found[1].text.empty());
+    CHECK(found.size() == 2 && found[0].text == "one two three" && found[0].position == position && found[1].name == "b" && found[1].text.empty());
 }
 
 void ring_has_the_bytes_that_it_says() {
@@ -78,7 +78,7 @@ void next_holder_goes_on_behind_the_last_one() {
     CHECK(ends.from.put("a", "first", false));
     MessageRings next{ends.file.fd, kOffset};
     next.hold(5);
-    CHECK(next.place() == ends.from.place() && next.put("b", "second", false));
+    CHECK(next.position() == ends.from.position() && next.put("b", "second", false));
     const auto found = ends.to.take().messages;
     CHECK(found.size() == 2 && found[0].text == "first" && found[1].text == "second");
 }
