@@ -10,14 +10,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from peerlane.collectives.call_order import CallOrder
-from peerlane.collectives.calls import Asked, alone, checked
-from peerlane.collectives.choice import (
-    ONE_MACHINE_BYTES,
-    SEVERAL_MACHINES_BYTES,
-    for_one_machine,
-    for_several_machines,
-)
 from peerlane.device.device import Device, before_leaving
 from peerlane.diagnostics.ranks.collective_calls import Kind
 from peerlane.errors import BadArgument, Error, InvalidValue
@@ -38,15 +30,21 @@ from peerlane.support.timeouts import checked_timeout
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    import peerlane.collectives.call_order as _order
+    import peerlane.collectives.calls as _calls
+    import peerlane.collectives.choice as _choice
+    import peerlane.rendezvous.meet as _meetings
     from peerlane.backend.ranks import Mails, Rounds
     from peerlane.ranks.channel import Channel
     from peerlane.rendezvous import Rendezvous
     from peerlane.rendezvous.meet import Exchange
     from peerlane.streams.stream import Stream
 
-_meetings = Late(
-    "peerlane.rendezvous.meet"
-)  # threads and sockets, which a program without ranks does not need
+else:  # which a program without ranks does not need
+    _order = Late("peerlane.collectives.call_order")
+    _calls = Late("peerlane.collectives.calls")
+    _choice = Late("peerlane.collectives.choice")
+    _meetings = Late("peerlane.rendezvous.meet")
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 
@@ -176,10 +174,10 @@ class Group(Session):
             join(self, self._conversation)
             undo.pop_all()
         is_one = all(each.is_here for each in self.members)
-        self._choose = for_one_machine if is_one else for_several_machines
-        usual = ONE_MACHINE_BYTES if is_one else SEVERAL_MACHINES_BYTES
+        self._choose = _choice.for_one_machine if is_one else _choice.for_several_machines
+        usual = _choice.ONE_MACHINE_BYTES if is_one else _choice.SEVERAL_MACHINES_BYTES
         nbytes = usual if workspace is None else workspace
-        self._order = CallOrder(self, self._invitations, nbytes, wait_timeout, self._serve)
+        self._order = _order.CallOrder(self, self._invitations, nbytes, wait_timeout, self._serve)
         _open.add(self)
         detect.watch(self)
         # At exit, groups must close before the rendezvous, which was made just now.
@@ -296,7 +294,7 @@ class Group(Session):
         Closed
             The group or the stream is closed, or a collective has failed before.
         """
-        self._make(Asked(Kind.BARRIER), stream)
+        self._make(_calls.Asked(Kind.BARRIER), stream)
 
     def broadcast(self, buffer: Any, root: int = 0, *, stream: Stream | None = None) -> None:
         """Copy the bytes of one rank into the buffers of all.
@@ -316,7 +314,7 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`.
         """
-        self._make(Asked(Kind.BROADCAST, buffer, buffer, root=root), stream)
+        self._make(_calls.Asked(Kind.BROADCAST, buffer, buffer, root=root), stream)
 
     def all_gather(self, dst: Any, src: Any = None, *, stream: Stream | None = None) -> None:
         """Gather the parts of all ranks, side by side in rank order, in each of them.
@@ -336,7 +334,7 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`.
         """
-        self._make(Asked(Kind.ALL_GATHER, dst, src), stream)
+        self._make(_calls.Asked(Kind.ALL_GATHER, dst, src), stream)
 
     def all_gather_v(
         self,
@@ -368,7 +366,7 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`.
         """
-        self._make(Asked(Kind.ALL_GATHER, dst, src, receives=(receives, receives_at)), stream)
+        self._make(_calls.Asked(Kind.ALL_GATHER, dst, src, receives=(receives, receives_at)), stream)
 
     def scatter(self, dst: Any, src: Any = None, root: int = 0, *, stream: Stream | None = None) -> None:
         """Give each rank a part of one rank's bytes.
@@ -390,7 +388,7 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`.
         """
-        self._make(Asked(Kind.SCATTER, dst, src, root=root), stream)
+        self._make(_calls.Asked(Kind.SCATTER, dst, src, root=root), stream)
 
     def all_to_all(self, dst: Any, src: Any, *, stream: Stream | None = None) -> None:
         """Give part ``i`` of each rank's bytes to rank ``i``, which receives the parts in rank order.
@@ -408,7 +406,7 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`.
         """
-        self._make(Asked(Kind.ALL_TO_ALL, dst, src), stream)
+        self._make(_calls.Asked(Kind.ALL_TO_ALL, dst, src), stream)
 
     def all_to_all_v(
         self,
@@ -442,7 +440,9 @@ class Group(Session):
             As :meth:`barrier`.
         """
         self._make(
-            Asked(Kind.ALL_TO_ALL, dst, src, receives=(receives, receives_at), sends=(sends, sends_at)),
+            _calls.Asked(
+                Kind.ALL_TO_ALL, dst, src, receives=(receives, receives_at), sends=(sends, sends_at)
+            ),
             stream,
         )
 
@@ -467,11 +467,11 @@ class Group(Session):
         PeerLost, Closed
             As :meth:`barrier`; only the loss of the peer counts.
         """
-        self._make(Asked(Kind.SEND, src=src, root=peer), stream)
+        self._make(_calls.Asked(Kind.SEND, src=src, root=peer), stream)
 
     def recv(self, dst: Any, peer: int, *, stream: Stream | None = None) -> None:
         """Receive bytes of a rank, in the order in which it sends; parameters and errors as for :meth:`send`."""
-        self._make(Asked(Kind.RECEIVE, dst, root=peer), stream)
+        self._make(_calls.Asked(Kind.RECEIVE, dst, root=peer), stream)
 
     def all_reduce(
         self,
@@ -509,7 +509,9 @@ class Group(Session):
         Elements are combined in the order of ranks, ``((a0 OP a1) OP a2) ...``, so that all ranks and all runs have
         the same bits, in floating point too.
         """
-        self._make(Asked(Kind.ALL_REDUCE, dst, src, reduction=(dtype, op), algorithm=algorithm), stream)
+        self._make(
+            _calls.Asked(Kind.ALL_REDUCE, dst, src, reduction=(dtype, op), algorithm=algorithm), stream
+        )
 
     def reduce_scatter(
         self, dst: Any, src: Any, *, dtype: npt.DTypeLike, op: str = "sum", stream: Stream | None = None
@@ -531,7 +533,7 @@ class Group(Session):
         Error
             As :meth:`all_reduce`.
         """
-        self._make(Asked(Kind.REDUCE_SCATTER, dst, src, reduction=(dtype, op)), stream)
+        self._make(_calls.Asked(Kind.REDUCE_SCATTER, dst, src, reduction=(dtype, op)), stream)
 
     def reduce_scatter_v(
         self,
@@ -566,7 +568,8 @@ class Group(Session):
             As :meth:`all_reduce`; a part is not inside (``BadAddress``).
         """
         self._make(
-            Asked(Kind.REDUCE_SCATTER, dst, src, sends=(sends, sends_at), reduction=(dtype, op)), stream
+            _calls.Asked(Kind.REDUCE_SCATTER, dst, src, sends=(sends, sends_at), reduction=(dtype, op)),
+            stream,
         )
 
     def reduce(
@@ -598,7 +601,7 @@ class Group(Session):
         Error
             As :meth:`all_reduce`.
         """
-        self._make(Asked(Kind.REDUCE, dst, src, root=root, reduction=(dtype, op)), stream)
+        self._make(_calls.Asked(Kind.REDUCE, dst, src, root=root, reduction=(dtype, op)), stream)
 
     def _serve(
         self, names: Sequence[str], maker: Rounds | Mails | None, go_on: Callable[..., None] | None
@@ -612,16 +615,16 @@ class Group(Session):
             if maker is not None and go_on is not None and is_own:
                 own[name] = self.device.backend.ranks.group_call(maker, name, method, go_on, number_of)
 
-    def _make(self, asked: Asked, stream: Stream | None) -> None:
+    def _make(self, asked: _calls.Asked, stream: Stream | None) -> None:
         """Check a call, and make it."""
         name = asked.method
         self._check_open(name)
         checked_stream(name, stream)
-        call = checked(name, asked, self.rank, self.size)
+        call = _calls.checked(name, asked, self.rank, self.size)
         if self.size > 1:
             self._order.run(call, self._choose(call), stream)
         else:
-            alone(call, stream)
+            _calls.alone(call, stream)
 
 
 def _close_all() -> None:
