@@ -16,7 +16,6 @@ anything is noted.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from peerlane import AddressRange, Physical
@@ -74,7 +73,6 @@ class PhysicalMemory(Resource):
         self.neutral.close()
 
 
-@dataclass(slots=True)
 class Reservation:
     """The addresses that one call reserved.
 
@@ -87,9 +85,11 @@ class Reservation:
         By first address: the physical memory of each mapping.
     """
 
-    addresses: AddressRange
-    start: int
-    mapped: dict[int, Any] = field(default_factory=dict)
+    __slots__ = ("addresses", "start", "mapped")
+
+    def __init__(self, addresses: AddressRange, start: int) -> None:
+        self.addresses, self.start = addresses, start
+        self.mapped: dict[int, Any] = {}
 
     @property
     def end(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane import Device
@@ -15,6 +14,7 @@ from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Machine, Resource
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.gpu.vendor import Reason, Vendor
+from peerlane.support.records import dataclass
 
 INVALID_DEVICE = -2  # both vendors' number of a device that is hidden, or that ranges do not share
 _LOST_KEPT = 1024
@@ -38,7 +38,6 @@ class AllocationRecord:
     is_managed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class HostMemory(Registration):
     """Host memory that the program registered.
 
@@ -48,8 +47,15 @@ class HostMemory(Registration):
         The devices whose streams write words of it or wait for them, by number.
     """
 
+    __slots__ = ("record", "users")
+
     record: AllocationRecord
-    users: set[int] = field(default_factory=set, compare=False)
+    users: set[int]
+
+    def __init__(self, start: int, size: int, record: AllocationRecord) -> None:
+        super().__init__(start, size)
+        object.__setattr__(self, "record", record)
+        object.__setattr__(self, "users", set())
 
 
 class _Ordinals(dict[int, int]):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from peerlane import Buffer, Device, Event
@@ -27,7 +26,6 @@ THRESHOLD = 4
 _SPARE = 8  # memory is reused for what needs at least 8 of 9 parts of it
 
 
-@dataclass(slots=True, eq=False)
 class Freed:
     """Memory that was freed in the order of a stream.
 
@@ -43,11 +41,10 @@ class Freed:
         The streams that are behind the free: there it may be used at once.
     """
 
-    kept: Kept
-    buffer: Buffer
-    stream: AnyStream
-    event: Event
-    safe: set[AnyStream]
+    __slots__ = ("kept", "buffer", "stream", "event", "safe")
+
+    def __init__(self, kept: Kept, buffer: Buffer, stream: AnyStream, event: Event) -> None:
+        self.kept, self.buffer, self.stream, self.event, self.safe = kept, buffer, stream, event, {stream}
 
 
 def _is_over(freed: Freed) -> bool:
@@ -131,7 +128,7 @@ class Kept:
     def add(self, buffer: Buffer, stream: AnyStream) -> None:
         """Keep memory that is freed in the order of a stream."""
         with event_log.freed_for_reuse(buffer, stream.neutral):
-            freed = Freed(self, buffer, stream, stream.neutral.record(), {stream})
+            freed = Freed(self, buffer, stream, stream.neutral.record())
         with self._reuse.machine.lock:
             bisect.insort(self._freed, freed, key=_size)
             self.nbytes += buffer.size

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
 from peerlane.errors import Error, Fault
+from peerlane.support.records import dataclass
 
 
 class Reason(enum.Enum):
@@ -55,9 +55,8 @@ class Reason(enum.Enum):
         self.fault = fault
 
 
-@dataclass
 class Policy:
-    """The rules in which vendors differ; a vendor's own may have more.
+    """The rules in which vendors differ, each by its name; a vendor's own may have more.
 
     Attributes
     ----------
@@ -84,6 +83,12 @@ class Policy:
     cross_device: str = "current"
     pool_access: str = "peers"
     pool_size: str = "high"
+
+    def __init__(self, **rules: bool | str) -> None:
+        for name, value in rules.items():
+            if not hasattr(self, name):
+                raise TypeError(f"there is no policy {name!r}")
+            setattr(self, name, value)
 
 
 class _Calls(dict[str, str]):
@@ -152,7 +157,7 @@ REMEDIES: Mapping[Fault, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Vendor:
     """A vendor of GPUs.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from peerlane import Device
@@ -15,24 +14,20 @@ _STACK_STEP = 16
 _SCRATCH_MOST = 32 << 30  # 4 GiB for each of the 8 dies of an MI300X
 
 
-@dataclass
 class _Limits:
     """What hipDeviceSetLimit set, of one device, in bytes."""
 
-    stack: int = 1024
-    heap: int = 8 << 20
-    scratch: int = 24 << 30
+    stack = 1024
+    heap = 8 << 20
+    scratch = 24 << 30
 
 
-@dataclass
-class _Devices:
+class _Devices(dict[int, _Limits]):
     """The limits by device number."""
-
-    limits: dict[int, _Limits] = field(default_factory=dict)
 
 
 def _limits(device: Device) -> _Limits:
-    limits = machine.table(_Devices).limits
+    limits = machine.table(_Devices)
     with machine.lock:
         return limits.setdefault(device.ordinal, _Limits())
 
