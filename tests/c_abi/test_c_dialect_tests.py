@@ -50,6 +50,7 @@ TESTS = {
     ),
     "hip": (
         *(
+            "array_of_the_wheel",
             "attribute_calls_bad_arguments",
             "before_10_reserved",
             "beyond_host_buffer",
