@@ -38,6 +38,6 @@ def test_check_of_an_example_has_no_findings_and_changes_nothing(name: str, tmp_
 
 
 def lines_of(output: str) -> list[str]:
-    """Return what was printed, without the order of ranks, figures of time, and numbers of processes and operations."""
+    """Return what was printed, but not the order of ranks, times, and numbers of processes and operations."""
     same = re.sub(r"\d+\.\d+ GB/s|\d+ ms|\d+\.\d+ s\b|process \d+|operation \d+", "", output)
     return sorted(same.splitlines())

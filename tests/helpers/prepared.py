@@ -4,7 +4,8 @@ A server imports peerlane, its dialects and pytest, uses nothing of them, and fo
 the process that asked, in its own session, with the environment that was asked for; it ends as an interpreter does.
 It differs from a new interpreter in this: modules are imported already, exit handlers of the program run before those
 of peerlane, objects that the imports made are not collected at its end, its command line in ``/proc`` is that of the
-server, and a traceback begins with a frame of the server.
+server, and a traceback begins with a frame of the server.  Of ``peerlane check`` and ``launch`` the processes of the
+program begin so, too (``helpers.anew``).
 """
 
 from __future__ import annotations
@@ -25,13 +26,12 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from helpers.anew import are_plain, at_start
 from peerlane.testing import procs
 from peerlane.testing.procs import Completed
 
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _START_SECONDS, _END_SECONDS = 60.0, 5.0
-# What an interpreter, its C library or its allocator reads before the first statement.
-_READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_")
 
 _SERVING = """
 import importlib, json, sys
@@ -73,7 +73,7 @@ class Process:
 
 class _Server:
     def __init__(self) -> None:
-        self.owner, self.at_start = os.getpid(), _at_start(os.environ)
+        self.owner, self.at_start = os.getpid(), at_start(os.environ)
         self._line, theirs = socket.socketpair()
         self._line.settimeout(_START_SECONDS)
         with theirs:
@@ -206,17 +206,11 @@ def run_python(
     """
     given = dict(os.environ if env is None else env)
     with _lock:
-        alike = _at_start(given) == _server().at_start
-    if not alike or (args[0].startswith("-") and args[0] not in ("-c", "-m")):
+        alike = at_start(given) == _server().at_start
+    if not alike or not are_plain(args):
         return procs.run_python(args, timeout=timeout, env=env, input=input, cwd=cwd)
 
     def begin(stdin: int, stdout: int, stderr: int) -> Process:
         return start(args, env=given, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
 
     return procs.run_in_session([sys.executable, *args], begin, timeout=timeout, input=input)
-
-
-def _at_start(env: Mapping[str, str]) -> dict[str, str]:
-    read = {name: value for name, value in env.items() if name.startswith(_READ_AT_START)}
-    read.pop("PYTHONPATH", None)  # a forked process reads it too
-    return read
