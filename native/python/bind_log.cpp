@@ -211,10 +211,10 @@ uint32_t log_site_outside(const LeavesOut& leaves_out) {
         if (!frame) return 0;
         SiteKey key;
         const size_t most = sites().size() < kMostSites ? kFrames : 1;
-        for (size_t i = 0; i < most && frame; ++i) {
+        for (size_t i = 0; i < most && frame;) {
             key.codes[i] = frame.code();
             key.offsets[i] = frame.offset();
-            if (i + 1 < most) frame.go_back();
+            if (++i < most) do frame.go_back(); while (frame && is_own_frame(frame, frame.code()));
         }
         const Site& recent = recent_sites()[SiteHash{}(key) % recent_sites().size()];
         if (recent.number != 0 && recent.log == log::number.load(std::memory_order_relaxed) && recent.key == key) [[likely]]

@@ -28,3 +28,9 @@ def test_bodies_of_two_streams_that_do_not_agree_race(way: str, call: str) -> No
     assert found["missing"].startswith(f"a wait ({call}) of stream ")
     assert "after the callback that runs line " in found["missing"]
     assert f"callback of stream {other}: host access" in done.output
+
+
+def test_callers_are_lines_of_the_program() -> None:
+    (found,) = checked_program(PROGRAM, "neutral").findings
+    callers = [file for site in found["sites"] for file, _, _ in site["callers"]]
+    assert not [file for file in callers if "/peerlane/" in file], callers

@@ -30,6 +30,7 @@ _READ_AT_IMPORT = ("PEERLANE_LEAKS", "PEERLANE_FAULT")
 _THREADS = "OPENBLAS_NUM_THREADS"  # a process that forks has one
 _LIBRARIES = "LD_LIBRARY_PATH"
 _PACKAGE = "peerlane"
+__name__ = f"{_PACKAGE}.{__name__}"  # the checker shows no line of peerlane as a caller of the program
 DIALECTS = ("acl", "hip", "hcomm")
 
 
@@ -47,19 +48,21 @@ def are_plain(words: Sequence[str]) -> bool:
 
 
 class _Hidden:
-    """Keeps peerlane from the program until it is imported; then the event log begins, as with a first import."""
+    """Keeps peerlane from the program until it is imported; then the event log begins, as with a first import.
 
-    def __init__(self) -> None:
+    The module that ``-m`` runs is imported by no one, as in a new interpreter.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
         names = [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]
         self._modules = {name: sys.modules.pop(name) for name in names}
+        if words[0] == "-m" and words[1] != _PACKAGE:
+            self._modules.pop(words[1], None)
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name != _PACKAGE:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
-        sys.modules.update(self._modules)
-        _begin_log()
-        return ModuleSpec(name, self)  # type: ignore[arg-type]
+        return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:
         module = self._modules[spec.name]
@@ -68,6 +71,9 @@ class _Hidden:
 
     def exec_module(self, module: types.ModuleType) -> None:
         module.__spec__ = self._spec
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.modules.update(self._modules)
+        _begin_log()
 
 
 def _begin_log() -> None:
@@ -143,7 +149,7 @@ class Program:
             hook.inherit(names.split(","), None)
         if environment.get(_LIBRARIES) != self._libraries:  # the loader of a new process finds them by itself
             load_libraries()
-        sys.meta_path.insert(0, _Hidden())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Hidden(words))  # type: ignore[arg-type]
         starts_others = _starts_others(words)
         os.execve = self._become if starts_others else self._execve  # type: ignore[assignment]
         atexit.register = self._register_handler if starts_others else self._register  # type: ignore[assignment]

@@ -70,4 +70,6 @@ def serve():
         os.close(ends[0])
 
 
-exec(*serve())
+if __name__ == "__main__":
+    __name__ = "peerlane.prepared_server"  # as in anew.py
+    exec(*serve())

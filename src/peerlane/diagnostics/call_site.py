@@ -27,7 +27,7 @@ class Site:
     Attributes
     ----------
     callers : tuple of Site
-        Its callers, innermost first, at most :data:`callers_kept`.
+        Its callers outside peerlane, innermost first, at most :data:`callers_kept`.
     """
 
     __slots__ = ("_code", "_offset", "callers")
@@ -93,6 +93,7 @@ def _callers(frame: FrameType) -> tuple[Site, ...]:
     callers: list[Site] = []
     caller = frame.f_back
     while caller is not None and len(callers) < callers_kept:
-        callers.append(Site(caller.f_code, caller.f_lasti))
+        if not is_own(caller):
+            callers.append(Site(caller.f_code, caller.f_lasti))
         caller = caller.f_back
     return tuple(callers)
