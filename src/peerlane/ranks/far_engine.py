@@ -73,7 +73,7 @@ def start(ranks: Starts, environ: Mapping[str, str] = os.environ, master: str = 
 
 
 def check_equal(call: str, own: str, peer: str, version: str) -> None:
-    """Refuse a peer whose engine has another protocol: it could crash this process's engine (docs/design/ucx.md).
+    """Refuse a peer whose engine has another protocol: it could crash this process's engine (facts/ucx 1).
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """What the engine for other machines needs of this machine's network before it starts: an interface, and routes.
 
 UCX goes on without an interface that is not up yet, and for good.  Where the longest route to a peer leads by another
-interface than those it uses, it cannot connect, and a connection of the peer ends this process (docs/design/ucx.md).
+interface than those it uses, it cannot connect, and a connection of the peer ends this process (facts/ucx 2).
 So both are looked at before the peer learns where this process's engine is.
 """
 
