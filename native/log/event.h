@@ -1,6 +1,6 @@
 // The events of a log: what a process did to device memory, in the order in which it did it.
 //
-// docs/design/checker.md says what each event means.  A log is a file: a header of one page, then a ring of records.  A record
+// docs/design/event-log.md says what the log has, docs/design/checker.md what its events order.  A log is a file: a header of one page, then a ring of records.  A record
 // is a Head, words that depend on its kind, and spans, or the short form of these (short_form.h); its length is a number of units.  All fields are of the host's byte order:
 // a log is read on the machine that wrote it.
 #pragma once

@@ -2,7 +2,7 @@
 
 ``peerlane check`` reads it.  ``PEERLANE_LOG`` names a directory; then each process that
 imports peerlane writes ``<pid>-<start>.log`` there, with the names in ``<pid>-<start>.names``.  A forked child writes
-its own.  ``docs/design/checker.md`` defines the events, and ``native/log/event.h`` their bytes.
+its own.  ``docs/design/event-log.md`` describes the log, and ``native/log/event.h`` has its bytes.
 """
 
 from __future__ import annotations
