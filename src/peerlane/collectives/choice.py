@@ -32,25 +32,29 @@ if TYPE_CHECKING:
 
 
 class Transport(Protocol):
-    """What makes calls."""
+    """Carries out calls of a group's collectives and messages."""
 
     def start(self, work: Workspace, call: Call, go_on: Callable[[], None], /) -> bool:
-        """Make a call in this thread if nothing is unusual; False: it was not begun.
+        """Make a call without a stream in this thread, or return False with nothing done.
 
-        If it waits for long, ``go_on`` is called, which ends it.
+        False: the ranks compare the call, and ``run_in_thread`` or ``queue`` makes it.  If the call must wait for
+        long, native code calls ``go_on``, which completes it on a stream.
         """
         ...
 
     def run_in_thread(self, work: Workspace, call: Call, before: Sequence[Event], /) -> bool:
-        """Make a call after these events, without a stream; False: queue it instead."""
+        """Make a call in this thread once these events are over, or return False: then ``queue`` makes it."""
         ...
 
     def queue(self, work: Workspace, call: Call, stream: Stream, /) -> None:
-        """Queue a call."""
+        """Queue a call on a stream."""
         ...
 
     def lane_bytes(self, work: Workspace, call: Call, /) -> Parts | None:
-        """Return the bytes by lanes from and to each rank, on which pairs agree; None: there are no lanes."""
+        """Return how many bytes go by lanes from each rank and to each rank; None if the call uses no lanes.
+
+        Each pair of ranks compares these numbers before it moves a byte.
+        """
         ...
 
 

@@ -493,8 +493,9 @@ class Group(Session):
             This rank's elements, of the size of ``dst``; by default they are in ``dst``.
         dtype, op
             As :func:`peerlane.reduce`.
-        algorithm : {"one-shot", "two-shot", "ring", "by-machine"}, optional
-            By default chosen by the size, and by whether the ranks are on several machines.  All give the same bits.
+        algorithm : str, optional
+            One of the algorithms that run over channels; the error for another name lists them.  By default the size
+            decides, and whether the ranks are on several machines.  All algorithms give the same bits.
         stream : Stream, optional
 
         Raises

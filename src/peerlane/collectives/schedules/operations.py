@@ -1,4 +1,4 @@
-"""What schedules are made of: a plan, regions of memory, and the operations of one rank."""
+"""The vocabulary of schedules: the plan of a call, regions of memory, and the operations of one rank."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Parts: TypeAlias = "tuple[Sequence[int], Sequence[int]]"
 
 
 class Plan(NamedTuple):
-    """What a schedule may know of a call: one rank's view.
+    """A call as one rank knows it; a schedule gets nothing else.
 
     Attributes
     ----------
     rank, ranks : int
-        This rank, and how many there are.
+        This rank, and the number of ranks.
     slot : int
-        Bytes that one rank can leave in another's memory at a time.
+        Bytes of a slot.
     machines : Machines
-        How the ranks lie on machines.
+        Which ranks are on which machine.
     size : int
-        Bytes of the whole, or of one rank's part.
+        Bytes of the whole, or of one rank's part if there are parts.
     root : int
-        Or the peer of a message.
+        The root of the collective, or the peer of a message.
     parts : Parts
-        The ranks' parts of the destination, or of the only side that has parts.
+        The ranks' parts of the destination, or of the source if it alone has parts.
     source_parts : Parts
         The ranks' parts of the source in an all-to-all.
     """
@@ -84,15 +84,15 @@ Region: TypeAlias = Source | Result | Slot | Arrived
 
 
 class Signal(enum.Enum):
-    """What a rank tells a peer in a round; each once."""
+    """The meaning of a notify to a peer; a rank sends each at most once in a round."""
 
     DATA = 0
     RESULT = 1
 
 
-# Rounds: each rank has a slot in the memory of each.  A rank may write to its slot in a peer's memory and to all
-# slots of its own.  It ends a round when it needs no slot of it any more; once all have done so, the slots are used
-# again.  At most three rounds are under way, in order.
+# Rounds: in the memory of each rank there is a slot for each rank.  A rank may write to its slot in a peer's memory,
+# and to all slots in its own.  It ends a round when it needs no slot of it any more.  Once all ranks have done so,
+# later rounds use the slots again.  At most three rounds are under way, in order.
 
 
 class Begin(NamedTuple):
@@ -111,7 +111,7 @@ class Write(NamedTuple):
 
 
 class Notify(NamedTuple):
-    """Notify a peer of what was written before."""
+    """Notify a peer; it then sees the bytes that this rank wrote to its memory before."""
 
     round: int
     peer: int
@@ -119,7 +119,7 @@ class Notify(NamedTuple):
 
 
 class Await(NamedTuple):
-    """Wait until a peer tells it."""
+    """Wait for a peer's notify."""
 
     round: int
     peer: int
@@ -127,7 +127,7 @@ class Await(NamedTuple):
 
 
 class WriteAndNotify(NamedTuple):
-    """:class:`Write` from byte 0 on, and :class:`Notify` of data."""
+    """:class:`Write` from byte 0 on, then :class:`Notify` with ``Signal.DATA``."""
 
     round: int
     peer: int
@@ -145,13 +145,13 @@ class Read(NamedTuple):
 
 
 class End(NamedTuple):
-    """Let all ranks use the slots of a round again."""
+    """End a round: this rank needs none of its slots any more."""
 
     round: int
 
 
 class Aside(NamedTuple):
-    """Operations that later ones need not wait for, until the round ends."""
+    """Operations that run beside the later ones; the end of the round waits for them."""
 
     round: int
     operations: tuple[Write | Notify, ...]
@@ -169,20 +169,20 @@ class Send(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Wait for the next piece from a peer: it is ``Arrived`` then."""
+    """Wait for the next piece from a peer; ``Arrived`` then names its bytes."""
 
     peer: int
     nbytes: int
 
 
 class LetGo(NamedTuple):
-    """Let the peer use the room of the piece that was taken last again."""
+    """Give the room of the piece that was taken last back to the peer."""
 
     peer: int
 
 
 class Copy(NamedTuple):
-    """Copy in this rank's memory; nothing happens if both are the same bytes."""
+    """Copy in this rank's memory, unless both are the same bytes."""
 
     dst: Region
     src: Region
@@ -240,12 +240,12 @@ def folded(plan: Plan, round: int, own: Region) -> Iterator[Operation]:
 
 
 class Unrolled(NamedTuple):
-    """All operations of a call of one rank.
+    """All operations of one rank in a call.
 
     Attributes
     ----------
     sizes : object
-        What they depend on, besides the group.
+        The call's sizes, root and parts: with the group they determine the operations.
     operations : tuple of Operation
     lane_bytes : Parts
         Of :func:`lane_bytes`.
@@ -257,7 +257,7 @@ class Unrolled(NamedTuple):
 
 
 def lane_bytes(operations: Iterable[Operation], ranks: int) -> Parts:
-    """Return the bytes that come from each rank by lanes, and go to each."""
+    """Return how many bytes come by lanes from each rank, and how many go to each."""
     takes, gives = [0] * ranks, [0] * ranks
     for each in operations:
         if isinstance(each, Send):
