@@ -47,15 +47,15 @@ Collective::~Collective() {
 void Collective::count_pieces() { pieces_ = longest_ == 0 ? 1 : (longest_ - 1) / piece_size_ + 1; }
 
 // Where the bytes for a rank lie in the slot of who gives them.
-uint64_t Collective::slot_offset(uint32_t shot, uint32_t to, const Span& span) const {
+uint64_t Collective::slot_offset(uint32_t to, const Span& span) const {
     if (call_.has_source_parts()) return to * piece_size_;
-    return schedule_->gives_all_the_same(call_, shot) ? 0 : span.first - number_ * piece_size_;
+    return schedule_->gives_all_the_same(call_) ? 0 : span.first - number_ * piece_size_;
 }
 
 const char* Collective::source_of(Rounds::Peer& peer, const Span& span) const {
     if (in_place_.is_on() && peer.in_place && peer.src.mapped) return peer.src.mapped + span.first;
     if (!in_place_.is_on() && span.size <= Rounds::kInLine) return rounds_->in_line(peer, first_round_);
-    return rounds_->in_slot(peer, first_round_) + slot_offset(0, rounds_->rank, span);
+    return rounds_->in_slot(peer, first_round_) + slot_offset(rounds_->rank, span);
 }
 
 const char* Collective::result_of(Rounds::Peer& peer, const Span& span) const {
@@ -88,11 +88,11 @@ void Collective::give() {
 
 void Collective::fill_slot() {
     char* const slot = rounds_->slot(round_);
-    const bool is_same = schedule_->gives_all_the_same(call_, shot_);
+    const bool is_same = schedule_->gives_all_the_same(call_);
     for (const Rounds::Peer& peer : rounds_->peers()) {
         const Span span = moves(rounds_->rank, peer.rank);
         if (span.size == 0) continue;
-        memcpy(slot + slot_offset(shot_, peer.rank, span), source(peer.rank, span), span.size);
+        memcpy(slot + slot_offset(peer.rank, span), source(peer.rank, span), span.size);
         moved_ += span.size;
         if (is_same) return;
     }
@@ -105,7 +105,7 @@ void Collective::tell() {
     for (const Rounds::Peer& peer : rounds_->peers()) {
         const Span span = has_bytes ? moves(rounds_->rank, peer.rank) : Span{};
         const bool is_in_line = span.size <= Rounds::kInLine;
-        rounds_->announce(peer, round_, word_, is_in_line && span.size != 0 ? slot + slot_offset(shot_, peer.rank, span) : slot, is_in_line ? span.size : 0);
+        rounds_->announce(peer, round_, word_, is_in_line && span.size != 0 ? slot + slot_offset(peer.rank, span) : slot, is_in_line ? span.size : 0);
     }
 }
 

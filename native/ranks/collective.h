@@ -36,7 +36,7 @@ class Collective final : public Stepwise {
     Span first_moves(uint32_t from, uint32_t to) const { return schedule_->moves(piece(), 0, from, to); }
     char* source(uint32_t to, const Span& span) const { return call_.src.host + call_.source_offset(to) + span.first; }
     char* result(uint32_t from, const Span& span) const { return call_.dst.host + call_.result_offset(from) + span.first; }
-    uint64_t slot_offset(uint32_t shot, uint32_t to, const Span& span) const;
+    uint64_t slot_offset(uint32_t to, const Span& span) const;
     const char* source_of(Rounds::Peer& peer, const Span& span) const;
     const char* result_of(Rounds::Peer& peer, const Span& span) const;
 

@@ -9,6 +9,7 @@ namespace {
 class Exchange final : public CollectiveSchedule {
   public:
     bool serves(const GroupCall& call, uint32_t) const override { return !call.reduces(); }
+    Pattern pattern() const override { return Pattern::store; }
 
     Span moves(const CallPiece& piece, uint32_t, uint32_t from, uint32_t to) const override {
         if (piece.call.is_from_root() && from != piece.call.root) return {};
@@ -16,8 +17,7 @@ class Exchange final : public CollectiveSchedule {
     }
 
     bool awaits(const CallPiece& piece, uint32_t, uint32_t peer) const override { return !piece.call.is_from_root() || peer == piece.call.root; }
-    bool combines() const override { return false; }
-    bool gives_all_the_same(const GroupCall& call, uint32_t) const override { return !call.has_source_parts(); }
+    bool gives_all_the_same(const GroupCall& call) const override { return !call.has_source_parts(); }
 };
 
 constexpr Exchange kExchange;

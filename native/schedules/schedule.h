@@ -35,20 +35,27 @@ struct CallPiece {
     }
 };
 
-// In the first round ranks give bytes of their sources; in a second one, bytes of what they have combined.
+// The rounds of a schedule, and what a rank does in them.
+enum class Pattern : uint8_t {
+    store,              // one round: it gives bytes of its source, and stores the bytes that it gets
+    combine,            // one round: it gives bytes of its source, and combines those of all ranks in the order of ranks
+    combine_and_share,  // the same, and a second round: it gives all that it has combined, and stores the bytes that it gets
+};
+
 class CollectiveSchedule {
   public:
     // Whether it can make the call.
     virtual bool serves(const GroupCall& call, uint32_t ranks) const = 0;
-    virtual uint32_t rounds() const { return 1; }
-    // The bytes that `from` gives to `to`, within the part that goes between the two; of itself, what a rank keeps or combines.
+    virtual Pattern pattern() const = 0;
+    uint32_t rounds() const { return pattern() == Pattern::combine_and_share ? 2 : 1; }
+    bool combines() const { return pattern() != Pattern::store; }
+    // The bytes that `from` gives to `to` in round 0 or 1, within the part that goes between the two.  `from` equal to `to`:
+    // the bytes of its own source or result that a rank stores or combines.
     virtual Span moves(const CallPiece& piece, uint32_t round, uint32_t from, uint32_t to) const = 0;
-    // Whether a rank may end the round only when `peer` has begun it.  It takes bytes of no other ranks.
+    // Whether this rank waits in the round until `peer` has announced it.  It must, if `peer` gives it bytes.
     virtual bool awaits(const CallPiece& piece, uint32_t round, uint32_t peer) const = 0;
-    // Whether the bytes of all ranks in the first round are combined, in the order of ranks, and not stored one by one.
-    virtual bool combines() const { return true; }
-    // Whether all peers get the same bytes in a round.
-    virtual bool gives_all_the_same(const GroupCall& call, uint32_t round) const = 0;
+    // Whether a rank gives the same bytes to all peers in the first round.
+    virtual bool gives_all_the_same(const GroupCall& call) const = 0;
 
   protected:
     constexpr CollectiveSchedule() = default;

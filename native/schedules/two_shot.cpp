@@ -16,7 +16,7 @@ class TwoShot final : public CollectiveSchedule {
         return has_gain && call.size > (ranks == 2 ? kLongestOneShotOfTwo : kLongestOneShot);
     }
 
-    uint32_t rounds() const override { return 2; }
+    Pattern pattern() const override { return Pattern::combine_and_share; }
 
     Span moves(const CallPiece& piece, uint32_t round, uint32_t from, uint32_t to) const override {
         if (round == 0) return share(piece, to);
@@ -24,7 +24,7 @@ class TwoShot final : public CollectiveSchedule {
     }
 
     bool awaits(const CallPiece& piece, uint32_t round, uint32_t) const override { return round == 0 || has_result(piece.call, piece.rank); }
-    bool gives_all_the_same(const GroupCall&, uint32_t round) const override { return round != 0; }
+    bool gives_all_the_same(const GroupCall&) const override { return false; }
 
   private:
     static bool has_result(const GroupCall& call, uint32_t rank) { return call.kind != GroupCall::Kind::reduce || rank == call.root; }

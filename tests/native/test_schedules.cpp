@@ -104,7 +104,8 @@ void every_rank_has_its_result(const CollectiveSchedule& schedule, std::vector<R
                     const Span given = schedule.moves(piece(from), round, from, to), taken = schedule.moves(piece(to), round, from, to);
                     CHECK(given.size == taken.size && (given.size == 0 || given == taken));   // each sends what the other one awaits
                     CHECK(from == to || taken.size == 0 || schedule.awaits(piece(to), round, from));
-                    if (number == 0 && schedule.gives_all_the_same(all[from].call, round))
+                    if (round == 1) CHECK(given.size == 0 || given == schedule.moves(piece(from), 0, from, from));   // all that it has combined
+                    if (number == 0 && round == 0 && schedule.gives_all_the_same(all[from].call))
                         for (uint32_t other = 0; other < ranks; ++other) {
                             const Span same = schedule.moves(piece(from), round, from, other);
                             CHECK(from == other || from == to || same.size == 0 || given.size == 0 || same == given);
