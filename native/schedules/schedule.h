@@ -62,9 +62,13 @@ class CollectiveSchedule {
     ~CollectiveSchedule() = default;   // schedules have no state, and live as long as the program
 };
 
-// A schedule is a file that defines one of these, and its line in the table.  The first one that serves a call makes it.
-extern const CollectiveSchedule &two_shot, &one_shot, &exchange;
+// All schedules, in the order of choice.  The file of a schedule's name defines it.
+#define PEERLANE_SCHEDULES(X) X(two_shot) X(one_shot) X(exchange)
+#define PEERLANE_DECLARE_SCHEDULE(name) extern const CollectiveSchedule& name;
+PEERLANE_SCHEDULES(PEERLANE_DECLARE_SCHEDULE)
+#undef PEERLANE_DECLARE_SCHEDULE
 
+// Return the first schedule that serves the call.  The last two serve all calls between them.
 const CollectiveSchedule& schedule_of(const GroupCall& call, uint32_t ranks);
 
 }  // namespace peerlane

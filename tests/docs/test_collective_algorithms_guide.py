@@ -1,4 +1,4 @@
-"""The guide's algorithm is one file and one line: it runs without processes, and in a group."""
+"""The guide's algorithm runs without processes, and in a group, once its line is in the table."""
 
 from __future__ import annotations
 
