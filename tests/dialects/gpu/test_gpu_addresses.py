@@ -163,7 +163,7 @@ def test_gpu_batch_ends_with_the_first_failure_and_its_number(gpu: Gpu) -> None:
 
     def submit(at: int) -> None:
         if at == 2:
-            gpu.copies.now(0, 0, 1)
+            gpu.copies.copy(0, 0, 1)
         submitted.append(at)
 
     assert gpu.batches.run(2, submit, "copy") is None

@@ -106,8 +106,8 @@ def test_gpu_pool_access_policy_says_whether_peer_access_reaches_pools(
     gpu.peers.enable(second)
     if not works:
         with pytest.raises(Refusal) as refused:
-            gpu.copies.between(first, second, mine, source, KIB)
+            gpu.copies.copy_peer(first, second, mine, source, KIB)
         assert refused.value.code == NO_ACCESS
         gpu.pools.set_access(theirs, [(first, "r")])
-    gpu.copies.between(first, second, mine, source, KIB)
+    gpu.copies.copy_peer(first, second, mine, source, KIB)
     gpu.streams.synchronize_device()

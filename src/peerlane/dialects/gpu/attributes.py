@@ -85,7 +85,7 @@ class Attributes:
 
     def set_synchronous(self, address: int, *, is_set: bool) -> None:
         """Make fills, and copies whose ends both have this, complete on return; ``INVALID_POINTER`` for no memory."""
-        region = self._regions.known("ptr", address, Reason.INVALID_POINTER)
+        region = self._regions.required_at("ptr", address, Reason.INVALID_POINTER)
         if is_set:
             self._machine.synchronous.add(region.allocation)
         else:

@@ -61,7 +61,7 @@ class Copies:
         self._machine, self._streams, self._regions, self._peers = machine, streams, regions, peers
         self._policy = machine.vendor.policy
 
-    def now(self, dst: int, src: int, nbytes: int, kind: str = "") -> None:
+    def copy(self, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Copy in the order of the null stream, complete on return but for a copy within one device.
 
         Parameters
@@ -74,27 +74,27 @@ class Copies:
             ends = self._checked(dst, src, nbytes, kind)
             self.move_now(self._mover(dst, src, nbytes), ends)
 
-    def on(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
+    def copy_async(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Queue a copy; one with an end in ordinary host memory, which cannot wait, is complete on return."""
         if nbytes:
             dst_region, src_region = self._checked(dst, src, nbytes, kind)
             can_wait = dst_region is not None and src_region is not None
             _copy_on(stream, dst, src, nbytes, can_wait)
 
-    def on_and_wait(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
+    def copy_with_stream(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Copy in the order of a stream; complete on return."""
         if nbytes:
             self._checked(dst, src, nbytes, kind)
             stream.catch_up()
             raw.copy(dst, src, nbytes)
 
-    def between(self, to: Device, source: Device, dst: int, src: int, nbytes: int) -> None:
+    def copy_peer(self, to: Device, source: Device, dst: int, src: int, nbytes: int) -> None:
         """Queue a copy behind the earlier work of two devices, by the policy, wherever the memory lies."""
         if nbytes:
             can_wait = self._can_wait(dst, src, nbytes)
-            self._between(to, source, lambda stream: _copy_on(stream, dst, src, nbytes, can_wait))
+            self._submit_peer(to, source, lambda stream: _copy_on(stream, dst, src, nbytes, can_wait))
 
-    def between_on(self, stream: int, dst: int, src: int, nbytes: int) -> None:
+    def copy_peer_async(self, stream: int, dst: int, src: int, nbytes: int) -> None:
         """Queue a copy between two devices on a stream of any device, by its handle: the ends are checked first."""
         if nbytes:
             can_wait = self._can_wait(dst, src, nbytes)
@@ -107,7 +107,7 @@ class Copies:
         ------
         Refusal
             ``INVALID_VALUE``: NULL, rows or slices that overlap, a box that ends beyond its memory;
-            ``UNKNOWN_MEMORY``: ordinary memory of the host where the vendor must know it; as :meth:`now`.
+            ``UNKNOWN_MEMORY``: ordinary memory of the host where the vendor must know it; as :meth:`copy`.
         """
         ends = self._checked(dst.address, src.address, 0, kind)
         to = self._laid("dst", dst, ends[0], extent)
@@ -139,7 +139,7 @@ class Copies:
             move(current)  # the device of mapped memory may have the right that neither end has
             current.wait()
 
-    def move_on(self, stream: AnyStream, move: Move, ends: Ends) -> None:
+    def move_async(self, stream: AnyStream, move: Move, ends: Ends) -> None:
         """Move bytes on a stream; with an end in ordinary host memory they are there on return."""
         if None in ends:
             stream.catch_up()
@@ -147,11 +147,11 @@ class Copies:
         else:
             move(stream)
 
-    def move_between(self, to: Device, source: Device, move: Move, ends: Ends) -> None:
+    def move_peer(self, to: Device, source: Device, move: Move, ends: Ends) -> None:
         """Move bytes behind the earlier work of two devices, by the policy."""
-        self._between(to, source, lambda stream: self.move_on(stream, move, ends))
+        self._submit_peer(to, source, lambda stream: self.move_async(stream, move, ends))
 
-    def _between(self, to: Device, source: Device, submit: Callable[[AnyStream], None]) -> None:
+    def _submit_peer(self, to: Device, source: Device, submit: Callable[[AnyStream], None]) -> None:
         streams = self._streams
         if self._policy.memcpy_peer == "current":
             submit(streams.null(self._machine.context()))
@@ -183,7 +183,7 @@ class Copies:
 
     def _checked(self, dst: int, src: int, nbytes: int, kind: str) -> Ends:
         """Return the regions of both ends."""
-        ends = self._regions.end("dst", dst, nbytes), self._regions.end("src", src, nbytes)
+        ends = self._regions.checked_end("dst", dst, nbytes), self._regions.checked_end("src", src, nbytes)
         if kind and ends == (None, None):
             raise self._machine.vendor.invalid(
                 f"kind is {kind}, and both ends are ordinary memory of the host, which devices do not reach",

@@ -104,9 +104,9 @@ class Managed:
         if not count:
             raise invalid("count is 0", "name at least 1 byte")
         region = self._regions.at(address)
-        if region is not None and count > region.left(address):
+        if region is not None and count > region.bytes_from(address):
             raise invalid(
-                f"{name} has {region.left(address):,} bytes from {address:#x} on, and {count:,} are named",
+                f"{name} has {region.bytes_from(address):,} bytes from {address:#x} on, and {count:,} are named",
                 "name fewer bytes",
             )
         return Span(address, count, region)

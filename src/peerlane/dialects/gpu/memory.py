@@ -98,7 +98,7 @@ class Memory:
                 f"nothing that {machine.vendor.name} allocated begins there: {machine.describe(address)}",
                 "free what {malloc} or {malloc_host} returned, once",
             )
-        region = self._regions.known("ptr", address)
+        region = self._regions.required_at("ptr", address)
         self._streams.await_device(machine.context_of(region.ordinal))
         if machine.free(address, host=is_host, call=call):
             machine.records.pop(region.allocation, None)
@@ -174,7 +174,7 @@ class Memory:
         """
         if not count:
             return
-        region = self._regions.known("dst", dst)
+        region = self._regions.required_at("dst", dst)
         self._regions.refuse_beyond("dst", dst, count * width)
         on = stream or self._streams.of(0)
         raw.fill(dst, value % (1 << 8 * width), count=count, width=width, stream=on.neutral)
@@ -204,7 +204,7 @@ class Memory:
         if not (nbytes and height and depth):
             return
         invalid = self._machine.vendor.invalid
-        region = self._regions.known("dst", dst)
+        region = self._regions.required_at("dst", dst)
         if pitch < nbytes or nbytes % element:
             raise invalid(
                 f"rows of {nbytes:,} bytes, of elements of {element}, lie {pitch:,} bytes apart",

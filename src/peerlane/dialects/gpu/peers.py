@@ -103,7 +103,7 @@ class Peers:
                 return
             if to.is_device and source.is_device and to.ordinal != source.ordinal:
                 self._refuse_regions(dst, to, src, source)
-            step = min(to.left(dst), source.left(src))
+            step = min(to.bytes_from(dst), source.bytes_from(src))
             dst, src = dst + step, src + step
             if dst >= end:
                 return

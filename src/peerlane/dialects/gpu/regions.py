@@ -11,7 +11,7 @@ from peerlane.dialects.gpu.vendor import Reason
 from peerlane.errors import Error
 from peerlane.memory import raw
 
-CPU = -1  # both vendors' number of the host
+CPU = -1  # HIP and CUDA both number the host -1
 _PLAIN = AllocationRecord(0, 0)
 
 
@@ -59,9 +59,9 @@ class Region(NamedTuple):
         """The first address behind it."""
         return self.base + self.size
 
-    def left(self, address: int) -> int:
-        """Return how many bytes there are from an address on."""
-        return self.base + self.size - address
+    def bytes_from(self, address: int) -> int:
+        """Return how many bytes the region has from an address on."""
+        return self.end - address
 
 
 class Regions:
@@ -89,7 +89,7 @@ class Regions:
         if not is_device:
             ordinal = record.ordinal
         fields = is_device, record.is_managed, False, ordinal, base, size, allocation, record.flags
-        return tuple.__new__(Region, fields)  # each copy asks twice, and Region(...) takes five times as long
+        return tuple.__new__(Region, fields)  # a copy makes two, and Region(...) takes five times as long
 
     def _of_host(self, address: int) -> Region | None:
         """Return registered memory, and that of a back-end which is not native; None for the host's own."""
@@ -106,8 +106,8 @@ class Regions:
         where = located.base, located.size, located.allocation
         return Region(is_device, record.is_managed, False, ordinal, *where, record.flags)
 
-    def known(self, name: str, address: int, reason: Reason = Reason.UNKNOWN_MEMORY) -> Region:
-        """Return the region at an address; refuse ordinary memory of the host, and where there is nothing."""
+    def required_at(self, name: str, address: int, reason: Reason = Reason.UNKNOWN_MEMORY) -> Region:
+        """Return the region at an address; refuse ordinary memory of the host, and an address where nothing is."""
         self.refuse_null(name, address)
         try:
             region = self.at(address)
@@ -145,7 +145,7 @@ class Regions:
         if registered is not None and address + nbytes > registered.end:
             raise self._too_short(name, address, registered.end - address, nbytes)
 
-    def end(self, name: str, address: int, nbytes: int) -> Region | None:
+    def checked_end(self, name: str, address: int, nbytes: int) -> Region | None:
         """Return the region of one end of a copy, None for ordinary memory of the host.
 
         NULL is refused, and so are more bytes than a host object has, or a registration, from the address on.  A copy
@@ -159,8 +159,8 @@ class Regions:
         return region
 
     def inside(self, name: str, address: int, nbytes: int) -> Region | None:
-        """Return what :meth:`end` does; refuse more bytes than there are, of allocations too."""
-        region = self.end(name, address, nbytes)
+        """Return what :meth:`checked_end` does; refuse more bytes than there are, of allocations too."""
+        region = self.checked_end(name, address, nbytes)
         if region is not None and address + nbytes > region.base + region.size:
             self.refuse_outside(name, address, nbytes, region)
         return region

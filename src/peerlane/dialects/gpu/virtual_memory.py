@@ -356,7 +356,7 @@ class VirtualMemory:
     def refuse_dma_buf(self, address: int, size: int) -> NoReturn:
         """Refuse a dma-buf: ``INVALID_VALUE`` if the memory is of the host or too short, else ``UNSUPPORTED``."""
         vendor = self._machine.vendor
-        if not self._regions.known("dptr", address).is_device:
+        if not self._regions.required_at("dptr", address).is_device:
             cause = f"dptr is memory of the host: {self._machine.describe(address)}"
             raise vendor.invalid(cause, "pass memory of a device")
         self._regions.inside("dptr", address, size)

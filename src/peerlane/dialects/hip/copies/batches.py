@@ -77,7 +77,7 @@ def _copy_batch(dsts: Any, srcs: Any, sizes: Any, count: int, *others: Any) -> i
         nbytes = int(sizes[at])
         if not nbytes:
             raise invalid(f"copy {at} has 0 bytes", "leave it out")
-        gpu.copies.on(on, int(dsts[at]), int(srcs[at]), nbytes)
+        gpu.copies.copy_async(on, int(dsts[at]), int(srcs[at]), nbytes)
         if orders(at) == f"{_ORDER}DuringApiCall":
             on.catch_up()
 
@@ -158,7 +158,7 @@ def _submit_box(boxes: Any, at: int, stream: AnyStream) -> None:
     extent = boxes.get_extent(at)
     if extent.width and extent.height and extent.depth:
         dst, src = _operand(boxes.get_dst(at)), _operand(boxes.get_src(at))
-        gpu.copies.move_on(stream, *gpu.copies.box(dst, src, (extent.width, extent.height, extent.depth)))
+        gpu.copies.move_async(stream, *gpu.copies.box(dst, src, (extent.width, extent.height, extent.depth)))
 
 
 def _operand(operand: Any) -> Side:

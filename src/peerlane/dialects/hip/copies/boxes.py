@@ -99,7 +99,7 @@ def declare_queued(of: str, prepare: Callable[..., Prepared]) -> None:
     def queued(*args: Any) -> None:
         prepared, on = prepare(*args[:-1]), stream_of(args[-1])
         if prepared is not None:
-            gpu.copies.move_on(on, *prepared)
+            gpu.copies.move_async(on, *prepared)
 
     calls.queued(of, queued, last="; with ordinary host memory it is complete on return")
 
@@ -219,7 +219,7 @@ def hipMemcpy3DPeer(p: _PeerParms) -> None:
     devices = gpu.machine.device_of(p.dstDevice), gpu.machine.device_of(p.srcDevice)
     prepared = pitched(p, _DEFAULT)
     if prepared is not None:
-        gpu.copies.move_between(*devices, *prepared)
+        gpu.copies.move_peer(*devices, *prepared)
 
 
 @calls.call("hipMemcpy3DPeerAsync")
@@ -233,7 +233,7 @@ def hipMemcpy3DPeerAsync(p: _PeerParms, stream: int) -> None:
     gpu.machine.device_of(p.srcDevice)
     prepared, on = pitched(p, _DEFAULT), stream_of(stream)
     if prepared is not None:
-        gpu.copies.move_on(on, *prepared)
+        gpu.copies.move_async(on, *prepared)
 
 
 declare(

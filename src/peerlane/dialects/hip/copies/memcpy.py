@@ -46,17 +46,18 @@ def hipMemcpy(dst: int, src: int, sizeBytes: int, kind: Any) -> None:
         with a device for two ends in ordinary host memory
     Basis: S; D for the waits and for kinds
     """
-    copies.now(dst, src, sizeBytes, with_device(kind))
+    copies.copy(dst, src, sizeBytes, with_device(kind))
 
 
-#: Classes whose objects stand for their own bytes, not for an address.
-_of_buffers: set[type] = {int}
+#: Types of dst and src that native code copies from or to as they are: int is an address, and others are objects
+#: with bytes of their own.  Pointer and c_void_p have an address in them, which the checked route reads.
+_direct_types: set[type] = {int}
 
 
-def _is_buffer(kind: type) -> bool:
-    if not issubclass(kind, (Pointer, c_void_p)):
-        _of_buffers.add(kind)
-    return kind in _of_buffers
+def _is_direct(operand: type) -> bool:
+    if not issubclass(operand, (Pointer, c_void_p)):
+        _direct_types.add(operand)
+    return operand in _direct_types
 
 
 def _quick(checked: Any) -> Any:
@@ -72,8 +73,8 @@ def _quick(checked: Any) -> Any:
             if (
                 type(nbytes) is int
                 and type(kind) is _Kind
-                and (type(to) in _of_buffers or _is_buffer(type(to)))
-                and (type(source) in _of_buffers or _is_buffer(type(source)))
+                and (type(to) in _direct_types or _is_direct(type(to)))
+                and (type(source) in _direct_types or _is_direct(type(source)))
                 and not context.node.is_closed
                 and policy.is_plain
                 and quick_copy_if_alone(null.neutral, to, source, nbytes, bool(machine.registrations.starts))
@@ -81,7 +82,7 @@ def _quick(checked: Any) -> Any:
                 calls.last.newest = SUCCESS
                 return _DONE
         except (Refusal, Error, AttributeError, TypeError, ValueError):
-            pass  # nothing was written, or a repetition writes it again: the checked route gives the reason
+            pass  # the checked route raises the reason; bytes that were written already are written again
         return checked(*args, **keywords)
 
     return copy
@@ -97,7 +98,7 @@ def hipMemcpyWithStream(dst: int, src: int, sizeBytes: int, kind: Any, stream: O
     Refuses: as `hipMemcpy`; the stream
     Basis: S
     """
-    copies.on_and_wait(stream, dst, src, sizeBytes, with_device(kind))
+    copies.copy_with_stream(stream, dst, src, sizeBytes, with_device(kind))
 
 
 @calls.call("hipMemcpyAsync")
@@ -107,15 +108,15 @@ def hipMemcpyAsync(dst: int, src: int, sizeBytes: int, kind: Any, stream: OnStre
     Refuses: as `hipMemcpy`; the stream
     Basis: S; C for ordinary host memory
     """
-    copies.on(stream, dst, src, sizeBytes, with_device(kind))
+    copies.copy_async(stream, dst, src, sizeBytes, with_device(kind))
 
 
-def _queue(dst: int, src: int, nbytes: int, stream: int, kind: str) -> None:
-    copies.on(stream_of(stream), dst, src, nbytes, kind)
+def _copy_async(dst: int, src: int, nbytes: int, stream: int, kind: str) -> None:
+    copies.copy_async(stream_of(stream), dst, src, nbytes, kind)
 
 
 _SHORT = {"HtoD": "hipMemcpyHostToDevice", "DtoH": "hipMemcpyDeviceToHost", "DtoD": "hipMemcpyDeviceToDevice"}
-_BODIES: dict[str, Callable[..., None]] = {"hipMemcpy": copies.now, "hipMemcpyAsync": _queue}
+_BODIES: dict[str, Callable[..., None]] = {"hipMemcpy": copies.copy, "hipMemcpyAsync": _copy_async}
 for _of, _body in _BODIES.items():
     for _short, _name in _SHORT.items():
         calls.declare(
@@ -130,15 +131,15 @@ for _of, _body in _BODIES.items():
 def hipMemcpyPeer(dst: int, dstDeviceId: DeviceId, src: int, srcDeviceId: DeviceId, sizeBytes: int) -> None:
     """Queue a copy between devices behind the earlier work of both; the host does not wait (facts/hip 3.3, 3.8).
 
-    Ids are checked before pointers and need not match them; enabled access is not asked for (`peer_copies=strict`
-    asks for that of the memory's devices).  It runs on the null
-    stream of the destination's device; with ``memcpy_peer=current`` on the current device's, ordered by nothing else.
-    With ordinary host memory it is complete on return.
+    Both ids are checked before the pointers, and a pointer need not lie on the device of its id.  The copy works
+    without peer access; with ``peer_copies=strict`` it needs the access of one of the two devices to the other's
+    memory.  It runs on the null stream of the destination's device.  With ``memcpy_peer=current`` it runs on the null
+    stream of the current device, and waits for no other stream.  With ordinary host memory it is complete on return.
 
     Refuses: hipErrorInvalidDevice an id; hipErrorInvalidValue NULL, more than an allocation has from there on
     Basis: S
     """
-    copies.between(dstDeviceId, srcDeviceId, dst, src, sizeBytes)
+    copies.copy_peer(dstDeviceId, srcDeviceId, dst, src, sizeBytes)
 
 
 @calls.call("hipMemcpyPeerAsync")
@@ -150,4 +151,4 @@ def hipMemcpyPeerAsync(
     Refuses: as `hipMemcpyPeer`; the stream
     Basis: S
     """
-    copies.between_on(stream, dst, src, sizeBytes)
+    copies.copy_peer_async(stream, dst, src, sizeBytes)

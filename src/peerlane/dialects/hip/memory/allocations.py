@@ -131,7 +131,7 @@ def hipHostGetFlags(hostPtr: int) -> int:
     Refuses: hipErrorInvalidValue NULL, memory of a device, registered memory, memory that HIP does not know
     Basis: S, D for registered memory
     """
-    region = gpu.regions.known("hostPtr", hostPtr)
+    region = gpu.regions.required_at("hostPtr", hostPtr)
     if region.is_device or region.is_registered:
         raise invalid(
             f"hostPtr is not memory of hipHostMalloc: {machine.describe(hostPtr)}",

@@ -65,7 +65,7 @@ def hipMemPtrGetInfo(ptr: int) -> int:
     Refuses: hipErrorInvalidValue memory that HIP does not know
     Basis: D
     """
-    return gpu.regions.known("ptr", ptr).size if ptr else 0
+    return gpu.regions.required_at("ptr", ptr).size if ptr else 0
 
 
 @calls.call("hipPointerGetAttributes")

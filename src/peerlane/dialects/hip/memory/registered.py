@@ -49,5 +49,5 @@ def hipHostGetDevicePointer(hstPtr: int, flags: NoFlags) -> Pointer | None:
     Refuses: hipErrorInvalidValue flags not 0, NULL, memory that HIP does not know
     Basis: S, D for the refusals
     """
-    gpu.regions.known("hstPtr", hstPtr)
+    gpu.regions.required_at("hstPtr", hstPtr)
     return pointer(hstPtr)
