@@ -125,7 +125,7 @@ class Mails(CallMaker, Protocol):
         """Return whether messages may go in this direction: ``add_mail`` was called for it."""
         ...
 
-    def run(self, peer: int, sends: bool, memory: Memory, go_on: Callable[..., None], /) -> bool:
+    def run(self, peer: int, sends: bool, memory: Memory, finish: Callable[..., None], /) -> bool:
         """Make a message in this thread; return False if it was not begun, as :meth:`Rounds.run`."""
         ...
 
@@ -173,7 +173,7 @@ class Rounds(CallMaker, Protocol):
     def run(self, *call: Any) -> bool:
         """Make a collective in this thread; return False if it was not begun.
 
-        The last argument, ``go_on``, is called if the collective waits for long.  It has the claim of this thread,
+        The last argument, ``finish``, is called if the collective waits for long.  It has the claim of this thread,
         calls :meth:`queue_begun`, and releases the claim.
         """
         ...
@@ -374,13 +374,13 @@ class Ranks(Protocol):
         maker: Rounds | Mails,
         name: str,
         method: Callable[..., None],
-        go_on: Callable[..., None],
+        finish: Callable[..., None],
         number_of: Callable[[str, Any, str], int],
         /,
     ) -> Callable[..., None]:
         """Return a callable that makes a group's calls by ``maker.run``, and leaves the others to ``method``.
 
-        ``go_on(call, dst, src)`` or ``go_on(call, sends, peer, buffer)`` goes on with a call that ``run`` has begun.
+        ``finish(call, dst, src)`` or ``finish(call, sends, peer, buffer)`` ends a call that ``run`` has begun.
         ``number_of(call, dtype, op)`` returns a reduction's number.
         """
         ...

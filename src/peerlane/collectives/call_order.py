@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _of_process: weakref.WeakSet[CallOrder] = weakref.WeakSet()
 _of_process_lock = threading.Lock()
 
-_CLAIM_SECONDS = 0.1  # between two looks whether a signal has come, while another thread has the turn
+_CLAIM_SECONDS = 0.1  # a thread that waits for its claim handles signals that often
 
 
 class _Claim:
@@ -66,8 +66,8 @@ class CallOrder:
     timeout : float or None
         Seconds that a collective waits for a peer at a time.
     serve : callable
-        Called with names of methods, what may make their calls from then on, and what goes on with a call that was
-        begun; with None instead of the last two when it may not any more.
+        Called with names of methods, what may make their calls from then on, and what ends a call that was begun;
+        with None instead of the last two when it may not any more.
     """
 
     def __init__(
@@ -86,7 +86,9 @@ class CallOrder:
         ] = {}  # the last operation of each lane; None: of the collectives
         self._own: dict[Lane | None, Stream] = {}
         self._failure = ""
-        self._untold: Error | None = None  # of the workspace that another rank's thread made
+        self._unraised: Error | None = (
+            None  # another rank's thread could not make this rank's workspace: raised at its next call
+        )
         self._lock = threading.Lock()
         self._running: dict[Lane | None, threading.Lock] = {}
         self._calls = 0  # on several machines
@@ -124,7 +126,7 @@ class CallOrder:
         if is_first:
             self._prepare_neighbours(call.name)
         claimed = self._claimed(call, work)
-        if stream is None and transport.start(work, call, partial(self._go_on_with, call)):
+        if stream is None and transport.start(work, call, partial(self._finish, call)):
             return
         with claimed:
             with self._lock:
@@ -184,28 +186,28 @@ class CallOrder:
         mails, sends = self._mails(call, work), call.sends
         return _Claim(partial(mails.claim, call.root, sends), partial(mails.release, call.root, sends))
 
-    def _go_on_with(self, call: Call) -> None:
+    def _finish(self, call: Call) -> None:
         if call.lane is None:
-            self.go_on(call.name, call.dst, call.src, words=call.words)
+            self.finish_collective(call.name, call.dst, call.src, words=call.words)
         else:
-            self.go_on_with(call.name, call.sends, call.root, call.buffer)
+            self.finish_message(call.name, call.sends, call.root, call.buffer)
 
     def _rounds(self, call: str, work: Workspace) -> Rounds:
         names = self._session.device.backend.ranks.COLLECTIVES
         if names not in self._makers:
             with self._ending(call):
                 rounds = work.rounds
-            self._let_make(names, rounds, self.go_on)
+            self._let_make(names, rounds, self.finish_collective)
         return work.rounds
 
     def _mails(self, call: Call, work: Workspace) -> Mails:
         if not work.mails.has(call.root, call.sends):
             with self._ending(call.name):
                 work.make_mail(call.root, sends=call.sends)
-        self._let_make(self._session.device.backend.ranks.MESSAGES, work.mails, self.go_on_with)
+        self._let_make(self._session.device.backend.ranks.MESSAGES, work.mails, self.finish_message)
         return work.mails
 
-    def _let_make(self, names: tuple[str, ...], maker: Rounds | Mails, go_on: Callable[..., None]) -> None:
+    def _let_make(self, names: tuple[str, ...], maker: Rounds | Mails, finish: Callable[..., None]) -> None:
         """Let native code make the calls of these methods, if it does not yet."""
         if names in self._makers:
             return
@@ -213,7 +215,7 @@ class CallOrder:
             if self._work is not None:  # else another thread has closed the group
                 maker.log = self._log
                 self._makers[names] = maker
-                self._serve(names, maker, go_on)
+                self._serve(names, maker, finish)
 
     @contextlib.contextmanager
     def _ending(self, call: str) -> Iterator[None]:
@@ -230,7 +232,9 @@ class CallOrder:
         for maker in self._makers.values():
             maker.is_plain = is_plain
 
-    def go_on(self, call: str, dst: Buffer | None, src: Buffer | None, *, words: str | None = None) -> None:
+    def finish_collective(
+        self, call: str, dst: Buffer | None, src: Buffer | None, *, words: str | None = None
+    ) -> None:
         """End a collective that the rounds have begun, on a stream, where it may wait for long.
 
         ``words``: the call in words, by default those that native code has.
@@ -242,9 +246,9 @@ class CallOrder:
             work.agreement.calls(call, words or of_word(rounds.begun), rounds.calls)
             rounds.queue_begun(own, work.timeout_ns, dst, src)
 
-        self._go_on(call, None, queue, rounds.release)
+        self._finish_on_stream(call, None, queue, rounds.release)
 
-    def go_on_with(self, call: str, sends: bool, peer: int, whole: Buffer) -> None:
+    def finish_message(self, call: str, sends: bool, peer: int, whole: Buffer) -> None:
         """End a message that was begun, on a stream."""
         work = self._sound(call)
         mails = work.mails
@@ -252,9 +256,11 @@ class CallOrder:
         def queue(own: Stream) -> None:
             mails.queue_begun(peer, sends, own, work.timeout_ns, whole)
 
-        self._go_on(call, ("to" if sends else "from", peer), queue, partial(mails.release, peer, sends))
+        self._finish_on_stream(
+            call, ("to" if sends else "from", peer), queue, partial(mails.release, peer, sends)
+        )
 
-    def _go_on(
+    def _finish_on_stream(
         self, call: str, lane: Lane | None, queue: Callable[[Stream], None], release: Callable[[], None]
     ) -> None:
         try:
@@ -300,7 +306,7 @@ class CallOrder:
         try:
             self._workspace(call)
         except Error as error:
-            self._untold = error
+            self._unraised = error
 
     def _is_beside(self, other: CallOrder) -> bool:
         """Tell whether ``other`` is another rank of the same group in this process."""
@@ -351,9 +357,9 @@ class CallOrder:
         return self._own[lane]
 
     def _check_sound(self, call: str) -> None:
-        untold, self._untold = self._untold, None
-        if untold is not None:
-            raise untold.with_traceback(None)
+        unraised, self._unraised = self._unraised, None
+        if unraised is not None:
+            raise unraised.with_traceback(None)
         if self._work is not None and not self._failure and self._work.has_left:
             self._failure = "an earlier one failed, was interrupted or was cancelled"
             self._end()

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 class Transport(Protocol):
     """Carries out calls of a group's collectives and messages."""
 
-    def start(self, work: Workspace, call: Call, go_on: Callable[[], None], /) -> bool:
+    def start(self, work: Workspace, call: Call, finish: Callable[[], None], /) -> bool:
         """Make a call without a stream in this thread, or return False with nothing done.
 
         False: the ranks compare the call, and ``run_in_thread`` or ``queue`` makes it.  If the call must wait for
-        long, native code calls ``go_on``, which completes it on a stream.
+        long, native code calls ``finish``, which completes it on a stream.
         """
         ...
 

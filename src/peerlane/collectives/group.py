@@ -605,7 +605,7 @@ class Group(Session):
         self._make(_calls.Asked(Kind.REDUCE, dst, src, root=root, reduction=(dtype, op)), stream)
 
     def _serve(
-        self, names: Sequence[str], maker: Rounds | Mails | None, go_on: Callable[..., None] | None
+        self, names: Sequence[str], maker: Rounds | Mails | None, finish: Callable[..., None] | None
     ) -> None:
         """Let native code make calls where nothing is unusual; without a maker the methods make all of them."""
         own = self.__dict__
@@ -613,8 +613,8 @@ class Group(Session):
             own.pop(name, None)
             method = getattr(self, name)
             is_own = method.__func__ is getattr(Group, name)  # not a subclass's
-            if maker is not None and go_on is not None and is_own:
-                own[name] = self.device.backend.ranks.group_call(maker, name, method, go_on, number_of)
+            if maker is not None and finish is not None and is_own:
+                own[name] = self.device.backend.ranks.group_call(maker, name, method, finish, number_of)
 
     def _make(self, asked: _calls.Asked, stream: Stream | None) -> None:
         """Check a call, and make it."""

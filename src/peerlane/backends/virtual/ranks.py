@@ -115,8 +115,8 @@ class VirtualRanks:
     COLLECTIVES: ClassVar[tuple[str, ...]] = _core.COLLECTIVE_VERBS
     MESSAGES: ClassVar[tuple[str, ...]] = _core.MESSAGE_VERBS
 
-    def group_call(self, maker: Any, name: str, method: Any, go_on: Any, number_of: Any) -> Any:
-        return functools.update_wrapper(_core.GroupCall(maker, name, method, go_on, number_of), method)
+    def group_call(self, maker: Any, name: str, method: Any, finish: Any, number_of: Any) -> Any:
+        return functools.update_wrapper(_core.GroupCall(maker, name, method, finish, number_of), method)
 
     mails = staticmethod(_core.Mails)
 

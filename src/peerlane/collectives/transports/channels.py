@@ -40,7 +40,7 @@ class OverChannels:
     ) -> None:
         self.schedule, self._by_lanes = schedule, by_lanes
 
-    def start(self, work: Workspace, call: Call, go_on: Callable[[], None]) -> bool:
+    def start(self, work: Workspace, call: Call, finish: Callable[[], None]) -> bool:
         """Return False: what peers have to agree on is not written yet."""
         return False
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class ByMail:
     """Pieces go through slots in the receiver's memory, or are read where they lie."""
 
-    def start(self, work: Workspace, call: Call, go_on: Callable[[], None]) -> bool:
+    def start(self, work: Workspace, call: Call, finish: Callable[[], None]) -> bool:
         """Make a call in this thread if nothing is unusual, as :meth:`Mails.run`."""
-        is_begun: bool = work.mails.run(call.root, call.sends, call.buffer, go_on)
+        is_begun: bool = work.mails.run(call.root, call.sends, call.buffer, finish)
         return is_begun
 
     def run_in_thread(self, work: Workspace, call: Call, before: Sequence[Event]) -> bool:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class InRounds:
     """Native code chooses a schedule, and carries it out through memory that all ranks map."""
 
-    def start(self, work: Workspace, call: Call, go_on: Callable[[], None]) -> bool:
+    def start(self, work: Workspace, call: Call, finish: Callable[[], None]) -> bool:
         """Make a call in this thread if nothing is unusual, as :meth:`Rounds.run`."""
-        is_begun: bool = work.rounds.run(*call.native, go_on)
+        is_begun: bool = work.rounds.run(*call.native, finish)
         return is_begun
 
     def run_in_thread(self, work: Workspace, call: Call, before: Sequence[Event]) -> bool:
