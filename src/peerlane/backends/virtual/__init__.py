@@ -15,10 +15,10 @@ for _name in host.__annotations__:
     setattr(host, _name, getattr(_core, _name))
 
 
-def _explain(why: str, **facts: Any) -> BaseException:
+def _explain(reason: str, **facts: Any) -> BaseException:
     from peerlane.backends.virtual.messages.streams import explain  # its import replaces this hook
 
-    return explain(why, **facts)
+    return explain(reason, **facts)
 
 
 _core.set_refusal_hook(_explain)

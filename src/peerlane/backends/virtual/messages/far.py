@@ -24,7 +24,7 @@ from peerlane.errors import (
 _NOTIFY_DOUBLED, _NOTIFIES_FULL, _LOST = 7, 8, 13
 
 #: By native number: the reason, the exception, its fault, and its text.
-_WHY: dict[int, tuple[str, type[Error], Fault, str]] = {
+_REFUSED: dict[int, tuple[str, type[Error], Fault, str]] = {
     1: (
         "outside",
         BadAddress,
@@ -79,21 +79,23 @@ _WHY: dict[int, tuple[str, type[Error], Fault, str]] = {
 }
 
 
-def explain(of: Any) -> Error:
-    """Return the exception for a refusal; ``of`` has its facts."""
-    if of.refused == _LOST:
-        return losses.far_lost(of.peer)
-    far = losses.far_of(of.peer)
+def explain(facts: Any) -> Error:
+    """Return the exception for a refusal; its facts are attributes of ``facts``."""
+    if facts.refused == _LOST:
+        return losses.far_lost(facts.peer)
+    far = losses.far_of(facts.peer)
     peer = "the peer" if far is None else str(far)
-    has_name = far is not None and of.memory < len(far.memories)
-    memory = far.memories[of.memory] if far is not None and has_name else "its memory"
-    reason, kind, fault, text = _WHY.get(
-        of.refused, ("refused", BadHandle, Fault.BAD_HANDLE, "{peer} refused the operation")
+    has_name = far is not None and facts.memory < len(far.memories)
+    memory = far.memories[facts.memory] if far is not None and has_name else "its memory"
+    reason, kind, fault, text = _REFUSED.get(
+        facts.refused, ("refused", BadHandle, Fault.BAD_HANDLE, "{peer} refused the operation")
     )
     message = text.format(
-        size=of.size, at=of.address, memory=memory, number=of.memory, peer=peer, notify=of.notify
+        size=facts.size, at=facts.address, memory=memory, number=facts.memory, peer=peer, notify=facts.notify
     )
-    if of.refused in (_NOTIFY_DOUBLED, _NOTIFIES_FULL):
-        return kind(message, fault=fault, detail=NotifyRefused(of.notify))
+    if facts.refused in (_NOTIFY_DOUBLED, _NOTIFIES_FULL):
+        return kind(message, fault=fault, detail=NotifyRefused(facts.notify))
     rank = None if far is None else far.rank
-    return kind(message, fault=fault, detail=Refused(reason=reason, rank=rank, memory=memory, size=of.size))
+    return kind(
+        message, fault=fault, detail=Refused(reason=reason, rank=rank, memory=memory, size=facts.size)
+    )

@@ -81,22 +81,22 @@ def label(number: int) -> str:
     return (node.label(number) if node else None) or f"device number {number} of a node that was left"
 
 
-def explain(why: str, of: Any) -> BaseException:
-    """Return the exception for a native refusal; ``of`` has its facts by name."""
-    role, address, size, device = of.role, of.address, of.size, of.device
-    match why:
+def explain(reason: str, facts: Any) -> BaseException:
+    """Return the exception for a native refusal; its facts are attributes of ``facts``."""
+    role, address, size, device = facts.role, facts.address, facts.size, facts.device
+    match reason:
         case "unknown_address":
             return explain_address(role, address, size)
         case "out_of_bounds":
             return address_errors.out_of_bounds(
-                role, address, size, of.start, of.extent, of.allocation, label(device)
+                role, address, size, facts.start, facts.extent, facts.allocation, label(device)
             )
         case "host_fault":
-            return _host_fault(role, address, size, of.fault_address, of.errno)
+            return _host_fault(role, address, size, facts.fault_address, facts.errno)
         case "out_of_memory":
-            return _out_of_memory(device, size, of.free, of.capacity)
+            return _out_of_memory(device, size, facts.free, facts.capacity)
         case "closed":
-            return _closed(of.allocation) if role else _left(device)
+            return _closed(facts.allocation) if role else _left(device)
         case "forked":
             return Closed(
                 f"process {os.getpid()} was forked after its parent had used devices; their memory and streams do "
@@ -113,8 +113,8 @@ def explain(why: str, of: Any) -> BaseException:
             )
         case "pitch_overflow":
             return InvalidValue(
-                f"{operand(role)}rectangle of {of.rows:,} rows with a pitch of {of.pitch:,} bytes is larger than the "
-                "64-bit address space",
+                f"{operand(role)}rectangle of {facts.rows:,} rows with a pitch of {facts.pitch:,} bytes is larger "
+                "than the 64-bit address space",
                 fault=Fault.OUT_OF_BOUNDS,
             )
         case "overflow":
@@ -124,22 +124,22 @@ def explain(why: str, of: Any) -> BaseException:
                 fault=Fault.OUT_OF_BOUNDS,
             )
         case "size_mismatch":
-            which = f"pair {of.entry - 1} of the batch: " if of.entry else ""
+            which = f"pair {facts.entry - 1} of the batch: " if facts.entry else ""
             call = role or "copy"
             return InvalidValue(
-                f"{call}: {which}the source has {size:,} bytes, the destination {of.other_size:,}; take equal parts, "
-                f"for instance [:{min(size, of.other_size)}]",
-                call="copy_batch" if of.entry else call,
+                f"{call}: {which}the source has {size:,} bytes, the destination {facts.other_size:,}; take equal "
+                f"parts, for instance [:{min(size, facts.other_size)}]",
+                call="copy_batch" if facts.entry else call,
             )
         case "no_route" | "not_peer_memory":
-            return _no_route(why, device, of.other_device)
+            return _no_route(reason, device, facts.other_device)
         case "overlap":
             return Busy(
                 f"the range of {size:,} bytes at {address:#x} already holds a mapping, or a view or a queued "
                 "operation still uses the block that was mapped there; unmap it, drop the view, or synchronize first"
             )
         case _:
-            return _system(why, of)
+            return _system(reason, facts)
 
 
 _UNMAPPED = (
@@ -215,9 +215,9 @@ def _closed(allocation: int) -> Error:
     )
 
 
-def _no_route(why: str, device: int, other: int) -> Error:
+def _no_route(reason: str, device: int, other: int) -> Error:
     a, b = label(device), label(other)
-    if why == "no_route":
+    if reason == "no_route":
         return AccessDenied(
             f"{a} and {b} have no peer access to each other; enable it before copying between them",
             fault=Fault.PEER_NOT_ENABLED,
@@ -241,42 +241,42 @@ _DESCRIPTORS = {
 }
 
 
-def _system(why: str, of: Any) -> Error:
-    reason = f" ({os.strerror(of.errno)})" if of.errno else ""
-    role, size = of.role, of.size
-    match why:
+def _system(reason: str, facts: Any) -> Error:
+    errno_text = f" ({os.strerror(facts.errno)})" if facts.errno else ""
+    role, size = facts.role, facts.size
+    match reason:
         case "handles_full":
             return OutOfMemory(
-                f"this process has {of.most:,} open handles, the most that are allowed; close some",
+                f"this process has {facts.most:,} open handles, the most that are allowed; close some",
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "descriptors":
             what = _DESCRIPTORS.get(role, _DESCRIPTORS[""]).format(size=size)
             most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             return OutOfMemory(
-                f"no file descriptor is left for {what}{reason}; this process may have {most:,}: raise `ulimit -n`, "
-                "or close what is not used any more",
+                f"no file descriptor is left for {what}{errno_text}; this process may have {most:,}: raise `ulimit "
+                "-n`, or close what is not used any more",
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "address_space":
             return OutOfMemory(
-                f"no room for {size:,} bytes in the address windows{reason}; raise window_bytes in the node "
+                f"no room for {size:,} bytes in the address windows{errno_text}; raise window_bytes in the node "
                 "configuration or the limit of `ulimit -v`",
                 fault=Fault.OUT_OF_RESOURCES,
             )
-        case "system_memory" if of.errno == errno.EAGAIN:
+        case "system_memory" if facts.errno == errno.EAGAIN:
             return OutOfMemory(
-                f"the system starts no thread for this process{reason}; {most_threads()}",
+                f"the system starts no thread for this process{errno_text}; {most_threads()}",
                 fault=Fault.OUT_OF_RESOURCES,
             )
-        case "system_memory" if of.errno in (errno.ENOSPC, errno.EDQUOT):
-            _, remedy = of_system(OSError(of.errno, ""))
+        case "system_memory" if facts.errno in (errno.ENOSPC, errno.EDQUOT):
+            _, remedy = of_system(OSError(facts.errno, ""))
             return OutOfMemory(
-                f"the runtime directory is full{reason}: {remedy}", fault=Fault.OUT_OF_RESOURCES
+                f"the runtime directory is full{errno_text}: {remedy}", fault=Fault.OUT_OF_RESOURCES
             )
         case "system_memory":
             return OutOfMemory(
-                f"the system refused {size:,} bytes{reason}; free memory, or raise vm.max_map_count if this "
+                f"the system refused {size:,} bytes{errno_text}; free memory, or raise vm.max_map_count if this "
                 "process holds tens of thousands of large buffers",
                 fault=Fault.OUT_OF_RESOURCES,
             )
@@ -290,9 +290,9 @@ def _system(why: str, of: Any) -> Error:
             return DeviceFault(
                 f"device memory could not be touched while {size:,} bytes were copied: the system has no free page "
                 "(memory or cgroup limit reached)",
-                device=label(of.device),
+                device=label(facts.device),
             )
-    return Unsupported(f"native code refused: {why}")
+    return Unsupported(f"native code refused: {reason}")
 
 
 trace.label_of = label

@@ -181,28 +181,28 @@ REFUSALS = frozenset(
 )
 
 
-def explain(why: str, of: Any) -> Error:
-    """Return the exception for a native refusal about mappings, sharing or handles; ``of`` has its facts."""
-    where = memory_messages.label(of.device)
-    role, address, size = of.role, of.address, of.size
-    match why:
+def explain(reason: str, facts: Any) -> Error:
+    """Return the exception for a native refusal about mappings, sharing or handles, from its facts."""
+    where = memory_messages.label(facts.device)
+    role, address, size = facts.role, facts.address, facts.size
+    match reason:
         case "handle":
-            return _handle(of)
+            return _handle(facts)
         case "handle_timeout":
             return WaitTimeout(
-                f"process {of.pid}, which made the handle, did not answer in time; is it stopped? Resume it, or give "
-                "a longer timeout"
+                f"process {facts.pid}, which made the handle, did not answer in time; is it stopped? Resume it, or "
+                "give a longer timeout"
             )
         case "peer_lost":
-            reason = f" ({os.strerror(of.errno)})" if of.errno else ""
-            return losses.lost(of.pid, str(maker_lost(of.pid, reason)))
+            errno_text = f" ({os.strerror(facts.errno)})" if facts.errno else ""
+            return losses.lost(facts.pid, str(maker_lost(facts.pid, errno_text)))
         case "waits_for_lost":
-            return losses.recorder_lost(of.pid, where)
+            return losses.recorder_lost(facts.pid, where)
         case "no_access":
             doing, needed = ("written", "rw") if role == "dst" else ("read", "r")
             actor = (
-                f" or {memory_messages.label(of.other_device)}, the stream's device,"
-                if of.other_device not in (0, of.device)
+                f" or {memory_messages.label(facts.other_device)}, the stream's device,"
+                if facts.other_device not in (0, facts.device)
                 else ""
             )
             return AccessDenied(
@@ -227,7 +227,7 @@ def explain(why: str, of: Any) -> Error:
                 device=where,
             )
         case "lease_ended":
-            return _lease_ended(of.lease, of.end, where)
+            return _lease_ended(facts.lease, facts.end, where)
         case "no_block":
             return InvalidValue(
                 f"the {size:,} bytes at {address:#x} lie in no block that can be exported; export device "
@@ -240,7 +240,7 @@ def explain(why: str, of: Any) -> Error:
                 device=where,
             )
         case "in_use":
-            name = allocations.record_of(of.allocation) or f"the buffer of {size:,} bytes at {address:#x}"
+            name = allocations.record_of(facts.allocation) or f"the buffer of {size:,} bytes at {address:#x}"
             return Busy(
                 f"{name} must move into a block of its own before it can be shared, and a host view or a "
                 "queued operation uses it; delete the view or synchronize first, or allocate 2 MiB or more",
@@ -248,33 +248,33 @@ def explain(why: str, of: Any) -> Error:
             )
         case _:  # shared_blocks
             return OutOfMemory(
-                f"the processes of this node share {of.most:,} blocks, the most that a node can; close handles and "
-                "imported memory",
+                f"the processes of this node share {facts.most:,} blocks, the most that a node can; close handles "
+                "and imported memory",
                 fault=Fault.OUT_OF_RESOURCES,
             )
 
 
-def _handle(of: Any) -> Error:
+def _handle(facts: Any) -> Error:
     name, kind, fault, text = _REFUSED.get(
-        of.status, ("refused", BadHandle, Fault.BAD_HANDLE, "process {maker} refused it ({status})")
+        facts.status, ("refused", BadHandle, Fault.BAD_HANDLE, "process {maker} refused it ({status})")
     )
-    asker = of.asker or os.getpid()  # unknown if the exporter has not answered
-    facts = {name: value for name, value in vars(of).items() if name not in _COMMON}
+    asker = facts.asker or os.getpid()  # unknown if the exporter has not answered
+    refused = {name: value for name, value in vars(facts).items() if name not in _COMMON}
     if fault is not Fault.PID_REUSED:
-        del facts["started"], facts["listed"]
-    detail = HandleRefused(reason=name, **facts | {"asker": asker})
-    words = {**vars(of), "asker": asker}
+        del refused["started"], refused["listed"]
+    detail = HandleRefused(reason=name, **refused | {"asker": asker})
+    words = {**vars(facts), "asker": asker}
     for each in ("exported_kind", "wanted_kind"):
         if each in words:
             words[each] = _KINDS.get(words[each], f"something else ({words[each]})")
     if "maker_errno" in words:
-        words["maker_errno"] = os.strerror(of.maker_errno)
+        words["maker_errno"] = os.strerror(facts.maker_errno)
     return kind(text.format_map(words), fault=fault, detail=detail)
 
 
-def _lease_ended(number: int, reason: int, device: str) -> Closed:
+def _lease_ended(number: int, end: int, device: str) -> Closed:
     memory = lent.get(number, Lent("its owner", "memory", "a call of its owner"))
-    ended = {_TAKEN_BACK: f"took it back ({memory.how})", _FREED: "freed it"}.get(reason, "ended its lease")
+    ended = {_TAKEN_BACK: f"took it back ({memory.how})", _FREED: "freed it"}.get(end, "ended its lease")
     return Closed(
         f"{memory.what} of {memory.whose} on {device} may not be used any more: {memory.whose} "
         f"{ended}; let the owner wait for a notify of each peer that is done, before it ends the memory",

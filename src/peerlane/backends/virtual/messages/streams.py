@@ -228,18 +228,18 @@ def warn_of_lost(failure: Failure) -> None:
     )
 
 
-def explain(why: str, **facts: Any) -> BaseException:
+def explain(reason: str, **named: Any) -> BaseException:
     """Return the exception for a native refusal, with its facts as ``detail``; a hook of the native module."""
-    of = SimpleNamespace(**facts)
-    error = _explained(why, of)
+    facts = SimpleNamespace(**named)
+    error = _explained(reason, facts)
     if not isinstance(error, Error):
         return error
-    if of.entry and why not in _NAME_ENTRY:
-        error = error.retold(f"entry {of.entry - 1}: {error}")
+    if facts.entry and reason not in _NAME_ENTRY:
+        error = error.retold(f"entry {facts.entry - 1}: {error}")
     if error.detail is None:
-        error.detail = _detail(why, of)
-    if of.entry and isinstance(error.detail, Refused):
-        error.detail.entry = of.entry - 1
+        error.detail = _detail(reason, facts)
+    if facts.entry and isinstance(error.detail, Refused):
+        error.detail.entry = facts.entry - 1
     return error
 
 
@@ -273,58 +273,59 @@ _FACTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _detail(why: str, of: Any) -> Any:
-    match why:
+def _detail(reason: str, facts: Any) -> Any:
+    match reason:
         case "size_mismatch":
-            return SizesDiffer(of.size, of.other_size, of.entry - 1 if of.entry else None)
+            return SizesDiffer(facts.size, facts.other_size, facts.entry - 1 if facts.entry else None)
         case "peer_lost" | "waits_for_lost" | "handle_timeout":
-            return LostProcess(of.pid)
+            return LostProcess(facts.pid)
         case "notify_doubled":
-            return NotifyRefused(of.notify)
+            return NotifyRefused(facts.notify)
         case "notifies_full":
-            return NotifyRefused(of.notify, most=of.most)
+            return NotifyRefused(facts.notify, most=facts.most)
         case "notify_order":
-            return NotifyRefused(of.notify, of.other)
+            return NotifyRefused(facts.notify, facts.other)
         case "wait_timeout":
-            return Refused(reason=why, seconds=_seconds(of))
-    detail = Refused(reason=why, **{name: getattr(of, name) for name in _FACTS.get(why, ())})
-    if of.device:
-        detail.device = memory_messages.label(of.device)
+            return Refused(reason=reason, seconds=_seconds(facts))
+    detail = Refused(reason=reason, **{name: getattr(facts, name) for name in _FACTS.get(reason, ())})
+    if facts.device:
+        detail.device = memory_messages.label(facts.device)
     if "other_device" in vars(detail):
-        detail.other_device = memory_messages.label(of.other_device)
+        detail.other_device = memory_messages.label(facts.other_device)
     for name in ("made", "closed"):
         if name in vars(detail):
-            setattr(detail, name, str(call_site.at(getattr(of, name)) or ""))
+            setattr(detail, name, str(call_site.at(getattr(facts, name)) or ""))
     return detail
 
 
-def _seconds(of: Any) -> float:
+def _seconds(facts: Any) -> float:
     # Native code has 1 ns for 0 s: 0 means no deadline.
-    return 0.0 if of.timeout_ns == 1 else of.timeout_ns / 1e9
+    return 0.0 if facts.timeout_ns == 1 else facts.timeout_ns / 1e9
 
 
-def _explained(why: str, of: Any) -> BaseException:
-    if why in sharing_messages.REFUSALS:
-        return sharing_messages.explain(why, of)
-    if why == "far":
-        return far_messages.explain(of)
-    if why not in _REFUSALS:
-        return memory_messages.explain(why, of)
-    where = memory_messages.label(of.device)
-    match why:
+def _explained(reason: str, facts: Any) -> BaseException:
+    if reason in sharing_messages.REFUSALS:
+        return sharing_messages.explain(reason, facts)
+    if reason == "far":
+        return far_messages.explain(facts)
+    if reason not in _REFUSALS:
+        return memory_messages.explain(reason, facts)
+    where = memory_messages.label(facts.device)
+    match reason:
         case "misaligned":
-            return reductions.misaligned(of.role, of.address, of.width)
+            return reductions.misaligned(facts.role, facts.address, facts.width)
         case "partly_overlapping":
-            return reductions.partly_overlapping(of.address, of.source, of.size)
+            return reductions.partly_overlapping(facts.address, facts.source, facts.size)
         case "no_whole_elements":
-            return reductions.no_whole_elements(of.size, of.width)
+            return reductions.no_whole_elements(facts.size, facts.width)
         case "stream_closed":
             origin, ended = (
                 f"{word} at {call_site.at(site)}" if site else ""
-                for word, site in (("made", of.made), ("closed", of.closed))
+                for word, site in (("made", facts.made), ("closed", facts.closed))
             )
             return Closed(
-                f"stream {of.stream} on {where} was closed{_in_brackets(origin, ended)}; it takes no more operations",
+                f"stream {facts.stream} on {where} was closed{_in_brackets(origin, ended)}; it takes no more "
+                "operations",
                 device=where,
             )
         case "cancelled":
@@ -335,43 +336,44 @@ def _explained(why: str, of: Any) -> BaseException:
             )
         case "wait_timeout":
             return WaitTimeout(
-                f"the record or value that it waits for did not come within {_seconds(of):g} s", device=where
+                f"the record or value that it waits for did not come within {_seconds(facts):g} s",
+                device=where,
             )
         case "callback_failed":
             return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
         case "calls_differ":
-            return collective_calls.differing(of.number, of.rank, of.did, of.peer, of.peer_did)
+            return collective_calls.differing(facts.number, facts.rank, facts.did, facts.peer, facts.peer_did)
         case "bad_descriptor":
-            wrong = _FIELDS[of.field].format(found=of.found, most=of.most)
-            at = f"entry {of.entry - 1} of the copy list" if of.entry else "the copy list"
+            wrong = _FIELDS[facts.field].format(found=facts.found, most=facts.most)
+            at = f"entry {facts.entry - 1} of the copy list" if facts.entry else "the copy list"
             return InvalidValue(f"{at} cannot be run: {wrong}", fault=Fault.BAD_DESCRIPTOR)
         case "notify_doubled":
             return Busy(
-                f"{_notify(of.notify)} is strict and was recorded again before its last record was consumed",
+                f"{_notify(facts.notify)} is strict and was recorded again before its last record was consumed",
                 fault=Fault.NOTIFY_DOUBLED,
                 device=where,
             )
         case "notifies_full":
             return Busy(
-                f"{_notify(of.notify)} cannot be recorded: the queue of its end is full, with {of.most:,} records "
-                "that no wait has consumed",
+                f"{_notify(facts.notify)} cannot be recorded: the queue of its end is full, with {facts.most:,} "
+                "records that no wait has consumed",
                 device=where,
             )
         case "notify_order":
             return Busy(
-                f"{_notify(of.notify)} was waited for, and the next record is of notify {of.other} of that end, "
-                "which is consumed now: waits must come in the order of the records",
+                f"{_notify(facts.notify)} was waited for, and the next record is of notify {facts.other} of that "
+                "end, which is consumed now: waits must come in the order of the records",
                 fault=Fault.NOTIFY_ORDER,
                 device=where,
             )
         case "own_callback":
-            state = stream_waits.of_stream("callback", of.stream)
+            state = stream_waits.of_stream("callback", facts.stream)
             return Deadlock(wait_texts.reason("", state), device=where, detail=state)
         case "deadlock":
-            state = replace(stream_waits.of_stream("circle", of.stream), failed=progress.failed_before())
+            state = replace(stream_waits.of_stream("circle", facts.stream), failed=progress.failed_before())
             return Deadlock(wait_texts.reason("", state), device=where, detail=state)
         case _:  # no_progress
-            text, deadlock = progress.deadlocks.get(of.occasion, (_NO_WORDS, None))
+            text, deadlock = progress.deadlocks.get(facts.occasion, (_NO_WORDS, None))
             return Deadlock(text, device=where, detail=deadlock)
 
 
