@@ -149,7 +149,7 @@ def test_hear_rank_that_waits_anew_for_one_that_has_not_raised_yet_is_not_told()
 
 def test_hear_rank_whose_peer_ended_after_the_verdict_is_told() -> None:
     ranks, waits = condemned_pair()
-    ranks.hangs._seen.pop(1)
+    ranks.hangs._pids.pop(1)
     found = ranks.say(0, waits[0], 100, 5801)
     assert found.standings == (((1, ALIVE[1]),),) and found.in_vain and found.all_know
 
@@ -201,7 +201,7 @@ def test_hear_process_of_two_ranks_gives_verdict_once_both_reported() -> None:
     ranks, waits = stuck_pair()
     ALIVE[1], before = ALIVE[0], ALIVE[1]
     try:
-        ranks.hangs._seen[1] = {ALIVE[0]}
+        ranks.hangs._pids[1] = {ALIVE[0]}
         for now in (100, 800, 1000):
             assert not ranks.say(0, waits[0], 100, now).in_vain
         assert [each.rank for each in ranks.say(1, waits[1], 100, 1000).in_vain] == [0, 1]
@@ -211,7 +211,7 @@ def test_hear_process_of_two_ranks_gives_verdict_once_both_reported() -> None:
 
 def test_hear_rank_that_has_not_come_yet_gives_no_standing() -> None:
     ranks, waits = stuck_pair()
-    ranks.hangs._seen.pop(1)
+    ranks.hangs._pids.pop(1)
     assert ranks.say(0, waits[0], 100, 800).standings == (None,)
 
 
@@ -219,7 +219,7 @@ def test_hear_value_that_serving_program_may_put_gives_no_standing() -> None:
     ranks = Ranks(2)
     wait = ranks.wait(0, Operation.GET, "k")
     assert ranks.say(0, [wait], 100, 800).standings == (((0, ALIVE[0]), (1, ALIVE[1])),)
-    ranks.hangs._seen[0] = {ALIVE[2]}  # this process is not one of the ranks
+    ranks.hangs._pids[0] = {ALIVE[2]}  # this process is not one of the ranks
     assert ranks.say(0, [wait], 100, 800).standings == (None,)
 
 

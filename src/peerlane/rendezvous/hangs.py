@@ -69,13 +69,13 @@ class Hangs:
     def __init__(self, meeting: Meeting, requests: Callable[[int], Sequence[Waiter]]) -> None:
         self.is_launcher = False
         self._meeting, self._requests = meeting, requests
-        self._seen: dict[int, set[int]] = {}  # pids, by the rank that the processes act as
+        self._pids: dict[int, set[int]] = {}  # pids, by the rank that the processes act as
         self._blocked: dict[tuple[int, int], _Blocked] = {}  # by pid and rank
         self._condemned: dict[tuple[int, int], _Condemned] = {}
 
     def note(self, rank: int, pid: int) -> None:
         """Note that a process acts as a rank."""
-        pids = self._seen.setdefault(rank, set())
+        pids = self._pids.setdefault(rank, set())
         if pid not in pids:
             if len(pids) >= _MANY:
                 pids.intersection_update([each for each in pids if lives(each)])
@@ -125,7 +125,7 @@ class Hangs:
             ranks, is_known = self._meeting.awaited(waiter), self._is_a_rank
         awaited: list[tuple[int, int]] = []
         for rank in ranks:
-            pids = [pid for pid in self._seen.get(rank, ()) if lives(pid)]
+            pids = [pid for pid in self._pids.get(rank, ()) if lives(pid)]
             if not pids or not all(is_known(pid) for pid in (*pids, asking)):
                 return None  # the rank may still come, or another process may act as it
             awaited += ((rank, pid) for pid in pids)

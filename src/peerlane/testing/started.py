@@ -49,7 +49,7 @@ class LeftProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _StartRecord:
     began: int  # pids are reused
     site: Site | None
     owner: Callable[[], Any]
@@ -67,7 +67,7 @@ class StartedProcesses:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[int, _Seen] = {}
+        self._records: dict[int, _StartRecord] = {}
         self._before: set[tuple[int, int]] = set()
         self._began = 0
         self._pools = Pools(_STARTERS)
@@ -130,8 +130,8 @@ class StartedProcesses:
                     os.kill(pid, signal.SIGKILL)
             pids = _await_end(pids, 0.1) | (self._running() if self._pid == os.getpid() else set())
             pids = _await_end(pids, 0.0)
-        for seen in list(self._seen.values()):
-            owner = seen.owner()
+        for record in list(self._records.values()):
+            owner = record.owner()
             if isinstance(owner, subprocess.Popen):
                 owner.poll()
             elif owner is not None and owner._popen is not None:
@@ -177,7 +177,7 @@ class StartedProcesses:
 
         def note(pid: int, owner: Callable[[], Any]) -> None:
             site = self._pools.site(pool) if pool is not None else call_site.call_site(_STARTERS)
-            self._seen[pid] = _Seen(start_time(pid), site, owner, is_others, pools)
+            self._records[pid] = _StartRecord(start_time(pid), site, owner, is_others, pools)
 
         if is_others or pool is not None:
             self._starting.add(token)
@@ -187,21 +187,21 @@ class StartedProcesses:
             self._starting.discard(token)
 
     def _site(self, pid: int) -> Site | None:
-        seen = self._seen.get(pid)
-        return seen.site if seen is not None else None
+        record = self._records.get(pid)
+        return record.site if record is not None else None
 
     def _pool(self, pid: int) -> object:
-        seen = self._seen.get(pid)
-        return seen.pool() if seen is not None else None
+        record = self._records.get(pid)
+        return record.pool() if record is not None else None
 
     def _running(self) -> set[int]:
         deadline = time.monotonic() + _START_SECONDS
         while self._starting and time.monotonic() < deadline:
             time.sleep(_PAUSE)
         children = self._new_children() - self._started_before_begin()
-        seen = {pid: seen for pid, seen in list(self._seen.items()) if start_time(pid) == seen.began}
-        others = {pid for pid, each in seen.items() if each.is_others}
-        return (seen.keys() | children) - others - _helpers()
+        records = {pid: each for pid, each in list(self._records.items()) if start_time(pid) == each.began}
+        others = {pid for pid, each in records.items() if each.is_others}
+        return (records.keys() | children) - others - _helpers()
 
     def _new_children(self) -> set[int]:
         """Return the children that were not there before; an adopted orphan older than ``begin`` does not count."""
@@ -214,7 +214,7 @@ class StartedProcesses:
         A pool's thread starts workers at any time.  If their status were reaped, the pool would wait for it for ever.
         """
         started = {each.pid for each in list(multiprocessing.process._children)}  # type: ignore[attr-defined]
-        return started - self._seen.keys() - {None}
+        return started - self._records.keys() - {None}
 
     def _adopt_orphans(self) -> None:
         before = ctypes.c_int()
@@ -226,7 +226,10 @@ class StartedProcesses:
     def _reap(self) -> None:
         """Reap adopted children that have ended, because nothing else waits for them."""
         known = (
-            {pid for pid, _ in self._before} | self._seen.keys() | self._started_before_begin() | _helpers()
+            {pid for pid, _ in self._before}
+            | self._records.keys()
+            | self._started_before_begin()
+            | _helpers()
         )
         for pid in _children(os.getpid()) - known:
             with contextlib.suppress(ChildProcessError):

@@ -63,7 +63,7 @@ _reported: deque[tuple[weakref.ref[Any], FailedBefore]] = deque(
 )  # the last failures, with their streams
 _numbers = itertools.count(1)
 _looking = threading.Lock()
-_seen: tuple[int, int] = (0, 0)  # the token of the last look, and the time since which it is the same
+_last_look: tuple[int, int] = (0, 0)  # the token of the last look, and the time since which it is the same
 
 
 class NoProgress:
@@ -191,7 +191,7 @@ def look() -> None:
 
 
 def _look_at_process() -> None:
-    global _seen
+    global _last_look
     process = NoProgress.now()
     if (
         process is None
@@ -199,13 +199,13 @@ def _look_at_process() -> None:
         or has_handlers()
         or (serving_natively and any(each.what == "value" for each in stream_waits.streams()))
     ):  # a native thread that serves other processes may write memory for them
-        _seen = 0, 0
+        _last_look = 0, 0
         return
     now = time.monotonic_ns()
-    if _seen[0] != process.token:
-        _seen = process.token, now
-    elif now - _seen[1] >= STEADY_NS:
-        _seen = 0, 0
+    if _last_look[0] != process.token:
+        _last_look = process.token, now
+    elif now - _last_look[1] >= STEADY_NS:
+        _last_look = 0, 0
         first = process.hosts[0][1]
         state = replace(
             stream_waits.of_stream("never", first), threads=process.threads(), failed=failed_before()

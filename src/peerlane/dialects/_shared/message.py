@@ -21,7 +21,7 @@ class Message:
     Parameters
     ----------
     failure : Failure
-    see : callable
+    argument_text : callable
         Gets the name of an argument, its value, and whether it is an address.  Returns the text to show, or an object
         whose ``str`` is that text, whatever happens to the argument afterwards.
     layout : callable
@@ -40,13 +40,13 @@ class Message:
     def __init__(
         self,
         failure: Failure,
-        see: Callable[[str, object, bool | None], object],
+        argument_text: Callable[[str, object, bool | None], object],
         layout: Callable[[Message], str],
     ) -> None:
         self.call, self.code = failure.call, failure.code
         self.cause, self.remedy = failure.cause, failure.remedy
         self._arguments = [
-            (name, see(name, value, is_address)) for name, value, is_address in failure.arguments
+            (name, argument_text(name, value, is_address)) for name, value, is_address in failure.arguments
         ]
         self._layout = layout
 
@@ -73,14 +73,14 @@ class Messages:
 
     Parameters
     ----------
-    see, layout : callable
+    argument_text, layout : callable
         As of :class:`Message`.
     """
 
     def __init__(
-        self, see: Callable[[str, object, bool | None], object], layout: Callable[[Message], str]
+        self, argument_text: Callable[[str, object, bool | None], object], layout: Callable[[Message], str]
     ) -> None:
-        self._see, self._layout = see, layout
+        self._argument_text, self._layout = argument_text, layout
         self.shared = False
         self._begin_process()
         os.register_at_fork(after_in_child=self._begin_process)
@@ -91,7 +91,7 @@ class Messages:
 
     def record(self, failure: Failure) -> Message:
         """Make the message of a failed call, keep it and return it."""
-        message = Message(failure, self._see, self._layout)
+        message = Message(failure, self._argument_text, self._layout)
         self.add(message)
         return message
 

@@ -302,7 +302,7 @@ def laid_out(head: str, cause: str, remedy: str, *, arguments: str = "") -> str:
     return f"{head}.\n{called}        Possible Cause: {cause}.\n        Solution: {remedy}."
 
 
-def _seen(name: str, value: object, is_address: bool | None) -> object:
+def _argument_text(name: str, value: object, is_address: bool | None) -> object:
     """Return the text of an argument, or an object with that ``str``, whatever happens to the argument afterwards."""
     if not isinstance(value, int):
         return reprlib.repr(value)
@@ -385,7 +385,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 
 machine = AclMachine()
-messages = Messages(_seen, _layout)
+messages = Messages(_argument_text, _layout)
 last_error = LastError()
 just_ended = JustEnded()
 os.register_at_fork(after_in_child=last_error.forget)  # the failures are the parent's

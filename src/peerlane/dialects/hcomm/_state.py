@@ -98,7 +98,7 @@ def _layout(message: Message) -> str:
     return laid_out(head, message.cause, message.remedy, arguments=message.arguments)
 
 
-def _seen(name: str, value: object, is_address: bool | None) -> object:
+def _argument_text(name: str, value: object, is_address: bool | None) -> object:
     if type(value) is not int:
         return reprlib.repr(value)
     if is_address and name not in _HANDLES and 0 <= value < 1 << 64:
@@ -110,5 +110,5 @@ def _explain(error: Error) -> tuple[str, str]:
     return str(error), REMEDIES[error.fault]
 
 
-messages = Messages(_seen, _layout)
+messages = Messages(_argument_text, _layout)
 hcomm = Convention(success=SUCCESS, codes=FAULTS, explain=_explain, report=_report, late=lambda call: RUNTIME)

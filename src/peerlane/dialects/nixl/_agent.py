@@ -21,7 +21,7 @@ from peerlane.diagnostics import call_site, live_objects
 from peerlane.diagnostics.live_objects import LiveObject
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects.nixl import _listener
-from peerlane.dialects.nixl._board import SLOTS, OwnBoard, Past, log_seen, log_sent, logged
+from peerlane.dialects.nixl._board import SLOTS, OwnBoard, Past, log_received, log_sent, logged
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
 from peerlane.dialects.nixl._metadata import Metadata, Row, decode, encode
 from peerlane.dialects.nixl._peers import Peer, Self, local_agents
@@ -754,7 +754,7 @@ class nixlAgent:
         if event_log.active:
             for messages in fresh.values():
                 for message in messages:
-                    log_seen(message)
+                    log_received(message)
         return fresh
 
     def fetch(self, notif_map: dict[str, list[bytes]]) -> dict[str, list[bytes]]:

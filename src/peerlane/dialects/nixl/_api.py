@@ -17,7 +17,7 @@ import numpy as np
 
 from peerlane.dialects.nixl import _bindings as nixlBind
 from peerlane.dialects.nixl._agent import nixlXferTelemetry
-from peerlane.dialects.nixl._board import log_seen
+from peerlane.dialects.nixl._board import log_received
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
 from peerlane.dialects.nixl._status import (
     DEFAULT_COMM_PORT,
@@ -612,7 +612,7 @@ class nixl_agent:
         waiting = self.notifs.get(remote_agent_name, [])
         for at, message in enumerate(waiting):
             if message.startswith(lookup_tag) if tag_is_prefix else lookup_tag in message:
-                log_seen(message)
+                log_received(message)
                 if message:
                     del waiting[at]
                 return True

@@ -69,7 +69,7 @@ def log_sent(key: event_log.Key, past: Past) -> None:
         event_log.post_of(key, *past)
 
 
-def log_seen(message: bytes) -> None:
+def log_received(message: bytes) -> None:
     """Log that this thread has seen a notification: what came before its sending comes before what follows."""
     if isinstance(message, Message):
         event_log.take(message.key, 1)

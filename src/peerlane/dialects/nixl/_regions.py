@@ -101,7 +101,7 @@ class OwnRegion(Region):
         self.backends = set(backends)
         self.site = call_site.position()
         self._loan: Loan | None = None
-        self._seen: memoryview | None = None
+        self._view: memoryview | None = None
 
     @property
     def is_on_device(self) -> bool:
@@ -125,15 +125,15 @@ class OwnRegion(Region):
         try:
             if not self.is_on_device:
                 return address
-            if self._seen is None:
-                self._seen = raw.view(self.start, self.size)
+            if self._view is None:
+                self._view = raw.view(self.start, self.size)
         except Error as error:
             raise failure_of(error, f"{self} cannot be used") from error
-        return ctypes.addressof(ctypes.c_char.from_buffer(self._seen)) + address - self.start
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._view)) + address - self.start
 
     def end(self) -> None:
         """Take it back: no process may use it any more."""
-        self._seen = None
+        self._view = None
         if self._loan is not None:
             self._loan.take_back()
             self._loan = None
