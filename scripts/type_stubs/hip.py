@@ -61,7 +61,7 @@ def _function(name: str) -> str:
     taken = {_words(shape["parameters"]): [code, *_outputs(shape["outputs"])]}
     if name in older["parameters"]:
         taken.setdefault(_words(older["parameters"][name]), [code, *_outputs(older["outputs"][name])])
-    for other in calls.others(name):
+    for other in calls.overloads(name):
         parameters = zip(other.names, other.types, strict=True)
         taken[_words(parameters)] = [code, *(_given(kind, False) for _, kind in other.outputs)]
     lines = [f"def {name}({words}) -> tuple[{', '.join(each)}]: ...\n" for words, each in taken.items()]

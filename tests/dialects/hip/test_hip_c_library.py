@@ -107,7 +107,7 @@ def test_hip_c_library_has_the_parameters_and_outputs_of_the_dialect() -> None:
         left_out = {*outputs} | unread
         inputs = tuple(each.name for at, each in enumerate(function.parameters) if at not in left_out)
         shape = shape_of(function.dialect)
-        assert inputs in (shape.names, *(each.names for each in calls.others(function.dialect))), name
+        assert inputs in (shape.names, *(each.names for each in calls.overloads(function.dialect))), name
         if outputs and not unread:
             assert [function.parameters[at].name for at in outputs] == [each for each, _ in shape.outputs]
 

@@ -29,7 +29,7 @@ def _declare_per_thread() -> None:
         plain = name.removesuffix(_PER_THREAD)
         if plain in calls.bodies and name not in calls.bodies:
             does = f"Do what {plain} does; no stream, and NULL, mean the stream of this thread."
-            calls.same(name, plain, does=does, within=streams.null_is_own)
+            calls.declare_alias(name, plain, does=does, within=streams.null_is_own)
 
 
 _declare_per_thread()

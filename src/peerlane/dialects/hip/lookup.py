@@ -120,17 +120,17 @@ def hipGetDriverEntryPoint_spt(symbol: str | None, flags: int) -> tuple[Pointer 
     return _entry_point(symbol, flags or _PER_THREAD)
 
 
-@calls.also("hipGetProcAddress", "earlier")
+@calls.declare_overload("hipGetProcAddress", "earlier")
 def _put_proc_address(symbol: str | None, pfn: int, hipVersion: int, flags: int) -> Any:
     return _put(pfn, _of_version, symbol, hipVersion, flags)
 
 
-@calls.also("hipGetDriverEntryPoint", "earlier")
+@calls.declare_overload("hipGetDriverEntryPoint", "earlier")
 def _put_entry_point(symbol: str | None, funcPtr: int, flags: int) -> Any:
     return _put(funcPtr, _entry_point, symbol, flags)
 
 
-@calls.also("hipGetDriverEntryPoint_spt", "earlier")
+@calls.declare_overload("hipGetDriverEntryPoint_spt", "earlier")
 def _put_entry_point_spt(symbol: str | None, funcPtr: int, flags: int) -> Any:
     return _put_entry_point(symbol, funcPtr, flags or _PER_THREAD)
 

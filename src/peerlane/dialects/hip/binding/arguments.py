@@ -140,7 +140,7 @@ class Shape:
         Each makes the output of a call that failed.
     older : Shape or None
         The arguments and outputs of hip-python 7.2, where the arguments are others.
-    others : list of tuple of str
+    overloads : list of tuple of str
         The parameters that are taken instead, where the number of arguments fits.
     """
 
@@ -151,7 +151,7 @@ class Shape:
     outputs: tuple[tuple[str, str], ...]
     blanks: tuple[Callable[[], Any], ...]
     older: Shape | None
-    others: list[tuple[str, ...]]
+    overloads: list[tuple[str, ...]]
 
     @property
     def signature(self) -> inspect.Signature:
@@ -193,7 +193,7 @@ class Shape:
         count = len(self.names)
         if not count:
             return f"{self.call}() takes no arguments ({number} given)"
-        others = "".join(f", or ({', '.join(names)})" for names in dict.fromkeys(self.others))
+        others = "".join(f", or ({', '.join(names)})" for names in dict.fromkeys(self.overloads))
         plural = "s" * (count != 1)
         return f"{self.call}() takes exactly {count} positional argument{plural} ({number} given){others}"
 
@@ -224,7 +224,7 @@ def shape_of(call: str) -> Shape:
     if call not in older["parameters"]:
         return shape
     before = shape_from(call, older["parameters"][call], older["outputs"][call])
-    return replace(shape, older=before, others=[before.names])
+    return replace(shape, older=before, overloads=[before.names])
 
 
 def shape_in(call: str, which: str) -> Shape:

@@ -76,8 +76,8 @@ class LastError(threading.local):
     newest = SUCCESS
 
 
-class Seen(Protocol):
-    """The part of the machine that calls see.
+class VisibleDevices(Protocol):
+    """What calls ask of the machine: whether the program has a device.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ class Calls(Table):
         Gets each :class:`Failure` but hipErrorNotReady, before the call returns.
     trace : callable
         Gets each call, with its code and its arguments, while the log has calls.
-    machine : Seen
+    machine : VisibleDevices
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class Calls(Table):
         explain: Callable[[Error], tuple[str, str]],
         report: Callable[[Failure], None],
         trace: Callable[[str, int, Arguments], None],
-        machine: Seen,
+        machine: VisibleDevices,
     ) -> None:
         def report_failure(failure: Failure) -> None:
             if failure.code != NOT_READY:
@@ -171,11 +171,11 @@ class Calls(Table):
         )
         self._machine, self._trace = machine, trace
         self._bodies: dict[str, Callable[..., Any]] = {}
-        self._others: dict[str, list[Shape]] = {}
+        self._overloads: dict[str, list[Shape]] = {}
         self._announced: set[str] = set()
-        self._keeping: set[str] = set()
+        self._keep_last: set[str] = set()
         self._without_device: set[str] = set()
-        self._wrong: dict[str, Callable[[Mapping[str, Any]], None]] = {
+        self._refusals: dict[str, Callable[[Mapping[str, Any]], None]] = {
             name: functools.partial(_refuse_null, codes) for name, codes in facts()["refusals"].items()
         }
         self._ended: list[bool] = []
@@ -186,9 +186,9 @@ class Calls(Table):
         """The bodies of the declared calls by name."""
         return MappingProxyType(self._bodies)
 
-    def others(self, name: str) -> tuple[Shape, ...]:
-        """Return the shapes of a call besides that of the vendor's table."""
-        return tuple(self._others.get(name, ()))
+    def overloads(self, name: str) -> tuple[Shape, ...]:
+        """Return the shapes of a call that ``declare_overload`` added."""
+        return tuple(self._overloads.get(name, ()))
 
     def end(self) -> None:
         """Note that the process has left its node for good."""
@@ -226,7 +226,7 @@ class Calls(Table):
             steps = steps_of(body, first=first)
             self._bodies[name] = _checked(body, steps)
             if keeps_last:
-                self._keeping.add(name)
+                self._keep_last.add(name)
             if not needs_device:
                 self._without_device.add(name)
             answering = self._answering(name, shape, body, steps, needs_device=needs_device)
@@ -241,15 +241,15 @@ class Calls(Table):
         answering = self._answering(name, shape_of(name), body)
         self.serve(name, answering, self.document(name, body), signature=_signature(name))
 
-    def queued(self, of: str, body: Callable[..., Any], *, last: str = "") -> None:
+    def declare_async(self, of: str, body: Callable[..., Any], *, last: str = "") -> None:
         """Declare the call with Async behind its name, with a stream as its last argument."""
         described = self._table[of].facts
         refuses, basis = described["Refuses"], described["Basis"].partition(";")[0]
-        others = refuses if refuses.startswith("as `") and ";" not in refuses else f"as `{of}`"
-        doc = f"Queue what {of} does{last}.\n\nRefuses: {others}; the stream\nBasis: {basis}"
+        shared = refuses if refuses.startswith("as `") and ";" not in refuses else f"as `{of}`"
+        doc = f"Queue what {of} does{last}.\n\nRefuses: {shared}; the stream\nBasis: {basis}"
         self.declare(f"{of}Async", body, doc, self._bodies[of].__module__)
 
-    def same(
+    def declare_alias(
         self,
         name: str,
         of: str,
@@ -258,7 +258,7 @@ class Calls(Table):
         does: str = "",
         within: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
-        """Declare a call that runs another one with its arguments and ``given`` behind them, ``within`` a context."""
+        """Declare a call that runs the body of ``of`` within a context, with ``fixed`` behind its arguments."""
         body, described = self._bodies[of], self._table[of].facts
 
         def run(*args: Any) -> Any:
@@ -272,21 +272,21 @@ class Calls(Table):
         doc = f"{does or f'Do what {of} does.'}\n\n{gives}{refuses}Basis: {basis}"
         self.declare(name, run, doc, body.__module__)
 
-    def also(self, name: str, which: str) -> Callable[[_Body], _Body]:
-        """Let a declared call take other arguments too; the number of arguments decides.
+    def declare_overload(self, name: str, which: str) -> Callable[[_Body], _Body]:
+        """Declare a second body of a call, for another number of arguments.
 
         Parameters
         ----------
         name : str
         which : {"C", "earlier"}
-            Those of the function in C, or in the earlier version of the binding.
+            Whose parameters it has: those of the function in C, or of the earlier version of the binding.
         """
         shape = shape_in(name, which)
         first = self._modules[""][name]
-        others = shape_of(name).others
-        if shape.names not in others:
-            others.append(shape.names)
-        self._others.setdefault(name, []).append(shape)
+        overloads = shape_of(name).overloads
+        if shape.names not in overloads:
+            overloads.append(shape.names)
+        self._overloads.setdefault(name, []).append(shape)
 
         def declare(body: _Body) -> _Body:
             other = self._answering(name, shape, body, steps_of(body))
@@ -311,7 +311,7 @@ class Calls(Table):
         needs_device: bool = True,
     ) -> Callable[..., Any]:
         readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
-        machine, fills, keeps_last = self._machine, shape.is_filled_in_older, name in self._keeping
+        machine, fills, keeps_last = self._machine, shape.is_filled_in_older, name in self._keep_last
         success = answers(name)(0)
         done = (success,)
         ended = self._ended if needs_device else ()
@@ -372,7 +372,7 @@ class Calls(Table):
             values = meant.bind(args, keywords)
             read = (
                 {key: make(each) for key, make, each in zip(meant.names, meant.readers, values, strict=True)}
-                if name in self._wrong
+                if name in self._refusals
                 else {}
             )
             return (self.unsupported(name, functools.partial(meant.pair, values), read), *meant.blank())
@@ -389,14 +389,14 @@ class Calls(Table):
 
         def declare(refuse: Callable[..., None]) -> Callable[..., None]:
             names = tuple(inspect.signature(refuse).parameters)
-            self._wrong[name] = lambda values: refuse(*(values[each] for each in names))
+            self._refusals[name] = lambda values: refuse(*(values[each] for each in names))
             return refuse
 
         return declare
 
     def has_refusals(self, name: str) -> bool:
         """Tell whether an unsupported call refuses some arguments as the vendor's does."""
-        return name in self._wrong
+        return name in self._refusals
 
     def unsupported(
         self,
@@ -405,7 +405,7 @@ class Calls(Table):
         values: Mapping[str, Any] = MappingProxyType({}),
     ) -> Any:
         """Report an unsupported call, the first time also on stderr; return the code."""
-        refuse, code = self._wrong.get(name), _refused(name)
+        refuse, code = self._refusals.get(name), _refused(name)
         try:
             self.need_device(name)
             if refuse is not None and values:
@@ -430,7 +430,7 @@ class Calls(Table):
         if isinstance(error, TooShort):
             error = invalid(str(error), "pass the struct itself, or all of its bytes")
         code = answers(name)(self.fail(name, error, arguments))
-        if name not in self._keeping and not is_compiler(name):
+        if name not in self._keep_last and not is_compiler(name):
             self.last.newest = code
             host.forget_c_thread()  # its next call that works must note that
             if code is not NOT_READY or policy.version < _LAST_ERROR_KEPT:

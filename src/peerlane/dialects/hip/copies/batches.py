@@ -47,7 +47,7 @@ def hipMemcpyBatchAsync(srcs: Any, count: int, attrs: Any, numAttrs: int, stream
     raise _without_sizes(count, stream, 4)
 
 
-@calls.also("hipMemcpyBatchAsync", "earlier")
+@calls.declare_overload("hipMemcpyBatchAsync", "earlier")
 def _copy_without_sizes(
     dsts: Any, srcs: Any, count: int, attrs: Any, numAttrs: int, stream: int
 ) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ def _without_sizes(count: int, stream: int, outputs: int) -> Refusal:
     return Stopped(hipError_t["hipErrorInvalidValue"], cause, remedy, *blank)
 
 
-@calls.also("hipMemcpyBatchAsync", "C")
+@calls.declare_overload("hipMemcpyBatchAsync", "C")
 def _copy_batch(dsts: Any, srcs: Any, sizes: Any, count: int, *others: Any) -> int:
     attributes, indices, number, fail_index, stream = others
     on = stream_of(stream, _NO_STREAM)

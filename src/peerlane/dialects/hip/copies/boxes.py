@@ -101,7 +101,7 @@ def declare_queued(of: str, prepare: Callable[..., Prepared]) -> None:
         if prepared is not None:
             gpu.copies.move_async(on, *prepared)
 
-    calls.queued(of, queued, last="; with ordinary host memory it is complete on return")
+    calls.declare_async(of, queued, last="; with ordinary host memory it is complete on return")
 
 
 def _rows(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: Any) -> Prepared:
@@ -142,7 +142,7 @@ declare(
     """,
     __name__,
 )
-calls.same("hipDrvMemcpy2DUnaligned", "hipMemcpyParam2D")
+calls.declare_alias("hipDrvMemcpy2DUnaligned", "hipMemcpyParam2D")
 declare_queued("hipMemcpyParam2D", described)
 
 

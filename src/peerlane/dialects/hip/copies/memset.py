@@ -45,7 +45,7 @@ def _declare(name: str, fill: Callable[..., None], does: str, refuses: str, basi
         fill(*args[:-1], stream_of(args[-1]))
 
     calls.declare(name, now, f"{does}\n\nRefuses: {refuses}\nBasis: {basis}", __name__)
-    calls.queued(name, queued)
+    calls.declare_async(name, queued)
 
 
 _declare(

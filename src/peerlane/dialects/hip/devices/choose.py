@@ -63,7 +63,7 @@ def hipSetValidDevices(len: int) -> int:
     return 0
 
 
-@calls.also("hipSetValidDevices", "C")
+@calls.declare_overload("hipSetValidDevices", "C")
 def _name_devices(device_arr: Sequence[int] | None, len: int) -> None:
     if not len:
         return

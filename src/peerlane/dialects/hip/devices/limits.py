@@ -127,4 +127,4 @@ def hipDeviceGetSharedMemConfig() -> Any:
     return enumeration("hipSharedMemConfig")["hipSharedMemBankSizeFourByte"]
 
 
-calls.same("hipCtxGetSharedMemConfig", "hipDeviceGetSharedMemConfig")
+calls.declare_alias("hipCtxGetSharedMemConfig", "hipDeviceGetSharedMemConfig")

@@ -108,7 +108,9 @@ def hipMallocHost(size: int) -> Pointer | None:
     return _host(size, 0, 0)
 
 
-calls.same("hipMemAllocHost", "hipMallocHost", basis="S", does="Do what hipHostMalloc does without flags.")
+calls.declare_alias(
+    "hipMemAllocHost", "hipMallocHost", basis="S", does="Do what hipHostMalloc does without flags."
+)
 
 
 def _host(nbytes: int, flags: int, valid: int) -> Pointer | None:

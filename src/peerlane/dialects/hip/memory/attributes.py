@@ -133,7 +133,7 @@ def hipDrvPointerGetAttributes(numAttributes: NotNone, ptr: NotNull) -> tuple[An
     )
 
 
-@calls.also("hipDrvPointerGetAttributes", "C")
+@calls.declare_overload("hipDrvPointerGetAttributes", "C")
 def _pointer_get_attributes(numAttributes: int, attributes: Any, data: Any, ptr: NotNull) -> None:
     refuse_none("numAttributes", numAttributes)
     for number in range(numAttributes):

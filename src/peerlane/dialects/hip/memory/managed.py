@@ -151,7 +151,7 @@ def hipMemRangeGetAttributes(num_attributes: int, dev_ptr: int, count: int) -> t
     )
 
 
-@calls.also("hipMemRangeGetAttributes", "C")
+@calls.declare_overload("hipMemRangeGetAttributes", "C")
 def _range_get_attributes(
     data: Any, data_sizes: Any, attributes: Any, num_attributes: int, dev_ptr: int, count: int
 ) -> None:
@@ -232,7 +232,7 @@ def hipMemPrefetchBatchAsync(
     )
 
 
-@calls.also("hipMemPrefetchBatchAsync", "C")
+@calls.declare_overload("hipMemPrefetchBatchAsync", "C")
 def _prefetch_batch(
     dev_ptrs: Any,
     sizes: Any,
