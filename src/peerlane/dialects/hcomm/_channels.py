@@ -18,7 +18,7 @@ from peerlane.dialects.hcomm._comm import (
     comm_of,
     destroyed,
     keep,
-    living,
+    refuse_if_destroyed,
 )
 from peerlane.dialects.hcomm._header import CommProtocol
 from peerlane.dialects.hcomm._state import hcomm
@@ -98,7 +98,7 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
         return
     comm.hccl_buffer()
     comm.forget_freed()
-    with living(comm):
+    with refuse_if_destroyed(comm):
         opened = comm.group.channels(
             [peer for _, peer, _ in wanted],
             notifies=list(wanted.values()),

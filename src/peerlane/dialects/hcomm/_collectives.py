@@ -17,7 +17,7 @@ from peerlane.dialects.hcomm._arguments import (
     required,
 )
 from peerlane.dialects.hcomm._codes import PARA
-from peerlane.dialects.hcomm._comm import ActiveComm, Comm, HcommThread, living
+from peerlane.dialects.hcomm._comm import ActiveComm, Comm, HcommThread, refuse_if_destroyed
 from peerlane.dialects.hcomm._elements import memory, reduction, refuse_same, refuse_types, width_of
 from peerlane.dialects.hcomm._grouping import Run, collective
 from peerlane.dialects.hcomm._header import CommEngine
@@ -35,8 +35,8 @@ def _queued(worker: HcommThread, call: Callable[..., None], *args: object, **opt
     comm = worker.comm
 
     def run() -> None:
-        with living(comm):
-            call(*args, stream=worker.where(), **options)
+        with refuse_if_destroyed(comm):
+            call(*args, stream=worker.stream_after_earlier_work(), **options)
         worker.note()
 
     return run

@@ -83,7 +83,7 @@ class HcommThread(HcommResource):
         """Seconds that a call may block, None for ever."""
         return self.comm.settings.exec_timeout if self.comm is not None else exec_timeout()
 
-    def where(self) -> Stream | None:
+    def stream_after_earlier_work(self) -> Stream | None:
         """Return the stream for the next operation; for engine CPU wait until its stream is done, and return None."""
         stream = self.stream
         if not self.is_cpu:
@@ -432,7 +432,7 @@ def channel_of(handle: int) -> HcommChannel:
 class Caller:
     """The calling thread, which runs operations of engine CPU that have no communication thread."""
 
-    def where(self) -> Stream | None:
+    def stream_after_earlier_work(self) -> Stream | None:
         """Return no stream."""
         return None
 
@@ -475,7 +475,7 @@ def destroyed(comm: Comm) -> Refusal:
 
 
 @contextlib.contextmanager
-def living(comm: Comm) -> Iterator[None]:
+def refuse_if_destroyed(comm: Comm) -> Iterator[None]:
     """Replace errors by HCCL_E_NOT_FOUND if the communicator was destroyed meanwhile."""
     try:
         yield

@@ -96,7 +96,7 @@ def HcommLocalCopyOnThread(thread: ActiveThread, dst: NotNull, src: NotNull, len
         _refuse_unreachable("src", src, len)
 
     def run() -> None:
-        raw.copy(dst, src, len, stream=thread.where())
+        raw.copy(dst, src, len, stream=thread.stream_after_earlier_work())
         thread.note()
 
     return run
@@ -118,7 +118,7 @@ def HcommLocalReduceOnThread(
         _refuse_unreachable("src", src, count * width)
 
     def run() -> None:
-        raw.reduce(dst, src, count, dtype=name, op=op, stream=thread.where())
+        raw.reduce(dst, src, count, dtype=name, op=op, stream=thread.stream_after_earlier_work())
         thread.note()
 
     return run
@@ -194,7 +194,7 @@ def _of_acl(number: int) -> Notify:
 
 def _record(worker: HcommThread, notify: Notify) -> Run:
     def run() -> None:
-        stream = worker.where()
+        stream = worker.stream_after_earlier_work()
         if stream is None:
             notify.record()
         else:
@@ -210,7 +210,7 @@ def _wait(worker: HcommThread, notify: Notify, timeout: int) -> Run:
 
 def _wait_for(worker: HcommThread, notify: Notify, seconds: float | None) -> Run:
     def run() -> None:
-        stream = worker.where()
+        stream = worker.stream_after_earlier_work()
         if stream is None:
             with busy(worker.comm):
                 block_on(notify, worker.context.device, seconds)

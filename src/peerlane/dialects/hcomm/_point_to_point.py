@@ -19,7 +19,7 @@ from peerlane.dialects.hcomm._arguments import (
 )
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._collectives import refuse_no_rank, worker_on
-from peerlane.dialects.hcomm._comm import ActiveComm, Comm, HcommThread, living
+from peerlane.dialects.hcomm._comm import ActiveComm, Comm, HcommThread, refuse_if_destroyed
 from peerlane.dialects.hcomm._elements import memory, width_of
 from peerlane.dialects.hcomm._grouping import current, kept
 from peerlane.dialects.hcomm._header import HcclSendRecvItem, HcclSendRecvType
@@ -49,7 +49,7 @@ class Message:
     def go(self, stream: Stream | None) -> None:
         """Queue it."""
         call = self.comm.group.send if self.out else self.comm.group.recv
-        with living(self.comm):
+        with refuse_if_destroyed(self.comm):
             call(self.content, self.peer, stream=stream)
 
 
@@ -73,7 +73,7 @@ def _one(name: str, message: Message) -> None:
             f"rank {message.peer} is this one",
             "copy instead, or use HcclBatchSendRecv or a group, where both ends are known",
         )
-    message.go(message.worker.where())
+    message.go(message.worker.stream_after_earlier_work())
     message.worker.note()
 
 
@@ -146,7 +146,7 @@ def exchange(messages: Sequence[Message]) -> None:
     copies = {key: _to_itself(some) for key, some in together.items()}
     for key, some in together.items():
         comm, worker = some[0].comm, some[0].worker
-        stream = worker.where()
+        stream = worker.stream_after_earlier_work()
         assert stream is not None
         begun, ends = stream.record(), []
         lanes: dict[tuple[bool, int], list[Message]] = {}

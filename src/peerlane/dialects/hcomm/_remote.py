@@ -51,7 +51,9 @@ def write(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int, 
         refuse_notify(link, notify)
 
     def run() -> None:
-        link.neutral.write(source, at=at, memory=memory, notify=notify, stream=worker.where())
+        link.neutral.write(
+            source, at=at, memory=memory, notify=notify, stream=worker.stream_after_earlier_work()
+        )
         worker.note()
 
     return run
@@ -76,7 +78,7 @@ def write_reduce(
         refuse_notify(link, notify)
 
     def run() -> None:
-        stream = worker.where()
+        stream = worker.stream_after_earlier_work()
         link.neutral.write_reduce(
             source, dtype=name, op=how, at=at, memory=memory, notify=notify, stream=stream
         )
@@ -92,7 +94,7 @@ def read(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int) -
     target = link.ours("dst", dst, nbytes)
 
     def run() -> None:
-        link.neutral.read(target, at=at, memory=memory, stream=worker.where())
+        link.neutral.read(target, at=at, memory=memory, stream=worker.stream_after_earlier_work())
         worker.note()
 
     return run
@@ -108,7 +110,9 @@ def read_reduce(
     target = link.ours("dst", dst, count * width)
 
     def run() -> None:
-        link.neutral.read_reduce(target, dtype=name, op=how, at=at, memory=memory, stream=worker.where())
+        link.neutral.read_reduce(
+            target, dtype=name, op=how, at=at, memory=memory, stream=worker.stream_after_earlier_work()
+        )
         worker.note()
 
     return run

@@ -24,7 +24,7 @@ def record(worker: HcommThread | Caller, link: HcommChannel, index: int) -> Run:
     refuse_notify(link, index)
 
     def run() -> None:
-        link.neutral.notify(index, stream=worker.where())
+        link.neutral.notify(index, stream=worker.stream_after_earlier_work())
         worker.note()
 
     return run
@@ -34,7 +34,7 @@ def _wait(worker: HcommThread | Caller, link: HcommChannel, index: int, seconds:
     refuse_notify(link, index, incoming=True)
 
     def run() -> None:
-        stream = worker.where()
+        stream = worker.stream_after_earlier_work()
         if stream is not None:
             link.neutral.wait(index, stream=stream, timeout=seconds)
             worker.note()
@@ -118,7 +118,7 @@ def HcommChannelFenceOnThread(thread: Handle, channel: Handle) -> Run:
     worker, link = pair(thread, channel)
 
     def run() -> None:
-        stream = worker.where()
+        stream = worker.stream_after_earlier_work()
         if stream is None:
             _drain(link)
         else:
@@ -166,7 +166,7 @@ def HcommChannelDrainOnThread(thread: Handle, channel: Handle) -> Run:
     worker, link = pair(thread, channel)
 
     def run() -> None:
-        stream = worker.where()
+        stream = worker.stream_after_earlier_work()
         if stream is None:
             _drain(link)
             return
