@@ -16,7 +16,7 @@ from peerlane.dialects.gpu.regions import CPU
 from peerlane.dialects.gpu.values import WORD
 from peerlane.dialects.gpu.vendor import Policy, Reason, Vendor
 from peerlane.dialects.gpu.virtual_memory import PhysicalProperties
-from peerlane.errors import AccessDenied, Fault
+from peerlane.errors import AccessDenied, BadArgument, Fault
 
 INVALID, UNSUPPORTED, NO_DEVICE, NO_ALLOCATION = 1, 2, 3, 4
 SECONDS = 60
@@ -35,6 +35,32 @@ toy = Gpu(
         Policy(),
     )
 )
+
+
+def test_gpu_policy_has_the_first_value_of_each_rule_that_is_not_set() -> None:
+    rules = vars(Policy(pool_size="used"))
+    assert rules == {name: values[0] for name, values in Policy.CHOICES.items()} | {"pool_size": "used"}
+    assert all(f"    {name} : {{" in str(Policy.__doc__) for name in rules)
+
+
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        (
+            {"pool_acess": "own"},
+            r"no policy 'pool_acess' \(did you mean 'pool_access'\?\); valid are needs_context, .*",
+        ),
+        ({"__doc__": "own"}, "no policy '__doc__'; valid are .*, pool_size$"),
+        ({"pool_access": "mine"}, "pool_access is 'mine'; valid are peers, own$"),
+        ({"needs_context": "yes"}, "needs_context is 'yes'; valid are False, True$"),
+    ],
+)
+def test_gpu_policy_without_such_a_rule_or_value_raises_and_lists_valid_ones(
+    rules: dict[str, str], text: str
+) -> None:
+    with pytest.raises(peerlane.InvalidValue, match=text) as caught:
+        Policy(**rules)
+    assert isinstance(caught.value.detail, BadArgument)
 
 
 @pytest.fixture

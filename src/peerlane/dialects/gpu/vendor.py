@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import ClassVar
 
 from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
-from peerlane.errors import Error, Fault
+from peerlane.errors import BadArgument, Error, Fault, InvalidValue
 from peerlane.support.records import dataclass
+from peerlane.support.spelling import did_you_mean
 
 
 class Reason(enum.Enum):
@@ -58,12 +60,14 @@ class Reason(enum.Enum):
 class Policy:
     """The rules in which vendors differ, each by its name; a vendor's own may have more.
 
+    Of each rule the first value is the default.
+
     Attributes
     ----------
-    needs_context : bool
-        A thread has no device before it makes a context current; else it has the first one.
-    own_contexts : bool
-        A context that the program makes is one of its own; else it is the primary one of its device.
+    needs_context : {False, True}
+        A thread has the first device; or it has none before it makes a context current.
+    own_contexts : {False, True}
+        A context that the program makes is the primary one of its device; or one of its own.
     peer_copies : {"pass", "strict"}
         A copy between two devices does not ask for peer access; or it fails without it.
     memcpy_peer : {"both", "current"}
@@ -76,19 +80,42 @@ class Policy:
         The largest size of a pool bounds all that it ever had since its high mark was reset; or what is in use.
     """
 
-    needs_context: bool = False
-    own_contexts: bool = False
-    peer_copies: str = "pass"
-    memcpy_peer: str = "both"
-    cross_device: str = "current"
-    pool_access: str = "peers"
-    pool_size: str = "high"
+    CHOICES: ClassVar[Mapping[str, tuple[bool | str, ...]]] = MappingProxyType(
+        {
+            "needs_context": (False, True),
+            "own_contexts": (False, True),
+            "peer_copies": ("pass", "strict"),
+            "memcpy_peer": ("both", "current"),
+            "cross_device": ("current", "both"),
+            "pool_access": ("peers", "own"),
+            "pool_size": ("high", "used"),
+        }
+    )
+
+    needs_context: bool
+    own_contexts: bool
+    peer_copies: str
+    memcpy_peer: str
+    cross_device: str
+    pool_access: str
+    pool_size: str
 
     def __init__(self, **rules: bool | str) -> None:
         for name, value in rules.items():
-            if not hasattr(self, name):
-                raise TypeError(f"there is no policy {name!r}")
-            setattr(self, name, value)
+            choices = self.CHOICES.get(name)
+            if choices is None:
+                raise _no_choice(
+                    f"there is no policy {name!r}{did_you_mean(name, self.CHOICES)}", name, self.CHOICES
+                )
+            if value not in choices:
+                raise _no_choice(f"{name} is {value!r}", name, choices, value)
+        vars(self).update({name: choices[0] for name, choices in self.CHOICES.items()}, **rules)
+
+
+def _no_choice(text: str, name: str, choices: Iterable[bool | str], value: object = None) -> InvalidValue:
+    valid = tuple(choices)
+    detail = BadArgument(name, value, choices=valid)
+    return InvalidValue(f"{text}; valid are {', '.join(map(str, valid))}", detail=detail)
 
 
 class _Calls(dict[str, str]):

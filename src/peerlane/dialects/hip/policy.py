@@ -35,17 +35,14 @@ class Policy(gpu.Policy):
         A copy that works has nothing to note, and nothing to ask or wait for besides its stream.
     """
 
-    CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-        {
-            "peer_copies": ("pass", "strict"),
-            "memcpy_peer": ("both", "current"),
-        }
-    )
+    #: The rules that ``PEERLANE_HIP_POLICY`` may set, for which AMD's sources disagree.
+    SETTABLE = ("peer_copies", "memcpy_peer")
 
     version: tuple[int, int]
     is_plain: bool
 
     def __init__(self) -> None:
+        super().__init__()
         self.reload()
 
     def reload(self) -> None:
@@ -57,11 +54,12 @@ class Policy(gpu.Policy):
             A version, name or value that there is not; the text has the valid ones.  Nothing was changed.
         """
         named = chosen(VERSION_VARIABLE, tuple(VERSIONS))
-        values = {name: choices[0] for name, choices in self.CHOICES.items()}
+        settable = {name: self.CHOICES[name] for name in self.SETTABLE}
+        values = {name: choices[0] for name, choices in settable.items()}
         for each in filter(None, (part.strip() for part in os.environ.get(VARIABLE, "").split(","))):
             name, _, value = each.partition("=")
-            if value not in self.CHOICES.get(name, ()):
-                valid = [f"{name}={one}" for name, choices in self.CHOICES.items() for one in choices]
+            if value not in settable.get(name, ()):
+                valid = [f"{name}={one}" for name, choices in settable.items() for one in choices]
                 raise no_choice(VARIABLE, each, valid, "has")
             values[name] = value
         vars(self).update(values, version=VERSIONS[named])
