@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from peerlane.checker.sites import Data, Site
@@ -11,65 +11,19 @@ from peerlane.checker.texts import location_of, nth, span_text
 from peerlane.diagnostics.log.log_files import ProcessLog
 from peerlane.dialects import manifest_of, registered
 from peerlane.dialects._shared.c_names import in_names_of_c, is_of_c
+from peerlane.dialects._shared.manifests import Orders
 
 
-@dataclass(frozen=True, slots=True)
-class _Calls:
-    """The calls of a dialect that make an order.
-
-    Attributes
-    ----------
-    wait, record, fence : str
-        Between ranks: ``record`` makes a token, ``wait`` waits for it, ``fence`` orders a channel's operations.
-    token : str
-        The name of a token: a notify or an event.
-    sync, event : str
-        Within a process: how a thread waits for a stream, and how a stream waits for another one.
-    barrier : str
-        A barrier of ranks.  Empty: the dialect has none, and its tokens work between any two processes.
-    own_record, own_wait : str
-        ``record`` and ``wait`` between streams of one process, for a notify without a channel.
-    fifo : str
-        How to get notifies that keep each record; empty: the dialect has none.
-    message : str
-        The call that notifies another process without a token; ``wait`` and ``sync`` then only ask, and never block.
-        Empty: the dialect has none.
-    done : str
-        The answer of such a ``sync`` for a transfer that is over.
-    threads, processes : str
-        Other means to order two threads, and two processes.
-    """
-
-    wait: str = "Channel.wait"
-    record: str = "Channel.notify"
-    fence: str = "Channel.fence"
-    token: str = "notify"
-    sync: str = "Stream.sync"
-    event: str = "Stream.wait"
-    barrier: str = "Group.barrier"
-    own_record: str = "Stream.notify"
-    own_wait: str = "Stream.wait"
-    fifo: str = "a notify of the kind fifo"
-    message: str = ""
-    done: str = ""
-    threads: str = "a join, a lock, a queue or peerlane.order"
-    processes: str = "a join, a message or peerlane.order"
-
-    @property
-    def of_c(self) -> _Calls:
-        own = {name: in_names_of_c(call) for name, call in asdict(self).items()}
-        own["threads"] = "a join, or a wait for a stream or an event"
-        own["processes"] = "a join or a message"
-        return _Calls(**own)
-
-    @property
-    def of_own_notifies(self) -> _Calls:
-        return replace(self, record=self.own_record, wait=self.own_wait)
+def _names_of_c(calls: Orders) -> Orders:
+    own = {name: in_names_of_c(call) for name, call in asdict(calls).items()}
+    own["threads"] = "a join, or a wait for a stream or an event"
+    own["processes"] = "a join or a message"
+    return Orders(**own)
 
 
-def _calls_of(dialect: str) -> _Calls:
+def _calls_of(dialect: str) -> Orders:
     """Return the calls of a dialect, or peerlane's own if the name is not a dialect's."""
-    return _Calls(**manifest_of(dialect).orders) if dialect in registered() else _Calls()
+    return manifest_of(dialect).orders if dialect in registered() else Orders()
 
 
 def missing_order(
@@ -84,13 +38,13 @@ def missing_order(
     """Return the order that would make a finding go away."""
     calls = _calls_of(_dialect(data, first, second, help_site))
     if _is_c(first, second):
-        calls = calls.of_c
+        calls = _names_of_c(calls)
     if skipped is not None:
         return _skipped_wait(skipped, calls)
     if elsewhere:
         return _right_offset(data, second, elsewhere)
     if _are_own_notifies(data, first, second):
-        calls = calls.of_own_notifies
+        calls = replace(calls, record=calls.own_record, wait=calls.own_wait)
     index, messages = data["notify"], _messages(first, second)
     channel = f"this channel and {_where(first)}"
     match data["missing"]:
@@ -219,13 +173,13 @@ def missing_order(
             )
 
 
-def _messages(first: Site, second: Site) -> _Calls | None:
+def _messages(first: Site, second: Site) -> Orders | None:
     """Return the calls of the first site's dialect if it has messages, or else the second's if that has them."""
     both = (_calls_of(each.dialect) for each in (first, second))
     return next((each for each in both if each.message), None)
 
 
-def _skipped_wait(skipped: Mapping[str, Any], calls: _Calls) -> str:
+def _skipped_wait(skipped: Mapping[str, Any], calls: Orders) -> str:
     record, before = skipped["record"], skipped["before"]
     has_file = len({record["file"], before["file"], skipped["wait"][0]}) > 1
 
@@ -296,7 +250,7 @@ def _is_c(first: Site, second: Site) -> bool:
 
 
 def _wait_for_record(
-    data: Data, second: Site, record: Site, logs: Mapping[int, ProcessLog], calls: _Calls
+    data: Data, second: Site, record: Site, logs: Mapping[int, ProcessLog], calls: Orders
 ) -> str:
     """Return the wait for an existing record, and whether some wait takes the record."""
     became = "; the wait"
@@ -336,7 +290,7 @@ def _answer(
     first: Site,
     second: Site,
     record: Site | None,
-    calls: _Calls,
+    calls: Orders,
     logs: Mapping[int, ProcessLog],
 ) -> str:
     stream = f" on {first.actor}" if first.data["stream"] else ""
@@ -373,7 +327,7 @@ def _too_late(data: Data, first: Site, second: Site) -> str:
 
 
 def _behind_stream(
-    data: Data, first: Site, second: Site, calls: _Calls, logs: Mapping[int, ProcessLog]
+    data: Data, first: Site, second: Site, calls: Orders, logs: Mapping[int, ProcessLog]
 ) -> str:
     """Return the order of a thread's access after an operation, or a callback, of a stream."""
     own = _calls_of(first.dialect)
@@ -402,7 +356,7 @@ def _reverse_order(data: Data, first: Site, second: Site) -> str:
     return f". If {second.end} is to come first: the same the other way round"
 
 
-def _behind_fence(data: Data, calls: _Calls) -> str:
+def _behind_fence(data: Data, calls: Orders) -> str:
     return f", behind a fence ({calls.fence})," if data["needs_fence"] else ""
 
 

@@ -183,6 +183,10 @@ def test_register_name_of_other_dialect_raises_invalid_value(name: str, tmp_path
     [
         ({"MODULES": {}, "PROBES": ""}, r"assigns PROBES \(did you mean 'PROBE'\?\); valid are .*MODULES"),
         ({"PROBE": ""}, "assigns no MODULES"),
+        (
+            {"MODULES": {}, "ORDERS": {"recrod": ""}},
+            r"has 'recrod' in ORDERS \(did you mean 'record'\?\); valid are wait, record, .*, processes$",
+        ),
         (None, r"has no manifest\.py that can be read: No such file"),
     ],
 )

@@ -25,6 +25,49 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Orders:
+    """The calls that order work, by the keys of ``ORDERS``; where a manifest has none, peerlane's own.
+
+    Attributes
+    ----------
+    wait, record, fence : str
+        Between ranks: ``record`` makes a token, ``wait`` waits for it, ``fence`` orders a channel's operations.
+    token : str
+        The name of a token: a notify or an event.
+    sync, event : str
+        Within a process: how a thread waits for a stream, and how a stream waits for another one.
+    barrier : str
+        A barrier of ranks.  Empty: the dialect has none, and its tokens work between any two processes.
+    own_record, own_wait : str
+        ``record`` and ``wait`` between streams of one process, for a notify without a channel.
+    fifo : str
+        How to get notifies that keep each record; empty: the dialect has none.
+    message : str
+        The call that notifies another process without a token; ``wait`` and ``sync`` then only ask, and never block.
+        Empty: the dialect has none.
+    done : str
+        The answer of such a ``sync`` for a transfer that is over.
+    threads, processes : str
+        Other means to order two threads, and two processes.
+    """
+
+    wait: str = "Channel.wait"
+    record: str = "Channel.notify"
+    fence: str = "Channel.fence"
+    token: str = "notify"
+    sync: str = "Stream.sync"
+    event: str = "Stream.wait"
+    barrier: str = "Group.barrier"
+    own_record: str = "Stream.notify"
+    own_wait: str = "Stream.wait"
+    fifo: str = "a notify of the kind fifo"
+    message: str = ""
+    done: str = ""
+    threads: str = "a join, a lock, a queue or peerlane.order"
+    processes: str = "a join, a message or peerlane.order"
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The values that a dialect's manifest assigns, or their defaults.
 
@@ -37,8 +80,8 @@ class Manifest:
     packages : mapping of str to str
         The vendor's own modules that ``peerlane doctor`` looks for, each with the distribution that has its version,
         or an empty text; by default the module called ``name``.
-    orders : mapping of str to str
-        The vendor's calls that order work, by their keys in ``checker/missing.py``.
+    orders : Orders
+        The vendor's calls that order work; in the manifest by their keys.
     entry : str
         The public module whose functions programs call; by default the module called ``name``.
     probe : str
@@ -68,7 +111,7 @@ class Manifest:
     folder: str
     modules: Mapping[str, str]
     packages: Mapping[str, str]
-    orders: Mapping[str, str]
+    orders: Orders
     entry: str = ""
     probe: str = ""
     variables: Sequence[str] = ()
@@ -97,7 +140,7 @@ def manifest_of(name: str) -> Manifest:
     Raises
     ------
     InvalidValue
-        No dialect has that name; or ``BAD_CONFIG``: its manifest has none of the names, or unknown ones.
+        No dialect has that name; or ``BAD_CONFIG``: its manifest has no ``MODULES``, or an unknown name or key.
     """
     known = _folders()
     if name not in known:
@@ -164,8 +207,14 @@ def _manifest_in(folder: str) -> Manifest:
         )
     if "MODULES" not in names:
         raise _wrong(folder, f"{folder}/{MANIFEST} assigns no MODULES, which names the vendor's modules")
+    orders = names.pop("ORDERS", {})
+    for key in orders:
+        if key not in Orders.__match_args__:
+            close = did_you_mean(key, Orders.__match_args__)
+            valid = ", ".join(Orders.__match_args__)
+            raise _wrong(folder, f"{folder}/{MANIFEST} has {key!r} in ORDERS{close}; valid are {valid}")
     name = os.path.basename(folder)
-    fields: dict[str, Any] = {"packages": {name: ""}, "orders": {}, "entry": name}
+    fields: dict[str, Any] = {"packages": {name: ""}, "orders": Orders(**orders), "entry": name}
     fields.update((each.lower(), value) for each, value in names.items())
     return _read.setdefault(folder, Manifest(name, folder, **fields))
 
