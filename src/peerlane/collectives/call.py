@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from peerlane.diagnostics.ranks.collective_calls import Kind, in_words
+from peerlane.memory.copy import reduce
+from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
-    from peerlane.collectives.operation import Operation
     from peerlane.collectives.schedules.operations import Parts
     from peerlane.memory.buffer import Buffer
+    from peerlane.streams.stream import Stream
 
 _NO_REDUCTION = -1
 _NONE: tuple[Sequence[int], Sequence[int]] = ((), ())
@@ -23,6 +25,22 @@ Native: TypeAlias = (
 
 #: ``"to"`` or ``"from"``, and the peer: messages of one lane run in order.
 Lane: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation on elements: their type, ``sum``, ``prod``, ``max`` or ``min``, and its number in native code."""
+
+    dtype: str
+    op: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.op} of {self.dtype}"
+
+    def combine(self, dst: Buffer, src: Buffer, stream: Stream | None) -> None:
+        """Combine ``src`` into ``dst``."""
+        reduce(dst, src, dtype=self.dtype, op=self.op, stream=stream)
 
 
 class Call(NamedTuple):

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from peerlane.collectives import logged
 from peerlane.collectives.workspace import Workspace
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.ranks import turns
-from peerlane.diagnostics.ranks.collective_calls import of_word
+from peerlane.diagnostics.ranks.collective_calls import Kind, of_word
 from peerlane.errors import Cancelled, Closed, Error, Refused
 from peerlane.ranks.deadlock import wait_state
 
@@ -110,7 +109,7 @@ class CallOrder:
             self._run(call, transport, stream)
             return
         where = {} if stream is None else {"stream": stream.id, "sequence": stream.submitted + 1}
-        written, read = logged.touched(call)
+        written, read = _touched(call)
         number = event_log.COLLECTIVES.index(call.kind.name.lower())
         began = self._log.begin(number, call.root, written, read, **where)
         with event_log.quiet():
@@ -398,3 +397,20 @@ class CallOrder:
         self._own.clear()
         if work is not None:
             work.close()
+
+
+def _touched(call: Call) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the buffers that this rank's part of a call writes and reads."""
+    written, read = ([] if each is None else [each] for each in (call.dst, call.src))
+    if call.parts[1]:
+        if call.kind is Kind.REDUCE_SCATTER:
+            read = _parts(read, call.parts)
+        else:
+            written = _parts(written, call.parts)
+    if call.source_parts[1]:
+        read = _parts(read, call.source_parts)
+    return written, read
+
+
+def _parts(whole: Sequence[Buffer], parts: Parts) -> list[Buffer]:
+    return [each[first : first + nbytes] for each in whole for first, nbytes in zip(*parts, strict=True)]

@@ -18,7 +18,7 @@ from peerlane.ranks.arguments import checked_rank
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from peerlane.collectives.operation import Operation
+    from peerlane.collectives.call import Operation
     from peerlane.memory.buffer import Buffer
     from peerlane.streams.stream import Stream
 

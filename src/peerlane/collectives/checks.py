@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from peerlane.collectives.operation import Operation
+from peerlane.collectives.call import Operation
 from peerlane.errors import InvalidValue, Refused
 from peerlane.memory.buffer import as_buffer
 from peerlane.support import reductions

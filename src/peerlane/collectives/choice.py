@@ -19,8 +19,7 @@ from peerlane.collectives.schedules.ring import ring
 from peerlane.collectives.schedules.scatter import scatter
 from peerlane.collectives.schedules.two_shot import two_shot
 from peerlane.collectives.transports.channels import OverChannels
-from peerlane.collectives.transports.mail import ByMail
-from peerlane.collectives.transports.rounds import InRounds
+from peerlane.collectives.transports.native import ByMail, InRounds
 from peerlane.diagnostics.ranks.collective_calls import Kind
 
 if TYPE_CHECKING:
