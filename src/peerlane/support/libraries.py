@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import marshal
 import os
+from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 
 def folder() -> str:
@@ -14,6 +17,20 @@ def folder() -> str:
 def tables() -> str:
     """Return the path of the tables' folder."""
     return _beside_native("tables")
+
+
+@cache
+def binding(dialect: str) -> dict[str, Any]:
+    """Return the table of plain values that the build makes of a vendor's header, read at the first use.
+
+    Returns
+    -------
+    dict
+        The return value of ``binding_of`` in the dialect's module ``_binding``.  Callers must not change it.
+    """
+    with open(f"{tables()}/{dialect}.binding", "rb") as file:  # noqa: PTH123
+        values: dict[str, Any] = marshal.load(file)
+    return values
 
 
 def _beside_native(name: str) -> str:

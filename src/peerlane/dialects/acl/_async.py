@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane import Kind
-from peerlane.dialects._shared import policy
+from peerlane.dialects._shared import environment
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects.acl._codes import SUCCESS, Code
 from peerlane.dialects.acl._copy import (
@@ -216,7 +216,11 @@ def _on_devices(dst: int, src: int) -> tuple[bool, bool]:
 def _refuse_kind(dst: int, src: int, kind: int) -> None:
     """Refuse a kind that contradicts the addresses: 107000."""
     ends = _on_devices(dst, src)
-    if kind == _BY_ADDRESS or _ON_DEVICES[kind] == ends or policy.chosen(_POLICY, _POLICIES) == _CORRECTED:
+    if (
+        kind == _BY_ADDRESS
+        or _ON_DEVICES[kind] == ends
+        or environment.chosen(_POLICY, _POLICIES) == _CORRECTED
+    ):
         return
     to, source = _ON_DEVICES[kind]
     right = next(each for each, are in _ON_DEVICES.items() if are == ends)

@@ -6,9 +6,8 @@ import threading
 
 from peerlane.backend import host
 from peerlane.dialects._shared.call import Address, Callback, Int32, Object, Refusal, Word
-from peerlane.dialects.acl._checks import one_of
+from peerlane.dialects.acl._checks import one_of, refuse_no_function
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._functions import refuse_other
 from peerlane.dialects.acl._report import MOST_THREADS, Report, Subscription, report_of
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, in_seconds, stream_of
@@ -126,7 +125,7 @@ def launch_host_function(stream: Address, fn: Object, args: Address) -> None:
     Basis: S, D; C for NULL and the one thread
     """
     acl_stream = stream_of(stream)
-    refuse_other(Code.RT_PARAM_INVALID, "fn", fn)
+    refuse_no_function(Code.RT_PARAM_INVALID, "fn", fn)
     acl_stream.neutral.launch_callback(fn, args)
 
 

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, type_name
-from peerlane.dialects.acl._checks import one_of
+from peerlane.dialects.acl._checks import identity_of, one_of
 from peerlane.dialects.acl._codes import FAULTS, Code
-from peerlane.dialects.acl._functions import identity_of
 from peerlane.dialects.acl._state import acl, last_error, swallow
 from peerlane.dialects.acl._stream import AclStream, failure_callbacks
 from peerlane.errors import Error

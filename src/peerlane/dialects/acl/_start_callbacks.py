@@ -9,15 +9,15 @@ from functools import partial
 from typing import Any
 
 from peerlane.dialects._shared.call import Address, Check, Int32, Object, Refusal
+from peerlane.dialects.acl._checks import identity_of, refuse_no_function
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._functions import identity_of, refuse_other
 from peerlane.dialects.acl._state import acl
 
 _OTHER = 0xFFFF  # the one type that may have several callbacks
 _MODEL, _EXECUTOR, _COMPILER, _MEDIA = 0, 1, 3, 6
 
 
-_FUNCTION = Check(lambda _: partial(refuse_other, Code.INVALID_PARAM, "cbFunc"), ("cb_func",))
+_FUNCTION = Check(lambda _: partial(refuse_no_function, Code.INVALID_PARAM, "cbFunc"), ("cb_func",))
 
 
 class Callbacks:

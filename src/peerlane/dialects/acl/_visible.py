@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 
 from peerlane import Device
-from peerlane.dialects._shared.visible import positions
+from peerlane.dialects._shared.environment import positions
 
 VARIABLE = "ASCEND_RT_VISIBLE_DEVICES"
 _NUMBERS = re.compile(r"[0-9]*(?:,[0-9]+)*")  # a space, or any other character, ends the list

@@ -10,16 +10,16 @@ import enum
 from dataclasses import field, fields, make_dataclass
 from typing import TYPE_CHECKING, Any
 
-from peerlane.dialects._shared.header import table
+from peerlane.support.libraries import binding
 
 _int_enum: Any = (
     enum.IntEnum
 )  # Any: no type checker follows the members of an enumeration that is built by a call
 
 ENUMS: tuple[type[enum.IntEnum], ...] = tuple(
-    _int_enum(name, members, module=__name__) for name, members in table("hcomm")["enums"].items()
+    _int_enum(name, members, module=__name__) for name, members in binding("hcomm")["enums"].items()
 )
-CONSTANTS: dict[str, int] = table("hcomm")["constants"]
+CONSTANTS: dict[str, int] = binding("hcomm")["constants"]
 
 _ENUM_OF = {kind.__name__: kind for kind in ENUMS}
 globals().update(_ENUM_OF)
@@ -39,7 +39,7 @@ _TYPES: dict[str, Any] = {
     "list": list[int] | None,
     "object": object,
 }
-_TABLE: dict[str, Any] = table("hcomm")["structs"]
+_TABLE: dict[str, Any] = binding("hcomm")["structs"]
 
 
 class _Struct:

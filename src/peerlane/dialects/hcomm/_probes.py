@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects._shared.header import table
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT
 from peerlane.dialects.hcomm._state import hcomm
+from peerlane.support.libraries import binding
 
-_REASONS: dict[str, str] = table("hcomm")["refused"]
+_REASONS: dict[str, str] = binding("hcomm")["refused"]
 
 
 def refused() -> dict[str, str]:

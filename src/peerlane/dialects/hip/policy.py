@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from peerlane.dialects._shared.policy import chosen, no_choice
+from peerlane.dialects._shared.environment import chosen, no_choice
 from peerlane.dialects.gpu import vendor as gpu
 
 VERSION_VARIABLE = "PEERLANE_HIP_VERSION"

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from peerlane import Device
-from peerlane.dialects._shared.visible import positions
+from peerlane.dialects._shared.environment import positions
 
 _RUNTIME = "ROCR_VISIBLE_DEVICES"  # applied before the others
 _HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")  # the first that is not empty counts

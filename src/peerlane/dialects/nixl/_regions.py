@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from peerlane import Buffer, Kind, devices
 from peerlane.backend.ranks import Lent
 from peerlane.diagnostics import call_site
-from peerlane.dialects._shared import policy
+from peerlane.dialects._shared import environment
 from peerlane.dialects.nixl._status import (
     Failure,
     nixl_mem_t,
@@ -35,7 +35,7 @@ _OPEN_SECONDS = 5.0
 
 def is_strict() -> bool:
     """Return whether mistakes are refused that the vendor lets pass (facts/nixl 9)."""
-    return policy.chosen(_POLICY, _POLICIES) == _POLICIES[0]
+    return environment.chosen(_POLICY, _POLICIES) == _POLICIES[0]
 
 
 class Region:

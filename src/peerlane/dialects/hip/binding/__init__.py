@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects._shared.header import table
+from peerlane.support.libraries import binding
 
 
 def facts() -> dict[str, Any]:
     """Return the table; callers do not change it."""
-    return table("hip")
+    return binding("hip")
 
 
 def real_name(name: str) -> str:

@@ -1,9 +1,9 @@
-"""Policies: environment variables whose value is one of a few words; the first word is the default."""
+"""Environment variables of vendors: a choice of a few words, and a list of devices."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from peerlane.errors import BadArgument, Fault, InvalidValue
 
@@ -29,3 +29,12 @@ def no_choice(variable: str, value: str, choices: Sequence[str], verb: str = "is
         fault=Fault.BAD_CONFIG,
         detail=BadArgument(variable, value, choices=tuple(choices)),
     )
+
+
+def positions(text: str, count: int, position_of: Callable[[str], int | None]) -> Iterator[int]:
+    """Yield the positions that the entries of a list name, until an entry names none of ``count`` devices."""
+    for entry in text.split(","):
+        position = position_of(entry)
+        if position is None or not 0 <= position < count:
+            return
+        yield position
