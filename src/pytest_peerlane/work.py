@@ -16,12 +16,12 @@ from peerlane import Device, dialects
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.config import KEYS, NodeConfig
 from peerlane.diagnostics import tracebacks
+from peerlane.diagnostics.leak_report import SiteFormat, leak_text
 from peerlane.dialects import vendor_is_there
 from peerlane.errors import Error, VendorModule
 from peerlane.support.spelling import did_you_mean
 from peerlane.testing import checked
 from peerlane.testing.fresh_node import FreshNode, Left
-from peerlane.testing.leaks import describe
 from pytest_peerlane import facts
 
 _FATES = ("fail", "warn", "ignore")
@@ -277,8 +277,14 @@ class Work:
         return [text] if text else []
 
     def _text(self, head: str, left: Left) -> str:
-        path, root = str(self._item.path), str(self._config.rootpath)
-        return describe(left, head=head, test_file=path, root=root, killed=self._fate == "fail")
+        # Of an object that another file made, the test's own line that led there is shown too.
+        sites = SiteFormat(str(self._item.path), str(self._config.rootpath))
+        fate = "; it was killed" if self._fate == "fail" else ""
+        processes = (
+            f"process {each.pid} ({each.command}), {sites.of('started', each.site)}{fate}"
+            for each in left.processes
+        )
+        return leak_text(head, left.objects, sites, *processes)
 
     def _failing_leaks(self, item: pytest.Item, text: str) -> list[str]:
         """Return the texts that fail the test."""
