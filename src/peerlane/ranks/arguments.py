@@ -96,32 +96,26 @@ def check_memory(call: str, buffer: object) -> None:
 
 def check_agree(own_rank: int, own: Hello, rank: int, hello: Hello) -> None:
     """Refuse a rank whose settings differ from those of this process's rank."""
-    if hello.node != own.node:
-        raise InvalidValue(
-            f"Group: rank {rank} is in node {hello.node}, rank {own_rank} in node {own.node}; give all ranks the "
-            "same PEERLANE_NODE",
-            fault=Fault.NODE_MISMATCH,
-            call="Group",
-            detail=Refused(
-                reason="ranks_differ",
-                name="node",
-                rank=own_rank,
-                value=own.node,
-                peer=rank,
-                peer_value=hello.node,
-            ),
-        )
-    if hello.mode != own.mode:
-        raise InvalidValue(
-            f"Group: rank {rank} has notifies={hello.mode!r}, rank {own_rank} {own.mode!r}; they must be the same",
-            fault=Fault.BAD_CONFIG,
-            call="Group",
-            detail=Refused(
-                reason="ranks_differ",
-                name="notifies",
-                rank=own_rank,
-                value=own.mode,
-                peer=rank,
-                peer_value=hello.mode,
-            ),
-        )
+    node = (
+        f"rank {rank} is in node {hello.node}, rank {own_rank} in node {own.node}; give all ranks the same "
+        "PEERLANE_NODE"
+    )
+    mode = f"rank {rank} has notifies={hello.mode!r}, rank {own_rank} {own.mode!r}; they must be the same"
+    for name, value, peer_value, fault, text in (
+        ("node", own.node, hello.node, Fault.NODE_MISMATCH, node),
+        ("notifies", own.mode, hello.mode, Fault.BAD_CONFIG, mode),
+    ):
+        if value != peer_value:
+            raise InvalidValue(
+                f"Group: {text}",
+                fault=fault,
+                call="Group",
+                detail=Refused(
+                    reason="ranks_differ",
+                    name=name,
+                    rank=own_rank,
+                    value=value,
+                    peer=rank,
+                    peer_value=peer_value,
+                ),
+            )
