@@ -114,9 +114,9 @@ def main() -> None:
     parts = [_HEAD.format(text=header.name)]
     parts += _by_value(declarations)
     parts += [_entry_point(declarations, library, manifest["FAILED"], each) for each in functions]
-    if library == "hcomm":  # its probes tell which functions work
+    if supports := manifest.get("SUPPORTS"):
         parts += [
-            f"PEERLANE_C bool HcommIsSupport{each.name}() {{ return {str(not each.is_refused).lower()}; }}\n"
+            f"PEERLANE_C bool {supports}{each.name}() {{ return {str(not each.is_refused).lower()}; }}\n"
             for each in functions
         ]
     out.write_text("\n".join(parts))

@@ -103,6 +103,9 @@ class Manifest:
         The code that a function of the library returns where the dialect cannot answer, as after an unexpected error.
     codes : sequence of str
         The types of the header whose values are codes, 0 for success.
+    supports : str
+        ``"HcommIsSupport"``: the library has ``HcommIsSupportNAME`` for each function NAME; it returns whether NAME
+        works.  Empty if there are none.
     prefix : str
         The beginning of the names of Python's calls in messages, ``"hcomm."``; empty if the names are C's.
     """
@@ -121,6 +124,7 @@ class Manifest:
     libraries: Sequence[str] = ()
     failed: int = -1
     codes: Sequence[str] = ()
+    supports: str = ""
     prefix: str = ""
 
 

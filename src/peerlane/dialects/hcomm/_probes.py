@@ -10,6 +10,7 @@ from collections.abc import Callable
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT
 from peerlane.dialects.hcomm._state import hcomm
+from peerlane.dialects.hcomm.manifest import SUPPORTS
 from peerlane.support.libraries import binding
 
 _REASONS: dict[str, str] = binding("hcomm")["refused"]
@@ -34,13 +35,13 @@ def refusing_calls() -> dict[str, object]:
 def probes() -> dict[str, Callable[[], bool]]:
     """Return a probe for each call that works, and for each that refuses."""
     works = dict.fromkeys(hcomm.functions("hcomm"), True) | dict.fromkeys(refused(), False)
-    return {f"HcommIsSupport{name}": _probe(name, answer) for name, answer in works.items()}
+    return {f"{SUPPORTS}{name}": _probe(name, answer) for name, answer in works.items()}
 
 
 def _probe(name: str, answer: bool) -> Callable[[], bool]:
     def probe() -> bool:
         return answer
 
-    probe.__name__ = probe.__qualname__ = f"HcommIsSupport{name}"
+    probe.__name__ = probe.__qualname__ = f"{SUPPORTS}{name}"
     probe.__doc__ = f"Return whether {name} works: {answer}."
     return probe

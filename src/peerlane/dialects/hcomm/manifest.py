@@ -22,4 +22,5 @@ ORDERS = {
 LIBRARIES = ("hcomm", "hccl")  # programs link either, or both
 FAILED = 15
 CODES = ("HcclResult", "HcommResult", "int32_t")
+SUPPORTS = "HcommIsSupport"
 PREFIX = "hcomm."
