@@ -276,7 +276,7 @@ class FarNode final : public Handler {
     static void refuse(const Arrival& arrival);
     void give_back(void* object);
     std::vector<void*> take_returned();
-    void bring_all();                              // what any channel withholds
+    void deliver_all();                              // what any channel withholds
     bool has_returned() const { return has_returned_.load(std::memory_order_relaxed); }
     uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }   // messages that are not frames of a channel here
 

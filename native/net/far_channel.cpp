@@ -341,7 +341,7 @@ void FarChannel::close() {
         std::lock_guard lock(mutex_);
         if (std::exchange(closing_, true)) return;
     }
-    if (withheld_) withheld_->bring_all();
+    if (withheld_) withheld_->deliver_all();
     struct Closing final : Work {
         FarChannelPtr channel;
         void run() override {

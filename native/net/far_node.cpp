@@ -157,7 +157,7 @@ void FarNode::tick(uint64_t now) {
     }
     if (Withheld::living() != 0 && Scheduler::get().is_at_rest())   // a program that only looks at its memory waits for it
         for (const auto& each : withheld())
-            if (each->has_older_than(Scheduler::kRest)) each->bring_all();
+            if (each->has_older_than(Scheduler::kRest)) each->deliver_all();
     for (FarPeer* peer : silent) lose(*peer, "neither it nor its machine has answered in time");
 }
 
@@ -169,9 +169,9 @@ std::vector<std::shared_ptr<Withheld>> FarNode::withheld() {
     return found;
 }
 
-void FarNode::bring_all() {
+void FarNode::deliver_all() {
     if (Withheld::living() == 0) return;
-    for (const auto& each : withheld()) each->bring_all();
+    for (const auto& each : withheld()) each->deliver_all();
 }
 
 void FarNode::tells(FarChannel& channel) {

@@ -111,7 +111,7 @@ void FarChannel::take(const Frame& frame, const Arrival& arrival) {
         case FrameKind::closed:
             FarNode::refuse(arrival);
             peer_closed_ = true;
-            if (withheld_) withheld_->bring_all();
+            if (withheld_) withheld_->deliver_all();
             if (frame.detail != 0) return lose("its process has given the channel up: it lacks memory, or was sent what is not valid");
             lose_lines();
             return say_closed_if_over();
@@ -249,7 +249,7 @@ FarWhy FarChannel::start_checked(uint32_t number, const Frame& frame, const char
         placing->pinned.range = std::exchange(pinned.range, {});
         return placing;
     };
-    if (withheld_ && reads) withheld_->bring_all();   // a read comes after the writes of its stream
+    if (withheld_ && reads) withheld_->deliver_all();   // a read comes after the writes of its stream
     if (withheld_ && !reads && !parcel) {
         auto kept = std::make_unique_for_overwrite<char[]>(size);
         memcpy(kept.get(), bytes, size);

@@ -54,7 +54,7 @@ Withheld::~Withheld() {
 
 void Withheld::stage(const Frame& frame, const Range& range, std::unique_ptr<char[]> bytes, uint64_t size) {
     std::lock_guard lock(mutex_);
-    if (bytes_ + size > kMostBytes || entries_.size() >= kMostEntries) bring_until(staged_);
+    if (bytes_ + size > kMostBytes || entries_.size() >= kMostEntries) deliver_until(staged_);
     entries_.push_back({frame, range, std::move(bytes), size, now_ns()});
     ++staged_;
     bytes_ += size;
@@ -64,9 +64,9 @@ void Withheld::record(uint64_t line) {
     std::lock_guard lock(mutex_);
     Line& of = lines_[line];
     ++of.made;
-    // Whoever consumes it consumes the one before too, and that brings as much.
-    const bool brings_nothing = of.records.empty() ? staged_ == brought_ : of.records.back().before == staged_;
-    if (one_by_one_ || !brings_nothing) of.records.push_back({of.made, staged_});
+    // Its consumer consumes the one before too, which delivers as much.
+    const bool delivers_nothing = of.records.empty() ? staged_ == delivered_ : of.records.back().before == staged_;
+    if (one_by_one_ || !delivers_nothing) of.records.push_back({of.made, staged_});
 }
 
 void Withheld::unmade(uint64_t line) {
@@ -83,12 +83,12 @@ void Withheld::arrive(uint64_t line, uint64_t newest) noexcept {
     uint64_t before = 0;
     if (one_by_one_ && !records.empty()) newest = records.front().number;
     for (; !records.empty() && records.front().number <= newest; records.pop_front()) before = records.front().before;
-    bring_until(before);
+    deliver_until(before);
 }
 
-void Withheld::bring_all() noexcept {
+void Withheld::deliver_all() noexcept {
     std::lock_guard lock(mutex_);
-    bring_until(staged_);
+    deliver_until(staged_);
 }
 
 bool Withheld::has_older_than(uint64_t nanoseconds) const {
@@ -97,8 +97,8 @@ bool Withheld::has_older_than(uint64_t nanoseconds) const {
 }
 
 // What cannot be touched any more is dropped: its sender was told that it was accepted.
-void Withheld::bring_until(uint64_t count) noexcept {
-    for (; brought_ < count; ++brought_) {
+void Withheld::deliver_until(uint64_t count) noexcept {
+    for (; delivered_ < count; ++delivered_) {
         Entry& entry = entries_.front();
         const auto into = entry.frame.kind == FrameKind::reduce    ? reduce_into
                           : entry.frame.kind == FrameKind::scatter ? scatter_into

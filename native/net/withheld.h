@@ -20,7 +20,7 @@ bool scatter_into(const Frame& frame, const char* bytes, char* place);
 
 class Withheld final : public FarArrivals {
   public:
-    static constexpr uint64_t kMostBytes = uint64_t{64} << 20, kMostEntries = 65'536;   // beyond them all are brought
+    static constexpr uint64_t kMostBytes = uint64_t{64} << 20, kMostEntries = 65'536;   // beyond them all are delivered
 
     // `one_by_one`: each wait consumes one record; else all up to a number, which a line counts from 1.
     Withheld(size_t lines, bool one_by_one);
@@ -32,7 +32,7 @@ class Withheld final : public FarArrivals {
     void record(uint64_t line);
     void unmade(uint64_t line);
     void arrive(uint64_t line, uint64_t newest) noexcept override;
-    void bring_all() noexcept;
+    void deliver_all() noexcept;
     bool has_older_than(uint64_t nanoseconds) const;
 
     static uint64_t living() { return living_.load(std::memory_order_relaxed); }
@@ -51,14 +51,14 @@ class Withheld final : public FarArrivals {
         std::deque<Record> records;
         uint64_t made = 0;
     };
-    void bring_until(uint64_t count) noexcept;   // under `mutex_`
+    void deliver_until(uint64_t count) noexcept;   // under `mutex_`
 
     static inline std::atomic<uint64_t> living_{0};
     const bool one_by_one_;
     mutable std::mutex mutex_;   // the scheduler's may be held when it is taken
     std::deque<Entry> entries_;
     std::vector<Line> lines_;
-    uint64_t staged_ = 0, brought_ = 0, bytes_ = 0;
+    uint64_t staged_ = 0, delivered_ = 0, bytes_ = 0;
 };
 
 }  // namespace peerlane::net

@@ -198,8 +198,8 @@ void bind_far(nb::module_& m) {
         "not start.");
     m.def("far_unreachable", [](double seconds) { net::FarNode::get().set_unreachable(static_cast<uint64_t>(seconds * 1e9)); }, "seconds"_a,
           "After how many seconds of silence a process is lost.");
-    m.def("far_bring", [] { net::FarNode::get().bring_all(); }, nb::call_guard<GilReleased>(),
-          "Let what was written and is withheld be in its place.");
+    m.def("far_deliver", [] { net::FarNode::get().deliver_all(); }, nb::call_guard<GilReleased>(),
+          "Deliver the withheld writes of all peers.");
     m.def("far_refused", [] { return net::FarNode::get().refused(); }, "How many messages were not of a channel of this process.");
     nb::class_<FarHandle>(m, "FarEnd", "An end of a channel to a process of another machine.")
         .def(

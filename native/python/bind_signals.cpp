@@ -22,7 +22,7 @@ using namespace peerlane;
 namespace {
 
 int get_area(PyObject* self, Py_buffer* view, int flags) {
-    const LateDeliveries& area = *nb::inst_ptr<LateDeliveriesHandle>(self)->area;
+    const LateArea& area = *nb::inst_ptr<LateAreaHandle>(self)->area;
     return PyBuffer_FillInfo(view, self, area.base(), static_cast<Py_ssize_t>(area.size()), 0, flags);
 }
 PyType_Slot area_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_area)}, {0, nullptr}};
@@ -117,22 +117,22 @@ static void log_lease(log::Kind kind, const Lease& lease, const Memory& memory) 
 void bind_signals(nb::module_& m) {
     m.attr("SHARED_RECORDS") = SharedSignal::kRecords;
     m.attr("MOST_LINES") = SharedSignal::kMostLines;
-    nb::class_<LateDeliveriesHandle>(m, "LateDeliveries", nb::type_slots(area_slots), "An area for what is held back; exports its bytes.")
+    nb::class_<LateAreaHandle>(m, "LateArea", nb::type_slots(area_slots), "Memory of two processes for late writes; exports its bytes.")
         .def(
             "__init__",
-            [](LateDeliveriesHandle* self, const SignalHandle& bank) {
-                if (bank.signal->bank() != LateDeliveries::kLines) throw nb::value_error("not a bank of HELD_LINES");
-                new (self) LateDeliveriesHandle{std::make_shared<LateDeliveries>(bank.signal)};
+            [](LateAreaHandle* self, const SignalHandle& bank) {
+                if (bank.signal->bank() != LateArea::kLines) throw nb::value_error("not a bank of LATE_LINES");
+                new (self) LateAreaHandle{std::make_shared<LateArea>(bank.signal)};
             },
             "bank"_a)
-        .def("discard", [](const LateDeliveriesHandle& self) { self.area->discard(); }, "Give the pages behind the entries back.");
-    m.attr("HELD_LINES") = LateDeliveries::kLines;
-    m.attr("HELD_ENTRIES") = LateDeliveries::kEntries;
-    m.attr("HELD_HEADER") = sizeof(LateDeliveries::Header);
-    nb::class_<UndeliveredHandle>(m, "Undelivered", "What brings what lies in a held area.")
+        .def("discard", [](const LateAreaHandle& self) { self.area->discard(); }, "Return the pages behind the entries to the system.");
+    m.attr("LATE_LINES") = LateArea::kLines;
+    m.attr("LATE_ENTRIES") = LateArea::kEntries;
+    m.attr("LATE_HEADER") = sizeof(LateArea::Header);
+    nb::class_<UndeliveredHandle>(m, "Undelivered", "Delivers the entries of an area.")
         .def(
             "__init__",
-            [](UndeliveredHandle* self, const LateDeliveriesHandle& from, nb::sequence memories, bool receives) {
+            [](UndeliveredHandle* self, const LateAreaHandle& from, nb::sequence memories, bool receives) {
                 std::vector<Memory> copied;
                 for (nb::handle each : memories) {
                     const auto& memory = nb::cast<const Memory&>(each);
@@ -143,14 +143,14 @@ void bind_signals(nb::module_& m) {
                 Undelivered::attend(self->by);
                 Scheduler::get().attend();
             },
-            "held"_a, "memories"_a, "receives"_a,
-            nb::sig("def __init__(self, held: LateDeliveries, memories: collections.abc.Sequence[Memory], receives: bool) -> None"),
+            "area"_a, "memories"_a, "receives"_a,
+            nb::sig("def __init__(self, area: LateArea, memories: collections.abc.Sequence[Memory], receives: bool) -> None"),
             "To memories that the sender was offered; `receives`: they are this process's.")
-        .def("bring_all", [](const UndeliveredHandle& self) { self.by->bring_all(); }, nb::call_guard<GilReleased>(),
-             "Bring all that is staged.")
+        .def("deliver_all", [](const UndeliveredHandle& self) { self.by->deliver_all(); }, nb::call_guard<GilReleased>(),
+             "Deliver all that is staged.")
         .def_static(
-            "bring_all_to", [](const Memory& part) { Undelivered::bring_all_to(part); }, "part"_a, nb::call_guard<GilReleased>(),
-            "Bring all that is staged for memory that this process lends, and is about to take back.")
+            "deliver_to", [](const Memory& part) { Undelivered::deliver_to(part); }, "part"_a, nb::call_guard<GilReleased>(),
+            "Deliver all that is staged for memory that this process lends, and is about to take back.")
         .def_static(
             "await_all_to",
             [](const Memory& part, double seconds) {
@@ -162,17 +162,17 @@ void bind_signals(nb::module_& m) {
                 }
                 for (const uint64_t until = now_ns() + static_cast<uint64_t>(seconds * 1e9); !is_over() && now_ns() < until;) usleep(500);
             },
-            "part"_a, "seconds"_a, "Wait until the peers have brought what they were given for memory that is about to be taken back.")
+            "part"_a, "seconds"_a, "Wait until the peers have delivered their entries for memory that is about to be taken back.")
         .def(
             "step",
             [](const UndeliveredHandle& self, int step, uint64_t argument) {
                 if (step < static_cast<int>(Notify::Step::stage) || step > static_cast<int>(Notify::Step::fence))
                     throw nb::value_error("not a step");
-                if (step == static_cast<int>(Notify::Step::stage) && argument >= LateDeliveries::kEntries) throw nb::index_error("no such entry");
+                if (step == static_cast<int>(Notify::Step::stage) && argument >= LateArea::kEntries) throw nb::index_error("no such entry");
                 return new HeldNotify{Notify::step(static_cast<Notify::Step>(step), self.area, self.by, argument)};
             },
             "step"_a, "argument"_a, nb::rv_policy::take_ownership,
-            "What a stream records to make a step: 3 stage an entry, 4 bring all of a source, 5 a fence.");
+            "What a stream records to make a step: 3 stage an entry, 4 deliver all of a source, 5 a fence.");
     nb::class_<MembersHandle>(m, "Members", "The processes of a group.");
     nb::class_<SignalHandle>(m, "Signal", "What processes share of a notify or an event, or a bank of notifies.")
         .def(
@@ -196,7 +196,7 @@ void bind_signals(nb::module_& m) {
         .def("belong_to", [](const SignalHandle& self, const MembersHandle& of) { self.signal->belong_to(of.members); }, "members"_a,
              "Waits here end too when one of a group's processes is lost.")
         .def("expect", [](const SignalHandle& self, const UndeliveredHandle& from) { self.signal->expect(from.by); }, "undelivered"_a,
-             "Who records in this bank holds some of it back there: a wait brings it, also if its process has ended.")
+             "The process that records in this bank delivers late: a wait delivers its entries, also if that process has ended.")
         .def("issue", [](const SignalHandle& self) { return self.signal->issue(); }, "The number of a new record of an event.")
         .def_prop_ro("issued", [](const SignalHandle& self) { return self.signal->issued(); })
         .def(
@@ -300,12 +300,12 @@ void bind_signals(nb::module_& m) {
             "queue"_a, "number"_a, "device"_a, "One of those of a queue.")
         .def(
             "__init__",
-            [](HeldNotify* self, const HeldNotify& line, const LateDeliveriesHandle& in, uint64_t entry, bool staged) {
+            [](HeldNotify* self, const HeldNotify& line, const LateAreaHandle& in, uint64_t entry, bool staged) {
                 if (!line.shared->shared() || (!staged && line.shared->kind != NotifyKind::binary)) throw nb::value_error("not a line of a bank");
-                if (entry >= LateDeliveries::kEntries) throw nb::index_error("no such entry");
-                new (self) HeldNotify{Notify::held_back(*line.shared, in.area, entry, staged)};
+                if (entry >= LateArea::kEntries) throw nb::index_error("no such entry");
+                new (self) HeldNotify{Notify::late_record(*line.shared, in.area, entry, staged)};
             },
-            "line"_a, "held"_a, "entry"_a, "staged"_a, "A record of a line of a bank, as an entry of a held area.")
+            "line"_a, "area"_a, "entry"_a, "staged"_a, "A record of a line of a bank, as an entry of an area of late delivery.")
         .def(
             "_share",
             [](const HeldNotify& self, const LedgerHandle& ledger) {

@@ -19,11 +19,11 @@ struct CompletionsHandle {
 struct LeaseHandle {
     peerlane::LeasePtr lease;
 };
-struct LateDeliveriesHandle {
-    std::shared_ptr<peerlane::LateDeliveries> area;
+struct LateAreaHandle {
+    std::shared_ptr<peerlane::LateArea> area;
 };
 struct UndeliveredHandle {
-    std::shared_ptr<peerlane::LateDeliveries> area;
+    std::shared_ptr<peerlane::LateArea> area;
     std::shared_ptr<peerlane::Undelivered> by;
 };
 using HeldNotify = Held<peerlane::Notify>;

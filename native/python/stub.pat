@@ -2,7 +2,7 @@
 peerlane._core.Memory.__prefix__:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-peerlane._core.LateDeliveries.__prefix__:
+peerlane._core.LateArea.__prefix__:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 peerlane._core.Exporter._exported:

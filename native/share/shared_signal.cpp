@@ -106,7 +106,7 @@ void SharedSignal::ring() const {
 
 bool SharedSignal::is_coming(uint32_t index) const { return undelivered_ && undelivered_->settle(*this, index); }
 
-void SharedSignal::bring(uint32_t index, uint64_t first, uint64_t last) const { undelivered_->arrive(index, first, last); }
+void SharedSignal::deliver(uint32_t index, uint64_t first, uint64_t last) const { undelivered_->arrive(index, first, last); }
 
 uint64_t SharedSignal::lost_to(uint32_t index) const {
     const uint64_t dead = find_lost();

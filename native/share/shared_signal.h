@@ -66,7 +66,7 @@ class SharedSignal {
     void expect(std::shared_ptr<Undelivered> from_peer) { undelivered_ = std::move(from_peer); }
     // A wait has consumed records `first` to `last` of a line.
     void arrive(uint32_t index, uint64_t first, uint64_t last) const {
-        if (undelivered_) [[unlikely]] bring(index, first, last);
+        if (undelivered_) [[unlikely]] deliver(index, first, last);
     }
 
     // Offer it to others until the last process with it lets go, or this one does not use it any more.
@@ -87,7 +87,7 @@ class SharedSignal {
     uint64_t find_lost() const;
     bool find_others() const;
     bool is_coming(uint32_t index) const;
-    void bring(uint32_t index, uint64_t first, uint64_t last) const;
+    void deliver(uint32_t index, uint64_t first, uint64_t last) const;
     bool is_there(uint64_t owner) const;   // alive, and in the node still
     bool is_mine(uint64_t owner) const { return (owner & ~SignalMember::kLetGo) == me_; }
     SignalMember& member(uint32_t i) const { return reinterpret_cast<SignalMember*>(&page_->line(kFirstMember))[i]; }

@@ -156,26 +156,26 @@ uint64_t Notify::record(bool& wake) {
 
 uint64_t Notify::make_step(bool& wake) {
     wake = false;
-    const uint64_t entry = held_as_;
+    const uint64_t entry = late_entry_;
     switch (step_) {
         case Step::record:
-            held_in_->entry(entry).before = signal().recorded();
-            held_in_->entry(entry).state.store(LateDelivery::begun, std::memory_order_release);
+            late_area_->entry(entry).before = signal().recorded();
+            late_area_->entry(entry).state.store(LateEntry::begun, std::memory_order_release);
             return record_line(wake);
         case Step::record_staged: {
-            const uint64_t number = held_in_->record(entry, [&] { return record_line(wake); });
-            if (number != 0) held_as_ = LateDeliveries::kEntries;
+            const uint64_t number = late_area_->record(entry, [&] { return record_line(wake); });
+            if (number != 0) late_entry_ = LateArea::kEntries;
             return number;
         }
         case Step::stage:
-            brings_->stage(entry);
-            held_as_ = LateDeliveries::kEntries;
+            undelivered_->stage(entry);
+            late_entry_ = LateArea::kEntries;
             return 1;
-        case Step::bring:
-            brings_->bring(entry);
+        case Step::deliver_source:
+            undelivered_->deliver_source(entry);
             return 1;
         default:
-            held_in_->fence();
+            late_area_->fence();
             return 1;
     }
 }
@@ -262,7 +262,7 @@ Notify* Notify::record_of(std::shared_ptr<SharedSignal> event, uint64_t number, 
     return notify;
 }
 
-Notify* Notify::held_back(const Notify& line, std::shared_ptr<LateDeliveries> in, uint64_t entry, bool staged) {
+Notify* Notify::late_record(const Notify& line, std::shared_ptr<LateArea> in, uint64_t entry, bool staged) {
     Notify* const notify = line.queue_ ? new Notify(line.queue_, line.number_) : local(line.kind, line.device);
     notify->local_ = true;
     notify->id = line.id;
@@ -270,17 +270,17 @@ Notify* Notify::held_back(const Notify& line, std::shared_ptr<LateDeliveries> in
     notify->index_ = line.index_;
     notify->shared_ = line.shared_;
     notify->used_.store(notify->shared_.get(), std::memory_order_release);
-    notify->held_in_ = std::move(in);
-    notify->held_as_ = entry;
+    notify->late_area_ = std::move(in);
+    notify->late_entry_ = entry;
     notify->step_ = staged ? Step::record_staged : Step::record;
     return notify;
 }
 
-Notify* Notify::step(Step step, std::shared_ptr<LateDeliveries> in, std::shared_ptr<Undelivered> by, uint64_t argument) {
+Notify* Notify::step(Step step, std::shared_ptr<LateArea> in, std::shared_ptr<Undelivered> by, uint64_t argument) {
     Notify* const notify = local(NotifyKind::binary, 0);
-    notify->held_in_ = std::move(in);
-    notify->brings_ = std::move(by);
-    notify->held_as_ = argument;
+    notify->late_area_ = std::move(in);
+    notify->undelivered_ = std::move(by);
+    notify->late_entry_ = argument;
     notify->step_ = step;
     return notify;
 }
@@ -331,9 +331,9 @@ Notify::~Notify() {
     struct Gone {
         ~Gone() { living.fetch_sub(1, std::memory_order_release); }
     } last;
-    // It was cancelled: the entry's bytes never came.
-    if ((step_ == Step::stage || step_ == Step::record_staged) && held_as_ < LateDeliveries::kEntries && !Heap::get().is_forked())
-        held_in_->entry(held_as_).state.store(LateDelivery::none, std::memory_order_release);
+    // It was cancelled: nothing delivers the entry.
+    if ((step_ == Step::stage || step_ == Step::record_staged) && late_entry_ < LateArea::kEntries && !Heap::get().is_forked())
+        late_area_->entry(late_entry_).state.store(LateEntry::none, std::memory_order_release);
     if (shared_ && shared_->bank() == 0 && kind != NotifyKind::level && !Heap::get().is_forked()) shared_->abandon();
     if (!local_ || queue_ || Heap::get().is_forked()) return;
     const auto index = static_cast<uint32_t>(&line - &page->line(0));

@@ -58,7 +58,7 @@ class SignalPage {
 };
 
 class Completions;
-class LateDeliveries;
+class LateArea;
 class Members;
 class SharedSignal;
 class Undelivered;
@@ -74,12 +74,12 @@ struct Notify {
     // Notify `number` of a completion queue.
     static Notify* queued(std::shared_ptr<Completions> queue, uint32_t number, uint32_t device);
 
-    // A record of `line`, of a bank, as entry `entry` of the held-back area.  `staged`: who consumes it brings what was staged
-    // before.  Else a process that takes the entry over can tell whether the record was made.
-    static Notify* held_back(const Notify& line, std::shared_ptr<LateDeliveries> in, uint64_t entry, bool staged = false);
-    // A step of a channel's late delivery, in stream order: to stage an entry, to bring all of a source, or a fence.
-    enum class Step : uint8_t { none, record, record_staged, stage, bring, fence };
-    static Notify* step(Step step, std::shared_ptr<LateDeliveries> in, std::shared_ptr<Undelivered> by, uint64_t argument);
+    // A record of `line`, of a bank, as entry `entry` of an area of late delivery.  `staged`: its consumer delivers the earlier
+    // entries.  Else a process that takes the entry over can see whether the record was made.
+    static Notify* late_record(const Notify& line, std::shared_ptr<LateArea> in, uint64_t entry, bool staged = false);
+    // A step of a channel's late delivery, in stream order: to stage an entry, to deliver all of a source, or a fence.
+    enum class Step : uint8_t { none, record, record_staged, stage, deliver_source, fence };
+    static Notify* step(Step step, std::shared_ptr<LateArea> in, std::shared_ptr<Undelivered> by, uint64_t argument);
 
     // In a forked child: forget the parent's lines; false: the parent had notifies.
     static bool begin_anew();
@@ -145,9 +145,9 @@ struct Notify {
     std::atomic<SharedSignal*> used_{nullptr};
     uint64_t record_line(bool& wake);
     uint64_t make_step(bool& wake);
-    std::shared_ptr<LateDeliveries> held_in_;   // null: its records are not held back
-    std::shared_ptr<Undelivered> brings_;
-    uint64_t held_as_ = 0;
+    std::shared_ptr<LateArea> late_area_;   // null: its records are not late
+    std::shared_ptr<Undelivered> undelivered_;
+    uint64_t late_entry_ = 0;   // the number of the entry, or of the source to deliver
     Step step_ = Step::none;
 };
 

@@ -133,7 +133,7 @@ class Scheduler {
     // Wait while the stream has more than `most` operations queued behind one on another machine's memory.
     Outcome make_room(Stream& stream, uint64_t most, Poll poll);
 
-    void attend();                                  // peers stage bytes that this process brings while it rests
+    void attend();                                  // peers stage bytes that this process delivers while it rests
     Doorbell& bell();                               // peers ring it when they record for this process
     void take_released(std::vector<void*>& objects, std::vector<uint64_t>& tokens);   // for a thread with the GIL
     bool has_released() const { return has_released_.load(std::memory_order_relaxed); }

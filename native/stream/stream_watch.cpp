@@ -218,7 +218,7 @@ void Scheduler::watch() {
         if (Undelivered::is_any_attended()) {
             if (schedule() == Schedule::eager || now >= moved_at_ + kRest) {
                 lock.unlock();
-                Undelivered::bring_all_older_than(kRest);
+                Undelivered::deliver_all_if_idle(kRest);
                 lock.lock();
             }
             span = std::min(span, kBetweenPulses);

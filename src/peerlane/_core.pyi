@@ -430,48 +430,48 @@ SHARED_RECORDS: int = 32
 
 MOST_LINES: int = 524288
 
-class LateDeliveries:
-    """An area for what is held back; exports its bytes."""
+class LateArea:
+    """Memory of two processes for late writes; exports its bytes."""
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
     def __init__(self, bank: Signal) -> None: ...
 
     def discard(self) -> None:
-        """Give the pages behind the entries back."""
+        """Return the pages behind the entries to the system."""
 
-HELD_LINES: int = 524288
+LATE_LINES: int = 524288
 
-HELD_ENTRIES: int = 4096
+LATE_ENTRIES: int = 4096
 
-HELD_HEADER: int = 64
+LATE_HEADER: int = 64
 
 class Undelivered:
-    """What brings what lies in a held area."""
+    """Delivers the entries of an area."""
 
-    def __init__(self, held: LateDeliveries, memories: Sequence[Memory], receives: bool) -> None:
+    def __init__(self, area: LateArea, memories: Sequence[Memory], receives: bool) -> None:
         """
         To memories that the sender was offered; `receives`: they are this process's.
         """
 
-    def bring_all(self) -> None:
-        """Bring all that is staged."""
+    def deliver_all(self) -> None:
+        """Deliver all that is staged."""
 
     @staticmethod
-    def bring_all_to(part: Memory) -> None:
+    def deliver_to(part: Memory) -> None:
         """
-        Bring all that is staged for memory that this process lends, and is about to take back.
+        Deliver all that is staged for memory that this process lends, and is about to take back.
         """
 
     @staticmethod
     def await_all_to(part: Memory, seconds: float) -> None:
         """
-        Wait until the peers have brought what they were given for memory that is about to be taken back.
+        Wait until the peers have delivered their entries for memory that is about to be taken back.
         """
 
     def step(self, step: int, argument: int) -> Notify:
         """
-        What a stream records to make a step: 3 stage an entry, 4 bring all of a source, 5 a fence.
+        What a stream records to make a step: 3 stage an entry, 4 deliver all of a source, 5 a fence.
         """
 
 class Members:
@@ -496,7 +496,7 @@ class Signal:
 
     def expect(self, undelivered: Undelivered) -> None:
         """
-        Who records in this bank holds some of it back there: a wait brings it, also if its process has ended.
+        The process that records in this bank delivers late: a wait delivers its entries, also if that process has ended.
         """
 
     def issue(self) -> int:
@@ -579,8 +579,8 @@ class Notify:
         """One of those of a queue."""
 
     @overload
-    def __init__(self, line: Notify, held: LateDeliveries, entry: int, staged: bool) -> None:
-        """A record of a line of a bank, as an entry of a held area."""
+    def __init__(self, line: Notify, area: LateArea, entry: int, staged: bool) -> None:
+        """A record of a line of a bank, as an entry of an area of late delivery."""
 
     @property
     def id(self) -> int: ...
@@ -1464,8 +1464,8 @@ def far_start(library: str, interface: str) -> tuple[bytes, str, str] | list[str
 def far_unreachable(seconds: float) -> None:
     """After how many seconds of silence a process is lost."""
 
-def far_bring() -> None:
-    """Let what was written and is withheld be in its place."""
+def far_deliver() -> None:
+    """Deliver the withheld writes of all peers."""
 
 def far_refused() -> int:
     """How many messages were not of a channel of this process."""

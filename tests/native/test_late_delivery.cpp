@@ -1,4 +1,4 @@
-// Areas of what is held back: staged entries come in order, once, and only to memory that is still lent.
+// Areas of late delivery: staged entries are delivered in order, once, and only to memory that is still lent.
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -18,7 +18,7 @@ std::shared_ptr<Ledger> ledger;
 
 // Both ends of an area: the sender's entries, and the receiver's memory, which it lends.
 struct Ends {
-    const std::shared_ptr<LateDeliveries> area = std::make_shared<LateDeliveries>(SharedSignal::create(ledger, LateDeliveries::kLines));
+    const std::shared_ptr<LateArea> area = std::make_shared<LateArea>(SharedSignal::create(ledger, LateArea::kLines));
     const Memory whole = Memory::allocate(device, kSize, true);
     const LeasePtr lease = std::make_shared<Lease>(), loan = std::make_shared<Lease>();   // the sender's, and the receiver's own
     Memory part{whole, 0, kSize};
@@ -42,32 +42,32 @@ struct Ends {
         return all;
     }
     char* host() const { return whole.range().host; }
-    char* bytes(uint64_t number) const { return area->base() + LateDeliveries::kTable + number * 64; }
+    char* bytes(uint64_t number) const { return area->base() + LateArea::kTable + number * 64; }
     uint8_t at(uint64_t where) const { return std::atomic_ref(reinterpret_cast<uint8_t*>(host())[where]).load(); }
 
     // Of `size` bytes of one value; not staged yet.
     uint64_t take(uint64_t kind, uint64_t source, uint64_t at, uint8_t value, uint64_t size = 1) {
         const uint64_t number = taken++;
-        LateDelivery& entry = area->entry(number % LateDeliveries::kEntries);
+        LateEntry& entry = area->entry(number % LateArea::kEntries);
         entry.sequence = number;
-        entry.what = kind | source << LateDelivery::kSource;
-        entry.place = 0;
-        entry.at = at;
+        entry.operation = kind | source << LateEntry::kSourceShift;
+        entry.target = 0;
+        entry.offset = at;
         entry.size = size;
         entry.bytes = static_cast<uint64_t>(bytes(number) - area->base());
         entry.before = 0;
         memset(bytes(number), value, size);
-        entry.state = LateDelivery::taken;
-        return number % LateDeliveries::kEntries;
+        entry.state = LateEntry::taken;
+        return number % LateArea::kEntries;
     }
-    void write(uint64_t source, uint64_t at, uint8_t value) { sender->stage(take(LateDelivery::write, source, at, value)); }
+    void write(uint64_t source, uint64_t at, uint8_t value) { sender->stage(take(LateEntry::write, source, at, value)); }
     void notify(uint64_t source, uint64_t record) {
-        const uint64_t entry = take(LateDelivery::notify, source, 0, 0, 0);
+        const uint64_t entry = take(LateEntry::notify, source, 0, 0, 0);
         CHECK(area->record(entry, [&] { return record; }) == record);
     }
 };
 
-void a_wait_brings_what_its_source_gave_before() {
+void a_wait_delivers_earlier_entries_of_its_source() {
     Ends ends;
     ends.write(1, 0, 1);
     ends.write(2, 1, 2);
@@ -80,19 +80,19 @@ void a_wait_brings_what_its_source_gave_before() {
     ends.notify(3, 2);
     ends.receiver->arrive(0, 2, 2);
     CHECK(ends.at(1) == 2 && ends.at(2) == 4);
-    for (uint64_t i = 0; i < ends.taken; ++i) CHECK(ends.area->entry(i).state == LateDelivery::none);
+    for (uint64_t i = 0; i < ends.taken; ++i) CHECK(ends.area->entry(i).state == LateEntry::none);
 }
 
-void memory_taken_back_refuses_and_has_what_was_given() {
+void memory_taken_back_refuses_and_has_earlier_writes() {
     Ends ends;
     ends.write(1, 0, 1);
-    const uint64_t late = ends.take(LateDelivery::write, 1, 1, 2);
+    const uint64_t late = ends.take(LateEntry::write, 1, 1, 2);
     ends.lease->end(Lease::taken_back);
     CHECK(refuses(Why::lease_ended, [&] { ends.sender->stage(late); }));
-    Undelivered::bring_all_to(ends.part);
+    Undelivered::deliver_to(ends.part);
     ends.loan->end(Lease::taken_back);
     CHECK(ends.at(0) == 1 && ends.at(1) == 0);
-    CHECK(ends.area->entry(late).state == LateDelivery::taken);
+    CHECK(ends.area->entry(late).state == LateEntry::taken);
 }
 
 // What was staged has arrived when taking back is over, and nothing comes later.
@@ -111,30 +111,30 @@ void staging_and_taking_back_at_once() {
         });
         while (!begins) std::this_thread::yield();
         ends.lease->end(Lease::taken_back);
-        Undelivered::bring_all_to(ends.part);
+        Undelivered::deliver_to(ends.part);
         ends.loan->end(Lease::taken_back);
         const uint64_t arrived = static_cast<uint64_t>(std::count(ends.host(), ends.host() + kSize, 7));
         sender.join();
-        ends.receiver->bring_all();
+        ends.receiver->deliver_all();
         CHECK(arrived == given && ends.at(given) == 0);
     }
 }
 
-// Both ends bring, and each entry comes once: a sum says so.
-void both_ends_bring_each_entry_once() {
+// Both ends deliver, and each entry is delivered once: the sum shows it.
+void both_ends_deliver_each_entry_once() {
     constexpr uint64_t kEach = 400, kSum = static_cast<uint64_t>(Element::uint8) * kCombines + static_cast<uint64_t>(Combine::sum);
     Ends ends;
     std::atomic<bool> is_over{false};
     std::thread receiver([&] {
-        while (!is_over) ends.receiver->bring_all();
+        while (!is_over) ends.receiver->deliver_all();
     });
     for (uint64_t i = 0; i < kEach; ++i) {
-        const uint64_t entry = ends.take(LateDelivery::reduce | kSum << LateDelivery::kNumber, 1, 0, 1);
+        const uint64_t entry = ends.take(LateEntry::reduce | kSum << LateEntry::kReductionShift, 1, 0, 1);
         ends.area->entry(entry).before = static_cast<uint64_t>(ends.bytes(kEach + i) - ends.area->base());
         ends.sender->stage(entry);
-        if (i % 3 == 0) ends.sender->bring(1);
+        if (i % 3 == 0) ends.sender->deliver_source(1);
     }
-    ends.sender->bring_all();
+    ends.sender->deliver_all();
     is_over = true;
     receiver.join();
     CHECK(ends.at(0) == static_cast<uint8_t>(kEach));
@@ -147,20 +147,20 @@ void any_entries_do_no_harm(std::mt19937_64& random) {
     const auto number = [&] { return random() % 4 == 0 ? random() : near[random() % std::size(near)]; };
     for (int round = 0; round < scaled(20, 500); ++round) {
         for (uint64_t i = 0; i < 64; ++i) {
-            LateDelivery& entry = ends.area->entry(i);
+            LateEntry& entry = ends.area->entry(i);
             entry.sequence = number();
-            entry.what = random() % 6 | random() % 60 << LateDelivery::kNumber | random() % 3 << LateDelivery::kSource;
-            entry.place = random() % 4 == 0 ? number() : 0;
-            entry.at = number();
+            entry.operation = random() % 6 | random() % 60 << LateEntry::kReductionShift | random() % 3 << LateEntry::kSourceShift;
+            entry.target = random() % 4 == 0 ? number() : 0;
+            entry.offset = number();
             entry.size = number();
             entry.bytes = number();
             entry.before = number();
             entry.state = random() % 7;
         }
         ends.receiver->arrive(static_cast<uint32_t>(random() % 3), number(), number());
-        ends.receiver->bring(random() % 3);
-        ends.receiver->bring_all();
-        Undelivered::bring_all_to(ends.part);
+        ends.receiver->deliver_source(random() % 3);
+        ends.receiver->deliver_all();
+        Undelivered::deliver_to(ends.part);
         for (uint64_t i = 0; i < 512; ++i) CHECK(other.word(i) == 0);
     }
     other.close();
@@ -173,10 +173,10 @@ NATIVE_TEST(test_late_delivery) {
     open_heap();
     device = new_device();
     ledger = new_ledger();
-    RUN(a_wait_brings_what_its_source_gave_before());
-    RUN(memory_taken_back_refuses_and_has_what_was_given());
+    RUN(a_wait_delivers_earlier_entries_of_its_source());
+    RUN(memory_taken_back_refuses_and_has_earlier_writes());
     RUN(staging_and_taking_back_at_once());
-    RUN(both_ends_bring_each_entry_once());
+    RUN(both_ends_deliver_each_entry_once());
     RUN(any_entries_do_no_harm(random));
     return 0;
 }

@@ -305,7 +305,7 @@ def test_withheld_write_that_was_cancelled_leaves_room(monkeypatch: pytest.Monke
 
 
 _TABLE_OF_NONSENSE = """
-words = ch[1]._late._held._words
+words = ch[1]._late._entries._words
 for n, entry in enumerate({table}):
     words[8 * n : 8 * n + 8] = memoryview(np.array(entry, np.uint64)).cast('B').cast('Q')
 ch[1]._outgoing[0]._record()
@@ -344,7 +344,7 @@ def test_withheld_writer_stopped_while_it_brings_does_not_hang_the_reader(
         writer.run("ch[1].write(b'\\1', notify=0, stream=s); s.sync()")
         # The lock that a stopped process holds: the first word behind the entries.
         writer.run(
-            "ch[1]._late._held._area[4096 * 64 : 4096 * 64 + 8] = (os.getpid() | 1 << 32).to_bytes(8, 'little')"
+            "ch[1]._late._entries._view[4096 * 64 : 4096 * 64 + 8] = (os.getpid() | 1 << 32).to_bytes(8, 'little')"
         )
         writer.send("os.kill(os.getpid(), signal.SIGSTOP)")
         os.waitid(os.P_PID, writer.pid, os.WSTOPPED | os.WNOWAIT)

@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 Bank: TypeAlias = (
     "_core.Signal"  # cache lines of memory that several processes map: for notifies, leases, or a board
 )
-HeldArea: TypeAlias = (
-    "_core.LateDeliveries"  # memory of two processes for the writes that a channel holds back
-)
+LateArea: TypeAlias = "_core.LateArea"  # memory of two processes for the late writes of a channel
 Members: TypeAlias = "_core.Members"  # the watched processes of a group
 MessageRings: TypeAlias = "_core.MessageRings"  # rings in shared memory with one reader, each with one sender
 ProcessCopies: TypeAlias = "_core.ProcessCopies"  # copies between the memory of two processes, by the system
 Undelivered: TypeAlias = (
-    "_core.Undelivered"  # copies the contents of a held area to the memory that they were written for
+    "_core.Undelivered"  # copies the contents of a late area to the memory that they were written for
 )
 WaitBoard: TypeAlias = "_core.WaitBoard"  # on it the ranks of a group report that they can only wait
 
@@ -520,7 +518,7 @@ class Ranks(Protocol):
         """Return a rank's share of the token, whose state stands behind the board."""
         ...
 
-    # Late delivery: writes that a channel holds back.
+    # Late delivery: writes of a channel that arrive some time after their stream has run them.
 
     @property
     def lateness(self) -> str:
@@ -531,27 +529,27 @@ class Ranks(Protocol):
         """
         ...
 
-    HELD_LINES: int  #: lines of the bank of a held area
-    HELD_ENTRIES: int  #: entries of a held area
-    HELD_HEADER: int  #: bytes of a held area behind its entries that are not the sender's
+    LATE_LINES: int  #: lines of the bank of a late area
+    LATE_ENTRIES: int  #: entries of a late area
+    LATE_HEADER: int  #: bytes of a late area behind its entries that are not the sender's
 
-    def held_area(self, bank: Bank) -> HeldArea:
+    def late_area(self, bank: Bank) -> LateArea:
         """Return the area of a bank."""
         ...
 
-    def undelivered(self, held: HeldArea, memories: Sequence[Memory], receives: bool) -> Undelivered:
-        """Return the object that brings an area's contents to memories; ``receives``: they are this process's."""
+    def undelivered(self, area: LateArea, memories: Sequence[Memory], receives: bool) -> Undelivered:
+        """Return the object that delivers an area's contents to memories; ``receives``: they are this process's."""
         ...
 
-    def bring(self, bank: Bank, undelivered: Undelivered) -> None:
-        """Let a wait for a notify of a bank bring the writes that were staged before its record.
+    def deliver_at_waits(self, bank: Bank, undelivered: Undelivered) -> None:
+        """Let a wait for a notify of a bank deliver the writes that were staged before its record.
 
-        If the process of the other end ends, the waits bring all its staged writes.
+        If the process of the other end ends, the waits deliver all its staged writes.
         """
         ...
 
-    def bring_to(self, part: Memory) -> None:
-        """Bring the writes that other processes have staged for ``part``, memory that this process lends."""
+    def deliver_to(self, part: Memory) -> None:
+        """Deliver the writes that other processes have staged for ``part``, memory that this process lends."""
         ...
 
     def await_all_to(self, part: Memory, seconds: float) -> None:
@@ -568,19 +566,19 @@ class Ranks(Protocol):
         """
         ...
 
-    def record_staged(self, stream: Stream | None, notify: Notify, area: HeldArea, entry: int) -> None:
-        """Record a notify when the stream reaches it; its consumer brings the writes that were staged before."""
+    def record_staged(self, stream: Stream | None, notify: Notify, area: LateArea, entry: int) -> None:
+        """Record a notify when the stream reaches it; its consumer delivers the writes that were staged before."""
         ...
 
-    def bring_of(self, stream: Stream | None, undelivered: Undelivered, source: int) -> None:
-        """Bring all staged writes of a source, when the stream reaches the operation."""
+    def deliver_source(self, stream: Stream | None, undelivered: Undelivered, source: int) -> None:
+        """Deliver all staged writes of a source, when the stream reaches the operation."""
         ...
 
     def fence_staged(self, stream: Stream | None, undelivered: Undelivered) -> None:
         """Order all staged writes before later notifies of any source, when the stream reaches the operation."""
         ...
 
-    def record_held(self, stream: Stream, notify: Notify, area: HeldArea, entry: int) -> None:
+    def record_late(self, stream: Stream, notify: Notify, area: LateArea, entry: int) -> None:
         """Record a notify when the stream reaches it; only one of the two processes records it."""
         ...
 
@@ -623,7 +621,7 @@ class Ranks(Protocol):
         """
         ...
 
-    def far_bring(self) -> None:
+    def far_deliver(self) -> None:
         """Let withheld writes arrive."""
         ...
 

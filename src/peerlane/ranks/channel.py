@@ -545,7 +545,7 @@ class Channel:
             if late is not None:
                 streams += late.close()
             if self._end.arriving is not None:
-                ends.callback(self._end.arriving.bring_all)
+                ends.callback(self._end.arriving.deliver_all)
             for stream in streams:
                 ends.callback(stream.close)
         if left:

@@ -21,7 +21,7 @@ from peerlane.ranks import far_engine, far_network
 from peerlane.ranks.bank import open_bank
 from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.far_wire import FarInvitation
-from peerlane.ranks.late_delivery import LateDeliveries, LazyDelivery, SeededDelivery
+from peerlane.ranks.late_delivery import LateEntries, LazyDelivery, SeededDelivery
 from peerlane.ranks.lending import WINDOW, lent_by
 from peerlane.ranks.transport import FarNotify, MappedTransport, MessageTransport, Transport
 from peerlane.ranks.wire import Invitation, Shared
@@ -65,7 +65,7 @@ class End:
     late : LateDelivery or None
         How this end's writes and records arrive, if late; from :meth:`accept` on.
     arriving : Undelivered or None
-        What brings the peer's late writes, if the peer is another process; from :meth:`accept` on.
+        What delivers the peer's late writes, if the peer is another process; from :meth:`accept` on.
     transport : Transport
         How operations reach the peer.
     is_far : bool
@@ -97,11 +97,11 @@ class End:
         # Under `lazy` a collective delivers its own result.
         self._is_drawn = ranks.lateness == "seeded"
         self._withholds = is_withheld = ranks.lateness == "lazy" and not collective
-        self.late, self.arriving, self._held_in = None, None, None
+        self.late, self.arriving, self._late_bank = None, None, None
         self._offered: list[Buffer] = []
         shares_memory = member.is_here and not self.is_own_process
         if shares_memory and (self._is_drawn or is_withheld):
-            self._held_in = ranks.create_bank(ranks.HELD_LINES)
+            self._late_bank = ranks.create_bank(ranks.LATE_LINES)
         if notifies and shares_memory:
             self._bank = ranks.create_bank(ranks.lines_of_notifies(kind, notifies))
             assert session._membership is not None  # some rank is in another process
@@ -128,10 +128,10 @@ class End:
             _offers_in_process[self._token] = self.incoming, buffers
             return Invitation(count, "", {}, self._token)
         memories = {tag: each for tag, each in offered.items() if isinstance(each, Shared)}
-        if self._held_in is not None:
+        if self._late_bank is not None:
             self._offered = [lent[tag].part(lent_by(self.session.rank, tag)) for tag in memories]
         bank = self._offer(self._bank, count)
-        return Invitation(count, bank, memories, held=self._offer(self._held_in, 0))
+        return Invitation(count, bank, memories, held=self._offer(self._late_bank, 0))
 
     def _far_invitation(self, offered: Mapping[str, Buffer], deadline: float) -> FarInvitation:
         membership, master = self.session._membership, self.session._meeting.master
@@ -190,10 +190,10 @@ class End:
         }
         opened = []
         if invitation.held:
-            opened.append(self._open_bank(call, invitation.held, 0, ranks.HELD_LINES, seconds))
-            self.arriving = ranks.undelivered(ranks.held_area(opened[0]), self._offered, True)
+            opened.append(self._open_bank(call, invitation.held, 0, ranks.LATE_LINES, seconds))
+            self.arriving = ranks.undelivered(ranks.late_area(opened[0]), self._offered, True)
             if self._bank is not None:
-                ranks.bring(self._bank, self.arriving)
+                ranks.deliver_at_waits(self._bank, self.arriving)
         self._offered = []  # keep no buffer alive that the program drops
         bank = None
         if invitation.notifies:
@@ -206,13 +206,13 @@ class End:
             stream_waits.notify_names[notify.id] = name
             if observers.active:
                 observers.send("import", notify)
-        if self._held_in is not None:
+        if self._late_bank is not None:
             theirs = list(memories.values())
-            held = LateDeliveries(ranks, self._held_in, theirs)
+            entries = LateEntries(ranks, self._late_bank, theirs)
             if self._is_drawn:
-                self.late = SeededDelivery(self.session.device, held, self.transport)
+                self.late = SeededDelivery(self.session.device, entries, self.transport)
             else:
-                self.late = LazyDelivery(ranks, held, theirs)
+                self.late = LazyDelivery(ranks, entries, theirs)
         return Answer(memories, outgoing, opened)
 
     def _accept_far(self, call: str, answer: bytes, end: FarEnd) -> Answer:
@@ -318,10 +318,10 @@ class End:
             self._far_number = 0
         for handle in self._handles:
             handle.close()
-        for bank in (self._bank, self._held_in):
+        for bank in (self._bank, self._late_bank):
             if bank is not None:
                 bank.let_go()
-        self.incoming, self._bank, self._held_in, self._offered = [], None, None, []
+        self.incoming, self._bank, self._late_bank, self._offered = [], None, None, []
         self.late, self.arriving = None, None
 
 

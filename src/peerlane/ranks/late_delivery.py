@@ -23,7 +23,7 @@ from peerlane.support import reductions
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from peerlane.backend.ranks import Bank, HeldArea, Ranks
+    from peerlane.backend.ranks import Bank, LateArea, Ranks
     from peerlane.device.device import Device
     from peerlane.ranks.transport import Transport
     from peerlane.streams.notify import Notify
@@ -38,7 +38,7 @@ _WORDS = 8  # words of an entry
 _LINE = 64
 _BANK_LINE = 128
 _LARGEST = 16 << 20  # bytes: the largest write that `seeded` holds back as a whole
-_LAST = 4096  # bytes: of a larger write, only this many at its end are held back
+_LAST = 4096  # bytes: of a larger write, only this many at its end are late
 _KEPT = 1 << 20  # bytes of the area that keep their pages
 
 
@@ -60,8 +60,8 @@ class Entry(NamedTuple):
     before: Buffer
 
 
-class LateDeliveries:
-    """The writes that one end of a channel holds back, in memory that both ends share.
+class LateEntries:
+    """The entries of late writes of one end of a channel, in memory that both ends share.
 
     If this process ends, the other one delivers them, so that the writes of a synchronized stream always arrive.
 
@@ -69,17 +69,17 @@ class LateDeliveries:
     ----------
     ranks : Ranks
     bank : Bank
-        A bank of ``HELD_LINES`` lines.
+        A bank of ``LATE_LINES`` lines.
     targets : sequence of Buffer
         The memories that the other end offers, in its order.
     """
 
     def __init__(self, ranks: Ranks, bank: Bank, targets: Sequence[Buffer]) -> None:
-        self._ranks, self._held = ranks, ranks.held_area(bank)
-        self._area = memoryview(self._held)
-        table = ranks.HELD_ENTRIES * _WORDS * 8
-        self._first, self._last = table + ranks.HELD_HEADER, ranks.HELD_LINES * _BANK_LINE
-        self._words = self._area[:table].cast("Q")
+        self._ranks, self._area = ranks, ranks.late_area(bank)
+        self._view = memoryview(self._area)
+        table = ranks.LATE_ENTRIES * _WORDS * 8
+        self._first, self._last = table + ranks.LATE_HEADER, ranks.LATE_LINES * _BANK_LINE
+        self._words = self._view[:table].cast("Q")
         self._targets = targets
         self._lock = threading.Lock()
         self._pending: deque[tuple[int, int]] = (
@@ -88,7 +88,7 @@ class LateDeliveries:
         self._sequence, self._end, self._most = 0, self._first, self._first
 
     def room(self, nbytes: int, largest: int = _LARGEST) -> int:
-        """Return how many bytes of a write are held back: all, or those at its end."""
+        """Return how many bytes of a write are late: all, or those at its end."""
         with self._lock:
             return nbytes if nbytes <= largest and self._begin(nbytes) is not None else min(nbytes, _LAST)
 
@@ -115,7 +115,7 @@ class LateDeliveries:
             begin = self._begin(nbytes + spare) if location is not None else None
             if location is None or begin is None:
                 return None
-            number = self._sequence % self._ranks.HELD_ENTRIES
+            number = self._sequence % self._ranks.LATE_ENTRIES
             middle = begin + _rounded(nbytes)
             first = number * _WORDS
             where = at + location[1] if beside is None else beside
@@ -129,9 +129,9 @@ class LateDeliveries:
             self._pending.append((number, begin))
         return Entry(
             number,
-            as_buffer(self._area[8 * first : 8 * first + 8]),
-            as_buffer(self._area[begin : begin + nbytes]),
-            as_buffer(self._area[middle : middle + spare]),
+            as_buffer(self._view[8 * first : 8 * first + 8]),
+            as_buffer(self._view[begin : begin + nbytes]),
+            as_buffer(self._view[middle : middle + spare]),
         )
 
     def drop(self, entry: Entry) -> None:
@@ -139,9 +139,9 @@ class LateDeliveries:
         self._words[entry.number * _WORDS] = _NONE
 
     @property
-    def area(self) -> HeldArea:
+    def area(self) -> LateArea:
         """The back-end's area."""
-        return self._held
+        return self._area
 
     def set(self, stream: Stream, entry: Entry, state: int) -> None:
         """Set the state of an entry when the stream reaches the operation."""
@@ -149,7 +149,7 @@ class LateDeliveries:
 
     def notify(self, stream: Stream, record: Notify, entry: Entry) -> None:
         """Record a notify when the stream reaches it; of the two processes only one does so."""
-        self._ranks.record_held(stream, record, self._held, entry.number)
+        self._ranks.record_late(stream, record, self._area, entry.number)
 
     def _begin(self, nbytes: int) -> int | None:
         """Return the offset of ``nbytes`` of free room in the area; None if there is not so much."""
@@ -158,9 +158,9 @@ class LateDeliveries:
         if not self._pending:
             self._end = self._first
             if self._most > self._first + _KEPT:
-                self._held.discard()
+                self._area.discard()
                 self._most = self._first
-        elif len(self._pending) == self._ranks.HELD_ENTRIES:
+        elif len(self._pending) == self._ranks.LATE_ENTRIES:
             return None
         needed, begin = _rounded(nbytes) + _LINE, self._end
         first = self._pending[0][1] if self._pending else self._first
@@ -190,26 +190,26 @@ class Delivery:
     """The writes and records of one stream to one channel that may arrive late.
 
     The stream copies the bytes away, so that its later operations may change the source.  They arrive in the order of
-    one channel and stream, and in no order with others.  Without room for it, a write is not held back.
+    one channel and stream, and in no order with others.  Without room for it, a write is not late.
 
     Parameters
     ----------
     device : Device
         The channel's device.
-    held : LateDeliveries or None
+    entries : LateEntries or None
         The area for the bytes; None if no other process delivers them when this one ends: the peer is in this
         process, or on another machine.
     transport : Transport
         How they reach the peer.
     """
 
-    def __init__(self, device: Device, held: LateDeliveries | None, transport: Transport) -> None:
+    def __init__(self, device: Device, entries: LateEntries | None, transport: Transport) -> None:
         self.stream, self._ranks = device.create_stream(), device.backend.ranks
-        self._held, self._transport = held, transport
+        self._entries, self._transport = entries, transport
 
     def write(self, stream: Stream, target: Buffer, at: int, source: Buffer) -> None:
         """Copy the bytes aside when the stream reaches the operation, and write them some time later."""
-        late = self._held.room(source.size) if self._held is not None else source.size
+        late = self._entries.room(source.size) if self._entries is not None else source.size
         if late < source.size:
             at_once = source.size - late
             self.settle(stream)
@@ -225,10 +225,10 @@ class Delivery:
         entry = self._take(_REDUCE | number << _NUMBER, target, 0, source.size, source.size)
         with self._carrier(stream, source, entry, 1 if entry is None else 3) as (on, payload):
             if (
-                self._held is not None and entry is not None
+                self._entries is not None and entry is not None
             ):  # so that the other process can repeat it from the beginning
                 self._ranks.put(on, entry.before, 0, target)
-                self._held.set(on, entry, _BEGUN)
+                self._entries.set(on, entry, _BEGUN)
             self._transport.reduce(on, target, payload, dtype, op)
 
     def write_blocks(self, stream: Stream, target: Buffer, source: Buffer, table: Any) -> None:
@@ -243,17 +243,21 @@ class Delivery:
             self._transport.put_blocks(on, target, payload, table)
 
     def _take(self, what: int, target: Buffer, at: int, nbytes: int, *more: int) -> Entry | None:
-        return self._held.take(what, target, at, nbytes, *more) if self._held is not None and nbytes else None
+        return (
+            self._entries.take(what, target, at, nbytes, *more)
+            if self._entries is not None and nbytes
+            else None
+        )
 
     @contextlib.contextmanager
     def _carrier(
         self, stream: Stream, source: Buffer, entry: Entry | None, operations: int = 1
     ) -> Iterator[tuple[Stream, Buffer]]:
         """Yield the stream whose next operations deliver the bytes, and the buffer that has them."""
-        if self._held is not None and entry is not None:
+        if self._entries is not None and entry is not None:
             with self._entry(stream, source, entry, operations):
                 yield self.stream, entry.bytes
-        elif self._held is not None or not source.size:
+        elif self._entries is not None or not source.size:
             self.settle(stream)
             yield stream, source
         else:
@@ -267,22 +271,22 @@ class Delivery:
 
     @contextlib.contextmanager
     def _entry(self, stream: Stream, source: Buffer | None, entry: Entry, operations: int) -> Iterator[None]:
-        assert self._held is not None
+        assert self._entries is not None
         try:
             if source is not None:
                 self._ranks.put(stream, entry.bytes, 0, source)
-            self._held.set(stream, entry, _READY)
+            self._entries.set(stream, entry, _READY)
         except BaseException:
-            self._held.drop(entry)
+            self._entries.drop(entry)
             raise
         try:
             self._follow(stream, operations)
             yield
         except BaseException:
             with contextlib.suppress(Error):
-                self._held.set(stream, entry, _NONE)
+                self._entries.set(stream, entry, _NONE)
             raise
-        self._held.set(self.stream, entry, _NONE)
+        self._entries.set(self.stream, entry, _NONE)
 
     def _follow(self, stream: Stream, operations: int) -> None:
         """Run the next ``operations`` of late delivery after all of a stream's, unless one of those fails."""
@@ -294,17 +298,17 @@ class Delivery:
             self._notify(stream, record, index)
 
     def _notify(self, stream: Stream, record: Notify, index: int) -> None:
-        if self._held is None:
+        if self._entries is None:
             self._follow(stream, 1)
             self._transport.record(self.stream, record)
             return
-        entry = self._held.take(_NOTIFY, index, 0, 0)
+        entry = self._entries.take(_NOTIFY, index, 0, 0)
         if entry is None:
             self.settle(stream)
             self._transport.record(stream, record)
             return
         with self._entry(stream, None, entry, 1):
-            self._held.notify(self.stream, record, entry)
+            self._entries.notify(self.stream, record, entry)
 
     def settle(self, stream: Stream) -> None:
         """Make the stream wait until all its writes and records have arrived."""
@@ -339,7 +343,7 @@ class LateDelivery(Protocol):
         ...
 
     def close(self) -> list[Stream]:
-        """Deliver what is held back; return the streams that still deliver, for the channel to close."""
+        """Deliver all late operations; return the streams that still deliver, for the channel to close."""
         ...
 
 
@@ -350,13 +354,18 @@ class SeededDelivery:
     ----------
     device : Device
         The channel's device.
-    held : LateDeliveries or None
+    entries : LateEntries or None
     transport : Transport
         As for :class:`Delivery`.
     """
 
-    def __init__(self, device: Device, held: LateDeliveries | None, transport: Transport) -> None:
-        self._device, self._held, self._transport, self._lock = device, held, transport, threading.Lock()
+    def __init__(self, device: Device, entries: LateEntries | None, transport: Transport) -> None:
+        self._device, self._entries, self._transport, self._lock = (
+            device,
+            entries,
+            transport,
+            threading.Lock(),
+        )
         self._deliveries: weakref.WeakKeyDictionary[Stream, Delivery] = weakref.WeakKeyDictionary()
 
     def takes(self, stream: Stream | None) -> bool:
@@ -367,7 +376,7 @@ class SeededDelivery:
         with self._lock:
             delivery = self._deliveries.get(stream)
             if delivery is None:
-                delivery = self._deliveries[stream] = Delivery(self._device, self._held, self._transport)
+                delivery = self._deliveries[stream] = Delivery(self._device, self._entries, self._transport)
             return delivery
 
     def write(self, stream: Stream | None, target: Buffer, at: int, source: Buffer) -> None:
@@ -419,14 +428,14 @@ class LazyDelivery:
     Parameters
     ----------
     ranks : Ranks
-    held : LateDeliveries
+    entries : LateEntries
     memories : sequence of Buffer
         The memories that the other end offers, in its order.
     """
 
-    def __init__(self, ranks: Ranks, held: LateDeliveries, memories: Sequence[Buffer]) -> None:
-        self._ranks, self._held = ranks, held
-        self._brings = ranks.undelivered(held.area, memories, False)
+    def __init__(self, ranks: Ranks, entries: LateEntries, memories: Sequence[Buffer]) -> None:
+        self._ranks, self._entries = ranks, entries
+        self._undelivered = ranks.undelivered(entries.area, memories, False)
         self._lock = threading.Lock()
         self._streams: weakref.WeakKeyDictionary[Stream, int] = weakref.WeakKeyDictionary()
         self._threads = threading.local()
@@ -451,9 +460,9 @@ class LazyDelivery:
     def _stage(self, stream: Stream | None, entry: Entry, source: Buffer) -> None:
         try:
             self._ranks.put(stream, entry.bytes, 0, source)
-            self._ranks.stage(stream, self._brings, entry.number)
+            self._ranks.stage(stream, self._undelivered, entry.number)
         except BaseException:
-            self._held.drop(entry)
+            self._entries.drop(entry)
             raise
 
     def _take(
@@ -463,14 +472,14 @@ class LazyDelivery:
             return None
         self._ranks.put(stream, target, at, target[:0])  # refuses what may not be written
         what |= self._source(stream) << _SOURCE
-        entry = self._held.take(what, target, at, nbytes, *more)
+        entry = self._entries.take(what, target, at, nbytes, *more)
         if entry is None:  # what is written at once must not overtake earlier operations
             self.settle(stream)
-            entry = self._held.take(what, target, at, nbytes, *more)
+            entry = self._entries.take(what, target, at, nbytes, *more)
         return entry
 
     def write(self, stream: Stream | None, target: Buffer, at: int, source: Buffer) -> None:
-        late = self._held.room(source.size, source.size)
+        late = self._entries.room(source.size, source.size)
         if late < source.size:
             at_once = source.size - late
             self.settle(stream)
@@ -506,7 +515,7 @@ class LazyDelivery:
         self._stage(stream, entry, source)
 
     def notify(self, stream: Stream | None, record: Notify, index: int) -> None:
-        entry = self._held.take(_NOTIFY | self._source(stream) << _SOURCE, index, 0, 0)
+        entry = self._entries.take(_NOTIFY | self._source(stream) << _SOURCE, index, 0, 0)
         if entry is None:
             self.settle(stream)
             if stream is None:
@@ -515,22 +524,22 @@ class LazyDelivery:
                 self._ranks.record_on(stream, record)
             return
         try:
-            self._ranks.record_staged(stream, record, self._held.area, entry.number)
+            self._ranks.record_staged(stream, record, self._entries.area, entry.number)
         except BaseException:
-            self._held.drop(entry)
+            self._entries.drop(entry)
             raise
 
     def settle(self, stream: Stream | None) -> None:
         with event_log.quiet():
-            self._ranks.bring_of(stream, self._brings, self._source(stream))
+            self._ranks.deliver_source(stream, self._undelivered, self._source(stream))
 
     def streams(self) -> list[Stream]:
         return []
 
     def fence(self, stream: Stream | None) -> None:
         with event_log.quiet():
-            self._ranks.fence_staged(stream, self._brings)
+            self._ranks.fence_staged(stream, self._undelivered)
 
     def close(self) -> list[Stream]:
-        self._brings.bring_all()
+        self._undelivered.deliver_all()
         return []

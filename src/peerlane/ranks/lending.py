@@ -181,10 +181,10 @@ class Loan:
             self._lease.take_back(self.buffer)
         if self._part is not None:
             part, lease = self._part
-            _device(part).backend.ranks.bring_to(part)
+            _device(part).backend.ranks.deliver_to(part)
             lease.take_back(self.buffer)
             if _device(part).backend.ranks.lateness == "lazy":  # what another machine's rank wrote before
-                _device(part).backend.ranks.far_bring()
+                _device(part).backend.ranks.far_deliver()
         self.withdraw()
 
     def withdraw(self) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 # Native code's numbers for the steps of a late delivery.
-_STAGE, _BRING, _FENCE = 3, 4, 5
+_STAGE, _DELIVER, _FENCE = 3, 4, 5
 
 
 def _make(stream: Stream | None, step: _core.Notify) -> None:
@@ -72,9 +72,9 @@ class VirtualRanks:
         Returns the ledger of the process's node; Closed if that was left.
     """
 
-    HELD_LINES = _core.HELD_LINES
-    HELD_ENTRIES = _core.HELD_ENTRIES
-    HELD_HEADER = _core.HELD_HEADER
+    LATE_LINES = _core.LATE_LINES
+    LATE_ENTRIES = _core.LATE_ENTRIES
+    LATE_HEADER = _core.LATE_HEADER
 
     MESSAGE_RINGS = _core.MessageRings.RINGS
     MESSAGE_RINGS_BYTES = _core.MessageRings.BYTES
@@ -82,7 +82,7 @@ class VirtualRanks:
 
     far_start = staticmethod(_core.far_start)
     far_end = staticmethod(_core.FarEnd)
-    far_bring = staticmethod(_core.far_bring)
+    far_deliver = staticmethod(_core.far_deliver)
     far_unreachable = staticmethod(_core.far_unreachable)
     message_rings = staticmethod(_core.MessageRings)
     process_copies = staticmethod(_core.ProcessCopies)
@@ -98,10 +98,10 @@ class VirtualRanks:
     watch = staticmethod(_core.members)
     lines_of_board = staticmethod(_core.WaitBoard.lines)
     board = staticmethod(_core.WaitBoard)
-    held_area = staticmethod(_core.LateDeliveries)
+    late_area = staticmethod(_core.LateArea)
     undelivered = staticmethod(_core.Undelivered)
-    bring = staticmethod(_core.Signal.expect)
-    bring_to = staticmethod(_core.Undelivered.bring_all_to)
+    deliver_at_waits = staticmethod(_core.Signal.expect)
+    deliver_to = staticmethod(_core.Undelivered.deliver_to)
     await_all_to = staticmethod(_core.Undelivered.await_all_to)
     write_word = staticmethod(_core.submit_write_word)
 
@@ -219,19 +219,17 @@ class VirtualRanks:
         _make(stream, undelivered.step(_STAGE, entry))
 
     def record_staged(
-        self, stream: Stream | None, notify: VirtualNotify, area: _core.LateDeliveries, entry: int
+        self, stream: Stream | None, notify: VirtualNotify, area: _core.LateArea, entry: int
     ) -> None:
         _make(stream, _core.Notify(notify, area, entry, True))
 
-    def bring_of(self, stream: Stream | None, undelivered: _core.Undelivered, source: int) -> None:
-        _make(stream, undelivered.step(_BRING, source))
+    def deliver_source(self, stream: Stream | None, undelivered: _core.Undelivered, source: int) -> None:
+        _make(stream, undelivered.step(_DELIVER, source))
 
     def fence_staged(self, stream: Stream | None, undelivered: _core.Undelivered) -> None:
         _make(stream, undelivered.step(_FENCE, 0))
 
-    def record_held(
-        self, stream: Stream, notify: VirtualNotify, area: _core.LateDeliveries, entry: int
-    ) -> None:
+    def record_late(self, stream: Stream, notify: VirtualNotify, area: _core.LateArea, entry: int) -> None:
         stream._record_notify(_core.Notify(notify, area, entry, False))
 
     def run_token(self, bank: _core.Signal, members: _core.Members, rank: int) -> RunToken:

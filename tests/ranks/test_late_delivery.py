@@ -1,4 +1,4 @@
-"""Held-back operations: under ``seeded`` a rank's writes and records reach the peer late, even after its end."""
+"""Late delivery: under ``seeded`` a rank's writes and records reach the peer late, even after its end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ if grp.rank == 1:
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)", "raise SystemExit"])
-def test_held_back_writer_ends_after_sync_its_writes_arrive(
+def test_late_delivery_writer_ends_after_sync_its_writes_arrive(
     end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(SEEDS):
@@ -79,7 +79,7 @@ def test_held_back_writer_ends_after_sync_its_writes_arrive(
             assert lives.run("result = bytes(grp.window[:8].view()).hex()") == "00" * 8
 
 
-def test_held_back_short_wait_after_death_sees_last_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_delivery_short_wait_after_death_sees_last_write(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(SEEDS):
         with late(monkeypatch, seed) as (ends, lives):
             ends.send("import os; ch[1].write(b'last words', notify=2, stream=s); s.sync(); os._exit(0)")
@@ -88,7 +88,7 @@ def test_held_back_short_wait_after_death_sees_last_write(monkeypatch: pytest.Mo
             assert lives.run("result = bytes(grp.window[:10].view()).decode()") == "last words"
 
 
-def test_held_back_stream_closed_after_death_sees_last_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_delivery_stream_closed_after_death_sees_last_write(monkeypatch: pytest.MonkeyPatch) -> None:
     with late(monkeypatch, 3) as (ends, lives):
         lives.run("ch[0].wait(2, stream=s)")
         ends.send("import os; ch[1].write(b'last words', notify=2, stream=s); s.sync(); os._exit(0)")
@@ -97,7 +97,7 @@ def test_held_back_stream_closed_after_death_sees_last_write(monkeypatch: pytest
         assert lives.run("result = bytes(grp.window[:10].view()).decode()") == "last words"
 
 
-def test_held_back_notify_under_way_when_other_rank_dies_satisfies_wait(
+def test_late_delivery_notify_under_way_when_other_rank_dies_satisfies_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for seed in range(SEEDS):
@@ -117,7 +117,7 @@ def test_held_back_notify_under_way_when_other_rank_dies_satisfies_wait(
             gives.receive()
 
 
-def test_held_back_receiver_killed_writer_syncs_and_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_delivery_receiver_killed_writer_syncs_and_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(SEEDS):
         with late(monkeypatch, seed) as (lives, dies):
             lives.run("ch[1].write(b'one', notify=0, stream=s)")
@@ -142,7 +142,7 @@ s.sync(); os.kill(os.getpid(), signal.SIGSTOP)
 @pytest.mark.parametrize(
     "end", ["grp.deregister('kv')", "mem.close(); mem = grp.device.allocate(8192, peer=True)"]
 )
-def test_held_back_memory_taken_back_gets_no_bytes_of_dead_rank(
+def test_late_delivery_memory_taken_back_gets_no_bytes_of_dead_rank(
     end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(SEEDS):
@@ -204,7 +204,7 @@ result = seen
 @pytest.mark.parametrize(
     "rounds", [8, pytest.param(300, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 )
-def test_held_back_writer_killed_at_random_its_synced_writes_arrive(
+def test_late_delivery_writer_killed_at_random_its_synced_writes_arrive(
     rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
@@ -225,7 +225,7 @@ def test_held_back_writer_killed_at_random_its_synced_writes_arrive(
             assert lives.run("import os; result = len(os.listdir('/proc/self/fd'))") < 64
 
 
-def test_held_back_hostile_entries_change_no_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_delivery_hostile_entries_change_no_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -257,7 +257,7 @@ def test_held_back_hostile_entries_change_no_other_memory(monkeypatch: pytest.Mo
             for entry in table:
                 entry[3] = dice.choice((0, 0, 0, 1, 2, 1 << 40, (1 << 64) - 1))
             hostile.send(
-                f"import os\nwords = ch[1]._late._held._words\nfor n, entry in enumerate({table}):\n"
+                f"import os\nwords = ch[1]._late._entries._words\nfor n, entry in enumerate({table}):\n"
                 "    words[8 * n : 8 * n + 8] = memoryview(np.array(entry, np.uint64)).cast('B').cast('Q')\n"
                 "os._exit(0)"
             )
@@ -280,7 +280,7 @@ def pages():
 """
 
 
-def test_held_back_large_writes_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_delivery_large_writes_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with late(monkeypatch, 1) as (gives, takes):
         ask_all([gives, takes], "import os; big = grp.device.allocate(40 << 20); grp.register(big, 'big')")
         ask_all([gives, takes], "wide = grp.channel(1 - grp.rank)")
@@ -314,7 +314,7 @@ result = [max(most, pages()), pages()]
         )
 
 
-def test_held_back_stream_failed_its_later_write_still_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_delivery_stream_failed_its_later_write_still_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(SEEDS):
         with late(monkeypatch, seed) as (gives, takes):
             takes.run("grp.window.fill(0)")
@@ -333,7 +333,7 @@ def test_held_back_stream_failed_its_later_write_still_arrives(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("nbytes", [64, 1 << 20])
-def test_held_back_read_without_wait_shows_old_bytes_under_some_seed(
+def test_late_delivery_read_without_wait_shows_old_bytes_under_some_seed(
     nbytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = 0
