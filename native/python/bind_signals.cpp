@@ -156,7 +156,7 @@ void bind_signals(nb::module_& m) {
             [](const Memory& part, double seconds) {
                 const auto is_over = [&part] { return !Undelivered::awaits_any_to(part); };
                 const GilReleased gil;
-                if (Turns::is_on() && Turns::is_mine()) {
+                if (Turns::is_on() && Turns::is_participant()) {
                     (void)Scheduler::get().wait_in_turns(is_over, Deadline::in(seconds).at);
                     return Turns::regain();
                 }

@@ -103,7 +103,7 @@ void bind_turns(nb::module_& m) {
         .def_prop_ro(
             "why", [](const TurnsHandle& self) { return std::make_pair(self.turns->why() & 0xFF, self.turns->why() >> 8); },
             "Why the run may not repeat, 0 if it does, and the rank that it is about.");
-    m.def("takes_turns", [] { return Turns::is_on() && Turns::is_mine(); }, "Whether the calling thread is a rank that takes turns.");
+    m.def("is_turns_participant", [] { return Turns::is_on() && Turns::is_participant(); }, "Whether the calling thread is a rank that takes turns.");
     m.def("turn_point", [] { Turns::point(); }, "Let another rank go first.");
     m.def(
         "wait_in_turns",

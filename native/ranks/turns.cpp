@@ -35,12 +35,12 @@ Turns::Hooks hooks{};
 Draws& drawn = *new Draws;   // destructors of the program still call
 std::atomic<uint64_t> process_steps{0};
 
-struct Known {
+struct Joined {
     std::mutex mutex;
     std::vector<std::weak_ptr<Turns>> all;
 };
-Known& known() {
-    static auto* all = new Known;
+Joined& joined() {
+    static auto* all = new Joined;
     return *all;
 }
 
@@ -53,8 +53,8 @@ struct OfThread {
 };
 thread_local OfThread of_thread;
 
-// What the kernel says of a thread of this process; empty if it does not.
-std::string of_task(int32_t tid, const char* name) {
+// A file of a thread of this process in /proc; empty if it cannot be read.
+std::string task_file(int32_t tid, const char* name) {
     char content[512];
     const std::string path = "/proc/self/task/" + std::to_string(tid) + "/" + name;
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -66,7 +66,7 @@ std::string of_task(int32_t tid, const char* name) {
 
 // Whether a thread has a core or waits for one, or for the disk.
 bool is_running(int32_t tid) {
-    const std::string content = of_task(tid, "stat");
+    const std::string content = task_file(tid, "stat");
     const size_t behind = content.rfind(") ");
     return behind != std::string::npos && (content[behind + 2] == 'R' || content[behind + 2] == 'D');
 }
@@ -74,7 +74,7 @@ bool is_running(int32_t tid) {
 // How long a thread has waited for a core until now.
 uint64_t starved_ns(int32_t tid) {
     uint64_t ran = 0, starved = 0;
-    return std::sscanf(of_task(tid, "schedstat").c_str(), "%" SCNu64 " %" SCNu64, &ran, &starved) == 2 ? starved : 0;
+    return std::sscanf(task_file(tid, "schedstat").c_str(), "%" SCNu64 " %" SCNu64, &ran, &starved) == 2 ? starved : 0;
 }
 
 }  // namespace
@@ -109,9 +109,9 @@ void Turns::join(const std::shared_ptr<Turns>& turns, uint64_t nanoseconds) {
     turns->thread_ = pthread_self();
     turns->tid_ = static_cast<int32_t>(syscall(SYS_gettid));   // gettid() is newer than the glibc of the wheels
     {
-        std::lock_guard lock(known().mutex);
-        std::erase_if(known().all, [](const auto& each) { return each.expired(); });
-        known().all.push_back(turns);
+        std::lock_guard lock(joined().mutex);
+        std::erase_if(joined().all, [](const auto& each) { return each.expired(); });
+        joined().all.push_back(turns);
     }
     on_.fetch_add(1, std::memory_order_relaxed);
     turns->line(turns->rank_).state.store(in, std::memory_order_release);
@@ -142,7 +142,7 @@ Turns* current() {
 
 }  // namespace
 
-bool Turns::is_mine() {
+bool Turns::is_participant() {
     const Turns* const mine = current();
     return mine && mine->joined_ && getpid() == mine->pid_;
 }
@@ -193,7 +193,7 @@ uint64_t Turns::draw() {
     }
 }
 
-// A rank that was drawn so often in a row may poll for what another one brings.
+// A rank that was drawn so often in a row may be polling memory that another rank writes.
 bool Turns::streak_ends(uint32_t rank, bool is_alone) {
     const uint64_t before = header().streak.load(std::memory_order_relaxed);
     const uint64_t now = is_alone || (before & UINT32_MAX) != rank + 1 ? rank + 1 : before + (uint64_t{1} << 32);
@@ -283,9 +283,9 @@ bool Turns::await_slice(uint64_t until) {
 bool Turns::await(uint64_t until) {
     if (holds()) return true;
     void* const state = hooks.release ? hooks.release() : nullptr;
-    const bool found = await_slice(until);
+    const bool has_turn = await_slice(until);
     if (state) hooks.restore(state);
-    return found;
+    return has_turn;
 }
 
 void Turns::return_if_away() {
@@ -300,7 +300,7 @@ bool Turns::take(bool blocked, uint64_t until) {
 
 void Turns::point() {
     Turns* const mine = current();
-    if (!mine || !is_mine()) return;
+    if (!mine || !is_participant()) return;
     const uint64_t limit = now_ns() + kLongest;
     if (mine->take(false, now_ns() + kBetweenSignals)) return;
     while (now_ns() < limit) {
@@ -318,7 +318,7 @@ void Turns::point() {
 
 void Turns::quiet_point() noexcept {
     Turns* const mine = current();
-    if (!mine || !is_mine() || mine->take(false, now_ns() + kLongest)) return;
+    if (!mine || !is_participant() || mine->take(false, now_ns() + kLongest)) return;
     mine->line(mine->rank_).state.store(away, std::memory_order_release);
     mine->mark_group(took_long, mine->rank_);
 }
@@ -329,7 +329,7 @@ bool Turns::await_turn(uint64_t until) { return current()->await(until); }
 
 void Turns::regain() {
     Turns* const mine = current();
-    if (mine && is_mine() && !mine->await(now_ns() + kLongest)) mine->mark_group(took_long, mine->rank_);
+    if (mine && is_participant() && !mine->await(now_ns() + kLongest)) mine->mark_group(took_long, mine->rank_);
 }
 
 void Turns::signal() {
@@ -342,7 +342,7 @@ void Turns::go_inside() {
 
 void Turns::come_out() {
     if (Turns* const mine = of_thread.turns.get()) mine->inside_.fetch_sub(1, std::memory_order_relaxed);
-    signal();   // who answered may have told others, too
+    signal();   // the answer may have reached other ranks, too
 }
 
 void Turns::mark_group(Why why, uint32_t rank) {
@@ -356,23 +356,23 @@ void Turns::mark(Why why) {
 }
 
 std::vector<std::shared_ptr<Turns>> Turns::of_process() {
-    std::vector<std::shared_ptr<Turns>> found;
+    std::vector<std::shared_ptr<Turns>> turns;
     or_lose([&] {
-        std::lock_guard lock(known().mutex);
-        for (const auto& each : known().all)
-            if (auto living = each.lock(); living && living->joined_) found.push_back(std::move(living));
+        std::lock_guard lock(joined().mutex);
+        for (const auto& each : joined().all)
+            if (auto living = each.lock(); living && living->joined_) turns.push_back(std::move(living));
     });
-    return found;
+    return turns;
 }
 
-bool Turns::is_here() {
+bool Turns::any_in_process() {
     if (!is_on()) return false;
     for (const auto& each : of_process())
         if (each->state(each->rank_) != away) return true;
     return false;
 }
 
-bool Turns::waits_here() {
+bool Turns::process_awaits_turn() {
     bool waits = false;
     for (const auto& each : of_process()) {
         if (each->holds()) return false;
@@ -406,7 +406,7 @@ void Turns::look_at_clock() {
     stood_since_ = stands_since(now);
     const uint64_t patience = inside_.load(std::memory_order_relaxed) != 0 ? kInside * kStanding : kStanding;
     const bool sleeps = now - stood_since_ >= patience && !is_running(tid_);
-    // It may poll for what another rank's step brings; on a machine without a free core it may compute as long.
+    // It may poll memory that another rank's step writes.  Time without a core does not count: a rank may compute as long.
     if (!sleeps && (now - stepped_at_ < kPolling || now - stepped_at_ - (starved_ns(tid_) - starved_) < kPolling)) return;
     line(rank_).state.store(away, std::memory_order_release);
     mark_group(sleeps ? slept : polled, rank_);
@@ -418,7 +418,7 @@ void Turns::resume() { --of_thread.suspended; }
 
 uint64_t Turns::next_step() {
     const OfThread& mine = of_thread;
-    if (is_mine()) return mine.turns->header().steps.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (is_participant()) return mine.turns->header().steps.fetch_add(1, std::memory_order_relaxed) + 1;
     return process_steps.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 

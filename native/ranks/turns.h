@@ -23,7 +23,7 @@ struct Draws {
     std::vector<uint64_t> changes;   // in order
 
     uint64_t number(uint64_t a, uint64_t b) const;
-    // The place of a step among the changes, plus one; 0: it is not one.
+    // The index of a step among the changes, plus one; 0: it is not one.
     uint64_t change_at(uint64_t step) const;
     // Of a stream or a rank that has not fallen; above all that have.
     uint64_t priority(uint64_t of) const { return number(of, 0) | uint64_t{1} << 63; }
@@ -40,7 +40,7 @@ class Turns {
         rested,       // a program that made no call for 1 s had its queued operations run
         took_long,    // a rank did not get its turn in time
         polled,       // a rank made no step with its turn for long, and gave it up
-        stopped,      // the process of the rank that had the turn said nothing for long, and lost it
+        stopped,      // the process of the rank that had the turn wrote no beat for long, and lost it
         elsewhere,    // a rank takes turns in another group
     };
 
@@ -56,26 +56,26 @@ class Turns {
     void leave();   // idempotent; by any thread
 
     static bool is_on() { return on_.load(std::memory_order_relaxed) != 0; }   // this process has ranks that take turns
-    static bool is_mine();                    // the calling thread is one
+    static bool is_participant();             // the calling thread is one
     static bool has_turn();
     // The program has come to a call: another rank may go first.  The second one asks for no signals.
     static void point();
     static void quiet_point() noexcept;
-    // The calling thread has made a step, or found nothing to do; true: it has its turn again before `until`.
+    // The calling thread has made a step, or is blocked; true: it has its turn again before `until`.
     static bool step(uint64_t until_ns);
     static bool blocked(uint64_t until_ns);
     static bool await_turn(uint64_t until_ns);
     static void regain();                     // before a call returns
     // The calling thread has done something that another rank may wait for.
     static void signal();
-    // The calling thread waits in peerlane for what another process answers at once: it keeps its turn longer.
+    // The calling thread waits in peerlane for an immediate answer of another process: it keeps its turn longer.
     static void go_inside();
     static void come_out();
     static void mark(Why why);                // of the calling thread's group, or of all that this process is in
 
-    // For the watching thread: whether all that this process's ranks have queued is run in turns.
-    static bool is_here();
-    static bool waits_here();                 // a rank of this process waits for the turn of another one
+    // For the watching thread: whether a rank of this process takes turns, and all queued operations run in them.
+    static bool any_in_process();
+    static bool process_awaits_turn();        // no rank of this process has the turn, and another one has
     static std::vector<std::shared_ptr<Turns>> of_process();
     void look_at_clock();                     // a rank that sleeps gives up its turn
     // Until resume(), nothing that the calling thread does is a step of the program.
@@ -110,16 +110,16 @@ class Turns {
     enum State : uint64_t { absent, in, away, left, declined, leaving };
     struct Line {
         Word state, priority;
-        Word blocked_until;   // as `progress`; a rank that found nothing to do often is asked less often
-        Word looks, signals;  // how often in a row it found nothing, and what `signals` was then
+        Word blocked_until;   // a value of `progress`; a rank that was often blocked in a row is drawn less often
+        Word looks, signals;  // how often in a row it was blocked, and the header's `signals` at the last time
         Doorbell bell;
     };
     struct Header {   // in the second half of rank 0's line
         Word holder;     // the rank, plus one; 0: nobody, before all have joined or while all are away
         Word steps, progress, why;
-        Word signals;    // a rank did something that a blocked one may wait for
-        Word beat_ns;    // the holder's process said that it lives
-        std::atomic<uint32_t> idle, falls;   // how often in a row all found nothing to do; how often a priority fell
+        Word signals;    // counts actions of ranks that a blocked one may wait for
+        Word beat_ns;    // when the holder's process last showed that it lives
+        std::atomic<uint32_t> idle, falls;   // how often in a row ranks were blocked; how often a priority fell
         Word streak;     // the rank that was drawn last, plus one, and above 32 bits how often in a row
     };
 

@@ -144,7 +144,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
     const auto start = Clock::now();
     auto next_poll = start + kPollPeriod, next_look = start + kHopePeriod;
     auto hope_period = kHopePeriod;
-    const bool in_turns = Turns::is_on() && Turns::is_mine();
+    const bool in_turns = Turns::is_on() && Turns::is_participant();
     while (!done()) {
         if (waiter.refused != 0) throw Refusal{.why = Why::no_progress, .occasion = waiter.refused, .device = stream()->device};
         const auto now = Clock::now();
@@ -245,7 +245,7 @@ bool Scheduler::query(Stream& stream) {
     const uint64_t target = stream.submitted.load(std::memory_order_relaxed);
     const auto over = [&] { return stream.completed.load(std::memory_order_relaxed) >= target; };
     if (over()) return true;
-    if (Turns::is_mine()) look_at_lines();
+    if (Turns::is_participant()) look_at_lines();
     note_call();
     let_held_run();
     demand(stream, target);
@@ -258,7 +258,7 @@ bool Scheduler::query(Mark& mark) {
     Heap::get().check_usable();
     if (Turns::is_on()) [[unlikely]] Turns::point();
     Lock lock(mutex_);
-    if (Turns::is_mine()) look_at_lines();
+    if (Turns::is_participant()) look_at_lines();
     note_call();
     let_held_run();
     if (mark.stream) demand(*mark.stream, mark.sequence);
@@ -292,7 +292,7 @@ bool Scheduler::help_loop() {
     note_call();
     let_held_run();
     const auto until = Clock::now() + kHelp;
-    const bool in_turns = Turns::is_on() && Turns::is_mine();
+    const bool in_turns = Turns::is_on() && Turns::is_participant();
     if (in_turns && !Turns::has_turn()) take_turn(lock, Turns::await_turn, until);
     if (in_turns) look_at_lines();
     const bool seeded = schedule() == Schedule::seeded;

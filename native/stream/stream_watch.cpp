@@ -194,7 +194,7 @@ void Scheduler::watch() {
         // A process that was stopped did not rest meanwhile.
         if (now > watch_due_ + kLateWake) moved_at_ = now;
         watch_due_ = now;
-        const bool in_turns = Turns::is_on() && Turns::is_here();   // then its ranks look, each in its turn
+        const bool in_turns = Turns::is_on() && Turns::any_in_process();   // then its ranks look, each in its turn
         if (std::exchange(heard, seen) != seen || now >= next_look) {
             next_look = now + kLongestSleep;
             if (!in_turns) look_at_lines();
@@ -351,8 +351,8 @@ uint64_t Scheduler::look_at_rest(Lock& lock) {
     if (now < moved_at_ + kRest) return moved_at_ + kRest - now;
     if (!is_any_queued()) return kForever;
     bool runs = std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return each.second->active != 0; });
-    if (Turns::is_on() && Turns::is_here()) {
-        runs |= Turns::waits_here();
+    if (Turns::is_on() && Turns::any_in_process()) {
+        runs |= Turns::process_awaits_turn();
         if (!runs && waiting_ == 0) Turns::mark(Turns::rested);
     }
     if (runs || (waiting_ != 0 && schedule() == Schedule::seeded)) {   // who waits there runs all that can run

@@ -1187,7 +1187,7 @@ class Turns:
         Why the run may not repeat, 0 if it does, and the rank that it is about.
         """
 
-def takes_turns() -> bool:
+def is_turns_participant() -> bool:
     """Whether the calling thread is a rank that takes turns."""
 
 def turn_point() -> None:

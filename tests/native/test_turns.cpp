@@ -33,7 +33,7 @@ class Ranks {
         for (uint32_t rank = 0; rank < size_; ++rank)
             threads.emplace_back([&, rank] {
                 Turns::join(turns_[rank], 60 * kSecond);
-                CHECK(Turns::is_mine());
+                CHECK(Turns::is_participant());
                 work(rank);
                 turns_[rank]->leave();
             });

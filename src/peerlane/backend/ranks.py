@@ -48,15 +48,15 @@ class Lent(NamedTuple):
     how: str
 
 
-class RunToken(Protocol):
-    """A rank's share of the token that a schedule may pass among the ranks of a group: one of them runs at a time."""
+class Turns(Protocol):
+    """A rank's part in the turns of its group: under some schedules one rank runs at a time."""
 
     def join(self, seconds: float, /) -> None:
-        """Bind the calling thread to this rank, and wait for the others; do nothing if the schedule has no token."""
+        """Bind the calling thread to this rank, and wait for the others; do nothing if the schedule has no turns."""
         ...
 
     def leave(self) -> None:
-        """Run without the token from now on; idempotent."""
+        """Take no turns from now on; idempotent."""
         ...
 
 
@@ -514,8 +514,8 @@ class Ranks(Protocol):
         """Return a rank's view of the board, which lies behind the first lines of a group's bank."""
         ...
 
-    def run_token(self, bank: Bank, members: Members, rank: int) -> RunToken:
-        """Return a rank's share of the token, whose state stands behind the board."""
+    def turns(self, bank: Bank, members: Members, rank: int) -> Turns:
+        """Return a rank's part in the turns of its group, whose state is in the bank behind the board."""
         ...
 
     # Late delivery: writes of a channel that arrive some time after their stream has run them.

@@ -183,8 +183,8 @@ class Group(Session):
         # At exit, groups must close before the rendezvous, which was made just now.
         atexit.unregister(_close_all)
         atexit.register(_close_all)
-        if self._membership is not None and self._membership.rotation is not None:
-            self._membership.rotation.join(min(patience, 60.0))
+        if self._membership is not None and self._membership.turns is not None:
+            self._membership.turns.join(min(patience, 60.0))
 
     def channel(self, peer: int, *, notifies: int = 8, timeout: float | None = None) -> Channel:
         """Return a new channel to a rank; the peer makes its end by the same call.
@@ -251,8 +251,8 @@ class Group(Session):
             return
         self._is_closed = True
         with contextlib.ExitStack() as ends:
-            if self._membership is not None and self._membership.rotation is not None:
-                ends.callback(self._membership.rotation.leave)
+            if self._membership is not None and self._membership.turns is not None:
+                ends.callback(self._membership.turns.leave)
             ends.callback(self._meeting.close)
             ends.callback(self._conversation.close)  # from now on, peers see that this rank has left
             if self._membership is not None:

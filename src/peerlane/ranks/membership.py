@@ -47,7 +47,7 @@ class Membership:
         The watched processes, whose loss ends waits.
     board : WaitBoard
         On it the ranks report what they wait for while no operation of theirs can run.
-    rotation : Turns or None
+    turns : Turns or None
         The rank's turns, which some schedules have the ranks take; None if some ranks are on another machine.
     local_ranks : frozenset of int
         The ranks of this machine.
@@ -83,7 +83,7 @@ class Membership:
         self.members = self._ranks.watch(self._bank, others, self._far)
         self.board = self._ranks.board(self._bank, rank)
         is_all = len(local_ranks) == len(hellos)
-        self.rotation = self._ranks.run_token(self._bank, self.members, rank) if is_all else None
+        self.turns = self._ranks.turns(self._bank, self.members, rank) if is_all else None
 
     @classmethod
     def open(

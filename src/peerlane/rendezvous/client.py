@@ -329,7 +329,7 @@ class Rendezvous:
             encoded,
             value,
             in_nanoseconds(call, timeout),
-            announces_wait=waits and turns.are_taken(),
+            announces_wait=waits and turns.is_participant(),
         )
         limit = (None if seconds < 0 else seconds + _SLACK_SECONDS) if waits else ANSWER_SECONDS
         if not waits:

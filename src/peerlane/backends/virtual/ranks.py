@@ -35,32 +35,32 @@ def _make(stream: Stream | None, step: _core.Notify) -> None:
         stream._record_notify(step)
 
 
-class RunToken:
-    """A rank's share of the token that the ranks of a group pass under ``seeded``.
+class VirtualTurns:
+    """A rank's part in the turns that its group takes under ``seeded``.
 
     Parameters
     ----------
-    token : _core.Turns
+    turns : _core.Turns
     rank : int
     """
 
-    def __init__(self, token: _core.Turns, rank: int) -> None:
-        self._token, self._rank, self._is_over = token, rank, False
+    def __init__(self, turns: _core.Turns, rank: int) -> None:
+        self._turns, self._rank, self._is_over = turns, rank, False
 
     def join(self, seconds: float) -> None:
         if schedule.lateness() == "seeded":
-            self._token.join(seconds)
+            self._turns.join(seconds)
         else:
-            self._token.decline()
+            self._turns.decline()
             self._is_over = True
 
     def leave(self) -> None:
         if self._is_over:
             return
         self._is_over = True
-        why, about = self._token.why
-        schedule.report(self._rank, self._token.steps, why, about)
-        self._token.leave()
+        why, about = self._turns.why
+        schedule.report(self._rank, self._turns.steps, why, about)
+        self._turns.leave()
 
 
 class VirtualRanks:
@@ -232,8 +232,8 @@ class VirtualRanks:
     def record_late(self, stream: Stream, notify: VirtualNotify, area: _core.LateArea, entry: int) -> None:
         stream._record_notify(_core.Notify(notify, area, entry, False))
 
-    def run_token(self, bank: _core.Signal, members: _core.Members, rank: int) -> RunToken:
-        return RunToken(_core.Turns(bank, members, rank), rank)
+    def turns(self, bank: _core.Signal, members: _core.Members, rank: int) -> VirtualTurns:
+        return VirtualTurns(_core.Turns(bank, members, rank), rank)
 
     def follow(self, stream: Stream, before: Stream, operations: int) -> None:
         stream._wait_mark(before.record()._recorded("Channel"), 0, operations)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from peerlane import _core
 
 #: Whether the calling thread is a rank that takes turns.
-are_taken = _core.takes_turns
+is_participant = _core.is_turns_participant
 #: Let another rank go first.
 point = _core.turn_point
 #: ``await_readable(fd, seconds)`` waits, in turns, until a descriptor can be read; False if that takes longer.
