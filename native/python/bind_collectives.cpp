@@ -95,7 +95,7 @@ int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const M
     Rounds& rounds = *self.rounds;
     if (!rounds.turn.try_lock()) return 0;
     Turn turn{rounds.turn};
-    if (!rounds.is_plain || rounds.farewell->is_said()) return 0;
+    if (!rounds.is_plain || rounds.farewell->is_sent()) return 0;
     std::optional<GroupCall> call;
     try {
         call = pinned_call(rounds, kind, dst, src, root, number);
@@ -140,8 +140,8 @@ void bind_collectives(nb::module_& m) {
             "behind",
             [](const FarewellHandle& self, const StreamHandle& stream) { queue_steps(stream, std::make_unique<Behind>(self.farewell), 0, nb::handle()); },
             "stream"_a, "Send it if operations that the stream has by now are cancelled.")
-        .def("send", [](const FarewellHandle& self) { self.farewell->say(); }, nb::call_guard<GilReleased>(), "Send it now.")
-        .def_prop_ro("is_sent", [](const FarewellHandle& self) { return self.farewell->is_said(); });
+        .def("send", [](const FarewellHandle& self) { self.farewell->send(); }, nb::call_guard<GilReleased>(), "Send it now.")
+        .def_prop_ro("is_sent", [](const FarewellHandle& self) { return self.farewell->is_sent(); });
 
     nb::class_<RoundsHandle>(m, "Rounds", "A rank's part in the collectives of the ranks of one machine.")
         .def(

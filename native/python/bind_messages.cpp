@@ -11,7 +11,7 @@ using namespace peerlane;
 int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memory, bool is_mapped) {
     if (!may_make_calls(self.log.get()) || Turns::is_on() || !self.is_plain) [[unlikely]] return 0;
     MailsHandle::One& one = self.of[peer];
-    if (!one.mail || !one.mail->direction(sends) || one.mail->farewell->is_said()) return 0;
+    if (!one.mail || !one.mail->direction(sends) || one.mail->farewell->is_sent()) return 0;
     const std::shared_ptr<Mail> mail = one.mail;
     Mail::Direction& direction = *mail->direction(sends);
     if (!direction.turn.try_lock()) return 0;

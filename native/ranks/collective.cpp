@@ -39,14 +39,14 @@ Collective::Collective(Collective&& other) noexcept = default;
 
 Collective::~Collective() {
     if (!rounds_) return;   // moved from
-    if (stage_ != Stage::over) rounds_->farewell->say();
+    if (stage_ != Stage::over) rounds_->farewell->send();
     Heap::get().unpin(call_.src);
     Heap::get().unpin(call_.dst);
 }
 
 void Collective::count_pieces() { pieces_ = longest_ == 0 ? 1 : (longest_ - 1) / piece_size_ + 1; }
 
-// Where the bytes for a rank lie in the slot of who gives them.
+// The offset of the bytes for a rank in the giver's slot.
 uint64_t Collective::slot_offset(uint32_t to, const Span& span) const {
     if (call_.has_source_parts()) return to * piece_size_;
     return schedule_->gives_all_the_same(call_) ? 0 : span.first - number_ * piece_size_;
@@ -66,13 +66,13 @@ const char* Collective::result_of(Rounds::Peer& peer, const Span& span) const {
 void Collective::begin_round() {
     const uint64_t longest = call_.has_source_parts() ? piece_size_ * rounds_->size : piece().of(longest_).size;
     round_ = rounds_->next(schedule_->rounds() > 1 || longest > Rounds::kShortSlot);
-    if (shot_ != 0) return;
+    if (schedule_round_ != 0) return;
     first_round_ = round_;
     if (number_ == 0 && InPlace::is_worthwhile(call_, rounds_->size, longest_)) in_place_.prepare(call_, *rounds_, longest_);
 }
 
 void Collective::give() {
-    if (shot_ != 0) {
+    if (schedule_round_ != 0) {
         const uint32_t rank = rounds_->rank;
         const Span share = first_moves(rank, rank), own = moves(rank, rank);
         char* const slot = rounds_->slot(round_);
@@ -98,10 +98,10 @@ void Collective::fill_slot() {
     }
 }
 
-void Collective::tell() {
+void Collective::announce() {
     if (listens()) return in_place_.announce(call_, *rounds_, round_, word_, longest_);
     const char* const slot = rounds_->slot(round_);
-    const bool has_bytes = longest_ != 0 && !in_place_.is_on() && shot_ == 0;
+    const bool has_bytes = longest_ != 0 && !in_place_.is_on() && schedule_round_ == 0;
     for (const Rounds::Peer& peer : rounds_->peers()) {
         const Span span = has_bytes ? moves(rounds_->rank, peer.rank) : Span{};
         const bool is_in_line = span.size <= Rounds::kInLine;
@@ -114,10 +114,10 @@ bool Collective::take(Rounds::Peer& peer, Refusal& why) {
     if (span.size == 0) return true;
     moved_ += span.size;
     char* const to = result(peer.rank, span);
-    if (shot_ == 0 && in_place_.is_on() && peer.in_place && peer.src.address != 0) return read(peer, to, peer.src.address + span.first, span.size, why);
-    const char* const from = shot_ == 0 ? source_of(peer, span) : result_of(peer, span);
+    if (schedule_round_ == 0 && in_place_.is_on() && peer.in_place && peer.src.address != 0) return read(peer, to, peer.src.address + span.first, span.size, why);
+    const char* const from = schedule_round_ == 0 ? source_of(peer, span) : result_of(peer, span);
     const uint64_t written = longest_ * rounds_->size * (call_.has_result_parts() ? rounds_->size : 1);   // by all ranks
-    // Beyond the caches nobody would find the bytes there.
+    // The caches cannot hold so much: the ranks would not read these bytes from a cache.
     const bool past_caches = in_place_.is_on() && peer.in_place && written >= kBeyondCaches;
     return touch(why, [=] { copy_bytes(to, from, span.size, past_caches); });
 }
@@ -131,7 +131,7 @@ bool Collective::read(const Rounds::Peer& peer, char* to, uint64_t address, uint
     return false;
 }
 
-// All bytes of the round are there.
+// After the bytes of all peers have arrived.
 void Collective::end_bytes() {
     if (!schedule_->combines()) return keep_own();
     if (schedule_->rounds() != 1) return;   // combined when its slot for the result is free
@@ -169,13 +169,14 @@ void Collective::fold(char* to, const Span& span) {
 }
 
 Collective::Stage Collective::after_round() {
-    if (++shot_ < schedule_->rounds()) return Stage::begin;
-    shot_ = 0;
+    if (++schedule_round_ < schedule_->rounds()) return Stage::begin;
+    schedule_round_ = 0;
     if (++number_ < pieces_) return Stage::begin;
     return in_place_.ends_with_confirmations(call_) ? Stage::leave : Stage::over;
 }
 
-// Who gives up says so before it writes its memory again: bytes read there may be others by now.
+// A rank that gives up sends its farewell before its program writes the memory again.  So bytes that were read from it after
+// that may be wrong.
 Rounds::Peer* Collective::who_gave_up() {
     std::atomic_thread_fence(std::memory_order_acquire);
     std::vector<Rounds::Peer>& peers = rounds_->peers();
@@ -183,7 +184,7 @@ Rounds::Peer* Collective::who_gave_up() {
     return peer == peers.end() ? nullptr : &*peer;
 }
 
-// Whether this rank may write the round's line and slot; else it waits for the rank that may still read the ones before.
+// Whether this rank may write the round's line and slot; else it waits for a rank that may still read their earlier content.
 bool Collective::passes_room(Stage next) {
     awaited = rounds_->blocking_line(round_);
     awaits_ = awaited ? Awaits::room : Awaits::peer;
@@ -197,7 +198,7 @@ Stepwise::Step Collective::wait_for(Rounds::Peer& peer) {
     return Step::waits;
 }
 
-// The wait itself reports the loss.
+// Wait for a record that will not come: the wait reports the loss.
 Stepwise::Step Collective::wait_for_loss(Rounds::Peer& peer) {
     awaits_ = Awaits::loss;
     awaited = peer.incoming[(round_.number + 1) % Rounds::kDepth];
@@ -217,8 +218,8 @@ bool Collective::touch(Refusal& why, const Work& work) {
     return false;
 }
 
-// Whether a peer has made another call in this round.  The last rank to call finds that; if the peer did not have to wait for
-// the others, any rank that comes later does.
+// Whether a peer has made another call in this round, with an end of its own.  The last rank to call sees that, and any later
+// rank if the peer's call did not wait for the others.
 bool Collective::differs(const Rounds::Peer& peer, Refusal& why) const {
     const std::optional<uint64_t> theirs = rounds_->announced_word(peer, round_);
     if (!theirs || *theirs == word_ || !GroupCall::ends_alone(*theirs, peer.rank)) return false;
@@ -244,14 +245,14 @@ Stepwise::Step Collective::advance(Refusal& why) {
         case Stage::give:
             if (!passes_room(Stage::give)) return Step::waits;
             if (!touch(why, [this] { give(); })) return Step::failed;
-            tell();
+            announce();
             served_ = 0;
             stage_ = listens() ? Stage::listen : Stage::take;
             break;
         case Stage::listen:   // to all, before any byte is taken
             for (; served_ < peers.size(); ++served_) {
                 Rounds::Peer& peer = peers[served_];
-                if (!schedule_->awaits(piece(), shot_, peer.rank)) continue;
+                if (!schedule_->awaits(piece(), schedule_round_, peer.rank)) continue;
                 if (!rounds_->has_announced(peer, round_, word_)) return differs(peer, why) ? Step::failed : wait_for(peer);
                 if (!in_place_.note(call_, *rounds_, peer, round_, longest_, why)) return Step::failed;
             }
@@ -263,12 +264,12 @@ Stepwise::Step Collective::advance(Refusal& why) {
         case Stage::take:
             for (; served_ < peers.size(); ++served_) {
                 Rounds::Peer& peer = peers[served_];
-                if (!schedule_->awaits(piece(), shot_, peer.rank)) continue;
+                if (!schedule_->awaits(piece(), schedule_round_, peer.rank)) continue;
                 if (!rounds_->has_announced(peer, round_, word_)) return differs(peer, why) ? Step::failed : wait_for(peer);
-                if (longest_ == 0 || (shot_ == 0 && schedule_->combines())) continue;
+                if (longest_ == 0 || (schedule_round_ == 0 && schedule_->combines())) continue;
                 if (!take(peer, why)) return awaits_ == Awaits::loss ? wait_for_loss(peer) : Step::failed;
             }
-            if (shot_ == 0 && longest_ != 0 && !touch(why, [this] { end_bytes(); })) return Step::failed;
+            if (schedule_round_ == 0 && longest_ != 0 && !touch(why, [this] { end_bytes(); })) return Step::failed;
             stage_ = after_round();
             if (moved_ >= kChunk && stage_ != Stage::over) return Step::goes_on;
             break;

@@ -11,10 +11,10 @@ namespace peerlane {
 
 class Collective final : public Stepwise {
   public:
-    // Takes the pins over.
+    // Takes over the pins of `call`.
     Collective(std::shared_ptr<Rounds> rounds, GroupCall&& call);
     Collective(Collective&& other) noexcept;
-    // One that is not over ends the rounds of its rank.
+    // Before the call is over: sends the farewell of its rank, as no later round can run.
     ~Collective() override;
 
     Step advance(Refusal& why) override;
@@ -25,14 +25,15 @@ class Collective final : public Stepwise {
     Touched read() const override { return {call_.src.host, call_.src_size}; }
 
   private:
-    static constexpr uint64_t kBriefBytes = uint64_t{32} << 10;   // as long to move as handing it to another thread takes
-    // Of each piece: begin to take, once for each round of its schedule.  The others: once for the call, if they are needed.
+    static constexpr uint64_t kBriefBytes = uint64_t{32} << 10;   // a copy takes as long as handing it to another thread
+    // `begin` to `take` run once for each round of each piece, but `listen` only in the first round of a call that is in place.
+    // `leave` to `await_confirmations` run once for such a call.
     enum class Stage : uint8_t { begin, give, listen, take, leave, confirm, await_confirmations, over };
-    enum class Awaits : uint8_t { peer, room, loss };   // the loss of a peer that was found to have given up or ended
+    enum class Awaits : uint8_t { peer, room, loss };   // loss: of a peer that has sent its farewell or ended
 
     CallPiece piece() const { return {call_, rounds_->rank, rounds_->size, number_ * piece_size_, piece_size_}; }
-    // What a rank gives another one in the present round, or in the first one of the piece.
-    Span moves(uint32_t from, uint32_t to) const { return schedule_->moves(piece(), shot_, from, to); }
+    // The span that one rank gives another one in the present round, or in the first round of the piece.
+    Span moves(uint32_t from, uint32_t to) const { return schedule_->moves(piece(), schedule_round_, from, to); }
     Span first_moves(uint32_t from, uint32_t to) const { return schedule_->moves(piece(), 0, from, to); }
     char* source(uint32_t to, const Span& span) const { return call_.src.host + call_.source_offset(to) + span.first; }
     char* result(uint32_t from, const Span& span) const { return call_.dst.host + call_.result_offset(from) + span.first; }
@@ -44,16 +45,16 @@ class Collective final : public Stepwise {
     void begin_round();
     void give();
     void fill_slot();
-    void tell();
-    bool take(Rounds::Peer& peer, Refusal& why);   // false: it failed, or awaits a loss
+    void announce();
+    bool take(Rounds::Peer& peer, Refusal& why);   // false: it failed, or waits for a loss
     bool read(const Rounds::Peer& peer, char* to, uint64_t address, uint64_t size, Refusal& why);
     void end_bytes();
     void fold(char* to, const Span& span);
     void keep_own();
     Stage after_round();
     bool passes_room(Stage next);
-    bool listens() const { return in_place_.is_on() && number_ == 0 && shot_ == 0; }
-    // Who gave no bytes has nobody's confirmation to wait for.
+    bool listens() const { return in_place_.is_on() && number_ == 0 && schedule_round_ == 0; }
+    // A rank whose bytes no peer reads waits for no confirmation.
     bool awaits_confirmations() const { return !call_.is_from_root() || rounds_->rank == call_.root; }
     Rounds::Peer* who_gave_up();
     Step wait_for_loss(Rounds::Peer& peer);
@@ -68,8 +69,8 @@ class Collective final : public Stepwise {
     const CollectiveSchedule* schedule_ = nullptr;
     InPlace in_place_;
     uint64_t number_ = 0, pieces_ = 1, piece_size_ = 0;   // of the piece
-    uint32_t shot_ = 0;                         // the round of the piece
-    Rounds::Round round_{}, first_round_{};     // the present one, and the first one of the piece
+    uint32_t schedule_round_ = 0;               // of the piece
+    Rounds::Round round_{}, first_round_{};     // the transport's: the present one, and the first one of the piece
     Stage stage_ = Stage::begin;
     Awaits awaits_ = Awaits::peer;
     uint32_t served_ = 0;                       // how many peers, in the present stage

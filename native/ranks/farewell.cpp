@@ -9,8 +9,8 @@ Farewell::~Farewell() {
     for (Notify* const line : lines_) line->drop();
 }
 
-void Farewell::say() {
-    if (is_said_.exchange(true, std::memory_order_acq_rel)) return;
+void Farewell::send() {
+    if (is_sent_.exchange(true, std::memory_order_acq_rel)) return;
     for (Notify* const line : lines_) {
         if (SharedSignal* const bank = line->shared())
             bank->let_go();

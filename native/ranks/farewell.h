@@ -17,12 +17,12 @@ class Farewell {
     Farewell(const Farewell&) = delete;
 
     // Ends the peers' waits for these lines, as if this rank had closed its channels.
-    void say();
-    bool is_said() const { return is_said_.load(std::memory_order_acquire); }
+    void send();
+    bool is_sent() const { return is_sent_.load(std::memory_order_acquire); }
 
   private:
     const std::vector<Notify*> lines_;
-    std::atomic<bool> is_said_{false};
+    std::atomic<bool> is_sent_{false};
 };
 
 // An operation that follows those that peers wait for: it says the farewell if it is dropped before it runs.
@@ -30,7 +30,7 @@ class Behind final : public Stepwise {
   public:
     explicit Behind(std::shared_ptr<Farewell> farewell) : farewell_(std::move(farewell)) {}
     ~Behind() override {
-        if (!is_over_) farewell_->say();
+        if (!is_over_) farewell_->send();
     }
     Step advance(Refusal&) override {
         is_over_ = true;

@@ -39,7 +39,7 @@ Message::Message(std::shared_ptr<Mail> mail, bool sends, Range memory, uint64_t 
 
 Message::~Message() {
     if (!mail_) return;   // moved from
-    if (stage_ != Stage::over) mail_->farewell->say();
+    if (stage_ != Stage::over) mail_->farewell->send();
     Heap::get().unpin(memory_);
 }
 

@@ -14,14 +14,14 @@ WaitBoard::Word* WaitBoard::words(uint32_t rank) const {
     return reinterpret_cast<Word*>(&bank_->line(ranks_ + rank * kLinesEach));
 }
 
-// Readers that see an odd turn, or another one afterwards, have read nothing.
+// The version is odd during a change.  A reader that sees an odd version, or two different ones, drops the report.
 template <class Write>
 void WaitBoard::change(const Write& write) {
     Word* const at = words(rank_);
-    const uint64_t turn = at[kTurn].load(std::memory_order_relaxed) | 1;
-    at[kTurn].store(turn, std::memory_order_relaxed);
-    write(at);   // each with release: who reads one of them sees the odd turn
-    at[kTurn].store(turn + 1, std::memory_order_release);
+    const uint64_t version = at[kVersion].load(std::memory_order_relaxed) | 1;
+    at[kVersion].store(version, std::memory_order_relaxed);
+    write(at);   // each word with release: a reader of a new word also sees the odd version
+    at[kVersion].store(version + 1, std::memory_order_release);
 }
 
 void WaitBoard::begin(uint64_t now, const std::vector<uint32_t>& awaited, std::string_view text, uint64_t traits) {
@@ -49,20 +49,20 @@ void WaitBoard::renew(uint64_t now) {
     if (spell_ != 0) words(rank_)[kUntil].store(now, std::memory_order_release);
 }
 
-// What it said last stays: others may be about to tell of it.
+// The text stays: other ranks may be about to show it.
 void WaitBoard::withdraw() {
     if (std::exchange(spell_, 0) == 0) return;
     change([](Word* at) { at[kSince].store(0, std::memory_order_release); });
 }
 
-WaitBoard::Said WaitBoard::read(uint32_t rank) const {
+WaitBoard::Report WaitBoard::read(uint32_t rank) const {
     const Word* const at = words(rank);
-    const uint64_t turn = at[kTurn].load(std::memory_order_acquire);
-    Said said{at[kSince].load(std::memory_order_acquire), at[kUntil].load(std::memory_order_acquire),
+    const uint64_t version = at[kVersion].load(std::memory_order_acquire);
+    Report report{at[kSince].load(std::memory_order_acquire), at[kUntil].load(std::memory_order_acquire),
               at[kTraits].load(std::memory_order_acquire)};
-    for (uint32_t i = 0; i < kAwaitedWords; ++i) said.awaited[i] = at[kAwaited + i].load(std::memory_order_acquire);
-    if (turn % 2 != 0 || at[kTurn].load(std::memory_order_relaxed) != turn) said.since = 0;   // next time
-    return said;
+    for (uint32_t i = 0; i < kAwaitedWords; ++i) report.awaited[i] = at[kAwaited + i].load(std::memory_order_acquire);
+    if (version % 2 != 0 || at[kVersion].load(std::memory_order_relaxed) != version) report.since = 0;   // a change is under way: as if it were not blocked
+    return report;
 }
 
 std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_blocked, uint64_t overlap) const {
@@ -71,13 +71,13 @@ std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_blocked, uint64
     seen[from] = true;
     uint64_t since = 0, until = UINT64_MAX, traits = 0;
     for (size_t next = 0; next < ranks.size(); ++next) {
-        const Said said = read(ranks[next]);
-        if (only_blocked && said.since == 0) return {};
-        since = std::max(since, said.since);
-        until = std::min(until, said.until);
-        traits |= said.traits;
+        const Report report = read(ranks[next]);
+        if (only_blocked && report.since == 0) return {};
+        since = std::max(since, report.since);
+        until = std::min(until, report.until);
+        traits |= report.traits;
         for (uint32_t word = 0; word < kAwaitedWords; ++word)
-            for (uint64_t bits = said.awaited[word]; bits != 0; bits &= bits - 1) {
+            for (uint64_t bits = report.awaited[word]; bits != 0; bits &= bits - 1) {
                 const uint32_t rank = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
                 if (rank >= ranks_ || seen[rank] || has_left(rank)) continue;
                 seen[rank] = true;
@@ -91,10 +91,10 @@ std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_blocked, uint64
 }
 
 std::vector<uint32_t> WaitBoard::in_vain() const {
-    std::vector<uint32_t> found;
+    std::vector<uint32_t> ranks;
     for (uint32_t rank = 0; rank < ranks_; ++rank)
-        if (!has_left(rank) && !follow(rank, true, 0).empty()) found.push_back(rank);
-    return found;
+        if (!has_left(rank) && !follow(rank, true, 0).empty()) ranks.push_back(rank);
+    return ranks;
 }
 
 void WaitBoard::condemn(const std::vector<uint32_t>& ranks) const {
@@ -106,15 +106,15 @@ bool WaitBoard::is_condemned() const {
     return spell_ != 0 && words(rank_)[kCondemned].load(std::memory_order_acquire) == spell_;
 }
 
-void WaitBoard::acknowledge() const { words(rank_)[kKnown].store(spell_, std::memory_order_release); }
+void WaitBoard::acknowledge() const { words(rank_)[kAcknowledged].store(spell_, std::memory_order_release); }
 
 // A rank that has raised may be blocked again, in a new spell: what it acknowledged is the spell that was condemned.
 bool WaitBoard::have_acknowledged(const std::vector<uint32_t>& ranks) const {
     return std::all_of(ranks.begin(), ranks.end(), [this](uint32_t rank) {
         if (rank >= ranks_ || has_left(rank)) return true;
-        const uint64_t known = words(rank)[kKnown].load(std::memory_order_acquire);
+        const uint64_t acknowledged = words(rank)[kAcknowledged].load(std::memory_order_acquire);
         const uint64_t condemned = words(rank)[kCondemned].load(std::memory_order_acquire);
-        return known == spell(rank) || (condemned != 0 && known == condemned);
+        return acknowledged == spell(rank) || (condemned != 0 && acknowledged == condemned);
     });
 }
 

@@ -1,4 +1,4 @@
-// Each rank of a group whose operations all wait writes here for whom it waits.  All others can read it.
+// A rank whose operations all wait reports on the board which ranks it waits for.  All ranks of its group can read that.
 #pragma once
 #include <memory>
 #include <string>
@@ -25,8 +25,8 @@ class WaitBoard {
 
     // Further properties of a blocked rank.
     enum Trait : uint64_t {
-        kOverStore = 1,     // it waits for what any process with the address of the store may do
-        kHasChildren = 2,   // and it has some
+        kOverStore = 1,     // any process that has the address of the store may end its wait
+        kHasChildren = 2,   // it has child processes
     };
 
     // This rank is blocked from `now` (nanoseconds of the steady clock) until one of the awaited ranks does something.
@@ -43,7 +43,7 @@ class WaitBoard {
     // Let the waits of these ranks fail, if they are still in the same wait.
     void condemn(const std::vector<uint32_t>& ranks) const;
     bool is_condemned() const;
-    // This rank has seen that, and will raise it in its program whatever others do meanwhile.
+    // This rank has seen that it is condemned, and will raise the error in its program whatever others do meanwhile.
     void acknowledge() const;
     bool have_acknowledged(const std::vector<uint32_t>& ranks) const;   // or have left
 
@@ -53,15 +53,15 @@ class WaitBoard {
 
   private:
     using Word = std::atomic<uint64_t>;
-    enum Field : uint32_t { kTurn, kSince, kUntil, kCondemned, kKnown, kSpell, kLength, kTraits, kAwaited };
+    enum Field : uint32_t { kVersion, kSince, kUntil, kCondemned, kAcknowledged, kSpell, kLength, kTraits, kAwaited };
     static constexpr uint32_t kAwaitedWords = kMostRanks / 64, kText = kAwaited + kAwaitedWords;
     static_assert(kText * sizeof(Word) + kTextBytes == kBytesEach && Word::is_always_lock_free);
 
-    struct Said {
+    struct Report {
         uint64_t since = 0, until = 0;   // 0: it is not blocked
         uint64_t traits = 0, awaited[kAwaitedWords] = {};
     };
-    Said read(uint32_t rank) const;
+    Report read(uint32_t rank) const;
     std::vector<uint32_t> follow(uint32_t from, bool only_blocked, uint64_t overlap) const;
     Word* words(uint32_t rank) const;
     bool has_left(uint32_t rank) const { return bank_->line(rank).recorded() != 0; }
