@@ -19,7 +19,7 @@ from peerlane.ranks.deadlock import wait_state
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Mails, Rounds
     from peerlane.collectives.call import Call, Lane
-    from peerlane.collectives.choice import Transport
+    from peerlane.collectives.choice import CollectiveTransport
     from peerlane.collectives.schedules.operations import Parts
     from peerlane.memory.buffer import Buffer
     from peerlane.ranks.invite import Invitations
@@ -99,7 +99,7 @@ class CallOrder:
         with _of_process_lock:
             _of_process.add(self)
 
-    def run(self, call: Call, transport: Transport, stream: Stream | None) -> None:
+    def run(self, call: Call, transport: CollectiveTransport, stream: Stream | None) -> None:
         """Make a call after the earlier ones, or queue it on a stream.
 
         All ranks must make the same call.  A collective that fails half-way leaves unknown records behind.  Its
@@ -117,7 +117,7 @@ class CallOrder:
         if stream is None:
             self._log.end(began)
 
-    def _run(self, call: Call, transport: Transport, stream: Stream | None) -> None:
+    def _run(self, call: Call, transport: CollectiveTransport, stream: Stream | None) -> None:
         with self._lock:
             self._check_sound(call.name)
             is_first = self._work is None
@@ -157,7 +157,12 @@ class CallOrder:
         self._set_plain(not self._lasts)
 
     def _carry_out(
-        self, call: Call, transport: Transport, work: Workspace, stream: Stream | None, before: list[Event]
+        self,
+        call: Call,
+        transport: CollectiveTransport,
+        work: Workspace,
+        stream: Stream | None,
+        before: list[Event],
     ) -> Event | None:
         """Make a call, and return nothing; or queue it on the stream, and return its end."""
         self._agree(call, work, transport.lane_bytes(work, call))
@@ -332,7 +337,7 @@ class CallOrder:
                 agreement.moves(call.name, peer, sizes[peer], out=out, in_collective=True, messages=count)
 
     def _queue(
-        self, call: Call, transport: Transport, work: Workspace, stream: Stream, before: list[Event]
+        self, call: Call, transport: CollectiveTransport, work: Workspace, stream: Stream, before: list[Event]
     ) -> Event:
         """Queue a call on a stream that stops at a failure, so that no peer is notified of missing bytes."""
         stops = stream

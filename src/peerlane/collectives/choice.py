@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from peerlane.streams.stream import Stream
 
 
-class Transport(Protocol):
+class CollectiveTransport(Protocol):
     """Carries out calls of a group's collectives and messages."""
 
     def start(self, work: Workspace, call: Call, finish: Callable[[], None], /) -> bool:
@@ -80,14 +80,14 @@ _SEVERAL_MACHINES = {
 }
 
 
-def for_one_machine(call: Call) -> Transport:
+def for_one_machine(call: Call) -> CollectiveTransport:
     """Return what makes a call between ranks of one machine."""
     if call.algorithm:
         return ALL_REDUCE[call.algorithm]
     return _IN_ROUNDS if call.lane is None else _BY_MAIL
 
 
-def for_several_machines(call: Call) -> Transport:
+def for_several_machines(call: Call) -> CollectiveTransport:
     """Return what makes a call where bytes should cross the network once."""
     if call.kind is Kind.ALL_REDUCE:
         usual = "one-shot" if call.size <= _LONGEST_ONE_SHOT else "by-machine"
