@@ -1,10 +1,11 @@
 """Finds, by the program's source, whether a line that reads memory is a poll: in a loop that waits for what it reads.
 
-A poll is a read whose value decides whether a loop ends: it is in the test of a ``while``, or of an ``if`` that
-leaves the loop, or in what such a test names.  It may be in a function, or in a generator, that hands it to such a
-loop, directly or through a few others.  A function that returns by it and else calls itself is a loop, too.
-What a copy brings counts as read by it.  A loop that also submits operations does not wait, and one that reads other
-bytes each time does not either.
+A poll is a read whose value decides whether a loop ends.  The test of a ``while`` uses the value, or the test of an
+``if`` that leaves the loop.  The test may contain the read, or a variable that was set from it.  The read may also be
+in a function or a generator that passes the value to the loop, directly or through a few others.  A function that
+calls itself until the value lets it return counts as a loop.  A copy to the host counts as a read.
+
+A loop that also submits operations is not a wait, and neither is one that reads other bytes each time.
 """
 
 from __future__ import annotations

@@ -44,9 +44,9 @@ class FarRank(NamedTuple):
     rank, pid : int
     machine : str
     memories : list of str
-        What it offers, for texts.
+        The names of the memories that it offers.
     end : Any
-        This end of the channel, which knows whether the rank is lost; None: of a member.
+        This end of the channel, which records whether the rank is lost; None for a member of a group.
     """
 
     rank: int

@@ -29,8 +29,8 @@ from peerlane.errors import FailedBefore, ThreadWait, WaitState
 from peerlane.support.processes import lives
 
 STEADY_NS = 500_000_000  # how long nothing must have changed
-#: How long the processes of a deadlock have to learn of it before the first of them raises: the second one if those
-#: that are unaware of it live, as the machine may be loaded.
+#: The time from the detection of a deadlock until its first process raises.  Meanwhile the other processes can detect
+#: it too.  The second time applies while a process that has not detected it lives: the machine may be loaded.
 NOTICE_NS, STARVED_NOTICE_NS = 800_000_000, 5_000_000_000
 SOON_SECONDS = 2.0  # a wait that ends within this time is left to its time-out
 _KEPT = 64  # deadlocks, by number
