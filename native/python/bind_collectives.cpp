@@ -93,8 +93,8 @@ int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const M
             bool is_mapped, PartsOfCall&& parts) {
     if (!may_make_calls(self.log.get()) || Turns::is_on() || Heap::get().is_forked()) [[unlikely]] return 0;   // a barrier has no memory
     Rounds& rounds = *self.rounds;
-    if (!rounds.turn.try_lock()) return 0;
-    Turn turn{rounds.turn};
+    if (!rounds.claim_mutex.try_lock()) return 0;
+    Claim claim{rounds.claim_mutex};
     if (!rounds.is_plain || rounds.farewell->is_sent()) return 0;
     std::optional<GroupCall> call;
     try {
@@ -119,7 +119,7 @@ int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const M
     }
     self.begun.emplace(std::move(collective));
     self.logged = logged.begun();
-    turn.is_kept = true;
+    claim.is_kept = true;
     return 2;
 }
 
@@ -187,7 +187,7 @@ void bind_collectives(nb::module_& m) {
             },
             "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a, "source_at"_a, "source_sizes"_a, "go_on"_a,
             "Make a collective in this thread, if nothing is unusual; False: it was not begun.  If it waits for long, `go_on` is called, which "
-            "has the turn, calls queue_begun() and gives the turn back.")
+            "has the claim, calls queue_begun() and releases the claim.")
         .def(
             "queue_begun",
             [](RoundsHandle& self, const StreamHandle& stream, uint64_t timeout_ns, nb::handle dst, nb::handle src) {
@@ -223,11 +223,11 @@ void bind_collectives(nb::module_& m) {
             "Let go of what peers' memory is mapped here; there are no more calls.")
         .def(
             "claim",
-            [](const RoundsHandle& self, double seconds) { return claim(self.rounds->turn, seconds); },
-            "seconds"_a, "Take the turn, which one thread has at a time; False: another one has it still.")
+            [](const RoundsHandle& self, double seconds) { return claim(self.rounds->claim_mutex, seconds); },
+            "seconds"_a, "Claim the calls for this thread; False: another thread still has the claim.")
         .def(
-            "release", [](RoundsHandle& self) { end_turn(self.begun, self.rounds->turn); },
-            "Give the turn back; what run() has begun in it and was not queued ends.")
+            "release", [](RoundsHandle& self) { end_claim(self.begun, self.rounds->claim_mutex); },
+            "End the claim; a call that run() has begun in it and nobody has queued ends.")
         .def_rw("log", &RoundsHandle::log, "What the event log has of its calls; None: native code makes none while a log is written.", nb::arg().none())
         .def_prop_rw(
             "is_plain", [](const RoundsHandle& self) { return self.rounds->is_plain.load(); },

@@ -21,11 +21,11 @@ struct FarewellHandle {
     std::shared_ptr<peerlane::Farewell> farewell;
 };
 
-// End the turn, and what was begun in it if nobody went on with it.
+// End a claim, and the call that was begun in it and that nobody has queued.
 template <class Work>
-void end_turn(std::optional<Work>& begun, std::timed_mutex& turn) {
+void end_claim(std::optional<Work>& begun, std::timed_mutex& mutex) {
     begun.reset();
-    turn.unlock();
+    mutex.unlock();
 }
 
 // Whether native code may make calls, as the logs are: who reads one of its own sees the Python functions' operations.
@@ -33,13 +33,13 @@ inline bool may_make_calls(const GroupLog* log) {
     return !peerlane::log::is_read(peerlane::log::kObserver | peerlane::log::kTrace) && (!peerlane::log::wanted() || (log && log->is_named()));
 }
 
-// Let `go_on` queue what was begun in this turn, which it then ends; null: it has failed.  An interrupt may come before its
+// Let `go_on` queue the call that was begun in this claim, which it then ends; null: it has failed.  An interrupt may come before its
 // first line, and then neither the peers nor the next call may wait for it.
 template <class Work, class GoOn>
-void hand_over(std::optional<Work>& begun, std::timed_mutex& turn, const uint64_t& calls, const GoOn& go_on) {
+void hand_over(std::optional<Work>& begun, std::timed_mutex& mutex, const uint64_t& calls, const GoOn& go_on) {
     const uint64_t number = calls;
     if (nanobind::steal(go_on())) return;
-    if (begun && calls == number) end_turn(begun, turn);   // else another call has the turn
+    if (begun && calls == number) end_claim(begun, mutex);   // else another call has the claim
     throw nanobind::python_error();
 }
 
@@ -52,7 +52,7 @@ struct RoundsHandle {
     template <class GoOn>
     void hand_over(const GoOn& go_on) {
         const LoggedEnd end(log.get(), std::exchange(logged, std::nullopt));
-        ::hand_over(begun, rounds->turn, rounds->calls, go_on);
+        ::hand_over(begun, rounds->claim_mutex, rounds->calls, go_on);
     }
 };
 // The offsets and bytes of a call's parts, by rank, where they may differ: of those of the destination or of the only ones, and
@@ -69,14 +69,14 @@ struct PartsOfCall {
     }
 };
 // Make a call in this thread, if nothing is unusual.  0: it was not begun; 1: it is over; 2: it was begun, and this thread has the
-// turn until it is queued.  `is_mapped`: host memory is the buffer of a live object.
+// claim until it is queued.  `is_mapped`: host memory is the buffer of a live object.
 int run_now(RoundsHandle& self, peerlane::GroupCall::Kind kind, const peerlane::Memory* dst, const peerlane::Memory* src, uint32_t root,
             int number, bool is_mapped, PartsOfCall&& parts = {});
 
 // (kind, bytes, number of the reduction, root, whether parts differ)
 inline nanobind::tuple called(uint64_t word) {
-    const peerlane::GroupCall::Summary said = peerlane::GroupCall::summary(word);
-    return nanobind::make_tuple(static_cast<int>(said.kind), said.size, said.operation, said.root, said.has_parts);
+    const peerlane::GroupCall::Summary summary = peerlane::GroupCall::summary(word);
+    return nanobind::make_tuple(static_cast<int>(summary.kind), summary.size, summary.operation, summary.root, summary.has_parts);
 }
 
 // The messages of a rank, by peer.
@@ -97,25 +97,25 @@ struct MailsHandle {
     void hand_over(uint32_t peer, bool sends, const GoOn& go_on) {
         peerlane::Mail::Direction& direction = *of[peer].mail->direction(sends);
         const LoggedEnd end(log.get(), std::exchange(of[peer].logged(sends), std::nullopt));
-        ::hand_over(of[peer].begun(sends), direction.turn, direction.calls, go_on);
+        ::hand_over(of[peer].begun(sends), direction.claim_mutex, direction.calls, go_on);
     }
 };
 // As run_now() of a collective.
 int run_message(MailsHandle& self, uint32_t peer, bool sends, const peerlane::Memory& memory, bool is_mapped = false);
 
-// A claimed turn, which is given back unless it is kept.
-struct Turn {
-    std::timed_mutex& turn;
+// A claim of this thread, which ends here unless it is kept.
+struct Claim {
+    std::timed_mutex& mutex;
     bool is_kept = false;
-    ~Turn() {
-        if (!is_kept) turn.unlock();
+    ~Claim() {
+        if (!is_kept) mutex.unlock();
     }
 };
 
-inline bool claim(std::timed_mutex& turn, double seconds) {
-    if (turn.try_lock()) return true;
+inline bool claim(std::timed_mutex& mutex, double seconds) {
+    if (mutex.try_lock()) return true;
     const GilReleased gil;
-    return turn.try_lock_for(std::chrono::duration<double>(seconds));
+    return mutex.try_lock_for(std::chrono::duration<double>(seconds));
 }
 
 inline void queue_steps(const StreamHandle& stream, std::unique_ptr<peerlane::Stepwise> work, uint64_t timeout_ns, nanobind::handle keep) {

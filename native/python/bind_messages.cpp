@@ -14,8 +14,8 @@ int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memo
     if (!one.mail || !one.mail->direction(sends) || one.mail->farewell->is_sent()) return 0;
     const std::shared_ptr<Mail> mail = one.mail;
     Mail::Direction& direction = *mail->direction(sends);
-    if (!direction.turn.try_lock()) return 0;
-    Turn turn{direction.turn};
+    if (!direction.claim_mutex.try_lock()) return 0;
+    Claim claim{direction.claim_mutex};
     Range range;
     try {
         range = sends ? memory.pin() : memory.pin_writable();
@@ -34,7 +34,7 @@ int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memo
     }
     one.begun(sends).emplace(std::move(message));
     one.logged(sends) = logged.begun();
-    turn.is_kept = true;
+    claim.is_kept = true;
     return 2;
 }
 
@@ -117,12 +117,12 @@ void bind_messages(nb::module_& m) {
             },
             "peer"_a, "sends"_a, "How many messages there were.")
         .def(
-            "claim", [](const MailsHandle& self, uint32_t peer, bool sends, double seconds) { return claim(direction_of(self, peer, sends).turn, seconds); },
-            "peer"_a, "sends"_a, "seconds"_a, "Take the turn of one direction, which one thread has at a time; False: another one has it still.")
+            "claim", [](const MailsHandle& self, uint32_t peer, bool sends, double seconds) { return claim(direction_of(self, peer, sends).claim_mutex, seconds); },
+            "peer"_a, "sends"_a, "seconds"_a, "Claim one direction for this thread; False: another thread still has the claim.")
         .def(
             "release",
-            [](MailsHandle& self, uint32_t peer, bool sends) { end_turn(self.of.at(peer).begun(sends), direction_of(self, peer, sends).turn); }, "peer"_a,
-            "sends"_a, "Give the turn back; what run() has begun in it and was not queued ends.")
+            [](MailsHandle& self, uint32_t peer, bool sends) { end_claim(self.of.at(peer).begun(sends), direction_of(self, peer, sends).claim_mutex); }, "peer"_a,
+            "sends"_a, "End the claim; a call that run() has begun in it and nobody has queued ends.")
         .def_rw("log", &MailsHandle::log, "As Rounds.log.", nb::arg().none())
         .def_prop_rw(
             "is_plain", [](const MailsHandle& self) { return self.is_plain.load(); }, [](MailsHandle& self, bool is_plain) { self.is_plain = is_plain; },

@@ -175,8 +175,8 @@ Collective::Stage Collective::after_round() {
     return in_place_.ends_with_confirmations(call_) ? Stage::leave : Stage::over;
 }
 
-// A rank that gives up sends its farewell before its program writes the memory again.  So bytes that were read from it after
-// that may be wrong.
+// A rank that gives up sends its farewell before its program writes the memory again.  So bytes that were read there after the
+// farewell may be wrong.
 Rounds::Peer* Collective::who_gave_up() {
     std::atomic_thread_fence(std::memory_order_acquire);
     std::vector<Rounds::Peer>& peers = rounds_->peers();
@@ -218,8 +218,8 @@ bool Collective::touch(Refusal& why, const Work& work) {
     return false;
 }
 
-// Whether a peer has made another call in this round, with an end of its own.  The last rank to call sees that, and any later
-// rank if the peer's call did not wait for the others.
+// Whether a peer has made another call in this round, and need not wait for the others to end it.  If it must wait, the last rank
+// to call reports the difference.
 bool Collective::differs(const Rounds::Peer& peer, Refusal& why) const {
     const std::optional<uint64_t> theirs = rounds_->announced_word(peer, round_);
     if (!theirs || *theirs == word_ || !GroupCall::ends_alone(*theirs, peer.rank)) return false;

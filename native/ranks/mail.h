@@ -23,7 +23,7 @@ class Mail {
         const Range slots;          // pinned
         const uint64_t slot;        // bytes of one
         const bool is_local;        // the other rank is in this process
-        std::timed_mutex turn{};    // held during a message; it guards all that follows
+        std::timed_mutex claim_mutex{};   // locked during a message; it guards all that follows
         uint64_t pieces = 0, messages = 0;
         uint64_t calls = 0;         // of a message
 

@@ -54,7 +54,7 @@ class Rounds {
     const std::shared_ptr<Farewell> farewell;   // once said, this rank begins no more rounds
 
     // Held during a call.  It guards all that follows, and the rounds.
-    std::timed_mutex turn;
+    std::timed_mutex claim_mutex;
     std::atomic<bool> is_plain{false};   // nothing is queued
     uint64_t calls = 0;                  // how many there were, this one included
     std::vector<const char*> sources;    // scratch: one for each rank

@@ -883,7 +883,7 @@ class Rounds:
 
     def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int], source_at: Sequence[int], source_sizes: Sequence[int], go_on: object) -> bool:
         """
-        Make a collective in this thread, if nothing is unusual; False: it was not begun.  If it waits for long, `go_on` is called, which has the turn, calls queue_begun() and gives the turn back.
+        Make a collective in this thread, if nothing is unusual; False: it was not begun.  If it waits for long, `go_on` is called, which has the claim, calls queue_begun() and releases the claim.
         """
 
     def queue_begun(self, stream: Stream, timeout_ns: int, dst: object | None, src: object | None) -> None: ...
@@ -899,12 +899,12 @@ class Rounds:
 
     def claim(self, seconds: float) -> bool:
         """
-        Take the turn, which one thread has at a time; False: another one has it still.
+        Claim the calls for this thread; False: another thread still has the claim.
         """
 
     def release(self) -> None:
         """
-        Give the turn back; what run() has begun in it and was not queued ends.
+        End the claim; a call that run() has begun in it and nobody has queued ends.
         """
 
     @property
@@ -958,12 +958,12 @@ class Mails:
 
     def claim(self, peer: int, sends: bool, seconds: float) -> bool:
         """
-        Take the turn of one direction, which one thread has at a time; False: another one has it still.
+        Claim one direction for this thread; False: another thread still has the claim.
         """
 
     def release(self, peer: int, sends: bool) -> None:
         """
-        Give the turn back; what run() has begun in it and was not queued ends.
+        End the claim; a call that run() has begun in it and nobody has queued ends.
         """
 
     @property
