@@ -178,12 +178,12 @@ bool ask_python(Python& python, Entry& entry, const Word* words, size_t count, v
     const Gil gil(python);
     PyObject* const frame = is_called_by_python(python) ? nullptr : frame_of(python, caller);
     PyObject* arguments[kMost + 2];   // one in front is for who is called
-    size_t given = 1;
-    if (frame) arguments[given++] = callable;
-    const size_t first = given;
-    for (size_t i = 0; i < count; ++i) arguments[given++] = object_of(python, words[i]);
-    PyObject* const answer = python.PyObject_Vectorcall(frame ? frame : callable, arguments + 1, (given - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-    for (size_t i = first; i < given; ++i) python.Py_DecRef(arguments[i]);
+    size_t filled = 1;
+    if (frame) arguments[filled++] = callable;
+    const size_t first = filled;
+    for (size_t i = 0; i < count; ++i) arguments[filled++] = object_of(python, words[i]);
+    PyObject* const answer = python.PyObject_Vectorcall(frame ? frame : callable, arguments + 1, (filled - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    for (size_t i = first; i < filled; ++i) python.Py_DecRef(arguments[i]);
     if (!answer && python.PyErr_ExceptionMatches(*python.keyboard_interrupt)) {   // as if it came when C has returned
         python.PyErr_Clear();
         python.PyErr_SetInterrupt();

@@ -61,16 +61,16 @@ __attribute__((visibility("default"))) bool ask(Entry& entry, const Word* words,
 // A text of C's variable arguments, cut as the vendor's log cuts it; without a format there is none.
 class Formatted {
 public:
-    Formatted(uint64_t format, va_list given) : is_given_(format != 0) {
-        if (!is_given_) return;
+    Formatted(uint64_t format, va_list values) : has_format_(format != 0) {
+        if (!has_format_) return;
         constexpr char kCut[] = "...[truncated]";
-        const int length = std::vsnprintf(text_, sizeof text_, reinterpret_cast<const char*>(format), given);
+        const int length = std::vsnprintf(text_, sizeof text_, reinterpret_cast<const char*>(format), values);
         if (length >= static_cast<int>(sizeof text_)) std::memcpy(text_ + sizeof text_ - sizeof kCut, kCut, sizeof kCut);
     }
-    uint64_t address() const { return is_given_ ? reinterpret_cast<uint64_t>(text_) : 0; }
+    uint64_t address() const { return has_format_ ? reinterpret_cast<uint64_t>(text_) : 0; }
 
 private:
-    bool is_given_;
+    bool has_format_;
     char text_[1024] = {};
 };
 
@@ -79,9 +79,9 @@ Result call(Entry& entry, void* caller, Arguments... arguments) {
     const Word words[sizeof...(Arguments) + 1] = {Word(arguments)..., Word()};
     Word result;
     if constexpr (std::is_floating_point_v<Result>) result = Word(Result{});
-    const bool is_told = ask(entry, words, sizeof...(Arguments), caller, result);
+    const bool is_answered = ask(entry, words, sizeof...(Arguments), caller, result);
     if constexpr (std::is_void_v<Result>) return;
-    else return is_told ? result.as<Result>() : static_cast<Result>(entry.failed);
+    else return is_answered ? result.as<Result>() : static_cast<Result>(entry.failed);
 }
 
 }  // namespace peerlane::c_abi

@@ -74,9 +74,9 @@ PEERLANE_C __attribute__((weak)) float __gnu_h2f_ieee(uint16_t half) {
     } else {
         bits = sign | (exponent + 112) << 23 | mantissa << 13;
     }
-    float made;
-    std::memcpy(&made, &bits, sizeof made);
-    return made;
+    float number;
+    std::memcpy(&number, &bits, sizeof number);
+    return number;
 }
 
 PEERLANE_C __attribute__((weak)) uint16_t __gnu_f2h_ieee(float number) {

@@ -25,7 +25,7 @@ constexpr const char* kVersion = PEERLANE_TEXT(PY_MAJOR_VERSION) "." PEERLANE_TE
 
 Python functions;
 
-void say(const std::string& text) { std::fprintf(stderr, "peerlane: %s\n", text.c_str()); }
+void warn(const std::string& text) { std::fprintf(stderr, "peerlane: %s\n", text.c_str()); }
 
 std::string folder_of(const std::string& path) {
     const size_t slash = path.rfind('/');
@@ -83,7 +83,7 @@ bool open_library() {
         const char* const why = dlerror();
         looked += " " + each + " (" + (why ? why : "?") + ")";
     }
-    say("the calls of this program are answered by Python " + std::string(kVersion) + ", and its shared library was not found. Looked for:" + looked +
+    warn("the calls of this program are answered by Python " + std::string(kVersion) + ", and its shared library was not found. Looked for:" + looked +
         ". Install it (Debian and Ubuntu: apt install libpython" + kVersion + "; Fedora: dnf install python" + kVersion +
         "-libs; pyenv: PYTHON_CONFIGURE_OPTS=--enable-shared), or set PEERLANE_LIBPYTHON to its path");
     return false;
@@ -93,7 +93,7 @@ bool find_functions() {
     const auto find = [](const char* name) { return dlsym(RTLD_DEFAULT, name); };
 #define PEERLANE_FIND(name)                                                              \
     if (!(functions.name = reinterpret_cast<decltype(functions.name)>(find(#name)))) {   \
-        say("the Python of this process has no " #name "; peerlane was built for " + std::string(kVersion)); \
+        warn("the Python of this process has no " #name "; peerlane was built for " + std::string(kVersion)); \
         return false;                                                                    \
     }
     PEERLANE_PYTHON_FUNCTIONS(PEERLANE_FIND)
@@ -105,7 +105,7 @@ bool find_functions() {
     functions.is_finalizing = reinterpret_cast<int (*)()>(over);
     const std::string version = functions.Py_GetVersion();
     if (version.rfind(std::string(kVersion) + ".", 0) == 0) return true;
-    say("this process runs Python " + version.substr(0, version.find(' ')) + ", and this library is of a peerlane for Python " + kVersion +
+    warn("this process runs Python " + version.substr(0, version.find(' ')) + ", and this library is of a peerlane for Python " + kVersion +
         ": install peerlane for the Python of this process, and take the library from there (peerlane c-abi --print-dir)");
     return false;
 }
@@ -160,7 +160,7 @@ bool start() {
     if (!functions.PyStatus_Exception(status)) status = functions.Py_InitializeFromConfig(&config);
     functions.PyConfig_Clear(&config);
     if (functions.PyStatus_Exception(status)) {
-        say(std::string("Python did not start: ") + (status.err_msg ? status.err_msg : "?") + "; PEERLANE_PYTHON names its program, now " + program());
+        warn(std::string("Python did not start: ") + (status.err_msg ? status.err_msg : "?") + "; PEERLANE_PYTHON names its program, now " + program());
         return false;
     }
     functions.is_own = has_started_python = true;
@@ -223,8 +223,8 @@ void after_fork_in_child() {
 }
 
 bool make() {
-    const bool is_here = dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr;
-    if (!is_here && !open_library()) return false;
+    const bool is_loaded = dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr;
+    if (!is_loaded && !open_library()) return false;
     if (!find_functions()) return false;
     return functions.Py_IsInitialized() || start();
 }
@@ -252,21 +252,21 @@ void keep_state() {
     kept.is_kept = true;
 }
 
-enum class Made { not_yet, yes, no };
-std::atomic<Made> made{Made::not_yet};
+enum class Started { not_yet, yes, no };
+std::atomic<Started> started{Started::not_yet};
 
 thread_local bool has_waited = false;
 
 // Python started, and did not see the fork: the child's has the locks of threads that are not there.
 void lose_python_in_child() {
-    if (functions.is_own && !std::exchange(is_fork_seen, false)) made.store(Made::no, std::memory_order_release);
+    if (functions.is_own && !std::exchange(is_fork_seen, false)) started.store(Started::no, std::memory_order_release);
     if (has_waited) starting.unlock();
 }
 
 __attribute__((constructor)) void wait_at_forks() {
     const auto wait = [] {
         // Who has the lock may need the GIL.
-        has_waited = made.load(std::memory_order_acquire) != Made::yes || !is_fork_of_python();
+        has_waited = started.load(std::memory_order_acquire) != Started::yes || !is_fork_of_python();
         if (has_waited) starting.lock();
     };
     const auto go_on = [] {
@@ -291,12 +291,12 @@ std::string site_packages() {
 }
 
 Python* python() {
-    if (made.load(std::memory_order_acquire) == Made::not_yet) {
+    if (started.load(std::memory_order_acquire) == Started::not_yet) {
         const std::lock_guard lock(starting);
-        if (made.load(std::memory_order_relaxed) == Made::not_yet)
-            made.store(make() ? Made::yes : Made::no, std::memory_order_release);
+        if (started.load(std::memory_order_relaxed) == Started::not_yet)
+            started.store(make() ? Started::yes : Started::no, std::memory_order_release);
     }
-    return made.load(std::memory_order_acquire) == Made::yes ? &functions : nullptr;
+    return started.load(std::memory_order_acquire) == Started::yes ? &functions : nullptr;
 }
 
 // In a Python that was there, who holds the GIL may wait for the lock.

@@ -22,8 +22,8 @@ struct Thread {
     pthread_t thread;
     uint64_t number;
     void* (*run)(void*);
-    void* given;
-    bool is_beginning_told, is_end_told, has_ended, is_detached, is_last_round;
+    void* argument;
+    bool is_beginning_logged, is_end_logged, has_ended, is_detached, is_last_round;
     Thread* next;
 };
 
@@ -68,56 +68,56 @@ void drop(Thread* gone) {
     std::free(gone);
 }
 
-void* begin(void* given) {
-    auto* const self = static_cast<Thread*>(given);
+void* begin(void* argument) {
+    auto* const self = static_cast<Thread*>(argument);
     { const Lock until_it_is_listed; }
     pthread_setspecific(current, self);
-    if (const auto* const log = log_of_process(); log && self->is_beginning_told) {
+    if (const auto* const log = log_of_process(); log && self->is_beginning_logged) {
         log->take(kBeginning, self->number);
         log->forget(kBeginning, self->number);
     }
-    return self->run(self->given);
+    return self->run(self->argument);
 }
 
-void end(void* given) {
-    auto* const self = static_cast<Thread*>(given);
+void end(void* argument) {
+    auto* const self = static_cast<Thread*>(argument);
     if (!self->is_last_round) {   // the program's own destructors for threads may still call
         self->is_last_round = true;
         pthread_setspecific(current, self);
         return;
     }
     const auto* const log = log_of_process();
-    const bool is_told = log && log->post(kEndOfThread, self->number);
+    const bool is_logged = log && log->post(kEndOfThread, self->number);
     const uint64_t number = self->number;
     bool is_detached;
     {
         const Lock lock;
-        self->is_end_told = is_told;
+        self->is_end_logged = is_logged;
         self->has_ended = true;
         is_detached = self->is_detached;
         if (is_detached) drop(self);
     }
-    if (is_detached && is_told) log->forget(kEndOfThread, number);
+    if (is_detached && is_logged) log->forget(kEndOfThread, number);
 }
 
 // `join` waits for the end of a thread; afterwards another thread may already have the same handle.
 template <class Join>
 int joined(pthread_t thread, const Join& join) {
-    Thread* found;
+    Thread* record;
     {
         const Lock lock;
-        found = find(thread);
+        record = find(thread);
     }
     const int code = join();
-    if (code != 0 || !found) return code;
-    const uint64_t number = found->number;
-    bool is_told;
+    if (code != 0 || !record) return code;
+    const uint64_t number = record->number;
+    bool is_logged;
     {
         const Lock lock;
-        is_told = found->is_end_told;
-        drop(found);
+        is_logged = record->is_end_logged;
+        drop(record);
     }
-    if (const auto* const log = log_of_process(); log && is_told) {
+    if (const auto* const log = log_of_process(); log && is_logged) {
         log->take(kEndOfThread, number);
         log->forget(kEndOfThread, number);
     }
@@ -132,7 +132,7 @@ void set_up() {
 
 }  // namespace
 
-PEERLANE_C void peerlane_follow_threads(const peerlane::log::ThreadNotes* given) { notes.store(given, std::memory_order_release); }
+PEERLANE_C void peerlane_follow_threads(const peerlane::log::ThreadNotes* thread_notes) { notes.store(thread_notes, std::memory_order_release); }
 
 PEERLANE_C int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* argument) {
     const auto create = next<&pthread_create>("pthread_create");
@@ -145,9 +145,9 @@ PEERLANE_C int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
     if (attributes) pthread_attr_getdetachstate(attributes, &state);
     record->number = numbers.fetch_add(1, std::memory_order_relaxed) | peerlane::log::kThreadOfC;
     record->run = run;
-    record->given = argument;
+    record->argument = argument;
     record->is_detached = state == PTHREAD_CREATE_DETACHED;
-    record->is_beginning_told = log && log->post(kBeginning, record->number);
+    record->is_beginning_logged = log && log->post(kBeginning, record->number);
     int code;
     {
         const Lock lock;   // the new thread waits for it: else it could end, and what `thread` lies in be gone
@@ -159,7 +159,7 @@ PEERLANE_C int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
         }
     }
     if (code == 0) return 0;
-    if (record->is_beginning_told) log->forget(kBeginning, record->number);
+    if (record->is_beginning_logged) log->forget(kBeginning, record->number);
     std::free(record);
     return code;
 }

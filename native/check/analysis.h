@@ -159,7 +159,7 @@ class Analysis {
         Actor actor;
         Past past;
         uint64_t number = 1;
-        bool given = false;          // somebody knows `number`: the next access needs a new one
+        bool is_published = false;   // somebody knows `number`: the next access needs a new one
         Past snapshot;               // `past` and `number`, if `has_snapshot`
         std::deque<std::pair<uint64_t, Past>> versions;   // what it knew at the end of its last numbers
         bool has_snapshot = false, has_ended = false;
@@ -177,7 +177,7 @@ class Analysis {
         bool joins;                  // what comes before that comes before this
     };
     // The last collective, or the last message of a lane, that a rank gave to a stream.
-    struct Turn {
+    struct LastCall {
         uint64_t stream, sequence;
     };
     // A submitted operation that has to wait in the analysis for what it waited for in the program.
@@ -230,7 +230,7 @@ class Analysis {
         uint64_t index = 0;          // 1 + its index in a channel; 0: not known
         bool is_tainted = false;     // a gap: its records are not all known
         std::deque<Record> records;  // that were not consumed
-        bool was_told = false;       // they were reported
+        bool was_reported = false;   // they were reported
         uint64_t consumed = 0;       // the newest record that was
         bool was_consumed = false;
         Actor consumer = 0;
@@ -497,9 +497,9 @@ class Analysis {
     Step take(Thread& thread, const Event& event, bool give_up);
     Step take_process(Thread& thread, const Event& event, bool give_up);
     static bool is_send(const Event& collective);
-    std::map<uint64_t, Turn>& turns_of(uint32_t log, const Event& collective);
-    std::vector<Dependency> earlier_turns(uint32_t log, const Event& collective);
-    void take_turn(uint32_t log, const Event& collective);
+    std::map<uint64_t, LastCall>& last_calls_of(uint32_t log, const Event& collective);
+    std::vector<Dependency> earlier_calls(uint32_t log, const Event& collective);
+    void note_call(uint32_t log, const Event& collective);
     Gate begin_collective(uint32_t log, const Event& event, Past past);
     bool is_complete(const Gate& gate) const;
     Step begin_collective_of(Thread& thread, const Event& event, bool give_up);
@@ -597,11 +597,11 @@ class Analysis {
     void help(uint32_t number);
     bool is_aside(const Finding& finding) const;
     void specify(Finding& finding);
-    bool find_help(Finding& finding, FindingState& found, const Channel& channel) const;
+    bool find_help(Finding& finding, FindingState& state, const Channel& channel) const;
     bool is_open(const EventRef& record, const Pair& key) const;
     void note_late_sync(const EventRef& sync, uint64_t stream, uint64_t sequence);
     void note_unwaited(Finding& finding, const EventRef& record, uint32_t waiter) const;
-    void note_late_wait(Finding& finding, const FindingState& found) const;
+    void note_late_wait(Finding& finding, const FindingState& state) const;
     bool runs_again(const Finding& finding) const;
     bool lacks_fence(const EventRef& ref) const;
     static bool brings_loose(const Sent& sent, const EventRef& ref);
@@ -677,7 +677,7 @@ class Analysis {
     ByPair<Key> keys_;
     ByPair<std::shared_ptr<Collection>> collections_;
     ByPair<uint64_t> messages_;   // sends, or receives, of a pair of ranks so far
-    std::map<std::tuple<uint32_t, uint64_t, uint32_t>, std::map<uint64_t, Turn>> turns_;   // by log, group and rank; then by lane
+    std::map<std::tuple<uint32_t, uint64_t, uint32_t>, std::map<uint64_t, LastCall>> last_calls_;   // by log, group and rank; then by lane
     std::deque<Stream*> ready_;
     std::unordered_set<uint64_t> setup_;   // lines that make channels or lend memory: log << 32 | site
     uint64_t events_ = 0, forgotten_ = 0, unexplained_ = 0, compactions_ = 0, next_compaction_ = uint64_t{1} << 21, next_actors_ = 4096, next_idle_ = kMostIdle;

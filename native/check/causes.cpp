@@ -97,11 +97,11 @@ void Analysis::note_unwaited(Finding& finding, const EventRef& record, uint32_t 
 }
 
 // A wait that took the helpful record, after the access which it should have preceded.
-void Analysis::note_late_wait(Finding& finding, const FindingState& found) const {
-    if (!finding.has_help || !finding.help_is_enough || !found.was_open) return;
-    const auto line = lines_.find(found.help_line);
+void Analysis::note_late_wait(Finding& finding, const FindingState& state) const {
+    if (!finding.has_help || !finding.help_is_enough || !state.was_open) return;
+    const auto line = lines_.find(state.help_line);
     if (line == lines_.end() || line->second.records.size() >= kMostRecords) return;   // not all records are known
-    finding.is_untaken = is_open(finding.help, found.help_line);
+    finding.is_untaken = is_open(finding.help, state.help_line);
     const auto wait = waits_of_.find({finding.help.log, finding.help.site, finding.second.log});
     if (finding.is_untaken) note_unwaited(finding, finding.help, finding.second.log);
     if (finding.is_untaken || wait == waits_of_.end()) return;

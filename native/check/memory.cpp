@@ -262,7 +262,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
                 if (is_word && event.head.kind == Kind::access) note_word(block, word);
                 if (!block.aliases.empty()) show(block, word, event, reader, owner, past);
                 // Who sees it does not see what its thread does next.
-                if ((is_word || !block.aliases.empty()) && actors_[reader].role == Role::thread) thread_of(log, event.head.thread).given = true;
+                if ((is_word || !block.aliases.empty()) && actors_[reader].role == Role::thread) thread_of(log, event.head.thread).is_published = true;
             }
             // A reduction reads what it writes.
             if (missing != 0 && is_op(event, OpKind::reduce)) report_unwritten(log, event, block, low, high, high - low, missing, passed_by);
@@ -312,7 +312,7 @@ void Analysis::check_dead(uint32_t access, const Block& block, uint64_t low, uin
         const auto stream = end.stream == 0 ? logs_[end.log]->streams.end() : logs_[end.log]->streams.find(end.stream);
         return stream == logs_[end.log]->streams.end() || past.sure.of(stream->second->actor) >= end.sequence;
     };
-    const auto tell = [&](const EventRef& end, bool certain, Missing missing) {
+    const auto report_end = [&](const EventRef& end, bool certain, Missing missing) {
         if (end.site == 0) return;   // by no line
         // Memory ends once: all that a channel, or a process that opened it, does there later has one cause.
         const bool is_alone = missing == Missing::earlier_use;
@@ -330,17 +330,17 @@ void Analysis::check_dead(uint32_t access, const Block& block, uint64_t low, uin
             if (!each.is_freed || at->first + each.size <= low) continue;
             // Queued operations of its process still run, and a process with an open handle keeps the memory, unless the memory is gone.
             if (is_of_channel)
-                tell(each.freed, true, Missing::answer);
+                report_end(each.freed, true, Missing::answer);
             else if (origin.kind == Kind::host_access && each.freed.log == origin.log)
-                tell(each.freed, is_behind(each.freed), Missing::earlier_use);
+                report_end(each.freed, is_behind(each.freed), Missing::earlier_use);
             else if (each.is_gone)
-                tell(each.freed, !is_excusable(origin.actor, use.number, used, each.freed, heard_by(each.freed), true),
+                report_end(each.freed, !is_excusable(origin.actor, use.number, used, each.freed, heard_by(each.freed), true),
                      missing_before_end(origin, used, each.freed));
         }
     }
     if (!is_of_channel) return;
     for (const Retraction& each : block.retractions)
-        if (each.from < high && low < each.to && each.ref.log != origin.log) tell(each.ref, true, Missing::answer);
+        if (each.from < high && low < each.to && each.ref.log != origin.log) report_end(each.ref, true, Missing::answer);
 }
 
 // Accesses of others that do not come before the memory's end.
@@ -507,14 +507,14 @@ void Analysis::source_changed(uint32_t log, const Event& event) {
             to = span.offset + span.size;
         }
         // Of what the log has, the accesses themselves are judged.
-        bool is_told = false;
+        bool is_judged = false;
         each_range(span, event.rows ? event.rows + i : nullptr, [&](uint64_t low, uint64_t high) {
             there.shadow.each(low, high, [&](const Cell& cell, uint64_t, uint64_t) {
                 const uint32_t write = cell.write & Cell::kAccess;
-                is_told = is_told || (write > kOld && (accesses_[write].time_ns >= event.b() || origins_[accesses_[write].origin].log != log));
+                is_judged = is_judged || (write > kOld && (accesses_[write].time_ns >= event.b() || origins_[accesses_[write].origin].log != log));
             });
         });
-        if (is_told) return;
+        if (is_judged) return;
         for (const auto& [number, lease] : logs_[log]->leases)
             for (const Span& lent : lease.spans) is_lent = is_lent || (lent.block & ~Span::kWritten) == (span.block & ~Span::kWritten);
     }

@@ -94,7 +94,7 @@ void Analysis::run(uint64_t horizon_ns) {
     std::vector<bool> blocked(logs_.size());
     for (;;) {
         // The earliest of those that can go on, and of those that wait for another log.
-        uint32_t best = UINT32_MAX, stuck = UINT32_MAX;
+        uint32_t best = UINT32_MAX, longest_blocked = UINT32_MAX;
         uint64_t best_ns = UINT64_MAX, second_ns = UINT64_MAX, blocked_ns = UINT64_MAX, all_read_to = UINT64_MAX;
         for (const uint32_t i : unread_) {
             Log& log = *logs_[i];
@@ -109,7 +109,7 @@ void Analysis::run(uint64_t horizon_ns) {
                 continue;
             }
             if (blocked[i]) {
-                if (stuck == UINT32_MAX || at < blocked_ns) stuck = i, blocked_ns = at;
+                if (longest_blocked == UINT32_MAX || at < blocked_ns) longest_blocked = i, blocked_ns = at;
             } else if (best == UINT32_MAX || at < best_ns) {
                 second_ns = best_ns;
                 best = i, best_ns = at;
@@ -119,14 +119,14 @@ void Analysis::run(uint64_t horizon_ns) {
         }
         const auto is_long_after = [&](uint64_t now) { return now > blocked_ns && now - blocked_ns > kPatienceNs; };
         bool give_up = false;
-        if (stuck != UINT32_MAX && (best == UINT32_MAX ? is_long_after(all_read_to) : is_long_after(best_ns))) {
-            best = stuck;
+        if (longest_blocked != UINT32_MAX && (best == UINT32_MAX ? is_long_after(all_read_to) : is_long_after(best_ns))) {
+            best = longest_blocked;
             give_up = true;
             second_ns = 0;
         }
         if (best == UINT32_MAX) return;
         Log& log = *logs_[best];
-        const bool has_blocked = stuck != UINT32_MAX;
+        const bool has_blocked = longest_blocked != UINT32_MAX;
         do {
             const log::Record& record = *log.now;
             Event event{record.head, {record.a(), record.b(), record.c(), record.d()}, record.spans, record.rows, log.events};
@@ -400,7 +400,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         } else if (head.flags & log::kPolled) {
             look(thread, event);
         } else {
-            if (writes_behind_alias(event)) thread.given = true;
+            if (writes_behind_alias(event)) thread.is_published = true;
             touch(log, event, thread.actor, epoch_of(thread), thread.past);
         }
         return Step::taken;
@@ -408,7 +408,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         if (head.flags & log::kLoose) {
             submit_loose(log, event, give(thread, head.time_ns));
         } else {
-            if (writes_behind_alias(event)) thread.given = true;   // a reader of a part of a long write knows what came before it
+            if (writes_behind_alias(event)) thread.is_published = true;   // a reader of a part of a long write knows what came before it
             touch(log, event, thread.actor, epoch_of(thread), thread.past);
         }
         return Step::taken;
@@ -454,7 +454,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         if (Channel* const channel = channel_of(log, event.a())) {
             for (auto& [base, delivery] : channel->deliveries)
                 if (delivery.stream && !advance(*delivery.stream, delivery.submitted, give_up)) return Step::blocked;
-            thread.given = true;
+            thread.is_published = true;
             thread.has_snapshot = false;
             fence(*channel, thread.past, thread.actor, epoch_of(thread), head.time_ns);
         }

@@ -20,38 +20,38 @@ constexpr std::pair<const char*, uint64_t Stats::*> kCounts[] = {
     {"cells", &Stats::cells}, {"accesses", &Stats::accesses}, {"actors", &Stats::actors}, {"waiting", &Stats::waiting}, {"compactions", &Stats::compactions}};
 
 nb::dict as_dict(const EventRef& ref) {
-    nb::dict made;
-    made["log"] = ref.log;
-    made["site"] = ref.site;
+    nb::dict fields;
+    fields["log"] = ref.log;
+    fields["site"] = ref.site;
     const bool is_body = (ref.thread & EventRef::kBody) != 0;
-    made["thread"] = is_body ? 0 : ref.thread;
-    made["body_of"] = is_body ? ref.thread & ~EventRef::kBody : 0;
-    made["event_kind"] = peerlane::log::kKindNames[static_cast<size_t>(ref.kind)];
-    made["op"] = ref.op;
-    made["access"] = ref.is_write ? "write" : "read";
-    made["loose"] = ref.is_loose;
-    made["fetch"] = ref.is_fetch;
-    made["stream"] = ref.stream;
-    made["sequence"] = ref.sequence;
-    made["channel"] = ref.channel;
-    made["rank"] = ref.rank;
-    made["event"] = ref.event;
-    made["nth"] = ref.nth;
-    made["time_ns"] = ref.time_ns;
-    return made;
+    fields["thread"] = is_body ? 0 : ref.thread;
+    fields["body_of"] = is_body ? ref.thread & ~EventRef::kBody : 0;
+    fields["event_kind"] = peerlane::log::kKindNames[static_cast<size_t>(ref.kind)];
+    fields["op"] = ref.op;
+    fields["access"] = ref.is_write ? "write" : "read";
+    fields["loose"] = ref.is_loose;
+    fields["fetch"] = ref.is_fetch;
+    fields["stream"] = ref.stream;
+    fields["sequence"] = ref.sequence;
+    fields["channel"] = ref.channel;
+    fields["rank"] = ref.rank;
+    fields["event"] = ref.event;
+    fields["nth"] = ref.nth;
+    fields["time_ns"] = ref.time_ns;
+    return fields;
 }
 
 nb::dict as_dict(const Finding& finding) {
-    nb::dict made;
-    made["kind"] = kKinds[static_cast<size_t>(finding.kind)];
-    made["certain"] = finding.certain;
-    made["is_of_unseen"] = finding.is_of_unseen;
-    made["is_of_look"] = finding.is_of_look;
-    made["count"] = finding.count;
-    made["first"] = as_dict(finding.first);
-    made["second"] = as_dict(finding.second);
-    made["bytes"] = nb::make_tuple(finding.from, finding.to);
-    made["memory"] = nb::none();
+    nb::dict fields;
+    fields["kind"] = kKinds[static_cast<size_t>(finding.kind)];
+    fields["certain"] = finding.certain;
+    fields["is_of_unseen"] = finding.is_of_unseen;
+    fields["is_of_look"] = finding.is_of_look;
+    fields["count"] = finding.count;
+    fields["first"] = as_dict(finding.first);
+    fields["second"] = as_dict(finding.second);
+    fields["bytes"] = nb::make_tuple(finding.from, finding.to);
+    fields["memory"] = nb::none();
     if (finding.in_allocation) {
         nb::dict memory;
         memory["log"] = finding.memory_log;
@@ -59,21 +59,21 @@ nb::dict as_dict(const Finding& finding) {
         memory["rank"] = finding.memory_rank;
         memory["allocation"] = finding.allocation;
         memory["size"] = finding.size;
-        made["memory"] = memory;
+        fields["memory"] = memory;
     }
-    made["missing"] = kMissing[static_cast<size_t>(finding.missing)];
-    made["help"] = nb::none();
-    if (finding.has_help) made["help"] = as_dict(finding.help);
-    made["help_is_enough"] = finding.help_is_enough;
-    made["is_untaken"] = finding.is_untaken;
-    made["late"] = finding.has_late ? nb::object(nb::make_tuple(finding.late_log, finding.late_site)) : nb::object(nb::none());
-    made["runs_again"] = finding.runs_again;
-    made["needs_fence"] = finding.needs_fence;
-    made["is_aside"] = finding.is_aside;
-    made["notify"] = finding.notify;
-    made["owner"] = finding.owner;
-    made["cause"] = finding.cause == Finding::kNoCause ? nb::object(nb::none()) : nb::object(nb::int_(finding.cause));
-    made["skipped"] = nb::none();
+    fields["missing"] = kMissing[static_cast<size_t>(finding.missing)];
+    fields["help"] = nb::none();
+    if (finding.has_help) fields["help"] = as_dict(finding.help);
+    fields["help_is_enough"] = finding.help_is_enough;
+    fields["is_untaken"] = finding.is_untaken;
+    fields["late"] = finding.has_late ? nb::object(nb::make_tuple(finding.late_log, finding.late_site)) : nb::object(nb::none());
+    fields["runs_again"] = finding.runs_again;
+    fields["needs_fence"] = finding.needs_fence;
+    fields["is_aside"] = finding.is_aside;
+    fields["notify"] = finding.notify;
+    fields["owner"] = finding.owner;
+    fields["cause"] = finding.cause == Finding::kNoCause ? nb::object(nb::none()) : nb::object(nb::int_(finding.cause));
+    fields["skipped"] = nb::none();
     if (finding.is_skipped) {
         nb::dict skipped;
         skipped["record"] = as_dict(finding.skipped.record);
@@ -83,7 +83,7 @@ nb::dict as_dict(const Finding& finding) {
         skipped["notify"] = finding.skipped.notify;
         skipped["records"] = finding.skipped.records;
         skipped["waits"] = finding.skipped.waits;
-        made["skipped"] = skipped;
+        fields["skipped"] = skipped;
     }
     nb::list elsewhere;
     for (const WrittenElsewhere& each : finding.elsewhere) {
@@ -91,14 +91,14 @@ nb::dict as_dict(const Finding& finding) {
         written["bytes"] = nb::make_tuple(each.from, each.to);
         elsewhere.append(written);
     }
-    made["elsewhere"] = elsewhere;
-    made["last_order"] = nb::none();
+    fields["elsewhere"] = elsewhere;
+    fields["last_order"] = nb::none();
     if (finding.has_last_order) {
         const Edge& edge = finding.last_order;
-        made["last_order"] = nb::make_tuple(edge.from_log, edge.from_site, peerlane::log::kKindNames[static_cast<size_t>(edge.from)], edge.to_log, edge.to_site,
+        fields["last_order"] = nb::make_tuple(edge.from_log, edge.from_site, peerlane::log::kKindNames[static_cast<size_t>(edge.from)], edge.to_log, edge.to_site,
                                             peerlane::log::kKindNames[static_cast<size_t>(edge.to)]);
     }
-    return made;
+    return fields;
 }
 
 }  // namespace
@@ -153,18 +153,18 @@ NB_MODULE(_check, m) {
         .def(
             "verbs_of_lines",
             [](const Analysis& self, uint32_t log) {
-                nb::dict made;
-                for (const auto& [site, verbs] : self.verbs_of_lines(log)) made[nb::int_(site)] = verbs;
-                return made;
+                nb::dict fields;
+                for (const auto& [site, verbs] : self.verbs_of_lines(log)) fields[nb::int_(site)] = verbs;
+                return fields;
             },
             "log"_a, nb::sig("def verbs_of_lines(self, log: int) -> dict[int, int]"), "Return, for the lines of a log, a number that two lines share if they did the same kinds of things.")
         .def(
             "stats",
             [](const Analysis& self) {
                 const Stats stats = self.stats();
-                nb::dict made;
-                for (const auto& [name, count] : kCounts) made[name] = stats.*count;
-                return made;
+                nb::dict fields;
+                for (const auto& [name, count] : kCounts) fields[name] = stats.*count;
+                return fields;
             },
             nb::sig("def stats(self) -> dict[str, int]"), "Return counts: of events, of what was dropped or forgotten, and of what is kept.");
 }

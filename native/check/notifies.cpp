@@ -283,7 +283,7 @@ void Analysis::judge_vain() {
             if (line.records.empty() || line.is_tainted || line.kind == static_cast<uint8_t>(NotifyKind::level) || awaited_.contains(key)) continue;
             const Record& record = line.records.front();
             if (record.line.a != vain.line.a || (vain.line.a == 0 && line.log != vain.log)) continue;
-            line.was_told = true;
+            line.was_reported = true;
             const auto awaited = lines_.find(key_of(vain.log, vain.line.a, vain.line.b));   // its record may be lost
             const Reported reported = report(FindingKind::unconsumed_notify, record.ref, vain.ref, true, Missing::wait,
                                          awaited == lines_.end() ? Finding::kNoCause : awaited->second.lost);
@@ -294,7 +294,7 @@ void Analysis::judge_vain() {
 // At the end: records that nobody waited for, where the process that could wait has left its node itself.
 void Analysis::judge_lines() {
     for (const auto& [key, line] : lines_) {
-        if (line.records.empty() || line.was_told || line.is_tainted || line.kind == static_cast<uint8_t>(NotifyKind::level)) continue;
+        if (line.records.empty() || line.was_reported || line.is_tainted || line.kind == static_cast<uint8_t>(NotifyKind::level)) continue;
         const Pair named = line.records.front().line;
         bool has_ended = false;
         for (uint32_t i = 0; i < logs_.size(); ++i)

@@ -85,8 +85,8 @@ Analysis::Stream& Analysis::stream_of(uint32_t log, uint64_t id) {
 }
 
 uint64_t Analysis::epoch_of(Thread& thread) {
-    if (thread.given) {
-        thread.given = thread.has_snapshot = false;
+    if (thread.is_published) {
+        thread.is_published = thread.has_snapshot = false;
         thread.versions.emplace_back(thread.number, thread.past);
         if (thread.versions.size() > kSoonest) thread.versions.pop_front();
         actors_[thread.actor].newest = ++thread.number;
@@ -106,7 +106,7 @@ const Past& Analysis::give_for(Thread& thread) {
 }
 
 const Past& Analysis::give(Thread& thread, uint64_t time_ns) {
-    thread.given = true;
+    thread.is_published = true;
     (void)give_for(thread);
     // Another thread may have passed its knowledge on by a variable.
     const auto& threads = logs_[thread.log]->threads;
@@ -253,12 +253,12 @@ void Analysis::bring_loose(uint32_t log, const Event& notify) {
     if (writes == logs_[log]->loose_writes.end()) return;
     LooseWrite& write = writes->second;
     if (write.channel != notify.d() || write.thread != notify.head.thread || write.end > accesses_.size() || !write.brought.empty()) return;
-    Actor made[2] = {0, 0};
+    Actor created[2] = {0, 0};
     for (uint32_t i = write.first; i < write.end; ++i) {
         Origin origin = origins_[accesses_[i].origin];
         const Role role = actors_[origin.actor].role;
         if (role != Role::loose && role != Role::loose_delivery) continue;
-        Actor& own = made[role == Role::loose_delivery];
+        Actor& own = created[role == Role::loose_delivery];
         if (own == 0) {
             own = new_actor(role, log, LooseWrite::kOwn, write.channel);
             actors_[own].newest = accesses_[i].number;
@@ -297,8 +297,8 @@ void Analysis::submit(uint32_t log, const Event& event) {
                 if (delivery.stream && delivery.stream != &stream) after.push_back({delivery.stream, delivery.submitted, false});
         break;
     case Kind::collective:
-        after = earlier_turns(log, event);
-        take_turn(log, event);
+        after = earlier_calls(log, event);
+        note_call(log, event);
         break;
     case Kind::access:
         if (event.a() != 0 && !(head.flags & log::kFetch))
@@ -639,29 +639,29 @@ uint64_t lane_of(const Event& collective) {
 
 }  // namespace
 
-std::map<uint64_t, Analysis::Turn>& Analysis::turns_of(uint32_t log, const Event& collective) {
-    if (turns_.size() > kMostKeys) turns_.clear();
-    return turns_[{log, collective.a(), static_cast<uint32_t>(collective.d())}];
+std::map<uint64_t, Analysis::LastCall>& Analysis::last_calls_of(uint32_t log, const Event& collective) {
+    if (last_calls_.size() > kMostKeys) last_calls_.clear();
+    return last_calls_[{log, collective.a(), static_cast<uint32_t>(collective.d())}];
 }
 
 // A rank's collectives run one after the other, whatever their streams; a message runs after the collectives before it and
 // the messages of its lane, and a collective after all messages before it.
-std::vector<Analysis::Dependency> Analysis::earlier_turns(uint32_t log, const Event& collective) {
-    std::vector<Dependency> found;
+std::vector<Analysis::Dependency> Analysis::earlier_calls(uint32_t log, const Event& collective) {
+    std::vector<Dependency> dependencies;
     const uint64_t own = lane_of(collective);
-    for (const auto& [lane, turn] : turns_of(log, collective)) {
+    for (const auto& [lane, call] : last_calls_of(log, collective)) {
         if (own != kCollectives && lane != kCollectives && lane != own) continue;
-        const auto stream = logs_[log]->streams.find(turn.stream);
-        if (turn.stream != collective.head.stream && stream != logs_[log]->streams.end())
-            found.push_back({stream->second.get(), std::min(turn.sequence, stream->second->submitted), true});
+        const auto stream = logs_[log]->streams.find(call.stream);
+        if (call.stream != collective.head.stream && stream != logs_[log]->streams.end())
+            dependencies.push_back({stream->second.get(), std::min(call.sequence, stream->second->submitted), true});
     }
-    return found;
+    return dependencies;
 }
 
-void Analysis::take_turn(uint32_t log, const Event& collective) {
-    auto& turns = turns_of(log, collective);
-    if (lane_of(collective) == kCollectives) turns.clear();
-    turns[lane_of(collective)] = {collective.head.stream, collective.head.sequence};
+void Analysis::note_call(uint32_t log, const Event& collective) {
+    auto& calls = last_calls_of(log, collective);
+    if (lane_of(collective) == kCollectives) calls.clear();
+    calls[lane_of(collective)] = {collective.head.stream, collective.head.sequence};
 }
 
 Analysis::Gate Analysis::begin_collective(uint32_t log, const Event& event, Past past) {
@@ -717,7 +717,7 @@ Analysis::Step Analysis::begin_collective_of(Thread& thread, const Event& over, 
         event.head.sequence = 0;
     }
     const EventRef ref = ref_of(thread.log, event, false);
-    for (const auto& [stream, sequence, joins] : earlier_turns(thread.log, event)) {
+    for (const auto& [stream, sequence, joins] : earlier_calls(thread.log, event)) {
         if (!advance(*stream, sequence, give_up)) return Step::blocked;
         const auto [past, via] = past_at(*stream, sequence, ref);
         learn(thread, past, via, event.head.time_ns);

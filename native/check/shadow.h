@@ -133,9 +133,9 @@ class Shadow {
         auto& cells = position.node->second.chunks[position.chunk];
         const uint64_t chunk_end = end_of(position);
         const auto end_of_cell = [&](size_t k) { return k + 1 < cells.size() ? cells[k + 1].first : chunk_end; };
-        made_.clear();
+        new_cells_.clear();
         const auto add = [&](const Cell& cell) {
-            if (made_.empty() || !made_.back().has_state_of(cell)) made_.push_back(cell);
+            if (new_cells_.empty() || !new_cells_.back().has_state_of(cell)) new_cells_.push_back(cell);
         };
         size_t begin = cell_at(cells, low), k = begin;
         if (cells[begin].first < low)
@@ -155,15 +155,15 @@ class Shadow {
             add(cells[k++]);
 
         const size_t old = k - begin;
-        cells_ += made_.size();
+        cells_ += new_cells_.size();
         cells_ -= old;
         const auto at = cells.begin() + static_cast<std::ptrdiff_t>(begin);
-        const size_t common = std::min(old, made_.size());
-        std::copy_n(made_.begin(), common, at);
+        const size_t common = std::min(old, new_cells_.size());
+        std::copy_n(new_cells_.begin(), common, at);
         if (old > common)
             cells.erase(at + static_cast<std::ptrdiff_t>(common), at + static_cast<std::ptrdiff_t>(old));
         else
-            cells.insert(at + static_cast<std::ptrdiff_t>(common), made_.begin() + static_cast<std::ptrdiff_t>(common), made_.end());
+            cells.insert(at + static_cast<std::ptrdiff_t>(common), new_cells_.begin() + static_cast<std::ptrdiff_t>(common), new_cells_.end());
         if (cells.size() >= kMost)
             split(position);
         else if (cells.size() == 1)
@@ -216,7 +216,7 @@ class Shadow {
     }
 
     Nodes nodes_;
-    std::vector<Cell> made_;
+    std::vector<Cell> new_cells_;
     uint64_t cells_ = 1;
 };
 

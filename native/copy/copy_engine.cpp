@@ -22,7 +22,7 @@ class Watch {
     explicit Watch(Poll poll) : poll_(poll), next_(Clock::now() + kCopyPollPeriod) {}
 
     // True: stop.  Called by the thread that asked, with its fault guard set aside: the poll runs the interpreter.
-    bool says_stop() {
+    bool must_stop() {
         if (!poll_.ask || Clock::now() < next_) return false;
         FaultGuard* mine = active_guard;
         active_guard = nullptr;
@@ -61,7 +61,7 @@ class Run {
             const uint64_t i = cursor_.fetch_add(1, std::memory_order_relaxed);
             if (i >= task_.steps) return;
             task_.step(i);
-            if (is_caller && watch_.says_stop()) {
+            if (is_caller && watch_.must_stop()) {
                 interrupted_ = true;
                 cursor_.store(task_.steps, std::memory_order_relaxed);
                 return;

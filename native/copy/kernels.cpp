@@ -70,10 +70,10 @@ void from_lane_start(char* dst, const char* src, size_t n) {
 }
 
 std::vector<StreamCopy> of_this_processor() {
-    std::vector<StreamCopy> found;
-    if (__builtin_cpu_supports("avx512f")) found.push_back(from_lane_start<stream_avx512<8, 2, 1>>);
-    if (__builtin_cpu_supports("avx2")) found.push_back(from_lane_start<stream_avx2<4, 2>>);
-    return found;
+    std::vector<StreamCopy> copies;
+    if (__builtin_cpu_supports("avx512f")) copies.push_back(from_lane_start<stream_avx512<8, 2, 1>>);
+    if (__builtin_cpu_supports("avx2")) copies.push_back(from_lane_start<stream_avx2<4, 2>>);
+    return copies;
 }
 
 }  // namespace

@@ -97,8 +97,8 @@ struct Short {
     }
     // Whole numbers that compare as the values do, or the other way round; both zeros are 0.
     static PEERLANE_INLINE int16_t rank(uint16_t half, bool is_upwards, uint16_t of_nan) {
-        const auto turn = static_cast<uint16_t>(static_cast<int16_t>(is_upwards ? half : ~half) >> 15);
-        const auto number = static_cast<uint16_t>(((half & 0x7FFF) ^ turn) - turn);
+        const auto flip = static_cast<uint16_t>(static_cast<int16_t>(is_upwards ? half : ~half) >> 15);
+        const auto number = static_cast<uint16_t>(((half & 0x7FFF) ^ flip) - flip);
         return static_cast<int16_t>(choose(where_nan(half), of_nan, number));
     }
 
@@ -228,16 +228,16 @@ constexpr Reductions kTable =
 }  // namespace
 
 std::vector<const Reductions*> all_reductions() {
-    std::vector<const Reductions*> found;
+    std::vector<const Reductions*> tables;
 #if defined(__x86_64__)
     const bool converts_halves = __builtin_cpu_supports("f16c");
     const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (has_avx512 && converts_halves) found.push_back(&kTable<Avx512>);
-    if (__builtin_cpu_supports("avx2") && converts_halves) found.push_back(&kTable<Avx2>);
+    if (has_avx512 && converts_halves) tables.push_back(&kTable<Avx512>);
+    if (__builtin_cpu_supports("avx2") && converts_halves) tables.push_back(&kTable<Avx2>);
 #endif
-    found.push_back(&kTable<Plain>);
-    return found;
+    tables.push_back(&kTable<Plain>);
+    return tables;
 }
 
 const Reductions& reductions() {

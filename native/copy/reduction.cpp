@@ -28,16 +28,16 @@ unsigned stripe_of(uint64_t block, uint64_t offset) {
 }
 
 // Unlocked by who catches the fault, if the bytes are not there.
-class Turn {
+class StripeLock {
   public:
-    Turn(const char* dst, uint64_t size) {
+    StripeLock(const char* dst, uint64_t size) {
         const Spot spot = Heap::get().spot_of(dst);
         const unsigned first = stripe_of(spot.block, spot.offset), last = stripe_of(spot.block, spot.offset + size - 1);
         take(0, std::min(first, last));
         if (first != last) take(1, std::max(first, last));   // not begun at a chunk of its block
     }
-    ~Turn() { active_guard->let_go(); }
-    Turn(const Turn&) = delete;
+    ~StripeLock() { active_guard->let_go(); }
+    StripeLock(const StripeLock&) = delete;
 
   private:
     static void take(unsigned n, unsigned stripe) {
@@ -73,12 +73,12 @@ class StandardRounding {
 
 }  // namespace
 
-void forget_turns() {
+void forget_stripe_locks() {
     for (Stripe& stripe : stripes) new (&stripe) Stripe;
 }
 
 void reduce_alone(const Reduction& reduction, char* dst, const char* src, uint64_t size) {
-    const Turn turn(dst, size);
+    const StripeLock lock(dst, size);
     const StandardRounding rounding;
     reduction.kernel(dst, dst, src, size / reduction.width);
 }

@@ -11,6 +11,6 @@ namespace peerlane {
 void reduce_alone(const Reduction& reduction, char* dst, const char* src, uint64_t size);
 
 // In a forked child: the thread that held the lock does not exist.
-void forget_turns();
+void forget_stripe_locks();
 
 }  // namespace peerlane

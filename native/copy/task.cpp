@@ -292,8 +292,8 @@ Refusal explain_fault(const Fault& fault, const Task& task, const Side* sides, u
         if (address - reinterpret_cast<uintptr_t>(piece.dst) < piece.size ||
             address - reinterpret_cast<uintptr_t>(piece.src) < piece.size)
             culprit = &piece;
-    const Side found[] = {side_at("dst", culprit->dst, culprit->size), side_at("src", culprit->src, culprit->size)};
-    return explain_fault(fault, found, 2);
+    const Side culprit_sides[] = {side_at("dst", culprit->dst, culprit->size), side_at("src", culprit->src, culprit->size)};
+    return explain_fault(fault, culprit_sides, 2);
 }
 
 }  // namespace peerlane

@@ -143,7 +143,7 @@ class Log {
             drop();
             return;
         }
-        char* const at = ring_ + place_;
+        char* const at = ring_ + ring_offset_;
         if (count != 0) {
             memcpy(at, packed.data(), length);
         } else {
@@ -244,7 +244,7 @@ class Log {
                                   .machine = machine.load(std::memory_order_relaxed), .clock = own_clock.load(std::memory_order_relaxed),
                                   .since_epoch_ns = since_epoch_ns()};
         ring_ = static_cast<char*>(at) + kHeaderBytes;
-        head_ = place_ = reserved_ = missing_ = 0;
+        head_ = ring_offset_ = reserved_ = missing_ = 0;
         may_grow_ = false;
         std::atomic_ref(header_->magic).store(kMagic, std::memory_order_release);
         if (names_ < 0) return;
@@ -279,7 +279,7 @@ class Log {
 
     // Room for a record at `head_`, which goes to the ring's beginning if the rest of it is too short.
     bool make_room(uint64_t length, uint64_t now) {
-        const uint64_t left = capacity_ - place_, pad = length > left ? left : 0, end = head_ + pad + length;
+        const uint64_t left = capacity_ - ring_offset_, pad = length > left ? left : 0, end = head_ + pad + length;
         if (end > reserved_) [[unlikely]] {
             // A page whose old records are not read yet may be given back later: it is no room.
             const uint64_t tail = std::min(header_->tail.load(std::memory_order_acquire), head_);
@@ -308,7 +308,7 @@ class Log {
         }
         if (pad != 0) {
             const Head head{.units = static_cast<uint32_t>(pad / kUnit), .kind = Kind::pad};
-            memcpy(ring_ + place_, &head, std::min<uint64_t>(pad, sizeof head));
+            memcpy(ring_ + ring_offset_, &head, std::min<uint64_t>(pad, sizeof head));
             go_on(pad);
         }
         return true;
@@ -324,8 +324,8 @@ class Log {
 
     void go_on(uint64_t length) {
         head_ += length;
-        place_ += length;
-        if (place_ == capacity_) place_ = 0;
+        ring_offset_ += length;
+        if (ring_offset_ == capacity_) ring_offset_ = 0;
     }
 
     bool write_gap() {
@@ -399,7 +399,7 @@ class Log {
     bool may_grow_ = false, has_warned_ = false;
     uint64_t full_until_ = 0, full_tail_ = 0;
     uint64_t head_ = 0, reserved_ = 0;
-    uint64_t place_ = 0;          // head_ % capacity_, and cheaper
+    uint64_t ring_offset_ = 0;    // head_ % capacity_, and cheaper
     uint64_t missing_ = 0, missing_since_ = 0;
 };
 
@@ -422,7 +422,7 @@ class Logs {
                            get().mutex.unlock();
                        });
         std::atexit([] {
-            if (const auto tell = before_exit.load(std::memory_order_acquire)) tell();
+            if (const auto hook = before_exit.load(std::memory_order_acquire)) hook();
             peerlane::log::end();
         });
     }
@@ -487,7 +487,7 @@ Writing::~Writing() {
 
 void Writing::write(const Event& event, uint8_t by) noexcept { Logs::get().of(by).write(event); }
 
-void set_place(uint64_t own_machine, uint64_t clock) {
+void set_origin(uint64_t own_machine, uint64_t clock) {
     machine.store(own_machine, std::memory_order_relaxed);
     own_clock.store(clock, std::memory_order_relaxed);
 }
@@ -500,7 +500,7 @@ bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64
     return Logs::get().of(kChecker).begin(directory, capacity, rank, total);
 }
 
-bool begin_here(uint8_t by, uint64_t capacity) {
+bool begin_in_process(uint8_t by, uint64_t capacity) {
     std::lock_guard lock(Logs::get().mutex);
     return Logs::get().of(by).begin("", capacity, -1, UINT64_MAX);
 }

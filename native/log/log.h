@@ -20,7 +20,7 @@ inline std::atomic<uint8_t> readers{0};
 inline bool is_read(uint8_t by) { return (readers.load(std::memory_order_relaxed) & by) != 0; }
 
 // What the calling thread is doing, for the events that it writes.
-struct Here {
+struct Context {
     uint32_t site = 0;      // the line that called
     uint32_t fixed = 0;     // 0, or the line that a call belongs to that runs later
     uint32_t quiet = 0;     // depth: peerlane works for itself, and nothing is logged
@@ -30,28 +30,28 @@ struct Here {
     uint64_t stream = 0, sequence = 0;   // what a quiet notify, or one of another machine, is logged as; sequence 0: as nothing
 };
 // Small, and read with each event, so it lies in the static TLS block.
-[[gnu::tls_model("initial-exec")]] inline thread_local constinit Here here;
+[[gnu::tls_model("initial-exec")]] inline thread_local constinit Context context;
 
 // By the checker, whose log leaves out what peerlane does for itself.
-inline bool wanted() { return is_read(kChecker) && here.quiet == 0; }
+inline bool wanted() { return is_read(kChecker) && context.quiet == 0; }
 // By the checker, or by an observer, who sees that too.
-inline bool is_logging() { return is_read(kChecker | kObserver) && (here.quiet == 0 || is_read(kObserver)); }
+inline bool is_logging() { return is_read(kChecker | kObserver) && (context.quiet == 0 || is_read(kObserver)); }
 
 // What happens meanwhile is done by no line of the program: it drops its last reference, or leaves.
 class ByNoLine {
   public:
-    ByNoLine() { here.site = 0; }
-    ~ByNoLine() { here.site = before_; }
+    ByNoLine() { context.site = 0; }
+    ~ByNoLine() { context.site = before_; }
     ByNoLine(const ByNoLine&) = delete;
 
   private:
-    const uint32_t before_ = here.site;
+    const uint32_t before_ = context.site;
 };
 
 class Quiet {
   public:
-    Quiet() { ++here.quiet; }
-    ~Quiet() { --here.quiet; }
+    Quiet() { ++context.quiet; }
+    ~Quiet() { --context.quiet; }
     Quiet(const Quiet&) = delete;
 };
 
@@ -82,7 +82,7 @@ struct Event {
     uint64_t stream = 0, sequence = 0;
     uint64_t a = 0, b = 0, c = 0, d = 0;
     const Spans* spans = nullptr;
-    uint32_t site = here.site;
+    uint32_t site = context.site;
 };
 
 // Without a log, or without room, nothing happens; an event without room is counted.
@@ -111,13 +111,13 @@ constexpr uint64_t kFirstRoom = uint64_t{1} << 16;
 
 // This process's machine and its clock, for the logs that begin from now on.  Numbers that only a machine's processes tell apart are
 // told apart among machines with the first one.
-void set_place(uint64_t machine, uint64_t clock);
+void set_origin(uint64_t machine, uint64_t clock);
 inline std::atomic<uint64_t> machine{0};
 // Begin a log of this process and of those that it forks, each of which gets one of its own.  `capacity` is rounded up to
 // `kRoom`; what all logs of the directory hold stays within `total`.  Throws std::system_error.  False: there is one already.
 bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total = UINT64_MAX);
 // The same for a reader of this process: in a file without a name, which takes memory for what is not read yet.
-bool begin_here(uint8_t by, uint64_t capacity);
+bool begin_in_process(uint8_t by, uint64_t capacity);
 // The log is complete: the process leaves its node, or nobody reads any more.
 void end(uint8_t by = kChecker) noexcept;
 void see_forks();   // what the first use does: to be there before others see them

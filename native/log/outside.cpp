@@ -494,7 +494,7 @@ struct Calls<kCall, Result (*)(Words...)> {
     static Result exchanges(Words... words) {
         return sending_as([&] { return medium_named(false, words...); }, [&] { return receives(words...); });
     }
-    static Result tells(Words... words) {
+    static Result broadcasts(Words... words) {
         return sending_by(kEverybody, [&] { return kCall(words...); });
     }
     static Result hears(Words... words) {
@@ -709,7 +709,7 @@ sighandler_t signal(int number, sighandler_t handler) {
     return last;
 }
 int kill(pid_t pid, int number) {
-    if (number == SIGKILL) return Calls<&::kill>::tells(pid, number);   // others see that it is gone
+    if (number == SIGKILL) return Calls<&::kill>::broadcasts(pid, number);   // others see that it is gone
     return number == 0 || pid <= 0 ? Calls<&::kill>::talks(pid, number) : sending_by(signals_of(pid), [&] { return ::kill(pid, number); });
 }
 // What a process is known to be: who asks for another one's may wait until that changes it.
@@ -840,13 +840,13 @@ int fcntl(int fd, int command, ...) {
     }
 }
 // A call that prints its further words, or reads into them.
-#define PEERLANE_VARIADIC(verb, type, name, call, declared, given) \
-    type name declared {                                           \
-        va_list words;                                             \
-        va_start(words, form);                                     \
-        const type result = Calls<&call>::verb given;              \
-        va_end(words);                                             \
-        return result;                                             \
+#define PEERLANE_VARIADIC(verb, type, name, call, declared, values) \
+    type name declared {                                            \
+        va_list words;                                              \
+        va_start(words, form);                                      \
+        const type result = Calls<&call>::verb values;              \
+        va_end(words);                                              \
+        return result;                                              \
     }
 PEERLANE_VARIADIC(sends, int, fprintf, ::vfprintf, (FILE* file, const char* form, ...), (file, form, words))
 PEERLANE_VARIADIC(sends, int, fprintf_chk, ::__vfprintf_chk, (FILE* file, int flag, const char* form, ...), (file, flag, form, words))
@@ -898,7 +898,7 @@ int printf_chk(int flag, const char* form, ...) {
 }
 int puts(const char* text) { return sending(1, [&] { return ::puts(text); }); }
 int putchar(int byte) { return sending(1, [&] { return ::putchar(byte); }); }
-int fflush(FILE* file) { return file ? Calls<&::fflush>::sends(file) : Calls<&::fflush>::tells(nullptr); }
+int fflush(FILE* file) { return file ? Calls<&::fflush>::sends(file) : Calls<&::fflush>::broadcasts(nullptr); }
 
 template <class Call>
 auto opening(const char* path, int flags, int from, const Call& call) {
@@ -1025,7 +1025,7 @@ const Hook kHooks[] = {
     // semaphores, queues and memory of System V and of POSIX
     PEERLANE_HOOK(msgsnd), PEERLANE_HOOK(msgrcv), PEERLANE_HOOK(semop), PEERLANE_HOOK(semtimedop), PEERLANE_HOOK(semctl), PEERLANE_CALL(talks, semget),
     PEERLANE_CALL(talks, msgget), PEERLANE_CALL(talks, msgctl), PEERLANE_CALL(talks, shmget), PEERLANE_CALL(talks, shmctl), PEERLANE_HOOK(mq_open),
-    PEERLANE_CALL(tells, mq_unlink), PEERLANE_HOOK(sem_open), PEERLANE_HOOK(sem_close), PEERLANE_CALL(tells, sem_unlink), PEERLANE_CALL(sends, sem_post),
+    PEERLANE_CALL(broadcasts, mq_unlink), PEERLANE_HOOK(sem_open), PEERLANE_HOOK(sem_close), PEERLANE_CALL(broadcasts, sem_unlink), PEERLANE_CALL(sends, sem_post),
     PEERLANE_CALL(exchanges, sem_wait), PEERLANE_CALL(exchanges, sem_trywait), PEERLANE_CALL(exchanges, sem_timedwait), PEERLANE_CALL(exchanges, sem_clockwait),
     PEERLANE_CALL(receives, sem_getvalue),
     // of descriptors, what is known of their files; asynchronous input and output, whose end is asked for
@@ -1042,12 +1042,12 @@ const Hook kHooks[] = {
     // processes
     PEERLANE_HOOK(kill), PEERLANE_HOOK(sigqueue), PEERLANE_CALL(talks, killpg), PEERLANE_CALL(hears, sigwait), PEERLANE_CALL(hears, sigwaitinfo),
     PEERLANE_CALL(hears, sigtimedwait), PEERLANE_HOOK(sigaction), PEERLANE_HOOK(signal), PEERLANE_HOOK(process_vm_readv), PEERLANE_HOOK(process_vm_writev), PEERLANE_HOOK(_exit), PEERLANE_AS("_Exit", _exit),
-    PEERLANE_CALL(tells, fork), PEERLANE_CALL(tells, posix_spawn), PEERLANE_CALL(tells, posix_spawnp), PEERLANE_CALL(talks, system), PEERLANE_CALL(waits, wait),
+    PEERLANE_CALL(broadcasts, fork), PEERLANE_CALL(broadcasts, posix_spawn), PEERLANE_CALL(broadcasts, posix_spawnp), PEERLANE_CALL(talks, system), PEERLANE_CALL(waits, wait),
     PEERLANE_CALL(waits, waitpid), PEERLANE_CALL(waits, wait3), PEERLANE_CALL(waits, wait4), PEERLANE_CALL(hears, waitid),
-    PEERLANE_CALL(tells, nice), PEERLANE_CALL(tells, setpriority), PEERLANE_CALL(tells, setpgid), PEERLANE_CALL(tells, setpgrp), PEERLANE_CALL(tells, setsid),
-    PEERLANE_CALL(tells, sched_setaffinity), PEERLANE_CALL(tells, sched_setscheduler), PEERLANE_CALL(tells, sched_setparam), PEERLANE_CALL(tells, setrlimit),
-    PEERLANE_CALL_AS(tells, "setrlimit64", setrlimit), PEERLANE_CALL(talks, prlimit), PEERLANE_CALL_AS(talks, "prlimit64", prlimit), PEERLANE_CALL(tells, tcsetpgrp),
-    PEERLANE_CALL(hears, tcgetpgrp), PEERLANE_CALL(tells, pthread_setname_np), PEERLANE_CALL(sends, timerfd_settime), PEERLANE_CALL(receives, timerfd_gettime), PEERLANE_HOOK(getpgid), PEERLANE_HOOK(getsid),
+    PEERLANE_CALL(broadcasts, nice), PEERLANE_CALL(broadcasts, setpriority), PEERLANE_CALL(broadcasts, setpgid), PEERLANE_CALL(broadcasts, setpgrp), PEERLANE_CALL(broadcasts, setsid),
+    PEERLANE_CALL(broadcasts, sched_setaffinity), PEERLANE_CALL(broadcasts, sched_setscheduler), PEERLANE_CALL(broadcasts, sched_setparam), PEERLANE_CALL(broadcasts, setrlimit),
+    PEERLANE_CALL_AS(broadcasts, "setrlimit64", setrlimit), PEERLANE_CALL(talks, prlimit), PEERLANE_CALL_AS(talks, "prlimit64", prlimit), PEERLANE_CALL(broadcasts, tcsetpgrp),
+    PEERLANE_CALL(hears, tcgetpgrp), PEERLANE_CALL(broadcasts, pthread_setname_np), PEERLANE_CALL(sends, timerfd_settime), PEERLANE_CALL(receives, timerfd_gettime), PEERLANE_HOOK(getpgid), PEERLANE_HOOK(getsid),
     PEERLANE_HOOK(getpriority), PEERLANE_HOOK(sched_getaffinity), PEERLANE_HOOK(sched_getscheduler), PEERLANE_HOOK(sched_getparam), PEERLANE_HOOK(getppid),
     PEERLANE_HOOK(sigpending), PEERLANE_HOOK(prctl),
     // mappings
@@ -1072,9 +1072,9 @@ const Hook kNames[] = {
     PEERLANE_CALL(looks, getxattr), PEERLANE_CALL(looks, lgetxattr), PEERLANE_CALL(looks, listxattr), PEERLANE_CALL(looks, llistxattr), PEERLANE_CALL(looks, opendir),
     PEERLANE_CALL(looks, realpath), PEERLANE_CALL(looks, statvfs), PEERLANE_CALL(looks, chdir), PEERLANE_CALL(looks, pathconf), PEERLANE_CALL(hears, scandir),
     PEERLANE_CALL_AS(hears, "scandir64", scandir), PEERLANE_CALL(hears, glob), PEERLANE_CALL_AS(hears, "glob64", glob), PEERLANE_CALL(hears, ftw), PEERLANE_CALL(hears, nftw),
-    PEERLANE_CALL_AS(hears, "nftw64", nftw), PEERLANE_CALL(tells, mkstemp), PEERLANE_CALL_AS(tells, "mkstemp64", mkstemp), PEERLANE_CALL(tells, mkostemp),
-    PEERLANE_CALL_AS(tells, "mkostemp64", mkostemp), PEERLANE_CALL(tells, mkstemps), PEERLANE_CALL(tells, mkostemps), PEERLANE_CALL(tells, mkdtemp), PEERLANE_CALL(talks, shm_open),
-    PEERLANE_CALL(tells, shm_unlink),
+    PEERLANE_CALL_AS(hears, "nftw64", nftw), PEERLANE_CALL(broadcasts, mkstemp), PEERLANE_CALL_AS(broadcasts, "mkstemp64", mkstemp), PEERLANE_CALL(broadcasts, mkostemp),
+    PEERLANE_CALL_AS(broadcasts, "mkostemp64", mkostemp), PEERLANE_CALL(broadcasts, mkstemps), PEERLANE_CALL(broadcasts, mkostemps), PEERLANE_CALL(broadcasts, mkdtemp), PEERLANE_CALL(talks, shm_open),
+    PEERLANE_CALL(broadcasts, shm_unlink),
 };
 #undef PEERLANE_HOOK
 #undef PEERLANE_AS
@@ -1083,14 +1083,14 @@ const Hook kNames[] = {
 
 // Null: none.
 void* hook_of(std::string_view name, bool is_python) {
-    struct Found {
+    struct HookEntry {
         void* hook;
         bool is_name;
     };
     static const auto* const all = [] {
-        auto* const hooks = new std::unordered_map<std::string_view, Found>;
-        for (const Hook& each : kHooks) hooks->emplace(each.name, Found{each.hook, false});
-        for (const Hook& each : kNames) hooks->emplace(each.name, Found{each.hook, true});
+        auto* const hooks = new std::unordered_map<std::string_view, HookEntry>;
+        for (const Hook& each : kHooks) hooks->emplace(each.name, HookEntry{each.hook, false});
+        for (const Hook& each : kNames) hooks->emplace(each.name, HookEntry{each.hook, true});
         return hooks;
     }();
     const auto known = all->find(name);

@@ -58,7 +58,7 @@ class Reader {
             pid_ = first.pid;
             rank_ = first.rank;
             start_ns_ = first.start_ns;
-            if (!read_at(&place_, offsetof(Header, machine), sizeof place_)) throw BadLog(path + ": the header ends too early");
+            if (!read_at(&origin_, offsetof(Header, machine), sizeof origin_)) throw BadLog(path + ": the header ends too early");
             if (!refresh()) throw BadLog(path + ": the header ends too early");
             if (may_give_back) room_ = Room(path.substr(0, path.rfind('/') + 1), false);
             at_ = tail_ = first_ = counts_.tail;
@@ -88,9 +88,9 @@ class Reader {
     int32_t rank() const { return rank_; }
     uint64_t start_ns() const { return start_ns_ + shift_ns_; }
     // Its machine, and the clock of its times: each process of one boot has the same.
-    uint64_t machine() const { return place_.machine; }
-    uint64_t clock() const { return place_.clock; }
-    uint64_t since_epoch_ns() const { return place_.since_epoch_ns; }
+    uint64_t machine() const { return origin_.machine; }
+    uint64_t clock() const { return origin_.clock; }
+    uint64_t since_epoch_ns() const { return origin_.since_epoch_ns; }
     // All times are this much later than the log says, or earlier: its clock is another machine's.
     void shift(int64_t nanoseconds) { shift_ns_ = static_cast<uint64_t>(nanoseconds); }
     uint64_t capacity() const { return capacity_; }
@@ -145,7 +145,7 @@ class Reader {
         int32_t pid, rank;
         uint64_t start_ns;
     };
-    struct Place {
+    struct Origin {
         uint64_t machine, clock, since_epoch_ns;
     };
     struct Counts {
@@ -197,7 +197,7 @@ class Reader {
         std::swap(pid_, other.pid_);
         std::swap(rank_, other.rank_);
         std::swap(start_ns_, other.start_ns_);
-        std::swap(place_, other.place_);
+        std::swap(origin_, other.origin_);
         std::swap(shift_ns_, other.shift_ns_);
         std::swap(capacity_, other.capacity_);
         std::swap(counts_, other.counts_);
@@ -319,7 +319,7 @@ class Reader {
     const char* own_ = nullptr;
     int32_t pid_ = 0, rank_ = -1;
     uint64_t start_ns_ = 0, capacity_ = 0, shift_ns_ = 0;
-    Place place_{};
+    Origin origin_{};
     Counts counts_{};
     uint64_t first_ = 0, tail_ = 0, at_ = 0, freed_ = 0;
     uint64_t closed_ = 0, final_ = 0;   // up to where growth was ended for the writer at this look, and at the one before

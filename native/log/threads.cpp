@@ -6,17 +6,17 @@ namespace peerlane::log {
 
 namespace {
 
-bool tell(Kind kind, uint64_t key, uint64_t number, uint64_t posts = 0) {
+bool write_note(Kind kind, uint64_t key, uint64_t number, uint64_t posts = 0) {
     if (!wanted()) return false;
     write({.kind = kind, .a = key, .b = number, .c = posts, .site = 0});
     return true;
 }
 
 constexpr ThreadNotes notes{
-    .is_quiet = [] { return here.quiet != 0; },
-    .post = [](uint64_t key, uint64_t number) { return tell(Kind::post, key, number); },
-    .take = [](uint64_t key, uint64_t number) { tell(Kind::take, key, number, 1); },
-    .forget = [](uint64_t key, uint64_t number) { tell(Kind::forget, key, number); },
+    .is_quiet = [] { return context.quiet != 0; },
+    .post = [](uint64_t key, uint64_t number) { return write_note(Kind::post, key, number); },
+    .take = [](uint64_t key, uint64_t number) { write_note(Kind::take, key, number, 1); },
+    .forget = [](uint64_t key, uint64_t number) { write_note(Kind::forget, key, number); },
 };
 
 }  // namespace

@@ -123,12 +123,12 @@ class AddressSpace {
 
     // True when `address` lies in either window; then `offset` is its offset there.
     bool contains(uint64_t address, uint64_t& offset) const {
-        uint64_t place = address - guard_;
-        if (place >= window_) {
-            place = address - shadow_;
-            if (place >= window_) return false;
+        uint64_t distance = address - guard_;
+        if (distance >= window_) {
+            distance = address - shadow_;
+            if (distance >= window_) return false;
         }
-        offset = place;
+        offset = distance;
         return true;
     }
     char* shadow(uint64_t offset) const { return reinterpret_cast<char*>(shadow_ + offset); }

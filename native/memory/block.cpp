@@ -122,9 +122,9 @@ void Account::share(uint64_t block) {
 
 std::unique_ptr<Account> held_with_others(std::shared_ptr<Ledger> ledger, uint64_t device, uint64_t bytes, uint64_t block,
                                           uint64_t entry) {
-    const uint64_t place = ledger->hold(entry, block) ? entry : ledger->list(block, device, bytes);
+    const uint64_t slot = ledger->hold(entry, block) ? entry : ledger->list(block, device, bytes);
     auto account = std::make_unique<Account>(std::move(ledger), device, bytes);
-    account->entry_ = place;
+    account->entry_ = slot;
     return account;
 }
 

@@ -28,14 +28,14 @@ void child_after_fork() {
     const bool served = Broker::get().fork_child(), opened = Exporter::fork_child();
     Heap::get().fork_child(served || opened);
 }
-std::atomic<bool> made{false};
+std::atomic<bool> created{false};
 }  // namespace
 
 // The guard is wanted by copies between host addresses too, before any node is entered.
 Heap::Heap() {
     install_fault_handlers();
     pthread_atfork(prepare_heap_fork, parent_after_fork, child_after_fork);
-    made.store(true, std::memory_order_relaxed);
+    created.store(true, std::memory_order_relaxed);
 }
 
 void Heap::configure(const HeapSettings& settings) {
@@ -362,7 +362,7 @@ void Heap::fork_child(bool shares) {
     mutex_.unlock();
 }
 
-bool Heap::is_made() { return made.load(std::memory_order_relaxed); }
+bool Heap::is_created() { return created.load(std::memory_order_relaxed); }
 
 bool Heap::begin_anew() {
     std::lock_guard lock(mutex_);

@@ -38,7 +38,7 @@ struct DeviceSettings {
 struct Neighbour {   // a live allocation near an address, for error texts
     uint64_t address = 0, size = 0, id = 0;
     uint32_t device = 0;
-    bool found = false;
+    bool exists = false;
 };
 
 // A resolved range: its host address, and the first of the extents that it holds pinned.
@@ -93,7 +93,7 @@ void or_lose(const Work& work) {
 }
 
 // Lets other threads run.  The thread that this one waits for may need the GIL, which this one may hold.
-inline std::atomic<void (*)()> pause_here{std::this_thread::yield};
+inline std::atomic<void (*)()> pause_hook{std::this_thread::yield};
 
 class Heap {
   public:
@@ -117,7 +117,7 @@ class Heap {
     void unpin(Extent* extent) {
         if (extent->unpin()) reclaim(extent);
     }
-    // False, with nothing to undo, if the extent is no longer live.  While the extent moves, this waits in `pause_here`.
+    // False, with nothing to undo, if the extent is no longer live.  While the extent moves, this waits in `pause_hook`.
     bool pin(Extent* extent) {
         if (extent->pin()) [[likely]] return true;
         return pin_slowly(extent);
@@ -230,7 +230,7 @@ class Heap {
     void end_use() {
         if (!is_forked()) used_.store(false, std::memory_order_relaxed);
     }
-    static bool is_made();
+    static bool is_created();
     bool begin_anew();   // in a forked child, by its only thread; false: its parent had memory
 
   private:

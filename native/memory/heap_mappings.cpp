@@ -167,7 +167,7 @@ void Heap::unmap(Reservation& reservation, uint64_t at) {
         std::lock_guard lock(mutex_);
         extent = mapped_at(reservation, at);
         id = extent->id.load(std::memory_order_relaxed);
-        if (log::here.of_free && log::wanted()) [[unlikely]] log_unmapped(extent);
+        if (log::context.of_free && log::wanted()) [[unlikely]] log_unmapped(extent);
     }
     retire(extent, id);
 }
@@ -178,16 +178,16 @@ void Heap::set_access(Reservation& reservation, uint64_t at, uint64_t size, Acce
     const uint64_t span = reservation.span.load(std::memory_order_relaxed);
     if (at > span || size > span - at)
         throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(reservation) + span, .device = reservation.device};
-    std::vector<Mapping*> found;
+    std::vector<Mapping*> mappings;
     for (uint64_t reached = at; reached < at + size;) {
         const Extent* extent = mapped_at(reservation, reached);
         reached += span_of(extent);
         if (reached > at + size || (access.device >= extent->mapping->devices && access.device != Access::kAll))
             throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(reservation) + at + size,
                           .device = reservation.device};
-        found.push_back(extent->mapping);
+        mappings.push_back(extent->mapping);
     }
-    for (Mapping* mapping : found) set_rights(*mapping, access);
+    for (Mapping* mapping : mappings) set_rights(*mapping, access);
 }
 
 unsigned Heap::rights(Reservation& reservation, uint64_t at, uint32_t number) {

@@ -76,10 +76,10 @@ Neighbour Heap::nearest(uint64_t address) {
     std::lock_guard lock(mutex_);
     // In the other window everything lies far away, whatever its offset.
     const bool in_shadow = address - space_.shadow_base() < space_.window();
-    bool found_any = false;
+    bool has_candidate = false;
     const auto consider = [&](const Extent& extent) {
         if (!extent.is_live() || device(extent.device).settings.host_access != in_shadow) return;
-        found_any = true;
+        has_candidate = true;
         const uint64_t end = extent.offset + extent.size;
         const uint64_t distance = offset < extent.offset ? extent.offset - offset : offset >= end ? offset - end + 1 : 0;
         if (distance >= best_distance) return;
@@ -95,10 +95,10 @@ Neighbour Heap::nearest(uint64_t address) {
     auto before = after;
     // Two regions on either side have the nearest, if they have any; of those beyond a bounded number are looked at.
     constexpr int kNeighbours = 2, kMost = 256;
-    for (int step = 0; step < (found_any ? kNeighbours : kMost) && after != regions_.end(); ++step, ++after)
+    for (int step = 0; step < (has_candidate ? kNeighbours : kMost) && after != regions_.end(); ++step, ++after)
         consider_region(after->second);
-    found_any = false;
-    for (int step = 0; step < (found_any ? kNeighbours : kMost) && before != regions_.begin(); ++step)
+    has_candidate = false;
+    for (int step = 0; step < (has_candidate ? kNeighbours : kMost) && before != regions_.begin(); ++step)
         consider_region((--before)->second);
     return best;
 }
@@ -128,7 +128,7 @@ void Heap::log_extent(log::Kind kind, const Extent* extent) const noexcept {
     const Spot spot = spot_of(host_of(extent, 0));
     log::Spans spans;
     spans.add(spot.block, spot.offset, extent->size, true);
-    log::write({.kind = kind, .flags = kind == log::Kind::freed ? log::here.of_free : uint8_t{0}, .a = extent->id.load(std::memory_order_relaxed), .spans = &spans});
+    log::write({.kind = kind, .flags = kind == log::Kind::freed ? log::context.of_free : uint8_t{0}, .a = extent->id.load(std::memory_order_relaxed), .spans = &spans});
 }
 
 // No event has the mapping that an access used, so nothing is logged of a block with another mapping.

@@ -158,7 +158,7 @@ bool Heap::pin_slowly(Extent* extent) {
         if (state & Extent::kLive) return true;   // the move ended since: what was counted then holds it
         unpin(extent);                            // who moves it waits for those who really use it
         if (!(state & Extent::kMoving)) return false;
-        while (extent->state.load(std::memory_order_acquire) & Extent::kMoving) pause_here.load(std::memory_order_relaxed)();
+        while (extent->state.load(std::memory_order_acquire) & Extent::kMoving) pause_hook.load(std::memory_order_relaxed)();
         if (extent->pin()) return true;
     }
 }

@@ -118,7 +118,7 @@ struct Refusal {
         } notify;                                     // notify_doubled, notifies_full, notify_order
         uint64_t timeout_ns;                          // wait_timeout of an operation
         struct {
-            uint64_t found, most;
+            uint64_t actual, most;
             int field;
         } list;                                       // bad_descriptor
         uint64_t token;                               // callback_failed

@@ -85,15 +85,15 @@ Sleep sleep_of(const char* thread) {
 }
 
 std::vector<int32_t> threads_named(const std::string& name) {
-    std::vector<int32_t> found;
+    std::vector<int32_t> ids;
     DIR* const all = opendir("/proc/self/task");
-    if (!all) return found;
+    if (!all) return ids;
     char text[64];
     while (const dirent* const each = readdir(all))
         if (const auto thread = static_cast<int32_t>(strtol(each->d_name, nullptr, 10)); thread > 0)
-            if (read_of(each->d_name, "comm", text) && name + "\n" == text) found.push_back(thread);
+            if (read_of(each->d_name, "comm", text) && name + "\n" == text) ids.push_back(thread);
     closedir(all);
-    return found;
+    return ids;
 }
 
 // The thread of Python's faulthandler blocks all signals that can be blocked.

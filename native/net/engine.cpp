@@ -31,7 +31,7 @@ using Request = ucx::RequestParams;
 constexpr unsigned kMessages = 1;             // the id of our active messages
 constexpr uint64_t kShort = 4096;             // bytes that UCX copies to send them with the header: that is quicker than two places
 constexpr int kRounds = 16;                   // of work that posts more, before the serving thread goes on with it
-constexpr int kTurn = 256;                    // calls of UCX's progress before others may have the lock
+constexpr int kMostProgress = 256;            // calls of UCX's progress before others may have the lock
 constexpr uint64_t kNap = 200'000;            // nanoseconds
 constexpr uint64_t kLongestNap = 1'600'000;   // each takes the core from the thread that helps: 5,000 a second cost it 7 %
 constexpr uint64_t kLinger = 50'000;          // a thread that sleeps is woken 20 us late, and a transfer has many steps
@@ -88,7 +88,7 @@ class Peer {
     std::string address;
     ucx::Endpoint* endpoint = nullptr;
     State state = State::open;
-    bool is_lost = false, is_told = false;
+    bool is_lost = false, is_reported = false;
     uint32_t connects = 0;
     uint64_t since = 0;   // of its leaving or closing
     uint64_t requests = 0;   // of its flush and its closing
@@ -147,7 +147,7 @@ struct Engine::State {
     }
 
     bool carry_out();
-    bool turn(int most);
+    bool make_progress(int most);
     void tick(uint64_t now);
     void serve();
     void take_down();
@@ -191,7 +191,7 @@ void set(const ucx::Library& ucx, ucx::Config* config, const char* name, const s
     fail(ucx, std::string(name) + "=" + value, status);
 }
 
-std::string interfaces_here() {
+std::string local_interfaces() {
     std::string all;
     struct if_nameindex* const interfaces = if_nameindex();
     for (const auto* one = interfaces; one && one->if_name; ++one) all += (all.empty() ? "" : ", ") + std::string(one->if_name);
@@ -206,7 +206,7 @@ void check_interfaces(const std::string& names) {
         const std::string name = names.substr(start, end - start);
         const std::string device = "/sys/class/infiniband/" + name.substr(0, name.find(':'));
         if (!name.empty() && (if_nametoindex(name.c_str()) || access(device.c_str(), F_OK) == 0)) continue;
-        throw Failed{"there is no network interface \"" + name + "\" here; there are " + interfaces_here()};
+        throw Failed{"there is no network interface \"" + name + "\" here; there are " + local_interfaces()};
     }
 }
 
@@ -216,7 +216,7 @@ ucx::Status make_context(const ucx::Library& ucx, const Options& options, ucx::C
     if (!options.interface.empty()) set(ucx, config, "NET_DEVICES", options.interface);
     // UCX sends 64 KiB at a time by default, and a large message takes 1.6 times as long.
     for (const char* each : {"TCP_TX_SEG_SIZE", "TCP_RX_SEG_SIZE"}) set(ucx, config, each, "256k");
-    const ucx::ContextParams params{.given = ucx::ContextParams::kFeatures,
+    const ucx::ContextParams params{.field_mask = ucx::ContextParams::kFeatures,
                                     .features = ucx::ContextParams::kMessages | ucx::ContextParams::kWakeup};
     const ucx::Status status = ucx.init_version(ucx::kMajor, ucx::kMinor, &params, config, &context);
     ucx.config_release(config);
@@ -225,7 +225,7 @@ ucx::Status make_context(const ucx::Library& ucx, const Options& options, ucx::C
 
 // An interface that goes away while UCX looks at all of them, as those of containers do, fails the whole.
 void make_worker(const ucx::Library& ucx, const Options& options, ucx::Context*& context, ucx::Worker*& worker) {
-    const ucx::WorkerParams params{.given = ucx::WorkerParams::kThreads, .threads = ucx::WorkerParams::kOneAtATime};
+    const ucx::WorkerParams params{.field_mask = ucx::WorkerParams::kThreads, .threads = ucx::WorkerParams::kOneAtATime};
     for (int look = 1;; ++look) {
         const char* what = "its transports";
         ucx::Status status = make_context(ucx, options, context);
@@ -286,7 +286,7 @@ Engine& Engine::start(const Options& options, Handler& handler) {
     size_t size = 0;
     try {
         const ucx::HandlerParams arrivals{
-            .given = ucx::HandlerParams::kId | ucx::HandlerParams::kCall | ucx::HandlerParams::kArgument,
+            .field_mask = ucx::HandlerParams::kId | ucx::HandlerParams::kCall | ucx::HandlerParams::kArgument,
             .id = kMessages,
             .call = State::arrived,
             .argument = &state};
@@ -321,7 +321,7 @@ Engine& Engine::start(const Options& options, Handler& handler) {
 }
 
 void Engine::see_forks() {
-    static const int is_told [[maybe_unused]] = pthread_atfork(nullptr, nullptr, begin_anew);
+    static const int is_registered [[maybe_unused]] = pthread_atfork(nullptr, nullptr, begin_anew);
 }
 
 void Engine::begin_anew() {
@@ -346,7 +346,7 @@ void Engine::kick() {
     for (int round = 0; posted_.load(std::memory_order_seq_cst); ++round) {
         if (round == kRounds) return state.wake();
         if (!state.try_lock()) return;
-        state.turn(1);
+        state.make_progress(1);
         state.unlock();
     }
 }
@@ -358,7 +358,7 @@ bool Engine::help() {
         return false;
     }
     state.helps.store(state.helps.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    const bool any = state.turn(1);
+    const bool any = state.make_progress(1);
     if (!any) state.handler.idle();
     if (state.is_tick_due.load(std::memory_order_relaxed)) state.tick(clock_ns());
     state.unlock();
@@ -390,7 +390,7 @@ bool Engine::State::carry_out() {
     return true;
 }
 
-bool Engine::State::turn(int most) {
+bool Engine::State::make_progress(int most) {
     bool any = carry_out();
     for (int i = 0; i < most; ++i) {
         if (ucx.worker_progress(worker) == 0) break;
@@ -426,7 +426,7 @@ void Engine::State::serve() {
         nap_ns = kNap;
         const uint64_t now = clock_ns();
         if (now - ticked.load(std::memory_order_relaxed) >= kTick) tick(now);
-        const bool any = turn(kTurn);
+        const bool any = make_progress(kMostProgress);
         handler.idle();
         if (any) busy_ns = now;
         if (now - busy_ns < kLinger) {
@@ -533,7 +533,7 @@ void Engine::send(Peer& peer, const void* header, uint32_t header_size, const vo
     Flight* const flight = state.flight(completion, &peer);
     if (peer.state != Peer::State::open) return state.over(flight, false);
     const Request params{
-        .given = Request::kCall | Request::kArgument | Request::kFlags | Request::kMemory | (size <= kShort ? Request::kSoonOver : 0),
+        .field_mask = Request::kCall | Request::kArgument | Request::kFlags | Request::kMemory | (size <= kShort ? Request::kSoonOver : 0),
         .flags = Request::kCopyHeader | (size < kFetchedFrom ? Request::kEager : Request::kRendezvous),
         .sent = State::sent,
         .argument = flight,
@@ -547,7 +547,7 @@ void Engine::fetch(void* parcel, void* to, uint64_t size, Completion* completion
     State& state = *state_;
     Flight* const flight = state.flight(completion, nullptr);
     const Request params{
-        .given = Request::kCall | Request::kArgument | Request::kMemory,
+        .field_mask = Request::kCall | Request::kArgument | Request::kMemory,
         .received = State::received,
         .argument = flight,
         .memory = Request::kHost};
@@ -567,37 +567,37 @@ void Engine::refuse(void* parcel) {
 
 Peer& Engine::connect(std::string_view address) {
     State& state = *state_;
-    const auto [place, is_new] = state.peers.try_emplace(std::string(address), nullptr);
+    const auto [position, is_new] = state.peers.try_emplace(std::string(address), nullptr);
     if (is_new) {
         constexpr size_t kMark = sizeof(uint64_t);
-        std::unique_ptr<Peer> peer(new Peer{.address = place->first});
+        std::unique_ptr<Peer> peer(new Peer{.address = position->first});
         try {
             if (address.size() <= kMark || marked(address.substr(kMark)) != address)
                 throw Failed{"the " + std::to_string(address.size()) + " bytes given are not the address of an engine"};
             const ucx::EndpointParams params{
-                .given = ucx::EndpointParams::kAddress | ucx::EndpointParams::kFailures | ucx::EndpointParams::kOnFailure,
+                .field_mask = ucx::EndpointParams::kAddress | ucx::EndpointParams::kFailures | ucx::EndpointParams::kOnFailure,
                 .address = peer->address.data() + kMark,
-                .failures = ucx::EndpointParams::kToldOfPeer,
+                .failures = ucx::EndpointParams::kPeerFailures,
                 .on_failure = State::failed,
                 .argument = &state};
             required(state.ucx, "a connection", state.ucx.ep_create(state.worker, &params, &peer->endpoint));
         } catch (...) {
-            state.peers.erase(place);
+            state.peers.erase(position);
             throw;
         }
         state.by_endpoint[peer->endpoint] = peer.get();
-        place->second = peer.release();
+        position->second = peer.release();
         state.is_stirred = true;
     }
-    ++place->second->connects;
-    return *place->second;
+    ++position->second->connects;
+    return *position->second;
 }
 
 void Engine::disconnect(Peer& peer) {
     State& state = *state_;
     if (--peer.connects > 0) return;
     state.peers.erase(peer.address);
-    if (peer.is_told) delete &peer;
+    if (peer.is_reported) delete &peer;
     else if (peer.state == Peer::State::open) state.end(peer, Peer::State::leaving);
 }
 
@@ -605,15 +605,15 @@ std::vector<std::string> Engine::transports(Peer& peer) {
     State& state = *state_;
     std::vector<std::string> all;
     if (peer.state != Peer::State::open) return all;
-    ucx::Transport found[16] = {};   // what UCX leaves empty is not there
+    ucx::Transport listed[16] = {};   // what UCX leaves empty is not there
     ucx::EndpointAttributes attributes{.asked = ucx::EndpointAttributes::kTransports,
-                                       .transports = found,
-                                       .transport_count = std::size(found),
-                                       .transport_size = sizeof found[0]};
+                                       .transports = listed,
+                                       .transport_count = std::size(listed),
+                                       .transport_size = sizeof listed[0]};
     if (state.ucx.ep_query(peer.endpoint, &attributes) != ucx::Status::ok) return all;
-    for (unsigned i = 0; i < std::min<unsigned>(attributes.transport_count, std::size(found)); ++i) {
-        if (!found[i].name || !found[i].device) continue;
-        std::string one = std::string(found[i].name) + "/" + found[i].device;
+    for (unsigned i = 0; i < std::min<unsigned>(attributes.transport_count, std::size(listed)); ++i) {
+        if (!listed[i].name || !listed[i].device) continue;
+        std::string one = std::string(listed[i].name) + "/" + listed[i].device;
         if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(std::move(one));
     }
     return all;
@@ -638,7 +638,7 @@ void Engine::State::end(Peer& peer, Peer::State next) {
     ending.push_back(&peer);
     is_stirred = true;
     if (next != Peer::State::leaving) return;
-    const Request params{.given = Request::kCall | Request::kArgument,
+    const Request params{.field_mask = Request::kCall | Request::kArgument,
                                     .sent = flushed_or_closed,
                                     .argument = &peer};
     const ucx::Pending pending = ucx.ep_flush_nbx(peer.endpoint, &params);
@@ -654,7 +654,7 @@ void Engine::State::close(Peer& peer, uint64_t now) {
     peer.state = Peer::State::closing;
     peer.since = now;
     const Request params{
-        .given = Request::kCall | Request::kArgument | Request::kFlags,
+        .field_mask = Request::kCall | Request::kArgument | Request::kFlags,
         .flags = Request::kForce,
         .sent = flushed_or_closed,
         .argument = &peer};
@@ -691,7 +691,7 @@ void Engine::State::see_off_all(uint64_t now) {
         by_endpoint.erase(peer.endpoint);
         peer.state = Peer::State::closed;
         if (peer.is_lost && peer.connects > 0) handler.lost(peer, peer.why);
-        peer.is_told = true;
+        peer.is_reported = true;
         if (peer.connects == 0 && peer.requests == 0) delete &peer;
     }
 }

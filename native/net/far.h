@@ -34,8 +34,8 @@ class FarOp final : public std::enable_shared_from_this<FarOp> {
   public:
     enum class Verb : uint8_t { write, reduce, read, notify };
     struct Block {
-        uint64_t there;
-        char* here;
+        uint64_t remote;
+        char* local;
         uint64_t size;
     };
 
@@ -49,16 +49,16 @@ class FarOp final : public std::enable_shared_from_this<FarOp> {
     uint32_t reduction = 0, width = 1;
     bool goes_on = false;                 // its stream goes on after a failure
     uint64_t at = 0, size = 0;
-    char* here = nullptr;
-    std::vector<Block> blocks;            // instead of `here` and `at`
+    char* local = nullptr;
+    std::vector<Block> blocks;            // instead of `local` and `at`
     std::vector<Range> pins;
     void* keep = nullptr;                 // a Python object
-    std::unique_ptr<char[]> copied;       // the bytes of `here`, of a host object that nothing keeps
+    std::unique_ptr<char[]> copied;       // the bytes of `local`, of a host object that nothing keeps
     StreamPtr stream;                     // null: a thread waits in FarNode::wait
     uint64_t logged_stream = 0, logged_sequence = 0;   // which operation its record is in this process's event log; 0: in none
 
     // What the checker is told of it: `event` becomes a notify, or stays an access and gets its bytes on both machines.
-    void tell(log::Event& event, log::Spans& spans);
+    void describe(log::Event& event, log::Spans& spans);
     bool is_over() const { return over_.load(std::memory_order_seq_cst); }
     const std::optional<Refusal>& failure() const { return failure_; }   // once it is over
 
@@ -68,7 +68,7 @@ class FarOp final : public std::enable_shared_from_this<FarOp> {
     friend struct Getting;
     // What goes into one frame.
     struct Part {
-        uint64_t first_block = 0, blocks = 0;   // 0: bytes of `here`
+        uint64_t first_block = 0, blocks = 0;   // 0: bytes of `local`
         uint64_t offset = 0, size = 0;
     };
     Part next_part() const;
@@ -110,8 +110,8 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
     void close();
     // In event logs: the bank of the other end's notifies, and where its memories lie, by number.
     uint64_t peer_bank() const { return peer_bank_; }
-    void set_places(std::vector<std::vector<log::Span>> places) { places_ = std::move(places); }
-    std::vector<log::Span> places_of(uint32_t memory, uint64_t at, uint64_t size) const;
+    void set_peer_spans(std::vector<std::vector<log::Span>> spans) { peer_spans_ = std::move(spans); }
+    std::vector<log::Span> peer_spans_of(uint32_t memory, uint64_t at, uint64_t size) const;
     bool is_lost() const { return lost_.load(std::memory_order_acquire); }
     std::string why_lost();   // empty: it is not
     std::vector<std::string> transports();
@@ -134,7 +134,7 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
         uint64_t charged;                  // bytes of the credit
         FarOp::Part part;
         bool is_placed;
-        bool asked = false, there = true;  // a read: whether its bytes come, and are here
+        bool asked = false, has_arrived = true;  // a read: whether its bytes come, and have come
     };
     struct OutLane {
         uint32_t epoch = 1, refused_epoch = 0;
@@ -154,10 +154,10 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
     void fail_all(FarWhy why);                                     // the peer is lost
     void fail(FarOp& op, FarWhy why, uint32_t notify);
     bool is_settled(const FarOp& op) const;
-    void tell(std::unique_lock<std::mutex>& lock, const std::vector<FarOpPtr>& over);   // lets go of the lock
+    void complete(std::unique_lock<std::mutex>& lock, const std::vector<FarOpPtr>& over);   // lets go of the lock
     void give_up();
-    void is_here(uint32_t lane, uint64_t sequence);                // the bytes of a read
-    void say_closed_if_over();
+    void take_read(uint32_t lane, uint64_t sequence);              // the bytes of a read
+    void send_closed_if_over();
 
     // The target's side, under the engine's lock.
     struct Early {                         // a frame that cannot be started yet
@@ -182,7 +182,7 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
         uint64_t refused = 0;
         FarWhy why = FarWhy::none;
         uint32_t notify = 0;
-        bool tells = false, is_advancing = false;
+        bool owes_ack = false, is_advancing = false;
         std::map<uint64_t, Early> early;
         std::deque<Running> running;
     };
@@ -198,16 +198,16 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
     FarWhy start_checked(uint32_t lane, const Frame& frame, const char* bytes, uint64_t size, void*& parcel, bool& goes_on);
     void answer(const Frame& asked, const char* from, uint64_t size, std::unique_ptr<Placing> placing);
     // What came whole, into its place or aside; `range` is given away if it is withheld.  `all`: bytes of the memory.
-    FarWhy place_kept(const Frame& frame, uint64_t all, std::unique_ptr<char[]> bytes, uint64_t size, Range& range) const;
-    static FarWhy may_combine(const Frame& frame, uint64_t all, const char* bytes, const char* place);
-    static FarWhy gather(const Frame& frame, uint64_t all, const char* entries, const char* place, char* into);
+    FarWhy store_or_withhold(const Frame& frame, uint64_t all, std::unique_ptr<char[]> bytes, uint64_t size, Range& range) const;
+    static FarWhy may_combine(const Frame& frame, uint64_t all, const char* bytes, const char* base);
+    static FarWhy gather(const Frame& frame, uint64_t all, const char* entries, const char* base, char* into);
     static bool are_inside(const Frame& frame, uint64_t all, const char* entries);
     bool keeps(Placing& placing, uint64_t size);
     void end(uint32_t lane, uint64_t sequence, FarWhy why);        // a running one is over
     void finish(uint32_t lane, uint64_t sequence, FarWhy why);     // and others may start
     FarWhy record(const Running& by);
     void lose_lines();
-    void tell_later(uint32_t lane);
+    void owe_ack(uint32_t lane);
     void send_acks();
     void lose(const char* why);
     void report_lost() const;
@@ -221,14 +221,14 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
     std::vector<StreamPtr> waiting_;                               // for credits
     std::vector<FarOpPtr> waiting_alone_;                          // without a stream
     uint64_t frames_out_ = 0, bytes_out_ = 0, placed_out_ = 0;
-    bool closing_ = false, said_closed_ = false;
+    bool closing_ = false, sent_closed_ = false;
 
     const uint64_t number_, secret_;
     const std::shared_ptr<const Members> members_;   // null: of no group
     const uint32_t rank_;                            // of the peer, among them
     uint64_t peer_number_ = 0, peer_secret_ = 0;                   // under the engine's lock, with `peer_`
     uint64_t peer_bank_ = 0;                                       // this and the next before the first operation
-    std::vector<std::vector<log::Span>> places_;
+    std::vector<std::vector<log::Span>> peer_spans_;
     uint32_t id_ = 0;
     std::atomic<bool> lost_{false};
     std::string why_lost_;                                         // under `mutex_`
@@ -237,8 +237,8 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
     std::vector<Notify*> lines_;
     const std::shared_ptr<Withheld> withheld_;                     // null: nothing is
     std::deque<InLane> in_;
-    std::vector<uint32_t> telling_;                                // lanes with something to acknowledge
-    bool is_telling_ = false, peer_closed_ = false, is_open_ = false;
+    std::vector<uint32_t> owing_;                                  // lanes with something to acknowledge
+    bool is_owing_ = false, peer_closed_ = false, is_open_ = false;
     uint64_t kept_bytes_ = 0;              // of what cannot be started yet, or is on its way
     uint64_t unfinished_ = 0;              // frames that have come and are not over
     FarPeer* peer_ = nullptr;
@@ -283,7 +283,7 @@ class FarNode final : public Handler {
   private:
     friend class FarChannel;
     void enter(const FarChannelPtr& channel);      // under `mutex_` of its own
-    void tells(FarChannel& channel);
+    void owe_acks(FarChannel& channel);
     std::vector<std::shared_ptr<Withheld>> withheld();
     void count_refused() { refused_.fetch_add(1, std::memory_order_relaxed); }
     FarPeer& peer_at(const std::string& address, uint64_t process);  // under the engine's lock, as what follows
@@ -298,7 +298,7 @@ class FarNode final : public Handler {
     std::mutex mutex_;
     std::unordered_map<uint64_t, FarChannelPtr> channels_;
     std::map<std::string, std::unique_ptr<FarPeer>> peers_;
-    std::vector<FarChannelPtr> telling_;
+    std::vector<FarChannelPtr> owing_;
     std::atomic<uint64_t> unreachable_ns_{10'000'000'000}, refused_{0};
     uint64_t ticked_ns_ = 0;
     std::vector<void*> returned_;                // under `mutex_`

@@ -62,7 +62,7 @@ void Sending::run() {
         op->pack(part, packed.get(), sends_bytes);
         channel->send(frame, packed.get(), size, this);
     } else {
-        const char* const from = part.blocks != 0 ? op->blocks[part.first_block].here : op->here + part.offset;
+        const char* const from = part.blocks != 0 ? op->blocks[part.first_block].local : op->local + part.offset;
         channel->send(frame, from, sends_bytes ? frame.size : 0, this);
     }
 }
@@ -70,10 +70,10 @@ void Sending::run() {
 void FarOp::pack(const Part& part, char* to, bool with_bytes) const {
     const uint64_t end = part.first_block + part.blocks;
     for (uint64_t i = part.first_block; i < end; ++i, to += sizeof(FarEntry)) {
-        const FarEntry entry{blocks[i].there, blocks[i].size};
+        const FarEntry entry{blocks[i].remote, blocks[i].size};
         memcpy(to, &entry, sizeof entry);
     }
-    for (uint64_t i = part.first_block; with_bytes && i < end; to += blocks[i++].size) memcpy(to, blocks[i].here, blocks[i].size);
+    for (uint64_t i = part.first_block; with_bytes && i < end; to += blocks[i++].size) memcpy(to, blocks[i].local, blocks[i].size);
 }
 
 FarOp::~FarOp() {
@@ -198,12 +198,12 @@ bool FarChannel::post_part(FarOp& op) {
     frame.notify = is_last ? op.notify : 0;
     frame.detail = in_blocks ? static_cast<uint32_t>(part.blocks) : op.verb == FarOp::Verb::reduce ? op.reduction : 0;
     frame.size = in_blocks ? part.size - entries : part.blocks == 1 ? op.blocks[part.first_block].size : part.size;
-    if (!in_blocks) frame.at = part.blocks == 1 ? op.blocks[part.first_block].there : op.at + part.offset;
+    if (!in_blocks) frame.at = part.blocks == 1 ? op.blocks[part.first_block].remote : op.at + part.offset;
     if (op.verb == FarOp::Verb::notify) frame.at = op.logged_stream, frame.size = op.logged_sequence;
     sending->part = part;
     const bool reads = op.verb == FarOp::Verb::read;
     out.sent.push_back({.sequence = out.next, .op = op.shared_from_this(), .epoch = out.epoch, .charged = charged,
-                        .part = part, .is_placed = is_placed, .asked = reads, .there = !reads});
+                        .part = part, .is_placed = is_placed, .asked = reads, .has_arrived = !reads});
     // Nothing fails from here on.
     sending->channel = shared_from_this();
     sending->op = op.shared_from_this();
@@ -228,7 +228,7 @@ void FarChannel::settle(uint32_t number, std::vector<FarOpPtr>& over) {
         FarWhy why = FarWhy::none;
         if (sent.epoch == lane.refused_epoch && sent.sequence >= lane.refused)
             why = sent.sequence == lane.refused ? lane.why : sent.op->goes_on ? FarWhy::none : FarWhy::cancelled;
-        if (why == FarWhy::none && !sent.there) break;
+        if (why == FarWhy::none && !sent.has_arrived) break;
         const FarOpPtr op = std::move(sent.op);
         if (why != FarWhy::none) fail(*op, why, lane.notify);
         if (op->posted_ && sent.sequence == op->last_) over.push_back(op);
@@ -242,12 +242,12 @@ void FarChannel::settle(uint32_t number, std::vector<FarOpPtr>& over) {
 }
 
 // What is over is told once nobody may see anything of it as under way: without the lock.
-void FarChannel::tell(std::unique_lock<std::mutex>& lock, const std::vector<FarOpPtr>& over) {
+void FarChannel::complete(std::unique_lock<std::mutex>& lock, const std::vector<FarOpPtr>& over) {
     std::vector<StreamPtr> waiting;
     std::vector<FarOpPtr> waiting_alone;
     waiting.swap(waiting_);
     waiting_alone.swap(waiting_alone_);
-    const bool may_say_closed = closing_ && (!said_closed_ || lost_.load(std::memory_order_relaxed));
+    const bool may_send_closed = closing_ && (!sent_closed_ || lost_.load(std::memory_order_relaxed));
     lock.unlock();
     bool wakes = false;
     for (const FarOpPtr& op : over) {
@@ -264,7 +264,7 @@ void FarChannel::tell(std::unique_lock<std::mutex>& lock, const std::vector<FarO
     }
     for (const StreamPtr& stream : waiting) Scheduler::get().far_moved(*stream);
     if (wakes) FarNode::get().wake();
-    if (may_say_closed) say_closed_if_over();
+    if (may_send_closed) send_closed_if_over();
 }
 
 // One lane, by the way; false: it was never sent.
@@ -278,7 +278,7 @@ bool FarChannel::take_acked(uint32_t number, uint64_t sequence) {
     }
     out_[number].acked = std::max(out_[number].acked, sequence);
     settle(number, over);
-    tell(lock, over);
+    complete(lock, over);
     return true;
 }
 
@@ -295,22 +295,22 @@ void FarChannel::take_ack(const Frame& frame, const Arrival& arrival) {
     bool is_true = true;
     std::unique_lock lock(mutex_);
     for (uint32_t i = 0; i < frame.detail && is_true; ++i) {
-        Acknowledged said;
-        memcpy(&said, static_cast<const char*>(arrival.data) + i * sizeof said, sizeof said);
-        is_true = said.lane < out_.size() && said.why <= FarWhy::last && said.sequence < out_[said.lane].next &&
-                  said.refused <= said.sequence;
+        Acknowledged ack;
+        memcpy(&ack, static_cast<const char*>(arrival.data) + i * sizeof ack, sizeof ack);
+        is_true = ack.lane < out_.size() && ack.why <= FarWhy::last && ack.sequence < out_[ack.lane].next &&
+                  ack.refused <= ack.sequence;
         if (!is_true) break;
-        OutLane& lane = out_[said.lane];
-        lane.acked = std::max(lane.acked, said.sequence);
-        if (said.refused != 0 && said.epoch == lane.epoch && !lane.sent.empty()) {
-            lane.refused = said.refused;
+        OutLane& lane = out_[ack.lane];
+        lane.acked = std::max(lane.acked, ack.sequence);
+        if (ack.refused != 0 && ack.epoch == lane.epoch && !lane.sent.empty()) {
+            lane.refused = ack.refused;
             lane.refused_epoch = lane.epoch++;   // what is posted from now on counts again
-            lane.why = said.why;
-            lane.notify = said.notify;
+            lane.why = ack.why;
+            lane.notify = ack.notify;
         }
-        settle(said.lane, over);
+        settle(ack.lane, over);
     }
-    tell(lock, over);
+    complete(lock, over);
     if (!is_true) broken(kNotSent);
 }
 
@@ -333,7 +333,7 @@ void FarChannel::fail_all(FarWhy why) {
         lane.sent.clear();
     }
     frames_out_ = bytes_out_ = placed_out_ = 0;
-    tell(lock, over);
+    complete(lock, over);
 }
 
 void FarChannel::close() {
@@ -346,7 +346,7 @@ void FarChannel::close() {
         FarChannelPtr channel;
         void run() override {
             // What never met its other end stays, so that it can tell that one when it comes.
-            channel->say_closed_if_over();
+            channel->send_closed_if_over();
             delete this;
         }
     };
@@ -357,15 +357,15 @@ void FarChannel::close() {
     engine->submit(*work);
 }
 
-void FarChannel::say_closed_if_over() {
+void FarChannel::send_closed_if_over() {
     const bool is_lost = lost_.load(std::memory_order_relaxed);
-    bool is_said;
+    bool was_sent;
     {
         std::lock_guard lock(mutex_);
         if (!closing_ || frames_out_ != 0 || !(is_open_ || is_lost)) return;
-        is_said = std::exchange(said_closed_, true);
+        was_sent = std::exchange(sent_closed_, true);
     }
-    if (!is_said && !is_lost) send({.kind = FrameKind::closed}, nullptr, 0, nullptr);
+    if (!was_sent && !is_lost) send({.kind = FrameKind::closed}, nullptr, 0, nullptr);
     if (peer_closed_ || is_lost) FarNode::get().erase(*this);
 }
 
@@ -378,10 +378,10 @@ void FarChannel::send(const Frame& frame, const void* data, uint64_t size, Compl
     full.channel = peer_number_;
     full.secret = peer_secret_;
     // One lane is acknowledged on the way, if there is nothing to say but how far it is.
-    if (full.acked_lane == 0 && !telling_.empty() && in_[telling_.back()].refused == 0) {
-        const uint32_t lane = telling_.back();
-        telling_.pop_back();
-        in_[lane].tells = false;
+    if (full.acked_lane == 0 && !owing_.empty() && in_[owing_.back()].refused == 0) {
+        const uint32_t lane = owing_.back();
+        owing_.pop_back();
+        in_[lane].owes_ack = false;
         full.acked_lane = lane + 1;
         full.acked = in_[lane].finished;
     }
@@ -402,23 +402,23 @@ struct Getting final : Completion {
         const std::unique_ptr<Getting> mine(this);
         if (!ok) return;   // the loss of the peer ends it
         if (packed) op->take_blocks(part, packed.get());
-        channel->is_here(lane, sequence);
+        channel->take_read(lane, sequence);
     }
 };
 
 void FarOp::take_blocks(const Part& part, const char* from) const {
     for (uint64_t i = part.first_block; i < part.first_block + part.blocks; from += blocks[i++].size)
-        memcpy(blocks[i].here, from, blocks[i].size);
+        memcpy(blocks[i].local, from, blocks[i].size);
 }
 
-void FarChannel::is_here(uint32_t lane, uint64_t sequence) {
+void FarChannel::take_read(uint32_t lane, uint64_t sequence) {
     std::vector<FarOpPtr> over;
     std::unique_lock lock(mutex_);
     auto& sent = out_[lane].sent;
     if (sent.empty() || sequence < sent.front().sequence) return;
-    sent[sequence - sent.front().sequence].there = true;
+    sent[sequence - sent.front().sequence].has_arrived = true;
     settle(lane, over);
-    tell(lock, over);
+    complete(lock, over);
 }
 
 void FarChannel::take_data(const Frame& frame, const Arrival& arrival) {
@@ -444,7 +444,7 @@ void FarChannel::take_data(const Frame& frame, const Arrival& arrival) {
         FarNode::refuse(arrival);
         return broken("an answer has another size than was asked for");
     }
-    char* const to = part.blocks == 0 ? op.here + part.offset : part.blocks == 1 ? op.blocks[part.first_block].here : nullptr;
+    char* const to = part.blocks == 0 ? op.local + part.offset : part.blocks == 1 ? op.blocks[part.first_block].local : nullptr;
     getting->channel = shared_from_this();
     getting->lane = frame.lane;
     getting->sequence = frame.sequence;
@@ -458,7 +458,7 @@ void FarChannel::take_data(const Frame& frame, const Arrival& arrival) {
         memcpy(to, arrival.data, expected);
     else
         op.take_blocks(part, static_cast<const char*>(arrival.data));
-    is_here(frame.lane, frame.sequence);
+    take_read(frame.lane, frame.sequence);
 }
 
 }  // namespace peerlane::net

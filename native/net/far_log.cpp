@@ -15,24 +15,24 @@ uint64_t bank_of(uint64_t process, uint64_t number) {
     return (mixed ^ mixed >> 33) | 1;   // not 0, which means a notify of one process
 }
 
-std::vector<log::Span> FarChannel::places_of(uint32_t memory, uint64_t at, uint64_t size) const {
-    std::vector<log::Span> found;
-    if (memory >= places_.size()) return found;   // the peer has no log
-    for (const log::Span& place : places_[memory]) {
+std::vector<log::Span> FarChannel::peer_spans_of(uint32_t memory, uint64_t at, uint64_t size) const {
+    std::vector<log::Span> spans;
+    if (memory >= peer_spans_.size()) return spans;   // the peer has no log
+    for (const log::Span& span : peer_spans_[memory]) {
         if (size == 0) break;
-        if (at >= place.size) {
-            at -= place.size;
+        if (at >= span.size) {
+            at -= span.size;
             continue;
         }
-        const uint64_t part = std::min(size, place.size - at);
-        found.push_back({place.block, place.offset + at, part});
+        const uint64_t part = std::min(size, span.size - at);
+        spans.push_back({span.block, span.offset + at, part});
         at = 0;
         size -= part;
     }
-    return found;
+    return spans;
 }
 
-void FarOp::tell(log::Event& event, log::Spans& spans) {
+void FarOp::describe(log::Event& event, log::Spans& spans) {
     if (verb == Verb::notify) {
         logged_stream = event.stream;
         logged_sequence = event.sequence;
@@ -40,17 +40,17 @@ void FarOp::tell(log::Event& event, log::Spans& spans) {
         event.op = static_cast<uint8_t>(OpKind::notify);
         event.a = channel->peer_bank();
         event.b = notify - 1;
-        event.d = log::here.channel;
+        event.d = log::context.channel;
         return;
     }
     const bool reads = verb == Verb::read;
-    const auto touch = [&](char* mine, uint64_t there, uint64_t bytes) {
-        for (const log::Span& span : channel->places_of(memory, there, bytes)) spans.add(span.block, span.offset, span.size, !reads);
+    const auto touch = [&](char* mine, uint64_t remote, uint64_t bytes) {
+        for (const log::Span& span : channel->peer_spans_of(memory, remote, bytes)) spans.add(span.block, span.offset, span.size, !reads);
         add_span(spans, mine, bytes, reads);
     };
     event.op = static_cast<uint8_t>(verb == Verb::reduce ? OpKind::reduce : blocks.empty() ? OpKind::copy : OpKind::batch);
-    for (const Block& block : blocks) touch(block.here, block.there, block.size);
-    if (blocks.empty()) touch(here, at, size);
+    for (const Block& block : blocks) touch(block.local, block.remote, block.size);
+    if (blocks.empty()) touch(local, at, size);
 }
 
 }  // namespace peerlane::net

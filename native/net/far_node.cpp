@@ -18,13 +18,13 @@ FarNode& FarNode::get() {
 
 Engine& FarNode::start(const Options& options) {
     Engine& engine = Engine::start(options, get());
-    far_turn.store(
-        [](FarTurn turn) {
+    far_task.store(
+        [](FarTask task) {
             Engine* const one = Engine::get();
             if (!one) return;
-            if (turn == FarTurn::help) one->help();
-            if (turn == FarTurn::rest) one->rest();
-            if (turn == FarTurn::send) one->kick();
+            if (task == FarTask::help) one->help();
+            if (task == FarTask::rest) one->rest();
+            if (task == FarTask::send) one->kick();
         },
         std::memory_order_release);
     return engine;
@@ -38,20 +38,20 @@ void FarNode::enter(const FarChannelPtr& channel) {
 FarNode::FarNode() : process_(random_number()) {}
 
 FarPeer& FarNode::peer_at(const std::string& address, uint64_t process) {
-    auto& found = peers_[address];
-    if (found) return *found;
-    auto made = std::make_unique<FarPeer>();
+    auto& peer = peers_[address];
+    if (peer) return *peer;
+    auto created = std::make_unique<FarPeer>();
     try {
-        made->peer = &Engine::get()->connect(address);
+        created->peer = &Engine::get()->connect(address);
     } catch (...) {
         peers_.erase(address);
         throw;
     }
-    made->address = address;
-    made->process = process;
-    made->heard_ns = made->sent_ns = now_ns();
-    found = std::move(made);
-    return *found;
+    created->address = address;
+    created->process = process;
+    created->heard_ns = created->sent_ns = now_ns();
+    peer = std::move(created);
+    return *peer;
 }
 
 void FarNode::erase(FarChannel& channel) {
@@ -162,11 +162,11 @@ void FarNode::tick(uint64_t now) {
 }
 
 std::vector<std::shared_ptr<Withheld>> FarNode::withheld() {
-    std::vector<std::shared_ptr<Withheld>> found;
+    std::vector<std::shared_ptr<Withheld>> withheld;
     std::lock_guard lock(mutex_);
     for (const auto& [number, channel] : channels_)
-        if (channel->withheld_) found.push_back(channel->withheld_);
-    return found;
+        if (channel->withheld_) withheld.push_back(channel->withheld_);
+    return withheld;
 }
 
 void FarNode::deliver_all() {
@@ -174,15 +174,15 @@ void FarNode::deliver_all() {
     for (const auto& each : withheld()) each->deliver_all();
 }
 
-void FarNode::tells(FarChannel& channel) {
-    if (!std::exchange(channel.is_telling_, true)) telling_.push_back(channel.shared_from_this());
+void FarNode::owe_acks(FarChannel& channel) {
+    if (!std::exchange(channel.is_owing_, true)) owing_.push_back(channel.shared_from_this());
 }
 
 void FarNode::idle() {
-    while (!telling_.empty()) {
-        const FarChannelPtr channel = std::move(telling_.back());
-        telling_.pop_back();
-        channel->is_telling_ = false;
+    while (!owing_.empty()) {
+        const FarChannelPtr channel = std::move(owing_.back());
+        owing_.pop_back();
+        channel->is_owing_ = false;
         channel->send_acks();
     }
 }
@@ -304,27 +304,27 @@ void FarChannel::connect(const std::string& address, uint64_t process, uint64_t 
     is_open_ = true;
     if (is_lost()) {
         report_lost();
-        return say_closed_if_over();
+        return send_closed_if_over();
     }
     if (peer.lost) return lose(peer.why.c_str());
     for (uint32_t lane = 0; lane < in_.size(); ++lane) advance(lane);   // what came before
-    say_closed_if_over();
+    send_closed_if_over();
 }
 
 std::vector<std::string> FarChannel::transports() {
     struct Asking final : Work {
         FarChannel* channel = nullptr;
-        std::vector<std::string> found;
+        std::vector<std::string> names;
         std::atomic<bool> over{false};
         void run() override {
-            if (channel->peer_ && !channel->peer_->lost) found = Engine::get()->transports(*channel->peer_->peer);
+            if (channel->peer_ && !channel->peer_->lost) names = Engine::get()->transports(*channel->peer_->peer);
             over.store(true, std::memory_order_release);
         }
     } asking;
     asking.channel = this;
     Engine::get()->submit(asking);
     while (!asking.over.load(std::memory_order_acquire)) std::this_thread::yield();
-    return std::move(asking.found);
+    return std::move(asking.names);
 }
 
 }  // namespace peerlane::net

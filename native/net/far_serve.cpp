@@ -51,12 +51,12 @@ namespace {
 // What this thread records is an operation of another machine's event log.
 class Named {
   public:
-    Named(uint64_t stream, uint64_t sequence) : before_(log::here) { log::here = {.stream = stream, .sequence = sequence}; }
-    ~Named() { log::here = before_; }
+    Named(uint64_t stream, uint64_t sequence) : before_(log::context) { log::context = {.stream = stream, .sequence = sequence}; }
+    ~Named() { log::context = before_; }
     Named(const Named&) = delete;
 
   private:
-    const log::Here before_;
+    const log::Context before_;
 };
 
 }  // namespace
@@ -90,7 +90,7 @@ struct Placing final : Completion {
         FarWhy why = ok ? FarWhy::none : FarWhy::lost;
         const bool is_answer = frame.kind == FrameKind::gather;
         if (ok && kept && !is_answer) try {
-                why = channel->place_kept(frame, all, std::move(kept), size, pinned.range);
+                why = channel->store_or_withhold(frame, all, std::move(kept), size, pinned.range);
             } catch (const std::bad_alloc&) {
                 why = FarWhy::no_room;
             }
@@ -114,7 +114,7 @@ void FarChannel::take(const Frame& frame, const Arrival& arrival) {
             if (withheld_) withheld_->deliver_all();
             if (frame.detail != 0) return lose("its process has given the channel up: it lacks memory, or was sent what is not valid");
             lose_lines();
-            return say_closed_if_over();
+            return send_closed_if_over();
         default:
             break;
     }
@@ -253,7 +253,7 @@ FarWhy FarChannel::start_checked(uint32_t number, const Frame& frame, const char
     if (withheld_ && !reads && !parcel) {
         auto kept = std::make_unique_for_overwrite<char[]>(size);
         memcpy(kept.get(), bytes, size);
-        return place_kept(frame, memory.size(), std::move(kept), size, pinned.range);
+        return store_or_withhold(frame, memory.size(), std::move(kept), size, pinned.range);
     }
     if (!parcel) {
         const FarWhy why = may_combine(frame, memory.size(), bytes, target);
@@ -309,7 +309,7 @@ void FarChannel::answer(const Frame& asked, const char* from, uint64_t size, std
 }
 
 // What came whole, into its place or aside.
-FarWhy FarChannel::place_kept(const Frame& frame, uint64_t all, std::unique_ptr<char[]> bytes, uint64_t size, Range& range) const {
+FarWhy FarChannel::store_or_withhold(const Frame& frame, uint64_t all, std::unique_ptr<char[]> bytes, uint64_t size, Range& range) const {
     const FarWhy why = may_combine(frame, all, bytes.get(), range.host);
     if (why != FarWhy::none) return why;
     if (withheld_) {
@@ -321,10 +321,10 @@ FarWhy FarChannel::place_kept(const Frame& frame, uint64_t all, std::unique_ptr<
     return into(frame, bytes.get(), range.host) ? FarWhy::none : FarWhy::fault;
 }
 
-FarWhy FarChannel::may_combine(const Frame& frame, uint64_t all, const char* bytes, const char* place) {
+FarWhy FarChannel::may_combine(const Frame& frame, uint64_t all, const char* bytes, const char* base) {
     if (frame.kind == FrameKind::scatter) return are_inside(frame, all, bytes) ? FarWhy::none : FarWhy::out_of_bounds;
     const bool is_aligned =
-        frame.kind != FrameKind::reduce || (reinterpret_cast<uint64_t>(place) + frame.at) % reduction_of_number(frame.detail).width == 0;
+        frame.kind != FrameKind::reduce || (reinterpret_cast<uint64_t>(base) + frame.at) % reduction_of_number(frame.detail).width == 0;
     return is_aligned ? FarWhy::none : FarWhy::out_of_bounds;
 }
 
@@ -341,14 +341,14 @@ bool FarChannel::are_inside(const Frame& frame, uint64_t all, const char* entrie
     return sum == frame.size;
 }
 
-FarWhy FarChannel::gather(const Frame& frame, uint64_t all, const char* entries, const char* place, char* into) {
+FarWhy FarChannel::gather(const Frame& frame, uint64_t all, const char* entries, const char* base, char* into) {
     if (!are_inside(frame, all, entries)) return FarWhy::out_of_bounds;
     return touched([&] {
         char* to = into;
         for (uint32_t i = 0; i < frame.detail; ++i) {
             FarEntry entry;
             memcpy(&entry, entries + i * sizeof entry, sizeof entry);
-            memcpy(to, place + entry.at, entry.size);
+            memcpy(to, base + entry.at, entry.size);
             to += entry.size;
         }
     });
@@ -383,7 +383,7 @@ void FarChannel::end(uint32_t number, uint64_t sequence, FarWhy why) {
         lane.why = mine.why;
         lane.notify = mine.notify == 0 ? 0 : mine.notify - 1;
     }
-    tell_later(number);
+    owe_ack(number);
 }
 
 FarWhy FarChannel::record(const Running& by) {
@@ -398,33 +398,33 @@ FarWhy FarChannel::record(const Running& by) {
     }
 }
 
-void FarChannel::tell_later(uint32_t number) {
-    if (!std::exchange(in_[number].tells, true)) telling_.push_back(number);
-    FarNode::get().tells(*this);
+void FarChannel::owe_ack(uint32_t number) {
+    if (!std::exchange(in_[number].owes_ack, true)) owing_.push_back(number);
+    FarNode::get().owe_acks(*this);
 }
 
 // What was carried out and not acknowledged on the way.
 void FarChannel::send_acks() {
-    struct Saying final : Completion {
-        std::unique_ptr<Acknowledged[]> said;
+    struct AckMessage final : Completion {
+        std::unique_ptr<Acknowledged[]> acks;
         void done(bool) override { delete this; }
     };
-    if (!is_open_ || telling_.empty()) return;
-    const auto count = static_cast<uint32_t>(std::min<size_t>(telling_.size(), kMostFrames));
-    if (count == 1 && in_[telling_.back()].refused == 0) return send({.kind = FrameKind::ack}, nullptr, 0, nullptr);
-    auto saying = std::make_unique<Saying>();
-    saying->said = std::make_unique<Acknowledged[]>(count);
+    if (!is_open_ || owing_.empty()) return;
+    const auto count = static_cast<uint32_t>(std::min<size_t>(owing_.size(), kMostFrames));
+    if (count == 1 && in_[owing_.back()].refused == 0) return send({.kind = FrameKind::ack}, nullptr, 0, nullptr);
+    auto message = std::make_unique<AckMessage>();
+    message->acks = std::make_unique<Acknowledged[]>(count);
     for (uint32_t i = 0; i < count; ++i) {
-        const uint32_t number = telling_.back();
-        telling_.pop_back();
+        const uint32_t number = owing_.back();
+        owing_.pop_back();
         InLane& lane = in_[number];
-        lane.tells = false;
-        saying->said[i] = {number, lane.epoch, lane.finished, lane.refused, lane.why, lane.notify};
+        lane.owes_ack = false;
+        message->acks[i] = {number, lane.epoch, lane.finished, lane.refused, lane.why, lane.notify};
     }
     Frame frame = {.kind = FrameKind::ack};
     frame.detail = count;
-    const Acknowledged* const said = saying->said.get();
-    send(frame, said, count * sizeof *said, saying.release());
+    const Acknowledged* const acks = message->acks.get();
+    send(frame, acks, count * sizeof *acks, message.release());
 }
 
 void FarChannel::lose_lines() {

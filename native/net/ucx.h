@@ -26,7 +26,7 @@ inline Status status_of(Pending failure) { return static_cast<Status>(reinterpre
 struct ContextParams {
     static constexpr uint64_t kFeatures = 1 << 0;
     static constexpr uint64_t kWakeup = 1 << 4, kMessages = 1 << 6;
-    uint64_t given;
+    uint64_t field_mask;
     uint64_t features;
     uint64_t others[9];
 };
@@ -35,7 +35,7 @@ static_assert(sizeof(ContextParams) == 88 && offsetof(ContextParams, features) =
 struct WorkerParams {
     static constexpr uint64_t kThreads = 1 << 0;
     static constexpr int kOneAtATime = 1;
-    uint64_t given;
+    uint64_t field_mask;
     int threads;
     uint64_t others[23];
 };
@@ -43,8 +43,8 @@ static_assert(sizeof(WorkerParams) == 200 && offsetof(WorkerParams, threads) == 
 
 struct EndpointParams {
     static constexpr uint64_t kAddress = 1 << 0, kFailures = 1 << 1, kOnFailure = 1 << 2;
-    static constexpr int kToldOfPeer = 1;
-    uint64_t given;
+    static constexpr int kPeerFailures = 1;
+    uint64_t field_mask;
     const void* address;
     int failures;
     void (*on_failure)(void* argument, Endpoint* endpoint, Status status);
@@ -63,7 +63,7 @@ static_assert(sizeof(Arrived) == 16);
 
 struct HandlerParams {
     static constexpr uint64_t kId = 1 << 0, kCall = 1 << 2, kArgument = 1 << 3;
-    uint64_t given;
+    uint64_t field_mask;
     unsigned id;
     uint32_t flags;
     Status (*call)(void* argument, const void* header, size_t header_size, void* data, size_t size, const Arrived* arrived);
@@ -77,7 +77,7 @@ struct RequestParams {
     static constexpr uint32_t kEager = 1 << 1, kRendezvous = 1 << 2, kCopyHeader = 1 << 3;   // of a message
     static constexpr uint32_t kForce = 1 << 0;                                               // of closing an endpoint
     static constexpr int kHost = 0;
-    uint32_t given;
+    uint32_t field_mask;
     uint32_t flags;
     void* request;
     union {

@@ -18,11 +18,11 @@ bool could_touch(const Touch& touch) {
 
 }  // namespace
 
-bool write_into(const Frame& frame, const char* bytes, char* place) {
-    return could_touch([&] { memcpy(place + frame.at, bytes, frame.size); });
+bool write_into(const Frame& frame, const char* bytes, char* base) {
+    return could_touch([&] { memcpy(base + frame.at, bytes, frame.size); });
 }
 
-bool reduce_into(const Frame& frame, const char* bytes, char* place) {
+bool reduce_into(const Frame& frame, const char* bytes, char* base) {
     const Reduction& reduction = reductions()[frame.detail / kCombines][frame.detail % kCombines];
     std::unique_ptr<char[]> aligned;   // what comes in a message begins anywhere
     if (reinterpret_cast<uint64_t>(bytes) % reduction.width != 0) {
@@ -30,16 +30,16 @@ bool reduce_into(const Frame& frame, const char* bytes, char* place) {
         memcpy(aligned.get(), bytes, frame.size);
         bytes = aligned.get();
     }
-    return could_touch([&] { reduce_alone(reduction, place + frame.at, bytes, frame.size); });
+    return could_touch([&] { reduce_alone(reduction, base + frame.at, bytes, frame.size); });
 }
 
-bool scatter_into(const Frame& frame, const char* bytes, char* place) {
+bool scatter_into(const Frame& frame, const char* bytes, char* base) {
     return could_touch([&] {
         const char* from = bytes + frame.detail * sizeof(FarEntry);
         for (uint32_t i = 0; i < frame.detail; ++i) {
             FarEntry entry;
             memcpy(&entry, bytes + i * sizeof entry, sizeof entry);
-            memcpy(place + entry.at, from, entry.size);
+            memcpy(base + entry.at, from, entry.size);
             from += entry.size;
         }
     });
@@ -63,17 +63,17 @@ void Withheld::stage(const Frame& frame, const Range& range, std::unique_ptr<cha
 void Withheld::record(uint64_t line) {
     std::lock_guard lock(mutex_);
     Line& of = lines_[line];
-    ++of.made;
+    ++of.recorded;
     // Its consumer consumes the one before too, which delivers as much.
     const bool delivers_nothing = of.records.empty() ? staged_ == delivered_ : of.records.back().before == staged_;
-    if (one_by_one_ || !delivers_nothing) of.records.push_back({of.made, staged_});
+    if (one_by_one_ || !delivers_nothing) of.records.push_back({of.recorded, staged_});
 }
 
 void Withheld::unmade(uint64_t line) {
     std::lock_guard lock(mutex_);
     Line& of = lines_[line];
-    if (!of.records.empty() && of.records.back().number == of.made) of.records.pop_back();
-    --of.made;
+    if (!of.records.empty() && of.records.back().number == of.recorded) of.records.pop_back();
+    --of.recorded;
 }
 
 void Withheld::arrive(uint64_t line, uint64_t newest) noexcept {

@@ -13,10 +13,10 @@
 
 namespace peerlane::net {
 
-// Bytes that were checked, at `place`, where their memory begins; false: it could not be touched.
-bool write_into(const Frame& frame, const char* bytes, char* place);
-bool reduce_into(const Frame& frame, const char* bytes, char* place);
-bool scatter_into(const Frame& frame, const char* bytes, char* place);
+// Bytes that were checked, at `base`, where their memory begins; false: it could not be touched.
+bool write_into(const Frame& frame, const char* bytes, char* base);
+bool reduce_into(const Frame& frame, const char* bytes, char* base);
+bool scatter_into(const Frame& frame, const char* bytes, char* base);
 
 class Withheld final : public FarArrivals {
   public:
@@ -49,7 +49,7 @@ class Withheld final : public FarArrivals {
     };
     struct Line {
         std::deque<Record> records;
-        uint64_t made = 0;
+        uint64_t recorded = 0;
     };
     void deliver_until(uint64_t count) noexcept;   // under `mutex_`
 

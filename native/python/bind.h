@@ -126,7 +126,7 @@ uint32_t log_site();
 uint32_t log_site_of_program();
 // Before a call that may be logged.
 inline void note_site() {
-    if (peerlane::log::is_logging()) [[unlikely]] peerlane::log::here.site = peerlane::log::here.fixed ? peerlane::log::here.fixed : log_site();
+    if (peerlane::log::is_logging()) [[unlikely]] peerlane::log::context.site = peerlane::log::context.fixed ? peerlane::log::context.fixed : log_site();
 }
 // What that line does with what it reads; after note_site().  polls: it is in a loop that waits for it.  keeps: it gives a buffer back at
 // once, and uses its bytes longer.  hidden: nobody can read its source, as in C.
@@ -140,10 +140,10 @@ uint8_t flags_of_look(uint64_t size) noexcept;
 class Marked {
   public:
     explicit Marked(uint8_t flags) : flags_(flags) {
-        if (flags_ != 0) [[unlikely]] before_ = std::exchange(peerlane::log::here.flags, peerlane::log::here.flags | flags_);
+        if (flags_ != 0) [[unlikely]] before_ = std::exchange(peerlane::log::context.flags, peerlane::log::context.flags | flags_);
     }
     ~Marked() {
-        if (flags_ != 0) [[unlikely]] peerlane::log::here.flags = before_;
+        if (flags_ != 0) [[unlikely]] peerlane::log::context.flags = before_;
     }
     Marked(const Marked&) = delete;
 

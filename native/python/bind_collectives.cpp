@@ -14,7 +14,7 @@ using namespace peerlane;
 
 namespace {
 
-const Memory* memory_or_none(nb::handle given) { return given.is_none() ? nullptr : &nb::cast<const Memory&>(given); }
+const Memory* memory_or_none(nb::handle object) { return object.is_none() ? nullptr : &nb::cast<const Memory&>(object); }
 
 // With its memory pinned.
 GroupCall pinned_call(const Rounds& rounds, GroupCall::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number) {
@@ -74,8 +74,8 @@ bool has_size(GroupCall& call, uint32_t rank, uint64_t size) {
 
 bool has_whole_elements(const GroupCall& call) {
     if (!call.reduction) return true;
-    const uint64_t places = reinterpret_cast<uintptr_t>(call.dst.host) | reinterpret_cast<uintptr_t>(call.src.host);
-    return (call.size | places) % call.reduction->width == 0;   // a power of two
+    const uint64_t addresses = reinterpret_cast<uintptr_t>(call.dst.host) | reinterpret_cast<uintptr_t>(call.src.host);
+    return (call.size | addresses) % call.reduction->width == 0;   // a power of two
 }
 
 void unpin(const GroupCall& call) {

@@ -72,9 +72,9 @@ void bind_copies(nb::module_& m) {
             const Stream& stream = *handle.stream;
             Heap::get().check_usable();
             if (!stream.is_settled()) return false;
-            const HostOperand there(dst, size), here(src, size);
-            const Operand to("dst", there.address(), size, there.is_buffer());
-            const Operand from("src", here.address(), size, here.is_buffer());
+            const HostOperand destination(dst, size), source(src, size);
+            const Operand to("dst", destination.address(), size, destination.is_buffer());
+            const Operand from("src", source.address(), size, source.is_buffer());
             const bool is_to = to.range().device == stream.device, is_from = from.range().device == stream.device;
             if (within ? !(is_to && is_from) : !(is_to || is_from)) return false;
             move_logged(OpKind::copy, to, &from, [&] { released(size, [&](Poll poll) { copy(to, from, size, false, poll); }); });

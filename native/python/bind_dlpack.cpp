@@ -26,12 +26,12 @@ void give_back(void* managed) {
 class LentTensor {
   public:
     explicit LentTensor(dlpack::Managed* lent)
-        : lent_(lent), give_back_(give_back<dlpack::Managed>), tensor_(&lent->tensor), found_(dlpack::measure(*tensor_, 0)) {}
+        : lent_(lent), give_back_(give_back<dlpack::Managed>), tensor_(&lent->tensor), extent_(dlpack::measure(*tensor_, 0)) {}
     explicit LentTensor(dlpack::ManagedVersioned* lent)
         : lent_(lent), give_back_(give_back<dlpack::ManagedVersioned>), version_(lent->version.major, lent->version.minor) {
         if (version_.first != dlpack::kMajor) return;
         tensor_ = &lent->tensor;
-        found_ = dlpack::measure(*tensor_, lent->flags);
+        extent_ = dlpack::measure(*tensor_, lent->flags);
         is_read_only_ = lent->flags & dlpack::kReadOnly;
     }
     ~LentTensor() {
@@ -40,9 +40,9 @@ class LentTensor {
     LentTensor(const LentTensor&) = delete;
     void disown() { lent_ = nullptr; }
 
-    const char* flaw() const { return kFlawNames[static_cast<int>(found_.flaw)]; }
-    uint64_t address() const { return found_.address; }
-    uint64_t size() const { return found_.size; }
+    const char* flaw() const { return kFlawNames[static_cast<int>(extent_.flaw)]; }
+    uint64_t address() const { return extent_.address; }
+    uint64_t size() const { return extent_.size; }
     bool is_read_only() const { return is_read_only_; }
     std::pair<uint32_t, uint32_t> version() const { return version_; }
     std::pair<int32_t, int32_t> device() const { return {tensor().device.type, tensor().device.number}; }
@@ -56,17 +56,17 @@ class LentTensor {
         return *tensor_;
     }
     nb::tuple entries(const int64_t* list) const {
-        nb::list found;
+        nb::list values;
         if (list && dlpack::has_axes(tensor()))
-            for (int32_t axis = 0; axis < tensor().axes; ++axis) found.append(list[axis]);
-        return nb::tuple(found);
+            for (int32_t axis = 0; axis < tensor().axes; ++axis) values.append(list[axis]);
+        return nb::tuple(values);
     }
 
     void* lent_;
     void (*give_back_)(void*);
     std::pair<uint32_t, uint32_t> version_{0, 0};
     const dlpack::Tensor* tensor_ = nullptr;   // null: of a version that cannot be read
-    dlpack::Extent found_{dlpack::Flaw::version};
+    dlpack::Extent extent_{dlpack::Flaw::version};
     bool is_read_only_ = false;
 };
 

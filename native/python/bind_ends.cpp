@@ -30,7 +30,7 @@ struct ChannelEnd {
     uint32_t far_window = 0, far_notifies = 0;
 };
 
-using Way = bool (*)(ChannelEnd&, const Arguments&);
+using Server = bool (*)(ChannelEnd&, const Arguments&);
 
 struct Names {
     nb::handle at, memory, nonblocking, notify, stream, timeout;
@@ -69,7 +69,7 @@ auto beyond_return(const Work& work) {
 }
 
 // The bytes are there, or queued.
-void tell(const StreamHandle* stream, const nb::object& line) {
+void record_after(const StreamHandle* stream, const nb::object& line) {
     beyond_return([&] {
         if (stream)
             submit_notify(*stream, *held(line).shared);
@@ -174,7 +174,7 @@ bool serve_write(ChannelEnd& end, const Arguments& arguments) {
     }
     if (!dst) return false;
     move_memory(stream, Memory(*nb::inst_ptr<Memory>(dst), at, source->size()), *source, dst, src);
-    if (line) tell(stream, line);
+    if (line) record_after(stream, line);
     return true;
 }
 
@@ -195,7 +195,7 @@ bool serve_notify(ChannelEnd& end, const Arguments& arguments) {
         return true;
     }
     const nb::object line = line_at(end.outgoing, arguments.values[1]);
-    if (line) tell(stream, line);
+    if (line) record_after(stream, line);
     return line.is_valid();
 }
 
@@ -212,14 +212,14 @@ bool serve_wait(ChannelEnd& end, const Arguments& arguments) {
 
 struct ChannelVerb {
     std::string_view name;
-    Way way = nullptr;           // null: `otherwise` serves it
+    Server server = nullptr;     // null: `otherwise` serves it
     uint8_t flags = 0;           // of its accesses in the event log
     log::Kind after = log::Kind::pad;   // the event when it is over
 };
 constexpr ChannelVerb kChannelVerbs[] = {
-    {.name = "write", .way = serve_write},
-    {.name = "notify", .way = serve_notify},
-    {.name = "wait", .way = serve_wait},
+    {.name = "write", .server = serve_write},
+    {.name = "notify", .server = serve_notify},
+    {.name = "wait", .server = serve_wait},
     {.name = "read", .flags = log::kFetch},
     {.name = "write_reduce"},
     {.name = "read_reduce", .flags = log::kFetch},
@@ -232,20 +232,20 @@ constexpr ChannelVerb kChannelVerbs[] = {
 using ChannelMethod = QuickMethod<ChannelVerb, 1>;
 
 PyObject* serve(const ChannelMethod* method, const Arguments& arguments, size_t flags) {
-    const auto way = [&] {
+    const auto server = [&] {
         ChannelEnd* const end = arguments.positional != 0 ? as<ChannelEnd>(arguments.values[0]) : nullptr;
-        return end && method->verb->way && method->verb->way(*end, arguments);
+        return end && method->verb->server && method->verb->server(*end, arguments);
     };
-    return served_or(way, method->otherwise(), arguments, flags);
+    return served_or(server, method->otherwise(), arguments, flags);
 }
 
 // The thread's events belong to a channel as long as this lives.
 class Belonging {
   public:
-    Belonging(uint64_t channel, uint8_t flags) : channel_(std::exchange(log::here.channel, channel)), flags_(std::exchange(log::here.flags, flags)) {}
+    Belonging(uint64_t channel, uint8_t flags) : channel_(std::exchange(log::context.channel, channel)), flags_(std::exchange(log::context.flags, flags)) {}
     ~Belonging() {
-        log::here.channel = channel_;
-        log::here.flags = flags_;
+        log::context.channel = channel_;
+        log::context.flags = flags_;
     }
     Belonging(const Belonging&) = delete;
 
@@ -300,12 +300,12 @@ PyObject* make_method(PyTypeObject* type, PyObject* arguments, PyObject* named) 
 }
 
 std::vector<nb::object> lines_of(const nb::list& lines) {
-    std::vector<nb::object> found;
+    std::vector<nb::object> objects;
     for (const nb::handle each : lines) {
         if (!as<HeldNotify>(each)) throw nb::type_error("a line is a Notify");
-        found.push_back(nb::borrow(each));
+        objects.push_back(nb::borrow(each));
     }
-    return found;
+    return objects;
 }
 
 }  // namespace

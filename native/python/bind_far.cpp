@@ -26,9 +26,9 @@ struct OnStream final : FarOperation {
     bool is_over() const override { return op->is_over(); }
     const Refusal* failure() const override { return op->failure() ? &*op->failure() : nullptr; }
     Stepwise::Touched written() const override {
-        return op->verb == FarOp::Verb::read ? Stepwise::Touched{op->here, op->size} : Stepwise::Touched{};
+        return op->verb == FarOp::Verb::read ? Stepwise::Touched{op->local, op->size} : Stepwise::Touched{};
     }
-    void tell(log::Event& event, log::Spans& spans) override { op->tell(event, spans); }
+    void describe(log::Event& event, log::Spans& spans) override { op->describe(event, spans); }
     void log_as(uint64_t stream, uint64_t sequence) override {
         op->logged_stream = stream;
         op->logged_sequence = sequence;
@@ -50,7 +50,7 @@ FarOpPtr begun(const FarHandle& end, FarOp::Verb verb, uint32_t memory, uint64_t
 void take_over(FarOp& op, Operand& operand, nb::handle object) {
     Heap::get().check_access(op.verb == FarOp::Verb::read ? operand.range() : Range{},
                              op.verb == FarOp::Verb::read ? Range{} : operand.range(), op.stream ? op.stream->device : kHost);
-    op.here = operand.host();
+    op.local = operand.host();
     op.pins.push_back(operand.range());
     operand.hand_over();
     if (nb::inst_ptr<Memory>(object)->is_foreign()) op.keep = object.inc_ref().ptr();
@@ -63,8 +63,8 @@ void log_far(FarOp& op) noexcept {
         log::Spans spans;
         static std::atomic<uint64_t> next{1};   // a record has a number of its own: the peer's log tells which one it was
         const uint64_t number = op.verb == FarOp::Verb::notify ? next.fetch_add(1, std::memory_order_relaxed) : 0;
-        log::Event event{.kind = log::Kind::access, .flags = log::here.flags, .sequence = number, .a = log::here.channel, .spans = &spans};
-        op.tell(event, spans);
+        log::Event event{.kind = log::Kind::access, .flags = log::context.flags, .sequence = number, .a = log::context.channel, .spans = &spans};
+        op.describe(event, spans);
         if (event.kind != log::Kind::access) event.flags = 0;
         log::write(event);
     } catch (const std::exception&) {
@@ -134,15 +134,15 @@ void move_blocks(const FarHandle& end, const StreamHandle* stream, bool writes, 
     for (uint64_t i = 0; i < rows; ++i) {
         Row row;
         memcpy(&row, static_cast<const char*>(view.buf) + i * sizeof row, sizeof row);
-        const uint64_t there = writes ? row.dst_at : row.src_at, here = writes ? row.src_at : row.dst_at;
-        check(writes ? "dst" : "src", 0, limit, there, row.size, i);
-        check(writes ? "src" : "dst", own.last_address(), own.size(), here, row.size, i);
-        if (row.size != 0) op->blocks.push_back({at + there, mine.host() + here, row.size});
+        const uint64_t remote = writes ? row.dst_at : row.src_at, local = writes ? row.src_at : row.dst_at;
+        check(writes ? "dst" : "src", 0, limit, remote, row.size, i);
+        check(writes ? "src" : "dst", own.last_address(), own.size(), local, row.size, i);
+        if (row.size != 0) op->blocks.push_back({at + remote, mine.host() + local, row.size});
     }
     take_over(*op, mine, object);
     if (op->blocks.empty()) {
         if (notify == 0) return;   // there is nothing to do, and nobody to tell
-        op->here = nullptr;        // 0 bytes, and the record
+        op->local = nullptr;       // 0 bytes, and the record
     }
     carry_out(op, stream);
 }
@@ -162,7 +162,7 @@ bool write_far_copied(const FarHandle& end, uint32_t memory, uint64_t at, const 
     op->copied = std::make_unique_for_overwrite<char[]>(size);
     FaultGuard guard;
     if (!guarded(guard, [&] { memcpy(op->copied.get(), src, size); })) return false;   // a file that was cut short while it is mapped
-    op->here = op->copied.get();
+    op->local = op->copied.get();
     carry_out(op, nullptr);
     return true;
 }
@@ -229,12 +229,12 @@ void bind_far(nb::module_& m) {
         .def(
             "set_blocks",
             [](const FarHandle& self, const std::vector<std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>>& memories) {
-                std::vector<std::vector<log::Span>> places;
+                std::vector<std::vector<log::Span>> memory_spans;
                 for (const auto& each : memories) {
-                    std::vector<log::Span>& spans = places.emplace_back();
+                    std::vector<log::Span>& spans = memory_spans.emplace_back();
                     for (const auto& [block, offset, size] : each) spans.push_back({block & ~log::Span::kWritten, offset, size});
                 }
-                self.channel->set_places(std::move(places));
+                self.channel->set_peer_spans(std::move(memory_spans));
             },
             "blocks"_a, nb::sig("def set_blocks(self, blocks: list[list[tuple[int, int, int]]]) -> None"),
             "The blocks of the peer's memories, for the event log, with offsets and sizes; before the first operation.")
@@ -242,7 +242,7 @@ void bind_far(nb::module_& m) {
             "blocks",
             [](const FarHandle& self, uint32_t memory, uint64_t at, uint64_t size) {
                 std::vector<std::tuple<uint64_t, uint64_t, uint64_t>> blocks;
-                for (const log::Span& each : self.channel->places_of(memory, at, size)) blocks.emplace_back(each.block, each.offset, each.size);
+                for (const log::Span& each : self.channel->peer_spans_of(memory, at, size)) blocks.emplace_back(each.block, each.offset, each.size);
                 return blocks;
             },
             "memory"_a, "at"_a, "size"_a, "The blocks of a part of a memory; empty: the peer has no event log.")

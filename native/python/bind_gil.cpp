@@ -35,7 +35,7 @@ bool ask_signals(void*) {
 // main thread of the child, whatever it was before.
 peerlane::Poll poll_of_thread() {
     static std::atomic<uint64_t> forks{1};
-    static const int is_told [[maybe_unused]] = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+    static const int is_registered [[maybe_unused]] = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
     thread_local uint64_t asked = 0;
     thread_local bool is_main = false;
     if (const uint64_t now = forks.load(std::memory_order_relaxed); asked != now) {

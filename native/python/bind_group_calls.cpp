@@ -12,7 +12,7 @@ namespace {
 
 using Kind = GroupCall::Kind;
 
-enum ValueIndex : uint8_t { kDst, kSrc, kRoot, kDtype, kOp, kPlaces };
+enum ValueIndex : uint8_t { kDst, kSrc, kRoot, kDtype, kOp, kValues };
 
 struct GroupVerb {
     std::string_view name;
@@ -42,30 +42,30 @@ const Words& words() {
     return all;
 }
 
-using Values = std::array<PyObject*, kPlaces>;   // null: not given
+using Values = std::array<PyObject*, kValues>;   // null: not given
 
 // False: the Python function says what is wrong, or serves what is not frequent.
-bool sort_out(const GroupVerb& verb, const Arguments& given, Values& values) {
-    if (given.positional > verb.positional) return false;
+bool sort_out(const GroupVerb& verb, const Arguments& arguments, Values& values) {
+    if (arguments.positional > verb.positional) return false;
     const bool is_lone = verb.kind == Kind::broadcast || is_message(verb);   // one buffer, in the place of dst
-    for (size_t i = 0; i < given.positional; ++i) values[is_lone && i == 1 ? size_t{kRoot} : i] = given.values[i];
+    for (size_t i = 0; i < arguments.positional; ++i) values[is_lone && i == 1 ? size_t{kRoot} : i] = arguments.values[i];
     const nb::handle first = verb.kind == Kind::broadcast ? words().buffer : verb.kind == Kind::send ? words().src : words().dst;
     const nb::handle root = is_message(verb) ? words().peer : words().root;
-    for (size_t i = 0; i < given.named(); ++i) {
-        const nb::handle name = given.name(i);
-        PyObject* const value = given.value(i).ptr();
-        size_t place = kPlaces;
+    for (size_t i = 0; i < arguments.named(); ++i) {
+        const nb::handle name = arguments.name(i);
+        PyObject* const value = arguments.value(i).ptr();
+        size_t index = kValues;
         if (name.is(words().stream) || (name.is(words().algorithm) && verb.kind == Kind::all_reduce)) {
             if (value != Py_None) return false;
             continue;
         }
-        if (name.is(first) && verb.positional != 0) place = kDst;
-        if (name.is(words().src) && !is_lone && verb.positional != 0) place = kSrc;
-        if (name.is(root) && verb.has_root) place = kRoot;
-        if (name.is(words().dtype) && verb.reduces) place = kDtype;
-        if (name.is(words().op) && verb.reduces) place = kOp;
-        if (place == kPlaces || values[place]) return false;
-        values[place] = value;
+        if (name.is(first) && verb.positional != 0) index = kDst;
+        if (name.is(words().src) && !is_lone && verb.positional != 0) index = kSrc;
+        if (name.is(root) && verb.has_root) index = kRoot;
+        if (name.is(words().dtype) && verb.reduces) index = kDtype;
+        if (name.is(words().op) && verb.reduces) index = kOp;
+        if (index == kValues || values[index]) return false;
+        values[index] = value;
     }
     return (verb.needed < 1 || values[kDst]) && (verb.needed < 2 || values[kSrc]) && (!is_message(verb) || values[kRoot]) && (!verb.reduces || values[kDtype]);
 }
@@ -96,13 +96,13 @@ std::optional<int> reduction_of(const GroupMethod& method, PyObject* dtype, PyOb
 }
 
 // A buffer, or an array of NumPy for the time of a call.
-class Given {
+class CallBuffer {
   public:
-    Given() = default;
-    ~Given() {
+    CallBuffer() = default;
+    ~CallBuffer() {
         if (is_viewed_) PyBuffer_Release(&view_);
     }
-    Given(const Given&) = delete;
+    CallBuffer(const CallBuffer&) = delete;
 
     // False: it is something else.
     bool take(nb::handle object) {
@@ -146,19 +146,19 @@ class Given {
 bool serve_message(const GroupMethod& method, const Values& values) {
     MailsHandle& mails = *nb::inst_ptr<MailsHandle>(method.held[kMaker]);
     const auto peer = number(values[kRoot]);
-    Given given;
-    if (!peer || *peer >= mails.of.size() || !given.take(values[kDst])) return false;
+    CallBuffer buffer;
+    if (!peer || *peer >= mails.of.size() || !buffer.take(values[kDst])) return false;
     const bool sends = method.verb->kind == Kind::send;
-    const int how = run_message(mails, static_cast<uint32_t>(*peer), sends, *given.memory(), given.is_mapped());
+    const int how = run_message(mails, static_cast<uint32_t>(*peer), sends, *buffer.memory(), buffer.is_mapped());
     PyObject* const arguments[] = {method.held[kCallName], sends ? Py_True : Py_False, values[kRoot], values[kDst]};
     if (how == 2) mails.hand_over(static_cast<uint32_t>(*peer), sends, [&] { return PyObject_Vectorcall(method.held[kGoOn], arguments, 4, nullptr); });
     return how != 0;
 }
 
-bool serve(const GroupMethod& method, const Arguments& given) {
+bool serve(const GroupMethod& method, const Arguments& arguments) {
     const GroupVerb& verb = *method.verb;
     Values values{};
-    if (!sort_out(verb, given, values)) return false;
+    if (!sort_out(verb, arguments, values)) return false;
     if (is_message(verb)) return serve_message(method, values);
     RoundsHandle& rounds = *nb::inst_ptr<RoundsHandle>(method.held[kMaker]);
     const auto root = values[kRoot] ? number(values[kRoot]) : 0;
@@ -175,27 +175,27 @@ bool serve(const GroupMethod& method, const Arguments& given) {
     if (verb.kind == Kind::scatter && !is_root) src = Py_None;
     if ((verb.kind == Kind::all_reduce || verb.kind == Kind::reduce) && src.is_none()) src = dst;
     if (verb.kind == Kind::reduce && !is_root) dst = Py_None;
-    Given into, from;
+    CallBuffer into, from;
     if ((!dst.is_none() && !into.take(dst)) || (!src.is_none() && !from.take(src))) return false;
     const int how = run_now(rounds, verb.kind, into.memory(), from.memory(), static_cast<uint32_t>(*root), reduction,
                             into.is_mapped() && from.is_mapped());
-    PyObject* const arguments[] = {method.held[kCallName], dst.ptr(), src.ptr()};
-    if (how == 2) rounds.hand_over([&] { return PyObject_Vectorcall(method.held[kGoOn], arguments, 3, nullptr); });
+    PyObject* const queued[] = {method.held[kCallName], dst.ptr(), src.ptr()};
+    if (how == 2) rounds.hand_over([&] { return PyObject_Vectorcall(method.held[kGoOn], queued, 3, nullptr); });
     return how != 0;
 }
 
 PyObject* make_call(PyObject* self, PyObject* const* values, size_t flags, PyObject* named) {
     const auto* const method = reinterpret_cast<GroupMethod*>(self);
     const nb::object held = nb::borrow(self);   // the group may drop it meanwhile
-    const Arguments given{values, static_cast<size_t>(PyVectorcall_NARGS(flags)), named};
-    return served_or([&] { return serve(*method, given); }, method->otherwise(), given, flags);
+    const Arguments arguments{values, static_cast<size_t>(PyVectorcall_NARGS(flags)), named};
+    return served_or([&] { return serve(*method, arguments); }, method->otherwise(), arguments, flags);
 }
 
-PyObject* make_group_call(PyTypeObject* type, PyObject* given, PyObject* named) {
+PyObject* make_group_call(PyTypeObject* type, PyObject* positional, PyObject* named) {
     const char* name = nullptr;
     PyObject *maker = nullptr, *otherwise = nullptr, *go_on = nullptr, *number_of = nullptr;
     static const char* keywords[] = {"maker", "name", "otherwise", "go_on", "number_of", nullptr};
-    if (!PyArg_ParseTupleAndKeywords(given, named, "OsOOO", const_cast<char**>(keywords), &maker, &name, &otherwise, &go_on, &number_of)) return nullptr;
+    if (!PyArg_ParseTupleAndKeywords(positional, named, "OsOOO", const_cast<char**>(keywords), &maker, &name, &otherwise, &go_on, &number_of)) return nullptr;
     const bool has_rounds = as<RoundsHandle>(maker), has_mails = as<MailsHandle>(maker);
     for (const GroupVerb& verb : kGroupVerbs) {
         if (verb.name != name || !(is_message(verb) ? has_mails : has_rounds)) continue;

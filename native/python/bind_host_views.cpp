@@ -51,7 +51,7 @@ PyObject* asks_for_lines = nullptr;      // kept for ever
 // Python reads the program's source, once for a line.
 Line line_that_calls() noexcept {
     static auto& known = *new std::vector<Line>;   // by site
-    const uint32_t site = log::here.site;
+    const uint32_t site = log::context.site;
     if (site == 0 || !asks_for_lines) return Line::neither;
     try {
         if (known.size() <= site) known.resize(site + 1);
@@ -141,7 +141,7 @@ uint64_t address_of(PyObject* self, PyObject* key) {
     return address;
 }
 
-void tell(HostAccess access, uint64_t address, int64_t width) {
+void log_element(HostAccess access, uint64_t address, int64_t width) {
     const HostRow row{address, static_cast<uint64_t>(width), 0, 1};
     log_host_rows(access, &row, 1);
 }
@@ -165,7 +165,7 @@ int set(PyObject* self, PyObject* key, PyObject* value) {
     if (!value) return array_type->tp_as_mapping->mp_ass_subscript(self, key, value);   // raises
     const uint64_t address = PyObject_TypeCheck(value, view_type) ? 0 : address_of(self, key);
     if (address != 0) {
-        tell(kWritten, address, elements_of(self).width);
+        log_element(kWritten, address, elements_of(self).width);
         return array_type->tp_as_mapping->mp_ass_subscript(self, key, value);
     }
     PyObject* const done = PyObject_CallMethod(self, "_set", "(OO)", key, value);
@@ -312,9 +312,9 @@ void bind_host_views(nb::module_& m) {
         "address"_a, "width"_a, "element"_a, "Log a look of a waiting loop at an element, and what it saw.");
     m.def(
         "log_host_rows",
-        [](uint8_t access, const std::vector<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& given) {
+        [](uint8_t access, const std::vector<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& listed) {
             std::vector<HostRow> rows;
-            for (const auto& [address, width, pitch, height] : given) rows.push_back({address, width, pitch, height});
+            for (const auto& [address, width, pitch, height] : listed) rows.push_back({address, width, pitch, height});
             log_host_rows(static_cast<HostAccess>(access), rows.data(), rows.size());
         },
         "access"_a, "rows"_a, "Log an access of the host to several such places as one event.");

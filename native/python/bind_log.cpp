@@ -101,7 +101,7 @@ std::string frame_text(PyObject* object, int offset) {
 }
 
 // What the program calls, as members of a JSON object: of peerlane.dialects the package and the function, and whether the end of a `with` block calls.
-std::string call_here() {
+std::string current_call() {
     constexpr std::string_view kDialects = "peerlane.dialects.";
     std::string_view dialect;
     nb::object called, outermost;
@@ -122,7 +122,7 @@ std::string call_here() {
 
 // Whether an exception is handled, other than one that ends the program as it wishes, and whether a `with` block calls that it leaves: as
 // members of a JSON object.
-std::string failure_here(const SiteKey& key) {
+std::string current_failure(const SiteKey& key) {
 #if PY_VERSION_HEX >= 0x030B0000
     const nb::object raised = nb::steal(PyErr_GetHandledException());
 #else
@@ -148,7 +148,7 @@ std::string failure_here(const SiteKey& key) {
 void write_site(const SiteKey& key, uint32_t number) {
     std::string line = "{\"site\": " + std::to_string(number) + ", \"frames\": [";
     for (size_t i = 0; i < kFrames && key.codes[i]; ++i) line += (i ? ", " : "") + frame_text(key.codes[i], key.offsets[i]);
-    log::write_name(line + "]" + call_here() + failure_here(key) + "}");
+    log::write_name(line + "]" + current_call() + current_failure(key) + "}");
 }
 
 uint32_t find_new_site(const SiteKey& key) {
@@ -192,7 +192,7 @@ void write_complete(OpKind kind, const Add& add, uint8_t readers = log::kAnyone)
             log::Spans spans;
             add(spans, by);
             if (by == log::kChecker)
-                log::write({.kind = log::Kind::access, .op = static_cast<uint8_t>(kind), .flags = log::here.flags, .a = log::here.channel, .spans = &spans});
+                log::write({.kind = log::Kind::access, .op = static_cast<uint8_t>(kind), .flags = log::context.flags, .a = log::context.channel, .spans = &spans});
             else
                 log_seen_now(kind, spans);
         } catch (const std::exception&) {
@@ -311,9 +311,9 @@ void log_alias(const char* host, uint64_t size, Alias what) noexcept {
 
 void log_waited_now(const Notify& notify, uint64_t number) {
     or_dropped([&] {
-        note_past(PastOf::notify, notify.id, {0, 0, log::here.site, OpKind::wait_notify});
+        note_past(PastOf::notify, notify.id, {0, 0, log::context.site, OpKind::wait_notify});
         const auto [bank, line] = line_address(notify);
-        log::write({.kind = log::Kind::notify_wait, .a = bank, .b = line, .c = number, .d = log::here.channel});
+        log::write({.kind = log::Kind::notify_wait, .a = bank, .b = line, .c = number, .d = log::context.channel});
     });
 }
 
@@ -358,7 +358,7 @@ void bind_log(nb::module_& m) {
     m.def(
         "log_begin",
         [](const std::string& directory, uint64_t capacity, int rank, uint64_t total, uint64_t machine, uint64_t clock) {
-            log::set_place(machine, clock);
+            log::set_origin(machine, clock);
             try {
                 const bool begun = log::begin(directory, capacity, rank, total);
                 log::follow_threads();
@@ -380,7 +380,7 @@ void bind_log(nb::module_& m) {
     m.attr("LOG_OPS") = nb::tuple(ops);
     static constexpr auto log_rest = [] {
         const log::ByNoLine of_nobody;
-        if (Heap::is_made() && !Heap::get().is_forked() && log::is_read(log::kChecker)) Scheduler::get().log_rest();
+        if (Heap::is_created() && !Heap::get().is_forked() && log::is_read(log::kChecker)) Scheduler::get().log_rest();
     };
     log::before_exit.store(log_rest, std::memory_order_release);
     m.def("log_end", [] {
@@ -397,10 +397,10 @@ void bind_log(nb::module_& m) {
     m.def(
         "log_past",
         [](bool is_notify, uint64_t id) {
-            nb::list found;
+            nb::list listed;
             for (const Past& past : past_of(is_notify ? PastOf::notify : PastOf::stream, id))
-                found.append(nb::make_tuple(past.stream, past.sequence, name_of(past.kind), log_site_of(past.site)));
-            return found;
+                listed.append(nb::make_tuple(past.stream, past.sequence, name_of(past.kind), log_site_of(past.site)));
+            return listed;
         },
         "is_notify"_a, "id"_a,
         nb::sig("def log_past(is_notify: bool, id: int) -> list[tuple[int, int, str, tuple[types.CodeType, int] | None]]"),
@@ -409,21 +409,21 @@ void bind_log(nb::module_& m) {
     m.def("log_name", [](const std::string& line) { log::write_name(line); }, "line"_a, "Add a JSON object to the names.");
     m.def("log_site", [] { return log::wanted() ? log_site() : 0; }, "The number of the program's line that is calling.");
     m.def("log_site_of_program", [] { return log::wanted() ? log_site_of_program() : 0; }, "The number of the line that called libraries that are installed.");
-    m.def("log_fix", [](uint32_t site) { return std::exchange(log::here.fixed, site); }, "site"_a,
+    m.def("log_fix", [](uint32_t site) { return std::exchange(log::context.fixed, site); }, "site"_a,
           "Let this thread's events have this line, 0: that of the call; return what was set before.");
     m.def("log_follow_outside", &log::follow_outside, "See what modules that were loaded since send and receive, and the shared mappings of a forked child.");
     m.def("log_outputs", &log::set_outputs, "files"_a, "Device and inode of each file that is an output of the whole run.");
     m.def("log_changed_file", &log::note_changed_file, "The program changes a file, which others may look at.");
     m.def("log_looked_at", [](const nb::bytes& path) { log::note_looked_at(path.c_str()); }, "path"_a, "The program looks at a file, or tries to.");
-    m.def("log_hush", [](bool on) { log::here.quiet += on ? 1 : -1; }, "on"_a, "Log nothing that this thread does, until as many calls with False.");
+    m.def("log_hush", [](bool on) { log::context.quiet += on ? 1 : -1; }, "on"_a, "Log nothing that this thread does, until as many calls with False.");
     m.def("log_wanted", [] { return log::wanted(); }, "Whether the log is to have what this thread does.");
-    m.def("log_free_ends", [](bool on) { log::here.of_free = on ? log::kEnd : 0; }, "on"_a,
+    m.def("log_free_ends", [](bool on) { log::context.of_free = on ? log::kEnd : 0; }, "on"_a,
           "What this thread frees from now on has no bytes any more: not for what is queued, nor for who opened it.");
     m.def(
         "log_event",
         [](int kind, uint64_t stream, uint64_t sequence, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint8_t flags,
            const std::vector<const Memory*>& written, const std::vector<const Memory*>& read,
-           const std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>& places) {
+           const std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>& blocks) {
             if (!log::wanted()) return;
             or_dropped([&] {
                 log::Spans spans;
@@ -434,10 +434,10 @@ void bind_log(nb::module_& m) {
                 };
                 for (const Memory* each : written) add(*each, true);
                 for (const Memory* each : read) add(*each, false);
-                for (const auto& [block, offset, size] : places) spans.add(block, offset, size, true);
+                for (const auto& [block, offset, size] : blocks) spans.add(block, offset, size, true);
                 const bool is_access = static_cast<log::Kind>(kind) == log::Kind::access;
-                if (is_access) a = log::here.channel;
-                log::write({.kind = static_cast<log::Kind>(kind), .flags = is_access ? log::here.flags : flags, .stream = stream, .sequence = sequence, .a = a, .b = b, .c = c,
+                if (is_access) a = log::context.channel;
+                log::write({.kind = static_cast<log::Kind>(kind), .flags = is_access ? log::context.flags : flags, .stream = stream, .sequence = sequence, .a = a, .b = b, .c = c,
                             .d = d, .spans = &spans});
             });
         },
@@ -455,24 +455,24 @@ void bind_log(nb::module_& m) {
             const Range range = memory.pin();
             add_span(spans, range.host, memory.size(), false);
             Heap::get().unpin(range);
-            std::vector<std::tuple<uint64_t, uint64_t, uint64_t>> found;
-            for (uint32_t i = 0; i < spans.size(); ++i) found.emplace_back(spans.data()[i].block, spans.data()[i].offset, spans.data()[i].size);
-            return found;
+            std::vector<std::tuple<uint64_t, uint64_t, uint64_t>> blocks;
+            for (uint32_t i = 0; i < spans.size(); ++i) blocks.emplace_back(spans.data()[i].block, spans.data()[i].offset, spans.data()[i].size);
+            return blocks;
         },
         "memory"_a, "Where memory lies, as events have it: blocks, offsets and sizes.");
 
     m.def(
         "log_late_notify",
         [](const StreamHandle* stream, const HeldNotify* notify, uint64_t far_bank, uint64_t far_line) {
-            log::here.stream = log::here.sequence = 0;
+            log::context.stream = log::context.sequence = 0;
             if (!stream || (!notify && far_bank == 0) || !log::wanted()) return;
             note_site();
             const auto [bank, line] = notify ? line_address(*notify->shared) : LineAddress{far_bank, far_line};
             const uint64_t sequence = stream->stream->submitted.load(std::memory_order_relaxed) + 1;
             log::write({.kind = log::Kind::notify, .op = static_cast<uint8_t>(OpKind::notify), .stream = stream->stream->id,
-                        .sequence = sequence, .a = bank, .b = line, .d = log::here.channel});
-            log::here.stream = stream->stream->id;
-            log::here.sequence = sequence;
+                        .sequence = sequence, .a = bank, .b = line, .d = log::context.channel});
+            log::context.stream = stream->stream->id;
+            log::context.sequence = sequence;
         },
         "stream"_a.none(), "notify"_a.none(), "far_bank"_a = 0, "far_line"_a = 0,
         "Log a notify of a stream, of this machine or the place of one of another; until the call with None, what this thread submits quietly makes its record.");
@@ -491,18 +491,18 @@ void bind_log(nb::module_& m) {
         .def(
             "take",
             [](log::Reader& self, bool also_open, uint64_t most) {
-                nb::list found;
+                nb::list records;
                 try {
                     self.look();
-                    while (nb::len(found) < most) {
+                    while (nb::len(records) < most) {
                         const log::Record* const record = self.next(also_open);
                         if (!record) break;
-                        found.append(as_tuple(*record));
+                        records.append(as_tuple(*record));
                     }
                 } catch (const log::BadLog& error) {
                     throw nb::value_error(error.what());
                 }
-                return found;
+                return records;
             },
             "also_open"_a = false, "most"_a = UINT64_MAX,
             nb::sig("def take(self, also_open: bool = False, most: int = ...) -> list[typing.Any]"),

@@ -15,9 +15,9 @@ using namespace peerlane;
 namespace {
 
 std::vector<Access> accesses(const std::vector<std::pair<uint32_t, unsigned>>& named) {
-    std::vector<Access> found;
-    for (const auto& [device, rights] : named) found.push_back({device, rights});
-    return found;
+    std::vector<Access> accesses;
+    for (const auto& [device, rights] : named) accesses.push_back({device, rights});
+    return accesses;
 }
 
 }  // namespace

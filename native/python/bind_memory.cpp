@@ -135,7 +135,7 @@ nb::dict facts_of(const Refusal& refusal) {
             break;
         case Why::bad_descriptor:
             add("field", refusal.list.field);
-            add("found", refusal.list.found);
+            add("found", refusal.list.actual);
             add("most", refusal.list.most);
             break;
         case Why::no_progress:
@@ -379,8 +379,8 @@ void bind_memory(nb::module_& m) {
             "address"_a, "size"_a, "read_only"_a, "host_view"_a)
         .def(
             "__init__",
-            [](Memory* self, const ReservationHandle& place, uint64_t offset, uint64_t size) {
-                new (self) Memory(place.reservation, offset, size, false);
+            [](Memory* self, const ReservationHandle& reservation, uint64_t offset, uint64_t size) {
+                new (self) Memory(reservation.reservation, offset, size, false);
             },
             "place"_a, "offset"_a, "size"_a)
         .def_prop_ro("address", &Memory::address, "The address; raises when the memory is closed.")
@@ -395,9 +395,9 @@ void bind_memory(nb::module_& m) {
             "homes",
             [](const Memory& self) {
                 const Operand held("address", self.last_address(), self.size(), self.pin());
-                std::set<std::pair<uint32_t, bool>> found;
-                Heap::get().each_extent(held.range(), [&](const Extent* each) { found.emplace(each->device, each->peer); });
-                return found;
+                std::set<std::pair<uint32_t, bool>> owners;
+                Heap::get().each_extent(held.range(), [&](const Extent* each) { owners.emplace(each->device, each->peer); });
+                return owners;
             },
             "(device, whether for peer access) of each block that its bytes lie in.")
         .def(
@@ -426,7 +426,7 @@ void bind_memory(nb::module_& m) {
         "nearest",
         [](uint64_t address) -> std::optional<std::tuple<uint32_t, uint64_t, uint64_t, uint64_t>> {
             const Neighbour neighbour = Heap::get().nearest(address);
-            if (!neighbour.found) return std::nullopt;
+            if (!neighbour.exists) return std::nullopt;
             return std::make_tuple(neighbour.device, neighbour.address, neighbour.size, neighbour.id);
         },
         "address"_a, "Return (device, address, size, id) of the live allocation nearest to a window address.");

@@ -40,9 +40,9 @@ int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memo
 
 namespace {
 
-std::vector<Notify*> lines_of(const std::vector<nb::object>& given) {
+std::vector<Notify*> lines_of(const std::vector<nb::object>& notifies) {
     std::vector<Notify*> lines;
-    for (const nb::object& each : given) lines.push_back(nb::cast<const HeldNotify&>(each).shared);
+    for (const nb::object& each : notifies) lines.push_back(nb::cast<const HeldNotify&>(each).shared);
     return lines;
 }
 

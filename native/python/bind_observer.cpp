@@ -50,7 +50,7 @@ ReaderPtr reader_of(uint8_t by) {
 
 void begin(uint8_t by, uint64_t capacity) {
     try {
-        log::begin_here(by, capacity);
+        log::begin_in_process(by, capacity);
     } catch (const std::system_error& error) {
         errno = error.code().value();
         PyErr_SetFromErrno(PyExc_OSError);
@@ -118,9 +118,9 @@ void log_view_for_observer(const Memory& memory, bool opened) {
 
 void bind_observer(nb::module_& m) {
     const auto numbers = [](const auto& names) {
-        nb::dict found;
-        for (size_t i = 0; i < std::size(names); ++i) found[names[i]] = i;
-        return found;
+        nb::dict numbers;
+        for (size_t i = 0; i < std::size(names); ++i) numbers[names[i]] = i;
+        return numbers;
     };
     m.attr("LOG_NOTICES") = numbers(log::kNoticeNames);
     m.attr("LOG_OBJECTS") = numbers(log::kObjectNames);

@@ -80,7 +80,7 @@ void bind_processes(nb::module_& m) {
         .def("__init__",
              [](ProcessCopies* self, pid_t pid, bool writes, const std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>& pieces) {
                  std::vector<ProcessCopies::Piece> parts;
-                 for (const auto& [here, there, size] : pieces) parts.push_back({here, there, size});
+                 for (const auto& [local, remote, size] : pieces) parts.push_back({local, remote, size});
                  new (self) ProcessCopies(pid, writes, parts);
              },
              "pid"_a, "writes"_a, "pieces"_a, "``pieces``: this process's address, the other's, and bytes.")

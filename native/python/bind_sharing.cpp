@@ -47,7 +47,7 @@ std::shared_ptr<SharedSignal> open_page(const OfferHandle& offered, const Ledger
 }  // namespace
 
 void bind_sharing(nb::module_& m) {
-    pause_here.store([] {
+    pause_hook.store([] {
         if (!PyGILState_Check()) return std::this_thread::yield();
         const GilReleased gil;
         std::this_thread::yield();

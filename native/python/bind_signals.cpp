@@ -80,13 +80,13 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
         return false;
     };
     const uint64_t start = now_ns();
-    bool found = spin(start + std::min(spin_ns, kWithGil));
-    if (!found && spin_ns > kWithGil) {
+    bool is_consumed = spin(start + std::min(spin_ns, kWithGil));
+    if (!is_consumed && spin_ns > kWithGil) {
         const GilReleased gil;
-        found = spin_politely(look, spin_ns);
+        is_consumed = spin_politely(look, spin_ns);
     }
-    if (found && log::wanted()) [[unlikely]] log_waited_now(notify, number);
-    return found;
+    if (is_consumed && log::wanted()) [[unlikely]] log_waited_now(notify, number);
+    return is_consumed;
 }
 
 void record_now(Notify& notify) {

@@ -323,9 +323,9 @@ static void bind_marks(nb::module_& m) {
         .def(
             "take_hopeless",
             [](WaitSet& self) {
-                std::vector<std::pair<uint64_t, nb::object>> found;
-                for (const auto& [token, refusal] : self.take_hopeless()) found.emplace_back(token, as_exception(refusal));
-                return found;
+                std::vector<std::pair<uint64_t, nb::object>> hopeless;
+                for (const auto& [token, refusal] : self.take_hopeless()) hopeless.emplace_back(token, as_exception(refusal));
+                return hopeless;
             },
             nb::sig("def take_hopeless(self) -> list[tuple[int, typing.Any]]"),
             "The waits that no submitted operation would end, each with an exception; they are not in the set any more.")
@@ -353,7 +353,7 @@ static void bind_marks(nb::module_& m) {
             [](const HeldCallbacks& self, double seconds) -> std::optional<uint64_t> {
                 const Deadline deadline = Deadline::in(seconds);
                 CallbackQueue::Item item;
-                bool found = false;
+                bool has_item = false;
                 Outcome outcome = Outcome::timed_out;
                 {
                     const GilReleased gil;
@@ -361,14 +361,14 @@ static void bind_marks(nb::module_& m) {
                     while (true) {
                         const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.at - Clock::now());
                         const auto slice = std::min(left, std::chrono::nanoseconds(std::chrono::milliseconds(100)));
-                        found = self.shared->take(item, slice.count() > 0 ? static_cast<uint64_t>(slice.count()) : 0);
-                        if (found && !scheduler().begin_callback(*item.stream, item.token)) continue;   // cancelled
-                        if (found && item.call) {
+                        has_item = self.shared->take(item, slice.count() > 0 ? static_cast<uint64_t>(slice.count()) : 0);
+                        if (has_item && !scheduler().begin_callback(*item.stream, item.token)) continue;   // cancelled
+                        if (has_item && item.call) {
                             (*item.call)();
                             scheduler().finish_callback(*item.stream, item.token, false);
                             continue;
                         }
-                        if (found || left <= slice) break;
+                        if (has_item || left <= slice) break;
                         if (poll.ask && poll.ask(poll.context)) {
                             outcome = Outcome::interrupted;
                             break;
@@ -376,7 +376,7 @@ static void bind_marks(nb::module_& m) {
                     }
                 }
                 if (outcome == Outcome::interrupted) throw nb::python_error();
-                if (!found) return std::nullopt;
+                if (!has_item) return std::nullopt;
                 running()[item.token] = std::move(item.stream);
                 return item.token;
             },
@@ -414,11 +414,11 @@ void bind_streams(nb::module_& m) {
     m.def(
         "waiting",
         [] {
-            nb::list found;
+            nb::list waiting;
             for (const Waiting& entry : scheduler().waiting())
-                found.append(nb::make_tuple(entry.stream, entry.sequence, entry.submitted, kParks[static_cast<int>(entry.park)],
+                waiting.append(nb::make_tuple(entry.stream, entry.sequence, entry.submitted, kParks[static_cast<int>(entry.park)],
                                             entry.what, entry.record, entry.device, site_of(entry.site)));
-            return found;
+            return waiting;
         },
         nb::sig("def waiting() -> list[tuple[int, int, int, str, int, int, int, tuple[types.CodeType, int] | None]]"),
         "(stream, operation, submitted, waits for, whom, its operation, device, site) of every stream that is not done.");
@@ -426,20 +426,20 @@ void bind_streams(nb::module_& m) {
         "awaited_words",
         [] {
             static constexpr const char* compares[] = {"at least", "equal to", "any bit of", "not all of", "as far as"};
-            nb::list found;
+            nb::list words;
             for (const AwaitedWord& word : scheduler().awaited_words())
-                found.append(nb::make_tuple(word.stream, word.sequence, word.address, word.width, word.seen,
+                words.append(nb::make_tuple(word.stream, word.sequence, word.address, word.width, word.seen,
                                             compares[static_cast<int>(word.compare)], word.wanted, word.mask, site_of(word.site)));
-            return found;
+            return words;
         },
         nb::sig("def awaited_words() -> list[tuple[int, int, int, int, int, str, int, int, tuple[types.CodeType, int] | None]]"),
         "(stream, operation, address, bytes, value, comparison, wanted, mask, site) of every wait for a word that has no time-out.");
     m.def(
         "untold",
         [] {
-            nb::list found;
-            for (const FailurePtr& failure : scheduler().untold()) found.append(as_object(failure));
-            return found;
+            nb::list failures;
+            for (const FailurePtr& failure : scheduler().untold()) failures.append(as_object(failure));
+            return failures;
         },
         nb::sig("def untold() -> list[typing.Any]"), "The failures of streams that nobody was told of; they stay so.");
 }

@@ -79,13 +79,13 @@ uint32_t find_site(void* context, uint64_t size, bool is_write) {
     touching = {context, size, is_write, 0};
     with_gil_unless_exiting([] {
         const nb::error_scope raised;
-        const uint32_t before = log::here.site;
-        log::here.site = log_site_of_program();
-        if (log::here.site == 0)
+        const uint32_t before = log::context.site;
+        log::context.site = log_site_of_program();
+        if (log::context.site == 0)
             touching.site = site_in_c(touching);
         else if (touching.is_write || !is_poll())
-            touching.site = log::here.site;
-        log::here.site = before;
+            touching.site = log::context.site;
+        log::context.site = before;
     });
     return touching.site;
 }

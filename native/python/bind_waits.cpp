@@ -123,9 +123,9 @@ void bind_turns(nb::module_& m) {
     m.def("come_out", &Turns::come_out);
     m.def(
         "plan_faults",
-        [](const std::vector<std::tuple<uint64_t, bool, uint64_t, std::string, std::string>>& given, std::string report) {
+        [](const std::vector<std::tuple<uint64_t, bool, uint64_t, std::string, std::string>>& planned, std::string report) {
             std::vector<PlannedFault> faults;
-            for (const auto& [op, kills, nanoseconds, noted, said] : given) faults.push_back({op, kills, nanoseconds, noted, said});
+            for (const auto& [op, kills, nanoseconds, noted, message] : planned) faults.push_back({op, kills, nanoseconds, noted, message});
             plan_faults(std::move(faults), std::move(report));
         },
         "faults"_a, "report"_a,
@@ -156,18 +156,18 @@ void bind_waits(nb::module_& m) {
     m.def(
         "no_progress",
         [](bool others_wait) -> nb::object {
-            NoProgress found;
+            NoProgress no_progress;
             {
                 const GilReleased gil;
-                found = Scheduler::get().no_progress(others_wait);
+                no_progress = Scheduler::get().no_progress(others_wait);
             }
-            if (found.token == 0) return nb::none();
+            if (no_progress.token == 0) return nb::none();
             nb::list hosts, parked;
-            for (const auto& host : found.hosts) hosts.append(nb::make_tuple(host.thread, host.stream));
-            for (const auto& each : found.parked)
+            for (const auto& host : no_progress.hosts) hosts.append(nb::make_tuple(host.thread, host.stream));
+            for (const auto& each : no_progress.parked)
                 parked.append(nb::make_tuple(each.stream, each.sequence, site_of(each.site), each.park == Park::notify, each.what,
                                              each.is_local));
-            return nb::make_tuple(found.token, hosts, parked);
+            return nb::make_tuple(no_progress.token, hosts, parked);
         },
         "others_wait"_a, nb::sig("def no_progress(others_wait: bool) -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, "
                 "int, bool]]] | None"),

@@ -56,7 +56,7 @@ void GroupLog::write_name() {
 GroupLog::Call GroupLog::count(log::Collective kind, uint32_t peer) {
     note_site();
     const uint64_t lane = is_message(kind) ? (uint64_t{peer} << 1 | (kind == log::Collective::send)) + 1 : 0;
-    return {kind, peer, ++counts_[lane], log::here.site};
+    return {kind, peer, ++counts_[lane], log::context.site};
 }
 
 void GroupLog::write(log::Kind event, const Call& call, const log::Spans* spans, uint64_t stream, uint64_t sequence, uint8_t flags) const noexcept {

@@ -48,10 +48,10 @@ inline std::optional<uint64_t> number(nanobind::handle value) {
 }
 
 // What a quick way answers: whether it has served the call.  A refusal means that nothing has happened yet.
-template <class Way>
-PyObject* served_or(const Way& way, PyObject* otherwise, const Arguments& given, size_t flags) {
+template <class Server>
+PyObject* served_or(const Server& server, PyObject* otherwise, const Arguments& arguments, size_t flags) {
     try {
-        if (way()) Py_RETURN_NONE;
+        if (server()) Py_RETURN_NONE;
     } catch (nanobind::python_error& error) {
         error.restore();
         return nullptr;
@@ -62,7 +62,7 @@ PyObject* served_or(const Way& way, PyObject* otherwise, const Arguments& given,
     } catch (const std::exception& error) {   // the interpreter calls this, and cannot unwind
         return PyErr_Format(PyExc_RuntimeError, "%s", error.what());
     }
-    return PyObject_Vectorcall(otherwise, given.values, flags, given.names);
+    return PyObject_Vectorcall(otherwise, arguments.values, flags, arguments.names);
 }
 
 // `held`: objects that belong to it, of which the first is the Python function.

@@ -50,13 +50,13 @@ bool Completions::is_empty() const {
 
 std::optional<uint32_t> Completions::pop(uint64_t& record) {
     uint64_t position = line().consumed.load(std::memory_order_relaxed);
-    std::optional<uint32_t> found;
+    std::optional<uint32_t> notify;
     do {   // another thread may consume too
-        found = front(position);
-        if (!found) return std::nullopt;
+        notify = front(position);
+        if (!notify) return std::nullopt;
     } while (!line().consumed.compare_exchange_weak(position, position + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
     record = position + 1;
-    return found;
+    return notify;
 }
 
 }  // namespace peerlane

@@ -22,14 +22,14 @@ std::string& report_path() {
 }
 std::atomic<uint64_t> counted{0};
 
-void tell(int file, const std::string& text) {
+void write_text(int file, const std::string& text) {
     if (write(file, text.data(), text.size()) < 0) return;   // the fault matters more
 }
 
 void strike(const PlannedFault& fault) {
-    tell(STDERR_FILENO, fault.message);
+    write_text(STDERR_FILENO, fault.message);
     if (const int file = open(report_path().c_str(), O_WRONLY | O_APPEND | O_CLOEXEC); file >= 0) {
-        tell(file, fault.report_line);
+        write_text(file, fault.report_line);
         close(file);
     }
     if (fault.kills) {

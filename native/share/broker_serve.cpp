@@ -16,7 +16,7 @@ namespace peerlane {
 
 namespace {
 
-constexpr int kTurn = 16;   // frames of one connection before others have theirs
+constexpr int kFramesInARow = 16;   // frames of one connection before others have theirs
 
 // 0 or an errno.
 int send_answer(int socket, const Answer& answer, int fd) {
@@ -55,7 +55,7 @@ bool is_frame(const Request& request) {
 }  // namespace
 
 void BrokerLoop::serve(uint64_t id) {
-    for (int n = 0; n < kTurn; ++n) {
+    for (int n = 0; n < kFramesInARow; ++n) {
         std::vector<Gone> gone;
         Next next;
         int32_t sharer = 0;

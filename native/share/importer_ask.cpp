@@ -100,31 +100,31 @@ struct ExporterLine::Received {
 };
 
 // Answers come in order, so whoever asks has the line until his came.
-class ExporterLine::Turn {
+class ExporterLine::Exchange {
   public:
-    Turn(ExporterLine& line, Patience& patience) : line_(line) {
+    Exchange(ExporterLine& line, Patience& patience) : line_(line) {
         while (true) {
             const int span = patience.slice();   // may ask the interpreter: not under the lock
             Lock lock(line.mutex_);
-            if (line.turn_.wait_for(lock, std::chrono::milliseconds(span), [&] { return !line.asking_; })) {
+            if (line.free_.wait_for(lock, std::chrono::milliseconds(span), [&] { return !line.asking_; })) {
                 line.asking_ = true;
                 return;
             }
         }
     }
-    ~Turn() {
+    ~Exchange() {
         Lock lock(line_.mutex_);
         line_.asking_ = false;
-        line_.turn_.notify_one();
+        line_.free_.notify_one();
     }
-    Turn(const Turn&) = delete;
+    Exchange(const Exchange&) = delete;
 
   private:
     ExporterLine& line_;
 };
 
 Offer ExporterLine::open(Request request, Patience& patience) {
-    const Turn turn(*this, patience);
+    const Exchange exchange(*this, patience);
     request.node = node_;
     request.id = next_id_++;
     try {

@@ -50,7 +50,7 @@ class ExporterLine : public std::enable_shared_from_this<ExporterLine> {
   private:
     using Lock = std::unique_lock<std::mutex>;
     struct Received;
-    class Turn;
+    class Exchange;
 
     explicit ExporterLine(uint64_t node) : node_(node) {}
     void obtain_socket();
@@ -72,7 +72,7 @@ class ExporterLine : public std::enable_shared_from_this<ExporterLine> {
     int socket_ = -1;
     Process process_;
     std::mutex mutex_;
-    std::condition_variable turn_;
+    std::condition_variable free_;
     bool asking_ = false;                // somebody waits for an answer
     bool lost_ = false;
     bool flushing_ = false;              // a thread sends what is unsent

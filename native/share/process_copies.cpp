@@ -16,22 +16,22 @@ constexpr uint64_t kMostBytes = uint64_t{4} << 20;
 ProcessCopies::ProcessCopies(pid_t pid, bool writes, const std::vector<Piece>& pieces) : pid_(pid), writes_(writes) {
     for (Piece piece : pieces) {
         while (piece.size != 0) {
-            if (steps_.empty() || steps_.back().count == kMostPieces || steps_.back().size == kMostBytes) steps_.push_back({.first = here_.size()});
+            if (steps_.empty() || steps_.back().count == kMostPieces || steps_.back().size == kMostBytes) steps_.push_back({.first = local_.size()});
             Step& step = steps_.back();
             const uint64_t part = std::min(piece.size, kMostBytes - step.size);
-            here_.push_back({reinterpret_cast<void*>(piece.here), part});
-            there_.push_back({reinterpret_cast<void*>(piece.there), part});
+            local_.push_back({reinterpret_cast<void*>(piece.local), part});
+            remote_.push_back({reinterpret_cast<void*>(piece.remote), part});
             ++step.count;
             step.size += part;
             size_ += part;
-            piece = {.here = piece.here + part, .there = piece.there + part, .size = piece.size - part};
+            piece = {.local = piece.local + part, .remote = piece.remote + part, .size = piece.size - part};
         }
     }
 }
 
 int ProcessCopies::run(const Step& step) const {
     const auto call = writes_ ? process_vm_writev : process_vm_readv;
-    const ssize_t done = call(pid_, &here_[step.first], step.count, &there_[step.first], step.count, 0);
+    const ssize_t done = call(pid_, &local_[step.first], step.count, &remote_[step.first], step.count, 0);
     if (done < 0) return errno;
     return static_cast<uint64_t>(done) == step.size ? 0 : EFAULT;
 }

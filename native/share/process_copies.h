@@ -12,7 +12,7 @@ namespace peerlane {
 class ProcessCopies {
   public:
     struct Piece {
-        uint64_t here = 0, there = 0, size = 0;
+        uint64_t local = 0, remote = 0, size = 0;
     };
     ProcessCopies(pid_t pid, bool writes, const std::vector<Piece>& pieces);
 
@@ -30,7 +30,7 @@ class ProcessCopies {
     const pid_t pid_;
     const bool writes_;
     uint64_t size_ = 0;
-    std::vector<iovec> here_, there_;
+    std::vector<iovec> local_, remote_;
     std::vector<Step> steps_;
 };
 

@@ -35,8 +35,8 @@ SharedSignal::SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Led
     : page_(std::move(page)), ledger_(std::move(ledger)), me_(own(ledger_->slot())), bank_(bank) {
     // A process that let go counts for waiting ones as long as it lives; its slot is reused when there is no other.
     for (const bool also_let_go : {false, true})
-        for (place_ = 0; place_ < kMembers; ++place_) {
-            SignalMember& mine = member(place_);
+        for (member_index_ = 0; member_index_ < kMembers; ++member_index_) {
+            SignalMember& mine = member(member_index_);
             uint64_t before = mine.owner.load(std::memory_order_acquire);
             const bool let_go = before & SignalMember::kLetGo;
             if (before != 0 && !(let_go && (also_let_go || is_mine(before))) && is_there(before)) continue;
@@ -50,7 +50,7 @@ SharedSignal::SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Led
 SharedSignal::~SharedSignal() {
     const bool is_parents = SignalMember::pid_of(me_) != getpid();   // a child may be a process of its own by now
     if (Heap::get().is_forked() || is_parents) return;
-    member(place_).waiting.store(0, std::memory_order_relaxed);
+    member(member_index_).waiting.store(0, std::memory_order_relaxed);
     let_go();
 }
 
@@ -95,7 +95,7 @@ uint64_t SharedSignal::file_number() const {
     return status.st_ino;
 }
 
-void SharedSignal::announce() { member(place_).waiting.store(ledger_->slot() + 1, std::memory_order_seq_cst); }
+void SharedSignal::announce() { member(member_index_).waiting.store(ledger_->slot() + 1, std::memory_order_seq_cst); }
 
 void SharedSignal::ring() const {
     // Places are taken from the first on: behind one that was never used there is none.

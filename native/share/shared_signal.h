@@ -73,7 +73,7 @@ class SharedSignal {
     ExportKey offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self);   // throws Refusal
     void abandon();   // this process does not use it any more
     // To those who wait it is as if this process had closed it; it may go on waiting itself.
-    void let_go() const { member(place_).owner.fetch_or(SignalMember::kLetGo, std::memory_order_acq_rel); }
+    void let_go() const { member(member_index_).owner.fetch_or(SignalMember::kLetGo, std::memory_order_acq_rel); }
 
     // Of an event: the number of a new record, and of the newest.
     uint64_t issue() { return line().consumed.fetch_add(1, std::memory_order_acq_rel) + 1; }
@@ -96,7 +96,7 @@ class SharedSignal {
     const std::shared_ptr<Ledger> ledger_;
     const uint64_t me_;
     const uint32_t bank_;
-    uint32_t place_ = 0;
+    uint32_t member_index_ = 0;
     mutable std::atomic<uint64_t> file_number_{0};
     const std::shared_ptr<ExportGroup> group_ = std::make_shared<ExportGroup>();
     std::shared_ptr<const Members> members_;

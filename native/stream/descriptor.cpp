@@ -48,8 +48,8 @@ void PinList::add(const Range& dst, const Range& src, uint64_t size, bool direct
 
 namespace {
 
-[[noreturn]] void refuse(ListField field, uint64_t entry, uint64_t found, uint64_t most = 0) {
-    throw Refusal{.why = Why::bad_descriptor, .list = {.found = found, .most = most, .field = static_cast<int>(field)},
+[[noreturn]] void refuse(ListField field, uint64_t entry, uint64_t actual, uint64_t most = 0) {
+    throw Refusal{.why = Why::bad_descriptor, .list = {.actual = actual, .most = most, .field = static_cast<int>(field)},
                   .entry = entry};
 }
 

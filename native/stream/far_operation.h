@@ -15,7 +15,7 @@ struct FarOperation : Extra {
     virtual const Refusal* failure() const = 0;   // once it is over; null: none
     virtual Stepwise::Touched written() const = 0;   // of this process's memory
     // Log it for the checker as operation `event.sequence` of `event.stream`.  Throws std::bad_alloc.
-    virtual void tell(log::Event& event, log::Spans& spans) = 0;
+    virtual void describe(log::Event& event, log::Spans& spans) = 0;
     virtual void log_as(uint64_t stream, uint64_t sequence) = 0;   // it is logged already, as that operation
 };
 
@@ -27,15 +27,15 @@ struct FarArrivals {
 };
 
 // What a thread does for the channels to other machines.
-enum class FarTurn {
+enum class FarTask {
     help,   // in each round of a spin
     rest,   // it does not spin any more, and is going to sleep
     send    // what was posted
 };
-inline std::atomic<void (*)(FarTurn)> far_turn{nullptr};   // null: there are no other machines
-inline void take_far_turn(FarTurn turn) {
-    if (void (*const take)(FarTurn) = far_turn.load(std::memory_order_acquire)) take(turn);
+inline std::atomic<void (*)(FarTask)> far_task{nullptr};   // null: there are no other machines
+inline void do_far_task(FarTask task) {
+    if (void (*const take)(FarTask) = far_task.load(std::memory_order_acquire)) take(task);
 }
-inline void help_far() { take_far_turn(FarTurn::help); }
+inline void help_far() { do_far_task(FarTask::help); }
 
 }  // namespace peerlane

@@ -8,13 +8,13 @@
 namespace peerlane {
 
 bool begin_anew() {
-    if (!Heap::is_made()) return true;
+    if (!Heap::is_created()) return true;
     Heap& heap = Heap::get();
     if (!heap.is_forked()) return true;
     if (!Notify::begin_anew()) return false;
     if (!Scheduler::get().begin_anew() || !heap.begin_anew()) return false;
     ThreadTeam::begin_anew();
-    forget_turns();
+    forget_stripe_locks();
     return true;
 }
 

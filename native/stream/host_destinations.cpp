@@ -218,7 +218,7 @@ HostDestinations::Seen HostDestinations::watch(const Stream& stream, const Op& o
     each.sequence = sequence;
     each.time_ns = now_ns();
     each.log = log::number.load(std::memory_order_relaxed);
-    each.site = log::here.site;
+    each.site = log::context.site;
     each.thread = static_cast<uint32_t>(gettid());
     each.is_written = is_written;
     each.kind = op.kind;
@@ -263,21 +263,21 @@ void HostDestinations::over(uint64_t stream, uint64_t upto) {
 }
 
 template <class IsKnown>
-void HostDestinations::tell(const IsKnown& is_known) {
+void HostDestinations::log_changed(const IsKnown& is_known) {
     std::erase_if(changed_, [&](const Watched& each) {
         if (!is_known(each)) return false;
-        if (each.log == log::number.load(std::memory_order_relaxed)) log_touch(each, each.edges[0], kChanged, log::here.site);
+        if (each.log == log::number.load(std::memory_order_relaxed)) log_touch(each, each.edges[0], kChanged, log::context.site);
         return true;
     });
     has_changed_.store(!changed_.empty(), std::memory_order_relaxed);
 }
 
 void HostDestinations::known(uint64_t stream, uint64_t sequence) {
-    tell([&](const Watched& each) { return each.stream == stream && each.sequence <= sequence; });
+    log_changed([&](const Watched& each) { return each.stream == stream && each.sequence <= sequence; });
 }
 
 void HostDestinations::end() {
-    tell([](const Watched&) { return true; });
+    log_changed([](const Watched&) { return true; });
 }
 
 void HostDestinations::let_all_in() noexcept {

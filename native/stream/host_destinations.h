@@ -73,7 +73,7 @@ class HostDestinations {
   private:
     Seen watch(const Stream& stream, const Op& op, uint64_t sequence, const HostRows& rows, bool is_written) noexcept;
     template <class IsKnown>
-    void tell(const IsKnown& is_known);
+    void log_changed(const IsKnown& is_known);
 
     uint32_t open_ = 0;
     std::vector<Watched> changed_;

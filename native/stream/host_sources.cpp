@@ -109,7 +109,7 @@ void HostSources::look_at(Watched& watched, Stream& stream, const Op& op, uint64
         else
             watched.references += op.keep != nullptr;
     });
-    if (is_unwatched && op.logged == Logged::submitted) not_watched(read, stream.id, sequence, op.kind, log::here.site);
+    if (is_unwatched && op.logged == Logged::submitted) not_watched(read, stream.id, sequence, op.kind, log::context.site);
 }
 
 // Whether the operation is to be held back.  What stands before it in its stream may be the program's leave to touch the bytes still.
@@ -124,7 +124,7 @@ bool HostSources::watch_destination(const Stream& stream, const Op& op, uint64_t
         is_all_closed = is_all_closed && seen == HostDestinations::Seen::touches;
         return most-- != 0;
     });
-    if (!is_all_closed) not_watched(written, stream.id, sequence, op.kind, log::here.site);
+    if (!is_all_closed) not_watched(written, stream.id, sequence, op.kind, log::context.site);
     return is_any;
 }
 
@@ -177,7 +177,7 @@ bool HostSources::watch(const Stream& stream, const Op& op, uint64_t sequence, c
     next_ = (next_ + 1) % kMost;
     used_ = std::max(used_, next_ == 0 ? kMost : next_);
     slot = {stream.id, sequence, rows, extent, extent ? extent->id.load(std::memory_order_relaxed) : 0, digest, now_ns(),
-            log::number.load(std::memory_order_relaxed), log::here.site, static_cast<uint32_t>(gettid()), op.kind, is_late, op.keep};
+            log::number.load(std::memory_order_relaxed), log::context.site, static_cast<uint32_t>(gettid()), op.kind, is_late, op.keep};
     late_ += is_late;
     open_.fetch_add(1, std::memory_order_relaxed);
     return true;

@@ -36,15 +36,15 @@ log::Event event_of_line(const Stream& stream, uint64_t sequence, const Op& op, 
     }
     event.b = line;
     event.c = number;
-    event.d = log::here.channel;
+    event.d = log::context.channel;
     return event;
 }
 
 // The notifies that are logged as other streams': by their own stream and number.
 struct Others {
-    using Place = std::pair<uint64_t, uint64_t>;
+    using Position = std::pair<uint64_t, uint64_t>;
     std::mutex mutex;
-    std::map<Place, Place> places;
+    std::map<Position, Position> positions;
 
     static Others& get() {
         static auto& others = *new Others;
@@ -58,7 +58,7 @@ struct Others {
 static Logged log_as_another(const Stream& stream, uint64_t sequence) noexcept {
     try {
         std::lock_guard lock(Others::get().mutex);
-        Others::get().places[{stream.id, sequence}] = {log::here.stream, log::here.sequence};
+        Others::get().positions[{stream.id, sequence}] = {log::context.stream, log::context.sequence};
         return Logged::as_another;
     } catch (const std::bad_alloc&) {
         log::drop();
@@ -111,7 +111,7 @@ LineAddress line_address(const Notify& notify) {
     if (notify.far_bank != 0) return {notify.far_bank, notify.far_line};
     const SharedSignal* const shared = notify.shared();
     if (!shared) return {0, notify.id};
-    return {shared->file_number() ^ log::machine.load(std::memory_order_relaxed), notify.place_in_bank()};
+    return {shared->file_number() ^ log::machine.load(std::memory_order_relaxed), notify.number_in_bank()};
 }
 
 namespace {
@@ -190,7 +190,7 @@ void write_seen(log::Event event, const Add& add) noexcept {
 
 Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence, bool runs_now) noexcept {
     if (log::is_logging()) {
-        const Past past{stream.id, sequence, log::here.site, op.kind};
+        const Past past{stream.id, sequence, log::context.site, op.kind};
         // What is queued behind a wait does not say how it came to it.
         if (stream.park == Park::none) note_past(PastOf::stream, stream.id, past);
         if (op.kind == OpKind::notify || op.kind == OpKind::wait_notify) note_past(PastOf::notify, op.notify->id, past);
@@ -201,8 +201,8 @@ Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence, bool
         log::write({.kind = log::Kind::event_wait, .stream = stream.id, .sequence = sequence, .a = op.mark->stream_id, .b = op.mark->sequence},
                    log::kTrace);
     if (log::wanted()) return runs_now ? Logged::when_it_runs : log_access(stream, op, sequence);
-    if (log::here.stream == 0) return Logged::no;
-    if (op.kind == OpKind::far) static_cast<FarOperation*>(op.extra)->log_as(log::here.stream, log::here.sequence);
+    if (log::context.stream == 0) return Logged::no;
+    if (op.kind == OpKind::far) static_cast<FarOperation*>(op.extra)->log_as(log::context.stream, log::context.sequence);
     return op.kind == OpKind::notify ? log_as_another(stream, sequence) : Logged::no;
 }
 
@@ -234,8 +234,8 @@ Logged log_access(const Stream& stream, const Op& op, uint64_t sequence) noexcep
         add_spans(spans, op, log::kChecker);
         log::Event event = event_of(log::Kind::access, stream, sequence, op);
         event.spans = &spans;
-        event.a = log::here.channel;
-        event.flags = log::here.flags;
+        event.a = log::context.channel;
+        event.flags = log::context.flags;
         switch (op.kind) {
             case OpKind::wait_value:
                 event.kind = log::Kind::value_wait;
@@ -268,13 +268,13 @@ Logged log_access(const Stream& stream, const Op& op, uint64_t sequence) noexcep
                 event.c = op.width;
                 break;
             case OpKind::far:
-                static_cast<FarOperation*>(op.extra)->tell(event, spans);
+                static_cast<FarOperation*>(op.extra)->describe(event, spans);
                 break;
             default:
                 break;
         }
         if (event.kind != log::Kind::access && event.kind != log::Kind::value_wait) event.flags &= log::kShared;
-        if (event.kind == log::Kind::freed) event.flags = log::here.of_free;
+        if (event.kind == log::Kind::freed) event.flags = log::context.of_free;
         log::write(event);
         return Logged::submitted;
     } catch (const std::bad_alloc&) {
@@ -294,20 +294,20 @@ void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence
         writing.write(event);
     } else if (op.logged == Logged::as_another) {
         std::lock_guard lock(Others::get().mutex);
-        const auto entry = Others::get().places.find({stream.id, sequence});
-        if (entry == Others::get().places.end()) return;
-        const auto [other, place] = entry->second;
-        Others::get().places.erase(entry);
-        writing.write({.kind = log::Kind::notified, .stream = other, .sequence = place, .c = number, .site = 0});
+        const auto entry = Others::get().positions.find({stream.id, sequence});
+        if (entry == Others::get().positions.end()) return;
+        const auto [other, other_sequence] = entry->second;
+        Others::get().positions.erase(entry);
+        writing.write({.kind = log::Kind::notified, .stream = other, .sequence = other_sequence, .c = number, .site = 0});
     }
 }
 
 void log_recorded(log::Writing& writing, const Notify& notify, uint64_t number) noexcept {
-    note_past(PastOf::notify, notify.id, {0, 0, log::here.site, OpKind::notify});
+    note_past(PastOf::notify, notify.id, {0, 0, log::context.site, OpKind::notify});
     const auto [bank, line] = line_address(notify);
-    if (notify.far_bank == 0 && log::wanted()) writing.write({.kind = log::Kind::notify, .a = bank, .b = line, .c = number, .d = log::here.channel});
-    if (notify.far_bank != 0 && log::here.sequence != 0)
-        writing.write({.kind = log::Kind::came, .a = bank, .b = log::here.stream, .c = log::here.sequence, .d = number, .site = 0});
+    if (notify.far_bank == 0 && log::wanted()) writing.write({.kind = log::Kind::notify, .a = bank, .b = line, .c = number, .d = log::context.channel});
+    if (notify.far_bank != 0 && log::context.sequence != 0)
+        writing.write({.kind = log::Kind::came, .a = bank, .b = log::context.stream, .c = log::context.sequence, .d = number, .site = 0});
     if (!log::is_read(log::kObserver)) return;
     const Op op{.kind = OpKind::notify, .notify = const_cast<Notify*>(&notify)};
     writing.write(seen(log::Kind::op_submitted, 0, 0, op), log::kObserver);
@@ -355,7 +355,7 @@ void log_aborted(const Stream& stream, uint64_t last) noexcept {
 void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op, bool has_failed) noexcept {
     if (op.logged == Logged::as_another) {
         std::lock_guard lock(Others::get().mutex);
-        Others::get().places.erase({stream.id, sequence});
+        Others::get().positions.erase({stream.id, sequence});
         return;
     }
     log::write({.kind = log::Kind::cancelled, .stream = stream.id, .sequence = sequence, .a = sequence, .b = has_failed, .site = 0});

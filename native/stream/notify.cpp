@@ -48,7 +48,7 @@ constexpr uint64_t kAllFree = (uint64_t{1} << kLines) - 1;
 struct LocalPage : SignalPage {
     LocalPage() : SignalPage(kLines) {}
     uint64_t free = kAllFree;     // one bit a line
-    std::list<std::shared_ptr<LocalPage>>::iterator place{};
+    std::list<std::shared_ptr<LocalPage>>::iterator position{};
 };
 
 // Lines for notifies within this process; used again when nobody holds the notify any more.  A page costs a descriptor:
@@ -63,25 +63,25 @@ class FreeLines {
         std::lock_guard lock(mutex_);
         if (usable_.empty()) {
             usable_.push_front(std::make_shared<LocalPage>());
-            usable_.front()->place = usable_.begin();
+            usable_.front()->position = usable_.begin();
         }
         const std::shared_ptr<LocalPage> page = usable_.front();
         const auto line = static_cast<uint32_t>(std::countr_zero(page->free));
         page->free &= page->free - 1;
-        if (page->free == 0) full_.splice(full_.begin(), usable_, page->place);
+        if (page->free == 0) full_.splice(full_.begin(), usable_, page->position);
         return {page, line};
     }
     // In a forked child, where nobody has a line: the pages are the parent's too.
     void begin_anew() { usable_.clear(); }
     void give(LocalPage& page, uint32_t line) {
         std::lock_guard lock(mutex_);
-        if (page.free == 0) usable_.splice(usable_.begin(), full_, page.place);
+        if (page.free == 0) usable_.splice(usable_.begin(), full_, page.position);
         page.free |= uint64_t{1} << line;
         if (page.free != kAllFree) return;
         if (&page != usable_.back().get() && usable_.back()->free == kAllFree)
-            usable_.erase(page.place);   // the notify holds it still
+            usable_.erase(page.position);   // the notify holds it still
         else
-            usable_.splice(usable_.end(), usable_, page.place);
+            usable_.splice(usable_.end(), usable_, page.position);
     }
 
   private:
@@ -299,8 +299,8 @@ Notify* Notify::queued(std::shared_ptr<Completions> queue, uint32_t number, uint
 Notify* Notify::local(NotifyKind kind, uint32_t device) {
     Heap::get().begin_use();   // another thread may have held the lock of the lines
     FreeLines& lines = FreeLines::get();
-    auto place = lines.take();
-    auto* notify = new Notify(std::move(place.first), place.second, kind);
+    auto taken = lines.take();
+    auto* notify = new Notify(std::move(taken.first), taken.second, kind);
     notify->line.word.store(0, std::memory_order_relaxed);   // nobody else knows the line any more
     notify->line.consumed.store(0, std::memory_order_relaxed);
     notify->line.time_ns.store(0, std::memory_order_relaxed);

@@ -106,7 +106,7 @@ struct Notify {
     SharedSignal* shared() const { return used_.load(std::memory_order_acquire); }
     std::shared_ptr<SharedSignal> sharing() const { return shared_; }   // not while it is being shared
     uint32_t index() const { return index_; }   // of its line in a bank
-    uint32_t place_in_bank() const { return queue_ ? number_ : index_; }   // among the notifies that are told apart there
+    uint32_t number_in_bank() const { return queue_ ? number_ : index_; }   // among the notifies that are told apart there
     bool is_local() const { return local_ && !shared(); }   // no other process can record it
     // The line that records change: its own line until it is shared.
     SignalLine& signal() const;

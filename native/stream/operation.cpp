@@ -103,10 +103,10 @@ Op& OpQueue::push(const Op& op, uint64_t site) {
         tail_ = fresh;
     }
     tail_->sites[at] = site;
-    Op& place = tail_->ops[at];
-    place = op;
+    Op& slot = tail_->ops[at];
+    slot = op;
     ++count_;
-    return place;
+    return slot;
 }
 
 void OpQueue::pop(uint64_t n) {

@@ -35,7 +35,7 @@ bool is_own_word(const Op& op) {
 }
 
 // The thread that runs the callback, or that would run it after its present one, waits itself.
-bool is_callback_stuck(const Stream& stream, const std::vector<HostWaiter*>& hosts) {
+bool is_callback_blocked(const Stream& stream, const std::vector<HostWaiter*>& hosts) {
     const CallbackQueue& queue = *stream.queue.front().callbacks;
     const bool is_next = stream.callback_thread == std::thread::id{} && !queue.shared && queue.running != 0;
     const std::thread::id thread = is_next ? queue.server : stream.callback_thread;
@@ -63,7 +63,7 @@ uint64_t Scheduler::progress_token(bool others_wait) const {
         if (stream->has_deadline && ((stream->park != Park::value && stream->queue.front().timeout_ns < kNetNs) || stream->timed_until < soon_ns)) return 0;
         // Under lazy nobody has asked for what is not parked.
         const bool is_still = stream->park == Park::none || stream->park == Park::mark || stream->park == Park::phase ||
-                              (stream->park == Park::callback && is_callback_stuck(*stream, hosts_)) ||
+                              (stream->park == Park::callback && is_callback_blocked(*stream, hosts_)) ||
                               (stream->park == Park::value && !stream->has_deadline && is_own_word(stream->queue.front())) ||
                               (stream->park == Park::notify && is_between_ranks(*stream->queue.front().notify));
         if (!is_still) return 0;
@@ -73,17 +73,17 @@ uint64_t Scheduler::progress_token(bool others_wait) const {
 
 NoProgress Scheduler::no_progress(bool others_wait) {
     Lock lock(mutex_);
-    NoProgress found{.token = progress_token(others_wait)};
-    if (found.token == 0) return found;
-    for (const HostWaiter* host : hosts_) found.hosts.push_back({host->thread, host->stream});
+    NoProgress report{.token = progress_token(others_wait)};
+    if (report.token == 0) return report;
+    for (const HostWaiter* host : hosts_) report.hosts.push_back({host->thread, host->stream});
     for (const auto& [id, stream] : streams_) {
         if (stream->park != Park::mark && stream->park != Park::notify) continue;
         const Op& op = stream->queue.front();
         const bool is_mark = stream->park == Park::mark;
-        found.parked.push_back({id, stream->head(), stream->queue.site(0), stream->park,
+        report.parked.push_back({id, stream->head(), stream->queue.site(0), stream->park,
                                 is_mark ? op.mark->stream_id : op.notify->id, is_mark || !op.notify->shared()});
     }
-    return found;
+    return report;
 }
 
 void Scheduler::put_off_losses() {

@@ -236,7 +236,7 @@ class Scheduler {
     Stream* choose(bool small_only);
     Stream* find_able();
     void sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::time_point until);
-    static void take_turn(Lock& lock, bool (*way)(uint64_t), Clock::time_point until);
+    static void take_turn(Lock& lock, bool (*step)(uint64_t), Clock::time_point until);
     bool is_busy() const;
     struct ListedHost;                     // for the time of a long wait of the program
 
@@ -317,7 +317,7 @@ class Scheduler {
     std::atomic<Schedule> schedule_{Schedule::eager};
     std::mt19937_64 random_;
     std::map<uint64_t, StreamPtr> streams_;              // all that are not closed
-    StreamSet able_{&Stream::able_place};                // seeded: all streams that a thread can help, and some others
+    StreamSet able_{&Stream::able_index};                // seeded: all streams that a thread can help, and some others
     StreamPtr ready_first_;
     Stream* ready_last_ = nullptr;
     std::atomic<uint64_t> ready_count_{0};

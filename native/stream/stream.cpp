@@ -53,27 +53,27 @@ void StreamSet::dismiss(Stream& stream) {
 }
 
 void StreamSet::add(Stream& stream) {
-    if (stream.*place_ != 0) return;
+    if (stream.*index_ != 0) return;
     streams_.push_back(&stream);
-    stream.*place_ = streams_.size();
+    stream.*index_ = streams_.size();
 }
 
 void StreamSet::remove(Stream& stream) {
-    const size_t place = std::exchange(stream.*place_, 0);
-    if (place == 0) return;
+    const size_t index = std::exchange(stream.*index_, 0);
+    if (index == 0) return;
     Stream* const last = streams_.back();
     streams_.pop_back();
     if (last == &stream) return;
-    streams_[place - 1] = last;
-    last->*place_ = place;
+    streams_[index - 1] = last;
+    last->*index_ = index;
 }
 
 void StreamSet::clear() {
-    for (Stream* stream : streams_) stream->*place_ = 0;
+    for (Stream* stream : streams_) stream->*index_ = 0;
     streams_.clear();
 }
 
-Group::Group() : id(next_group_id()), held_up(&Stream::group_place) {}
+Group::Group() : id(next_group_id()), held_up(&Stream::group_index) {}
 
 Mark::~Mark() {
     if (fd < 0) return;

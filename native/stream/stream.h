@@ -67,7 +67,7 @@ struct ParkList {
 // throw; then nothing does.
 class StreamSet {
   public:
-    explicit StreamSet(size_t Stream::*place) : place_(place) {}
+    explicit StreamSet(size_t Stream::*index) : index_(index) {}
     void admit();
     void dismiss(Stream& stream);
     void add(Stream& stream);                  // once more: nothing happens
@@ -80,7 +80,7 @@ class StreamSet {
     auto end() const { return streams_.end(); }
 
   private:
-    size_t Stream::*const place_;              // where a stream keeps its number here, from 1
+    size_t Stream::*const index_;              // where a stream keeps its number here, from 1
     std::vector<Stream*> streams_;
     size_t admitted_ = 0;
 };
@@ -167,12 +167,12 @@ struct Job {
     uint64_t start_ns = 0;
     unsigned workers = 0;                      // under the scheduler's lock
     std::atomic<uint64_t> cursor{0};
-    std::atomic<bool> given_up{false};         // aborted, or faulted
+    std::atomic<bool> is_stopped{false};       // aborted, or faulted
     std::atomic<bool> claimed{false}, failed{false};
     Refusal refusal;                           // written by who claimed, before `failed`
 
     bool has_steps() const {
-        return cursor.load(std::memory_order_relaxed) < task.steps && !given_up.load(std::memory_order_relaxed);
+        return cursor.load(std::memory_order_relaxed) < task.steps && !is_stopped.load(std::memory_order_relaxed);
     }
     bool may_join() const { return has_steps() && (workers == 0 || task.parallel); }
     void fail(const Refusal& why);
@@ -223,7 +223,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     bool asked_about = false, hopeful = false; // while it is found out who waits in vain
     Stream* asked_next = nullptr;
     uint64_t hopeless_since = 0;               // it waits in vain while this is the scheduler's hope
-    size_t able_place = 0, group_place = 0;    // in the scheduler's set of streams to draw from; in Group::held_up
+    size_t able_index = 0, group_index = 0;    // in the scheduler's set of streams to draw from; in Group::held_up
 
     HostWaiter* waiters = nullptr;
     LoopWait* loop_waits = nullptr;
@@ -237,9 +237,9 @@ struct Stream : std::enable_shared_from_this<Stream> {
         return is_over && !failed.load(std::memory_order_relaxed);
     }
 
-    void keep(const FailurePtr& found) {
+    void keep(const FailurePtr& new_failure) {
         if (failure) return;
-        failure = found;
+        failure = new_failure;
         failed.store(true, std::memory_order_relaxed);
     }
     FailurePtr take() {

@@ -49,10 +49,10 @@ void Scheduler::keep_lost(Stream& stream) {
 
 std::vector<FailurePtr> Scheduler::untold() {
     Lock lock(mutex_);
-    std::vector<FailurePtr> found;
+    std::vector<FailurePtr> failures;
     for (const auto& [id, stream] : streams_)
-        if (stream->failure) found.push_back(stream->failure);
-    return found;
+        if (stream->failure) failures.push_back(stream->failure);
+    return failures;
 }
 
 std::vector<FailurePtr> Scheduler::take_lost() {

@@ -8,7 +8,7 @@
 namespace peerlane {
 
 void Job::fail(const Refusal& why) {
-    given_up.store(true, std::memory_order_relaxed);
+    is_stopped.store(true, std::memory_order_relaxed);
     if (claimed.exchange(true, std::memory_order_relaxed)) return;
     refusal = why;
     failed.store(true, std::memory_order_release);
@@ -103,7 +103,7 @@ bool Scheduler::join_job(Lock& lock, Stream& stream, Leave& leave) {
     const MovesBytes not_the_program;
     FaultGuard guard;
     const auto loop = [&] {
-        while (!job.given_up.load(std::memory_order_relaxed)) {
+        while (!job.is_stopped.load(std::memory_order_relaxed)) {
             const uint64_t i = job.cursor.fetch_add(1, std::memory_order_relaxed);
             if (i >= job.task.steps) return;
             job.task.step(i);

@@ -110,7 +110,7 @@ bool Scheduler::run_slice(Lock& lock, Stream& stream, Leave leave) {
     make_ready(stream);
     if (std::exchange(has_posted_, false)) {   // who sends takes this lock when it is over
         lock.unlock();
-        take_far_turn(FarTurn::send);
+        do_far_task(FarTask::send);
         lock.lock();
     }
     return ran;

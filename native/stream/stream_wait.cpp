@@ -100,12 +100,12 @@ void Scheduler::sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::
     lock.unlock();
     const auto stop = std::min(until, Clock::now() + kSpin);
     while (!waiter.woken.load(std::memory_order_acquire) && Clock::now() < stop) help_far();
-    if (!waiter.woken.load(std::memory_order_relaxed)) take_far_turn(FarTurn::rest);
+    if (!waiter.woken.load(std::memory_order_relaxed)) do_far_task(FarTask::rest);
     lock.lock();
     waiter.wake.wait_until(lock, until, [&] { return waiter.woken.load(std::memory_order_relaxed); });
-    HostWaiter** place = &list;
-    while (*place != &waiter) place = &(*place)->next;
-    *place = waiter.next;
+    HostWaiter** link = &list;
+    while (*link != &waiter) link = &(*link)->next;
+    *link = waiter.next;
     if (seeded) std::erase(sleepers_, &waiter);
 }
 
@@ -203,9 +203,9 @@ bool Scheduler::is_busy() const {
     });
 }
 
-void Scheduler::take_turn(Lock& lock, bool (*way)(uint64_t), Clock::time_point until) {
+void Scheduler::take_turn(Lock& lock, bool (*step)(uint64_t), Clock::time_point until) {
     lock.unlock();
-    (void)way(static_cast<uint64_t>(until.time_since_epoch().count()));
+    (void)step(static_cast<uint64_t>(until.time_since_epoch().count()));
     lock.lock();
 }
 
@@ -399,7 +399,7 @@ int Scheduler::event_fd(Mark& mark) {
 
 std::vector<Waiting> Scheduler::waiting() {
     Lock lock(mutex_);
-    std::vector<Waiting> found;
+    std::vector<Waiting> waiting;
     for (auto& [id, stream] : streams_) {
         if (stream->queue.empty()) continue;
         const Op& op = stream->queue.front();
@@ -411,24 +411,24 @@ std::vector<Waiting> Scheduler::waiting() {
         } else if (stream->park == Park::notify) {
             entry.what = op.notify->id;
         }
-        found.push_back(entry);
+        waiting.push_back(entry);
     }
-    return found;
+    return waiting;
 }
 
 std::vector<AwaitedWord> Scheduler::awaited_words() {
     Lock lock(mutex_);
-    std::vector<AwaitedWord> found;
+    std::vector<AwaitedWord> words;
     for (const Stream* stream = parked_on_values_.first; stream; stream = stream->park_next) {
         const Op& op = stream->queue.front();
         const auto& wait = static_cast<const ValueWait&>(*op.extra);
         Refusal why{};
         uint64_t seen = 0;
         if (stream->has_deadline || look_at_word(op, why, &seen) != Word::other) continue;
-        found.push_back({stream->id, stream->head(), ends_of(op).dst, seen, wait.value, wait.mask, op.width,
+        words.push_back({stream->id, stream->head(), ends_of(op).dst, seen, wait.value, wait.mask, op.width,
                          wait.compare, stream->queue.site(0)});
     }
-    return found;
+    return words;
 }
 
 }  // namespace peerlane

@@ -251,11 +251,11 @@ void Scheduler::fail_those_lost(Lock& lock) {
             Notify& notify = *stream->queue.front().notify;
             if (notify.members && notify.lost_to.load(std::memory_order_relaxed) == 0)
                 if (const uint64_t dead = notify.members->lost()) forsake_locked(notify, dead);
-            const bool ends_here = notify.is_local() && notify.abandoned.load(std::memory_order_relaxed);
-            const uint64_t here = notify.lost_to.load(std::memory_order_relaxed);
+            const bool ends_locally = notify.is_local() && notify.abandoned.load(std::memory_order_relaxed);
+            const uint64_t lost_pid = notify.lost_to.load(std::memory_order_relaxed);
             const uint64_t dead = notify.shared() ? notify.shared()->lost_to(notify.index())
-                                  : !ends_here    ? 0
-                                  : here != 0     ? here
+                                  : !ends_locally ? 0
+                                  : lost_pid != 0 ? lost_pid
                                                   : static_cast<uint64_t>(getpid());
             // Unless this process will record it itself; without memory: next time.
             if (dead != 0 && !notify.is_recorded() && is_hopeless(*stream, true))

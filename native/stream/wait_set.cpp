@@ -9,16 +9,16 @@ namespace peerlane {
 
 void LoopWait::link() {
     next = stream->loop_waits;
-    place = &stream->loop_waits;
-    if (next) next->place = &next;
-    *place = this;
+    back_link = &stream->loop_waits;
+    if (next) next->back_link = &next;
+    *back_link = this;
 }
 
 void LoopWait::unlink() {
-    if (!place) return;
-    *place = next;
-    if (next) next->place = place;
-    place = nullptr;
+    if (!back_link) return;
+    *back_link = next;
+    if (next) next->back_link = back_link;
+    back_link = nullptr;
 }
 
 WaitSet::WaitSet() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -102,7 +102,7 @@ void WaitSet::ring() {
 }
 
 std::vector<uint64_t> WaitSet::take() {
-    std::vector<uint64_t> found;
+    std::vector<uint64_t> tokens;
     std::vector<StreamPtr> gone;
     const Scheduler::Lock lock(all_.mutex_);
     gone.reserve(over_.size());
@@ -111,29 +111,29 @@ std::vector<uint64_t> WaitSet::take() {
         (void)!read(fd_, &rings, sizeof rings);
     }
     for (const uint64_t token : over_) gone.push_back(extract(token));
-    found = over_;
+    tokens = over_;
     over_.clear();   // its room stays, so that adding an operation cannot fail
-    return found;
+    return tokens;
 }
 
 std::vector<std::pair<uint64_t, Refusal>> WaitSet::take_hopeless() {
-    std::vector<std::pair<uint64_t, Refusal>> found;
+    std::vector<std::pair<uint64_t, Refusal>> hopeless;
     std::vector<StreamPtr> gone;
     const Scheduler::Lock lock(all_.mutex_);
-    found.reserve(waits_.size());
+    hopeless.reserve(waits_.size());
     gone.reserve(waits_.size());
     for (auto& [token, wait] : waits_) {
         Stream& stream = *wait.stream;
-        if (!wait.place || (stream.closing && all_.give_up_if_hopeless(stream))) continue;
+        if (!wait.back_link || (stream.closing && all_.give_up_if_hopeless(stream))) continue;
         try {
             (void)all_.find_help(stream);   // refuses a callback that would wait for itself
             all_.refuse_if_hopeless(stream);
         } catch (const Refusal& refusal) {
-            found.emplace_back(token, refusal);
+            hopeless.emplace_back(token, refusal);
         }
     }
-    for (const auto& [token, refusal] : found) gone.push_back(extract(token));
-    return found;
+    for (const auto& [token, refusal] : hopeless) gone.push_back(extract(token));
+    return hopeless;
 }
 
 }  // namespace peerlane

@@ -12,7 +12,7 @@ struct LoopWait {
     uint64_t token, sequence;
     StreamPtr stream;
     LoopWait* next = nullptr;
-    LoopWait** place = nullptr;   // what points to it in the stream's list; null: it is over
+    LoopWait** back_link = nullptr;   // what points to it in the stream's list; null: it is over
 
     void link();
     void unlink();

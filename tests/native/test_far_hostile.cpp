@@ -227,7 +227,7 @@ class Forger {
 FarOpPtr operation(const FarChannelPtr& on, FarOp::Verb verb, uint64_t at, char* here, uint64_t size, uint32_t notify) {
     auto op = std::make_shared<FarOp>(on, verb);
     op->at = at;
-    op->here = here;
+    op->local = here;
     op->size = size;
     op->notify = notify;
     return op;

@@ -62,7 +62,7 @@ void the_child_works(uint32_t device) {
 
 NATIVE_TEST(test_fork_anew) {
     auto random = seeded("test_fork_anew");
-    CHECK(exited_with(status_of_child([] { CHECK(begin_anew() && !Heap::is_made()); }), 0));
+    CHECK(exited_with(status_of_child([] { CHECK(begin_anew() && !Heap::is_created()); }), 0));
     open_heap();
     const uint32_t device = new_device();
     under_each_schedule(random, [&] { RUN(the_child_works(device)); });

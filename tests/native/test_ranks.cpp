@@ -151,29 +151,29 @@ void waits_of_a_group_end_with_a_member(const std::shared_ptr<Ledger>& ledger) {
 }
 
 void waits_for_abandoned_notifies_end() {
-    Notify* const given_up = Notify::local(NotifyKind::binary, device);
+    Notify* const is_stopped = Notify::local(NotifyKind::binary, device);
     const StreamPtr waits = stream(device), records = stream(device);
-    await(*waits, given_up);
-    engine().abandon(*given_up);
+    await(*waits, is_stopped);
+    engine().abandon(*is_stopped);
     sync(*waits);
     CHECK(failed_with(*waits, Why::waits_for_lost));
-    await(*waits, given_up);   // the next wait is given up, too
+    await(*waits, is_stopped);   // the next wait is given up, too
     sync(*waits);
     CHECK(failed_with(*waits, Why::waits_for_lost));
-    engine().notify_recorded(*given_up);
-    await(*waits, given_up);
+    engine().notify_recorded(*is_stopped);
+    await(*waits, is_stopped);
     finish(*waits);
     // A queued operation will record it.
     CallbackQueue* const queue = new CallbackQueue;
     callback(*records, queue, 1);
-    notify(*records, given_up);
-    await(*waits, given_up);
+    notify(*records, is_stopped);
+    await(*waits, is_stopped);
     std::this_thread::sleep_for(3 * kPulse);   // the watcher looks at it meanwhile
     make_call(*queue, *records);
     finish(*records);
     finish(*waits);
     for (const StreamPtr& on : {waits, records}) close(*on);
-    given_up->drop();
+    is_stopped->drop();
     queue->drop();
 }
 

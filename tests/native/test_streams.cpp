@@ -225,7 +225,7 @@ std::vector<log::Head> logged(uint8_t by, uint64_t& dropped) {
 // In a program of one thread a seed decides the order, as an observer sees it.
 std::vector<std::pair<uint64_t, uint64_t>> run_seeded(uint64_t seed) {
     engine().configure(Schedule::seeded, {seed});
-    CHECK(log::begin_here(log::kObserver, 1 << 20));
+    CHECK(log::begin_in_process(log::kObserver, 1 << 20));
     std::vector<StreamPtr> all;
     const Area memory = area(first_device, uint64_t{12} << 20);
     for (int i = 0; i < 5; ++i) all.push_back(stream(first_device));
@@ -261,7 +261,7 @@ void traces_keep_what_fits() {
     constexpr uint64_t kRoom = 1 << 20, kMore = kRoom / 24 + 1;   // no record is as short
     const Area memory = area(first_device, 8);
     const StreamPtr one = stream(first_device);
-    CHECK(log::begin_here(log::kTrace, kRoom));
+    CHECK(log::begin_in_process(log::kTrace, kRoom));
     const uint64_t before = one->submitted;
     for (uint64_t i = 0; i < kMore; ++i) write(*one, memory.address, i);
     finish(*one);
