@@ -179,15 +179,16 @@ void bind_collectives(nb::module_& m) {
         .def(
             "run",
             [](RoundsHandle& self, int kind, nb::handle dst, nb::handle src, uint32_t root, int number, std::vector<uint64_t> at,
-               std::vector<uint64_t> sizes, std::vector<uint64_t> source_at, std::vector<uint64_t> source_sizes, nb::handle go_on) {
+               std::vector<uint64_t> sizes, std::vector<uint64_t> source_at, std::vector<uint64_t> source_sizes, nb::handle finish) {
                 const int how = run_now(self, static_cast<GroupCall::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number, false,
                                         {std::move(at), std::move(sizes), std::move(source_at), std::move(source_sizes)});
-                if (how == 2) self.hand_over([&] { return PyObject_CallNoArgs(go_on.ptr()); });
+                if (how == 2) self.hand_over([&] { return PyObject_CallNoArgs(finish.ptr()); });
                 return how != 0;
             },
-            "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a, "source_at"_a, "source_sizes"_a, "go_on"_a,
-            "Make a collective in this thread, if nothing is unusual; False: it was not begun.  If it waits for long, `go_on` is called, which "
-            "has the claim, calls queue_begun() and releases the claim.")
+            "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a, "source_at"_a, "source_sizes"_a, "finish"_a,
+            "Make a collective in this thread.  False: it was not begun, and Python must make it, for instance because calls are queued, another "
+            "thread makes one, or an argument is refused.  If it waits for long, `finish` is called, which has the claim, calls queue_begun() and "
+            "releases the claim.")
         .def(
             "queue_begun",
             [](RoundsHandle& self, const StreamHandle& stream, uint64_t timeout_ns, nb::handle dst, nb::handle src) {

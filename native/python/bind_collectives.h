@@ -33,12 +33,12 @@ inline bool may_make_calls(const GroupLog* log) {
     return !peerlane::log::is_read(peerlane::log::kObserver | peerlane::log::kTrace) && (!peerlane::log::wanted() || (log && log->is_named()));
 }
 
-// Let `go_on` queue the call that was begun in this claim, which it then ends; null: it has failed.  An interrupt may come before its
+// Let `finish` queue the call that was begun in this claim, which it then ends; null: it has failed.  An interrupt may come before its
 // first line, and then neither the peers nor the next call may wait for it.
-template <class Work, class GoOn>
-void hand_over(std::optional<Work>& begun, std::timed_mutex& mutex, const uint64_t& calls, const GoOn& go_on) {
+template <class Work, class Finish>
+void hand_over(std::optional<Work>& begun, std::timed_mutex& mutex, const uint64_t& calls, const Finish& finish) {
     const uint64_t number = calls;
-    if (nanobind::steal(go_on())) return;
+    if (nanobind::steal(finish())) return;
     if (begun && calls == number) end_claim(begun, mutex);   // else another call has the claim
     throw nanobind::python_error();
 }
@@ -49,10 +49,10 @@ struct RoundsHandle {
     std::shared_ptr<GroupLog> log;
     std::optional<GroupLog::Call> logged;        // of what was begun
 
-    template <class GoOn>
-    void hand_over(const GoOn& go_on) {
+    template <class Finish>
+    void hand_over(const Finish& finish) {
         const LoggedEnd end(log.get(), std::exchange(logged, std::nullopt));
-        ::hand_over(begun, rounds->claim_mutex, rounds->calls, go_on);
+        ::hand_over(begun, rounds->claim_mutex, rounds->calls, finish);
     }
 };
 // The offsets and bytes of a call's parts, by rank, where they may differ: of those of the destination or of the only ones, and
@@ -68,7 +68,7 @@ struct PartsOfCall {
         call.source_sizes = std::move(source_sizes);
     }
 };
-// Make a call in this thread, if nothing is unusual.  0: it was not begun; 1: it is over; 2: it was begun, and this thread has the
+// Make a call in this thread.  0: it was not begun, and Python must make it; 1: it is over; 2: it was begun, and this thread has the
 // claim until it is queued.  `is_mapped`: host memory is the buffer of a live object.
 int run_now(RoundsHandle& self, peerlane::GroupCall::Kind kind, const peerlane::Memory* dst, const peerlane::Memory* src, uint32_t root,
             int number, bool is_mapped, PartsOfCall&& parts = {});
@@ -93,11 +93,11 @@ struct MailsHandle {
     std::atomic<bool> is_plain{false};          // nothing is queued
     std::shared_ptr<GroupLog> log;
 
-    template <class GoOn>
-    void hand_over(uint32_t peer, bool sends, const GoOn& go_on) {
+    template <class Finish>
+    void hand_over(uint32_t peer, bool sends, const Finish& finish) {
         peerlane::Mail::Direction& direction = *of[peer].mail->direction(sends);
         const LoggedEnd end(log.get(), std::exchange(of[peer].logged(sends), std::nullopt));
-        ::hand_over(of[peer].begun(sends), direction.claim_mutex, direction.calls, go_on);
+        ::hand_over(of[peer].begun(sends), direction.claim_mutex, direction.calls, finish);
     }
 };
 // As run_now() of a collective.

@@ -29,7 +29,7 @@ constexpr GroupVerb kGroupVerbs[] = {
 };
 bool is_message(const GroupVerb& verb) { return verb.kind == Kind::send || verb.kind == Kind::receive; }
 
-enum HeldObject : size_t { kOtherwise, kMaker, kGoOn, kNumberOf, kCallName, kHeld };   // kMaker: Rounds or Mails
+enum HeldObject : size_t { kOtherwise, kMaker, kFinish, kNumberOf, kCallName, kHeld };   // kMaker: Rounds or Mails
 using GroupMethod = QuickMethod<GroupVerb, kHeld>;
 
 struct Words {
@@ -151,7 +151,7 @@ bool serve_message(const GroupMethod& method, const Values& values) {
     const bool sends = method.verb->kind == Kind::send;
     const int how = run_message(mails, static_cast<uint32_t>(*peer), sends, *buffer.memory(), buffer.is_mapped());
     PyObject* const arguments[] = {method.held[kCallName], sends ? Py_True : Py_False, values[kRoot], values[kDst]};
-    if (how == 2) mails.hand_over(static_cast<uint32_t>(*peer), sends, [&] { return PyObject_Vectorcall(method.held[kGoOn], arguments, 4, nullptr); });
+    if (how == 2) mails.hand_over(static_cast<uint32_t>(*peer), sends, [&] { return PyObject_Vectorcall(method.held[kFinish], arguments, 4, nullptr); });
     return how != 0;
 }
 
@@ -180,7 +180,7 @@ bool serve(const GroupMethod& method, const Arguments& arguments) {
     const int how = run_now(rounds, verb.kind, into.memory(), from.memory(), static_cast<uint32_t>(*root), reduction,
                             into.is_mapped() && from.is_mapped());
     PyObject* const queued[] = {method.held[kCallName], dst.ptr(), src.ptr()};
-    if (how == 2) rounds.hand_over([&] { return PyObject_Vectorcall(method.held[kGoOn], queued, 3, nullptr); });
+    if (how == 2) rounds.hand_over([&] { return PyObject_Vectorcall(method.held[kFinish], queued, 3, nullptr); });
     return how != 0;
 }
 
@@ -193,15 +193,15 @@ PyObject* make_call(PyObject* self, PyObject* const* values, size_t flags, PyObj
 
 PyObject* make_group_call(PyTypeObject* type, PyObject* positional, PyObject* named) {
     const char* name = nullptr;
-    PyObject *maker = nullptr, *otherwise = nullptr, *go_on = nullptr, *number_of = nullptr;
-    static const char* keywords[] = {"maker", "name", "otherwise", "go_on", "number_of", nullptr};
-    if (!PyArg_ParseTupleAndKeywords(positional, named, "OsOOO", const_cast<char**>(keywords), &maker, &name, &otherwise, &go_on, &number_of)) return nullptr;
+    PyObject *maker = nullptr, *otherwise = nullptr, *finish = nullptr, *number_of = nullptr;
+    static const char* keywords[] = {"maker", "name", "otherwise", "finish", "number_of", nullptr};
+    if (!PyArg_ParseTupleAndKeywords(positional, named, "OsOOO", const_cast<char**>(keywords), &maker, &name, &otherwise, &finish, &number_of)) return nullptr;
     const bool has_rounds = as<RoundsHandle>(maker), has_mails = as<MailsHandle>(maker);
     for (const GroupVerb& verb : kGroupVerbs) {
         if (verb.name != name || !(is_message(verb) ? has_mails : has_rounds)) continue;
         const nb::object call_name = nb::steal(PyUnicode_FromFormat("Group.%s", name));
         if (!call_name) return nullptr;
-        return reinterpret_cast<PyObject*>(GroupMethod::make(type, make_call, verb, {otherwise, maker, go_on, number_of, call_name.ptr()}));
+        return reinterpret_cast<PyObject*>(GroupMethod::make(type, make_call, verb, {otherwise, maker, finish, number_of, call_name.ptr()}));
     }
     return PyErr_Format(PyExc_ValueError, "nothing of this name is made by that: %s", name);
 }

@@ -82,12 +82,12 @@ void bind_messages(nb::module_& m) {
             "Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, and the slots in the receiver's memory.")
         .def(
             "run",
-            [](MailsHandle& self, uint32_t peer, bool sends, const Memory& memory, nb::handle go_on) {
+            [](MailsHandle& self, uint32_t peer, bool sends, const Memory& memory, nb::handle finish) {
                 const int how = run_message(self, peer, sends, memory);
-                if (how == 2) self.hand_over(peer, sends, [&] { return PyObject_CallNoArgs(go_on.ptr()); });
+                if (how == 2) self.hand_over(peer, sends, [&] { return PyObject_CallNoArgs(finish.ptr()); });
                 return how != 0;
             },
-            "peer"_a, "sends"_a, "memory"_a, "go_on"_a, "Make a message in this thread, if nothing is unusual, as Rounds.run().")
+            "peer"_a, "sends"_a, "memory"_a, "finish"_a, "Make a message in this thread, or return False, as Rounds.run().")
         .def(
             "queue_begun",
             [](MailsHandle& self, uint32_t peer, bool sends, const StreamHandle& stream, uint64_t timeout_ns, nb::handle keep) {

@@ -29,7 +29,7 @@ peerlane._core.GroupCall:
             maker: Rounds | Mails,
             name: str,
             otherwise: Callable[..., None],
-            go_on: Callable[..., None],
+            finish: Callable[..., None],
             number_of: Callable[[str, Any, str], int],
         ) -> None: ...
         def __call__(self, *args: Any, **kwargs: Any) -> None: ...

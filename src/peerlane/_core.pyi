@@ -881,9 +881,9 @@ class Rounds:
         `theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them.
         """
 
-    def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int], source_at: Sequence[int], source_sizes: Sequence[int], go_on: object) -> bool:
+    def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int], source_at: Sequence[int], source_sizes: Sequence[int], finish: object) -> bool:
         """
-        Make a collective in this thread, if nothing is unusual; False: it was not begun.  If it waits for long, `go_on` is called, which has the claim, calls queue_begun() and releases the claim.
+        Make a collective in this thread.  False: it was not begun, and Python must make it, for instance because calls are queued, another thread makes one, or an argument is refused.  If it waits for long, `finish` is called, which has the claim, calls queue_begun() and releases the claim.
         """
 
     def queue_begun(self, stream: Stream, timeout_ns: int, dst: object | None, src: object | None) -> None: ...
@@ -943,8 +943,8 @@ class Mails:
         Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, and the slots in the receiver's memory.
         """
 
-    def run(self, peer: int, sends: bool, memory: Memory, go_on: object) -> bool:
-        """Make a message in this thread, if nothing is unusual, as Rounds.run()."""
+    def run(self, peer: int, sends: bool, memory: Memory, finish: object) -> bool:
+        """Make a message in this thread, or return False, as Rounds.run()."""
 
     def queue_begun(self, peer: int, sends: bool, stream: Stream, timeout_ns: int, keep: object | None) -> None: ...
 
@@ -996,7 +996,7 @@ class GroupCall:
         maker: Rounds | Mails,
         name: str,
         otherwise: Callable[..., None],
-        go_on: Callable[..., None],
+        finish: Callable[..., None],
         number_of: Callable[[str, Any, str], int],
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> None: ...

@@ -607,7 +607,7 @@ class Group(Session):
     def _serve(
         self, names: Sequence[str], maker: Rounds | Mails | None, finish: Callable[..., None] | None
     ) -> None:
-        """Let native code make calls where nothing is unusual; without a maker the methods make all of them."""
+        """Let native code make the calls that it can; without a maker the methods make all of them."""
         own = self.__dict__
         for name in names:
             own.pop(name, None)

@@ -1,4 +1,5 @@
 """Transports: how the bytes of a collective get from one rank to another.
 
-``rounds`` and ``mail`` are native code's, for ranks of one machine; ``channels`` carries out any schedule.
+``native`` has those of native code, for ranks of one machine: in rounds, and by mail.  ``channels`` carries out any
+schedule, in Python.
 """

@@ -25,7 +25,7 @@ class InRounds(_Native):
     """Native code chooses a collective's schedule, and carries it out through memory that all ranks map."""
 
     def start(self, work: Workspace, call: Call, finish: Callable[[], None]) -> bool:
-        """Make a call in this thread if nothing is unusual, as :meth:`Rounds.run`."""
+        """Make a call in this thread, or return False with nothing done, as :meth:`Rounds.run`."""
         is_begun: bool = work.rounds.run(*call.native, finish)
         return is_begun
 
@@ -38,7 +38,7 @@ class ByMail(_Native):
     """Pieces of a message go through slots in the receiver's memory, or are read where they lie."""
 
     def start(self, work: Workspace, call: Call, finish: Callable[[], None]) -> bool:
-        """Make a call in this thread if nothing is unusual, as :meth:`Mails.run`."""
+        """Make a call in this thread, or return False with nothing done, as :meth:`Mails.run`."""
         is_begun: bool = work.mails.run(call.root, call.sends, call.buffer, finish)
         return is_begun
 
