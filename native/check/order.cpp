@@ -8,7 +8,7 @@ using log::Kind;
 
 namespace {
 
-constexpr uint64_t kSoonest = 64;         // how many of the newest are kept where only they matter
+constexpr uint64_t kNewestKept = 64;      // the length of the lists of which only the newest entries matter
 constexpr int kDeepest = 64;              // streams that wait for streams that wait ...
 
 // Ready only once a later event shows that its wait is over.
@@ -88,7 +88,7 @@ uint64_t Analysis::epoch_of(Thread& thread) {
     if (thread.is_published) {
         thread.is_published = thread.has_snapshot = false;
         thread.versions.emplace_back(thread.number, thread.past);
-        if (thread.versions.size() > kSoonest) thread.versions.pop_front();
+        if (thread.versions.size() > kNewestKept) thread.versions.pop_front();
         actors_[thread.actor].newest = ++thread.number;
     }
     return thread.number;
@@ -127,7 +127,7 @@ void Analysis::learn(Thread& thread, const Past& past, uint32_t via, uint64_t ti
         is_news = true;
         ActorState& actor = actors_[known.actor];
         actor.learned.push_back({known.number, time_ns, thread.log, thread.id});
-        if (actor.learned.size() > kSoonest) {
+        if (actor.learned.size() > kNewestKept) {
             actor.learned.pop_front();
             actor.has_forgotten_learned = true;
         }
@@ -445,7 +445,7 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         if (event.a() != 0) {
             Signal& signal = signal_of(event.a());
             signal.records[event.b()] = Record{event.b(), with_own(), stream.actor, head.sequence, ref, {}};
-            if (signal.records.size() > kSoonest) signal.records.erase(signal.records.begin());
+            if (signal.records.size() > kNewestKept) signal.records.erase(signal.records.begin());
             ready_.insert(ready_.end(), signal.waiting.begin(), signal.waiting.end());
             signal.waiting.clear();
         }
@@ -518,7 +518,7 @@ Analysis::Step Analysis::synchronize(Thread& thread, const Event& event, bool gi
     see_what_came(thread, event);
     if (!unsynchronized_.empty()) note_late_sync(ref, head.stream, sequence);
     // Only other threads still ask for older versions; they then get a slightly larger past.
-    while (stream.versions.size() > kSoonest && stream.versions[1].sequence <= sequence) stream.versions.pop_front();
+    while (stream.versions.size() > kNewestKept && stream.versions[1].sequence <= sequence) stream.versions.pop_front();
     return Step::taken;
 }
 
@@ -571,7 +571,7 @@ void Analysis::post(uint32_t log, const Event& event, const Past& past) {
     key.all.join(past, 0);
     key.used = events_;
     key.posts.emplace_back(++key.count, key.all);
-    if (key.posts.size() > kSoonest) key.posts.pop_front();
+    if (key.posts.size() > kNewestKept) key.posts.pop_front();
 }
 
 Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) {

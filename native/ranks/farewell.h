@@ -25,7 +25,7 @@ class Farewell {
     std::atomic<bool> is_sent_{false};
 };
 
-// An operation that follows those that peers wait for: it says the farewell if it is dropped before it runs.
+// An operation that follows those that peers wait for: it sends the farewell if it is dropped before it runs.
 class Behind final : public Stepwise {
   public:
     explicit Behind(std::shared_ptr<Farewell> farewell) : farewell_(std::move(farewell)) {}

@@ -39,7 +39,7 @@ class Mail {
 
     const uint32_t rank, peer;
     const bool must_yield;                      // this machine has more ranks than processors
-    const std::shared_ptr<Farewell> farewell;   // once said, this rank sends and receives no more
+    const std::shared_ptr<Farewell> farewell;   // once it is sent, this rank sends and receives no more
     std::unique_ptr<Direction> out, in;         // each from its first message on
     PeerMemory memory;                          // the peer's
     ReadAccess access{};                        // what the peer has confirmed

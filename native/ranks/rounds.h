@@ -51,7 +51,7 @@ class Rounds {
     const uint64_t long_slot;
     const bool must_yield;
     const bool has_local_peer;                  // another rank is in this process
-    const std::shared_ptr<Farewell> farewell;   // once said, this rank begins no more rounds
+    const std::shared_ptr<Farewell> farewell;   // once it is sent, this rank begins no more rounds
 
     // Held during a call.  It guards all that follows, and the rounds.
     std::timed_mutex claim_mutex;
