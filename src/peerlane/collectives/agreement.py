@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 POSTS = "posts"  # the tag of the memory with a rank's posts
 
-_KEPT = 16  # the last calls that are kept; ranks that are further ahead are not compared
+_CALLS_KEPT = 16  # ranks that are further ahead are not compared
 _ENTRY, _WORD = 256, 8  # bytes
-_CALLS = _KEPT * _ENTRY
-_LANE = _KEPT * _WORD
+_CALLS = _CALLS_KEPT * _ENTRY
+_LANE = _CALLS_KEPT * _WORD
 _NUMBER, _NBYTES = 1 << 24, (1 << 39) - 1
 _IN_COLLECTIVE = 1 << 39
 _Q = struct.Struct("=Q")
@@ -77,7 +77,7 @@ class Agreement:
         """Post a call of a collective, by its number; InvalidValue if another rank has called something else."""
         text, checksum = _encoded(words)
         word = number % _NUMBER << 32 | checksum
-        at = number % _KEPT * _ENTRY
+        at = number % _CALLS_KEPT * _ENTRY
         self._mine[at + _WORD : at + _ENTRY] = text
         _Q.pack_into(self._mine, at, word)  # last: a rank that sees the word also sees the text
         for peer in self._far:
@@ -106,7 +106,7 @@ class Agreement:
             self._moved[lane] += 1
         number = self._moved[lane] + (messages or 0)
         word = number % _NUMBER << 40 | in_collective * _IN_COLLECTIVE | nbytes & _NBYTES
-        at = number % _KEPT * _WORD
+        at = number % _CALLS_KEPT * _WORD
         _Q.pack_into(self._mine, _CALLS + lane * _LANE + at, word)
         if peer in self._far:
             self._send(peer, _CALLS + lane * _LANE + at, _WORD)

@@ -39,7 +39,7 @@ _LINE = 64
 _BANK_LINE = 128
 _LARGEST = 16 << 20  # bytes: the largest write that `seeded` holds back as a whole
 _LAST = 4096  # bytes: of a larger write, only this many at its end are late
-_KEPT = 1 << 20  # bytes of the area that keep their pages
+_BYTES_KEPT = 1 << 20  # an area without deliveries gives the pages beyond them back
 
 
 class Entry(NamedTuple):
@@ -157,7 +157,7 @@ class LateEntries:
             self._pending.popleft()
         if not self._pending:
             self._end = self._first
-            if self._most > self._first + _KEPT:
+            if self._most > self._first + _BYTES_KEPT:
                 self._area.discard()
                 self._most = self._first
         elif len(self._pending) == self._ranks.LATE_ENTRIES:

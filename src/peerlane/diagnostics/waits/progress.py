@@ -33,7 +33,7 @@ STEADY_NS = 500_000_000  # how long nothing must have changed
 #: it too.  The second time applies while a process that has not detected it lives: the machine may be loaded.
 NOTICE_NS, STARVED_NOTICE_NS = 800_000_000, 5_000_000_000
 SOON_SECONDS = 2.0  # a wait that ends within this time is left to its time-out
-_KEPT = 64  # deadlocks, by number
+_DEADLOCKS_KEPT = 64
 _CALLERS = 3  # of the line at which a thread waits
 _STARTERS = frozenset(("threading", "runpy"))  # they call functions of the program
 #: Names of peerlane's own threads, which serve others and never record anything.
@@ -147,7 +147,7 @@ def keep(text: str, state: WaitState) -> int:
     """Keep a deadlock for the waits that it ends; return its number."""
     number = next(_numbers)
     deadlocks[number] = text, state
-    deadlocks.pop(number - _KEPT, None)
+    deadlocks.pop(number - _DEADLOCKS_KEPT, None)
     return number
 
 
