@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.hip_client import code, done, on
+from helpers.hip_client import code, done, on, read, write
 
 pytestmark = pytest.mark.timeout(60)
 PAGE = mmap.PAGESIZE
@@ -223,6 +223,29 @@ def test_hip_mem_prefetch_batch_async_bad_arguments_return_invalid_value_and_not
     words = ([one], 1, hip.hipMemLocation(), 1, 0, done(hip.hipStreamCreate()))
     assert code(hip.hipMemPrefetchBatchAsync(*words)) == "hipErrorInvalidValue"
     done(hip.hipHostUnregister(plain.ctypes.data))
+
+
+@pytest.mark.parametrize("call", ["hipMemDiscardBatchAsync", "hipDrvMemDiscardBatchAsync"])
+def test_hip_mem_discard_batch_async_keeps_bytes_and_refuses_other_memory(hip: ModuleType, call: str) -> None:
+    discard, stream = getattr(hip, call), done(hip.hipStreamCreate())
+    one, plain = done(hip.hipMallocManaged(N, 1)), np.zeros(N, np.uint8)
+    write(hip, one, bytes([7]) * N)
+    assert discard([one, one], [N, 16], 2, 0, stream) == (hip.hipError_t.hipSuccess,)
+    assert read(hip, one, N).tolist() == [7] * N
+    for words in (
+        (None, [N], 1, 0, stream),
+        ([one], None, 1, 0, stream),
+        ([one], [N], 0, 0, stream),
+        ([one], [N], 1, 1, stream),
+        ([one], [N], 1, 0, None),
+        ([one, None], [N, N], 2, 0, stream),
+        ([one, one], [N, 0], 2, 0, stream),
+        ([one], [N + 1], 1, 0, stream),
+        ([one], 1, 0, stream),
+    ):
+        assert code(discard(*words)) == "hipErrorInvalidValue"
+    for other in (on(hip, 0, N), plain):
+        assert code(discard([one, other], [N, N], 2, 0, stream)) == "hipErrorNotSupported"
 
 
 def test_hip_stream_attach_mem_async_checks_memory_length_and_flags(hip: ModuleType) -> None:

@@ -156,6 +156,23 @@ class Managed:
             if span.takes_advice:
                 self._prefetched(span, ordinal_at(at))
 
+    def discard_each(self, ranges: Sequence[tuple[int, int]], name: str) -> None:
+        """Check ranges whose bytes a program needs no more, an address and its bytes each; the bytes stay.
+
+        Raises
+        ------
+        Refusal
+            ``UNSUPPORTED`` memory that is not managed; else as :meth:`span`.
+        """
+        for at, each in enumerate(ranges):
+            span = self.span(f"{name}[{at}]", *each)
+            if span.region is None or not span.region.is_managed:
+                raise self._machine.vendor.refusal(
+                    Reason.UNSUPPORTED,
+                    f"{name}[{at}] is not managed memory: {self._machine.describe(span.address)}",
+                    "pass what {malloc_managed} returned",
+                )
+
     def _on_host(self, name: str, address: int, count: int) -> Span:
         try:
             span = self.span(name, address, count)

@@ -264,3 +264,32 @@ def _wanted(locations: Any, count: int) -> list[int]:
         return [managed.ordinal_of(id_of_location(locations, at)) for at in range(count)]
     except (Refusal, Error) as error:
         raise invalid(f"prefetch_locs: {error}", "name devices that there are, or the host") from None
+
+
+@calls.call("hipMemDiscardBatchAsync")
+def hipMemDiscardBatchAsync(dev_ptrs: Any, count: int, flags: int, stream: int) -> int:
+    """Check many ranges of managed memory that a program discards; the bytes stay (facts/hip 3.11).
+
+    hip-python makes an output of the sizes, so that its arguments name no bytes; C's arguments are taken as well:
+    ``(dev_ptrs, sizes, count, flags, stream)``, lists or arrays and numbers.
+
+    Refuses: hipErrorInvalidValue NULL, also for the stream, no ranges, one of 0 bytes or with more than there are,
+        `flags` not 0; hipErrorNotSupported memory that is not managed; the stream
+    Basis: S, D; C: the bytes stay
+    """
+    raise invalid(
+        "hip-python makes an output of `sizes`, which the C function reads: every size is 0",
+        "pass (dev_ptrs, sizes, count, flags, stream)",
+    )
+
+
+@calls.declare_overload("hipMemDiscardBatchAsync", "C")
+def _discard_batch(dev_ptrs: Any, sizes: Any, count: NotNone, flags: NoFlags, stream: NotNull) -> None:
+    for name, array in (("dev_ptrs", dev_ptrs), ("sizes", sizes)):
+        refuse_null(name, int(array))
+    stream_of(stream)
+    managed.discard_each([(int(dev_ptrs[at]), int(sizes[at])) for at in range(count)], "dev_ptrs")
+
+
+calls.declare_alias("hipDrvMemDiscardBatchAsync", "hipMemDiscardBatchAsync", basis="S, D")
+calls.declare_overload("hipDrvMemDiscardBatchAsync", "C")(_discard_batch)
