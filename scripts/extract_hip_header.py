@@ -391,14 +391,17 @@ def prototype_of(function: Function) -> list[str]:
     parameters = [declared(each) for each in function.parameters]
     if function.is_refused and not parameters and not {"unread", "binding"} & function.words:
         return [f"{head}{renamed};"]
-    return flowed(f"{head}(", parameters, f"){renamed};")
+    since = f" since {function.since}" if function.since else ""
+    variant = f" {function.variant}" if function.variant else ""
+    variant += f" {function.variant_since}" if function.variant_since else ""
+    return flowed(f"{head}(", parameters, f"){renamed}{since}{variant};")
 
 
 def flowed(head: str, parts: list[str], end: str) -> list[str]:
-    """Return parts, with a comma between those that have no semicolon, in lines that are not too long."""
+    """Return parts, with a comma behind those that have no mark at their end, in lines that are not too long."""
     if not parts:
         return [head + end]
-    pieces = [part if part.endswith((";", ",")) else f"{part}," for part in parts]
+    pieces = [part if part.endswith((";", ",", "{")) else f"{part}," for part in parts]
     pieces[-1] = parts[-1] + end
     lines, line = [], head
     for piece in pieces:

@@ -221,6 +221,23 @@ def test_notation_of_a_header_says_why_functions_are_refused() -> None:
     assert [each.otherwise for each in found["j"].parameters] == ["KIND_A", ""]
 
 
+def test_notation_of_a_header_has_versions_and_variants() -> None:
+    text = "int f(int x) = g since 3020 ptds 7000; void h(void* y) ptsz; int i() since 2000;"
+    found = c_declarations.read(text).functions.values()
+    assert [(each.dialect, each.since, each.variant, each.variant_since) for each in found] == [
+        ("g", 3020, "ptds", 7000),
+        ("h", 0, "ptsz", 0),
+        ("i", 2000, "", 0),
+    ]
+
+
+def test_field_may_have_another_name_of_a_struct() -> None:
+    found = c_declarations.read(
+        "struct A { int x, y; }; typedef A B; typedef B C; struct D { C c; char z; };"
+    )
+    assert ctypes.sizeof(Layout(found).struct("D")) == 12
+
+
 def test_initial_value_of_a_field_may_be_a_constant() -> None:
     found = c_declarations.read(HEADER).structs
     (inner,) = found["Outer"].fields

@@ -34,6 +34,10 @@ and the arguments, which the dialect's call gets in its place.
 of ``unread refused T f(...);`` are known, and no code reads them.  ``refused "text"`` gives the reason.  Where a
 parameter ``T x else C`` of such a function is 0 or an empty text, it returns the enumerator C of its type.
 
+``since V`` behind a function is the version from which the vendor's lookup of functions by name and version finds it.
+``ptds`` or ``ptsz`` is the ending of its variant for the default streams of threads, ``f_ptds`` or ``f_ptsz``, with
+the version from which the lookup finds that one: ``ptds V``.
+
 ``T x[n]`` as a parameter is an address of ``n`` values, as in C, and so is ``T x[*n]`` as a field.  ``n`` is a
 number, a parameter, a field, or a name that the library knows.  ``-> (b, a)`` behind a function is the order of
 its outputs in the dialect, ``= name`` its name there.  ``struct T, U;`` names structs whose fields are unknown: only
@@ -118,6 +122,10 @@ _DECLARATOR = re.compile(
     r"(?P<type>(?:struct |unsigned |signed |long )*\w+)\b ?(?P<stars>(?:\* ?(?:const\b ?)?)*)(?P<name>\w+)"
     r"(?P<count>(?:\[.*\])?)(?: : (?P<bits>\d+))?(?: = (?P<initial>\w+))?(?: as (?P<binding>\w+))?"
     r"(?: else (?P<otherwise>\w+))?"
+)
+_FUNCTION = re.compile(
+    r"(?P<named>.*?)\((?P<parameters>.*?)\)(?: -> \((?P<outputs>.*)\))?(?: = (?P<dialect>[\w.]+))?"
+    r"(?: since (?P<since>\d+))?(?: (?P<variant>ptds|ptsz)(?: (?P<variant_since>\d+))?)?"
 )
 _REASON = re.compile(r'(?<=\brefused )"([^"]*)" ')
 _COUNT = re.compile(r"\[(\*?)([^\]]*)\]$")
@@ -223,6 +231,10 @@ class Function:
         Why it is refused.
     words : frozenset of str
         ``unread``, ``new``, ``binding`` and ``library``.
+    since, variant_since : int
+        The versions for the vendor's lookup by name, of the function and of its variant; 0 without one.
+    variant : str
+        The ending of its variant for the default streams of threads, ``ptds`` or ``ptsz``; empty without one.
     """
 
     name: str
@@ -234,6 +246,9 @@ class Function:
     is_variadic: bool = False
     reason: str = ""
     words: frozenset[str] = frozenset()
+    since: int = 0
+    variant: str = ""
+    variant_since: int = 0
 
 
 @dataclass
@@ -465,14 +480,22 @@ def _add_struct(
 
 
 def _function(text: str) -> Function:
-    match = re.fullmatch(r"(.*?)\((.*?)\)(?: -> \((.*)\))?(?: = ([\w.]+))?", text)
+    match = _FUNCTION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a declaration")
-    named = _declarator(match[1])
-    listed = match[2].strip()
+    named = _declarator(match["named"])
+    listed = match["parameters"].strip()
     fixed = listed.removesuffix(", ...")
     parameters = () if listed in ("", "void") else tuple(map(_declarator, _names(fixed)))
-    outputs = tuple(_names(match[3])) if match[3] else ()
+    outputs = tuple(_names(match["outputs"])) if match["outputs"] else ()
     return Function(
-        named.name, named, parameters, outputs, match[4] or named.name, is_variadic=fixed != listed
+        named.name,
+        named,
+        parameters,
+        outputs,
+        match["dialect"] or named.name,
+        is_variadic=fixed != listed,
+        since=int(match["since"] or 0),
+        variant=match["variant"] or "",
+        variant_since=int(match["variant_since"] or 0),
     )

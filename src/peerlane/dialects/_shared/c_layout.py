@@ -38,7 +38,12 @@ class Layout:
     def type_of(self, declarator: Declarator) -> Any:
         """Return the ctypes type of one value; an array is an address, as in a list of parameters."""
         scalar = self._declarations.scalar(declarator)
-        return _INTEGERS[scalar] if scalar is not None else self.struct(declarator.type)
+        if scalar is not None:
+            return _INTEGERS[scalar]
+        name, types = declarator.type, self._declarations.types
+        while name in types:  # another name of a struct
+            name = types[name].type
+        return self.struct(name)
 
     def element_of(self, declarator: Declarator, stars: int = 0) -> Any:
         """Return the type of an array's element, or with ``stars`` fewer stars that of a value behind an address."""
