@@ -34,7 +34,13 @@ class Contexts:
         """Return the context of a number; refuse other numbers for a reason."""
         ordinal, rest = divmod(handle - _FIRST, _STEP)
         if not rest and 0 <= ordinal < len(self._machine.devices()):
-            return self._machine.context_of(ordinal)
+            if self._machine.has_primary(ordinal) or not self._machine.vendor.policy.needs_context:
+                return self._machine.context_of(ordinal)
+            raise self._machine.vendor.refusal(
+                reason,
+                f"the primary context of device {self._machine.id_of(ordinal)} has ended",
+                "retain it as long as it is used",
+            )
         context = self._machine.resources.get(handle)
         if isinstance(context, Context):
             return context
@@ -45,6 +51,19 @@ class Contexts:
     def handle_of(context: Context) -> int:
         """Return the number by which the program knows a context."""
         return _FIRST + _STEP * context.device.ordinal if context.is_primary else context.handle
+
+    def retain(self, device: Device) -> Context:
+        """Return the primary context of a device, with one more reference; no thread gets it."""
+        machine = self._machine
+        with machine.lock:
+            is_new = not self.is_retained(device)
+            context = machine.context_of(device.ordinal)  # a new one has its first reference
+            context.references += not is_new
+        return context
+
+    def is_retained(self, device: Device) -> bool:
+        """Tell whether the primary context of a device is alive."""
+        return self._machine.has_primary(device.ordinal)
 
     def create(self, device: Device, flags: int) -> Context:
         """Create a context, make it current and push it."""
@@ -101,6 +120,10 @@ class Contexts:
             self.pop()
         else:
             del pushed[-1:]
+
+    def current(self) -> Context | None:
+        """Return the context of this thread; None if it has none."""
+        return self._machine.current()
 
     def newest(self) -> Context:
         """Return the newest context of this thread, or that of its device; refused as ``GpuMachine.context``."""

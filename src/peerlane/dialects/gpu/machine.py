@@ -215,16 +215,28 @@ class GpuMachine(Machine):
                 context.references = 1
         return context
 
+    def has_primary(self, ordinal: int) -> bool:
+        """Tell whether the primary context of a device is alive."""
+        context = self._primary.get(ordinal)
+        return context is not None and context.is_live
+
     def context(self) -> Context:
         """Return the context of this thread's device.
 
         Raises
         ------
         Refusal
-            ``NO_DEVICE`` if none is visible; ``NO_CONTEXT`` if the vendor needs a context and none is current.
+            ``NO_DEVICE`` if none is visible; where the vendor needs a context, ``NO_CONTEXT`` without one and
+            ``DEVICE_RESET`` if it has ended.
         """
         context = self.current()
         if context is None:
+            if self.vendor.policy.needs_context and isinstance(self.thread.context, Context):
+                raise self.vendor.refusal(
+                    Reason.DEVICE_RESET,
+                    "the context of this thread has ended",
+                    "make one current that is alive, with {set_device}",
+                )
             context = self.thread.context = self.context_of(self.ordinal)
         return context
 
