@@ -36,13 +36,18 @@ def _type(declarations, declarator) -> str:
         return "void"
     found = declarations.scalar(declarator)
     if found is None:
-        return declarator.type
+        return _name(declarator.type)
     width, kind = found
     if declarator.type == "bool" and not declarator.is_pointer:
         return "bool"
     if kind == "f":
         return "float" if width == 4 else "double"
     return "uint64_t" if kind == "p" else _TYPES[kind].format(8 * width)
+
+
+def _name(struct: str) -> str:
+    """Return the name of a struct in C++: one that has none in the header is called by where it stands."""
+    return struct.replace(".", "_")
 
 
 def _by_value(declarations) -> list[str]:
@@ -59,7 +64,7 @@ def _by_value(declarations) -> list[str]:
         for each in struct.fields:
             define(replace(each, count=""))
         fields = " ".join(_field(declarations, each) for each in struct.fields)
-        found[name] = f"{'union' if struct.is_union else 'struct'} {name} {{ {fields} }};\n"
+        found[name] = f"{'union' if struct.is_union else 'struct'} {_name(name)} {{ {fields} }};\n"
 
     for function in declarations.functions.values():
         for each in (function.returns, *function.parameters):
@@ -70,21 +75,22 @@ def _by_value(declarations) -> list[str]:
 def _field(declarations, field) -> str:
     count = f"[{field.count}]" if field.count and not field.is_behind else ""
     inner = field if field.is_behind else replace(field, count="")
-    return f"{_type(declarations, inner)} {field.name}{count};"
+    return f"{_type(declarations, inner)} {field.name or 'anonymous'}{count};"
 
 
-def _entry_point(declarations, library: str, failed: int, function) -> str:
+def _entry_point(declarations, library: str, ended: int, function) -> str:
     returns = _type(declarations, function.returns)
     types = [_type(declarations, each) for each in function.parameters]
     names = [f"a{number}" for number in range(len(types))]
     given = ", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True))
+    structs = set(map(_name, declarations.structs))
     passed = "".join(
-        f", reinterpret_cast<uint64_t>(&{name})" if kind in declarations.structs else f", {name}"
+        f", reinterpret_cast<uint64_t>(&{name})" if kind in structs else f", {name}"
         for kind, name in zip(types, names, strict=True)
     )
-    code = "0" if (declarations.scalar(function.returns) or (0, ""))[1] == "p" else str(failed)
+    code = "0" if (declarations.scalar(function.returns) or (0, ""))[1] == "p" else str(ended)
     asked = f"call<{{}}>(entry_{function.name}, __builtin_return_address(0){passed})"
-    if returns in declarations.structs:
+    if returns in structs:
         raise SystemExit(f"{function.name} returns a struct: write it in C++")
     body = f"return {asked.format(returns)};"
     if function.name in _QUICK:
@@ -111,9 +117,10 @@ def main() -> None:
     header = folder / f"{library}.h.txt"
     declarations = c_declarations.read(header.read_text()).library()
     functions = declarations.functions.values()
+    ended = manifest.get("ENDED", manifest["FAILED"])
     parts = [_HEAD.format(text=header.name)]
     parts += _by_value(declarations)
-    parts += [_entry_point(declarations, library, manifest["FAILED"], each) for each in functions]
+    parts += [_entry_point(declarations, library, ended, each) for each in functions]
     if supports := manifest.get("SUPPORTS"):
         parts += [
             f"PEERLANE_C bool {supports}{each.name}() {{ return {str(not each.is_refused).lower()}; }}\n"

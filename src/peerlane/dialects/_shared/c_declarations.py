@@ -287,13 +287,39 @@ class Declarations:
     modules: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def library(self) -> Declarations:
-        """Return the functions of the C library, without unread parameters, and their types."""
-        functions = {
-            name: _unread(each) if "unread" in each.words else each
-            for name, each in self.functions.items()
-            if "binding" not in each.words
+        """Return the functions of the C library, variants too, without unread parameters, and their types.
+
+        A struct has one name in it.
+        """
+        functions = {}
+        for name, each in self.functions.items():
+            if "binding" in each.words:
+                continue
+            own = replace(
+                _unread(each) if "unread" in each.words else each,
+                parameters=() if "unread" in each.words else self._with_structs(each.parameters),
+            )
+            functions[name] = own
+            if each.variant:
+                variant = f"{name}_{each.variant}"
+                functions[variant] = replace(own, name=variant, dialect=variant)
+        structs = {
+            name: replace(each, fields=self._with_structs(each.fields)) for name, each in self.structs.items()
         }
-        return Declarations(self.types, self.structs, functions, self.callbacks)
+        return Declarations(self.types, structs, functions, self.callbacks)
+
+    def _with_structs(self, declarators: tuple[Declarator, ...]) -> tuple[Declarator, ...]:
+        """Return declarators whose types are structs by their own names, not by others."""
+        return tuple(
+            each if (name := self._struct_of(each.type)) is None else replace(each, type=name)
+            for each in declarators
+        )
+
+    def _struct_of(self, name: str) -> str | None:
+        """Return the struct that a type name without stars means; None for any other type."""
+        while name in self.types and not self.types[name].is_pointer:
+            name = self.types[name].type
+        return name if name in self.structs else None
 
     def scalar(self, declarator: Declarator) -> tuple[int, str] | None:
         """Return the width and kind of a value that C passes in a register; None for a struct."""

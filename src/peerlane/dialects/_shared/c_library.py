@@ -143,7 +143,8 @@ class Library:
             try:
                 result = call(*arguments)
             except (TypeError, ValueError, KeyError) as error:  # as the vendor's binding for Python refuses
-                raise Wrong("", str(error.args[0] if error.args else error)) from None
+                text = str(error.args[0] if error.args else error)
+                raise Wrong("", f"{text}: {error.__cause__}" if error.__cause__ else text) from None
             if writers:
                 *values, result = result
                 for at, write, value in zip(outputs, writers, values, strict=True):
@@ -315,6 +316,10 @@ class Library:
             return self._array_reader(function, at)
         if parameter.stars == 1 and parameter.type == "char":
             return lambda words: self._text(ctypes.string_at(words[at])) if words[at] else None
+        if not parameter.stars and parameter.type in self.declarations.structs:
+            return lambda words: self.read_struct(
+                parameter.type, words[at]
+            )  # by value, the word is its address
         if parameter.stars == 1 and parameter.type in self.declarations.structs:
             absent: Any = None if parameter.type in self._forms else {}
             name = parameter.name
@@ -516,6 +521,9 @@ class Library:
         for each in struct.fields:
             if "unread" in each.words:
                 continue
+            if not each.name:  # its fields are those of the struct around it
+                values.update(self._as_dict(self.declarations.structs[each.type], memory))
+                continue
             value = getattr(memory, each.name)
             if each.is_behind:
                 elements = self._elements(Declarator(each.name, each.type))
@@ -530,6 +538,8 @@ class Library:
     def _store_dict(self, struct: Struct, memory: Any, source: Mapping[str, Any]) -> None:
         """Write the fields that are in a dict."""
         for each in struct.fields:
+            if not each.name:
+                self._store_dict(self.declarations.structs[each.type], memory, source)
             if each.name not in source:
                 continue
             value = source[each.name]

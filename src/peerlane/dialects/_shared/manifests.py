@@ -101,6 +101,8 @@ class Manifest:
         declares their functions, and its ``c_library.py`` has a function ``library``.
     failed : int
         The code that a function of the library returns where the dialect cannot answer, as after an unexpected error.
+    ended : int
+        The code that a function of the library returns when the process is ending; by default ``failed``.
     codes : sequence of str
         The types of the header whose values are codes, 0 for success.
     supports : str
@@ -123,6 +125,7 @@ class Manifest:
     remedy: str = ""
     libraries: Sequence[str] = ()
     failed: int = -1
+    ended: int = -1
     codes: Sequence[str] = ()
     supports: str = ""
     prefix: str = ""

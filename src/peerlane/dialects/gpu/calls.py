@@ -18,6 +18,7 @@ from peerlane.dialects._shared.call import (
     Arguments,
     Convention,
     Declared,
+    Failure,
     Parameters,
     Parse,
     Refusal,
@@ -43,19 +44,26 @@ class HeaderCalls(Convention):
         Of the header.
     kinds : mapping of str to callable
         By type of the header: what makes an object of an argument, in the order of the arguments.
+    report : callable, optional
+        Gets each failure; by default they are kept for the program to ask.
     """
 
     def __init__(
-        self, gpu: Gpu, declarations: Declarations, kinds: Mapping[str, Callable[[int], Any]]
+        self,
+        gpu: Gpu,
+        declarations: Declarations,
+        kinds: Mapping[str, Callable[[int], Any]],
+        report: Callable[[Failure], object] | None = None,
     ) -> None:
         super().__init__(
             success=0,
             codes=gpu.vendor.fault_codes,
             explain=gpu.vendor.explain,
-            report=gpu.failures.record,
+            report=report or gpu.failures.record,
             late=lambda call: gpu.vendor.code(Fault.PROCESS_ENDING),
         )
-        self._gpu, self._declarations, self._kinds = gpu, declarations, kinds
+        self._gpu, self.declarations, self._kinds = gpu, declarations, kinds
+        self._objects = {"char", *declarations.structs, *declarations.callbacks}  # which C passes as objects
 
     def define(self, name: str, body: Callable[..., Any], *, first: Sequence[str] = ()) -> Callable[..., Any]:
         """Declare a call of the header.
@@ -64,19 +72,22 @@ class HeaderCalls(Convention):
         ----------
         name : str
         body : callable
-            Gets the arguments in their order; returns the outputs, or raises.
+            Gets the arguments in their order; returns the outputs, or raises.  A parameter annotated as ``int`` gets
+            the number, others get the object of that number.
         first : sequence of str
             The parameters whose objects are looked up before the others'.
         """
-        function = self._declarations.functions[name]
-        outputs = self._declarations.outputs_of(function)
+        function = self.declarations.functions[name]
+        outputs = self.declarations.outputs_of(function)
         inputs = [each for each in function.parameters if not each.words & _WRITTEN]
         names = tuple(each.name for each in inputs)
         parsers = tuple(map(self._parse, inputs))
+        annotations = [each.annotation for each in inspect.signature(body).parameters.values()]
+        numbers = {at for at, each in enumerate(annotations) if each in (int, "int")}
         makers = [
             (at, self._kinds[each.type])
             for at, each in enumerate(inputs)
-            if each.type in self._kinds and not each.is_pointer
+            if each.type in self._kinds and not each.is_pointer and at not in numbers
         ]
         makers.sort(key=lambda step: names[step[0]] not in first)
         reads = tuple(each.read for each in parsers)
@@ -102,7 +113,7 @@ class HeaderCalls(Convention):
             f"peerlane moves and shares memory on virtual devices; {name} is not part of that",
             "do without it; {reference} lists what works",
         )
-        outputs = (0,) * len(self._declarations.outputs_of(self._declarations.functions[name]))
+        outputs = (0,) * len(self.declarations.outputs_of(self.declarations.functions[name]))
         return self.refusing(name, refusal, lambda code: (*outputs, code) if outputs else code)
 
     def refuse_argument(self, call: str, name: str, cause: str, arguments: Arguments) -> int:
@@ -115,8 +126,8 @@ class HeaderCalls(Convention):
         return self.fail(call, refusal, lambda: arguments)
 
     def _parse(self, declarator: Declarator) -> Parse:
-        scalar = self._declarations.scalar(declarator)
-        if scalar is None or declarator.type in ("char", *self._declarations.structs):
+        scalar = None if declarator.count else self.declarations.scalar(declarator)
+        if scalar is None or declarator.type in self._objects:
             return Parse(lambda value: value)
         width, kind = scalar
         if kind == "f":
