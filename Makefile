@@ -20,7 +20,7 @@ docs: export NO_MKDOCS_2_WARNING := 1
 # In each of these processes numpy would start a thread for each core.
 test soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test soak check-score test-nixl test-torch bench wheel stubs reference docs clean
+.PHONY: demo test soak check-score test-nixl test-torch test-cuda bench wheel stubs reference docs clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) examples/model_weights.py
@@ -64,6 +64,18 @@ $(VENV)-torch/installed: $(NATIVE)
 	$(VENV)-torch/bin/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==2.13.0+cpu
 	$(VENV)-torch/bin/python -m pip install --quiet expecttest hypothesis ml_dtypes numpy psutil pytest pytest-timeout
 	$(VENV)-torch/bin/python -m pip install --quiet --no-build-isolation --editable .
+	touch $@
+
+# Programs of NVIDIA's wheels on the CUDA dialect; a minute.
+test-cuda: $(VENV)-cuda/installed
+	$(VENV)-cuda/bin/python -m pytest tests/cuda_wheels tests/dialects/cuda
+
+$(VENV)-cuda/installed: $(NATIVE)
+	$(PYTHON) -m venv $(VENV)-cuda
+	$(VENV)-cuda/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)-cuda/bin/python -m pip install --quiet --group build
+	$(VENV)-cuda/bin/python -m pip install --quiet cuda-core==1.2.* cuda-bindings==13.5.*
+	$(VENV)-cuda/bin/python -m pip install --quiet --no-build-isolation --editable '.[test]'
 	touch $@
 
 bench: $(VENV)/installed-bench

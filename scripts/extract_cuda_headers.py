@@ -467,6 +467,8 @@ class Writer:
     def struct(self, name: str) -> list[str]:
         """Return the lines of a struct, with what lies between its fields."""
         is_union, fields = self.source.structs[name]
+        if len(fields) == 1:  # what is nothing but bytes is not a text
+            fields = [re.sub(r"^char (?=\w+\[)", "unsigned char ", fields[0])]
         _, places = self.measured.get(name, (0, []))
         if len(places) == len(fields) and not is_union:
             parts = overlapping([*map(self.field, fields)], places)

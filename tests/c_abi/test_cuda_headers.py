@@ -23,10 +23,10 @@ def header(name: str) -> Declarations:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_each_function_is_refused_until_it_is_written(name: str) -> None:
+def test_each_function_is_refused_until_its_library_is_served(name: str) -> None:
     declared = c_declarations.read((FOLDER / f"{name}.h.txt").read_text())
     assert len(declared.functions) == FUNCTIONS[name]
-    assert all(each.is_refused for each in declared.functions.values())
+    assert all(each.is_refused == (name != "cuda") for each in declared.functions.values())
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

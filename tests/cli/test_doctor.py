@@ -343,7 +343,9 @@ def test_ucx_that_crashes_is_absent_or_starts_is_told(
 def test_extra_that_is_not_installed_says_what_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surroundings, "_has", lambda module: module == "acl")
     found = {each.what: each for each in surroundings.software()}
-    assert found["vendors' packages"].found.startswith("acl (not there: hccl, hcomm, hip")
+    assert found["vendors' packages"].found.startswith(
+        "acl (not there: cuda.core, cuda.bindings, cupy, numba_cuda, hccl, hcomm, hip"
+    )
     for name in ("ml_dtypes", "matplotlib", "pytest"):
         assert found[name].state == ABSENT and found[name].lost and found[name].remedy
 

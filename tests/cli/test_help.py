@@ -93,7 +93,7 @@ def test_example_of_help_runs(
         (["launch", "-n", "2", "--grase", "2", "a.py"], "did you mean '--grace'?"),
         (
             ["run", "--dialect", "acll", "a.py"],
-            "'acll' is not valid (did you mean 'acl'?); valid: acl, hcomm",
+            "'acll' is not valid (did you mean 'acl'?); valid: acl, cuda, hcomm",
         ),
         (["bench", "chanel"], "'chanel' is not valid (did you mean 'channel'?); valid: copy, call"),
         (["topo", "--profile", "mi300"], "did you mean 'mi300x'?"),

@@ -165,8 +165,8 @@ def test_install_other_module_of_that_name_imported_raises_busy(monkeypatch: pyt
 
 @pytest.mark.parametrize("call", [dialects.install, dialects.uninstall, dialects.begin_anew])
 def test_dialect_calls_unknown_name_raise_and_list_known_names(call: object) -> None:
-    with pytest.raises(errors.InvalidValue, match=r"no dialect 'cuda'; valid are .*toy"):
-        call("cuda")  # type: ignore[operator]
+    with pytest.raises(errors.InvalidValue, match=r"no dialect 'sycl'; valid are .*toy"):
+        call("sycl")  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("name", ["toy", "acl"])
@@ -206,7 +206,7 @@ def test_dialects_of_the_variable_are_registered_and_whole_paths(
 ) -> None:
     folders = [folder_of(tmp_path / each, "variable", MODULES={each: each}) for each in ("first", "second")]
     monkeypatch.setenv("PEERLANE_DIALECT_FOLDERS", ":".join(map(str, folders)))
-    assert dialects.registered() == ("variable", "acl", "hcomm", "hip", "nixl")
+    assert dialects.registered() == ("variable", "acl", "cuda", "hcomm", "hip", "nixl")
     assert dialects.manifest_of("variable").modules == {"first": "first"}
     monkeypatch.setenv("PEERLANE_DIALECT_FOLDERS", "here/variable")
     with pytest.raises(errors.InvalidValue, match="has 'here/variable'; give whole paths"):

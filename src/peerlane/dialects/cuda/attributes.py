@@ -1,0 +1,95 @@
+"""What an address is: its attributes one by one or in a list (facts/cuda 4.10)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine
+from peerlane.dialects.gpu.attributes import Pointee
+from peerlane.errors import Error
+
+attributes = gpu.attributes
+_NAMES = {
+    number: name.removeprefix("CU_POINTER_ATTRIBUTE_")
+    for name, number in enums["CUpointer_attribute"].items()
+}
+_HOST, _DEVICE = (enums["CUmemorytype"][f"CU_MEMORYTYPE_{name}"] for name in ("HOST", "DEVICE"))
+_NO_DEVICE = -2
+_WORD, _INT, _BOOL, _SIGNED = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_bool, ctypes.c_int32
+
+
+def _context(pointee: Pointee) -> int:
+    return gpu.contexts.handle_of(machine.context_of(pointee.region.ordinal))
+
+
+def _pool(pointee: Pointee) -> int:
+    buffer = machine.owned(pointee.region.base, host=not pointee.region.is_device)
+    pool = gpu.pools.holding(buffer) if buffer is not None else None
+    return 0 if pool is None else pool.handle
+
+
+#: Of each attribute its type in the program's memory, and the value.
+_ATTRIBUTES: dict[str, tuple[Any, Callable[[Pointee], Any]]] = {
+    "CONTEXT": (_WORD, _context),
+    "MEMORY_TYPE": (_INT, lambda pointee: _DEVICE if pointee.region.is_device else _HOST),
+    "DEVICE_POINTER": (_WORD, lambda pointee: pointee.address),
+    "HOST_POINTER": (_WORD, lambda pointee: pointee.host_address),
+    "SYNC_MEMOPS": (_BOOL, lambda pointee: pointee.is_synchronous),
+    "BUFFER_ID": (_WORD, lambda pointee: pointee.region.allocation % (1 << 64)),
+    "IS_MANAGED": (_BOOL, lambda pointee: pointee.region.is_managed),
+    "DEVICE_ORDINAL": (_SIGNED, lambda pointee: pointee.device),
+    "IS_LEGACY_CUDA_IPC_CAPABLE": (_BOOL, lambda pointee: pointee.region.is_device and not _pool(pointee)),
+    "RANGE_START_ADDR": (_WORD, lambda pointee: pointee.region.base),
+    "RANGE_SIZE": (_WORD, lambda pointee: pointee.region.size),
+    "MAPPED": (_BOOL, lambda pointee: True),
+    "ALLOWED_HANDLE_TYPES": (_INT, lambda pointee: 0),
+    "MEMPOOL_HANDLE": (_WORD, _pool),
+}
+
+
+def _described(attribute: int) -> tuple[str, Any, Callable[[Pointee], Any]]:
+    name = _NAMES.get(attribute, "")
+    if name not in _ATTRIBUTES:
+        raise invalid(f"attribute {attribute} {name} is not one that virtual devices have", "ask for another")
+    return name, *_ATTRIBUTES[name]
+
+
+def _at(address: int) -> Pointee | None:
+    try:
+        return attributes.at(address) if address else None
+    except Error:
+        return None
+
+
+@call
+def cuPointerGetAttribute(data: int, attribute: int, ptr: int) -> None:
+    name, kind, value_of = _described(attribute)
+    pointee = _at(ptr)
+    value = None if pointee is None else value_of(pointee)
+    if value is None:
+        raise invalid(
+            f"{machine.describe(ptr)} has no {name}", "ask for MEMORY_TYPE, or pass memory of the driver"
+        )
+    kind.from_address(data).value = value
+
+
+@call
+def cuPointerGetAttributes(
+    numAttributes: int, attributes: Sequence[int], data: Sequence[int], ptr: int
+) -> None:
+    """Write many attributes; those that the address does not have are 0, its device -2."""
+    pointee = _at(ptr)
+    for attribute, target in zip(attributes, data, strict=True):
+        name, kind, value_of = _described(attribute)
+        value = None if pointee is None else value_of(pointee)
+        absent = _NO_DEVICE if name == "DEVICE_ORDINAL" else 0
+        kind.from_address(target).value = absent if value is None else value
+
+
+@call
+def cuPointerSetAttribute(value: int, attribute: int, ptr: int) -> None:
+    if _NAMES.get(attribute) != "SYNC_MEMOPS" or not value:
+        raise invalid(f"attribute {attribute} cannot be set", "set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 6")
+    gpu.attributes.set_synchronous(ptr, is_set=bool(ctypes.c_bool.from_address(value).value))

@@ -1,0 +1,180 @@
+"""Contexts: the primary one of each device, those that a program creates, and peer access between devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane import Device
+from peerlane.dialects._shared.machine import Context
+from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine, refuse_flags
+from peerlane.dialects.gpu.streams import HIGHEST, LOWEST
+from peerlane.dialects.gpu.vendor import Reason
+
+contexts = gpu.contexts
+_FLAGS = enums["CUctx_flags"]["CU_CTX_FLAGS_MASK"]
+_API_VERSION = 3020  # of contexts that cuCtxCreate made
+_LIMITS = {"STACK_SIZE": 1024, "PRINTF_FIFO_SIZE": 1 << 20, "MALLOC_HEAP_SIZE": 8 << 20}
+_handle = contexts.handle_of
+
+
+@call
+def cuDevicePrimaryCtxRetain(dev: Device) -> int:
+    return _handle(contexts.retain(dev))
+
+
+@call
+def cuDevicePrimaryCtxRelease_v2(dev: Device) -> None:
+    """Drop a reference; the last one ends the device's memory, streams and events."""
+    if not machine.release(dev.ordinal):
+        number = machine.id_of(dev.ordinal)
+        raise gpu.vendor.refusal(
+            Reason.INVALID_CONTEXT,
+            f"the primary context of device {number} is not retained",
+            "release it as often as cuDevicePrimaryCtxRetain was called",
+        )
+
+
+@call
+def cuDevicePrimaryCtxReset_v2(dev: Device) -> None:
+    gpu.peers.forget(dev.ordinal)
+    machine.release(dev.ordinal, all_references=True)
+
+
+@call
+def cuDevicePrimaryCtxSetFlags_v2(dev: Device, flags: int) -> None:
+    refuse_flags(flags, _FLAGS)
+    machine.flags[dev.ordinal] = flags
+
+
+@call
+def cuDevicePrimaryCtxGetState(dev: Device) -> tuple[int, int]:
+    return machine.flags.get(dev.ordinal, 0), int(contexts.is_retained(dev))
+
+
+def _create(flags: int, dev: Device) -> int:
+    refuse_flags(flags, _FLAGS)
+    return _handle(contexts.create(dev, flags))
+
+
+@call
+def cuCtxCreate_v2(flags: int, dev: Device) -> int:
+    return _create(flags, dev)
+
+
+@call
+def cuCtxCreate_v3(paramsArray: int, numParams: int, flags: int, dev: Device) -> int:
+    if paramsArray or numParams:
+        raise gpu.vendor.refusal(
+            Reason.UNSUPPORTED, "virtual devices have no multiprocessors to choose", "pass NULL and 0"
+        )
+    return _create(flags, dev)
+
+
+@call
+def cuCtxCreate_v4(ctxCreateParams: Any, flags: int, dev: Device) -> int:
+    return _create(flags, dev)
+
+
+@call
+def cuCtxDestroy_v2(ctx: Context) -> None:
+    if ctx.is_primary:
+        raise gpu.vendor.refusal(
+            Reason.INVALID_CONTEXT,
+            "it is the primary context of its device",
+            "call cuDevicePrimaryCtxRelease",
+        )
+    contexts.destroy(ctx, "cuCtxDestroy")
+
+
+@call
+def cuCtxPushCurrent_v2(ctx: Context) -> None:
+    contexts.push(ctx)
+
+
+@call
+def cuCtxPopCurrent_v2() -> int:
+    return _handle(contexts.pop())
+
+
+@call
+def cuCtxSetCurrent(ctx: int) -> None:
+    contexts.replace(contexts.of(ctx) if ctx else None)
+
+
+@call
+def cuCtxGetCurrent() -> int:
+    """Return the current context; NULL without one."""
+    context = contexts.current()
+    return 0 if context is None else _handle(context)
+
+
+@call
+def cuCtxGetDevice() -> int:
+    return machine.id_of(machine.context().device.ordinal)
+
+
+@call
+def cuCtxGetFlags() -> int:
+    return machine.flags.get(machine.context().device.ordinal, 0)
+
+
+@call
+def cuCtxSetFlags(flags: int) -> None:
+    refuse_flags(flags, _FLAGS)
+    machine.flags[machine.context().device.ordinal] = flags
+
+
+@call
+def cuCtxGetId(ctx: int) -> int:
+    return _handle(contexts.of(ctx) if ctx else machine.context())
+
+
+@call
+def cuCtxSynchronize() -> None:
+    gpu.streams.synchronize_device()
+
+
+@call
+def cuCtxGetApiVersion(ctx: int) -> int:
+    if ctx:
+        contexts.of(ctx)
+    else:
+        machine.context()
+    return _API_VERSION
+
+
+@call
+def cuCtxGetStreamPriorityRange() -> tuple[int, int]:
+    machine.context()
+    return LOWEST - 1, HIGHEST
+
+
+def _limit(limit: int) -> str:
+    machine.context()
+    names = {number: name for name, number in enums["CUlimit"].items()}
+    name = names.get(limit, "")
+    if not name:
+        raise invalid(f"{limit} is not a limit", "pass a member of CUlimit")
+    return name.removeprefix("CU_LIMIT_")
+
+
+@call
+def cuCtxGetLimit(limit: int) -> int:
+    return _LIMITS.get(_limit(limit), 0)
+
+
+@call
+def cuCtxSetLimit(limit: int, value: int) -> None:
+    """Take a limit of kernels, of which there are none."""
+    _limit(limit)
+
+
+@call
+def cuCtxEnablePeerAccess(peerContext: Context, Flags: int) -> None:
+    refuse_flags(Flags)
+    gpu.peers.enable(peerContext.device)
+
+
+@call
+def cuCtxDisablePeerAccess(peerContext: Context) -> None:
+    gpu.peers.disable(peerContext.device)

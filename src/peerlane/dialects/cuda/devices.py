@@ -1,0 +1,277 @@
+"""The driver, its functions by name, and devices with their attributes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+from peerlane import Device
+from peerlane.dialects._shared.call import CText
+from peerlane.dialects.cuda.state import (
+    call,
+    driver,
+    enums,
+    gpu,
+    invalid,
+    machine,
+    names_of_codes,
+    refuse_flags,
+)
+from peerlane.dialects.gpu.vendor import Reason
+from peerlane.support.libraries import binding, folder
+
+VERSION: int = binding("cuda")["version"]
+_PER_THREAD = 2  # CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+_FLAGS = 3
+_SUCCESS, _NO_SYMBOL, _VERSION_TOO_LOW = 0, 1, 2  # CUdriverProcAddressQueryResult
+_LARGEST = (1 << 31) - 1
+_NAME_LENGTH, _BUS_LENGTH = 1, 13  # the least room for a name, and for a bus id with its NUL
+
+#: What the vendor publishes of an H100 with SXM; no behaviour depends on it.
+_FIGURES: dict[str, int] = {
+    "MAX_THREADS_PER_BLOCK": 1024,
+    "MAX_BLOCK_DIM_X": 1024,
+    "MAX_BLOCK_DIM_Y": 1024,
+    "MAX_BLOCK_DIM_Z": 64,
+    "MAX_GRID_DIM_X": _LARGEST,
+    "MAX_GRID_DIM_Y": 65_535,
+    "MAX_GRID_DIM_Z": 65_535,
+    "MAX_SHARED_MEMORY_PER_BLOCK": 49_152,
+    "TOTAL_CONSTANT_MEMORY": 65_536,
+    "WARP_SIZE": 32,
+    "MAX_PITCH": _LARGEST,
+    "MAX_REGISTERS_PER_BLOCK": 65_536,
+    "CLOCK_RATE": 1_980_000,
+    "TEXTURE_ALIGNMENT": 512,
+    "GPU_OVERLAP": 1,
+    "MULTIPROCESSOR_COUNT": 132,
+    "CAN_MAP_HOST_MEMORY": 1,
+    "TEXTURE_PITCH_ALIGNMENT": 32,
+    "SURFACE_ALIGNMENT": 512,
+    "CONCURRENT_KERNELS": 1,
+    "ECC_ENABLED": 1,
+    "MEMORY_CLOCK_RATE": 2_619_000,
+    "GLOBAL_MEMORY_BUS_WIDTH": 5120,
+    "L2_CACHE_SIZE": 50 << 20,
+    "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
+    "ASYNC_ENGINE_COUNT": 3,
+    "UNIFIED_ADDRESSING": 1,
+    "COMPUTE_CAPABILITY_MAJOR": 9,
+    "COMPUTE_CAPABILITY_MINOR": 0,
+    "STREAM_PRIORITIES_SUPPORTED": 1,
+    "GLOBAL_L1_CACHE_SUPPORTED": 1,
+    "LOCAL_L1_CACHE_SUPPORTED": 1,
+    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 233_472,
+    "MAX_REGISTERS_PER_MULTIPROCESSOR": 65_536,
+    "MANAGED_MEMORY": 1,
+    "CONCURRENT_MANAGED_ACCESS": 1,
+    "COMPUTE_PREEMPTION_SUPPORTED": 1,
+    "CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM": 1,
+    "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232_448,
+    "HOST_REGISTER_SUPPORTED": 1,
+    "VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED": 1,
+    "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED": 1,
+    "MAX_BLOCKS_PER_MULTIPROCESSOR": 32,
+    "READ_ONLY_HOST_REGISTER_SUPPORTED": 1,
+    "MEMORY_POOLS_SUPPORTED": 1,
+    "MEMPOOL_SUPPORTED_HANDLE_TYPES": 1,
+    "CAN_USE_64_BIT_STREAM_MEM_OPS": 1,
+    "CAN_USE_STREAM_WAIT_VALUE_NOR": 1,
+    "IPC_EVENT_SUPPORTED": 1,
+    "MEM_SYNC_DOMAIN_COUNT": 1,
+    "NUMA_ID": -1,
+    "HOST_MEMORY_POOLS_SUPPORTED": 1,
+}
+_PREFIX = "CU_DEVICE_ATTRIBUTE_"
+
+
+@functools.cache
+def _attributes() -> dict[int, str]:
+    """Return the short name of each attribute; of several for one number the one with a figure."""
+    short = {name.removeprefix(_PREFIX): number for name, number in enums["CUdevice_attribute"].items()}
+    return {number: name for name, number in sorted(short.items(), key=lambda each: each[0] in _FIGURES)}
+
+
+def _bus_id(device: Device) -> tuple[int, int]:
+    return device.ordinal // 255, device.ordinal % 255 + 1
+
+
+def _pci(device: Device) -> str:
+    return "{:08x}:{:02x}:00.0".format(*_bus_id(device))
+
+
+def _by_device(device: Device) -> dict[str, int]:
+    domain, bus = _bus_id(device)
+    is_mapped = int(device.info.is_host_mapped)
+    return {
+        "PCI_DOMAIN_ID": domain,
+        "PCI_BUS_ID": bus,
+        "MULTI_GPU_BOARD_GROUP_ID": device.ordinal,
+        "DIRECT_MANAGED_MEM_ACCESS_FROM_HOST": is_mapped,
+    }
+
+
+@call
+def cuInit(Flags: int) -> None:
+    """Begin; every other call but those about the driver itself is refused before (facts/cuda 2.1)."""
+    refuse_flags(Flags)
+    machine.shown()
+    driver.is_initialized = True
+
+
+@call
+def cuDriverGetVersion() -> int:
+    return VERSION
+
+
+def _name_of_code(error: int) -> str:
+    name = names_of_codes.get(error)
+    if name is None:
+        raise invalid(f"{error} is not a code", "pass the result of a call")
+    return name
+
+
+def _text(text: str) -> bytes:
+    return text.encode() + b"\0"
+
+
+@call
+def cuGetErrorName(error: int) -> bytes:
+    return _text(_name_of_code(error))
+
+
+@call
+def cuGetErrorString(error: int) -> bytes:
+    """Return words of our own: the name of the code, in small letters."""
+    name = _name_of_code(error).removeprefix("CUDA_").removeprefix("ERROR_")
+    return _text(name.replace("_", " ").lower())
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(f"{folder()}/libcuda.so.1")
+
+
+def _address_of(symbol: str) -> int:
+    function = getattr(_library(), symbol, None)
+    return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
+
+
+def _look_up(symbol: CText | bytes | None, version: int, flags: int) -> tuple[int, int]:
+    """Return the address of the newest function of a name that a version has, and a status (facts/cuda 5)."""
+    if not symbol:
+        raise invalid("the name is NULL or empty", "pass the name of a function, 'cuMemAlloc'")
+    refuse_flags(flags, _FLAGS)
+    if version > VERSION:
+        raise invalid(f"the version is {version}, and the driver's is {VERSION}", "ask for an earlier one")
+    name = symbol.decode(errors="replace") if isinstance(symbol, bytes) else str(symbol)
+    rows = binding("cuda")["symbols"].get(name, ())
+    fitting = [row for row in rows if row[0] <= version]
+    if not fitting:
+        return 0, _VERSION_TOO_LOW if rows else _NO_SYMBOL
+    _, own, variant = fitting[-1]
+    return _address_of(variant if variant and flags & _PER_THREAD else own), _SUCCESS
+
+
+@call
+def cuGetProcAddress_v2(symbol: Any, cudaVersion: int, flags: int) -> tuple[int, int]:
+    return _look_up(symbol, cudaVersion, flags)
+
+
+@call
+def cuGetProcAddress(symbol: Any, cudaVersion: int, flags: int) -> int:
+    address, status = _look_up(symbol, cudaVersion, flags)
+    if status:
+        raise gpu.vendor.refusal(
+            Reason.NO_ALLOCATION, f"the driver has no function {symbol!r}", "correct the name"
+        )
+    return address
+
+
+@call
+def cuDeviceGetCount() -> int:
+    return len(machine.visible())
+
+
+@call
+def cuDeviceGet(ordinal: int) -> int:
+    return machine.id_of(machine.device_of(ordinal).ordinal)
+
+
+def _fitting(text: str, room: int, least: int) -> str:
+    if room < least:
+        raise invalid(f"there is room for {room} characters", f"pass {least} or more")
+    return text[: room - 1]
+
+
+@call
+def cuDeviceGetName(len: int, dev: Device) -> str:
+    return _fitting(dev.info.name, len, _NAME_LENGTH)
+
+
+def _uuid(dev: Device) -> dict[str, list[int]]:
+    return {"bytes": list(dev.uuid[:16])}
+
+
+@call
+def cuDeviceGetUuid(dev: Device) -> dict[str, list[int]]:
+    return _uuid(dev)
+
+
+@call
+def cuDeviceGetUuid_v2(dev: Device) -> dict[str, list[int]]:
+    return _uuid(dev)
+
+
+@call
+def cuDeviceTotalMem_v2(dev: Device) -> int:
+    return dev.total_bytes
+
+
+@call
+def cuDeviceComputeCapability(dev: Device) -> tuple[int, int]:
+    return _FIGURES["COMPUTE_CAPABILITY_MAJOR"], _FIGURES["COMPUTE_CAPABILITY_MINOR"]
+
+
+@call
+def cuDeviceGetAttribute(attrib: int, dev: Device) -> int:
+    """Return an attribute; 0 of those that no virtual device has a figure for."""
+    name = _attributes().get(attrib)
+    if name is None or name == "MAX":
+        raise invalid(f"{attrib} is not an attribute", "pass a member of CUdevice_attribute")
+    return _by_device(dev).get(name, _FIGURES.get(name, 0))
+
+
+@call
+def cuDeviceGetPCIBusId(len: int, dev: Device) -> str:
+    return _fitting(_pci(dev), len, _BUS_LENGTH)
+
+
+@call
+def cuDeviceGetByPCIBusId(pciBusId: Any) -> int:
+    wanted = bytes(pciBusId or b"").decode(errors="replace").lower()
+    for number, device in enumerate(machine.visible()):
+        domain, bus = _bus_id(device)
+        if wanted in (_pci(device), f"{domain:04x}:{bus:02x}:00.0", f"{bus:02x}:00.0"):
+            return number
+    raise gpu.vendor.refusal(
+        Reason.INVALID_DEVICE, f"no device sits at {wanted!r}", "pass what cuDeviceGetPCIBusId gave"
+    )
+
+
+@call
+def cuDeviceCanAccessPeer(dev: Device, peerDev: Device) -> int:
+    return int(dev is not peerDev and not dev.why_not(peerDev))
+
+
+@call
+def cuDeviceGetP2PAttribute(attrib: int, srcDevice: Device, dstDevice: Device) -> int:
+    """Return the rank of the link between two devices, or whether one can do something with the other."""
+    if srcDevice is dstDevice:
+        raise gpu.vendor.refusal(Reason.INVALID_DEVICE, "both devices are one", "pass two devices")
+    names = {number: name for name, number in enums["CUdevice_P2PAttribute"].items()}
+    if attrib not in names:
+        raise invalid(f"{attrib} is not an attribute", "pass a member of CUdevice_P2PAttribute")
+    name = names[attrib].removeprefix("CU_DEVICE_P2P_ATTRIBUTE_")
+    return int(name == "ACCESS_SUPPORTED" and not srcDevice.why_not(dstDevice))

@@ -1,0 +1,40 @@
+"""What the rest of peerlane knows of CUDA; ``dialects/_shared/manifests.py`` explains the names."""
+
+MODULES: dict[str, str] = {}
+PROBE = """
+import ctypes, os
+try:
+    driver = ctypes.CDLL("libcuda.so.1")
+except OSError:
+    os._exit(1)
+count = ctypes.c_int()
+os._exit(0 if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value else 1)
+"""
+PACKAGES = {
+    "cuda.core": "cuda-core",
+    "cuda.bindings": "cuda-bindings",
+    "cupy": "",
+    "numba_cuda": "numba-cuda",
+}
+VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_LOG_FILE")
+ANEW = "peerlane.dialects.cuda.state:begin_anew"
+EXPLAIN = "peerlane.dialects.cuda.state:explain"
+REMEDY = (
+    "Memory of cuMemAlloc ends with cuMemFree, streams and events with their destroy calls, or all of a device with\n"
+    "the last cuDevicePrimaryCtxRelease. Host memory has cuMemFreeHost, and no release ends it."
+)
+ORDERS = {
+    "wait": "cuStreamWaitEvent",
+    "record": "cuEventRecord",
+    "token": "interprocess event",
+    "own_record": "cuEventRecord",
+    "own_wait": "cuStreamWaitEvent",
+    "fifo": "",
+    "barrier": "",
+    "sync": "cuStreamSynchronize",
+    "event": "cuStreamWaitEvent",
+}
+LIBRARIES = ("cuda.1",)
+FAILED = 999
+ENDED = 4
+CODES = ("CUresult",)

@@ -1,0 +1,143 @@
+"""Memory of devices and of the host: allocated, pitched, managed, registered and filled."""
+
+from __future__ import annotations
+
+from peerlane.dialects.cuda.state import call, calls, gpu, invalid, machine, refuse_flags
+from peerlane.dialects.gpu.streams import AnyStream
+
+memory = gpu.memory
+_HOST_FLAGS, _REGISTER_FLAGS = 0x7, 0xF
+_ATTACH = (1, 2)  # CU_MEM_ATTACH_GLOBAL, HOST
+_ELEMENTS = (4, 8, 16)
+
+
+def _refuse_empty(nbytes: int) -> None:
+    if not nbytes:
+        raise invalid("0 bytes are asked for", "ask for 1 or more")
+
+
+@call
+def cuMemGetInfo_v2() -> tuple[int, int]:
+    device = machine.context().device
+    return device.free_bytes, device.total_bytes
+
+
+@call
+def cuMemAlloc_v2(bytesize: int) -> int:
+    _refuse_empty(bytesize)
+    return memory.allocate(bytesize)
+
+
+@call
+def cuMemAllocPitch_v2(WidthInBytes: int, Height: int, ElementSizeBytes: int) -> tuple[int, int]:
+    _refuse_empty(WidthInBytes * Height)
+    if ElementSizeBytes not in _ELEMENTS:
+        raise invalid(f"elements have {ElementSizeBytes} bytes", "pass 4, 8 or 16")
+    return memory.allocate_rows(WidthInBytes, Height, 1)
+
+
+@call
+def cuMemFree_v2(dptr: int) -> None:
+    memory.free(dptr, "cuMemFree")
+
+
+@call
+def cuMemGetAddressRange_v2(dptr: int) -> tuple[int, int]:
+    region = gpu.attributes.allocation(dptr)
+    return region.base, region.size
+
+
+@call
+def cuMemAllocHost_v2(bytesize: int) -> int:
+    _refuse_empty(bytesize)
+    return memory.allocate_host(bytesize, 0)
+
+
+@call
+def cuMemHostAlloc(bytesize: int, Flags: int) -> int:
+    _refuse_empty(bytesize)
+    refuse_flags(Flags, _HOST_FLAGS)
+    return memory.allocate_host(bytesize, Flags)
+
+
+@call
+def cuMemFreeHost(p: int) -> None:
+    if not p:
+        raise invalid("the address is NULL", "pass what cuMemAllocHost returned")
+    memory.free(p, "cuMemFreeHost")
+
+
+@call
+def cuMemHostGetDevicePointer_v2(p: int, Flags: int) -> int:
+    refuse_flags(Flags)
+    gpu.regions.required_at("p", p)
+    return p
+
+
+@call
+def cuMemHostGetFlags(p: int) -> int:
+    return gpu.regions.required_at("p", p).flags
+
+
+@call
+def cuMemAllocManaged(bytesize: int, flags: int) -> int:
+    _refuse_empty(bytesize)
+    if flags not in _ATTACH:
+        raise invalid(f"flags are {flags:#x}", "pass CU_MEM_ATTACH_GLOBAL, 1, or CU_MEM_ATTACH_HOST, 2")
+    return memory.allocate_host(bytesize, flags, is_managed=True)
+
+
+def _register(p: int, bytesize: int, Flags: int) -> None:
+    machine.context()
+    refuse_flags(Flags, _REGISTER_FLAGS)
+    if not p or not bytesize:
+        raise invalid(f"{bytesize} bytes at {p:#x} are not memory", "pass memory of the host")
+    memory.register(p, bytesize, Flags)
+
+
+@call
+def cuMemHostRegister_v2(p: int, bytesize: int, Flags: int) -> None:
+    _register(p, bytesize, Flags)
+
+
+@call
+def cuMemHostUnregister(p: int) -> None:
+    memory.unregister(p)
+
+
+def _fills(width: int) -> None:
+    """Declare the fills with elements of a width, with and without a stream."""
+    bits = 8 * width
+
+    def fill(dstDevice: int, value: int, N: int) -> None:
+        memory.fill(None, dstDevice, value, N, width)
+
+    def fill_async(dstDevice: int, value: int, N: int, hStream: AnyStream) -> None:
+        memory.fill(hStream, dstDevice, value, N, width)
+
+    def rows(dstDevice: int, dstPitch: int, value: int, Width: int, Height: int) -> None:
+        _fill_rows(None, dstDevice, value, (Width, Height), (width, dstPitch))
+
+    def rows_async(
+        dstDevice: int, dstPitch: int, value: int, Width: int, Height: int, hStream: AnyStream
+    ) -> None:
+        _fill_rows(hStream, dstDevice, value, (Width, Height), (width, dstPitch))
+
+    for name, body in (
+        (f"cuMemsetD{bits}_v2", fill),
+        (f"cuMemsetD{bits}Async", fill_async),
+        (f"cuMemsetD2D{bits}_v2", rows),
+        (f"cuMemsetD2D{bits}Async", rows_async),
+    ):
+        calls.define(name, body)
+
+
+def _fill_rows(
+    stream: AnyStream | None, dst: int, value: int, extent: tuple[int, int], layout: tuple[int, int]
+) -> None:
+    (count, height), (width, pitch) = extent, layout
+    memory.fill_box(stream, dst, value, (count * width, height, 1), (width, pitch, height))
+
+
+for _width in (1, 2, 4):
+    _fills(_width)

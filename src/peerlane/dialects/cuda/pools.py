@@ -1,0 +1,183 @@
+"""Memory pools, and memory that is allocated and freed in the order of streams (facts/cuda 4.5)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from peerlane import Device
+from peerlane.dialects.cuda.state import call, gpu, invalid, refuse_flags
+from peerlane.dialects.gpu.locations import HOST, NUMBERS
+from peerlane.dialects.gpu.pools import MANAGED, PINNED, Location, Pool
+from peerlane.dialects.gpu.regions import CPU
+from peerlane.dialects.gpu.reuse import REUSE
+from peerlane.dialects.gpu.streams import AnyStream
+from peerlane.dialects.gpu.vendor import Reason
+from peerlane.dialects.gpu.virtual_memory import FILE_DESCRIPTOR
+
+pools, sharing = gpu.pools, gpu.pool_sharing
+Fields = Mapping[str, Any]
+_HOST_NUMA, _NOWHERE = 3, 0
+_NODES = 1  # of the host's memory
+
+
+def location_of(described: Fields, what: str) -> Location:
+    """Return the device or the host that a CUmemLocation names."""
+    if not described:
+        raise invalid(f"{what} is NULL", "pass a CUmemLocation")
+    kind, number = described["type"], described["id"]
+    if kind == HOST or (kind == _HOST_NUMA and 0 <= number < _NODES):
+        return CPU
+    return gpu.locations.device(kind, number, what, Reason.INVALID_DEVICE)
+
+
+def rights_of(descriptions: Sequence[Fields] | None, count: int) -> list[tuple[Device, str]]:
+    """Return the rights of devices that an array of CUmemAccessDesc names; those of the host are left out."""
+    listed = descriptions or []
+
+    def read(index: int) -> tuple[int, int, int]:
+        each = listed[index]
+        return each["location"]["type"], each["location"]["id"], each["flags"]
+
+    return gpu.locations.rights(read, count, reason=Reason.INVALID_DEVICE, hosts=count)
+
+
+def refuse_other_handles(kind: int) -> None:
+    """Refuse a type of handle that no Linux has, or that needs a fabric."""
+    if kind != FILE_DESCRIPTOR:
+        raise gpu.vendor.refusal(
+            Reason.UNSUPPORTED,
+            f"handles of type {kind} are not part of peerlane",
+            "ask for {file_descriptor}, 1",
+        )
+
+
+@call
+def cuMemPoolCreate(poolProps: Fields) -> int:
+    if not poolProps:
+        raise invalid("poolProps is NULL", "pass a CUmemPoolProps")
+    kind, handles, described = (poolProps[name] for name in ("allocType", "handleTypes", "location"))
+    if kind not in (PINNED, MANAGED):
+        raise invalid(f"allocType is {kind}", "pass CU_MEM_ALLOCATION_TYPE_PINNED, 1, or MANAGED, 2")
+    if handles:
+        refuse_other_handles(handles)
+    if described["type"] == _NOWHERE and kind == MANAGED:
+        location: Location = CPU  # where managed memory lies is a wish
+    else:
+        location = location_of(described, "poolProps")
+    largest = poolProps["maxSize"]
+    if (kind == MANAGED and (largest or handles)) or (location == CPU and handles):
+        raise invalid("memory of the host has no handle, and managed memory no size", "pass 0 for both")
+    return pools.create(location, kind=kind, is_shareable=bool(handles), largest=largest).handle
+
+
+@call
+def cuMemPoolDestroy(pool: Pool) -> None:
+    pools.destroy(pool, "cuMemPoolDestroy")
+
+
+@call
+def cuMemPoolTrimTo(pool: Pool, minBytesToKeep: int) -> None:
+    pools.trim(pool, minBytesToKeep)
+
+
+def _word_at(attr: int, address: int) -> Any:
+    """Return the word of an attribute's value: an int for the reuse of memory, else 8 bytes."""
+    return (ctypes.c_int32 if attr in REUSE else ctypes.c_uint64).from_address(address)
+
+
+@call
+def cuMemPoolSetAttribute(pool: Pool, attr: int, value: int) -> None:
+    if not value:
+        raise invalid("value is NULL", "pass the address of the value")
+    pools.set(pool, attr, _word_at(attr, value).value)
+
+
+@call
+def cuMemPoolGetAttribute(pool: Pool, attr: int, value: int) -> None:
+    _word_at(attr, value).value = pool.get(attr)
+
+
+@call
+def cuMemPoolSetAccess(pool: Pool, map: Any, count: int) -> None:
+    pools.set_access(pool, rights_of(map, count))
+
+
+@call
+def cuMemPoolGetAccess(memPool: Pool, location: Fields) -> int:
+    return NUMBERS[pools.access(memPool, location_of(location, "location"))]
+
+
+@call
+def cuDeviceGetDefaultMemPool(dev: Device) -> int:
+    return pools.default(dev).handle
+
+
+@call
+def cuDeviceGetMemPool(dev: Device) -> int:
+    return pools.current(dev).handle
+
+
+@call
+def cuDeviceSetMemPool(dev: Device, pool: Pool) -> None:
+    pools.use(dev, PINNED, pool)
+
+
+@call
+def cuMemGetDefaultMemPool(location: Fields, type: int) -> int:
+    return pools.default(location_of(location, "location"), type).handle
+
+
+@call
+def cuMemGetMemPool(location: Fields, type: int) -> int:
+    return pools.current(location_of(location, "location"), type).handle
+
+
+@call
+def cuMemSetMemPool(location: Fields, type: int, pool: Pool) -> None:
+    pools.use(location_of(location, "location"), type, pool)
+
+
+@call
+def cuMemAllocAsync(bytesize: int, hStream: AnyStream) -> int:
+    if not bytesize:
+        raise invalid("0 bytes are asked for", "ask for 1 or more")
+    return pools.allocate(bytesize, hStream)
+
+
+@call
+def cuMemAllocFromPoolAsync(bytesize: int, pool: Pool, hStream: AnyStream) -> int:
+    if not bytesize:
+        raise invalid("0 bytes are asked for", "ask for 1 or more")
+    return pools.allocate(bytesize, hStream, pool)
+
+
+@call
+def cuMemFreeAsync(dptr: int, hStream: AnyStream) -> None:
+    pools.free(dptr, hStream, "cuMemFreeAsync")
+
+
+@call
+def cuMemPoolExportToShareableHandle(handle_out: int, pool: Pool, handleType: int, flags: int) -> None:
+    refuse_other_handles(handleType)
+    refuse_flags(flags)
+    ctypes.c_int.from_address(handle_out).value = sharing.export(pool)
+
+
+@call
+def cuMemPoolImportFromShareableHandle(handle: int, handleType: int, flags: int) -> int:
+    refuse_other_handles(handleType)
+    refuse_flags(flags)
+    return sharing.open(handle & 0xFFFF_FFFF).handle
+
+
+@call
+def cuMemPoolExportPointer(ptr: int) -> dict[str, list[int]]:
+    return {"reserved": list(sharing.export_pointer(ptr))}
+
+
+@call
+def cuMemPoolImportPointer(pool: Pool, shareData: Fields) -> int:
+    key = gpu.ipc.key("shareData", bytes(shareData["reserved"]) if shareData else None)
+    return sharing.import_pointer(pool, key)

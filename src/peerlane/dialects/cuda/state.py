@@ -1,0 +1,136 @@
+"""The machine of CUDA's dialect, and its table of calls."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from peerlane import Device
+from peerlane.dialects._shared.c_names import declarations_of
+from peerlane.dialects._shared.call import Failure, Refusal
+from peerlane.dialects._shared.environment import positions
+from peerlane.dialects.cuda.codes import CODES, NAMES
+from peerlane.dialects.gpu.calls import HeaderCalls
+from peerlane.dialects.gpu.gpu import Gpu
+from peerlane.dialects.gpu.vendor import Policy, Vendor
+from peerlane.support.libraries import binding
+
+_LOG_FILE = "CUDA_LOG_FILE"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_PREFIX = "GPU-"
+
+#: The enumerators of each enumeration of the header.
+enums: dict[str, dict[str, int]] = binding("cuda")["enums"]
+codes = {reason: enums["CUresult"][f"CUDA_ERROR_{name}"] for reason, name in CODES.items()}
+names_of_codes = {value: name for name, value in enums["CUresult"].items()}
+
+
+def uuid_text(device: Device) -> str:
+    """Return a device's UUID as CUDA_VISIBLE_DEVICES and the vendor's tools write it."""
+    digits = device.uuid.hex()
+    return _PREFIX + "-".join(
+        digits[first:last] for first, last in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
+    )
+
+
+def visible(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Return the devices that CUDA_VISIBLE_DEVICES lists, by number or by the beginning of a UUID, in its order.
+
+    The list ends before its first entry that is not a device; a device that is listed twice makes it empty
+    (facts/cuda 2.1).
+    """
+    text = os.environ.get(_VISIBLE)
+    if text is None:
+        return tuple(devices)
+
+    def position_of(entry: str) -> int | None:
+        entry = entry.strip()
+        if entry.isdecimal():
+            return int(entry)
+        alike = [at for at, each in enumerate(devices) if uuid_text(each).startswith(entry)]
+        return alike[0] if entry.startswith(_PREFIX) and len(alike) == 1 else None
+
+    shown = list(positions(text, len(devices), position_of))
+    return tuple(devices[at] for at in shown) if len(set(shown)) == len(shown) else ()
+
+
+gpu = Gpu(
+    Vendor(
+        "CUDA",
+        codes,
+        NAMES,
+        Policy(
+            needs_context=True,
+            own_contexts=True,
+            memcpy_peer="both",
+            cross_device="both",
+            pool_access="own",
+        ),
+        visible=visible,
+        hidden_by=_VISIBLE,
+        code_name=lambda call, code: names_of_codes.get(code, str(code)),
+    )
+)
+machine, explain = gpu.machine, gpu.failures.take
+
+
+def _report(failure: Failure) -> None:
+    """Keep the message of a failed call, and write it where CUDA_LOG_FILE says: stdout, stderr or a file."""
+    message = gpu.failures.record(failure)
+    target = os.environ.get(_LOG_FILE)
+    if not target:
+        return
+    streams = {"stdout": sys.stdout, "stderr": sys.stderr}
+    if target in streams:
+        print(f"peerlane: {message}", file=streams[target], flush=True)
+        return
+    with contextlib.suppress(OSError), open(target, "a") as file:  # noqa: PTH123 - its import takes long
+        print(f"peerlane: {message}", file=file)
+
+
+calls = HeaderCalls(
+    gpu,
+    declarations_of("cuda"),
+    {
+        "CUdevice": machine.device_of,
+        "CUcontext": gpu.contexts.of,
+        "CUstream": gpu.streams.of,
+        "CUevent": gpu.events.of,
+        "CUmemoryPool": gpu.pools.of,
+    },
+    _report,
+)
+
+
+class _Driver:
+    """Whether the program has called cuInit in this process."""
+
+    is_initialized = False
+
+
+driver = _Driver()
+
+
+def call(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare the body of the call of its name."""
+    return calls.define(body.__name__, body)
+
+
+def invalid(cause: str, remedy: str) -> Refusal:
+    """Return the refusal of an argument."""
+    return gpu.vendor.invalid(cause, remedy)
+
+
+def refuse_flags(flags: int, valid: int = 0) -> None:
+    """Refuse bits that no flag of the call has."""
+    if flags & ~valid:
+        raise invalid(f"flags are {flags:#x}", f"pass bits of {valid:#x}" if valid else "pass 0")
+
+
+def begin_anew() -> None:
+    """Reset the dialect to the state of a new process."""
+    driver.is_initialized = False
+    gpu.begin_anew()

@@ -1,0 +1,183 @@
+"""Streams, events, host functions, and words that streams write and wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine, refuse_flags
+from peerlane.dialects.gpu.events import GpuEvent
+from peerlane.dialects.gpu.streams import AnyStream
+from peerlane.dialects.gpu.values import HALF_WORD, WORD
+
+streams, events, values = gpu.streams, gpu.events, gpu.values
+_STREAM_FLAGS, _EVENT_FLAGS = 1, 7
+_COMPARISON = 3  # the bits of a wait's flags that say what is compared
+_FLUSH = enums["CUstreamWaitValue_flags"]["CU_STREAM_WAIT_VALUE_FLUSH"]
+_NO_BARRIER = enums["CUstreamWriteValue_flags"]["CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER"]
+
+
+@call
+def cuStreamCreate(Flags: int) -> int:
+    refuse_flags(Flags, _STREAM_FLAGS)
+    return streams.create(Flags)
+
+
+@call
+def cuStreamCreateWithPriority(flags: int, priority: int) -> int:
+    refuse_flags(flags, _STREAM_FLAGS)
+    return streams.create(flags, min(priority, 0))
+
+
+@call
+def cuStreamDestroy_v2(hStream: AnyStream) -> None:
+    streams.destroy(hStream.handle, "cuStreamDestroy")
+
+
+@call
+def cuStreamGetPriority(hStream: AnyStream) -> int:
+    return hStream.priority
+
+
+@call
+def cuStreamGetFlags(hStream: AnyStream) -> int:
+    return hStream.flags
+
+
+@call
+def cuStreamGetId(hStream: AnyStream) -> int:
+    return hStream.handle
+
+
+@call
+def cuStreamGetDevice(hStream: AnyStream) -> int:
+    return machine.id_of(hStream.context.device.ordinal)
+
+
+@call
+def cuStreamGetCtx(hStream: AnyStream) -> int:
+    return gpu.contexts.handle_of(hStream.context)
+
+
+@call
+def cuStreamGetCtx_v2(hStream: AnyStream) -> tuple[int, int]:
+    return gpu.contexts.handle_of(hStream.context), 0
+
+
+@call
+def cuStreamQuery(hStream: AnyStream) -> None:
+    streams.query(hStream)
+
+
+@call
+def cuStreamSynchronize(hStream: AnyStream) -> None:
+    streams.synchronize(hStream)
+
+
+@call
+def cuStreamWaitEvent(hStream: AnyStream, hEvent: GpuEvent, Flags: int) -> None:
+    refuse_flags(Flags, 1)
+    events.wait(hStream, hEvent)
+
+
+@call
+def cuStreamIsCapturing(hStream: AnyStream) -> int:
+    return enums["CUstreamCaptureStatus"]["CU_STREAM_CAPTURE_STATUS_NONE"]
+
+
+@call
+def cuEventCreate(Flags: int) -> int:
+    refuse_flags(Flags, _EVENT_FLAGS)
+    return events.create(Flags)
+
+
+@call
+def cuEventDestroy_v2(hEvent: GpuEvent) -> None:
+    machine.drop(hEvent, "cuEventDestroy")
+    hEvent.end()
+
+
+@call
+def cuEventRecord(hEvent: GpuEvent, hStream: AnyStream) -> None:
+    events.record(hEvent, hStream)
+
+
+@call
+def cuEventRecordWithFlags(hEvent: GpuEvent, hStream: AnyStream, flags: int) -> None:
+    refuse_flags(flags, 1)
+    events.record(hEvent, hStream)
+
+
+@call
+def cuEventQuery(hEvent: GpuEvent) -> None:
+    events.query(hEvent)
+
+
+@call
+def cuEventSynchronize(hEvent: GpuEvent) -> None:
+    events.synchronize(hEvent)
+
+
+@call
+def cuEventElapsedTime(hStart: GpuEvent, hEnd: GpuEvent) -> float:
+    return events.elapsed_ms(hStart, hEnd)
+
+
+@call
+def cuEventElapsedTime_v2(hStart: GpuEvent, hEnd: GpuEvent) -> float:
+    return events.elapsed_ms(hStart, hEnd)
+
+
+def _launch(stream: AnyStream, name: str, function: Callable[..., Any] | None, *words: int) -> None:
+    if function is None:
+        raise invalid(f"{name} is NULL", "pass a function")
+    stream.neutral.launch_callback(function, *words)
+
+
+@call
+def cuLaunchHostFunc(hStream: AnyStream, fn: Callable[..., Any] | None, userData: int) -> None:
+    _launch(hStream, "fn", fn, userData)
+
+
+@call
+def cuLaunchHostFunc_v2(
+    hStream: AnyStream, fn: Callable[..., Any] | None, userData: int, syncMode: int
+) -> None:
+    _launch(hStream, "fn", fn, userData)
+
+
+@call
+def cuStreamAddCallback(hStream: int, callback: Callable[..., Any] | None, userData: int, flags: int) -> None:
+    """Call a function with the handle, success and a word: failures are reported where the program waits."""
+    refuse_flags(flags)
+    _launch(streams.of(hStream), "callback", callback, streams.meaning(hStream), 0, userData)
+
+
+def _wait(stream: AnyStream, addr: int, value: int, flags: int, width: int) -> None:
+    refuse_flags(flags, _COMPARISON | _FLUSH)
+    operation = values.waiting(addr, value, flags & _COMPARISON, (1 << 8 * width) - 1, width)
+    operation(stream)
+
+
+def _write(stream: AnyStream, addr: int, value: int, flags: int, width: int) -> None:
+    values.writing(addr, value, flags & ~_NO_BARRIER, width)(stream)
+
+
+@call
+def cuStreamWaitValue32_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
+    _wait(stream, addr, value, flags, HALF_WORD)
+
+
+@call
+def cuStreamWaitValue64_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
+    _wait(stream, addr, value, flags, WORD)
+
+
+@call
+def cuStreamWriteValue32_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
+    _write(stream, addr, value, flags, HALF_WORD)
+
+
+@call
+def cuStreamWriteValue64_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
+    _write(stream, addr, value, flags, WORD)

@@ -1,0 +1,55 @@
+"""Calls of ``libcuda.so.1`` in the process of a test."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from peerlane.support.libraries import folder
+
+SUCCESS, INVALID_VALUE, NOT_INITIALIZED, NO_DEVICE = 0, 1, 3, 100
+INVALID_DEVICE, INVALID_CONTEXT, PEER_NOT_SUPPORTED = 101, 201, 217
+INVALID_HANDLE, NOT_FOUND, NOT_READY, NOT_SUPPORTED = 400, 500, 600, 801
+PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, CONTEXT_IS_DESTROYED = 704, 705, 709
+
+
+class CudaError(Exception):
+    """A call that returned a code other than 0."""
+
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__(f"{call} returned {code}")
+        self.code = code
+
+
+class Driver:
+    """The driver: each function takes words, returns what it writes, and raises for a code.
+
+    The parameters that it writes are C types among the arguments: ``driver.cuMemAlloc_v2(c_uint64, 64)``.
+    """
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(f"{folder()}/libcuda.so.1")
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self.library, name)
+
+        def call(*arguments: Any) -> Any:
+            written = [each() for each in arguments if isinstance(each, type)]
+            words = iter(written)
+            passed = [
+                ctypes.byref(next(words)) if isinstance(each, type) else _word(each) for each in arguments
+            ]
+            code = function(*passed)
+            if code:
+                raise CudaError(name, code)
+            values = [each.value for each in written]
+            return values[0] if len(values) == 1 else values
+
+        return call
+
+
+def _word(value: Any) -> Any:
+    return ctypes.c_uint64(value & (1 << 64) - 1) if isinstance(value, int) else value
+
+
+WORD, INT = ctypes.c_uint64, ctypes.c_int

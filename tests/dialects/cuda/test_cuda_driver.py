@@ -1,0 +1,350 @@
+"""CUDA's driver for a program in C: devices, contexts, memory, copies, streams and events."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dialects.cuda import driver as cuda
+from dialects.cuda.driver import INT, WORD, CudaError, Driver
+from helpers.peers import Peer, peer
+from helpers.promises import Node
+from peerlane import dialects
+from peerlane.dialects._shared.c_names import declarations_of
+from peerlane.dialects.cuda import c_library
+from peerlane.dialects.cuda.state import calls
+from peerlane.support.libraries import folder
+
+SIZE = 1 << 20
+
+
+@pytest.fixture
+def driver(node: Node) -> Iterator[Driver]:
+    """The driver of a new process, before cuInit, on a node of two devices."""
+    node()
+    dialects.begin_anew("cuda")
+    yield Driver()
+    dialects.begin_anew("cuda")
+
+
+def begin(driver: Driver) -> Driver:
+    """Call cuInit, and make the primary context of device 0 current."""
+    driver.cuInit(0)
+    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(WORD, 0))
+    return driver
+
+
+@pytest.fixture
+def begun(driver: Driver) -> Driver:
+    return begin(driver)
+
+
+def code(call: object, *arguments: object) -> int:
+    with pytest.raises(CudaError) as raised:
+        call(*arguments)  # type: ignore[operator]
+    return raised.value.code
+
+
+def bytes_at(driver: Driver, address: int, nbytes: int) -> np.ndarray:
+    host = np.zeros(nbytes, np.uint8)
+    driver.cuMemcpyDtoH_v2(host.ctypes.data, address, nbytes)
+    return host
+
+
+def numbers(seed: int, nbytes: int = SIZE) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8)
+
+
+def test_calls_before_init_are_refused_but_those_about_the_driver(driver: Driver) -> None:
+    assert driver.cuDriverGetVersion(INT) == 13050
+    assert code(driver.cuDeviceGetCount, INT) == cuda.NOT_INITIALIZED
+    driver.cuInit(0)
+    assert driver.cuDeviceGetCount(INT) == 2
+
+
+def test_calls_without_a_context_are_refused(driver: Driver) -> None:
+    driver.cuInit(0)
+    assert code(driver.cuMemAlloc_v2, WORD, 64) == cuda.INVALID_CONTEXT
+    assert code(driver.cuStreamCreate, WORD, 0) == cuda.INVALID_CONTEXT
+    assert driver.cuCtxGetCurrent(WORD) == 0
+
+
+def test_primary_context_ends_with_its_last_release(driver: Driver) -> None:
+    driver.cuInit(0)
+    context = driver.cuDevicePrimaryCtxRetain(WORD, 0)
+    assert driver.cuDevicePrimaryCtxRetain(WORD, 0) == context
+    driver.cuCtxSetCurrent(context)
+    memory = driver.cuMemAlloc_v2(WORD, 64)
+    driver.cuDevicePrimaryCtxRelease_v2(0)
+    assert driver.cuDevicePrimaryCtxGetState(0, INT, INT)[1] == 1
+    assert driver.cuMemGetAddressRange_v2(WORD, WORD, memory) == [memory, 64]
+    driver.cuDevicePrimaryCtxRelease_v2(0)
+    assert driver.cuDevicePrimaryCtxGetState(0, INT, INT)[1] == 0
+    assert code(driver.cuMemAlloc_v2, WORD, 64) == cuda.CONTEXT_IS_DESTROYED
+    assert code(driver.cuDevicePrimaryCtxRelease_v2, 0) == cuda.INVALID_CONTEXT
+
+
+def test_stack_of_contexts_gives_each_thread_its_device(begun: Driver) -> None:
+    second = begun.cuCtxCreate_v2(WORD, 0, 1)
+    assert (begun.cuCtxGetCurrent(WORD), begun.cuCtxGetDevice(INT)) == (second, 1)
+    assert begun.cuCtxPopCurrent_v2(WORD) == second
+    assert begun.cuCtxGetDevice(INT) == 0
+    begun.cuCtxDestroy_v2(second)
+    assert code(begun.cuCtxPushCurrent_v2, second) == cuda.INVALID_CONTEXT
+
+
+def test_bytes_go_to_a_device_between_devices_and_back(begun: Driver) -> None:
+    data = numbers(1)
+    first = begun.cuMemAlloc_v2(WORD, SIZE)
+    begun.cuMemcpyHtoD_v2(first, data.ctypes.data, SIZE)
+    begun.cuCtxSetCurrent(begun.cuDevicePrimaryCtxRetain(WORD, 1))
+    second = begun.cuMemAlloc_v2(WORD, SIZE)
+    begun.cuMemcpy(second, first, SIZE)
+    assert np.array_equal(bytes_at(begun, second, SIZE), data)
+    begun.cuMemFree_v2(second)
+    begun.cuMemFree_v2(first)
+    assert code(begun.cuMemFree_v2, first) == cuda.INVALID_VALUE
+
+
+@pytest.mark.parametrize("call", ["cuMemcpy", "cuMemcpyPeer"])
+def test_copy_between_devices_follows_the_work_of_both(begun: Driver, call: str) -> None:
+    """A stream of the device that is not current still fills the source when the copy is called."""
+    contexts = [begun.cuCtxGetCurrent(WORD), begun.cuDevicePrimaryCtxRetain(WORD, 1)]
+    target, gate = begun.cuMemAlloc_v2(WORD, SIZE), begun.cuMemAlloc_v2(WORD, 4)
+    begun.cuMemsetD32_v2(gate, 0, 1)
+    begun.cuCtxSynchronize()
+    begun.cuCtxSetCurrent(contexts[1])
+    source, stream = begun.cuMemAlloc_v2(WORD, SIZE), begun.cuStreamCreate(WORD, 0)
+    begun.cuMemsetD8_v2(source, 1, SIZE)
+    begun.cuCtxSynchronize()
+    begun.cuStreamWaitValue32_v2(stream, gate, 1, 1)
+    begun.cuMemsetD8Async(source, 7, SIZE, stream)
+    begun.cuCtxSetCurrent(contexts[0])
+    begun.cuStreamCreate(WORD, 1)
+    opener = begun.cuStreamCreate(WORD, 1)
+    begun.cuStreamWriteValue32_v2(opener, gate, 1, 0)
+    words = (target, source) if call == "cuMemcpy" else (target, contexts[0], source, contexts[1])
+    getattr(begun, call)(*words, SIZE)
+    assert set(bytes_at(begun, target, SIZE)) == {7}
+
+
+def test_rows_are_copied_with_their_pitches(begun: Driver) -> None:
+    memory, pitch = begun.cuMemAllocPitch_v2(WORD, WORD, 100, 5, 4)
+    data = numbers(2, 500)
+    described = (ctypes.c_uint64 * 16)()
+    described[:] = [0, 0, 1, data.ctypes.data, 0, 0, 100, 0, 0, 2, 0, memory, 0, pitch, 100, 5]
+    begun.cuMemcpy2D_v2(ctypes.byref(described))
+    assert np.array_equal(
+        bytes_at(begun, memory, pitch * 4 + 100)[: pitch * 4].reshape(4, pitch)[:, :100],
+        data.reshape(5, 100)[:4],
+    )
+
+
+def test_events_order_two_streams_and_measure(begun: Driver) -> None:
+    one, other = (begun.cuStreamCreate(WORD, 1) for _ in range(2))
+    memory, event = begun.cuMemAlloc_v2(WORD, SIZE), begun.cuEventCreate(WORD, 0)
+    last = begun.cuEventCreate(WORD, 0)
+    begun.cuMemsetD8Async(memory, 3, SIZE, one)
+    begun.cuEventRecord(event, one)
+    begun.cuStreamWaitEvent(other, event, 0)
+    begun.cuMemsetD8Async(memory, 4, SIZE, other)
+    begun.cuEventRecord(last, other)
+    begun.cuStreamSynchronize(other)
+    assert begun.cuEventQuery(last) == []
+    assert begun.cuEventElapsedTime_v2(ctypes.c_float, event, last) >= 0
+    assert set(bytes_at(begun, memory, SIZE)) == {4}
+    begun.cuEventDestroy_v2(event)
+    assert code(begun.cuEventQuery, event) == cuda.INVALID_HANDLE
+
+
+def test_variant_of_a_copy_uses_the_threads_own_stream(begun: Driver) -> None:
+    """The legacy stream waits for a blocking one that a word holds; the thread's own stream does not."""
+    memory, gate = begun.cuMemAlloc_v2(WORD, 64), begun.cuMemAlloc_v2(WORD, 4)
+    begun.cuMemsetD32_v2(gate, 0, 1)
+    begun.cuCtxSynchronize()
+    held = begun.cuStreamCreate(WORD, 1)
+    begun.cuStreamWaitValue32_v2(held, gate, 1, 1)
+    begun.cuMemsetD8Async_ptsz(memory, 5, 64, 0)
+    begun.cuStreamSynchronize_ptsz(0)
+    assert code(begun.cuStreamQuery, held) == cuda.NOT_READY
+    begun.cuMemsetD32Async(gate, 1, 1, begun.cuStreamCreate(WORD, 1))
+    begun.cuStreamSynchronize(held)
+
+
+def test_lookup_gives_the_newest_function_of_a_version(driver: Driver) -> None:
+    def found(name: bytes, version: int, flags: int = 0) -> tuple[int | None, int]:
+        address, status = driver.cuGetProcAddress_v2(name, ctypes.c_void_p, version, flags, INT)
+        return address, status
+
+    def exported(name: str) -> tuple[int | None, int]:
+        return ctypes.cast(getattr(driver.library, name), ctypes.c_void_p).value, 0
+
+    assert found(b"cuMemAlloc", 13000) == exported("cuMemAlloc_v2")
+    assert found(b"cuMemAlloc", 2000) == exported("cuMemAlloc")
+    assert found(b"cuStreamGetCtx", 12000) == exported("cuStreamGetCtx")
+    assert found(b"cuStreamGetCtx", 13000) == exported("cuStreamGetCtx_v2")
+    assert found(b"cuMemcpyAsync", 13000, 2) == exported("cuMemcpyAsync_ptsz")
+    assert found(b"cuMemPoolCreate", 11000) == (None, 2)
+    assert found(b"cuNothing", 13000) == (None, 1)
+
+
+def test_every_function_of_the_header_links_and_those_without_a_body_are_not_supported(begun: Driver) -> None:
+    """The library calls each with the code of an unknown call; those with a body are tested elsewhere."""
+    declared = declarations_of("cuda")
+    missing = [name for name in declared.functions if not hasattr(begun.library, name)]
+    assert not missing
+    refused = [name for name in declared.functions if name not in calls.table and "_pt" not in name]
+    wrong = []
+    library = c_library.library()
+    for name in refused:
+        words = [8] * len(declared.functions[name].parameters)
+        answer = library._call(name)(*words)
+        if (answer[-1] if isinstance(answer, tuple) else answer) != cuda.NOT_SUPPORTED:
+            wrong.append(name)
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("shown", "count"), [("1", 1), ("1,0", 2), ("0,0", 0), ("0,9,1", 1), ("", 0), ("-1", 0)]
+)
+def test_visible_devices_are_those_of_the_variable(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, shown: str, count: int
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    if count:
+        driver.cuInit(0)
+        assert driver.cuDeviceGetCount(INT) == count
+    else:
+        assert code(driver.cuInit, 0) == cuda.NO_DEVICE
+
+
+def location(kind: int, number: int) -> ctypes.Array[ctypes.c_int32]:
+    return (ctypes.c_int32 * 2)(kind, number)
+
+
+def test_pool_gives_memory_in_the_order_of_streams_and_access_to_devices(begun: Driver) -> None:
+    pool = begun.cuDeviceGetDefaultMemPool(WORD, 0)
+    assert begun.cuDeviceGetMemPool(WORD, 0) == pool
+    stream = begun.cuStreamCreate(WORD, 1)
+    memory = begun.cuMemAllocAsync(WORD, SIZE, stream)
+    begun.cuMemsetD8Async(memory, 6, SIZE, stream)
+    begun.cuStreamSynchronize(stream)
+    assert set(bytes_at(begun, memory, SIZE)) == {6}
+    used = ctypes.c_uint64()
+    begun.cuMemPoolGetAttribute(pool, 7, ctypes.byref(used))
+    assert used.value == SIZE
+    assert begun.cuMemPoolGetAccess(INT, pool, location(1, 1)) == 0
+    begun.cuMemPoolSetAccess(pool, (ctypes.c_int32 * 3)(1, 1, 3), 1)
+    assert begun.cuMemPoolGetAccess(INT, pool, location(1, 1)) == 3
+    begun.cuMemFreeAsync(memory, stream)
+    begun.cuStreamSynchronize(stream)
+    begun.cuMemPoolGetAttribute(pool, 7, ctypes.byref(used))
+    assert used.value == 0
+
+
+def properties(device: int) -> ctypes.Array[ctypes.c_int32]:
+    """Pinned memory of a device, to be shared by file descriptor: a CUmemAllocationProp."""
+    return (ctypes.c_int32 * 8)(1, 1, 1, device)
+
+
+def test_physical_memory_is_mapped_given_access_and_shared_by_descriptor(begun: Driver) -> None:
+    size = begun.cuMemGetAllocationGranularity(WORD, properties(0), 0)
+    handle = begun.cuMemCreate(WORD, size, properties(0), 0)
+    fd = ctypes.c_int()
+    begun.cuMemExportToShareableHandle(ctypes.byref(fd), handle, 1, 0)
+    again = begun.cuMemImportFromShareableHandle(WORD, fd.value, 1)
+    addresses = [begun.cuMemAddressReserve(WORD, size, 0, 0, 0) for _ in range(2)]
+    for address, each in zip(addresses, (handle, again), strict=True):
+        begun.cuMemMap(address, size, 0, each, 0)
+        begun.cuMemSetAccess(address, size, (ctypes.c_int32 * 3)(1, 0, 3), 1)
+    begun.cuMemsetD8_v2(addresses[0], 9, size)
+    assert set(bytes_at(begun, addresses[1], 4096)) == {9}
+    assert begun.cuMemGetAccess(WORD, location(1, 1), addresses[0]) == 0
+    for address, each in zip(addresses, (handle, again), strict=True):
+        begun.cuMemUnmap(address, size)
+        begun.cuMemAddressFree(address, size)
+        begun.cuMemRelease(each)
+    os.close(fd.value)
+
+
+def test_handle_of_memory_is_opened_by_another_process(node: Node) -> None:
+    spec = f"name=cuda-{os.getpid()},devices=2"
+    node(spec)
+    with peer(spec) as other:
+        _share(begin(Driver()), other)
+
+
+def _share(driver: Driver, other: Peer) -> None:
+    data = numbers(3)
+    memory = driver.cuMemAlloc_v2(WORD, SIZE)
+    driver.cuMemcpyHtoD_v2(memory, data.ctypes.data, SIZE)
+    handle = (ctypes.c_uint8 * 64)()
+    driver.cuIpcGetMemHandle(ctypes.byref(handle), memory)
+    other.run(
+        f"""
+import ctypes
+lib = ctypes.CDLL({f"{folder()}/libcuda.so.1"!r})
+class Handle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_uint8 * 64)]
+codes, context, memory = [lib.cuInit(0)], ctypes.c_uint64(), ctypes.c_uint64()
+codes.append(lib.cuDevicePrimaryCtxRetain(ctypes.byref(context), 1))
+codes.append(lib.cuCtxSetCurrent(context))
+handle = Handle.from_buffer_copy(bytes.fromhex({bytes(handle).hex()!r}))
+codes.append(lib.cuIpcOpenMemHandle_v2(ctypes.byref(memory), handle, 1))
+host = (ctypes.c_uint8 * {SIZE})()
+codes.append(lib.cuMemcpyDtoH_v2(host, memory, {SIZE}))
+codes.append(lib.cuMemsetD8_v2(memory, 8, {SIZE}))
+codes.append(lib.cuCtxSynchronize())
+codes.append(lib.cuIpcCloseMemHandle(memory))
+seen = bytes(host)
+"""
+    )
+    assert other.run("result = codes") == [0] * 8
+    assert other.run("import hashlib; result = hashlib.sha256(seen).hexdigest()") == sha256(data).hexdigest()
+    assert set(bytes_at(driver, memory, SIZE)) == {8}
+
+
+def test_attributes_tell_memory_of_a_device_from_that_of_the_host(begun: Driver) -> None:
+    device, host = begun.cuMemAlloc_v2(WORD, SIZE), begun.cuMemHostAlloc(WORD, SIZE, 0)
+    plain = np.zeros(8, np.uint8)
+
+    def attribute(number: int, address: int) -> int:
+        value = ctypes.c_uint32()
+        begun.cuPointerGetAttribute(ctypes.byref(value), number, address)
+        return value.value
+
+    assert (attribute(2, device + 5), attribute(2, host)) == (2, 1)
+    assert code(attribute, 2, plain.ctypes.data) == cuda.INVALID_VALUE
+    kinds, values = (ctypes.c_int32 * 2)(2, 9), [ctypes.c_uint64(7), ctypes.c_int32(7)]
+    targets = (ctypes.c_uint64 * 2)(*map(ctypes.addressof, values))
+    begun.cuPointerGetAttributes(2, kinds, targets, plain.ctypes.data)
+    assert [each.value for each in values] == [0, -2]
+
+
+def test_host_function_runs_between_the_operations_of_its_stream(begun: Driver) -> None:
+    stream, memory = begun.cuStreamCreate(WORD, 1), begun.cuMemHostAlloc(WORD, 64, 0)
+    seen: list[int] = []
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
+        lambda word: seen.append(ctypes.c_uint8.from_address(word or 0).value)
+    )
+    begun.cuMemsetD8Async(memory, 4, 64, stream)
+    begun.cuLaunchHostFunc(stream, function, memory)
+    begun.cuMemsetD8Async(memory, 5, 64, stream)
+    begun.cuStreamSynchronize(stream)
+    assert seen == [4]
+
+
+def test_failed_call_is_explained_where_the_variable_says(
+    begun: Driver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CUDA_LOG_FILE", str(tmp_path / "log"))
+    assert code(begun.cuMemFree_v2, 4096) == cuda.INVALID_VALUE
+    text = (tmp_path / "log").read_text()
+    assert text.startswith("peerlane: cuMemFree_v2 returned CUDA_ERROR_INVALID_VALUE (1).")
+    assert "Cause: nothing that CUDA allocated begins there" in text
