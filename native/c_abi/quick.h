@@ -19,6 +19,16 @@ struct Quick {
     bool (*hipMemcpyAsync)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;
     bool (*hipLaunchHostFunc)(uint64_t stream, uint64_t function, uint64_t word) noexcept;
     bool (*hipStreamAddCallback)(uint64_t stream, uint64_t function, uint64_t word, uint32_t flags) noexcept;
+    bool (*cuCtxGetDevice)(uint64_t number) noexcept;
+    bool (*cuMemcpy)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
+    bool (*cuMemcpyHtoD_v2)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
+    bool (*cuMemcpyDtoH_v2)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
+    bool (*cuMemcpyDtoD_v2)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
+    bool (*cuMemcpyAsync)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
+    bool (*cuMemcpyHtoDAsync_v2)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
+    bool (*cuMemcpyDtoHAsync_v2)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
+    bool (*cuMemcpyDtoDAsync_v2)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
+    bool (*cuLaunchHostFunc)(uint64_t stream, uint64_t function, uint64_t word) noexcept;
 };
 
 }  // namespace peerlane::c_abi

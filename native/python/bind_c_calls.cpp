@@ -18,8 +18,8 @@ using namespace peerlane;
 
 namespace {
 
-enum Vendor : size_t { acl, hip, hcomm };
-constexpr std::array<std::string_view, 3> kVendors{"acl", "hip", "hcomm"};
+enum Vendor : size_t { acl, hip, hcomm, cuda };
+constexpr std::array<std::string_view, 4> kVendors{"acl", "hip", "hcomm", "cuda"};
 
 // The streams that a thread uses: the place of each follows from its handle, which no other object ever gets.
 constexpr size_t kStreams = 16;
@@ -148,13 +148,16 @@ bool copy_on(KnownThread& known_thread, uint64_t handle, uint64_t dst, uint64_t 
     return true;
 }
 
-// In the order of the null stream, complete on return: see hipMemcpy of the dialect.
-bool copy_if_alone(KnownThread& known_thread, uint64_t dst, uint64_t src, uint64_t size) {
+// In the order of the null stream, complete on return: see hipMemcpy of the dialect.  `on_one`: a copy between two devices
+// follows the work of both, which the dialect looks at.
+bool copy_if_alone(KnownThread& known_thread, uint64_t dst, uint64_t src, uint64_t size, bool on_one) {
     const KnownStream& null = slot_of(known_thread, 0);
     if (!null.stream || null.handle != 0 || null.stream->closing || !null.stream->is_settled()) return false;
     const Operand to("dst", dst, size), from("src", src, size);
     if (known_thread.has_registrations && (to.is_pageable() || from.is_pageable())) return false;
-    if (to.range().device != null.stream->device && from.range().device != null.stream->device) return false;
+    const uint32_t device = null.stream->device, a = to.range().device, b = from.range().device;
+    if (a != device && b != device) return false;
+    if (on_one && a != b && a != kHost && b != kHost) return false;
     copy(to, from, size);
     return true;
 }
@@ -185,6 +188,17 @@ bool launch(Vendor vendor, uint64_t stream, const HostCall& call) noexcept {
     return known_thread && served([&] { return call_on(*known_thread, stream, call); });
 }
 
+// CUDA's copies have no kind: the addresses decide.
+bool copy_of_cuda(uint64_t dst, uint64_t src, uint64_t size) noexcept {
+    KnownThread* const known_thread = known(cuda);
+    return known_thread && is_plain(dst, src, size, 0, 1) && served([&] { return copy_if_alone(*known_thread, dst, src, size, true); });
+}
+
+bool copy_of_cuda_on(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept {
+    KnownThread* const known_thread = known(cuda);
+    return known_thread && is_plain(dst, src, size, 0, 1) && served([&] { return copy_on(*known_thread, stream, dst, src, size, 0, false); });
+}
+
 constexpr c_abi::Quick kQuick{
     .aclrtGetDevice = [](uint64_t number) noexcept { return get_device(acl, number); },
     .aclrtMemcpy = [](uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept {
@@ -209,7 +223,7 @@ constexpr c_abi::Quick kQuick{
     .hipGetDevice = [](uint64_t number) noexcept { return get_device(hip, number); },
     .hipMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
         KnownThread* const known_thread = known(hip);
-        return known_thread && is_plain(dst, src, size, kind, 5) && served([&] { return copy_if_alone(*known_thread, dst, src, size); });
+        return known_thread && is_plain(dst, src, size, kind, 5) && served([&] { return copy_if_alone(*known_thread, dst, src, size, false); });
     },
     .hipMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
         KnownThread* const known_thread = known(hip);
@@ -221,6 +235,18 @@ constexpr c_abi::Quick kQuick{
     .hipStreamAddCallback = [](uint64_t stream, uint64_t function, uint64_t word, uint32_t flags) noexcept {
         constexpr uint64_t success = 0;
         return flags == 0 && launch(hip, stream, {.code = function, .words = {stream, success, word}, .has_many = true});
+    },
+    .cuCtxGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
+    .cuMemcpy = copy_of_cuda,
+    .cuMemcpyHtoD_v2 = copy_of_cuda,
+    .cuMemcpyDtoH_v2 = copy_of_cuda,
+    .cuMemcpyDtoD_v2 = copy_of_cuda,
+    .cuMemcpyAsync = copy_of_cuda_on,
+    .cuMemcpyHtoDAsync_v2 = copy_of_cuda_on,
+    .cuMemcpyDtoHAsync_v2 = copy_of_cuda_on,
+    .cuMemcpyDtoDAsync_v2 = copy_of_cuda_on,
+    .cuLaunchHostFunc = [](uint64_t stream, uint64_t function, uint64_t word) noexcept {
+        return launch(cuda, stream, {.code = function, .words = {word}});
     },
 };
 

@@ -27,12 +27,13 @@ MODULES = {f"peerlane/{name}{SUFFIX}" for name in ("_check", "_core")}
 LIBRARIES = {
     *(f"lib{name}.so" for name in ("peerlane_c", "ascendcl", "acl_rt", "hcomm", "hccl")),
     *(f"lib{name}.so{number}" for name in ("amdhip64", "hiprtc") for number in ("", ".6", ".7")),
+    "libcuda.so.1",
     *(f"pkgconfig/peerlane-{name}.pc" for name in ("acl", "hcomm", "hip")),
     "preload/libpeerlane_threads.so",
 }
 TABLES = {
-    *(f"peerlane/tables/{dialect}.binding" for dialect in ("hcomm", "hip")),
-    *(f"peerlane/tables/{dialect}.declarations" for dialect in ("acl", "hcomm", "hip")),
+    *(f"peerlane/tables/{dialect}.binding" for dialect in ("cuda", "hcomm", "hip")),
+    *(f"peerlane/tables/{dialect}.declarations" for dialect in ("acl", "cuda", "hcomm", "hip")),
 }
 #: The pip of this environment, which installs into another one; so that one needs none.
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]

@@ -119,6 +119,8 @@ def test_copy_between_devices_follows_the_work_of_both(begun: Driver, call: str)
     target, gate = begun.cuMemAlloc_v2(WORD, SIZE), begun.cuMemAlloc_v2(WORD, 4)
     begun.cuMemsetD32_v2(gate, 0, 1)
     begun.cuCtxSynchronize()
+    for _ in range(2):  # from the second one on, native code answers
+        begun.cuMemcpy(target, target + 8, 8)
     begun.cuCtxSetCurrent(contexts[1])
     source, stream = begun.cuMemAlloc_v2(WORD, SIZE), begun.cuStreamCreate(WORD, 0)
     begun.cuMemsetD8_v2(source, 1, SIZE)
@@ -126,12 +128,29 @@ def test_copy_between_devices_follows_the_work_of_both(begun: Driver, call: str)
     begun.cuStreamWaitValue32_v2(stream, gate, 1, 1)
     begun.cuMemsetD8Async(source, 7, SIZE, stream)
     begun.cuCtxSetCurrent(contexts[0])
-    begun.cuStreamCreate(WORD, 1)
+    for _ in range(2):
+        begun.cuMemcpy(target, target + 8, 8)
     opener = begun.cuStreamCreate(WORD, 1)
     begun.cuStreamWriteValue32_v2(opener, gate, 1, 0)
     words = (target, source) if call == "cuMemcpy" else (target, contexts[0], source, contexts[1])
     getattr(begun, call)(*words, SIZE)
     assert set(bytes_at(begun, target, SIZE)) == {7}
+
+
+def test_copies_that_native_code_answers_heed_a_change_of_context(begun: Driver) -> None:
+    data, memory = numbers(4, 64), begun.cuMemAlloc_v2(WORD, 64)
+    stream = begun.cuStreamCreate(WORD, 1)
+    for _ in range(3):
+        begun.cuMemcpyHtoD_v2(memory, data.ctypes.data, 64)
+        begun.cuMemcpyHtoDAsync_v2(memory, data.ctypes.data, 64, stream)
+    begun.cuStreamSynchronize(stream)
+    assert np.array_equal(bytes_at(begun, memory, 64), data)
+    assert code(begun.cuMemcpyHtoD_v2, memory, data.ctypes.data, 128) == cuda.INVALID_VALUE
+    begun.cuStreamDestroy_v2(stream)
+    assert code(begun.cuMemcpyHtoDAsync_v2, memory, data.ctypes.data, 64, stream) == cuda.INVALID_HANDLE
+    begun.cuCtxSetCurrent(0)
+    assert begun.cuCtxGetCurrent(WORD) == 0
+    assert code(begun.cuMemcpyHtoD_v2, memory, data.ctypes.data, 64) == cuda.INVALID_CONTEXT
 
 
 def test_rows_are_copied_with_their_pitches(begun: Driver) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from peerlane.dialects._shared.c_library import Library
+from peerlane.backend import host
+from peerlane.dialects._shared.c_library import Library, Words
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     attributes,
@@ -18,7 +19,8 @@ from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     streams,
     virtual,
 )
-from peerlane.dialects.cuda.state import calls, driver, enums, gpu
+from peerlane.dialects.cuda.state import calls, driver, enums, gpu, machine
+from peerlane.streams import callbacks
 
 _VARIANTS = ("_ptds", "_ptsz")  # for the default streams of threads
 _BEFORE_INIT = {
@@ -59,6 +61,43 @@ def _call(name: str) -> Callable[..., Any]:
     return of_thread
 
 
+def _learn_thread(then: int, _: Words = ()) -> bool:
+    context = machine.context()
+    if not machine.is_native(context):
+        return False
+    host.know_c_thread("cuda", then, machine.id_of(context.device.ordinal), bool(machine.registrations))
+    if context.default_stream is not None:
+        host.know_c_stream("cuda", then, 0, context.default_stream.neutral)
+    return True
+
+
+def _learn_stream(then: int, words: Words) -> bool:
+    handle = words[-1]
+    if not _learn_thread(then) or handle not in machine.resources:
+        return False
+    host.know_c_stream("cuda", then, handle, gpu.streams.of(handle).neutral)
+    return True
+
+
+def _learn_calls(then: int, words: Words) -> None:
+    if _learn_stream(then, words[:1]) if words[0] else _learn_thread(then):
+        host.know_c_callbacks("cuda", then, callbacks.runner.queue())
+
+
+_COPIES = ("cuMemcpy", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyDtoD_v2")
+_QUEUED = ("cuMemcpyAsync", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2")
+
+
 def library() -> Library:
     """Return the library."""
-    return Library("cuda", call=_call, refuse=calls.refuse_argument)
+    return Library(
+        "cuda",
+        call=_call,
+        refuse=calls.refuse_argument,
+        learn={
+            "cuCtxGetDevice": _learn_thread,
+            **dict.fromkeys(_COPIES, _learn_thread),
+            **dict.fromkeys(_QUEUED, _learn_stream),
+            "cuLaunchHostFunc": _learn_calls,
+        },
+    )
