@@ -29,7 +29,7 @@ def binding(dialect: str) -> dict[str, Any]:
         The return value of ``binding_of`` in the dialect's module ``_binding``.  Callers must not change it.
     """
     with open(f"{tables()}/{dialect}.binding", "rb") as file:  # noqa: PTH123
-        values: dict[str, Any] = marshal.load(file)
+        values: dict[str, Any] = marshal.loads(file.read())  # load() asks the file for each value
     return values
 
 
