@@ -99,6 +99,13 @@ def test_stack_of_contexts_gives_each_thread_its_device(begun: Driver) -> None:
     assert code(begun.cuCtxPushCurrent_v2, second) == cuda.INVALID_CONTEXT
 
 
+def test_context_with_parameters_that_no_virtual_device_has_is_refused(begun: Driver) -> None:
+    parameters = (ctypes.c_uint64 * 3)()
+    assert begun.cuCtxCreate_v4(WORD, parameters, 0, 1) == begun.cuCtxGetCurrent(WORD)
+    parameters[0], parameters[1] = 4096, 1
+    assert code(begun.cuCtxCreate_v4, WORD, parameters, 0, 1) == cuda.NOT_SUPPORTED
+
+
 def test_bytes_go_to_a_device_between_devices_and_back(begun: Driver) -> None:
     data = numbers(1)
     first = begun.cuMemAlloc_v2(WORD, SIZE)

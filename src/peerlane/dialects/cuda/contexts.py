@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from peerlane import Device
 from peerlane.dialects._shared.machine import Context
@@ -48,12 +48,21 @@ def cuDevicePrimaryCtxSetFlags_v2(dev: Device, flags: int) -> None:
 
 @call
 def cuDevicePrimaryCtxGetState(dev: Device) -> tuple[int, int]:
-    return machine.flags.get(dev.ordinal, 0), int(contexts.is_retained(dev))
+    return machine.flags.get(dev.ordinal, 0), int(machine.has_primary(dev.ordinal))
 
 
 def _create(flags: int, dev: Device) -> int:
     refuse_flags(flags, _FLAGS)
     return _handle(contexts.create(dev, flags))
+
+
+def _refuse_parameters(*parameters: int) -> None:
+    if any(parameters):
+        raise gpu.vendor.refusal(
+            Reason.UNSUPPORTED,
+            "virtual devices have no multiprocessors to choose, and no graphics",
+            "pass NULL",
+        )
 
 
 @call
@@ -63,15 +72,13 @@ def cuCtxCreate_v2(flags: int, dev: Device) -> int:
 
 @call
 def cuCtxCreate_v3(paramsArray: int, numParams: int, flags: int, dev: Device) -> int:
-    if paramsArray or numParams:
-        raise gpu.vendor.refusal(
-            Reason.UNSUPPORTED, "virtual devices have no multiprocessors to choose", "pass NULL and 0"
-        )
+    _refuse_parameters(paramsArray, numParams)
     return _create(flags, dev)
 
 
 @call
-def cuCtxCreate_v4(ctxCreateParams: Any, flags: int, dev: Device) -> int:
+def cuCtxCreate_v4(ctxCreateParams: Mapping[str, int], flags: int, dev: Device) -> int:
+    _refuse_parameters(*ctxCreateParams.values())
     return _create(flags, dev)
 
 
@@ -104,7 +111,7 @@ def cuCtxSetCurrent(ctx: int) -> None:
 @call
 def cuCtxGetCurrent() -> int:
     """Return the current context; NULL without one."""
-    context = contexts.current()
+    context = machine.current()
     return 0 if context is None else _handle(context)
 
 

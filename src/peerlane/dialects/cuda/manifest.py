@@ -1,15 +1,6 @@
 """What the rest of peerlane knows of CUDA; ``dialects/_shared/manifests.py`` explains the names."""
 
 MODULES: dict[str, str] = {}
-PROBE = """
-import ctypes, os
-try:
-    driver = ctypes.CDLL("libcuda.so.1")
-except OSError:
-    os._exit(1)
-count = ctypes.c_int()
-os._exit(0 if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value else 1)
-"""
 PACKAGES = {
     "cuda.core": "cuda-core",
     "cuda.bindings": "cuda-bindings",

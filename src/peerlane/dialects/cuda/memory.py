@@ -11,7 +11,8 @@ _ATTACH = (1, 2)  # CU_MEM_ATTACH_GLOBAL, HOST
 _ELEMENTS = (4, 8, 16)
 
 
-def _refuse_empty(nbytes: int) -> None:
+def refuse_empty(nbytes: int) -> None:
+    """Refuse 0 bytes."""
     if not nbytes:
         raise invalid("0 bytes are asked for", "ask for 1 or more")
 
@@ -24,13 +25,13 @@ def cuMemGetInfo_v2() -> tuple[int, int]:
 
 @call
 def cuMemAlloc_v2(bytesize: int) -> int:
-    _refuse_empty(bytesize)
+    refuse_empty(bytesize)
     return memory.allocate(bytesize)
 
 
 @call
 def cuMemAllocPitch_v2(WidthInBytes: int, Height: int, ElementSizeBytes: int) -> tuple[int, int]:
-    _refuse_empty(WidthInBytes * Height)
+    refuse_empty(WidthInBytes * Height)
     if ElementSizeBytes not in _ELEMENTS:
         raise invalid(f"elements have {ElementSizeBytes} bytes", "pass 4, 8 or 16")
     return memory.allocate_rows(WidthInBytes, Height, 1)
@@ -49,13 +50,13 @@ def cuMemGetAddressRange_v2(dptr: int) -> tuple[int, int]:
 
 @call
 def cuMemAllocHost_v2(bytesize: int) -> int:
-    _refuse_empty(bytesize)
+    refuse_empty(bytesize)
     return memory.allocate_host(bytesize, 0)
 
 
 @call
 def cuMemHostAlloc(bytesize: int, Flags: int) -> int:
-    _refuse_empty(bytesize)
+    refuse_empty(bytesize)
     refuse_flags(Flags, _HOST_FLAGS)
     return memory.allocate_host(bytesize, Flags)
 
@@ -81,7 +82,7 @@ def cuMemHostGetFlags(p: int) -> int:
 
 @call
 def cuMemAllocManaged(bytesize: int, flags: int) -> int:
-    _refuse_empty(bytesize)
+    refuse_empty(bytesize)
     if flags not in _ATTACH:
         raise invalid(f"flags are {flags:#x}", "pass CU_MEM_ATTACH_GLOBAL, 1, or CU_MEM_ATTACH_HOST, 2")
     return memory.allocate_host(bytesize, flags, is_managed=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from peerlane import Device
+from peerlane.dialects.cuda.memory import refuse_empty
 from peerlane.dialects.cuda.state import call, gpu, invalid, refuse_flags
 from peerlane.dialects.gpu.locations import HOST, NUMBERS
 from peerlane.dialects.gpu.pools import MANAGED, PINNED, Location, Pool
@@ -141,15 +142,13 @@ def cuMemSetMemPool(location: Fields, type: int, pool: Pool) -> None:
 
 @call
 def cuMemAllocAsync(bytesize: int, hStream: AnyStream) -> int:
-    if not bytesize:
-        raise invalid("0 bytes are asked for", "ask for 1 or more")
+    refuse_empty(bytesize)
     return pools.allocate(bytesize, hStream)
 
 
 @call
 def cuMemAllocFromPoolAsync(bytesize: int, pool: Pool, hStream: AnyStream) -> int:
-    if not bytesize:
-        raise invalid("0 bytes are asked for", "ask for 1 or more")
+    refuse_empty(bytesize)
     return pools.allocate(bytesize, hStream, pool)
 
 

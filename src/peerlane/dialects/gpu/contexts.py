@@ -56,14 +56,10 @@ class Contexts:
         """Return the primary context of a device, with one more reference; no thread gets it."""
         machine = self._machine
         with machine.lock:
-            is_new = not self.is_retained(device)
+            is_new = not machine.has_primary(device.ordinal)
             context = machine.context_of(device.ordinal)  # a new one has its first reference
             context.references += not is_new
         return context
-
-    def is_retained(self, device: Device) -> bool:
-        """Tell whether the primary context of a device is alive."""
-        return self._machine.has_primary(device.ordinal)
 
     def create(self, device: Device, flags: int) -> Context:
         """Create a context, make it current and push it."""
@@ -120,10 +116,6 @@ class Contexts:
             self.pop()
         else:
             del pushed[-1:]
-
-    def current(self) -> Context | None:
-        """Return the context of this thread; None if it has none."""
-        return self._machine.current()
 
     def newest(self) -> Context:
         """Return the newest context of this thread, or that of its device; refused as ``GpuMachine.context``."""
