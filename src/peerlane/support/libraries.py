@@ -33,6 +33,21 @@ def binding(dialect: str) -> dict[str, Any]:
     return values
 
 
+def address_of(library: str, symbol: str) -> int:
+    """Return the address of a function of a C library, by the library's file; 0 if it has none of that name."""
+    import ctypes  # few processes look a function up
+
+    function = getattr(_opened(library), symbol, None)
+    return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
+
+
+@cache
+def _opened(library: str) -> Any:
+    import ctypes
+
+    return ctypes.CDLL(f"{folder()}/{library}")
+
+
 def _beside_native(name: str) -> str:
     """Return the path of a folder beside the native modules, and import little."""
     spec = find_spec("peerlane._core")  # to load it takes long

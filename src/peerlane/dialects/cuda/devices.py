@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import Any
 
 from peerlane import Device
-from peerlane.dialects._shared.call import CText
 from peerlane.dialects.cuda.state import (
     call,
     driver,
@@ -19,7 +17,7 @@ from peerlane.dialects.cuda.state import (
     refuse_flags,
 )
 from peerlane.dialects.gpu.vendor import Reason
-from peerlane.support.libraries import binding, folder
+from peerlane.support.libraries import address_of, binding
 
 VERSION: int = binding("cuda")["version"]
 _PER_THREAD = 2  # CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
@@ -148,30 +146,20 @@ def cuGetErrorString(error: int) -> bytes:
     return _text(name.replace("_", " ").lower())
 
 
-@functools.cache
-def _library() -> ctypes.CDLL:
-    return ctypes.CDLL(f"{folder()}/libcuda.so.1")
-
-
-def _address_of(symbol: str) -> int:
-    function = getattr(_library(), symbol, None)
-    return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
-
-
-def _look_up(symbol: CText | bytes | None, version: int, flags: int) -> tuple[int, int]:
+def _look_up(symbol: bytes | None, version: int, flags: int) -> tuple[int, int]:
     """Return the address of the newest function of a name that a version has, and a status (facts/cuda 5)."""
     if not symbol:
         raise invalid("the name is NULL or empty", "pass the name of a function, 'cuMemAlloc'")
     refuse_flags(flags, _FLAGS)
     if version > VERSION:
         raise invalid(f"the version is {version}, and the driver's is {VERSION}", "ask for an earlier one")
-    name = symbol.decode(errors="replace") if isinstance(symbol, bytes) else str(symbol)
-    rows = binding("cuda")["symbols"].get(name, ())
+    rows = binding("cuda")["symbols"].get(symbol.decode(errors="replace"), ())
     fitting = [row for row in rows if row[0] <= version]
     if not fitting:
         return 0, _VERSION_TOO_LOW if rows else _NO_SYMBOL
     _, own, variant = fitting[-1]
-    return _address_of(variant if variant and flags & _PER_THREAD else own), _SUCCESS
+    entry = variant if variant and flags & _PER_THREAD else own
+    return address_of("libcuda.so.1", entry), _SUCCESS
 
 
 @call

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +12,7 @@ from peerlane.dialects.hip.binding.pointers import write
 from peerlane.dialects.hip.binding.results import pointer, text
 from peerlane.dialects.hip.binding.types import Pointer
 from peerlane.dialects.hip.state import calls
-from peerlane.support.libraries import folder
+from peerlane.support.libraries import address_of
 
 _DEFAULT, _LEGACY, _PER_THREAD = 0, 1, 2  # HIP_GET_PROC_ADDRESS_..., and of hipGetDriverEntryPoint
 _PROC_STATUS, _ENTRY_STATUS = "hipDriverProcAddressQueryResult", "hipDriverEntryPointQueryResult"
@@ -26,17 +24,6 @@ _OF_LATER = {
 }
 
 
-@functools.cache
-def _library() -> ctypes.CDLL:
-    return ctypes.CDLL(f"{folder()}/libamdhip64.so")
-
-
-def _address_of(symbol: str) -> int:
-    """Return the address of a function of the library, 0 if it has none of that name."""
-    function = getattr(_library(), symbol, None)
-    return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
-
-
 def _find(status: str, symbol: str | None, flags: int, *others: str) -> int:
     """Return the address of the first function that there is; ``others`` are other names of the same one."""
     if not symbol:
@@ -46,7 +33,7 @@ def _find(status: str, symbol: str | None, flags: int, *others: str) -> int:
         raise Stopped(INVALID_VALUE, f"flags are {flags:#x}; valid are 0, 1 and 2", "pass 0", None, None)
     names = others or ((f"{symbol}_spt",) if flags == _PER_THREAD else ())
     for each in (*names, symbol):
-        if address := _address_of(each):
+        if address := address_of("libamdhip64.so", each):
             return address
     cause = f"libamdhip64.so has no function {symbol}"
     raise Stopped(INVALID_VALUE, cause, "correct the name", None, enumeration(status)(_NO_SYMBOL))
