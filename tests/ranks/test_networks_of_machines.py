@@ -196,8 +196,8 @@ with joined(timeout=30, window=1 << 16) as group, over_tcp(group.channel(1 - gro
             channel.write(source, notify=1, stream=None)
         sys.setprofile(None)
         assert frames == [], frames
-    channel.notify(0)
-    channel.wait(0, timeout=30)
+    channel.notify(group.rank)  # rank 0 may not have consumed rank 1's last record of notify 0 yet
+    channel.wait(1 - group.rank, timeout=30)
     say("over")
 """
 
