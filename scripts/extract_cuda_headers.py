@@ -57,7 +57,16 @@ Versions: TypeAlias = (
 _TOP = """\
 // {title}: scripts/extract_cuda_headers.py writes this file.
 // The notation: src/peerlane/dialects/_shared/c_declarations.py.  Sources: {sources}.
-version {version};"""
+version {version};
+{codes}"""
+#: Of each header what its calls return, or the header that it changes.
+_CODES = {
+    "cuda": "codes CUresult;\nfailed 999;\nended 4;",
+    "cudart": "codes cudaError_t;\nfailed 999;\nended 4;",
+    "cudart12": "include cudart;",
+    "nvml": "codes nvmlReturn_t;\nfailed 999;\nended 1;",
+    "nccl": "codes ncclResult_t;\nfailed 3;",
+}
 _MEASURED = (
     ("cuda.bindings._v2.driver", "CU"),
     ("cuda.bindings.nvml", "nvml"),
@@ -865,9 +874,9 @@ def known(name: str) -> Declarations:
 
 def write(name: str, title: str, sources: str, version: str, lines: list[str]) -> None:
     """Write a header, and read it again."""
-    text = _TOP.format(title=title, sources=sources, version=version) + "\n\n" + "\n".join(lines) + "\n"
-    c_declarations.read(text)
-    (FOLDER / f"{name}.h.txt").write_text(text)
+    top = _TOP.format(title=title, sources=sources, version=version, codes=_CODES[name])
+    (FOLDER / f"{name}.h.txt").write_text(top + "\n\n" + "\n".join(lines) + "\n")
+    c_declarations.read_header(FOLDER, name)
 
 
 def main() -> None:

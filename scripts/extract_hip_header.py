@@ -48,6 +48,7 @@ _PROTOTYPE = re.compile(
 _TOP = """\
 // HIP's runtime and hip-python, as the public wheels have them: scripts/extract_hip_header.py writes this file.
 // The notation: src/peerlane/dialects/_shared/c_declarations.py.  A new version: docs/guides/vendor-headers.md."""
+_CODES = "codes hipError_t, hiprtcResult;\nfailed 999;"
 _NUMBERS = "hip_api_id_t"  # by which the vendor's profilers know its calls
 Classes: TypeAlias = "dict[tuple[str, str], str]"  # by a function and its parameter
 VOID: set[str] = set()  # names of addresses that the binding has classes for
@@ -552,7 +553,7 @@ def header(new: dict[str, Any], old: dict[str, Any], known: Declarations, classe
     names = [each for kind in ("enums", "structs", "aliases") for each in new[kind]]
     only = set(new["hiprtc only"])
     both = [each for each in names if each in new["hiprtc"] and each not in only]
-    parts = [_TOP, f"version {new['version']};", f"earlier {old['version']};", ""]
+    parts = [_TOP, f"version {new['version']};", f"earlier {old['version']};", _CODES, ""]
     parts += section("hip, hiprtc", both, new, old)
     parts += ["binding new bool has_symbol(void* name as object);", ""]
     parts += section("hiprtc", [each for each in names if each in only], new, old)

@@ -59,7 +59,7 @@ PyObject* module_of_entries(Python& python) {
 PyObject* bind(Python& python, Entry& entry) {
     PyObject* const module = module_of_entries(python);
     PyObject* const maker = module ? python.PyObject_GetAttrString(module, "bind") : nullptr;
-    PyObject* const callable = maker ? python.PyObject_CallFunction(maker, "ss", entry.library, entry.name) : nullptr;
+    PyObject* const callable = maker ? python.PyObject_CallFunction(maker, "sss", entry.dialect, entry.header, entry.name) : nullptr;
     if (!maker) python.PyErr_Print();
     else python.Py_DecRef(maker);
     if (!callable) {

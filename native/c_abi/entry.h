@@ -49,7 +49,8 @@ extern __attribute__((visibility("default"))) std::atomic<const Quick*> quick;
 
 // A function of a library; it lives as long as the library.
 struct Entry {
-    const char* library;
+    const char* dialect;
+    const char* header;
     const char* name;
     int64_t failed;   // what it returns if Python cannot be asked
     std::atomic<void*> callable{nullptr};

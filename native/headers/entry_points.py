@@ -1,6 +1,6 @@
-"""Writes the entry points of a vendor's C library in C++: ``entry_points.py FOLDER OUT``.
+"""Writes the entry points of a vendor's C library in C++: ``entry_points.py HEADER OUT``.
 
-FOLDER is the dialect's, with its manifest and header.
+HEADER is ``NAME.h.txt`` in the folder of the dialect, beside its manifest.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _field(declarations, field) -> str:
     return f"{_type(declarations, inner)} {field.name or 'anonymous'}{count};"
 
 
-def _entry_point(declarations, library: str, ended: int, function) -> str:
+def _entry_point(declarations, library: str, function) -> str:
     returns = _type(declarations, function.returns)
     types = [_type(declarations, each) for each in function.parameters]
     names = [f"a{number}" for number in range(len(types))]
@@ -88,11 +88,13 @@ def _entry_point(declarations, library: str, ended: int, function) -> str:
         f", reinterpret_cast<uint64_t>(&{name})" if kind in structs else f", {name}"
         for kind, name in zip(types, names, strict=True)
     )
-    code = "0" if (declarations.scalar(function.returns) or (0, ""))[1] == "p" else str(ended)
+    code = "0" if (declarations.scalar(function.returns) or (0, ""))[1] == "p" else str(declarations.ended)
     asked = f"call<{{}}>(entry_{function.name}, __builtin_return_address(0){passed})"
-    if returns in structs:
-        raise SystemExit(f"{function.name} returns a struct: write it in C++")
     body = f"return {asked.format(returns)};"
+    if returns in structs:
+        if not function.is_refused:
+            raise SystemExit(f"{function.name} returns a struct: write it in C++")
+        body = f"{asked.format('void')};\n    return {{}};"
     if function.name in _QUICK:
         served = f"table->{function.name}({', '.join(names)})"
         table = "const auto* const table = quick.load(std::memory_order_acquire)"
@@ -105,23 +107,22 @@ def _entry_point(declarations, library: str, ended: int, function) -> str:
             f"    va_end(given);\n    {last} = text.address();\n    {body}"
         )
     return (
-        f'static Entry entry_{function.name}{{"{library}", "{function.name}", {code}}};\n'
+        f'static Entry entry_{function.name}{{{library}, "{function.name}", {code}}};\n'
         f"PEERLANE_C {returns} {function.name}({given}) {{\n    {body}\n}}\n"
     )
 
 
 def main() -> None:
     """Write the file."""
-    folder, out = map(Path, sys.argv[1:])
-    library, manifest = folder.resolve().name, read_manifest(str(folder))
-    header = folder / f"{library}.h.txt"
-    declarations = c_declarations.read(header.read_text()).library()
+    header, out = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
+    name = header.name.removesuffix(".h.txt")
+    declarations = c_declarations.read_header(header.parent, name).library()
     functions = declarations.functions.values()
-    ended = manifest.get("ENDED", manifest["FAILED"])
+    library = f'"{header.parent.name}", "{name}"'
     parts = [_HEAD.format(text=header.name)]
     parts += _by_value(declarations)
-    parts += [_entry_point(declarations, library, ended, each) for each in functions]
-    if supports := manifest.get("SUPPORTS"):
+    parts += [_entry_point(declarations, library, each) for each in functions]
+    if supports := read_manifest(str(header.parent)).get("SUPPORTS"):
         parts += [
             f"PEERLANE_C bool {supports}{each.name}() {{ return {str(not each.is_refused).lower()}; }}\n"
             for each in functions

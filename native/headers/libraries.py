@@ -1,4 +1,4 @@
-"""Prints a line for each dialect of peerlane that has C libraries: its name and those of the libraries."""
+"""Prints a line for each header of the dialects: the dialect, the header, and the libraries that it declares."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from peerlane.dialects._shared.hook import read_manifest  # noqa: E402
 def main() -> None:
     """Print the lines."""
     for path in sorted(PACKAGE.glob("dialects/*/manifest.py")):
-        manifest = read_manifest(str(path.parent))
-        if "LIBRARIES" in manifest:
-            print(path.parent.name, *manifest["LIBRARIES"])
+        libraries = read_manifest(str(path.parent)).get("LIBRARIES", {})
+        for header in dict.fromkeys(libraries.values()):
+            print(path.parent.name, header, *(name for name, of in libraries.items() if of == header))
 
 
 main()

@@ -10,6 +10,7 @@ import pytest
 
 from helpers import c_quick_calls
 from peerlane.dialects._shared.c_library import Library
+from peerlane.dialects._shared.c_names import declarations_of
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
@@ -42,7 +43,7 @@ def test_a_call_that_worked_returns_success_though_another_thread_ends_its_thing
         raise KeyError(words)
 
     library = Library(
-        "acl",
+        declarations_of("acl"),
         call=lambda _: lambda handle: 0,
         refuse=lambda *_: 1,
         learn={"aclrtDestroyEvent": learn},

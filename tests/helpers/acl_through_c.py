@@ -14,7 +14,7 @@ from peerlane.dialects._shared.c_declarations import Declarator, Function
 from peerlane.dialects.acl import c_library
 from peerlane.dialects.acl._state import acl as calls
 
-_LIBRARY = c_library.library()
+_LIBRARY = c_library.library("acl")
 
 
 def _given(_: Function, args: Sequence[Any]) -> Sequence[Any]:

@@ -17,7 +17,7 @@ def build_library(folder: Path, name: str) -> Path:
     source, library = folder / "lib" / "entry_points.cpp", folder / "lib" / f"lib{name}.so"
     source.parent.mkdir()
     script = str(_NATIVE / "headers" / "entry_points.py")
-    subprocess.run([sys.executable, script, folder, source], check=True, timeout=_SECONDS)
+    subprocess.run([sys.executable, script, folder / f"{name}.h.txt", source], check=True, timeout=_SECONDS)
     words = ["c++", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{_NATIVE}", source]
     links = [f"-L{directory()}", f"-Wl,-rpath,{directory()}", "-lpeerlane_c"]
     subprocess.run([*words, *links, "-o", library], check=True, timeout=_SECONDS)

@@ -25,10 +25,10 @@ event_log.ask_for_c_sites(frame)
 _reported: set[str] = set()
 
 
-def bind(library: str, symbol: str) -> Callable[..., Any]:
-    """Return what answers a function of a library; why there is nothing is told on stderr, once."""
+def bind(dialect: str, header: str, symbol: str) -> Callable[..., Any]:
+    """Return what answers a function of a header; why there is nothing is told on stderr, once."""
     try:
-        return _library(library).entry(symbol)
+        return _library(dialect, header).entry(symbol)
     except BaseException as error:
         if (text := repr(error)) not in _reported:
             _reported.add(text)
@@ -56,7 +56,7 @@ def end() -> None:
 
 
 @functools.cache
-def _library(name: str) -> Library:
-    known = manifest_of(name)  # else its absence would be that of a module
-    library: Library = import_module(f"peerlane.dialects.{known.name}.c_library").library()
+def _library(dialect: str, header: str) -> Library:
+    known = manifest_of(dialect)  # else its absence would be that of a module
+    library: Library = import_module(f"peerlane.dialects.{known.name}.c_library").library(header)
     return library

@@ -227,7 +227,7 @@ def test_every_function_of_the_header_links_and_those_without_a_body_are_not_sup
     assert not missing
     refused = [name for name in declared.functions if name not in calls.table and "_pt" not in name]
     wrong = []
-    library = c_library.library()
+    library = c_library.library("cuda")
     for name in refused:
         words = [8] * len(declared.functions[name].parameters)
         answer = library._call(name)(*words)

@@ -44,6 +44,11 @@ its outputs in the dialect, ``= name`` its name there.  ``struct T, U;`` names s
 their addresses can be passed.  ``T x : 1`` is a field of one bit.  ``T x = 1`` is a field that is 1 in a new struct;
 the number may be the name of a constant above.
 
+``codes T, U;`` names the types whose values are codes, 0 for success.  ``failed N;`` is the code that a function
+returns where the dialect cannot answer, as after an unexpected error, and ``ended N;`` the one when the process is
+ending.
+``include NAME;`` reads ``NAME.h.txt`` of the same folder first; what follows may declare its names again.
+
 A vendor's binding for Python may differ from C, and from its earlier version.  The ``version`` and the ``earlier``
 one stand at the top; ``module a, b;`` names the binding's modules that have what follows.  Its words are:
 
@@ -69,6 +74,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 
 #: C's own types: the width in bytes and the kind, ``i`` signed, ``u`` unsigned, ``f`` floating point, ``p`` address.
@@ -128,6 +134,7 @@ _FUNCTION = re.compile(
     r"(?: since (?P<since>\d+))?(?: (?P<variant>ptds|ptsz)(?: (?P<variant_since>\d+))?)?"
 )
 _REASON = re.compile(r'(?<=\brefused )"([^"]*)" ')
+_INCLUDE = re.compile(r"^include (\w+);$", re.MULTILINE)
 _COUNT = re.compile(r"\[(\*?)([^\]]*)\]$")
 
 
@@ -269,6 +276,10 @@ class Declarations:
     constants : dict of str to int
     texts : dict of str to str
         Constants that are strings.
+    codes : tuple of str
+        The types whose values are codes, 0 for success.
+    failed, ended : int
+        What a function returns where the dialect cannot answer, and when the process is ending.
     version, earlier : str
         Of the binding for Python.
     modules : dict of str to tuple of str
@@ -282,6 +293,9 @@ class Declarations:
     enums: dict[str, dict[str, Enumerator]] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    codes: tuple[str, ...] = ()
+    failed: int = -1
+    ended: int = -1
     version: str = ""
     earlier: str = ""
     modules: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -306,7 +320,15 @@ class Declarations:
         structs = {
             name: replace(each, fields=self._with_structs(each.fields)) for name, each in self.structs.items()
         }
-        return Declarations(self.types, structs, functions, self.callbacks)
+        return Declarations(
+            self.types,
+            structs,
+            functions,
+            self.callbacks,
+            codes=self.codes,
+            failed=self.failed,
+            ended=self.ended,
+        )
 
     def _with_structs(self, declarators: tuple[Declarator, ...]) -> tuple[Declarator, ...]:
         """Return declarators whose types are structs by their own names, not by others."""
@@ -341,6 +363,16 @@ class Declarations:
         ]
 
 
+def read_header(folder: str | Path, name: str) -> Declarations:
+    """Read the header ``NAME.h.txt`` of a folder, and those that it includes; errors as of :func:`read`."""
+    return read(_with_included(Path(folder), name))
+
+
+def _with_included(folder: Path, name: str) -> str:
+    text = (folder / f"{name}.h.txt").read_text()
+    return _INCLUDE.sub(lambda match: _with_included(folder, match[1]), text)
+
+
 def read(text: str) -> Declarations:
     """Read declarations; ValueError names the text that is not understood."""
     declared = Declarations()
@@ -354,6 +386,14 @@ def read(text: str) -> Declarations:
             declared.version = rest
         elif keyword == "earlier":
             declared.earlier = rest
+        elif keyword == "include":
+            continue  # `read_header` has the text
+        elif keyword == "codes":
+            declared.codes = tuple(_names(rest))
+        elif keyword == "failed":
+            declared.failed = declared.ended = int(rest)
+        elif keyword == "ended":
+            declared.ended = int(rest)
         elif keyword == "module":
             modules = tuple(_names(rest))
         elif keyword == "typedef":

@@ -17,11 +17,9 @@ from typing import Any, TypeAlias
 
 from peerlane.backend import host
 from peerlane.diagnostics.memory.addresses import is_code, is_mapped
-from peerlane.dialects._shared.c_declarations import Declarator, Function, Struct
+from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, Struct
 from peerlane.dialects._shared.c_layout import Layout
-from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Arguments, Refusal
-from peerlane.dialects._shared.manifests import manifest_of
 from peerlane.errors import Error
 from peerlane.streams.callbacks import CFunction
 from peerlane.support.records import dataclass
@@ -77,8 +75,8 @@ class Library:
 
     Parameters
     ----------
-    dialect : str
-        Its manifest has the header, the types of codes, and the code for unexpected errors.
+    declarations : Declarations
+        Of the library's header.
     call : callable
         Returns the dialect's function by its name.
     refuse : callable
@@ -98,7 +96,7 @@ class Library:
 
     def __init__(
         self,
-        dialect: str,
+        declarations: Declarations,
         *,
         call: Callable[[str], Callable[..., Any]],
         refuse: Callable[[str, str, str, Arguments], int],
@@ -107,7 +105,7 @@ class Library:
         text: Callable[[bytes], object] = bytes,
         learn: Mapping[str, Callable[[int, Words], object]] = MappingProxyType({}),
     ) -> None:
-        self._manifest, self.declarations = manifest_of(dialect), declarations_of(dialect)
+        self.declarations = declarations
         self.layout = Layout(self.declarations)
         self._refuse = refuse
         self._call, self._forms, self._known, self._text = call, forms, known, text
@@ -127,7 +125,7 @@ class Library:
         always = {at for at in outputs if "always" in function.parameters[at].words}
         writers = [self._writer(function, at) for at in outputs]
         needed = [at for at, each in enumerate(function.parameters) if each.words & _NEEDED]
-        returned, answers_code = self._returned(function), function.returns.type in self._manifest.codes
+        returned, answers_code = self._returned(function), function.returns.type in declared.codes
         filled = [
             (number, self._filler(function, at))
             for number, at in enumerate(_inputs(function))
@@ -169,7 +167,7 @@ class Library:
                 raise  # it reaches the Python code that called C
             except BaseException:  # noqa: BLE001 - no exception passes through C
                 traceback.print_exc()
-            return self._manifest.failed if answers_code else 0
+            return declared.failed if answers_code else 0
 
         learn = self._learn.get(symbol)
         if learn is not None:

@@ -14,13 +14,16 @@ from peerlane.support import libraries
 
 
 @functools.cache
-def declarations_of(dialect: str) -> Declarations:
-    """Return the declarations of a dialect's library, read from the build's table or else from the header."""
-    table = Path(libraries.tables(), f"{dialect}.declarations")
+def declarations_of(dialect: str, header: str = "") -> Declarations:
+    """Return what a header of a dialect declares, by default the one called as the dialect.
+
+    It is read from the build's table or else from the header.
+    """
+    table = Path(libraries.tables(), f"{header or dialect}.declarations")
     if table.exists():
         declarations: Declarations = pickle.loads(table.read_bytes())
         return declarations
-    return c_declarations.read(Path(manifest_of(dialect).folder, f"{dialect}.h.txt").read_text()).library()
+    return c_declarations.read_header(manifest_of(dialect).folder, header or dialect).library()
 
 
 def is_of_c(call: str) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import MappingProxyType
 
 from peerlane.dialects._shared.hook import FOLDERS, MANIFEST, folders, outside, read_manifest
 from peerlane.errors import BadArgument, Fault, InvalidValue, Refused
@@ -96,15 +97,10 @@ class Manifest:
         call for it.
     remedy : str
         The text that names the calls which end the objects that a test left behind.
-    libraries : sequence of str
-        The names of the C libraries: ``"hcomm"`` for ``libhcomm.so``.  If there are any, the folder's ``NAME.h.txt``
-        declares their functions, and its ``c_library.py`` has a function ``library``.
-    failed : int
-        The code that a function of the library returns where the dialect cannot answer, as after an unexpected error.
-    ended : int
-        The code that a function of the library returns when the process is ending; by default ``failed``.
-    codes : sequence of str
-        The types of the header whose values are codes, 0 for success.
+    libraries : mapping of str to str
+        The C libraries, each with its header: ``{"hccl": "hcomm"}`` for ``libhccl.so``, which has the functions of
+        ``hcomm.h.txt``.  A name may end in a version: ``"cuda.1"`` for ``libcuda.so.1``.  If there are any, the
+        folder's ``c_library.py`` has a function ``library`` that returns the :class:`Library` of a header.
     supports : str
         ``"HcommIsSupport"``: the library has ``HcommIsSupportNAME`` for each function NAME; it returns whether NAME
         works.  Empty if there are none.
@@ -123,10 +119,7 @@ class Manifest:
     anew: str = ""
     explain: str = ""
     remedy: str = ""
-    libraries: Sequence[str] = ()
-    failed: int = -1
-    ended: int = -1
-    codes: Sequence[str] = ()
+    libraries: Mapping[str, str] = MappingProxyType({})
     supports: str = ""
     prefix: str = ""
 

@@ -107,10 +107,10 @@ def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
     return calls.fail(call, error, lambda: arguments)
 
 
-def library() -> Library:
-    """Return the library."""
+def library(header: str) -> Library:
+    """Return the library of a header."""
     return Library(
-        "acl",
+        declarations_of(header),
         call=_call,
         refuse=_refuse,
         known={"share_bytes": _share_bytes},

@@ -36,7 +36,8 @@ ORDERS = {
     "sync": "acl.rt.synchronize_stream",
     "event": "acl.rt.stream_wait_event",
 }
-LIBRARIES = ("ascendcl", "acl_rt")  # newer programs link the second, which has the runtime alone
-FAILED = 500000
-CODES = ("aclError",)
+LIBRARIES = {
+    "ascendcl": "acl",
+    "acl_rt": "acl",
+}  # newer programs link the second, which has the runtime alone
 PREFIX = "acl."

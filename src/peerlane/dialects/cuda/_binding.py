@@ -20,9 +20,8 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
     dict
         ``enums``: the enumerators of each enumeration.  ``symbols``: by a function's name without a version, of each
         version the first driver that has it, the symbol, and that of its variant for the default streams of threads.
-        ``version``: that of the driver, 1000 times the major number and 10 times the minor one.
+        ``version``: the numbers of the header's version.
     """
-    major, minor, *_ = map(int, declared.version.split("."))
     symbols: dict[str, list[tuple[int, str, str]]] = {}
     for each in declared.functions.values():
         variant = f"{each.name}_{each.variant}" if each.variant else ""
@@ -34,5 +33,5 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
     return {
         "enums": enums,
         "symbols": {name: sorted(rows) for name, rows in symbols.items()},
-        "version": 1000 * major + 10 * minor,
+        "version": tuple(map(int, declared.version.split("."))),
     }

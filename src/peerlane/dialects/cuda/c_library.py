@@ -7,6 +7,7 @@ from typing import Any
 
 from peerlane.backend import host
 from peerlane.dialects._shared.c_library import Library, Words
+from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     attributes,
@@ -88,10 +89,10 @@ _COPIES = ("cuMemcpy", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyDtoD_v2")
 _QUEUED = ("cuMemcpyAsync", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2")
 
 
-def library() -> Library:
-    """Return the library."""
+def library(header: str) -> Library:
+    """Return the library of a header."""
     return Library(
-        "cuda",
+        declarations_of("cuda", header),
         call=_call,
         refuse=calls.refuse_argument,
         learn={

@@ -19,7 +19,8 @@ from peerlane.dialects.cuda.state import (
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.support.libraries import address_of, binding
 
-VERSION: int = binding("cuda")["version"]
+_MAJOR, _MINOR, *_ = binding("cuda")["version"]
+VERSION: int = 1000 * _MAJOR + 10 * _MINOR
 _PER_THREAD = 2  # CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 _FLAGS = 3
 _SUCCESS, _NO_SYMBOL, _VERSION_TOO_LOW = 0, 1, 2  # CUdriverProcAddressQueryResult

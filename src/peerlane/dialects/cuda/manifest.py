@@ -25,7 +25,4 @@ ORDERS = {
     "sync": "cuStreamSynchronize",
     "event": "cuStreamWaitEvent",
 }
-LIBRARIES = ("cuda.1",)
-FAILED = 999
-ENDED = 4
-CODES = ("CUresult",)
+LIBRARIES = {"cuda.1": "cuda"}

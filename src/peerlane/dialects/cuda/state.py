@@ -92,7 +92,7 @@ def _report(failure: Failure) -> None:
 
 
 calls = HeaderCalls(
-    gpu,
+    gpu.vendor,
     declarations_of("cuda"),
     {
         "CUdevice": machine.device_of,

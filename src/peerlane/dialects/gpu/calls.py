@@ -3,7 +3,7 @@
 The header gives names, ranges and outputs.  A type of it may stand for an object: then the body gets what a function
 makes of the number, or the call is refused::
 
-    calls = HeaderCalls(gpu, declarations_of("toy"), {"toyStream": gpu.streams.of})
+    calls = HeaderCalls(gpu.vendor, declarations_of("toy"), {"toyStream": gpu.streams.of}, gpu.failures.record)
     calls.define("toyStreamSynchronize", gpu.streams.synchronize)
 """
 
@@ -24,8 +24,7 @@ from peerlane.dialects._shared.call import (
     Refusal,
     as_index,
 )
-from peerlane.dialects.gpu.gpu import Gpu
-from peerlane.dialects.gpu.vendor import Reason
+from peerlane.dialects.gpu.vendor import Reason, Vendor
 from peerlane.errors import Fault
 
 _WRITTEN = {"out", "lib", "maybe"}
@@ -39,30 +38,30 @@ class HeaderCalls(Convention):
 
     Parameters
     ----------
-    gpu : Gpu
+    vendor : Vendor
     declarations : Declarations
         Of the header.
     kinds : mapping of str to callable
         By type of the header: what makes an object of an argument, in the order of the arguments.
-    report : callable, optional
-        Gets each failure; by default they are kept for the program to ask.
+    report : callable
+        Gets each failure.
     """
 
     def __init__(
         self,
-        gpu: Gpu,
+        vendor: Vendor,
         declarations: Declarations,
         kinds: Mapping[str, Callable[[int], Any]],
-        report: Callable[[Failure], object] | None = None,
+        report: Callable[[Failure], object],
     ) -> None:
         super().__init__(
             success=0,
-            codes=gpu.vendor.fault_codes,
-            explain=gpu.vendor.explain,
-            report=report or gpu.failures.record,
-            late=lambda call: gpu.vendor.code(Fault.PROCESS_ENDING),
+            codes=vendor.fault_codes,
+            explain=vendor.explain,
+            report=report,
+            late=lambda call: vendor.code(Fault.PROCESS_ENDING),
         )
-        self._gpu, self.declarations, self._kinds = gpu, declarations, kinds
+        self._vendor, self.declarations, self._kinds = vendor, declarations, kinds
         self._objects = {"char", *declarations.structs, *declarations.callbacks}  # which C passes as objects
 
     def define(self, name: str, body: Callable[..., Any], *, first: Sequence[str] = ()) -> Callable[..., Any]:
@@ -108,7 +107,7 @@ class HeaderCalls(Convention):
         defined = self.functions("").get(name)
         if defined is not None:
             return defined
-        refusal = self._gpu.vendor.refusal(
+        refusal = self._vendor.refusal(
             Reason.UNSUPPORTED,
             f"peerlane moves and shares memory on virtual devices; {name} is not part of that",
             "do without it; {reference} lists what works",
@@ -119,7 +118,7 @@ class HeaderCalls(Convention):
     def refuse_argument(self, call: str, name: str, cause: str, arguments: Arguments) -> int:
         """Report a call of C whose argument is NULL, or wrong as ``cause`` says; return the code."""
         refusal = Refusal(
-            self._gpu.vendor.code(Reason.INVALID_VALUE),
+            self._vendor.code(Reason.INVALID_VALUE),
             cause or f"{name} is NULL",
             f"pass what the call needs for {name}" if name else "correct it",
         )

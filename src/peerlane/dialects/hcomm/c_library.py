@@ -9,6 +9,7 @@ from typing import Any
 from peerlane.backend import host
 from peerlane.dialects import hcomm
 from peerlane.dialects._shared.c_library import Library, Words
+from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._codes import PARA, PTR
@@ -67,10 +68,10 @@ def _learn_lane(then: int, words: Words) -> None:
         host.know_c_lane(then, thread, channel, stream, theirs, ours)
 
 
-def library() -> Library:
-    """Return the library."""
+def library(header: str) -> Library:
+    """Return the library of a header."""
     return Hcomm(
-        "hcomm",
+        declarations_of(header),
         call=lambda name: getattr(hcomm, name),
         refuse=_refuse,
         forms=CLASSES,

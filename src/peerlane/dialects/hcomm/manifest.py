@@ -19,8 +19,6 @@ ORDERS = {
     "own_wait": "HcommThreadNotifyWaitOnThread",
     "fifo": "PEERLANE_HCOMM_NOTIFIES=fifo",
 }
-LIBRARIES = ("hcomm", "hccl")  # programs link either, or both
-FAILED = 15
-CODES = ("HcclResult", "HcommResult", "int32_t")
+LIBRARIES = {"hcomm": "hcomm", "hccl": "hcomm"}  # programs link either, or both
 SUPPORTS = "HcommIsSupport"
 PREFIX = "hcomm."

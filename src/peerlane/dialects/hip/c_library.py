@@ -248,10 +248,10 @@ def _learn_calls(then: int, words: Words) -> None:
         host.know_c_callbacks("hip", then, callbacks.runner.queue())
 
 
-def library() -> Library:
-    """Return the library."""
+def library(header: str) -> Library:
+    """Return the library of a header."""
     return Hip(
-        "hip",
+        declarations_of(header),
         call=_call(declarations_of("hip")),
         refuse=_refuse,
         learn={

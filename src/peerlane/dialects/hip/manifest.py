@@ -46,6 +46,4 @@ ORDERS = {
     "sync": "hipStreamSynchronize",
     "event": "hipStreamWaitEvent",
 }
-LIBRARIES = ("amdhip64", "hiprtc")
-FAILED = 999
-CODES = ("hipError_t", "hiprtcResult")
+LIBRARIES = {"amdhip64": "hip", "hiprtc": "hip"}

@@ -32,9 +32,10 @@ gpu = Gpu(
 )
 explain, begin_anew = gpu.failures.take, gpu.begin_anew
 calls = HeaderCalls(
-    gpu,
+    gpu.vendor,
     declarations_of("toy"),
     {"toyDevice": gpu.machine.device_of, "toyStream": gpu.streams.of, "toyEvent": gpu.events.of},
+    gpu.failures.record,
 )
 for _name, _body in {
     "toyGetDeviceCount": lambda: len(gpu.machine.shown()),

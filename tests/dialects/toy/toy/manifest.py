@@ -5,6 +5,4 @@ ANEW = "peerlane.dialects.toy:begin_anew"
 EXPLAIN = "peerlane.dialects.toy:explain"
 REMEDY = "Memory of toyMalloc ends with toyFree, streams with toyStreamDestroy."
 ORDERS = {"sync": "toyStreamSynchronize", "event": "toyStreamWaitEvent", "record": "toyEventRecord"}
-LIBRARIES = ("toy",)
-FAILED = 9
-CODES = ("toyError",)
+LIBRARIES = {"toy": "toy"}
