@@ -11,9 +11,11 @@ from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     attributes,
+    batches,
     contexts,
     copies,
     devices,
+    managed,
     memory,
     pools,
     sharing,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from peerlane import Device
 from peerlane.dialects._shared.machine import Context
+from peerlane.dialects.cuda.devices import FIGURES
 from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine, refuse_flags
 from peerlane.dialects.gpu.streams import HIGHEST, LOWEST
 from peerlane.dialects.gpu.vendor import Reason
@@ -15,6 +17,7 @@ _FLAGS = enums["CUctx_flags"]["CU_CTX_FLAGS_MASK"]
 _API_VERSION = 3020  # of contexts that cuCtxCreate made
 _LIMITS = {"STACK_SIZE": 1024, "PRINTF_FIFO_SIZE": 1 << 20, "MALLOC_HEAP_SIZE": 8 << 20}
 _handle = contexts.handle_of
+_PARTITIONS = {"minSmPartitionSize": 8, "smCoscheduledAlignment": 8}  # of compute capability 9
 
 
 @call
@@ -185,3 +188,83 @@ def cuCtxEnablePeerAccess(peerContext: Context, Flags: int) -> None:
 @call
 def cuCtxDisablePeerAccess(peerContext: Context) -> None:
     gpu.peers.disable(peerContext.device)
+
+
+@call
+def cuCtxGetDevice_v2(ctx: int) -> int:
+    return machine.id_of((contexts.of(ctx) if ctx else machine.context()).device.ordinal)
+
+
+@call
+def cuCtxSynchronize_v2(ctx: int) -> None:
+    if ctx:
+        gpu.streams.synchronize_context(contexts.of(ctx))
+    else:
+        gpu.streams.synchronize_device()
+
+
+def _refuse_unknown(value: int, enumeration: str) -> None:
+    if value not in enums[enumeration].values():
+        raise invalid(f"{value} is not a member", f"pass a member of {enumeration}")
+
+
+@call
+def cuCtxGetCacheConfig() -> int:
+    machine.context()
+    return enums["CUfunc_cache"]["CU_FUNC_CACHE_PREFER_NONE"]
+
+
+@call
+def cuCtxSetCacheConfig(config: int) -> None:
+    """Take a wish of kernels, of which there are none."""
+    machine.context()
+    _refuse_unknown(config, "CUfunc_cache")
+
+
+@call
+def cuCtxGetSharedMemConfig() -> int:
+    machine.context()
+    return enums["CUsharedconfig"]["CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE"]
+
+
+@call
+def cuCtxSetSharedMemConfig(config: int) -> None:
+    """Take a wish of kernels, of which there are none."""
+    machine.context()
+    _refuse_unknown(config, "CUsharedconfig")
+
+
+@call
+def cuCtxResetPersistingL2Cache() -> None:
+    machine.context()
+
+
+@call
+def cuProfilerStart() -> None:
+    """Do nothing: there is no profiler."""
+
+
+@call
+def cuProfilerStop() -> None:
+    """Do nothing: there is no profiler."""
+
+
+def _resource(kind: int) -> dict[str, Any]:
+    """Return the multiprocessors of a device, the only resource that a virtual one has a figure for."""
+    if kind != enums["CUdevResourceType"]["CU_DEV_RESOURCE_TYPE_SM"]:
+        raise gpu.vendor.refusal(
+            Reason.UNSUPPORTED,
+            f"virtual devices have no resource of type {kind}",
+            "ask for CU_DEV_RESOURCE_TYPE_SM",
+        )
+    return {"type": kind, "sm": {"smCount": FIGURES["MULTIPROCESSOR_COUNT"], **_PARTITIONS}}
+
+
+@call
+def cuDeviceGetDevResource(device: Device, type: int) -> dict[str, Any]:
+    return _resource(type)
+
+
+@call
+def cuCtxGetDevResource(hCtx: Context, type: int) -> dict[str, Any]:
+    return _resource(type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 from peerlane import Device
@@ -28,7 +29,7 @@ _LARGEST = (1 << 31) - 1
 _NAME_LENGTH, _BUS_LENGTH = 1, 13  # the least room for a name, and for a bus id with its NUL
 
 #: What the vendor publishes of an H100 with SXM; no behaviour depends on it.
-_FIGURES: dict[str, int] = {
+FIGURES: dict[str, int] = {
     "MAX_THREADS_PER_BLOCK": 1024,
     "MAX_BLOCK_DIM_X": 1024,
     "MAX_BLOCK_DIM_Y": 1024,
@@ -89,7 +90,7 @@ _PREFIX = "CU_DEVICE_ATTRIBUTE_"
 def _attributes() -> dict[int, str]:
     """Return the short name of each attribute; of several for one number the one with a figure."""
     short = {name.removeprefix(_PREFIX): number for name, number in enums["CUdevice_attribute"].items()}
-    return {number: name for name, number in sorted(short.items(), key=lambda each: each[0] in _FIGURES)}
+    return {number: name for name, number in sorted(short.items(), key=lambda each: each[0] in FIGURES)}
 
 
 def _bus_id(device: Device) -> tuple[int, int]:
@@ -220,7 +221,7 @@ def cuDeviceTotalMem_v2(dev: Device) -> int:
 
 @call
 def cuDeviceComputeCapability(dev: Device) -> tuple[int, int]:
-    return _FIGURES["COMPUTE_CAPABILITY_MAJOR"], _FIGURES["COMPUTE_CAPABILITY_MINOR"]
+    return FIGURES["COMPUTE_CAPABILITY_MAJOR"], FIGURES["COMPUTE_CAPABILITY_MINOR"]
 
 
 @call
@@ -229,7 +230,7 @@ def cuDeviceGetAttribute(attrib: int, dev: Device) -> int:
     name = _attributes().get(attrib)
     if name is None or name == "MAX":
         raise invalid(f"{attrib} is not an attribute", "pass a member of CUdevice_attribute")
-    return _by_device(dev).get(name, _FIGURES.get(name, 0))
+    return _by_device(dev).get(name, FIGURES.get(name, 0))
 
 
 @call
@@ -264,3 +265,30 @@ def cuDeviceGetP2PAttribute(attrib: int, srcDevice: Device, dstDevice: Device) -
         raise invalid(f"{attrib} is not an attribute", "pass a member of CUdevice_P2PAttribute")
     name = names[attrib].removeprefix("CU_DEVICE_P2P_ATTRIBUTE_")
     return int(name == "ACCESS_SUPPORTED" and not srcDevice.why_not(dstDevice))
+
+
+@call
+def cuDeviceGetExecAffinitySupport(type: int, dev: Device) -> int:
+    return 0
+
+
+@call
+def cuFlushGPUDirectRDMAWrites(target: int, scope: int) -> None:
+    """Do nothing: what another process wrote is there when it says so."""
+    machine.context()
+
+
+_reported: list[str] = []
+
+
+@call
+def cuGetExportTable(ppExportTable: int, pExportTableId: Any) -> None:
+    """Refuse the private tables of a static runtime; stderr gets what to do, once."""
+    text = (
+        "this program has CUDA's runtime linked in statically, which needs private tables of the real driver; "
+        "link it to libcudart.so (nvcc -cudart shared)"
+    )
+    if not _reported:
+        _reported.append(text)
+        print(f"peerlane: {text}", file=sys.stderr, flush=True)
+    raise gpu.vendor.refusal(Reason.UNSUPPORTED, text, "link the runtime dynamically")

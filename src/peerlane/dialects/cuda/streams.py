@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine, refuse_flags
 from peerlane.dialects.gpu.events import GpuEvent
 from peerlane.dialects.gpu.streams import AnyStream
-from peerlane.dialects.gpu.values import HALF_WORD, WORD
+from peerlane.dialects.gpu.values import HALF_WORD, WORD, Operation
 
 streams, events, values = gpu.streams, gpu.events, gpu.values
 _STREAM_FLAGS, _EVENT_FLAGS = 1, 7
@@ -153,31 +154,75 @@ def cuStreamAddCallback(hStream: int, callback: Callable[..., Any] | None, userD
     _launch(streams.of(hStream), "callback", callback, streams.meaning(hStream), 0, userData)
 
 
-def _wait(stream: AnyStream, addr: int, value: int, flags: int, width: int) -> None:
+def wait_operation(address: int, value: int, flags: int, width: int) -> Operation:
+    """Return the operation by which a stream waits for a word of so many bytes."""
     refuse_flags(flags, _COMPARISON | _FLUSH)
-    operation = values.waiting(addr, value, flags & _COMPARISON, (1 << 8 * width) - 1, width)
-    operation(stream)
+    return values.waiting(address, value, flags & _COMPARISON, (1 << 8 * width) - 1, width)
 
 
-def _write(stream: AnyStream, addr: int, value: int, flags: int, width: int) -> None:
-    values.writing(addr, value, flags & ~_NO_BARRIER, width)(stream)
+def write_operation(address: int, value: int, flags: int, width: int) -> Operation:
+    """Return the operation by which a stream writes a word of so many bytes."""
+    return values.writing(address, value, flags & ~_NO_BARRIER, width)
 
 
 @call
 def cuStreamWaitValue32_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
-    _wait(stream, addr, value, flags, HALF_WORD)
+    wait_operation(addr, value, flags, HALF_WORD)(stream)
 
 
 @call
 def cuStreamWaitValue64_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
-    _wait(stream, addr, value, flags, WORD)
+    wait_operation(addr, value, flags, WORD)(stream)
 
 
 @call
 def cuStreamWriteValue32_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
-    _write(stream, addr, value, flags, HALF_WORD)
+    write_operation(addr, value, flags, HALF_WORD)(stream)
 
 
 @call
 def cuStreamWriteValue64_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
-    _write(stream, addr, value, flags, WORD)
+    write_operation(addr, value, flags, WORD)(stream)
+
+
+class _Attributes(dict[tuple[int, int], bytes]):
+    """What the program set of its streams, by handle and attribute; nothing depends on it."""
+
+
+_ATTRIBUTES = {
+    enums["CUlaunchAttributeID"][f"CU_LAUNCH_ATTRIBUTE_{name}"]
+    for name in ("ACCESS_POLICY_WINDOW", "SYNCHRONIZATION_POLICY", "MEM_SYNC_DOMAIN_MAP", "MEM_SYNC_DOMAIN")
+}
+_PRIORITY = enums["CUlaunchAttributeID"]["CU_LAUNCH_ATTRIBUTE_PRIORITY"]
+_VALUE = 64  # bytes of CUlaunchAttributeValue
+
+
+def _refuse_attribute(attribute: int, *others: int) -> None:
+    if attribute not in (*_ATTRIBUTES, *others):
+        raise invalid(
+            f"attribute {attribute} is not one of streams", "pass one that cuStreamSetAttribute takes"
+        )
+
+
+@call
+def cuStreamSetAttribute(hStream: AnyStream, attr: int, value: int) -> None:
+    _refuse_attribute(attr)
+    machine.table(_Attributes)[hStream.handle, attr] = ctypes.string_at(value, _VALUE)
+
+
+@call
+def cuStreamGetAttribute(hStream: AnyStream, attr: int, value_out: int) -> None:
+    _refuse_attribute(attr, _PRIORITY)
+    if attr == _PRIORITY:
+        ctypes.c_int.from_address(value_out).value = hStream.priority
+        return
+    value = machine.table(_Attributes).get((hStream.handle, attr), bytes(_VALUE))
+    ctypes.memmove(value_out, value, _VALUE)
+
+
+@call
+def cuStreamCopyAttributes(dst: AnyStream, src: AnyStream) -> None:
+    table = machine.table(_Attributes)
+    for attribute in _ATTRIBUTES:
+        if (src.handle, attribute) in table:
+            table[dst.handle, attribute] = table[src.handle, attribute]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, TypeAlias
 
 from peerlane import Device, StreamGroup
@@ -299,17 +299,25 @@ class Streams:
 
     def synchronize_device(self) -> None:
         """Wait for all streams of the thread's device, non-blocking ones too; report the first failure."""
-        context, first = self._machine.context(), None
-        streams: list[AnyStream] = [
-            self.null(context),
-            *self._machine.resources_on(context.device, GpuStream),
-        ]
+        context = self._machine.context()
+        streams = self._machine.resources_on(context.device, GpuStream)
+        self._synchronize(context.device, [self.null(context), *streams])
+
+    def synchronize_context(self, context: Context) -> None:
+        """Wait for all streams of a context; report the first failure."""
+        streams = self._machine.resources_on(context.device, GpuStream)
+        self._synchronize(
+            context.device, [self.null(context), *(each for each in streams if each.context is context)]
+        )
+
+    def _synchronize(self, device: Device, streams: Sequence[AnyStream]) -> None:
+        first = None
         for each in streams:
             try:
                 each.wait()
             except Error as error:
                 first = first or error
-        self.has_waited(context.device)
+        self.has_waited(device)
         if first is not None:
             raise first
 
