@@ -46,9 +46,10 @@ bool is_ours(std::string_view module) {
     return module.starts_with(kPackage) && (module.size() == kPackage.size() || module[kPackage.size()] == '.');
 }
 
-// To the innermost frame outside peerlane; none: everything on this thread's stack is ours.
+// To the innermost frame outside peerlane; none: everything on this thread's stack is ours, or started the thread.
 void leave_ours(Frame& frame) {
-    while (frame && is_ours(module_of(frame))) frame.go_back();
+    for (std::string_view module; frame; frame.go_back())
+        if (module = module_of(frame); !is_ours(module) && module != "threading") return;
 }
 
 // Of a call that was kept and runs now; 0: a call runs where it is made.

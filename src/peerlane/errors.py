@@ -138,7 +138,7 @@ class ThreadWait:
     thread : str
         The thread's name.
     place : str
-        The program's line, ``"file.py:12"``.
+        The program's line, ``"file.py:12"``; empty in a thread that peerlane started.
     stream : int
         The id of the stream that the thread waited for; 0 if it waited for another process.
     call : str

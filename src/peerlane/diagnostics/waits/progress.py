@@ -231,15 +231,16 @@ def name_of(thread: int) -> str:
 
 
 def wait_of(thread: int, stream: int = 0) -> ThreadWait:
-    """Return the line at which a thread waits, the call, and its callers."""
+    """Return the line of the program at which a thread waits, if there is one, the call, and its callers."""
     frame, call = sys._current_frames().get(thread), ""
-    while frame is not None and (call_site.is_own(frame) or call_site.package_of(frame) in passed_through):
+    skipped = passed_through | _STARTERS
+    while frame is not None and (call_site.is_own(frame) or call_site.package_of(frame) in skipped):
         # The functions that a program calls keep the name of the call for their errors.
         named = frame.f_locals.get("call")
         call = named if isinstance(named, str) else call
         frame = frame.f_back
     if frame is None:
-        return ThreadWait(name_of(thread), "an unknown place", stream, call)
+        return ThreadWait(name_of(thread), "", stream, call)  # a thread of peerlane's own
     line = str(call_site.Site(frame.f_code, frame.f_lasti))
     callers: list[str] = []
     caller = frame.f_back

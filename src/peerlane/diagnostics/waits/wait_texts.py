@@ -130,7 +130,11 @@ def _line_of(of: PastOperation) -> str:
 
 def thread(wait: ThreadWait, words: Words = NEUTRAL) -> str:
     """Return a text with the line at which a thread waits, and the stream."""
-    return f"{wait.thread} at {wait.place} waits for {words.stream(wait.stream)}"
+    return f"{_thread_at(wait)} waits for {words.stream(wait.stream)}"
+
+
+def _thread_at(wait: ThreadWait) -> str:
+    return f"{wait.thread} at {wait.place}" if wait.place else wait.thread
 
 
 def rank_wait(wait: RankWait) -> str:
@@ -140,7 +144,7 @@ def rank_wait(wait: RankWait) -> str:
 
 
 def _rank_wait(wait: RankWait) -> str:
-    who = " and ".join(f"{each.thread} at {each.place}" for each in wait.threads)
+    who = " and ".join(_thread_at(each) for each in wait.threads)
     waits = f"{who} wait{'s' if len(wait.threads) == 1 else ''}" if who else "a stream waits"
     match wait.kind:
         case "collective":
