@@ -28,12 +28,17 @@ LIBRARIES = {
     *(f"lib{name}.so" for name in ("peerlane_c", "ascendcl", "acl_rt", "hcomm", "hccl")),
     *(f"lib{name}.so{number}" for name in ("amdhip64", "hiprtc") for number in ("", ".6", ".7")),
     "libcuda.so.1",
+    "libcudart.so.12",
+    "libcudart.so.13",
     *(f"pkgconfig/peerlane-{name}.pc" for name in ("acl", "hcomm", "hip")),
     "preload/libpeerlane_threads.so",
 }
 TABLES = {
-    *(f"peerlane/tables/{dialect}.binding" for dialect in ("cuda", "hcomm", "hip")),
-    *(f"peerlane/tables/{dialect}.declarations" for dialect in ("acl", "cuda", "hcomm", "hip")),
+    *(f"peerlane/tables/{header}.binding" for header in ("cuda", "cudart", "cudart12", "hcomm", "hip")),
+    *(
+        f"peerlane/tables/{header}.declarations"
+        for header in ("acl", "cuda", "cudart", "cudart12", "hcomm", "hip")
+    ),
 }
 #: The pip of this environment, which installs into another one; so that one needs none.
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]

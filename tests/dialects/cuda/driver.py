@@ -1,4 +1,4 @@
-"""Calls of ``libcuda.so.1`` in the process of a test."""
+"""Calls of CUDA's libraries in the process of a test."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class CudaError(Exception):
 
 
 class Driver:
-    """The driver: each function takes words, returns what it writes, and raises for a code.
+    """A library: each function takes words, returns what it writes, and raises for a code.
 
     The parameters that it writes are C types among the arguments: ``driver.cuMemAlloc_v2(c_uint64, 64)``.
     """
 
-    def __init__(self) -> None:
-        self.library = ctypes.CDLL(f"{folder()}/libcuda.so.1")
+    def __init__(self, name: str = "libcuda.so.1") -> None:
+        self.library = ctypes.CDLL(f"{folder()}/{name}")
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self.library, name)

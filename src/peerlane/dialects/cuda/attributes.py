@@ -56,7 +56,8 @@ def _described(attribute: int) -> tuple[str, Any, Callable[[Pointee], Any]]:
     return name, *_ATTRIBUTES[name]
 
 
-def _at(address: int) -> Pointee | None:
+def pointee_at(address: int) -> Pointee | None:
+    """Return what an address points at; None for memory that the driver does not know."""
     try:
         return attributes.at(address) if address else None
     except Error:
@@ -66,7 +67,7 @@ def _at(address: int) -> Pointee | None:
 @call
 def cuPointerGetAttribute(data: int, attribute: int, ptr: int) -> None:
     name, kind, value_of = _described(attribute)
-    pointee = _at(ptr)
+    pointee = pointee_at(ptr)
     value = None if pointee is None else value_of(pointee)
     if value is None:
         raise invalid(
@@ -80,7 +81,7 @@ def cuPointerGetAttributes(
     numAttributes: int, attributes: Sequence[int], data: Sequence[int], ptr: int
 ) -> None:
     """Write many attributes; those that the address does not have are 0, its device -2."""
-    pointee = _at(ptr)
+    pointee = pointee_at(ptr)
     for attribute, target in zip(attributes, data, strict=True):
         name, kind, value_of = _described(attribute)
         value = None if pointee is None else value_of(pointee)

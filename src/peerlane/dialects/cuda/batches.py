@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from peerlane.dialects.cuda.state import call, calls, enums, gpu, invalid, refuse_flags
+from peerlane.dialects.cuda.state import call, define, enums, gpu, invalid, refuse_flags
 from peerlane.dialects.cuda.streams import wait_operation, write_operation
 from peerlane.dialects.gpu.copies import Side
 from peerlane.dialects.gpu.streams import AnyStream
@@ -79,7 +79,7 @@ def _copy_batch(
     _copy_each(dsts, srcs, sizes, attrs, starts, stream)
 
 
-calls.define("cuMemcpyBatchAsync_v2", _copy_batch)
+define("cuMemcpyBatchAsync_v2", _copy_batch)
 _NONE_FAILED = (1 << 64) - 1
 
 
@@ -91,7 +91,7 @@ def _copy_batch_12(
     return _NONE_FAILED
 
 
-calls.define("cuMemcpyBatchAsync", _copy_batch_12)
+define("cuMemcpyBatchAsync", _copy_batch_12)
 
 
 @call
@@ -138,8 +138,8 @@ def _copy_boxes_12(numOps: int, opList: Sequence[Fields], flags: int, stream: An
     return _NONE_FAILED
 
 
-calls.define("cuMemcpy3DBatchAsync_v2", _copy_boxes)
-calls.define("cuMemcpy3DBatchAsync", _copy_boxes_12)
+define("cuMemcpy3DBatchAsync_v2", _copy_boxes)
+define("cuMemcpy3DBatchAsync", _copy_boxes_12)
 
 
 @call

@@ -1,13 +1,11 @@
-"""``libcuda.so.1``: the dialect for C."""
+"""The dialect for C: ``libcuda.so.1`` here, and other libraries in folders of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from importlib import import_module
 
 from peerlane.backend import host
 from peerlane.dialects._shared.c_library import Library, Words
-from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     attributes,
@@ -22,10 +20,11 @@ from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     streams,
     virtual,
 )
+from peerlane.dialects.cuda.entries import Entries
 from peerlane.dialects.cuda.state import calls, driver, enums, gpu, machine
 from peerlane.streams import callbacks
 
-_VARIANTS = ("_ptds", "_ptsz")  # for the default streams of threads
+_FOLDERS = {"cudart": "runtime", "cudart12": "runtime"}
 _BEFORE_INIT = {
     "cuInit",
     "cuDriverGetVersion",
@@ -38,30 +37,9 @@ _BEFORE_INIT = {
 _NOT_INITIALIZED = enums["CUresult"]["CUDA_ERROR_NOT_INITIALIZED"]
 
 
-def _call(name: str) -> Callable[..., Any]:
-    """Return a call as C makes it: refused before cuInit; in a variant NULL is the thread's own stream."""
-    base = name[: -len(_VARIANTS[0])] if name.endswith(_VARIANTS) else name
-    body = calls.function(base)
-    outputs = (0,) * len(calls.declarations.outputs_of(calls.declarations.functions[base]))
-
-    def checked(*arguments: Any) -> Any:
-        if not driver.is_initialized:
-            refusal = Refusal(
-                _NOT_INITIALIZED, "the program has not called cuInit in this process", "call cuInit(0)"
-            )
-            code = calls.fail(base, refusal, tuple)
-            return (*outputs, code) if outputs else code
-        return body(*arguments)
-
-    served = body if base in _BEFORE_INIT else checked
-    if base == name:
-        return served
-
-    def of_thread(*arguments: Any) -> Any:
-        with gpu.streams.null_is_own():
-            return served(*arguments)
-
-    return of_thread
+def _refuse_before_init() -> None:
+    if not driver.is_initialized:
+        raise Refusal(_NOT_INITIALIZED, "the program has not called cuInit in this process", "call cuInit(0)")
 
 
 def _learn_thread(then: int, _: Words = ()) -> bool:
@@ -93,9 +71,13 @@ _QUEUED = ("cuMemcpyAsync", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuM
 
 def library(header: str) -> Library:
     """Return the library of a header."""
+    if header in _FOLDERS:
+        module = import_module(f"peerlane.dialects.cuda.{_FOLDERS[header]}.c_library")
+        other: Library = module.library(header)
+        return other
     return Library(
-        declarations_of("cuda", header),
-        call=_call,
+        calls.declarations,
+        call=Entries(calls, _refuse_before_init, _BEFORE_INIT).function,
         refuse=calls.refuse_argument,
         learn={
             "cuCtxGetDevice": _learn_thread,

@@ -101,3 +101,45 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "wait_for_at_least": "CU_STREAM_WAIT_VALUE_GEQ",
     }
 )
+
+#: The runtime's names, where it has another one than the driver.
+RUNTIME_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "access_description": "cudaMemAccessDesc",
+        "any_direction": "cudaMemcpyDefault",
+        "attach_global": "cudaMemAttachGlobal",
+        "can_access_peer": "cudaDeviceCanAccessPeer",
+        "create_context": "cudaSetDevice",
+        "create_event": "cudaEventCreate",
+        "create_event_with_flags": "cudaEventCreateWithFlags",
+        "create_pool": "cudaMemPoolCreate",
+        "device_count": "cudaGetDeviceCount",
+        "device_location": "cudaMemLocationTypeDevice",
+        "disable_timing": "cudaEventDisableTiming",
+        "enable_peer": "cudaDeviceEnablePeerAccess",
+        "event_synchronize": "cudaEventSynchronize",
+        "export_event": "cudaIpcGetEventHandle",
+        "export_memory": "cudaIpcGetMemHandle",
+        "export_pool": "cudaMemPoolExportToShareableHandle",
+        "export_pool_pointer": "cudaMemPoolExportPointer",
+        "file_descriptor": "cudaMemHandleTypePosixFileDescriptor",
+        "free": "cudaFree",
+        "host_to_host": "cudaMemcpyHostToHost",
+        "import_pool": "cudaMemPoolImportFromShareableHandle",
+        "import_pool_pointer": "cudaMemPoolImportPointer",
+        "interprocess": "cudaEventInterprocess",
+        "malloc": "cudaMalloc",
+        "malloc_host": "cudaMallocHost",
+        "malloc_managed": "cudaMallocManaged",
+        "memory_info": "cudaMemGetInfo",
+        "open_event": "cudaIpcOpenEventHandle",
+        "open_memory": "cudaIpcOpenMemHandle",
+        "read_write": "cudaMemAccessFlagsProtReadWrite",
+        "record": "cudaEventRecord",
+        "register": "cudaHostRegister",
+        "reserved_high": "cudaMemPoolAttrReservedMemHigh",
+        "reset": "cudaDeviceReset",
+        "set_device": "cudaSetDevice",
+        "set_pool_access": "cudaMemPoolSetAccess",
+    }
+)

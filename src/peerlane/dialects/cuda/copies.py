@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from peerlane.dialects._shared.machine import Context
-from peerlane.dialects.cuda.state import call, calls, enums, gpu, invalid
+from peerlane.dialects.cuda.state import call, define, enums, gpu, invalid
 from peerlane.dialects.gpu.copies import Ends, Move, Side
 from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.gpu.vendor import Reason
@@ -18,7 +18,7 @@ Description = Mapping[str, Any]
 
 def _declare(names: tuple[str, ...], body: Callable[..., Any]) -> None:
     for each in names:
-        calls.define(each, body)
+        define(each, body)
 
 
 _declare(("cuMemcpy", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyDtoD_v2"), copies.copy)

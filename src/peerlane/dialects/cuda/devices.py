@@ -148,7 +148,7 @@ def cuGetErrorString(error: int) -> bytes:
     return _text(name.replace("_", " ").lower())
 
 
-def _look_up(symbol: bytes | None, version: int, flags: int) -> tuple[int, int]:
+def look_up(symbol: bytes | None, version: int, flags: int) -> tuple[int, int]:
     """Return the address of the newest function of a name that a version has, and a status (facts/cuda 5)."""
     if not symbol:
         raise invalid("the name is NULL or empty", "pass the name of a function, 'cuMemAlloc'")
@@ -166,12 +166,12 @@ def _look_up(symbol: bytes | None, version: int, flags: int) -> tuple[int, int]:
 
 @call
 def cuGetProcAddress_v2(symbol: Any, cudaVersion: int, flags: int) -> tuple[int, int]:
-    return _look_up(symbol, cudaVersion, flags)
+    return look_up(symbol, cudaVersion, flags)
 
 
 @call
 def cuGetProcAddress(symbol: Any, cudaVersion: int, flags: int) -> int:
-    address, status = _look_up(symbol, cudaVersion, flags)
+    address, status = look_up(symbol, cudaVersion, flags)
     if status:
         raise gpu.vendor.refusal(
             Reason.NO_ALLOCATION, f"the driver has no function {symbol!r}", "correct the name"
@@ -200,18 +200,19 @@ def cuDeviceGetName(len: int, dev: Device) -> str:
     return _fitting(dev.info.name, len, _NAME_LENGTH)
 
 
-def _uuid(dev: Device) -> dict[str, list[int]]:
+def uuid_of(dev: Device) -> dict[str, list[int]]:
+    """Return a device's UUID as the fields of CUuuid."""
     return {"bytes": list(dev.uuid[:16])}
 
 
 @call
 def cuDeviceGetUuid(dev: Device) -> dict[str, list[int]]:
-    return _uuid(dev)
+    return uuid_of(dev)
 
 
 @call
 def cuDeviceGetUuid_v2(dev: Device) -> dict[str, list[int]]:
-    return _uuid(dev)
+    return uuid_of(dev)
 
 
 @call
@@ -224,13 +225,17 @@ def cuDeviceComputeCapability(dev: Device) -> tuple[int, int]:
     return FIGURES["COMPUTE_CAPABILITY_MAJOR"], FIGURES["COMPUTE_CAPABILITY_MINOR"]
 
 
+def attribute(number: int, device: Device) -> int:
+    """Return an attribute of a device; 0 of those that no virtual device has a figure for."""
+    name = _attributes().get(number)
+    if name is None or name == "MAX":
+        raise invalid(f"{number} is not an attribute", "pass a member of CUdevice_attribute")
+    return _by_device(device).get(name, FIGURES.get(name, 0))
+
+
 @call
 def cuDeviceGetAttribute(attrib: int, dev: Device) -> int:
-    """Return an attribute; 0 of those that no virtual device has a figure for."""
-    name = _attributes().get(attrib)
-    if name is None or name == "MAX":
-        raise invalid(f"{attrib} is not an attribute", "pass a member of CUdevice_attribute")
-    return _by_device(dev).get(name, FIGURES.get(name, 0))
+    return attribute(attrib, dev)
 
 
 @call

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from peerlane.dialects.cuda.pools import Fields, location_of
-from peerlane.dialects.cuda.state import call, calls, enums, gpu, invalid, machine, refuse_flags
+from peerlane.dialects.cuda.state import call, define, enums, gpu, invalid, machine, refuse_flags
 from peerlane.dialects.gpu.locations import DEVICE, HOST
 from peerlane.dialects.gpu.machine import INVALID_DEVICE
 from peerlane.dialects.gpu.managed import Advice
@@ -155,8 +155,8 @@ def _discard_and_prefetch(
     _prefetch_each(ranges, locations, starts)
 
 
-calls.define("cuMemPrefetchBatchAsync", _prefetch_batch)
-calls.define("cuMemDiscardAndPrefetchBatchAsync", _discard_and_prefetch)
+define("cuMemPrefetchBatchAsync", _prefetch_batch)
+define("cuMemDiscardAndPrefetchBatchAsync", _discard_and_prefetch)
 
 
 @call

@@ -25,4 +25,4 @@ ORDERS = {
     "sync": "cuStreamSynchronize",
     "event": "cuStreamWaitEvent",
 }
-LIBRARIES = {"cuda.1": "cuda"}
+LIBRARIES = {"cuda.1": "cuda", "cudart.13": "cudart", "cudart.12": "cudart12"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.dialects.cuda.state import call, calls, gpu, invalid, machine, refuse_flags
+from peerlane.dialects.cuda.state import call, define, gpu, invalid, machine, refuse_flags
 from peerlane.dialects.gpu.streams import AnyStream
 
 memory = gpu.memory
@@ -130,7 +130,7 @@ def _fills(width: int) -> None:
         (f"cuMemsetD2D{bits}_v2", rows),
         (f"cuMemsetD2D{bits}Async", rows_async),
     ):
-        calls.define(name, body)
+        define(name, body)
 
 
 def _fill_rows(

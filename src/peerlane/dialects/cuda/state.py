@@ -77,7 +77,7 @@ gpu = Gpu(
 machine, explain = gpu.machine, gpu.failures.take
 
 
-def _report(failure: Failure) -> None:
+def report(failure: Failure) -> None:
     """Keep the message of a failed call, and write it where CUDA_LOG_FILE says: stdout, stderr or a file."""
     message = gpu.failures.record(failure)
     target = os.environ.get(_LOG_FILE)
@@ -91,18 +91,17 @@ def _report(failure: Failure) -> None:
         print(f"peerlane: {message}", file=file)
 
 
-calls = HeaderCalls(
-    gpu.vendor,
-    declarations_of("cuda"),
-    {
-        "CUdevice": machine.device_of,
-        "CUcontext": gpu.contexts.of,
-        "CUstream": gpu.streams.of,
-        "CUevent": gpu.events.of,
-        "CUmemoryPool": gpu.pools.of,
-    },
-    _report,
-)
+#: What makes an object of a handle, by the handle's type.
+kinds: dict[str, Callable[[int], Any]] = {
+    "CUdevice": machine.device_of,
+    "CUcontext": gpu.contexts.of,
+    "CUstream": gpu.streams.of,
+    "CUevent": gpu.events.of,
+    "CUmemoryPool": gpu.pools.of,
+}
+calls = HeaderCalls(gpu.vendor, declarations_of("cuda"), kinds, report)
+#: The body of each call of the driver, which the runtime's calls use, too.
+bodies: dict[str, Callable[..., Any]] = {}
 
 
 class _Driver:
@@ -114,9 +113,15 @@ class _Driver:
 driver = _Driver()
 
 
+def define(name: str, body: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare the body of a call of the driver."""
+    bodies[name] = body
+    return calls.define(name, body)
+
+
 def call(body: Callable[..., Any]) -> Callable[..., Any]:
     """Declare the body of the call of its name."""
-    return calls.define(body.__name__, body)
+    return define(body.__name__, body)
 
 
 def invalid(cause: str, remedy: str) -> Refusal:
@@ -130,7 +135,13 @@ def refuse_flags(flags: int, valid: int = 0) -> None:
         raise invalid(f"flags are {flags:#x}", f"pass bits of {valid:#x}" if valid else "pass 0")
 
 
+#: What other libraries than the driver do then.
+resets: list[Callable[[], None]] = []
+
+
 def begin_anew() -> None:
     """Reset the dialect to the state of a new process."""
     driver.is_initialized = False
     gpu.begin_anew()
+    for reset in resets:
+        reset()

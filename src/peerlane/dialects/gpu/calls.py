@@ -42,7 +42,8 @@ class HeaderCalls(Convention):
     declarations : Declarations
         Of the header.
     kinds : mapping of str to callable
-        By type of the header: what makes an object of an argument, in the order of the arguments.
+        By type of the header, or by type and name (``"int device"``): what makes an object of an argument, in the
+        order of the arguments.
     report : callable
         Gets each failure.
     """
@@ -83,11 +84,8 @@ class HeaderCalls(Convention):
         parsers = tuple(map(self._parse, inputs))
         annotations = [each.annotation for each in inspect.signature(body).parameters.values()]
         numbers = {at for at, each in enumerate(annotations) if each in (int, "int")}
-        makers = [
-            (at, self._kinds[each.type])
-            for at, each in enumerate(inputs)
-            if each.type in self._kinds and not each.is_pointer and at not in numbers
-        ]
+        each_maker = ((at, self._maker(each)) for at, each in enumerate(inputs) if at not in numbers)
+        makers = [(at, maker) for at, maker in each_maker if maker is not None]
         makers.sort(key=lambda step: names[step[0]] not in first)
         reads = tuple(each.read for each in parsers)
         types = tuple((each.name, each.type, True) for each in inputs)
@@ -101,6 +99,13 @@ class HeaderCalls(Convention):
             (0,) * len(outputs),
             signature=inspect.Signature(positional),
         )
+
+    def _maker(self, declarator: Declarator) -> Callable[[int], Any] | None:
+        """Return what makes an object of an argument; None if the body gets the argument itself."""
+        if declarator.is_pointer:
+            return None
+        by_name = self._kinds.get(f"{declarator.type} {declarator.name}")
+        return by_name or self._kinds.get(declarator.type)
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return a call of the header; one without a body refuses: ``UNSUPPORTED``."""

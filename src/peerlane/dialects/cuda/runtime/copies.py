@@ -1,0 +1,138 @@
+"""Copies of the runtime: of bytes, rows and boxes, in many at once, and between two devices (facts/cuda 4.2, 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from peerlane import Device
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.cuda.runtime.table import call, twins, twins_of_12
+from peerlane.dialects.cuda.state import gpu, machine
+from peerlane.dialects.gpu.copies import Ends, Move, Side
+from peerlane.dialects.gpu.streams import AnyStream
+from peerlane.dialects.gpu.vendor import Reason
+from peerlane.support.libraries import binding
+
+copies = gpu.copies
+_KINDS = {
+    number: name.removeprefix("cudaMemcpy")
+    for name, number in binding("cudart")["enums"]["cudaMemcpyKind"].items()
+}
+_INVALID_DIRECTION = binding("cudart")["enums"]["cudaError_t"]["cudaErrorInvalidMemcpyDirection"]
+Fields = Mapping[str, Any]
+
+twins(
+    cudaMemcpyBatchAsync="cuMemcpyBatchAsync_v2",
+    cudaMemcpy3DBatchAsync="cuMemcpy3DBatchAsync_v2",
+    cudaMemcpyWithAttributesAsync="cuMemcpyWithAttributesAsync",
+    cudaMemcpy3DWithAttributesAsync="cuMemcpy3DWithAttributesAsync",
+)
+twins_of_12(cudaMemcpyBatchAsync="cuMemcpyBatchAsync", cudaMemcpy3DBatchAsync="cuMemcpy3DBatchAsync")
+
+
+def _kind(number: int) -> str:
+    """Return the name of a direction that has a device at an end, "" for the others.
+
+    With unified addresses the direction follows from the addresses, and a wrong one is undefined (facts/cuda 4.2).
+    """
+    name = _KINDS.get(number)
+    if name is None:
+        valid = ", ".join(f"{each} {label}" for each, label in _KINDS.items())
+        raise Refusal(_INVALID_DIRECTION, f"kind is {number}", f"pass one of {valid}")
+    return f"cudaMemcpy{name}" if name in ("HostToDevice", "DeviceToHost", "DeviceToDevice") else ""
+
+
+@call
+def cudaMemcpy(dst: int, src: int, count: int, kind: int) -> None:
+    copies.copy(dst, src, count, _kind(kind))
+
+
+@call
+def cudaMemcpyAsync(dst: int, src: int, count: int, kind: int, stream: AnyStream) -> None:
+    copies.copy_async(stream, dst, src, count, _kind(kind))
+
+
+@call
+def cudaMemcpyPeer(dst: int, dstDevice: Device, src: int, srcDevice: Device, count: int) -> None:
+    copies.copy_peer(dstDevice, srcDevice, dst, src, count)
+
+
+@call
+def cudaMemcpyPeerAsync(
+    dst: int, dstDevice: Device, src: int, srcDevice: Device, count: int, stream: AnyStream
+) -> None:
+    copies.copy_async(stream, dst, src, count)
+
+
+def _rows(dst: Side, src: Side, width: int, height: int, kind: int) -> tuple[Move, Ends] | None:
+    name = _kind(kind)
+    return copies.box(dst, src, (width, height, 1), name) if width and height else None
+
+
+@call
+def cudaMemcpy2D(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
+    _move_now(_rows(Side(dst, dpitch), Side(src, spitch), width, height, kind))
+
+
+@call
+def cudaMemcpy2DAsync(
+    dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: AnyStream
+) -> None:
+    _move_async(stream, _rows(Side(dst, dpitch), Side(src, spitch), width, height, kind))
+
+
+def _move_now(box: tuple[Move, Ends] | None) -> None:
+    if box is not None:
+        copies.move_now(*box)
+
+
+def _move_async(stream: AnyStream, box: tuple[Move, Ends] | None) -> None:
+    if box is not None:
+        copies.move_async(stream, *box)
+
+
+def _side(described: Fields, end: str) -> Side:
+    if described[f"{end}Array"]:
+        raise gpu.vendor.refusal(
+            Reason.UNSUPPORTED,
+            f"{end} is an array of textures, which peerlane does not have",
+            "copy pitched memory",
+        )
+    pitched, at = described[f"{end}Ptr"], described[f"{end}Pos"]
+    return Side(pitched["ptr"], pitched["pitch"], pitched["ysize"], at["x"], at["y"], at["z"])
+
+
+def _box(described: Fields, kind: str = "") -> tuple[Move, Ends] | None:
+    if not described:
+        raise gpu.vendor.invalid("p is NULL", "pass a description")
+    extent = described["extent"]
+    sizes = extent["width"], extent["height"], extent["depth"]
+    return copies.box(_side(described, "dst"), _side(described, "src"), sizes, kind) if all(sizes) else None
+
+
+def _described_kind(described: Fields) -> str:
+    return _kind(described["kind"]) if described else ""
+
+
+@call
+def cudaMemcpy3D(p: Fields) -> None:
+    _move_now(_box(p, _described_kind(p)))
+
+
+@call
+def cudaMemcpy3DAsync(p: Fields, stream: AnyStream) -> None:
+    _move_async(stream, _box(p, _described_kind(p)))
+
+
+@call
+def cudaMemcpy3DPeer(p: Fields) -> None:
+    box = _box(p)
+    if box is not None:
+        to, source = (machine.device_of(p[f"{end}Device"]) for end in ("dst", "src"))
+        copies.move_peer(to, source, *box)
+
+
+@call
+def cudaMemcpy3DPeerAsync(p: Fields, stream: AnyStream) -> None:
+    _move_async(stream, _box(p))

@@ -1,0 +1,157 @@
+"""The calls of the runtime: their bodies by name, the device of each thread, and the last error."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from peerlane import Device
+from peerlane.dialects._shared.c_names import declarations_of
+from peerlane.dialects._shared.call import Failure
+from peerlane.dialects.cuda.codes import NAMES, RUNTIME_NAMES
+from peerlane.dialects.cuda.state import bodies, driver, gpu, kinds, machine, report, resets
+from peerlane.dialects.gpu.calls import HeaderCalls
+from peerlane.dialects.gpu.vendor import Reason
+
+_NOT_READY = gpu.vendor.code(Reason.NOT_READY)
+_DRIVERS_NAMES = re.compile(rf"\b(?:{'|'.join(sorted(NAMES.values(), key=len, reverse=True))})\b")
+_OF_RUNTIME = {NAMES[does]: name for does, name in RUNTIME_NAMES.items()}
+_DEVICES = ("device", "peerDevice", "srcDevice", "dstDevice")
+
+#: The body of each call; those of ``twelve`` are for the version 12 alone.
+own: dict[str, Callable[..., Any]] = {}
+twelve: dict[str, Callable[..., Any]] = {}
+
+
+def call(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare the body of the runtime's call of its name, in both versions."""
+    own[body.__name__] = body
+    return body
+
+
+def twins(**names: str) -> None:
+    """Declare calls of the runtime that do what the driver's of another name do."""
+    own.update({name: bodies[of] for name, of in names.items()})
+
+
+def twins_of_12(**names: str) -> None:
+    """Do what :func:`twins` does, for the version 12 alone."""
+    twelve.update({name: bodies[of] for name, of in names.items()})
+
+
+class _Thread(threading.local):
+    """The device that this thread chose with cudaSetDevice, on one node."""
+
+    node: object = None
+    ordinal: int | None = None
+
+
+class _Retained(set[int]):
+    """The devices whose primary context the runtime retains, by number."""
+
+
+class Current:
+    """The device of each thread: that of the current context, or the one that the thread chose, 0 at first."""
+
+    def __init__(self) -> None:
+        self._thread = _Thread()
+
+    def device(self) -> Device:
+        """Return the device; no context is made."""
+        context = machine.current()
+        if context is not None:
+            return context.device
+        node, thread = machine.devices(), self._thread
+        if thread.node is node and thread.ordinal is not None:
+            return machine.device(thread.ordinal)
+        return machine.shown()[0]
+
+    def choose(self, device: Device) -> None:
+        """Make a device this thread's, and its primary context current."""
+        self._thread.node, self._thread.ordinal = machine.devices(), device.ordinal
+        self.retain(device)
+        gpu.contexts.replace(machine.context_of(device.ordinal))
+
+    def retain(self, device: Device) -> None:
+        """Retain the primary context of a device, once."""
+        retained = machine.table(_Retained)
+        if device.ordinal not in retained or not machine.has_primary(device.ordinal):
+            gpu.contexts.retain(device)
+            retained.add(device.ordinal)
+
+    def enter(self) -> None:
+        """Make the context current that a call needs."""
+        driver.is_initialized = True
+        if machine.current() is None:
+            device = self.device()
+            self.retain(device)
+            gpu.contexts.replace(machine.context_of(device.ordinal))
+
+
+current = Current()
+
+
+class _LastError(threading.local):
+    code: int = 0
+
+
+class Runtime:
+    """The calls of one version: they have an own last error.
+
+    Attributes
+    ----------
+    header : str
+        ``"cudart"`` or ``"cudart12"``.
+    calls : HeaderCalls
+    """
+
+    def __init__(self, header: str) -> None:
+        self.header = header
+        self._begin_anew()
+        resets.append(self._begin_anew)
+        self.calls = HeaderCalls(
+            gpu.vendor,
+            declarations_of("cuda", header),
+            {
+                **{f"int {name}": machine.device_of for name in _DEVICES},
+                "cudaStream_t": kinds["CUstream"],
+                "cudaEvent_t": kinds["CUevent"],
+                "cudaMemPool_t": kinds["CUmemoryPool"],
+            },
+            self._report,
+        )
+        mine = {**own, **twelve} if header == "cudart12" else own
+        for name, body in mine.items():
+            if name in self.calls.declarations.functions:
+                self.calls.define(name, body)
+
+    def _report(self, failure: Failure) -> None:
+        if failure.code != _NOT_READY:
+            self._last.code = failure.code
+        report(
+            Failure(
+                failure.call,
+                failure.code,
+                _in_names_of_runtime(failure.cause),
+                _in_names_of_runtime(failure.remedy),
+                failure.arguments,
+            )
+        )
+
+    def _begin_anew(self) -> None:
+        self._last = _LastError()
+
+    def last_error(self) -> int:
+        """Return the code of this thread's last failure, 0 if there is none."""
+        return self._last.code
+
+    def take_last_error(self) -> int:
+        """Return what :meth:`last_error` does, and forget it."""
+        code, self._last.code = self._last.code, 0
+        return code
+
+
+def _in_names_of_runtime(text: str) -> str:
+    return _DRIVERS_NAMES.sub(lambda match: _OF_RUNTIME.get(match[0], match[0]), text)

@@ -1,0 +1,295 @@
+"""CUDA's runtime for a program in C, in both versions: devices, memory, copies, streams, errors."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from dialects.cuda import driver as cuda
+from dialects.cuda.driver import INT, WORD, CudaError, Driver
+from helpers.promises import Node
+from peerlane import dialects
+from peerlane.dialects._shared.c_names import declarations_of
+
+SIZE = 1 << 16
+H2H, H2D, D2H, D2D, DEFAULT = range(5)
+INVALID_DIRECTION = 21
+
+
+@pytest.fixture(params=["libcudart.so.12", "libcudart.so.13"])
+def runtime(node: Node, request: pytest.FixtureRequest) -> Iterator[Driver]:
+    """A runtime of a new process, on a node of two devices."""
+    node()
+    dialects.begin_anew("cuda")
+    yield Driver(request.param)
+    dialects.begin_anew("cuda")
+
+
+def code(call: object, *arguments: object) -> int:
+    with pytest.raises(CudaError) as raised:
+        call(*arguments)  # type: ignore[operator]
+    return raised.value.code
+
+
+def numbers(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, SIZE, np.uint8)
+
+
+def text(runtime: Driver, name: str, number: int) -> str:
+    function = getattr(runtime.library, name)
+    function.restype = ctypes.c_char_p
+    return str(function(number).decode())
+
+
+def test_first_call_makes_the_context_of_the_first_device(runtime: Driver) -> None:
+    driver = Driver()
+    assert runtime.cudaGetDeviceCount(INT) == 2
+    assert code(driver.cuCtxGetCurrent, WORD) == cuda.NOT_INITIALIZED
+    runtime.cudaFree(0)
+    assert driver.cuCtxGetDevice(INT) == 0
+    assert driver.cuDevicePrimaryCtxGetState(0, INT, INT)[1] == 1
+
+
+def test_versions_are_those_of_the_library_and_the_driver(runtime: Driver) -> None:
+    assert runtime.cudaRuntimeGetVersion(INT) in (12090, 13050)
+    assert runtime.cudaDriverGetVersion(INT) == 13050
+
+
+def test_each_thread_has_the_device_that_it_chose(runtime: Driver) -> None:
+    seen = []
+
+    def other() -> None:
+        seen.append(runtime.cudaGetDevice(INT))
+        runtime.cudaMalloc(WORD, 64)
+        seen.append(runtime.cudaGetDevice(INT))
+
+    runtime.cudaSetDevice(1)
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join(30)
+    assert (seen, runtime.cudaGetDevice(INT)) == ([0, 0], 1)
+    assert Driver().cuCtxGetDevice(INT) == 1
+    assert code(runtime.cudaSetDevice, 2) == cuda.INVALID_DEVICE
+
+
+def test_context_that_the_program_made_is_the_runtimes(runtime: Driver) -> None:
+    driver = Driver()
+    driver.cuInit(0)
+    made = driver.cuCtxCreate_v2(WORD, 0, 1)
+    assert runtime.cudaGetDevice(INT) == 1
+    stream = runtime.cudaStreamCreate(WORD)
+    assert driver.cuStreamGetCtx(stream, WORD) == made
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_bytes_go_to_a_device_and_back(runtime: Driver, is_async: bool) -> None:
+    data, back = numbers(1), np.zeros(SIZE, np.uint8)
+    memory, other = runtime.cudaMalloc(WORD, SIZE), runtime.cudaMalloc(WORD, SIZE)
+    stream = runtime.cudaStreamCreate(WORD)
+    copy, behind = (runtime.cudaMemcpyAsync, [stream]) if is_async else (runtime.cudaMemcpy, [])
+    copy(memory, data.ctypes.data, SIZE, H2D, *behind)
+    copy(other, memory, SIZE, D2D, *behind)
+    copy(back.ctypes.data, other, SIZE, DEFAULT, *behind)
+    runtime.cudaStreamSynchronize(stream)
+    assert np.array_equal(back, data)
+    assert code(copy, other, memory, SIZE, 5, *behind) == INVALID_DIRECTION
+    assert code(copy, other, memory, SIZE + 1, D2D, *behind) == cuda.INVALID_VALUE
+
+
+def test_rows_and_boxes_keep_their_pitches(runtime: Driver) -> None:
+    data = numbers(2)[: 8 * 48].reshape(8, 48)
+    memory, pitch = runtime.cudaMallocPitch(WORD, WORD, 48, 8)
+    assert pitch % 256 == 0
+    runtime.cudaMemset2D(memory, pitch, 7, 48, 8)
+    runtime.cudaMemcpy2D(memory, pitch, data.ctypes.data, 48, 40, 8, H2D)
+    back = np.zeros((8, 64), np.uint8)
+    runtime.cudaMemcpy2D(back.ctypes.data, 64, memory, pitch, 48, 8, D2H)
+    assert np.array_equal(back[:, :40], data[:, :40])
+    assert (back[:, 40:48] == 7).all()
+    assert not back[:, 48:].any()
+    box = (ctypes.c_uint64 * 20)()
+    box[1:4], box[4:8] = [8, 1, 0], [memory, pitch, 48, 8]  # x, y, z of the source, its memory
+    box[9:12], box[12:16] = [0, 0, 0], [back.ctypes.data, 64, 64, 8]
+    box[16:19], box[19] = [16, 4, 1], D2H
+    back[:] = 0
+    runtime.cudaMemcpy3D(box)
+    assert np.array_equal(back[:4, :16], data[1:5, 8:24])
+    assert not back[4:].any()
+
+
+def test_copy_between_two_devices_follows_the_work_of_both(runtime: Driver) -> None:
+    first = runtime.cudaMalloc(WORD, SIZE)
+    stream = runtime.cudaStreamCreate(WORD)
+    runtime.cudaSetDevice(1)
+    second = runtime.cudaMalloc(WORD, SIZE)
+    runtime.cudaMemsetAsync(first, 3, SIZE, stream)
+    runtime.cudaMemcpyPeer(second, 1, first, 0, SIZE)
+    back = np.zeros(SIZE, np.uint8)
+    runtime.cudaMemcpy(back.ctypes.data, second, SIZE, D2H)
+    assert (back == 3).all()
+    assert code(runtime.cudaMemcpyPeer, second, 2, first, 0, SIZE) == cuda.INVALID_DEVICE
+
+
+def test_peer_access_has_the_runtimes_codes(runtime: Driver) -> None:
+    assert runtime.cudaDeviceCanAccessPeer(INT, 0, 1) == 1
+    runtime.cudaDeviceEnablePeerAccess(1, 0)
+    assert code(runtime.cudaDeviceEnablePeerAccess, 1, 0) == cuda.PEER_ALREADY_ENABLED
+    assert code(runtime.cudaDeviceEnablePeerAccess, 0, 0) == cuda.INVALID_DEVICE
+    runtime.cudaDeviceDisablePeerAccess(1)
+    assert code(runtime.cudaDeviceDisablePeerAccess, 1) == cuda.PEER_NOT_ENABLED
+
+
+def test_events_order_streams_and_measure(runtime: Driver) -> None:
+    first, second = runtime.cudaStreamCreate(WORD), runtime.cudaStreamCreateWithFlags(WORD, 1)
+    begin, end = runtime.cudaEventCreate(WORD), runtime.cudaEventCreate(WORD)
+    memory = runtime.cudaMalloc(WORD, SIZE)
+    runtime.cudaEventRecord(begin, first)
+    runtime.cudaMemsetAsync(memory, 4, SIZE, first)
+    runtime.cudaEventRecord(end, first)
+    runtime.cudaStreamWaitEvent(second, end, 0)
+    back = np.zeros(SIZE, np.uint8)
+    runtime.cudaMemcpyAsync(back.ctypes.data, memory, SIZE, D2H, second)
+    runtime.cudaStreamSynchronize(second)
+    assert (back == 4).all()
+    assert runtime.cudaEventElapsedTime(ctypes.c_float, begin, end) >= 0
+    for each in (begin, end):
+        runtime.cudaEventDestroy(each)
+    runtime.cudaStreamDestroy(first)
+    assert code(runtime.cudaStreamSynchronize, first) == cuda.INVALID_HANDLE
+
+
+def test_last_error_stays_until_it_is_taken_and_is_the_threads(runtime: Driver) -> None:
+    assert runtime.library.cudaGetLastError() == 0
+    assert code(runtime.cudaMemcpy, 0, 0, 1, 9) == INVALID_DIRECTION
+    runtime.cudaFree(runtime.cudaMalloc(WORD, 64))
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.append(runtime.library.cudaGetLastError()))
+    thread.start()
+    thread.join(30)
+    assert seen == [0]
+    assert [runtime.library.cudaPeekAtLastError() for _ in range(2)] == [INVALID_DIRECTION] * 2
+    assert [runtime.library.cudaGetLastError() for _ in range(2)] == [INVALID_DIRECTION, 0]
+
+
+def test_work_that_is_not_over_is_not_the_last_error(runtime: Driver) -> None:
+    stream = runtime.cudaStreamCreateWithFlags(WORD, 1)
+    driver = Driver()
+    word = runtime.cudaMalloc(WORD, 8)
+    runtime.cudaMemset(word, 0, 8)
+    driver.cuStreamWaitValue32_v2(stream, word, 1, 1)
+    assert code(runtime.cudaStreamQuery, stream) == cuda.NOT_READY
+    assert runtime.library.cudaPeekAtLastError() == 0
+    other = runtime.cudaStreamCreateWithFlags(WORD, 1)
+    driver.cuStreamWriteValue32_v2(other, word, 1, 0)
+    runtime.cudaStreamSynchronize(stream)
+
+
+def test_codes_have_names_and_texts(runtime: Driver) -> None:
+    assert text(runtime, "cudaGetErrorName", 1) == "cudaErrorInvalidValue"
+    assert text(runtime, "cudaGetErrorString", 1) == "invalid value"
+    assert text(runtime, "cudaGetErrorName", 7777) == "unrecognized error code"
+
+
+def test_reset_ends_all_of_a_device_and_the_next_call_starts_it_anew(runtime: Driver) -> None:
+    memory, stream = runtime.cudaMalloc(WORD, 64), runtime.cudaStreamCreate(WORD)
+    runtime.cudaDeviceReset()
+    assert code(runtime.cudaStreamSynchronize, stream) == cuda.INVALID_HANDLE
+    assert code(runtime.cudaFree, memory) == cuda.INVALID_VALUE
+    runtime.cudaFree(runtime.cudaMalloc(WORD, 64))
+
+
+def test_empty_allocations_are_null(runtime: Driver) -> None:
+    assert [runtime.cudaMalloc(WORD, 0), runtime.cudaMallocHost(WORD, 0)] == [0, 0]
+    runtime.cudaFree(0)
+    runtime.cudaFreeHost(0)
+
+
+def test_addresses_are_told_apart(runtime: Driver) -> None:
+    def kind(address: int) -> tuple[int, int]:
+        found = (ctypes.c_int * 32)()
+        runtime.cudaPointerGetAttributes(ctypes.addressof(found), address)
+        return found[0], found[1]
+
+    plain = np.zeros(64, np.uint8)
+    assert kind(plain.ctypes.data)[0] == 0
+    assert kind(runtime.cudaMallocHost(WORD, 64)) == (1, 0)
+    assert kind(runtime.cudaMallocManaged(WORD, 64, 1)) == (3, 0)
+    runtime.cudaSetDevice(1)
+    assert kind(runtime.cudaMalloc(WORD, 64)) == (2, 1)
+
+
+def test_pool_gives_memory_in_the_order_of_streams(runtime: Driver) -> None:
+    pool, stream = runtime.cudaDeviceGetDefaultMemPool(WORD, 0), runtime.cudaStreamCreate(WORD)
+    memory = runtime.cudaMallocAsync(WORD, SIZE, stream)
+    used = ctypes.c_uint64()
+    runtime.cudaMemPoolGetAttribute(pool, 7, ctypes.addressof(used))  # cudaMemPoolAttrUsedMemCurrent
+    assert used.value == SIZE
+    runtime.cudaMemsetAsync(memory, 6, SIZE, stream)
+    back = np.zeros(SIZE, np.uint8)
+    runtime.cudaMemcpyAsync(back.ctypes.data, memory, SIZE, D2H, stream)
+    runtime.cudaFreeAsync(memory, stream)
+    runtime.cudaStreamSynchronize(stream)
+    assert (back == 6).all()
+
+
+def test_properties_are_those_of_the_device(runtime: Driver) -> None:
+    properties = ctypes.create_string_buffer(2048)
+    name = "cudaGetDeviceProperties"
+    getattr(runtime, name)(properties, 1)
+    driver = Driver()
+    driver.cuInit(0)
+    uuid = (ctypes.c_uint8 * 16)()
+    driver.cuDeviceGetUuid_v2(uuid, 1)
+    assert properties.raw[256:272] == bytes(uuid)
+    total = int.from_bytes(properties.raw[288:296], "little")
+    assert total == driver.cuDeviceTotalMem_v2(WORD, 1)
+
+
+def test_variant_for_threads_uses_the_threads_own_stream(runtime: Driver) -> None:
+    word, memory = runtime.cudaMalloc(WORD, 8), runtime.cudaMalloc(WORD, SIZE)
+    runtime.cudaMemset(word, 0, 8)
+    blocked = runtime.cudaStreamCreateWithFlags(WORD, 1)
+    driver = Driver()
+    driver.cuStreamWaitValue32_v2_ptsz(0, word, 1, 1)
+    assert code(runtime.cudaStreamQuery_ptsz, 0) == cuda.NOT_READY
+    driver.cuStreamWriteValue32_v2(blocked, word, 1, 0)
+    runtime.cudaMemsetAsync_ptsz(memory, 1, SIZE, 0)
+    runtime.cudaStreamSynchronize_ptsz(0)
+    assert runtime.library.cudaStreamQuery_ptsz(None) == 0
+
+
+def test_function_of_the_driver_is_found_by_name(runtime: Driver) -> None:
+    entry, status = runtime.cudaGetDriverEntryPointByVersion(b"cuMemAlloc", WORD, 12000, 0, INT)
+    expected = ctypes.cast(Driver().library.cuMemAlloc_v2, ctypes.c_void_p).value
+    assert (entry, status) == (expected, 0)
+
+
+def test_host_function_runs_between_the_operations_of_its_stream(runtime: Driver) -> None:
+    seen = []
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda word: seen.append(word))
+    stream = runtime.cudaStreamCreate(WORD)
+    runtime.cudaLaunchHostFunc(stream, function, 42)
+    runtime.cudaStreamSynchronize(stream)
+    assert seen == [42]
+
+
+@pytest.mark.parametrize("header", ["cudart", "cudart12"])
+def test_every_function_of_the_header_links(header: str) -> None:
+    version = 12 if header == "cudart12" else 13
+    library = Driver(f"libcudart.so.{version}").library
+    assert not [name for name in declarations_of("cuda", header).functions if not hasattr(library, name)]
+
+
+def test_texts_of_failures_name_the_runtimes_calls(
+    runtime: Driver, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDA_LOG_FILE", "stderr")
+    assert code(runtime.cudaFree, 4096) == cuda.INVALID_VALUE
+    told = capfd.readouterr().err
+    assert "cudaFree returned" in told
+    assert "cudaMalloc" in told
+    assert "cuMem" not in told
