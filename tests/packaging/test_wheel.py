@@ -31,7 +31,7 @@ LIBRARIES = {
     "libcudart.so.12",
     "libcudart.so.13",
     *(f"pkgconfig/peerlane-{name}.pc" for name in ("acl", "hcomm", "hip")),
-    "preload/libpeerlane_threads.so",
+    *(f"preload/libpeerlane_{name}.so" for name in ("static_runtime", "threads")),
 }
 TABLES = {
     *(f"peerlane/tables/{header}.binding" for header in ("cuda", "cudart", "cudart12", "hcomm", "hip")),

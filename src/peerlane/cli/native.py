@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 
+from peerlane.dialects._shared.hook import WATCH
+
 _ELF = b"\x7fELF"
 _VARIABLE = "LD_LIBRARY_PATH"
 
@@ -57,13 +59,18 @@ def load_libraries() -> None:
                 dlopen(f"{folder}/{name}", 0)
 
 
-def _follow_threads() -> None:
-    """Let the log of the program have the order of its threads, by a library that is loaded before all others."""
+def _load_first(name: str) -> None:
+    """Let the program load a library of peerlane before all others."""
     from peerlane.c_abi import folder
 
-    library, known = f"{folder()}/preload/libpeerlane_threads.so", os.environ.get("LD_PRELOAD", "")
+    library, known = f"{folder()}/preload/lib{name}.so", os.environ.get("LD_PRELOAD", "")
     if library not in known.split(":"):
         os.environ["LD_PRELOAD"] = f"{library}:{known}" if known else library
+
+
+def _follow_threads() -> None:
+    """Let the log of the program have the order of its threads."""
+    _load_first("peerlane_threads")
     # AddressSanitizer refuses to run behind another library, which does it no harm if it takes no memory before.
     options = os.environ.get("ASAN_OPTIONS", "")
     if "verify_asan_link_order" not in options:
@@ -75,6 +82,9 @@ def execute(words: list[str]) -> int:
     set_library_path()
     if os.environ.get("PEERLANE_LOG"):
         _follow_threads()
+    for each in WATCH.adapters.values():
+        if first := each["loads_first"](words[0]):
+            _load_first(first)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

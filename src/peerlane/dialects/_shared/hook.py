@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder, SourceFileLoader
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ VARIABLE = "PEERLANE_DIALECTS"
 
 FOLDERS = "PEERLANE_DIALECT_FOLDERS"
 MANIFEST = "manifest.py"
+EXTENSIONS = "extensions.py"
 
 _BUILT_IN = __file__.rpartition("/_shared/")[0]
 
@@ -102,15 +103,69 @@ class DialectFinder:
         self.installed[name] = roots
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
+        extensions = f"{folders()[name]}/{EXTENSIONS}"
+        if os.path.exists(extensions):
+            WATCH.follow(name, extensions)
 
     def uninstall(self, name: str) -> None:
         """Stop serving, and forget the modules imported under the public names."""
         del self.installed[name]
+        WATCH.adapters.pop(name, None)
         for public, serving in self._modules.pop(name, {}).items():
             if public in sys.modules and sys.modules[public] is sys.modules.get(serving):
                 del sys.modules[public]
         if not self.installed and self in sys.meta_path:
             sys.meta_path.remove(self)
+
+
+class _ExtensionWatch:
+    """Shows modules of machine code to the dialects that have a file ``extensions.py``, when they are loaded.
+
+    Attributes
+    ----------
+    adapters : dict
+        By dialect: the names that the file assigns.  ``created`` gets the path of each module that was loaded,
+        ``executed`` the module when its code has run, and ``loads_first`` returns the library in ``lib/preload`` that
+        a program of machine code needs before all others.
+    """
+
+    def __init__(self) -> None:
+        self.adapters: dict[str, dict[str, Any]] = {}
+        self._is_watching = False
+
+    def follow(self, name: str, path: str) -> None:
+        """Show modules to a dialect from now on."""
+        loader = SourceFileLoader(EXTENSIONS, path)
+        names: dict[str, Any] = {"__name__": EXTENSIONS}
+        exec(loader.get_code(EXTENSIONS), names)  # type: ignore[arg-type]
+        self.adapters[name] = names
+        if not self._is_watching:
+            self._is_watching = True
+            self._watch()
+
+    def _watch(self) -> None:
+        create, execute, adapters = (
+            ExtensionFileLoader.create_module,
+            ExtensionFileLoader.exec_module,
+            self.adapters,
+        )
+
+        def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
+            module = create(loader, spec)
+            for each in adapters.values():
+                each["created"](str(spec.origin))
+            return module
+
+        def exec_module(loader: ExtensionFileLoader, module: ModuleType) -> None:
+            execute(loader, module)
+            for each in adapters.values():
+                each["executed"](module)
+
+        ExtensionFileLoader.create_module = create_module  # type: ignore[assignment,method-assign]
+        ExtensionFileLoader.exec_module = exec_module  # type: ignore[assignment,method-assign]
+
+
+WATCH = _ExtensionWatch()
 
 
 class _RootFinder:

@@ -1,0 +1,154 @@
+// Replaces a copy of CUDA's runtime that is linked into a program or a module: each of its functions gets a jump to the function of
+// the same name in libcudart.so.  The copy must have its symbols in the file, so a stripped one stays.  `peerlane run` loads this
+// library before a program of C that has such a copy, and calls it for each such module of Python.
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+
+#define PEERLANE_C extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+constexpr const char* kMark = "cudaGetDeviceCount";              // each copy of the runtime has it
+constexpr const char* kMarkOf12 = "cudaGetDeviceProperties_v2";  // only the version 12
+
+#if defined(__x86_64__)
+constexpr size_t kJump = 13;
+void write_jump(uint8_t* at, uint64_t target) {
+    constexpr uint8_t kLoad[] = {0x49, 0xBB}, kGo[] = {0x41, 0xFF, 0xE3};   // movabs r11, target; jmp r11
+    std::memcpy(at, kLoad, 2);
+    std::memcpy(at + 2, &target, 8);
+    std::memcpy(at + 10, kGo, 3);
+}
+#else
+constexpr size_t kJump = 16;
+void write_jump(uint8_t* at, uint64_t target) {
+    constexpr uint32_t kGo[] = {0x58000050, 0xD61F0200};   // ldr x16, [pc, 8]; br x16
+    std::memcpy(at, kGo, 8);
+    std::memcpy(at + 8, &target, 8);
+    __builtin___clear_cache(reinterpret_cast<char*>(at), reinterpret_cast<char*>(at) + kJump);
+}
+#endif
+
+// A file in memory; empty if it cannot be read.
+class File {
+public:
+    explicit File(const char* path) {
+        const int file = open(path, O_RDONLY | O_CLOEXEC);
+        struct stat about;
+        if (file >= 0 && fstat(file, &about) == 0 && about.st_size > 0) {
+            void* const mapped = mmap(nullptr, static_cast<size_t>(about.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+            if (mapped != MAP_FAILED) data_ = static_cast<const uint8_t*>(mapped), size_ = static_cast<size_t>(about.st_size);
+        }
+        if (file >= 0) close(file);
+    }
+    ~File() {
+        if (data_) munmap(const_cast<uint8_t*>(data_), size_);
+    }
+    File(const File&) = delete;
+
+    // `count` values at an offset; null where the file has fewer.
+    template <class T>
+    const T* at(uint64_t offset, uint64_t count = 1) const {
+        if (offset > size_ || count > (size_ - offset) / sizeof(T) || offset % alignof(T)) return nullptr;
+        return reinterpret_cast<const T*>(data_ + offset);
+    }
+
+private:
+    const uint8_t* data_ = nullptr;
+    size_t size_ = 0;
+};
+
+struct Symbols {
+    const Elf64_Sym* first = nullptr;
+    uint64_t count = 0;
+    const char* names = nullptr;
+    uint64_t names_size = 0;
+
+    const char* name(const Elf64_Sym& symbol) const { return symbol.st_name < names_size ? names + symbol.st_name : ""; }
+
+    bool has(const char* wanted) const {
+        for (uint64_t i = 0; i < count; ++i)
+            if (ELF64_ST_TYPE(first[i].st_info) == STT_FUNC && first[i].st_shndx != SHN_UNDEF && !std::strcmp(name(first[i]), wanted)) return true;
+        return false;
+    }
+};
+
+Symbols symbols_of(const File& file) {
+    const auto* const header = file.at<Elf64_Ehdr>(0);
+    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) || header->e_ident[EI_CLASS] != ELFCLASS64) return {};
+    const auto* const sections = file.at<Elf64_Shdr>(header->e_shoff, header->e_shnum);
+    for (unsigned i = 0; sections && i < header->e_shnum; ++i) {
+        const Elf64_Shdr& table = sections[i];
+        if (table.sh_type != SHT_SYMTAB || table.sh_link >= header->e_shnum) continue;
+        const Elf64_Shdr& texts = sections[table.sh_link];
+        const uint64_t count = table.sh_size / sizeof(Elf64_Sym);
+        const auto* const first = file.at<Elf64_Sym>(table.sh_offset, count);
+        const auto* const names = file.at<char>(texts.sh_offset, texts.sh_size);
+        if (first && names && texts.sh_size && !names[texts.sh_size - 1]) return {first, count, names, texts.sh_size};
+    }
+    return {};
+}
+
+// Let the pages of a range be written and run, or run alone again.
+bool protect(uint8_t* at, size_t size, int rights) {
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const uintptr_t first = reinterpret_cast<uintptr_t>(at) / page * page;
+    return mprotect(reinterpret_cast<void*>(first), reinterpret_cast<uintptr_t>(at) + size - first, rights) == 0;
+}
+
+int replace(const char* path, uint64_t base) {
+    const File file(path);
+    const Symbols symbols = symbols_of(file);
+    if (!symbols.has(kMark)) return 0;
+    void* const library = dlopen(symbols.has(kMarkOf12) ? "libcudart.so.12" : "libcudart.so.13", RTLD_NOW | RTLD_LOCAL);
+    if (!library) return 0;
+    int replaced = 0;
+    for (uint64_t i = 0; i < symbols.count; ++i) {
+        const Elf64_Sym& symbol = symbols.first[i];
+        const char* const name = symbols.name(symbol);
+        if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF || symbol.st_size < kJump) continue;
+        if (std::strncmp(name, "cuda", 4) && std::strncmp(name, "__cuda", 6)) continue;
+        void* const target = dlsym(library, name);
+        auto* const code = reinterpret_cast<uint8_t*>(base + symbol.st_value);
+        if (!target || target == code || !protect(code, kJump, PROT_READ | PROT_WRITE | PROT_EXEC)) continue;
+        write_jump(code, reinterpret_cast<uint64_t>(target));
+        protect(code, kJump, PROT_READ | PROT_EXEC);
+        ++replaced;
+    }
+    return replaced;
+}
+
+struct Wanted {
+    const char* path;
+    int replaced;
+};
+
+int look_at(dl_phdr_info* object, size_t, void* data) {
+    auto* const wanted = static_cast<Wanted*>(data);
+    const bool is_program = !*object->dlpi_name;
+    if (!wanted->path ? is_program : !std::strcmp(object->dlpi_name, wanted->path))
+        wanted->replaced += replace(is_program ? "/proc/self/exe" : object->dlpi_name, object->dlpi_addr);
+    return 0;
+}
+
+__attribute__((constructor)) void on_load() {
+    Wanted program{nullptr, 0};
+    dl_iterate_phdr(look_at, &program);
+}
+
+}  // namespace
+
+// Replace the runtime in a loaded module, by the path that it was loaded from; return how many functions were replaced.
+PEERLANE_C int peerlane_replace_runtime(const char* path) {
+    Wanted module{path, 0};
+    dl_iterate_phdr(look_at, &module);
+    return module.replaced;
+}

@@ -1,0 +1,106 @@
+"""Modules of Python that have a copy of CUDA's runtime inside: their calls go to ``libcudart.so`` of peerlane.
+
+``dialects/_shared/hook.py`` runs this file without the package peerlane, in each process of a program: it imports
+nothing that takes long.
+
+A module that has its symbols, as CuPy's have, gets a jump in each function of its copy.  That of cuda-bindings has
+none; its callers take the addresses of functions from capsules, which get other addresses.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, BinaryIO
+
+_MARK = b"\0cudaGetDeviceCount\0"
+_SYMTAB = 2
+_CAPSULES = {
+    "cuda.bindings._internal.runtime": "",
+    "cuda.bindings._internal.runtime_ptds": "_ptds",
+    "cuda.bindings._bindings.cyruntime": "",
+    "cuda.bindings._bindings.cyruntime_ptds": "_ptds",
+}
+
+
+def has_runtime(path: str) -> bool:
+    """Tell whether a file of machine code has a copy of the runtime with its symbols."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes long to import
+            return _MARK in _names(file)
+    except (OSError, struct.error):
+        return False
+
+
+def loads_first(program: str) -> str:
+    """Return the library that a program of machine code has to load before all others; empty if none."""
+    return "peerlane_static_runtime" if has_runtime(program) else ""
+
+
+def _names(file: BinaryIO) -> bytes:
+    """Return the names of the symbols in an ELF file, one behind the other."""
+    head = file.read(64)
+    if head[:5] != b"\x7fELF\x02":
+        return b""
+    (offset,) = struct.unpack_from("<Q", head, 40)
+    size, count = struct.unpack_from("<HH", head, 58)
+    file.seek(offset)
+    table = file.read(size * count)
+    sections = [struct.unpack_from("<IIQQQQI", table, at * size) for at in range(count)]
+    for _, kind, _, _, _, _, link in sections:
+        if kind == _SYMTAB and link < count:
+            file.seek(sections[link][4])
+            return b"\0" + file.read(sections[link][5])
+    return b""
+
+
+def created(path: str) -> None:
+    """Replace the runtime in a module of a file that was loaded, before its code runs."""
+    if has_runtime(path):
+        import ctypes
+
+        from peerlane.support.libraries import folder
+
+        library = ctypes.CDLL(f"{folder()}/preload/libpeerlane_static_runtime.so")
+        library.peerlane_replace_runtime(os.fsencode(path))
+
+
+def executed(module: ModuleType) -> None:
+    """Let the capsules of a module have the addresses of peerlane's functions."""
+    if module.__name__ not in _CAPSULES:
+        return
+    import ctypes
+
+    from peerlane.support.libraries import folder
+
+    runtime = ctypes.CDLL(f"{folder()}/libcudart.so.{_version_of_bindings()}")
+    point = ctypes.pythonapi.PyCapsule_SetPointer
+    point.argtypes, point.restype = [ctypes.py_object, ctypes.c_void_p], ctypes.c_int
+    ending = _CAPSULES[module.__name__]
+    capsules: dict[str, Any] = getattr(module, "__pyx_capi__", {})
+    for name, capsule in capsules.items():
+        function = _function_of(runtime, name.removeprefix("_"), ending)
+        if function is not None:
+            point(capsule, ctypes.cast(function, ctypes.c_void_p))
+
+
+def _function_of(runtime: Any, name: str, ending: str) -> Any:
+    """Return a function in the variant of an ending, if it has one."""
+    variants = [name + ending, name + "_ptsz"] if ending else []
+    for each in (*variants, name):
+        function = getattr(runtime, each, None)
+        if function is not None:
+            return function
+    return None
+
+
+def _version_of_bindings() -> int:
+    """Return the version of the runtime in cuda-bindings, 12 or 13."""
+    bindings = sys.modules.get("cuda.bindings")
+    version = str(getattr(bindings, "__version__", "13"))
+    return 12 if version.startswith("12") else 13
