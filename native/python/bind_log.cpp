@@ -28,13 +28,14 @@ constexpr size_t kFrames = 4;            // the line that called, and its caller
 constexpr size_t kMostSites = 100'000;   // from then on callers do not tell sites apart: a recursion has no end of them
 
 struct SiteKey {
+    PyObject* called = nullptr;   // peerlane's function; a line of a module in C may call many
     std::array<PyObject*, kFrames> codes{};
     std::array<int, kFrames> offsets{};
     bool operator==(const SiteKey&) const = default;
 };
 struct SiteHash {
     size_t operator()(const SiteKey& key) const {
-        uint64_t hash = 0;
+        uint64_t hash = reinterpret_cast<uintptr_t>(key.called) >> 4;
         for (size_t i = 0; i < kFrames; ++i)
             hash = (hash ^ (reinterpret_cast<uintptr_t>(key.codes[i]) >> 4) ^ static_cast<uint64_t>(key.offsets[i]) << 40) * 0x9E3779B97F4A7C15;
         return hash ^ hash >> 32;
@@ -156,6 +157,7 @@ uint32_t find_new_site(const SiteKey& key) {
     Site& site = sites()[key];
     const uint64_t now = log::number.load(std::memory_order_relaxed);
     if (site.number == 0) {
+        Py_XINCREF(key.called);
         for (PyObject* code : key.codes) Py_XINCREF(code);
         site.key = key;
         site.number = static_cast<uint32_t>(sites().size());
@@ -207,9 +209,9 @@ template <class LeavesOut>
 uint32_t log_site_outside(const LeavesOut& leaves_out) {
     try {
         Frame frame;
-        while (frame && leaves_out(frame, frame.code())) frame.go_back();
-        if (!frame) return 0;
         SiteKey key;
+        for (; frame && leaves_out(frame, frame.code()); frame.go_back()) key.called = frame.code();
+        if (!frame) return 0;
         const size_t most = sites().size() < kMostSites ? kFrames : 1;
         for (size_t i = 0; i < most && frame;) {
             key.codes[i] = frame.code();
