@@ -1,6 +1,6 @@
-// Replaces a copy of CUDA's runtime that is linked into a program or a module: each of its functions gets a jump to the function of
-// the same name in libcudart.so.  The copy must have its symbols in the file, so a stripped one stays.  `peerlane run` loads this
-// library before a program of C that has such a copy, and calls it for each such module of Python.
+// Replaces the vendor's copies of CUDA's runtime, in a program, in a module or in a library beside it: each function of a copy gets a
+// jump to the function of the same name in peerlane's libcudart.so.  The file must have the symbols of a copy that is linked
+// statically, so a stripped one stays.  `peerlane run` loads this library before a program of C, and calls it for modules of Python.
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -9,8 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 
 #define PEERLANE_C extern "C" __attribute__((visibility("default")))
 
@@ -81,13 +83,14 @@ struct Symbols {
     }
 };
 
-Symbols symbols_of(const File& file) {
+// The symbols of a table: those for the linker, or those for the loader.
+Symbols symbols_of(const File& file, uint32_t kind) {
     const auto* const header = file.at<Elf64_Ehdr>(0);
     if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) || header->e_ident[EI_CLASS] != ELFCLASS64) return {};
     const auto* const sections = file.at<Elf64_Shdr>(header->e_shoff, header->e_shnum);
     for (unsigned i = 0; sections && i < header->e_shnum; ++i) {
         const Elf64_Shdr& table = sections[i];
-        if (table.sh_type != SHT_SYMTAB || table.sh_link >= header->e_shnum) continue;
+        if (table.sh_type != kind || table.sh_link >= header->e_shnum) continue;
         const Elf64_Shdr& texts = sections[table.sh_link];
         const uint64_t count = table.sh_size / sizeof(Elf64_Sym);
         const auto* const first = file.at<Elf64_Sym>(table.sh_offset, count);
@@ -106,7 +109,8 @@ bool protect(uint8_t* at, size_t size, int rights) {
 
 int replace(const char* path, uint64_t base) {
     const File file(path);
-    const Symbols symbols = symbols_of(file);
+    Symbols symbols = symbols_of(file, SHT_SYMTAB);
+    if (!symbols.has(kMark)) symbols = symbols_of(file, SHT_DYNSYM);
     if (!symbols.has(kMark)) return 0;
     void* const library = dlopen(symbols.has(kMarkOf12) ? "libcudart.so.12" : "libcudart.so.13", RTLD_NOW | RTLD_LOCAL);
     if (!library) return 0;
@@ -126,29 +130,69 @@ int replace(const char* path, uint64_t base) {
     return replaced;
 }
 
-struct Wanted {
+// The objects that may have a copy: the program, the one of a path, and libraries that are called as the runtime is.
+struct Objects {
+    static constexpr size_t kMost = 64;
+    struct {
+        char path[4096];
+        uint64_t base;
+    } each[kMost];
+    size_t count;
     const char* path;
-    int replaced;
 };
 
-int look_at(dl_phdr_info* object, size_t, void* data) {
-    auto* const wanted = static_cast<Wanted*>(data);
-    const bool is_program = !*object->dlpi_name;
-    if (!wanted->path ? is_program : !std::strcmp(object->dlpi_name, wanted->path))
-        wanted->replaced += replace(is_program ? "/proc/self/exe" : object->dlpi_name, object->dlpi_addr);
+int note(dl_phdr_info* object, size_t, void* data) {
+    auto* const objects = static_cast<Objects*>(data);
+    const char* const name = *object->dlpi_name ? object->dlpi_name : "/proc/self/exe";
+    const char* const slash = std::strrchr(name, '/');
+    const bool is_wanted = name != object->dlpi_name || std::strstr(slash ? slash : name, "cudart") || (objects->path && !std::strcmp(name, objects->path));
+    if (!is_wanted || objects->count == Objects::kMost || std::strlen(name) >= sizeof objects->each[0].path) return 0;
+    auto& noted = objects->each[objects->count++];
+    std::strcpy(noted.path, name);
+    noted.base = object->dlpi_addr;
     return 0;
 }
 
-__attribute__((constructor)) void on_load() {
-    Wanted program{nullptr, 0};
-    dl_iterate_phdr(look_at, &program);
+std::mutex mutex;
+Objects objects;   // for who holds the mutex
+
+// Replace each copy in the objects that are loaded now; the loader's lock, under which they are listed, is not held meanwhile.
+int replace_all(const char* path) {
+    const std::lock_guard lock(mutex);
+    objects.count = 0;
+    objects.path = path;
+    dl_iterate_phdr(note, &objects);
+    int replaced = 0;
+    for (size_t i = 0; i < objects.count; ++i) replaced += replace(objects.each[i].path, objects.each[i].base);
+    return replaced;
+}
+
+__attribute__((constructor)) void on_load() { replace_all(nullptr); }
+
+using Open = void* (*)(const char*, int);
+
+Open next_open() {
+    static std::atomic<Open> known{nullptr};
+    Open open = known.load(std::memory_order_relaxed);
+    if (!open) {
+        open = reinterpret_cast<Open>(dlsym(RTLD_NEXT, "dlopen"));
+        known.store(open, std::memory_order_relaxed);
+    }
+    return open;
 }
 
 }  // namespace
 
-// Replace the runtime in a loaded module, by the path that it was loaded from; return how many functions were replaced.
-PEERLANE_C int peerlane_replace_runtime(const char* path) {
-    Wanted module{path, 0};
-    dl_iterate_phdr(look_at, &module);
-    return module.replaced;
+// Before all others: replace the runtime in a module when the program opens it.  The loader looks for a name without a slash in
+// folders of the caller, which it knows by the return address, and so such a call becomes a jump.
+PEERLANE_C void* dlopen(const char* path, int mode) {
+    if (!path || !std::strchr(path, '/') || std::strchr(path, '$')) return next_open()(path, mode);
+    void* const opened = next_open()(path, mode);
+    link_map* map = nullptr;
+    if (opened && dlinfo(opened, RTLD_DI_LINKMAP, &map) == 0 && map) replace_all(map->l_name);
+    return opened;
 }
+
+// Replace the runtime in a loaded module, by the path that it was loaded from, and in what was loaded with it; return how many
+// functions were replaced.
+PEERLANE_C int peerlane_replace_runtime(const char* path) { return replace_all(path); }

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from peerlane.dialects._shared.hook import WATCH
+from peerlane.dialects._shared.hook import FINDER, WATCH, folders
 
 _ELF = b"\x7fELF"
 _VARIABLE = "LD_LIBRARY_PATH"
@@ -82,8 +82,9 @@ def execute(words: list[str]) -> int:
     set_library_path()
     if os.environ.get("PEERLANE_LOG"):
         _follow_threads()
+    is_chosen = len(FINDER.installed) < len(folders())
     for each in WATCH.adapters.values():
-        if first := each["loads_first"](words[0]):
+        if first := each["loads_first"](words[0], is_chosen=is_chosen):
             _load_first(first)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

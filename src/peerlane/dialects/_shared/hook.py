@@ -126,7 +126,7 @@ class _ExtensionWatch:
     adapters : dict
         By dialect: the names that the file assigns.  ``created`` gets the path of each module that was loaded,
         ``executed`` the module when its code has run, and ``loads_first`` returns the library in ``lib/preload`` that
-        a program of machine code needs before all others.
+        a program of machine code needs before all others; ``is_chosen`` tells whether the user named the dialect.
     """
 
     def __init__(self) -> None:

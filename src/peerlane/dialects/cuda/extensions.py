@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, BinaryIO
 
-_MARK = b"\0cudaGetDeviceCount\0"
-_SYMTAB = 2
+_MARKS = (b"\0cudaGetDeviceCount\0", b"\0libcudart")  # the first is a function's, the other a library's
+_SYMBOLS = (2, 11)  # SHT_SYMTAB, SHT_DYNSYM
 _CAPSULES = {
     "cuda.bindings._internal.runtime": "",
     "cuda.bindings._internal.runtime_ptds": "_ptds",
@@ -29,21 +29,25 @@ _CAPSULES = {
 
 
 def has_runtime(path: str) -> bool:
-    """Tell whether a file of machine code has a copy of the runtime with its symbols."""
+    """Tell whether a file of machine code has a copy of the runtime with its symbols, or needs a library of it."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes long to import
-            return _MARK in _names(file)
+            names = _names(file)
+            return any(mark in names for mark in _MARKS)
     except (OSError, struct.error):
         return False
 
 
-def loads_first(program: str) -> str:
-    """Return the library that a program of machine code has to load before all others; empty if none."""
-    return "peerlane_static_runtime" if has_runtime(program) else ""
+def loads_first(program: str, *, is_chosen: bool) -> str:
+    """Return the library that a program of machine code has to load before all others; empty if none.
+
+    A program of CUDA may load modules with a copy of the runtime: where the user chose the dialect, it is one.
+    """
+    return "peerlane_static_runtime" if is_chosen or has_runtime(program) else ""
 
 
 def _names(file: BinaryIO) -> bytes:
-    """Return the names of the symbols in an ELF file, one behind the other."""
+    """Return the names of symbols and libraries in an ELF file, one behind the other."""
     head = file.read(64)
     if head[:5] != b"\x7fELF\x02":
         return b""
@@ -52,11 +56,12 @@ def _names(file: BinaryIO) -> bytes:
     file.seek(offset)
     table = file.read(size * count)
     sections = [struct.unpack_from("<IIQQQQI", table, at * size) for at in range(count)]
+    names = b""
     for _, kind, _, _, _, _, link in sections:
-        if kind == _SYMTAB and link < count:
+        if kind in _SYMBOLS and link < count:
             file.seek(sections[link][4])
-            return b"\0" + file.read(sections[link][5])
-    return b""
+            names += b"\0" + file.read(sections[link][5])
+    return names
 
 
 def created(path: str) -> None:
