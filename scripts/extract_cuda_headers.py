@@ -14,7 +14,6 @@ ZLUDA             MIT or Apache-2.0     the driver's and NVML's older functions 
 NCCL              Apache-2.0            NCCL's constants
 hip.h.txt         this project's        functions on symbols and launches, which HIP took over with new names
 HIPIFY            MIT                   the names of the runtime's functions that no other source has
-LLVM              Apache-2.0            the functions that clang's code for kernels calls (``_COMPILERS``)
 ================  ====================  ==================================================================
 
 The versions of the driver's functions are measured: a library in the driver's stead writes down which names and
@@ -78,21 +77,6 @@ _ENDINGS = {
     r"\bunsigned long int\b": "unsigned long",
     r"\bunsigned (?!int|long|char|short)": "unsigned int ",
 }
-#: The functions that code of clang calls for kernels and variables of the device: clang/lib/CodeGen/CGCUDANV.cpp.
-_COMPILERS = """
-unread refused int __cudaPopCallConfiguration(dim3* gridDim, dim3* blockDim, size_t* sharedMem, void** stream);
-unread refused unsigned int __cudaPushCallConfiguration(dim3 gridDim, dim3 blockDim, size_t sharedMem,
-    void* stream);
-unread refused void** __cudaRegisterFatBinary(void* fatCubin);
-unread refused void __cudaRegisterFatBinaryEnd(void** handle);
-unread refused int __cudaRegisterFunction(void** handle, const char* hostFun, char* deviceFun,
-    const char* deviceName, int threadLimit, void* tid, void* bid, dim3* bDim, dim3* gDim, int* wSize);
-unread refused void __cudaRegisterManagedVar(void** handle, void** hostVar, char* deviceAddress,
-    const char* deviceName, int ext, size_t size, int constant, int global);
-unread refused void __cudaRegisterVar(void** handle, char* hostVar, char* deviceAddress, const char* deviceName,
-    int ext, size_t size, int constant, int global);
-unread refused void __cudaUnregisterFatBinary(void** handle);
-"""
 #: The functions of HIP whose prototypes are those of CUDA's runtime but for the names.
 _TWINS = re.compile(
     r"(GetFuncBySymbol|GetSymbol\w+|Memcpy(To|From)Symbol(Async)?|Graph\w*Memcpy\w+Symbol|LaunchKernel(ExC)?"
@@ -722,7 +706,6 @@ def runtime(new: dict[str, Any], old: dict[str, Any], hipify: Path) -> tuple[lis
     variants = {name: (0, variant_of(name, text), 0) for name, text in newer.functions.items()}
     lines = writer.types() + enumeration("", new["constants"]["runtime"], None)
     lines += writer.functions(newer.functions, variants)
-    lines += ["// What clang's code for kernels calls.", *_COMPILERS.strip().splitlines()]
     lines += ["// Their parameters are in no source.", *flowed("refused cudaError_t", bare, ";")]
     return lines, runtime_12(newer, before, twins, gone, new, old)
 
@@ -893,7 +876,7 @@ def main() -> None:
     lines = driver(new, old, new_python, old_python, zluda)
     write("cuda", "CUDA's driver", "cuda-bindings, ZLUDA", versions[0], lines)
     newest, older = runtime(new, old, hipify)
-    write("cudart", "CUDA's runtime 13", "cuda-bindings, hip.h.txt, HIPIFY, clang", versions[0], newest)
+    write("cudart", "CUDA's runtime 13", "cuda-bindings, hip.h.txt, HIPIFY", versions[0], newest)
     title = "What CUDA's runtime 12 has beside cudart.h.txt"
     write("cudart12", title, "cuda-bindings, HIPIFY", versions[1], older)
     write("nvml", "NVML", "cuda-bindings, ZLUDA, nvidia-ml-py", versions[0], nvml(new, zluda))

@@ -42,7 +42,7 @@ def build(run: Run, tmp_path: Path) -> Build:
             "none",
             f"-L{directory()}",
         ]
-        named = [*libraries, "ascendcl"] if "amdhip64" not in libraries else libraries
+        named = libraries if {"amdhip64", "cudart"} & {*libraries} else [*libraries, "ascendcl"]
         built = run(*words, *(f"-l{library}" for library in named), "-o", source.stem)
         assert (built.returncode, built.stderr) == (0, "")
         return f"./{source.stem}"
@@ -51,11 +51,11 @@ def build(run: Run, tmp_path: Path) -> Build:
 
 
 @pytest.mark.any_schedule
-@pytest.mark.parametrize("dialect", ["acl", "hip"])
-def test_header_of_the_examples_declares_what_the_library_does(dialect: str) -> None:
+@pytest.mark.parametrize(("dialect", "header"), [("acl", "acl"), ("hip", "hip"), ("cuda", "cudart")])
+def test_header_of_the_examples_declares_what_the_library_does(dialect: str, header: str) -> None:
     text = (EXAMPLES / f"{dialect}_declarations.h").read_text()
     text = text.replace("hipDeviceptr_t", "void*")
-    functions = declarations(dialect).functions
+    functions = declarations(dialect, header).functions
     for name, between in re.findall(r"^\w[\w *]* \*?(\w+)\((.*)\);$", text, re.MULTILINE):
         given = [re.sub(r"\bconst\b|\w+$", "", word).replace(" ", "") for word in between.split(",")]
         wanted = [
@@ -110,6 +110,7 @@ def test_acl_example_verifies_every_byte(
         ("acl_shareable_handle.c", "ascendcl"),
         ("hip_peer_access.c", "amdhip64"),
         ("hip_kernel.cpp", "amdhip64"),
+        ("cuda_ring.c", "cudart"),
         ("hcomm_write_on_thread.cpp", "hcomm"),
     ],
 )
@@ -134,6 +135,44 @@ def test_hip_peer_access_verifies_every_byte(build: Build, run: Run) -> None:
     said = run(*PEERLANE, "run", build("hip_peer_access.c", "amdhip64"), "2", "1", "3")
     told = "3 MiB from device 2 to 1 and back, every byte verified\n"
     assert (said.returncode, said.stdout, said.stderr) == (0, told, "")
+
+
+def test_cuda_ring_verifies_every_byte_and_without_its_waits_races(build: Build, run: Run) -> None:
+    said = run(*PEERLANE, "run", "--devices", "4", build("cuda_ring.c", "cudart"), "1")
+    told = "1048576 bytes went around 4 devices, every byte verified\n"
+    assert (said.returncode, said.stdout, said.stderr) == (0, told, "")
+    racing = build("cuda_ring.c", "cudart", lacks="cudaStreamWaitEvent(streams[device]")
+    checked = run(*PEERLANE, "check", "--devices", "2", racing)
+    assert (
+        "race (certain): cudaMemcpyAsync writes, cudaMemcpyPeerAsync reads the same bytes" in checked.stderr
+    )
+    assert "cuda_ring.c:" in checked.stderr
+
+
+def test_cuda_kernel_compiled_for_the_processor_runs_and_one_of_nvcc_is_refused_once(
+    run: Run, tmp_path: Path
+) -> None:
+    source = (EXAMPLES / "hip_kernel.cpp").read_text().replace("hipLaunchKernelGGL", "launchKernel")
+    source = source.replace('#include "processor', '#define PROCESSOR_KERNELS_OF_CUDA\n#include "processor')
+    source = source.replace("hip", "cuda").replace(
+        "    CHECK(cudaStreamDestroy(stream));",
+        "    for (int i = 0; i < 2; ++i)\n"
+        '        std::printf("%d\\n", (int)cudaLaunchKernel((void*)add, grid, block, nullptr, 0, stream));\n'
+        "    CHECK(cudaStreamDestroy(stream));",
+    )
+    declared = (
+        'extern "C" cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t);'
+    )
+    (tmp_path / "kernel.cpp").write_text(
+        source.replace("static void check", f"{declared}\nstatic void check")
+    )
+    words = ["-std=c++17", "-w", f"-I{EXAMPLES}", tmp_path / "kernel.cpp", f"-L{directory()}", "-lcudart"]
+    built = run(shutil.which("c++") or "g++", *words, "-o", "kernel")
+    assert (built.returncode, built.stderr) == (0, "")
+    said = run(*PEERLANE, "run", "--node", "devices=1,host_access=map", "./kernel")
+    told = "a kernel added 7 to 100000 numbers, every one verified\n801\n801\n"
+    assert (said.returncode, said.stdout) == (0, told)
+    assert said.stderr.count("cudaLaunchKernel returns 801") == said.stderr.count("\n") == 1
 
 
 def test_hip_kernel_compiled_for_the_processor_runs_between_the_copies_of_its_stream(

@@ -27,9 +27,7 @@ MODULES = {f"peerlane/{name}{SUFFIX}" for name in ("_check", "_core")}
 LIBRARIES = {
     *(f"lib{name}.so" for name in ("peerlane_c", "ascendcl", "acl_rt", "hcomm", "hccl")),
     *(f"lib{name}.so{number}" for name in ("amdhip64", "hiprtc") for number in ("", ".6", ".7")),
-    "libcuda.so.1",
-    "libcudart.so.12",
-    "libcudart.so.13",
+    *(f"lib{name}" for name in ("cuda.so", "cuda.so.1", "cudart.so", "cudart.so.12", "cudart.so.13")),
     *(f"pkgconfig/peerlane-{name}.pc" for name in ("acl", "hcomm", "hip")),
     *(f"preload/libpeerlane_{name}.so" for name in ("static_runtime", "threads")),
 }

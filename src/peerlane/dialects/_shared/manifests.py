@@ -99,7 +99,8 @@ class Manifest:
         The text that names the calls which end the objects that a test left behind.
     libraries : mapping of str to str
         The C libraries, each with its header: ``{"hccl": "hcomm"}`` for ``libhccl.so``, which has the functions of
-        ``hcomm.h.txt``.  A name may end in a version: ``"cuda.1"`` for ``libcuda.so.1``.  If there are any, the
+        ``hcomm.h.txt``.  A name may end in a version: ``"cuda.1"`` for ``libcuda.so.1``, and
+        ``libcuda.so`` for linkers.  If there are any, the
         folder's ``c_library.py`` has a function ``library`` that returns the :class:`Library` of a header.
     supports : str
         ``"HcommIsSupport"``: the library has ``HcommIsSupportNAME`` for each function NAME; it returns whether NAME

@@ -13,6 +13,7 @@ from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     contexts,
     copies,
     devices,
+    kernels,
     managed,
     memory,
     pools,
