@@ -29,6 +29,10 @@ struct Quick {
     bool (*cuMemcpyDtoHAsync_v2)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
     bool (*cuMemcpyDtoDAsync_v2)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
     bool (*cuLaunchHostFunc)(uint64_t stream, uint64_t function, uint64_t word) noexcept;
+    bool (*cudaGetDevice)(uint64_t number) noexcept;
+    bool (*cudaMemcpy)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept;
+    bool (*cudaMemcpyAsync)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;
+    bool (*cudaLaunchHostFunc)(uint64_t stream, uint64_t function, uint64_t word) noexcept;
 };
 
 }  // namespace peerlane::c_abi

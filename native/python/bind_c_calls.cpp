@@ -199,6 +199,10 @@ bool copy_of_cuda_on(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream)
     return known_thread && is_plain(dst, src, size, 0, 1) && served([&] { return copy_on(*known_thread, stream, dst, src, size, 0, false); });
 }
 
+constexpr int32_t kKindsOfCuda = 5;   // of the runtime's copies
+
+bool launch_of_cuda(uint64_t stream, uint64_t function, uint64_t word) noexcept { return launch(cuda, stream, {.code = function, .words = {word}}); }
+
 constexpr c_abi::Quick kQuick{
     .aclrtGetDevice = [](uint64_t number) noexcept { return get_device(acl, number); },
     .aclrtMemcpy = [](uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept {
@@ -245,9 +249,15 @@ constexpr c_abi::Quick kQuick{
     .cuMemcpyHtoDAsync_v2 = copy_of_cuda_on,
     .cuMemcpyDtoHAsync_v2 = copy_of_cuda_on,
     .cuMemcpyDtoDAsync_v2 = copy_of_cuda_on,
-    .cuLaunchHostFunc = [](uint64_t stream, uint64_t function, uint64_t word) noexcept {
-        return launch(cuda, stream, {.code = function, .words = {word}});
+    .cuLaunchHostFunc = launch_of_cuda,
+    .cudaGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
+    .cudaMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
+        return kind >= 0 && kind < kKindsOfCuda && copy_of_cuda(dst, src, size);
     },
+    .cudaMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
+        return kind >= 0 && kind < kKindsOfCuda && copy_of_cuda_on(dst, src, size, stream);
+    },
+    .cudaLaunchHostFunc = launch_of_cuda,
 };
 
 // What is told of this thread, as of a state; null if its objects have ended.

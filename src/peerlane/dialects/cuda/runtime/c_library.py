@@ -7,6 +7,7 @@ from typing import Any
 
 from peerlane.dialects._shared.c_library import Library
 from peerlane.dialects.cuda.entries import Entries
+from peerlane.dialects.cuda.quick import learn_calls, learn_stream, learn_thread
 from peerlane.dialects.cuda.runtime import copies, devices, kernels, lookup, memory, streams  # noqa: F401 - they declare calls
 from peerlane.dialects.cuda.runtime.table import Runtime, current
 
@@ -45,4 +46,14 @@ def library(header: str) -> Library:
     def call(name: str) -> Callable[..., Any]:
         return plain.get(name) or entries.function(name)
 
-    return Library(runtime.calls.declarations, call=call, refuse=runtime.calls.refuse_argument)
+    return Library(
+        runtime.calls.declarations,
+        call=call,
+        refuse=runtime.calls.refuse_argument,
+        learn={
+            "cudaGetDevice": learn_thread,
+            "cudaMemcpy": learn_thread,
+            "cudaMemcpyAsync": learn_stream,
+            "cudaLaunchHostFunc": learn_calls,
+        },
+    )
