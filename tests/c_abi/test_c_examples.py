@@ -87,6 +87,7 @@ def test_acl_example_verifies_every_byte(
             assert line == f"{told}, every byte verified"
 
 
+@pytest.mark.any_schedule  # of each example another test has the run under each schedule
 @pytest.mark.parametrize(
     ("name", "library"),
     [
