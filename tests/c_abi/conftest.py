@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers import prepared
-from helpers.c_programs import PROGRAMS, Ended, Run, compiled
+from helpers.c_programs import PROGRAMS, Ended, Run, compiled, folder_of_programs
 
 
 @pytest.fixture
@@ -33,9 +33,12 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of compiled programs."""
+    return folder_of_programs(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def made(programs: Path) -> Callable[..., Path]:
     """Return a function that compiles a program of `programs`."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-programs"
-    folder.mkdir(exist_ok=True)
-    return lambda name, dialect="acl", *flags: compiled(folder, PROGRAMS / name, dialect, *flags)
+    return lambda name, dialect="acl", *flags: compiled(programs, PROGRAMS / name, dialect, *flags)

@@ -39,11 +39,11 @@ def test_each_collective_answers_on_communicators_of_every_origin(
 @pytest.mark.any_schedule
 @pytest.mark.parametrize("schedule", ["eager", "lazy"])
 def test_check_finds_the_write_of_the_basic_layer_that_nobody_waits_for(
-    schedule: str, run: Run, tmp_path: Path
+    schedule: str, run: Run, programs: Path, tmp_path: Path
 ) -> None:
     wait = "    OK(HcommChannelNotifyWaitOnThread(thread, channel, 1, kSeconds));\n    OK(HcommThreadJoin"
-    source = edited(tmp_path, (wait, "    OK(HcommThreadJoin")) / "basic_layer.cpp"
-    program = compiled(tmp_path, source, "hcomm")
+    source = edited(programs, (wait, "    OK(HcommThreadJoin")) / "basic_layer.cpp"
+    program = compiled(programs, source, "hcomm")
     words = ("check", "--json", "report.json", program)
     said = run(*PEERLANE, *words, PEERLANE_NODE="devices=2", PEERLANE_SCHEDULE=schedule)
     assert said.returncode in (1, 3), said.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import TypeAlias
 
 import pytest
 
-from helpers.c_programs import PEERLANE, ROOT, Run, declarations
-from peerlane.c_abi import directory
+from helpers.c_programs import PEERLANE, ROOT, Run, built, declarations, written
 
 pytestmark = pytest.mark.timeout(180)
 EXAMPLES = ROOT / "examples" / "c"
@@ -20,7 +18,7 @@ Build: TypeAlias = Callable[..., str]
 
 
 @pytest.fixture
-def build(run: Run, tmp_path: Path) -> Build:
+def build(programs: Path) -> Build:
     """Return a function that compiles an example, without the line that has ``lacks``, and returns the program."""
 
     def call(name: str, *libraries: str, lacks: str | None = None) -> str:
@@ -29,23 +27,10 @@ def build(run: Run, tmp_path: Path) -> Build:
             lines = source.read_text().splitlines(keepends=True)
             kept = [line for line in lines if lacks not in line]
             assert len(kept) == len(lines) - 1
-            source, flags = tmp_path / name, ["-w", f"-I{EXAMPLES}"]
-            source.write_text("".join(kept))
-        language = ("-x", "c", "-std=gnu11") if source.suffix == ".c" else ("-std=c++17",)
-        words = [
-            shutil.which("c++") or "g++",
-            *language,
-            *flags,
-            "-g",
-            source,
-            "-x",
-            "none",
-            f"-L{directory()}",
-        ]
+            source = written(programs, {name: "".join(kept)}) / name
+            flags = ["-w", f"-I{EXAMPLES}"]
         named = libraries if {"amdhip64", "cudart"} & {*libraries} else [*libraries, "ascendcl"]
-        built = run(*words, *(f"-l{library}" for library in named), "-o", source.stem)
-        assert (built.returncode, built.stderr) == (0, "")
-        return f"./{source.stem}"
+        return str(built(programs, source, [*flags, "-g1"], named))
 
     return call
 
@@ -102,6 +87,7 @@ def test_acl_example_verifies_every_byte(
             assert line == f"{told}, every byte verified"
 
 
+@pytest.mark.any_schedule  # of each example another test has the run under each schedule
 @pytest.mark.parametrize(
     ("name", "library"),
     [

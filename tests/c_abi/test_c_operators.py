@@ -26,7 +26,7 @@ READ, WRITE = "HcommReadOnThread(thread", "HcommWriteOnThread(thread"
 def described(kernels: Path) -> Path:
     """Write the description of the kernels of a library, and return its path."""
     about = {"opKernelLib": "AICPUKernel", "kernelSo": kernels.name}
-    path = kernels.with_suffix(f".{os.getpid()}.json")
+    path = Path(f"{kernels}.{os.getpid()}.json")
     path.write_text(json.dumps({name: {"opInfo": {**about, "functionName": name}} for name in KERNELS}))
     return path
 
@@ -42,13 +42,13 @@ def words_of(made: Made, name: str) -> Words:
 
 
 @pytest.fixture
-def broken(tmp_path: Path) -> Callable[..., Words]:
+def broken(programs: Path) -> Callable[..., Words]:
     """Return a function that compiles an operator with changes, and returns the words that run it."""
 
     def call(name: str, *changes: tuple[str, str]) -> Words:
-        folder = edited(tmp_path, *changes)
+        folder = edited(programs, *changes)
         return words_of(
-            lambda source, dialect, *flags: compiled(folder, folder / source, dialect, *flags), name
+            lambda source, dialect, *flags: compiled(programs, folder / source, dialect, *flags), name
         )
 
     return call
@@ -123,6 +123,7 @@ def test_check_names_both_lines_of_a_kernel_that_leaves_out_a_wait(
     lines: tuple[str, str],
     broken: Callable[..., Words],
     run: Run,
+    programs: Path,
     tmp_path: Path,
 ) -> None:
     words = broken(name, change)
@@ -133,8 +134,9 @@ def test_check_names_both_lines_of_a_kernel_that_leaves_out_a_wait(
     found = json.loads((tmp_path / "report.json").read_text())["findings"]
     assert "race" in {each["kind"] for each in found}, said.stderr
     text = " ".join(said.stderr.split())
+    folder = edited(programs, change)
     for each in lines:
-        assert re.search(rf"at \S*operator_kernels\.cpp:{line_of(tmp_path, each)}\b", text), said.stderr
+        assert re.search(rf"at \S*operator_kernels\.cpp:{line_of(folder, each)}\b", text), said.stderr
 
 
 def test_host_that_does_not_wait_for_its_kernel_does_not_pass_the_check(

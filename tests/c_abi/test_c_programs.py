@@ -25,6 +25,7 @@ def test_eight_threads_that_python_never_saw_keep_their_devices(made: Callable[.
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.any_schedule
 def test_exit_handlers_and_destructors_call_quietly_after_main(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("ends.c"), "--devices", "last")
     assert said.stdout.splitlines() == [
@@ -35,6 +36,7 @@ def test_exit_handlers_and_destructors_call_quietly_after_main(made: Callable[..
     assert (said.returncode, said.stderr) == (7, "")
 
 
+@pytest.mark.any_schedule
 def test_threads_that_still_call_when_main_returns_do_not_fail(made: Callable[..., Path], run: Run) -> None:
     for _ in range(3):
         said = run(*PEERLANE, "run", made("leaves.c"))
@@ -47,6 +49,7 @@ def test_destructors_of_a_thread_make_calls_that_need_no_python(made: Callable[.
     assert (said.returncode, said.stdout, said.stderr) == (0, "thread 0\nmain 0\nexit 0\n", "")
 
 
+@pytest.mark.any_schedule
 def test_child_of_a_thread_that_never_called_answers(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("fork_elsewhere.c"))
     assert (said.returncode, said.stdout, said.stderr) == (0, "child 507033\n", "")
@@ -77,6 +80,7 @@ def test_host_functions_run_in_stream_order_and_hold_up_their_stream_alone(
         assert (said.returncode, said.stdout) == (0, "done\n"), said.stderr
 
 
+@pytest.mark.any_schedule
 def test_an_exit_handler_makes_the_first_call_of_a_device(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("first_at_end.c"))
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
@@ -112,16 +116,19 @@ def test_structs_and_arrays_of_hcomm_go_both_ways_between_ranks_in_threads(
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.any_schedule
 def test_texts_stay_and_may_be_any_bytes(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("texts.c"))
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.any_schedule
 def test_memory_of_hcomm_stays_and_inits_read_nothing(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("kept.cpp", "hcomm"))
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.any_schedule
 def test_leaks_of_a_program_in_c_are_told_with_their_lines(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", "--leaks", made("leaks.c"))
     assert (said.returncode, said.stdout) == (7, "")
@@ -138,6 +145,7 @@ def test_leaks_of_a_program_in_c_are_told_with_their_lines(made: Callable[..., P
     assert re.fullmatch(r"peerlane: leaks\.\S* left nothing behind\n", said.stderr)
 
 
+@pytest.mark.any_schedule
 def test_message_names_functions_of_c_and_lines_of_the_program(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("errors.c"))
     assert (said.returncode, said.stderr) == (0, "")
@@ -149,6 +157,7 @@ def test_message_names_functions_of_c_and_lines_of_the_program(made: Callable[..
     assert "acl.rt" not in said.stdout
 
 
+@pytest.mark.any_schedule
 def test_message_of_stripped_program_names_its_file_and_offset(
     made: Callable[..., Path], run: Run, tmp_path: Path
 ) -> None:
@@ -420,17 +429,20 @@ def test_interrupt_in_a_call_of_c_is_raised_in_the_python_that_called(run: Run, 
     assert (said.returncode, said.stdout, said.stderr) == (0, "interrupted\n", "")
 
 
+@pytest.mark.any_schedule
 @pytest.mark.parametrize("check", ["locale", "reopen", "cancel", "ending"])
 def test_process_of_a_program_stays_as_it_is(made: Callable[..., Path], run: Run, check: str) -> None:
     said = run(*PEERLANE, "run", made("process.cpp"), check)
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.any_schedule
 def test_ctrl_c_ends_a_program_of_c(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("process.cpp"), "interrupt")
     assert (said.returncode, said.stdout, said.stderr) == (-signal.SIGINT, "", "")
 
 
+@pytest.mark.any_schedule
 def test_pipe_whose_reader_has_gone_ends_a_program_of_c(run: Run) -> None:
     said = run(
         "bash", "-c", f"{shlex.join(PEERLANE)} run $(command -v yes) | head -n 1; exit ${{PIPESTATUS[0]}}"
@@ -438,6 +450,7 @@ def test_pipe_whose_reader_has_gone_ends_a_program_of_c(run: Run) -> None:
     assert (said.returncode, said.stdout, said.stderr) == (128 + signal.SIGPIPE, "y\n", "")
 
 
+@pytest.mark.any_schedule
 def test_libraries_come_before_those_of_the_vendor(run: Run) -> None:
     said = run(*PEERLANE, "run", "/usr/bin/env", LD_LIBRARY_PATH=f"/vendor:{directory()}")
     assert f"LD_LIBRARY_PATH={directory()}:/vendor\n" in said.stdout

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from checker.checking import TESTS, Checked, checked_program
-from helpers.c_programs import compiled
+from helpers.c_programs import compiled, folder_of_programs
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
@@ -26,10 +25,7 @@ OPEN = ("semaphore", "barrier", "condition", "word", "futex", "process_name", "m
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-programs"
-    folder.mkdir(exist_ok=True)
-    return compiled(folder, SOURCE, "hip")
+    return compiled(folder_of_programs(tmp_path_factory), SOURCE, "hip")
 
 
 def run(program: Path, *words: str) -> Checked:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from checker.checking import TESTS, checked_program, told
+from helpers.prepared import run_python
 from helpers.small_weights import small_weights
-from peerlane.testing.procs import run_python
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from checker.checking import TESTS, Checked, checked_program
 from checker.edge_programs.aliases import MEANS
 from checker.edge_programs.copied_words import MEANS as COPIES
-from helpers.c_programs import compiled
+from helpers.c_programs import compiled, folder_of_programs
 
 pytestmark = [
     pytest.mark.any_schedule,
@@ -31,10 +30,7 @@ WAYS = (
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-programs"
-    folder.mkdir(exist_ok=True)
-    return compiled(folder, PROGRAMS / "polled_word.c", "hip")
+    return compiled(folder_of_programs(tmp_path_factory), PROGRAMS / "polled_word.c", "hip")
 
 
 def in_c(program: Path, *words: str) -> Checked:

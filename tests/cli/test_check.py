@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from helpers.launched import state, until
+from helpers.prepared import run_python
 from helpers.trace_format import flaws_of
-from peerlane.testing.procs import Completed, run_python
+from peerlane.testing.procs import Completed
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from helpers.prepared import run_python
 from peerlane import cli
 from peerlane.c_abi import directory
 from peerlane.support import variables
-from peerlane.testing.procs import Completed, run_python
+from peerlane.testing import procs
+from peerlane.testing.procs import Completed
 
 pytestmark = pytest.mark.any_schedule
 
@@ -117,7 +119,9 @@ def test_misspelt_schedule_is_told_with_what_is_meant() -> None:
 
 def test_misspelt_variable_is_a_warning_of_a_program_that_python_runs(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import peerlane as pl\nprint(len(pl.devices()))\npl.Host()\n")
-    done = run_python([str(tmp_path / "a.py")], env={**os.environ, "PEERLANE_SHEDULE": "lazy"}, timeout=60)
+    done = procs.run_python(
+        [str(tmp_path / "a.py")], env={**os.environ, "PEERLANE_SHEDULE": "lazy"}, timeout=60
+    )
     assert done.returncode == 0 and done.stderr.count("PEERLANE_SHEDULE") == 1
     assert "did you mean PEERLANE_SCHEDULE?" in done.stderr
 

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from helpers.prepared import run_python
 from peerlane.backends.virtual.node import faults
 from peerlane.backends.virtual.node.schedule import Reason, Schedule, parse
 from peerlane.cli import schedules
 from peerlane.errors import InvalidValue
-from peerlane.testing.procs import Completed, run_python
+from peerlane.testing.procs import Completed
 
 # The first half brings its schedules along, and no program of the second has a stream.
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]

@@ -48,16 +48,19 @@ def are_plain(words: Sequence[str]) -> bool:
 
 
 class _Hidden:
-    """Keeps peerlane from the program until it is imported; then the event log begins, as with a first import.
+    """Keeps peerlane from the program until it is imported; then the event log begins, as with a first import."""
 
-    The module that ``-m`` runs is imported by no one, as in a new interpreter.
-    """
-
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self) -> None:
         names = [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]
         self._modules = {name: sys.modules.pop(name) for name in names}
-        if words[0] == "-m" and words[1] != _PACKAGE:
-            self._modules.pop(words[1], None)
+
+    def show(self) -> None:
+        """Let all find the modules without a look at this."""
+        sys.modules.update(self._modules)
+
+    def leave_out(self, name: str) -> None:
+        """Let no one import a module, as ``-m`` runs it."""
+        self._modules.pop(name, None)
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name != _PACKAGE:
@@ -72,7 +75,7 @@ class _Hidden:
     def exec_module(self, module: types.ModuleType) -> None:
         module.__spec__ = self._spec
         sys.meta_path.remove(self)  # type: ignore[arg-type]
-        sys.modules.update(self._modules)
+        self.show()
         _begin_log()
 
 
@@ -107,8 +110,8 @@ class KeptModules:
             del self._modules[name]
 
     def _forget(self) -> None:
-        for name, module in self._modules.items():
-            if sys.modules.get(name) is module:
+        for name in list(sys.modules):  # not those of peerlane if they are hidden
+            if sys.modules[name] is self._modules.get(name, self):
                 sys.modules[name] = None  # type: ignore[assignment]  # as the interpreter does
 
 
@@ -119,6 +122,13 @@ class Program:
     """
 
     def __init__(self) -> None:
+        from peerlane.cli import native
+        from peerlane.dialects import begin_anew
+        from peerlane.dialects._shared import hook
+
+        self._native, self._begin_anew, self._hook = native, begin_anew, hook
+        self._hidden = _Hidden()  # by the process that forks, as each look at a name copies a page of it
+        self._is_first, self._environment = True, dict(os.environ)
         inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         self._path = [each for each in sys.path[1:] if each not in inherited]
         self._read = at_start({**os.environ, _THREADS: "1"})
@@ -126,30 +136,35 @@ class Program:
         self._handlers: list[Callable[..., object]] = []  # for the end of a process that starts others
         self._execve, self._register = os.execve, atexit.register
 
-    def begin(
+    def _begun(
         self, words: Sequence[str], environment: Mapping[str, str]
     ) -> tuple[types.CodeType, dict[str, Any]]:
         """Return the code of the program and its names; the process has this environment from now on."""
-        from peerlane.cli.native import load_libraries
-        from peerlane.dialects import begin_anew
-        from peerlane.dialects._shared import hook
-
-        os.environ.clear()
-        os.environ.update(environment)
+        if not self._is_first:
+            self._put_back()
+        self._is_first = False
+        for name in self._environment.keys() - environment:
+            del os.environ[name]
+        for name, value in environment.items():
+            if self._environment.get(name) != value:
+                os.environ[name] = value
         sys.path[1:] = [
             each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each
         ] + self._path
         sys.orig_argv[1:] = words
         importlib.invalidate_caches()
-        for name in DIALECTS:
-            begin_anew(name)
-        for name in list(hook.FINDER.installed):
-            hook.FINDER.uninstall(name)
-        if names := environment.get(hook.VARIABLE):  # what sitecustomize does in a new interpreter
-            hook.inherit(names.split(","), None)
-        if environment.get(_LIBRARIES) != self._libraries:  # the loader of a new process finds them by itself
-            load_libraries()
-        sys.meta_path.insert(0, _Hidden(words))  # type: ignore[arg-type]
+        names = environment.get(self._hook.VARIABLE)
+        has_libraries = environment.get(_LIBRARIES) == self._libraries
+        if names or not has_libraries:
+            self._hidden.show()
+            if names:  # what sitecustomize does in a new interpreter
+                self._hook.inherit(names.split(","), None)
+            if not has_libraries:  # the loader of a new process finds them by itself
+                self._native.load_libraries()
+            self._hidden = _Hidden()
+        if words[0] == "-m" and words[1] != _PACKAGE:
+            self._hidden.leave_out(words[1])
+        sys.meta_path.insert(0, self._hidden)  # type: ignore[arg-type]
         starts_others = _starts_others(words)
         os.execve = self._become if starts_others else self._execve  # type: ignore[assignment]
         atexit.register = self._register_handler if starts_others else self._register  # type: ignore[assignment]
@@ -159,6 +174,15 @@ class Program:
         )
         sys.modules["__main__"] = main
         return _compiled(words), vars(main)
+
+    def _put_back(self) -> None:
+        """Put back what the program used that runs in this process so far."""
+        self._environment = dict(os.environ)
+        for name in DIALECTS:
+            self._begin_anew(name)
+        for name in list(self._hook.FINDER.installed):
+            self._hook.FINDER.uninstall(name)
+        self._hidden = _Hidden()
 
     def _register_handler(self, handler: Callable[..., object], *args: object, **named: object) -> object:
         self._handlers.append(handler)
@@ -171,7 +195,7 @@ class Program:
         if words[: len(options)] == options:
             words = words[len(options) :]
         if path == sys.executable and are_plain(words) and self._is_alike(environment):
-            _end(self._code(words, environment))
+            end(self._code(words, environment))
         self._execve(path, command, environment)
 
     def _is_alike(self, environment: Mapping[str, str]) -> bool:
@@ -188,16 +212,20 @@ class Program:
         for each in self._handlers:
             atexit.unregister(each)
         weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # folders of the process that forked this one
+        return self.run(words, environment)
+
+    def run(self, words: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Run a program with this environment; return its exit code, or minus the signal that shall end it."""
         try:
-            exec(*self.begin(words, environment))
+            exec(*self._begun(words, environment))
         except SystemExit as error:
             if error.code is None or isinstance(error.code, int):
                 return error.code or 0
             print(error.code, file=sys.stderr)
             return 1
         except BaseException as error:  # noqa: BLE001  # whatever ends the program, as the interpreter does
-            trace = error.__traceback__
-            sys.excepthook(type(error), error, trace and trace.tb_next)
+            trace = error.__traceback__ and error.__traceback__.tb_next
+            sys.excepthook(type(error), error.with_traceback(trace), trace)
             if isinstance(error, KeyboardInterrupt):
                 return -signal.SIGINT
             return 1
@@ -228,14 +256,26 @@ def _reset_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _end(code: int) -> NoReturn:
+class _End:
+    """Ends the process once no object of the program is left.
+
+    What the interpreter would free after that are pages that the process shares with the one that forked it; to free
+    them copies each, which takes as long as all before.
+    """
+
+    def __init__(self, code: int) -> None:
+        self._code, self._library = code, ctypes.PyDLL(None)
+
+    def __del__(self) -> None:
+        if self._code < 0:
+            self._library.signal(-self._code, None)
+            self._library.kill(self._library.getpid(), -self._code)
+        self._library.exit(self._code & 0xFF)
+
+
+def end(code: int) -> NoReturn:
     """End as the interpreter does, however deep this is called."""
-    if code < 0:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
+    sys.end_of_the_process = _End(code)  # type: ignore[attr-defined]  # the interpreter empties sys last
     ctypes.pythonapi.Py_Exit(code & 0xFF)
     raise AssertionError("unreachable")
 

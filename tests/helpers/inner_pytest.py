@@ -16,6 +16,10 @@ from helpers import prepared
 
 SECONDS = 120.0
 FILE = "test_it.py"
+#: Plugins of other packages, which take twice as long to start as all else that an inner pytest does.
+WITHOUT = tuple(
+    word for name in ("hypothesispytest", "anyio", "html", "metadata") for word in ("-p", f"no:{name}")
+)
 HEAD = """
 import os, subprocess, sys, time
 import multiprocessing
@@ -28,12 +32,12 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 def run(pytester: pytest.Pytester, source: str, *words: str, anew: bool = False) -> pytest.RunResult:
-    """Run a test file; without Hypothesis, which starts slowly, unless ``words`` name a plugin.
+    """Run a test file; without the plugins of :data:`WITHOUT`, unless ``words`` name a plugin.
 
     With ``anew`` a new interpreter runs it, else a process in which pytest and peerlane are imported already.
     """
     pytester.makepyfile(test_it=textwrap.dedent(source))
-    without = [] if "-p" in words else ["-p", "no:hypothesispytest"]
+    without = () if "-p" in words else WITHOUT
     words = ("-p", "no:cacheprovider", *without, *words)
     return pytester.runpytest_subprocess(*words, timeout=SECONDS) if anew else run_here(pytester, *words)
 

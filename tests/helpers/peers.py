@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from helpers import prepared
 
 SECONDS = 30.0
+_PIECE = 1 << 20
 
 PROGRAM = """
 import json, sys
@@ -55,8 +56,8 @@ class Peer:
     def __init__(self, env: Mapping[str, str]) -> None:
         stdin, to_child = os.pipe()
         from_child, stdout = os.pipe()
-        # Unbuffered: poll would not see a second line that was read together with the first.
         self._to, self._from = os.fdopen(to_child, "wb", 0), os.fdopen(from_child, "rb", 0)
+        self._read = b""  # behind the answer that was received last
         try:
             self._child = self.begin(env, stdin, stdout)
         finally:
@@ -74,6 +75,8 @@ class Peer:
 
     def has_answered(self, seconds: float) -> bool:
         """Tell whether the code that was sent last ends within so many seconds."""
+        if b"\n" in self._read:
+            return True
         poll = select.poll()  # select() cannot wait for descriptors above 1,023
         poll.register(self._from, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
@@ -82,7 +85,11 @@ class Peer:
         """Return the ``result`` of the code that was sent last."""
         if not self.has_answered(seconds):
             raise AssertionError(f"process {self.pid} did not answer within {seconds:g} s")
-        line = self._from.readline()
+        parts, end = [self._read], b"\n" in self._read
+        while not end and (part := self._from.read(_PIECE)):
+            parts.append(part)
+            end = b"\n" in part
+        line, _, self._read = b"".join(parts).partition(b"\n")
         assert line, f"process {self.pid} ended with {self._child.wait(SECONDS)}"
         answer = json.loads(line)
         if "error" in answer:

@@ -3,9 +3,9 @@
 A server imports peerlane, its dialects and pytest, uses nothing of them, and forks.  The forked process is a child of
 the process that asked, in its own session, with the environment that was asked for; it ends as an interpreter does.
 It differs from a new interpreter in this: modules are imported already, exit handlers of the program run before those
-of peerlane, objects that the imports made are not collected at its end, its command line in ``/proc`` is that of the
-server, and a traceback begins with a frame of the server.  Of ``peerlane check`` and ``launch`` the processes of the
-program begin so, too (``helpers.anew``).
+of peerlane, neither objects that the imports made nor the interpreter's own are freed at its end, and its command
+line in ``/proc`` is that of the server.  Of ``peerlane check`` and ``launch`` the processes of the program begin so,
+too (``helpers.anew``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The process that ``helpers.prepared`` forks; its argument is the descriptor of the line to it.
 
-A forked process leaves ``serve`` and goes on as the program that was asked for, as ``__main__``.
+A forked process goes on as the program that was asked for, as ``__main__``.
 """
 
 import array
@@ -10,12 +10,20 @@ import json
 import os
 import socket
 import sys
+import typing
 
-from anew import KeptModules, Program
+from anew import KeptModules, Program, end
 
 MODULES = (
-    *("argparse", "concurrent.futures", "numpy", "pytest", "runpy", "threading"),
-    *("peerlane.cli.check", "peerlane.cli.launch", "peerlane.cli.run", "peerlane.rendezvous"),
+    *("argparse", "concurrent.futures", "numpy", "pkgutil", "pytest", "runpy", "threading"),
+    *(
+        "peerlane.c_abi",
+        "peerlane.cli.check",
+        "peerlane.cli.launch",
+        "peerlane.cli.run",
+        "peerlane.rendezvous",
+    ),
+    *("peerlane.diagnostics.hooks.threads", "peerlane.ranks.deadlock.at_server"),
     *("peerlane.dialects.acl", "peerlane.dialects.hcomm", "peerlane.dialects.hip.hip"),
 )
 
@@ -45,8 +53,11 @@ def serve():
     for module in MODULES:
         importlib.import_module(module)
     line = socket.socket(fileno=int(sys.argv[1]))
-    program = Program()
     kept.add_imported()
+    program = Program()
+    for clear in typing._cleanups:  # nanobind does this at the end of each process
+        clear()
+    sys.path_importer_cache.clear()
     gc.collect()
     gc.freeze()  # else each forked process would look at every object of these modules when it ends
     while True:
@@ -62,7 +73,7 @@ def serve():
             line.close()
             os.close(ends[0])
             prepare(request, fds, ends[1])
-            return program.begin(request["args"], request["env"])
+            end(program.run(request["args"], request["env"]))
         for each in (ends[1], *fds):
             os.close(each)
         os.waitpid(between, 0)
@@ -72,4 +83,4 @@ def serve():
 
 if __name__ == "__main__":
     __name__ = "peerlane.prepared_server"  # as in anew.py
-    exec(*serve())
+    serve()

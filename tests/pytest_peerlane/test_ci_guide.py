@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.inner_pytest import run_here
+from helpers.inner_pytest import WITHOUT, run_here
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
@@ -29,8 +29,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def run(project: pytest.Pytester, *words: str) -> pytest.RunResult:
-    plugins = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
-    return run_here(project, *plugins, *words)
+    return run_here(project, "-p", "no:cacheprovider", *WITHOUT, *words)
 
 
 def test_ci_guide_files_are_all_found() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from helpers.prepared import run_python
 from helpers.promised import overdue
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
@@ -65,8 +64,8 @@ def _run_told(
     script.write_text(program.replace("{more}", "pass"))
     report.unlink(missing_ok=True)
     environ = os.environ | {"PEERLANE_SCHEDULE": schedule, "PEERLANE_SCHEDULE_REPORT": str(report)}
-    command = [sys.executable, "-m", "peerlane", "launch", "-n", str(ranks), str(script)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    command = ["-m", "peerlane", "launch", "-n", str(ranks), str(script)]
+    done = run_python(command, env=environ, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in report.read_text().splitlines()]
     seen = sorted(line.partition("saw ")[2] for line in done.stdout.splitlines() if "saw" in line)
@@ -92,9 +91,9 @@ def _findings(schedule: str, tmp_path: Path) -> tuple[list[str], list[object]]:
     """Return what four ranks saw under ``peerlane check``, and what it found: all but numbers of processes."""
     script, report = tmp_path / "races.py", tmp_path / "findings.json"
     script.write_text(_RACES.replace("{more}", "pass"))
-    command = [sys.executable, "-m", "peerlane", "check", "-n", "4", "--json", str(report), str(script)]
+    command = ["-m", "peerlane", "check", "-n", "4", "--json", str(report), str(script)]
     environ = os.environ | {"PEERLANE_SCHEDULE": schedule}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    done = run_python(command, env=environ, timeout=120)
     assert done.returncode == 3, done.stdout + done.stderr
     findings = json.loads(report.read_text())["findings"]
     sites = ("file", "line", "function", "rank", "stream", "verb", "access")
@@ -215,9 +214,9 @@ def test_seeded_run_with_a_sleeper_is_called_unrepeatable(command: str, tmp_path
     pipe, script = tmp_path / "pipe", tmp_path / "sleeps.py"
     os.mkfifo(pipe)
     script.write_text(_MORE.replace("    {more}", _SLEEPS.replace('"calls are over"', repr(str(pipe)))))
-    words = [sys.executable, "-m", "peerlane", command, "-n", "2", str(script)]
+    words = ["-m", "peerlane", command, "-n", "2", str(script)]
     environ = os.environ | {"PEERLANE_SCHEDULE": "seeded:3"}
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = run_python(words, env=environ, timeout=60)
     assert "this run may not repeat under PEERLANE_SCHEDULE=seeded:3: rank 1 slept" in done.stderr
 
 
@@ -233,9 +232,9 @@ def test_seeded_rank_that_computes_keeps_its_turn(tmp_path: Path) -> None:
 def test_seeded_rank_is_killed_the_other_is_told(seed: int, tmp_path: Path) -> None:
     script = tmp_path / "dies.py"
     script.write_text(_MORE.replace("{more}", "if rank == 0: os.kill(os.getpid(), signal.SIGKILL)"))
-    command = [sys.executable, "-m", "peerlane", "launch", "-n", "2", str(script)]
+    command = ["-m", "peerlane", "launch", "-n", "2", str(script)]
     environ = os.environ | {"PEERLANE_SCHEDULE": f"seeded:{seed}"}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = run_python(command, env=environ, timeout=60)
     assert done.returncode == 128 + 9
     assert "rank 0" in done.stderr
 
@@ -243,9 +242,10 @@ def test_seeded_rank_is_killed_the_other_is_told(seed: int, tmp_path: Path) -> N
 def test_seeded_without_a_seed_launch_draws_one_for_all_ranks(tmp_path: Path) -> None:
     script = tmp_path / "says.py"
     script.write_text("import os; print('saw', os.environ['PEERLANE_SCHEDULE'])")
-    command = [sys.executable, "-m", "peerlane", "launch", "-n", "2", str(script)]
+    command = ["-m", "peerlane", "launch", "-n", "2", str(script)]
     environ = os.environ | {"PEERLANE_SCHEDULE": "seeded"}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    done = run_python(command, env=environ, timeout=60)
+    assert done.returncode == 0, done.stderr
     (said,) = {line.partition("saw ")[2] for line in done.stdout.splitlines()}
     assert said.startswith("seeded:")
     assert f"repeat it with PEERLANE_SCHEDULE={said}" in done.stderr
@@ -289,10 +289,10 @@ def test_seeded_threads_as_ranks_same_seed_gives_same_bytes(tmp_path: Path) -> N
 
     def seen(seed: int) -> str:
         environ = os.environ | {"PEERLANE_SCHEDULE": f"seeded:{seed}"}
-        command = [sys.executable, str(script)]
-        return subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=60, check=True
-        ).stdout
+        command = [str(script)]
+        done = run_python(command, env=environ, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     first = seen(1)
     assert first.count("(") == 3

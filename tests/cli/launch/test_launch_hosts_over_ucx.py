@@ -14,10 +14,7 @@ from helpers.launched import Run
 from helpers.namespaces import OtherNetwork, other_network
 from helpers.two_machines import JOINED
 
-pytestmark = [
-    pytest.mark.timeout(120),
-    needs_engine,
-]
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120), needs_engine]
 
 
 @pytest.fixture
@@ -37,7 +34,6 @@ def given(env: dict[str, str]) -> dict[str, str]:
     }
 
 
-@pytest.mark.any_schedule
 def test_topo_of_a_job_shows_machines_and_transports(
     network: OtherNetwork, run: Run, env: dict[str, str]
 ) -> None:
@@ -56,7 +52,6 @@ def test_topo_of_a_job_shows_machines_and_transports(
         assert one["ways"] == {other["identity"]: [f"tcp/{one['interface']}"]}
 
 
-@pytest.mark.any_schedule
 def test_topo_of_a_job_is_a_table_for_people(network: OtherNetwork, run: Run, env: dict[str, str]) -> None:
     done = run(*words(network, "-m", "peerlane", "topo"), env=given(env))
     assert done.returncode == 0, done.stderr
@@ -73,7 +68,6 @@ def test_topo_of_a_job_is_a_table_for_people(network: OtherNetwork, run: Run, en
     ]
 
 
-@pytest.mark.any_schedule
 def test_topo_of_a_job_without_an_engine_there_says_what_to_install(
     network: OtherNetwork, run: Run, env: dict[str, str]
 ) -> None:
