@@ -136,7 +136,7 @@ def test_cuda_ring_verifies_every_byte_and_without_its_waits_races(build: Build,
 
 
 def test_cuda_kernel_compiled_for_the_processor_runs_and_one_of_nvcc_is_refused_once(
-    run: Run, tmp_path: Path
+    run: Run, programs: Path
 ) -> None:
     source = (EXAMPLES / "hip_kernel.cpp").read_text().replace("hipLaunchKernelGGL", "launchKernel")
     source = source.replace('#include "processor', '#define PROCESSOR_KERNELS_OF_CUDA\n#include "processor')
@@ -149,13 +149,10 @@ def test_cuda_kernel_compiled_for_the_processor_runs_and_one_of_nvcc_is_refused_
     declared = (
         'extern "C" cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t);'
     )
-    (tmp_path / "kernel.cpp").write_text(
-        source.replace("static void check", f"{declared}\nstatic void check")
-    )
-    words = ["-std=c++17", "-w", f"-I{EXAMPLES}", tmp_path / "kernel.cpp", f"-L{directory()}", "-lcudart"]
-    built = run(shutil.which("c++") or "g++", *words, "-o", "kernel")
-    assert (built.returncode, built.stderr) == (0, "")
-    said = run(*PEERLANE, "run", "--node", "devices=1,host_access=map", "./kernel")
+    source = source.replace("static void check", f"{declared}\nstatic void check")
+    kernel = written(programs, {"kernel.cpp": source}) / "kernel.cpp"
+    program = built(programs, kernel, ["-w", f"-I{EXAMPLES}"], ["cudart"])
+    said = run(*PEERLANE, "run", "--node", "devices=1,host_access=map", str(program))
     told = "a kernel added 7 to 100000 numbers, every one verified\n801\n801\n"
     assert (said.returncode, said.stdout) == (0, told)
     assert said.stderr.count("cudaLaunchKernel returns 801") == said.stderr.count("\n") == 1
