@@ -7,7 +7,7 @@ from typing import Any
 
 from peerlane import Device
 from peerlane.dialects._shared.machine import Context
-from peerlane.dialects.cuda.devices import FIGURES
+from peerlane.dialects.cuda.hardware import chip_of
 from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine, refuse_flags
 from peerlane.dialects.gpu.streams import HIGHEST, LOWEST
 from peerlane.dialects.gpu.vendor import Reason
@@ -249,7 +249,7 @@ def cuProfilerStop() -> None:
     """Do nothing: there is no profiler."""
 
 
-def _resource(kind: int) -> dict[str, Any]:
+def _resource(device: Device, kind: int) -> dict[str, Any]:
     """Return the multiprocessors of a device, the only resource that a virtual one has a figure for."""
     if kind != enums["CUdevResourceType"]["CU_DEV_RESOURCE_TYPE_SM"]:
         raise gpu.vendor.refusal(
@@ -257,14 +257,14 @@ def _resource(kind: int) -> dict[str, Any]:
             f"virtual devices have no resource of type {kind}",
             "ask for CU_DEV_RESOURCE_TYPE_SM",
         )
-    return {"type": kind, "sm": {"smCount": FIGURES["MULTIPROCESSOR_COUNT"], **_PARTITIONS}}
+    return {"type": kind, "sm": {"smCount": chip_of(device).multiprocessors, **_PARTITIONS}}
 
 
 @call
 def cuDeviceGetDevResource(device: Device, type: int) -> dict[str, Any]:
-    return _resource(type)
+    return _resource(device, type)
 
 
 @call
 def cuCtxGetDevResource(hCtx: Context, type: int) -> dict[str, Any]:
-    return _resource(type)
+    return _resource(hCtx.device, type)

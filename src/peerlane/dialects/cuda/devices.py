@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from peerlane import Device
+from peerlane.dialects.cuda.hardware import bus_of, chip_of
 from peerlane.dialects.cuda.state import (
     call,
     driver,
@@ -28,7 +29,7 @@ _SUCCESS, _NO_SYMBOL, _VERSION_TOO_LOW = 0, 1, 2  # CUdriverProcAddressQueryResu
 _LARGEST = (1 << 31) - 1
 _NAME_LENGTH, _BUS_LENGTH = 1, 13  # the least room for a name, and for a bus id with its NUL
 
-#: What the vendor publishes of an H100 with SXM; no behaviour depends on it.
+#: What the vendor publishes of an H100 with SXM, for all chips; no behaviour depends on it.
 FIGURES: dict[str, int] = {
     "MAX_THREADS_PER_BLOCK": 1024,
     "MAX_BLOCK_DIM_X": 1024,
@@ -42,23 +43,15 @@ FIGURES: dict[str, int] = {
     "WARP_SIZE": 32,
     "MAX_PITCH": _LARGEST,
     "MAX_REGISTERS_PER_BLOCK": 65_536,
-    "CLOCK_RATE": 1_980_000,
     "TEXTURE_ALIGNMENT": 512,
     "GPU_OVERLAP": 1,
-    "MULTIPROCESSOR_COUNT": 132,
     "CAN_MAP_HOST_MEMORY": 1,
     "TEXTURE_PITCH_ALIGNMENT": 32,
     "SURFACE_ALIGNMENT": 512,
     "CONCURRENT_KERNELS": 1,
-    "ECC_ENABLED": 1,
-    "MEMORY_CLOCK_RATE": 2_619_000,
-    "GLOBAL_MEMORY_BUS_WIDTH": 5120,
-    "L2_CACHE_SIZE": 50 << 20,
     "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
     "ASYNC_ENGINE_COUNT": 3,
     "UNIFIED_ADDRESSING": 1,
-    "COMPUTE_CAPABILITY_MAJOR": 9,
-    "COMPUTE_CAPABILITY_MINOR": 0,
     "STREAM_PRIORITIES_SUPPORTED": 1,
     "GLOBAL_L1_CACHE_SUPPORTED": 1,
     "LOCAL_L1_CACHE_SUPPORTED": 1,
@@ -93,18 +86,22 @@ def _attributes() -> dict[int, str]:
     return {number: name for name, number in sorted(short.items(), key=lambda each: each[0] in FIGURES)}
 
 
-def _bus_id(device: Device) -> tuple[int, int]:
-    return device.ordinal // 255, device.ordinal % 255 + 1
-
-
 def _pci(device: Device) -> str:
-    return "{:08x}:{:02x}:00.0".format(*_bus_id(device))
+    return "{:04x}:{:02x}:00.0".format(*bus_of(device))
 
 
 def _by_device(device: Device) -> dict[str, int]:
-    domain, bus = _bus_id(device)
-    is_mapped = int(device.info.is_host_mapped)
+    domain, bus = bus_of(device)
+    chip, is_mapped = chip_of(device), int(device.info.is_host_mapped)
     return {
+        "CLOCK_RATE": 1000 * chip.clock_mhz,
+        "MULTIPROCESSOR_COUNT": chip.multiprocessors,
+        "ECC_ENABLED": int(chip.has_ecc),
+        "MEMORY_CLOCK_RATE": 1000 * chip.memory_clock_mhz,
+        "GLOBAL_MEMORY_BUS_WIDTH": chip.bus_width,
+        "L2_CACHE_SIZE": chip.l2_bytes,
+        "COMPUTE_CAPABILITY_MAJOR": chip.capability[0],
+        "COMPUTE_CAPABILITY_MINOR": chip.capability[1],
         "PCI_DOMAIN_ID": domain,
         "PCI_BUS_ID": bus,
         "MULTI_GPU_BOARD_GROUP_ID": device.ordinal,
@@ -222,7 +219,7 @@ def cuDeviceTotalMem_v2(dev: Device) -> int:
 
 @call
 def cuDeviceComputeCapability(dev: Device) -> tuple[int, int]:
-    return FIGURES["COMPUTE_CAPABILITY_MAJOR"], FIGURES["COMPUTE_CAPABILITY_MINOR"]
+    return chip_of(dev).capability
 
 
 def attribute(number: int, device: Device) -> int:
@@ -247,8 +244,8 @@ def cuDeviceGetPCIBusId(len: int, dev: Device) -> str:
 def cuDeviceGetByPCIBusId(pciBusId: Any) -> int:
     wanted = bytes(pciBusId or b"").decode(errors="replace").lower()
     for number, device in enumerate(machine.visible()):
-        domain, bus = _bus_id(device)
-        if wanted in (_pci(device), f"{domain:04x}:{bus:02x}:00.0", f"{bus:02x}:00.0"):
+        domain, bus = bus_of(device)
+        if wanted in (_pci(device), f"{domain:08x}:{bus:02x}:00.0", f"{bus:02x}:00.0"):
             return number
     raise gpu.vendor.refusal(
         Reason.INVALID_DEVICE, f"no device sits at {wanted!r}", "pass what cuDeviceGetPCIBusId gave"

@@ -147,5 +147,38 @@ PROFILES: dict[str, Profile] = {
             memory=80 * UNITS["GiB"],
             link=LinkKind.NV,
         ),
+        Profile(
+            name="h100-8",
+            description="eight H100 with SXM, all connected by NVLink through switches",
+            device_name="NVIDIA H100 80GB HBM3",
+            devices=8,
+            memory=81_558 * UNITS["MiB"],
+            link=LinkKind.NV,
+        ),
+        Profile(
+            name="h200-8",
+            description="eight H200 with SXM, all connected by NVLink through switches",
+            device_name="NVIDIA H200",
+            devices=8,
+            memory=143_770 * UNITS["MiB"],
+            link=LinkKind.NV,
+        ),
+        Profile(
+            name="gb200-4",
+            description="a tray of four GB200, all connected by NVLink through switches",
+            device_name="NVIDIA GB200",
+            devices=4,
+            memory=189_470 * UNITS["MiB"],
+            link=LinkKind.NV,
+        ),
+        Profile(
+            name="rtx4090-2",
+            description="two GeForce RTX 4090, without peer access",
+            device_name="NVIDIA GeForce RTX 4090",
+            devices=2,
+            memory=24_564 * UNITS["MiB"],
+            link=LinkKind.PHB,
+            peer_access=False,
+        ),
     )
 }
