@@ -277,7 +277,7 @@ class WaitState:
 
 @dataclass(frozen=True, slots=True)
 class MemoryHolder:
-    """Another process that holds memory of a device.
+    """A process that holds memory of a device.
 
     Attributes
     ----------

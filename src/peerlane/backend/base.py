@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 
 from peerlane.backend.facts import Caps
-from peerlane.backend.interface import Copies, VisibleMemory
-from peerlane.errors import AccessDenied, Fault, Refused, Unsupported
+from peerlane.backend.interface import Backend, Copies, VisibleMemory
+from peerlane.errors import AccessDenied, Fault, MemoryHolder, Refused, Unsupported
 from peerlane.support import reductions
 
 _PIECE = 1 << 20  # bytes that a reduction reads at a time
@@ -77,6 +78,12 @@ class BackendBase:
         """Combine on the host."""
         reduce(self._copies(), dst, src, count, dtype, op)
 
+    def memory_holders(self, ordinal: int) -> tuple[MemoryHolder, ...]:
+        """Return this process, if it holds memory: it is alone in the node."""
+        backend = self._backend()
+        held = backend.devices()[ordinal].total_bytes - backend.free_bytes(ordinal)
+        return (MemoryHolder(os.getpid(), "", held),) if held else ()
+
     def allocate_host(self, nbytes: int) -> VisibleMemory:
         """Refuse: it has no pinned memory."""
         raise Unsupported(
@@ -123,6 +130,9 @@ class BackendBase:
     def is_announced(self, ordinal: int, peer: int) -> bool:
         """Return False."""
         return False
+
+    def _backend(self) -> Backend:
+        return self  # type: ignore[return-value]  # subclasses have the verbs
 
     def _copies(self) -> Copies:
         return self  # type: ignore[return-value]  # subclasses have the verbs

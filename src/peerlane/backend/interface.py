@@ -33,6 +33,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Location
 from peerlane.backend.ranks import Ranks
+from peerlane.errors import MemoryHolder
 
 
 @runtime_checkable
@@ -306,6 +307,10 @@ class Backend(Addresses, Peers, Copies, Protocol):
 
     def free_bytes(self, ordinal: int) -> int:
         """Return the bytes of capacity that no process of the node holds."""
+        ...
+
+    def memory_holders(self, ordinal: int) -> tuple[MemoryHolder, ...]:
+        """Return the processes of the node that hold memory of a device, this one too, by their pids."""
         ...
 
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Memory:

@@ -138,6 +138,7 @@ class MemoryConformance(Suite):
         block = backend.allocate(0, 10 << 20)
         assert backend.free_bytes(0) <= before - (10 << 20)
         assert backend.free_bytes(1) == backend.devices()[1].total_bytes
+        assert [each.pid for each in backend.memory_holders(0) if each.nbytes >= 10 << 20] == [os.getpid()]
         block.close()
         assert backend.free_bytes(0) == before
         with pytest.raises(OutOfMemory) as refused:

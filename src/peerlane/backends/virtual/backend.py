@@ -169,6 +169,12 @@ class VirtualBackend(Queues):
         _core.forget_lost()
         return _core.free_bytes(self._numbers[ordinal])
 
+    def memory_holders(self, ordinal: int) -> tuple[MemoryHolder, ...]:
+        from peerlane.backends.virtual.node.census import holders_of  # few processes ask
+
+        self._check_open()
+        return holders_of(self._state.path.parent, self.config.name, ordinal)
+
     def other_holders(self, number: int) -> tuple[str, tuple[MemoryHolder, ...]]:
         """Return the other processes that hold memory of a device, given by its native number; see the census."""
         ordinal = self._ordinals.get(number)

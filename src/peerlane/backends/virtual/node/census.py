@@ -132,6 +132,16 @@ def take_census(directory: Path, name: str) -> Census:
         os.close(fd)
 
 
+def holders_of(directory: Path, name: str, device: int) -> tuple[MemoryHolder, ...]:
+    """Return the running processes of this pid namespace that hold memory of a device, by their pids."""
+    held = (
+        (each, each.own.get(device, 0) + each.shared.get(device, 0))
+        for each in take_census(directory, name).holders
+        if each.state == RUNNING
+    )
+    return tuple(MemoryHolder(each.pid, _printable(each.command), nbytes) for each, nbytes in held if nbytes)
+
+
 def other_holders(directory: Path, name: str, device: int) -> tuple[str, tuple[MemoryHolder, ...]]:
     """Return the other processes that hold memory of a device, the largest first: a text, and up to three records."""
     others = [
