@@ -38,7 +38,19 @@ from peerlane.dialects._shared import c_declarations  # noqa: E402
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function  # noqa: E402
 from peerlane.dialects.hip._binding import binding_of  # noqa: E402
 
-_ORDER = ("was_in", "was_out", "returned", "out", "maybe", "always", "given", "some", "unread", "const")
+_ORDER = (
+    "was_in",
+    "was_out",
+    "returned",
+    "out",
+    "inout",
+    "maybe",
+    "always",
+    "given",
+    "some",
+    "unread",
+    "const",
+)
 _ROLES = {"out", "maybe", "unread"}
 _PROTOTYPE = re.compile(
     r"^cdef (?P<returns>[^\n(]+?) ?(?P<name>\w+)\((?P<parameters>[^\n]*)\)[^\n]* nogil:\n"

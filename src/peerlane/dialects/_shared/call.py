@@ -42,12 +42,15 @@ class Refusal(Exception):
         What is wrong, with the numbers, and what is valid.
     remedy : str
         What to do.
+    outputs : tuple, optional
+        What the call returns before the code all the same, as the room that it needs.
     """
 
-    def __init__(self, code: int, cause: str, remedy: str) -> None:
+    def __init__(self, code: int, cause: str, remedy: str, outputs: tuple[object, ...] = ()) -> None:
         super().__init__(cause)
         self.code = int(code)  # never an enumeration: programs print it
         self.remedy = remedy
+        self.outputs = outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -570,6 +573,8 @@ class Convention(Table):
                 code = self._fail(parameters, error, values)
                 if make_blanks is not None:
                     return (*make_blanks(*values), code)
+                if isinstance(error, Refusal) and error.outputs:
+                    return (*error.outputs, code)
                 return (*blanks, code) if blanks else code
             if not blanks:
                 return self._success

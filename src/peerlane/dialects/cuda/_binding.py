@@ -18,8 +18,9 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``enums``: the enumerators of each enumeration.  ``symbols``: by a function's name without a version, of each
-        version the first driver that has it, the symbol, and that of its variant for the default streams of threads.
+        ``enums``: the enumerators of each enumeration.  ``constants``: all other constants.
+        ``symbols``: by a function's name without a version, of each version the first driver that has it, the symbol,
+        and that of its variant for the default streams of threads.
         ``version``: the numbers of the header's version.
     """
     symbols: dict[str, list[tuple[int, str, str]]] = {}
@@ -32,6 +33,7 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
     }
     return {
         "enums": enums,
+        "constants": declared.constants,
         "symbols": {name: sorted(rows) for name, rows in symbols.items()},
         "version": tuple(map(int, declared.version.split("."))),
     }

@@ -43,8 +43,7 @@ class Entries:
 
     def _checked(self, name: str, body: Callable[..., Any]) -> Callable[..., Any]:
         calls, check = self._calls, self._check
-        declared = calls.declarations
-        outputs = (0,) * len(declared.outputs_of(declared.functions[name]))
+        outputs = calls.blanks(calls.declarations.functions[name])
 
         def checked(*arguments: Any) -> Any:
             try:

@@ -4,6 +4,7 @@ MODULES: dict[str, str] = {}
 PACKAGES = {
     "cuda.core": "cuda-core",
     "cuda.bindings": "cuda-bindings",
+    "pynvml": "nvidia-ml-py",
     "cupy": "",
     "numba_cuda": "numba-cuda",
 }
@@ -25,4 +26,4 @@ ORDERS = {
     "sync": "cuStreamSynchronize",
     "event": "cuStreamWaitEvent",
 }
-LIBRARIES = {"cuda.1": "cuda", "cudart.13": "cudart", "cudart.12": "cudart12"}
+LIBRARIES = {"cuda.1": "cuda", "cudart.13": "cudart", "cudart.12": "cudart12", "nvidia-ml.1": "nvml"}

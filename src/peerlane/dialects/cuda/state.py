@@ -26,6 +26,8 @@ _PREFIX = "GPU-"
 enums: dict[str, dict[str, int]] = binding("cuda")["enums"]
 codes = {reason: enums["CUresult"][f"CUDA_ERROR_{name}"] for reason, name in CODES.items()}
 names_of_codes = {value: name for name, value in enums["CUresult"].items()}
+#: By the beginning of a library's calls: the names of its codes.
+code_names = {"cu": names_of_codes}
 
 
 def uuid_text(device: Device) -> str:
@@ -34,6 +36,11 @@ def uuid_text(device: Device) -> str:
     return _PREFIX + "-".join(
         digits[first:last] for first, last in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
     )
+
+
+def _code_name(call: str, code: int) -> str:
+    names = next((names for start, names in code_names.items() if call.startswith(start)), names_of_codes)
+    return names.get(code, str(code))
 
 
 def visible(devices: Sequence[Device]) -> tuple[Device, ...]:
@@ -71,7 +78,7 @@ gpu = Gpu(
         ),
         visible=visible,
         hidden_by=_VISIBLE,
-        code_name=lambda call, code: names_of_codes.get(code, str(code)),
+        code_name=_code_name,
     )
 )
 machine, explain = gpu.machine, gpu.failures.take

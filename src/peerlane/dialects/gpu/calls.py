@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from peerlane.dialects._shared.c_declarations import Declarations, Declarator
+from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function
 from peerlane.dialects._shared.call import (
     Arguments,
     Convention,
@@ -96,7 +96,7 @@ class HeaderCalls(Convention):
             Parameters(name, names, parsers, len(names), reads, tuple(makers)),
             Declared(name, "", types, returns, inspect.getdoc(body) or ""),
             body,
-            (0,) * len(outputs),
+            self.blanks(function),
             signature=inspect.Signature(positional),
         )
 
@@ -117,8 +117,13 @@ class HeaderCalls(Convention):
             f"peerlane moves and shares memory on virtual devices; {name} is not part of that",
             "do without it; {reference} lists what works",
         )
-        outputs = (0,) * len(self.declarations.outputs_of(self.declarations.functions[name]))
+        outputs = self.blanks(self.declarations.functions[name])
         return self.refusing(name, refusal, lambda code: (*outputs, code) if outputs else code)
+
+    def blanks(self, function: Function) -> tuple[int | None, ...]:
+        """Return the outputs of a call that failed: None for those that it writes then, too, if they have a value."""
+        parameters = [function.parameters[at] for at in self.declarations.outputs_of(function)]
+        return tuple(None if "always" in each.words else 0 for each in parameters)
 
     def refuse_argument(self, call: str, name: str, cause: str, arguments: Arguments) -> int:
         """Report a call of C whose argument is NULL, or wrong as ``cause`` says; return the code."""
