@@ -179,6 +179,32 @@ def test_topo_json_has_node_links_and_peer_access(capsys: pytest.CaptureFixture[
     assert shown["machine"] == HERE
 
 
+def test_topo_of_a_dialect_is_in_the_words_of_its_tool(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--dialect", "cuda", "--node", "profile=h100-8,devices=4,switch=3") == 0
+    first, _, second = capsys.readouterr().out.partition("Peer access, from row to column:\n")
+    links, access = (
+        [line.split() for line in part.splitlines() if line[:3] == "GPU"] for part in (first, second)
+    )
+    assert [row[:5] for row in links] == [
+        ["GPU0", "X", "NV18", "NV18", "SYS"],
+        ["GPU1", "NV18", "X", "NV18", "SYS"],
+        ["GPU2", "NV18", "NV18", "X", "SYS"],
+        ["GPU3", "SYS", "SYS", "SYS", "X"],
+    ]
+    assert access[0] == ["GPU0", "X", "OK", "OK", "TNS"]
+    assert "NV#  = # NVLinks together" in first and "TNS  =" in second and "GNS" not in second
+
+
+def test_topo_of_a_chip_without_peer_access_says_gns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--dialect", "cuda", "--profile", "rtx4090-2") == 0
+    assert "GPU0  X     GNS" in capsys.readouterr().out
+
+
+def test_topo_refuses_a_dialect_whose_tool_it_does_not_know() -> None:
+    with pytest.raises(InvalidValue, match=r"--dialect acl: .* valid: cuda"):
+        run("--dialect", "acl")
+
+
 def test_topo_colours_appear_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,15 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pkgutil import resolve_name
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from peerlane.backends.virtual.node import LinkKind, NodeConfig
+from peerlane.dialects._shared.manifests import manifest_of, registered
+from peerlane.errors import BadArgument, InvalidValue
 from peerlane.support.sizes import format_size
 
 from . import topo_machines
@@ -28,6 +32,7 @@ the machines."""
 EXAMPLES = (
     ("peerlane topo", "the node of $PEERLANE_NODE"),
     ("peerlane topo --devices 8 --profile two-islands", "a node as it would be"),
+    ("peerlane topo --profile h100-8 --dialect cuda", "in the words of nvidia-smi topo"),
     ("peerlane topo --json", "for programs"),
 )
 
@@ -38,6 +43,9 @@ _COLOURS = {"X": "dim", "OK": "green", "--": "red"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to ``parser``."""
     add_node_arguments(parser)
+    parser.add_argument(
+        "--dialect", metavar="NAME", help="show what the tool of this vendor shows; cuda: nvidia-smi topo"
+    )
     add_json_argument(parser, then="not at all")
 
 
@@ -46,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json != STDOUT:
         check_file("--json", args.json)
     node = node_from(args)
+    vendor = _vendor(args.dialect) if args.dialect is not None else None
     console = Console(file=sys.stdout, highlight=False)
     if topo_machines.is_rank():
         machines = topo_machines.machines_of_job()
@@ -55,6 +64,9 @@ def run(args: argparse.Namespace) -> int:
     machine = topo_machines.this_machine()
 
     def draw() -> None:
+        if vendor is not None:
+            _draw_as(vendor, node, console)
+            return
         _draw(node, console)
         console.print()
         console.print("To other machines:")
@@ -90,6 +102,56 @@ def _draw_machines(machines: Sequence[topo_machines.Facts], console: Console) ->
         if not each["engine"]:
             console.print()
             console.print(Text(f"{each['identity']}: {each['why_no_engine']}"), soft_wrap=True)
+
+
+def _vendor(dialect: str) -> Callable[..., Any]:
+    """Return the function of a dialect that returns what its vendor's tool shows."""
+    function = manifest_of(dialect).topology
+    if not function:
+        able = [each for each in registered() if manifest_of(each).topology]
+        raise InvalidValue(
+            f"--dialect {dialect}: peerlane does not know what its vendor's tool shows; valid: {', '.join(able)}",
+            detail=BadArgument("--dialect", dialect, choices=tuple(able)),
+        )
+    shown: Callable[..., Any] = resolve_name(function)
+    return shown
+
+
+def _draw_as(vendor: Callable[..., Any], node: NodeConfig, console: Console) -> None:
+    """Print the matrices that the vendor's tool shows, of links and of access."""
+    topology, every = node.topology, range(node.devices)
+    (links, links_legend), (access, access_legend), columns = vendor(
+        node.profile.device_name,
+        [[topology.link(a, b).value for b in every] for a in every],
+        [[topology.reachable(a, b) for b in every] for a in every],
+        [topology.switch(a) for a in every],
+    )
+    heads = [f"GPU{device}" for device in every]
+    width = max(_LEAST_WIDTH, console.width)
+    known = {
+        **{kind.value: kind.legend for kind in _kinds(node) if kind.value not in links_legend},
+        "OK": "peer access can be enabled",
+    }
+    for matrix, own, more in ((links, links_legend, columns), (access, access_legend, {})):
+        rows = ([head, *row, *more.values()] for head, row in zip(heads, matrix, strict=True))
+        _table(console, ["", *heads, *more], rows)
+        signs = {sign for row in matrix for sign in row}
+        console.print()
+        console.print("Legend:")
+        _legend(
+            console,
+            ((sign, text) for sign, text in {**known, **own}.items() if _is_shown(sign, signs)),
+            width,
+        )
+        if matrix is links:
+            console.print()
+            console.print("Peer access, from row to column:")
+
+
+def _is_shown(sign: str, signs: set[str]) -> bool:
+    """Tell whether a matrix has a sign; ``NV#`` stands for each that has a number."""
+    start, _, _ = sign.partition("#")
+    return sign in signs or (start != sign and any(each.startswith(start) for each in signs))
 
 
 def _as_json(node: NodeConfig) -> dict[str, object]:

@@ -16,8 +16,8 @@ from helpers.peers import peer
 from helpers.promises import Node
 from peerlane import devices, dialects
 from peerlane.dialects._shared.c_names import declarations_of
-from peerlane.dialects.cuda.nvml.links import SWITCH, ends_of
 from peerlane.dialects.cuda.nvml.state import calls, constants
+from peerlane.dialects.cuda.paths import SWITCH, ends_of
 
 SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE = 0, 1, 2, 3, 6, 7
 TIMEOUT, VERSION_MISMATCH = 10, 25
@@ -280,13 +280,15 @@ def test_device_without_links_does_not_support_them(started: Callable[..., Drive
         ({(0, 1), (0, 2)}, 5, [1, 1, 2, 2, None]),
         ({(0, 1), (0, 2), (1, 2)}, 2, [SWITCH, SWITCH]),
         ({(0, 1), (0, 2), (1, 2), (2, 3)}, 2, [1, 2]),
+        ({(0, 1), (1, 2), (1, 3)}, 6, [1, 1, None, None, None, None]),
         ({(1, 2)}, 2, [None, None]),
     ],
 )
 def test_links_end_at_peers_or_at_a_switch(
     joined: set[tuple[int, int]], links: int, ends: list[int | None]
 ) -> None:
-    assert ends_of(0, range(4), lambda a, b: (min(a, b), max(a, b)) in joined, links) == ends
+    pairs = joined | {(b, a) for a, b in joined}
+    assert ends_of(0, [{b for a, b in pairs if a == each} for each in range(4)], links) == ends
 
 
 def test_each_field_has_a_code_of_its_own(started: Callable[..., Driver]) -> None:

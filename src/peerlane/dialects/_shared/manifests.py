@@ -95,6 +95,9 @@ class Manifest:
     explain : str
         ``"module:function"`` that returns the explanation of this thread's failed calls; empty where the vendor has a
         call for it.
+    topology : str
+        ``"module:function"`` that returns what the vendor's tool shows of a node's links, for ``peerlane topo``;
+        empty without one.  ``peerlane.dialects.cuda.paths.shown`` is an example.
     remedy : str
         The text that names the calls which end the objects that a test left behind.
     libraries : mapping of str to str
@@ -119,6 +122,7 @@ class Manifest:
     variables: Sequence[str] = ()
     anew: str = ""
     explain: str = ""
+    topology: str = ""
     remedy: str = ""
     libraries: Mapping[str, str] = MappingProxyType({})
     supports: str = ""

@@ -11,6 +11,7 @@ PACKAGES = {
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_LOG_FILE")
 ANEW = "peerlane.dialects.cuda.state:begin_anew"
 EXPLAIN = "peerlane.dialects.cuda.state:explain"
+TOPOLOGY = "peerlane.dialects.cuda.paths:shown"
 REMEDY = (
     "Memory of cuMemAlloc ends with cuMemFree, streams and events with their destroy calls, or all of a device with\n"
     "the last cuDevicePrimaryCtxRelease. Host memory has cuMemFreeHost, and no release ends it."

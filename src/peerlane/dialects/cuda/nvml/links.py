@@ -5,16 +5,14 @@ A node's description says which devices are joined by NVLink, and not by how man
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from peerlane import Device, devices
 from peerlane.dialects.cuda.hardware import chip_of
 from peerlane.dialects.cuda.nvml.devices import pci_info, pci_of
 from peerlane.dialects.cuda.nvml.state import call, enums, invalid, unsupported
+from peerlane.dialects.cuda.paths import NVLINK, SWITCH, ends_of
 
-NVLINK = "NV"
-SWITCH = -1
 _NVSWITCH_ID = 0x22A3_10DE
 _TYPES = enums["nvmlIntNvLinkDeviceType_t"]
 _CAPABILITIES = enums["nvmlNvLinkCapability_t"]
@@ -23,36 +21,10 @@ _BETWEEN_DEVICES = {
 }
 
 
-def ends_of(
-    device: int, every: Sequence[int], is_joined: Callable[[int, int], bool], links: int
-) -> list[int | None]:
-    """Return what is at the other end of each link: a device, ``SWITCH``, or None for a link that is down.
-
-    Three devices or more that are all joined have a switch between them, and all their links go there.  Else the
-    links are spread evenly over the devices that it is joined with.
-    """
-    peers = [each for each in every if each != device and is_joined(device, each)]
-    if not peers:
-        return [None] * links
-    group = {device, *peers}
-    if len(peers) > 1 and all(
-        {other for other in every if other != each and is_joined(each, other)} == group - {each}
-        for each in peers
-    ):
-        return [SWITCH for _ in range(links)]
-    share = max(1, links // len(peers))
-    ends = [each for each in peers for _ in range(share)][:links]
-    return [*ends, *[None] * (links - len(ends))]
-
-
 def _ends(device: Device) -> list[int | None]:
     present = devices()
-    return ends_of(
-        device.ordinal,
-        range(len(present)),
-        lambda a, b: present[a].link(present[b]) == NVLINK,
-        chip_of(device).links,
-    )
+    joined = [{each.ordinal for each in present if each.link(other) == NVLINK} for other in present]
+    return ends_of(device.ordinal, joined, chip_of(device).links)
 
 
 def active_links(device: Device) -> int:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 
 from peerlane import Device, devices
-from peerlane.dialects.cuda.nvml.links import NVLINK
 from peerlane.dialects.cuda.nvml.state import call, constants, enums, handle_of, invalid, refusal
+from peerlane.dialects.cuda.paths import NVLINK, access_state
 
 _LEVELS = {
     "X": "INTERNAL",
@@ -67,12 +67,10 @@ def nvmlDeviceGetP2PStatus(device1: Device, device2: Device, p2pIndex: int) -> i
         raise invalid("both devices are one", "pass two devices")
     index = names[p2pIndex].removeprefix("NVML_P2P_CAPS_INDEX_")
     is_joined = device1.link(device2) == NVLINK
-    if not device1.can_access(device2):
-        is_beside = device1.info.switch == device2.info.switch
-        status = "GPU_NOT_SUPPORTED" if is_beside else "IOH_TOPOLOGY_NOT_SUPPORTED"
-    elif index in ("READ", "WRITE") or is_joined == (index in ("NVLINK", "ATOMICS")):
-        status = "OK"
-    else:
+    status = access_state(
+        can_access=device1.can_access(device2), is_beside=device1.info.switch == device2.info.switch
+    )
+    if status == "OK" and index not in ("READ", "WRITE") and is_joined != (index in ("NVLINK", "ATOMICS")):
         status = "NOT_SUPPORTED"
     return _STATUS[f"NVML_P2P_STATUS_{status}"]
 

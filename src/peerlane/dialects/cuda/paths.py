@@ -1,0 +1,86 @@
+"""The links between devices, and what they allow, as the vendor's library and ``nvidia-smi topo`` have them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+
+from peerlane.dialects.cuda.hardware import chip_called
+
+NVLINK = "NV"
+SWITCH = -1
+_STATES = {"OK": "OK", "GPU_NOT_SUPPORTED": "GNS", "IOH_TOPOLOGY_NOT_SUPPORTED": "TNS"}
+_LINKS_LEGEND = {"NV#": "# NVLinks together"}
+_ACCESS_LEGEND = {"GNS": "the GPU does not support it", "TNS": "the topology does not support it"}
+
+
+def ends_of(device: int, joined: Sequence[Collection[int]], links: int) -> list[int | None]:
+    """Return what is at the other end of each NVLink: a device, ``SWITCH``, or None for a link that is down.
+
+    Three devices or more that are all joined have a switch between them, and all their links go there.  Else a device
+    spreads its links evenly, and two devices have as many as the one with more peers has for each (facts/cuda 7.3).
+
+    Parameters
+    ----------
+    device : int
+    joined : sequence of collection of int
+        The devices that each device is joined with.
+    links : int
+        How many links a device has.
+    """
+    peers = sorted(joined[device])
+    if not peers:
+        return [None] * links
+    group = {device, *peers}
+    if len(peers) > 1 and all({each, *joined[each]} == group for each in peers):
+        return [SWITCH for _ in range(links)]
+    shares = {each: max(1, links // max(len(peers), len(joined[each]))) for each in peers}
+    ends = [each for each in peers for _ in range(shares[each])][:links]
+    return [*ends, *[None] * (links - len(ends))]
+
+
+def access_state(*, can_access: bool, is_beside: bool) -> str:
+    """Return whether a device may reach another one, which is on its switch or not: a name of nvmlGpuP2PStatus_t."""
+    if can_access:
+        return "OK"
+    return "GPU_NOT_SUPPORTED" if is_beside else "IOH_TOPOLOGY_NOT_SUPPORTED"
+
+
+def shown(
+    name: str, kinds: Sequence[Sequence[str]], access: Sequence[Sequence[bool]], switches: Sequence[int]
+) -> tuple[tuple[list[list[str]], dict[str, str]], tuple[list[list[str]], dict[str, str]], dict[str, str]]:
+    """Return what ``nvidia-smi topo`` shows of a node.
+
+    Parameters
+    ----------
+    name : str
+        The name of the devices.
+    kinds : sequence of sequence of str
+        The kind of link between each two devices.
+    access : sequence of sequence of bool
+        Which device may reach which.
+    switches : sequence of int
+        The switch of each device.
+
+    Returns
+    -------
+    tuple
+        The matrix of links with the legend of its own words, that of access likewise, and further columns.
+    """
+    every = range(len(kinds))
+    joined = [frozenset(b for b in every if kinds[a][b] == NVLINK) for a in every]
+    links = [ends_of(a, joined, chip_called(name).links) for a in every]
+
+    def link(a: int, b: int) -> str:
+        number = sum(end in (b, SWITCH) for end in links[a])
+        return f"{NVLINK}{number or ''}" if b in joined[a] else kinds[a][b]
+
+    def state(a: int, b: int) -> str:
+        is_beside = switches[a] == switches[b]
+        return _STATES[access_state(can_access=access[a][b], is_beside=is_beside)] if a != b else kinds[a][b]
+
+    return (
+        ([[link(a, b) for b in every] for a in every], _LINKS_LEGEND),
+        ([[state(a, b) for b in every] for a in every], _ACCESS_LEGEND),
+        {"CPU Affinity": f"0-{(os.cpu_count() or 1) - 1}", "NUMA Affinity": "0", "GPU NUMA ID": "N/A"},
+    )
