@@ -13,7 +13,7 @@ from peerlane.dialects._shared.c_declarations import SCALARS, Declarations
 from peerlane.dialects._shared.c_layout import Layout
 
 FOLDER = Path(peerlane.dialects.__file__).with_name("cuda")
-FUNCTIONS = {"cuda": 616, "cudart": 375, "cudart12": 36, "nvml": 436, "nccl": 97}
+FUNCTIONS = {"cuda": 616, "cudart": 367, "cudart12": 36, "nvml": 436, "nccl": 97}
 
 
 def header(name: str) -> Declarations:
