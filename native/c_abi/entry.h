@@ -11,6 +11,20 @@
 
 #include "c_abi/quick.h"
 
+#define PEERLANE_C extern "C" __attribute__((visibility("default")))
+#define PEERLANE_BODY extern "C" __attribute__((visibility("hidden"), used))
+
+// The exported function, which goes on in the body.  UCX replaces the first instructions of a vendor's function by a jump and runs
+// them elsewhere, and it knows how to move few of them: these change nothing that the body reads.
+#if defined(__x86_64__)
+#define PEERLANE_EXPORTED(name)                                                             \
+    asm(".pushsection .text\n.globl " #name "\n.type " #name ", @function\n" #name ":\n"    \
+        "mov $0, %eax\nmov $0, %eax\nmov $0, %eax\njmp peerlane_" #name "\n"               \
+        ".size " #name ", . - " #name "\n.popsection");
+#else
+#define PEERLANE_EXPORTED(name) asm(".globl " #name "\n.set " #name ", peerlane_" #name);
+#endif
+
 namespace peerlane::c_abi {
 
 // An argument or a result as C passes it in a register.

@@ -26,8 +26,6 @@ using peerlane::c_abi::call;
 using peerlane::c_abi::Entry;
 using peerlane::c_abi::Formatted;
 using peerlane::c_abi::quick;
-
-#define PEERLANE_C extern "C" __attribute__((visibility("default")))
 """
 
 
@@ -106,9 +104,12 @@ def _entry_point(declarations, library: str, function) -> str:
             f"va_list given;\n    va_start(given, {last});\n    const Formatted text({last}, given);\n"
             f"    va_end(given);\n    {last} = text.address();\n    {body}"
         )
+    entry = f'static Entry entry_{function.name}{{{library}, "{function.name}", {code}}};\n'
+    if function.is_variadic:  # the register that says how many floats there are
+        return f"{entry}PEERLANE_C {returns} {function.name}({given}) {{\n    {body}\n}}\n"
     return (
-        f'static Entry entry_{function.name}{{{library}, "{function.name}", {code}}};\n'
-        f"PEERLANE_C {returns} {function.name}({given}) {{\n    {body}\n}}\n"
+        f"{entry}PEERLANE_BODY {returns} peerlane_{function.name}({given}) {{\n    {body}\n}}\n"
+        f"PEERLANE_EXPORTED({function.name})\n"
     )
 
 

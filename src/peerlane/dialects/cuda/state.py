@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from peerlane import Device
@@ -15,7 +17,7 @@ from peerlane.dialects._shared.environment import positions
 from peerlane.dialects.cuda.codes import CODES, NAMES
 from peerlane.dialects.gpu.calls import HeaderCalls
 from peerlane.dialects.gpu.gpu import Gpu
-from peerlane.dialects.gpu.vendor import Policy, Vendor
+from peerlane.dialects.gpu.vendor import CallNames, Policy, Vendor
 from peerlane.support.libraries import binding
 
 _LOG_FILE = "CUDA_LOG_FILE"
@@ -64,11 +66,23 @@ def visible(devices: Sequence[Device]) -> tuple[Device, ...]:
     return tuple(devices[at] for at in shown) if len(set(shown)) == len(shown) else ()
 
 
+class _Speaking(threading.local):
+    """The names of the library that this thread is in, where they differ from the driver's."""
+
+    names: Mapping[str, str] = MappingProxyType({})
+
+
+class _NamesOfLibrary(CallNames):
+    def __getitem__(self, does: str) -> str:
+        return speaking.names.get(does) or super().__getitem__(does)
+
+
+speaking = _Speaking()
 gpu = Gpu(
     Vendor(
         "CUDA",
         codes,
-        NAMES,
+        _NamesOfLibrary(NAMES),
         Policy(
             needs_context=True,
             own_contexts=True,

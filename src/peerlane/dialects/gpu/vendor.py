@@ -118,7 +118,7 @@ def _no_choice(text: str, name: str, choices: Iterable[bool | str], value: objec
     return InvalidValue(f"{text}; valid are {', '.join(map(str, valid))}", detail=detail)
 
 
-class _Calls(dict[str, str]):
+class CallNames(dict[str, str]):
     """The vendor's calls by what they do; of one that it does not have, what it would do."""
 
     def __missing__(self, does: str) -> str:
@@ -216,7 +216,8 @@ class Vendor:
     code_name: Callable[[str, int], str] = lambda call, code: str(code)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "calls", _Calls(self.calls))
+        if not isinstance(self.calls, CallNames):
+            object.__setattr__(self, "calls", CallNames(self.calls))
 
     def code(self, reason: Reason | Fault) -> int:
         """Return the code of a refusal."""

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects._shared.c_library import Library
+from peerlane.dialects.cuda.codes import RUNTIME_NAMES
 from peerlane.dialects.cuda.entries import Entries
 from peerlane.dialects.cuda.quick import learn_calls, learn_stream, learn_thread
 from peerlane.dialects.cuda.runtime import copies, devices, kernels, lookup, memory, streams  # noqa: F401 - they declare calls
 from peerlane.dialects.cuda.runtime.table import Runtime, current
+from peerlane.dialects.cuda.state import speaking
 
 _WITHOUT_CONTEXT = frozenset(
     {
@@ -37,6 +39,19 @@ _WITHOUT_CONTEXT = frozenset(
 )
 
 
+def _speaking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a call whose texts have the runtime's names."""
+
+    def speaking_call(*arguments: Any) -> Any:
+        before, speaking.names = speaking.names, RUNTIME_NAMES
+        try:
+            return function(*arguments)
+        finally:
+            speaking.names = before
+
+    return speaking_call
+
+
 def library(header: str) -> Library:
     """Return the library of a header."""
     runtime = Runtime(header)
@@ -44,7 +59,7 @@ def library(header: str) -> Library:
     entries = Entries(runtime.calls, current.enter, _WITHOUT_CONTEXT)
 
     def call(name: str) -> Callable[..., Any]:
-        return plain.get(name) or entries.function(name)
+        return plain.get(name) or _speaking(entries.function(name))
 
     return Library(
         runtime.calls.declarations,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +9,11 @@ from typing import Any
 from peerlane import Device
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Failure
-from peerlane.dialects.cuda.codes import NAMES, RUNTIME_NAMES
 from peerlane.dialects.cuda.state import bodies, driver, gpu, kinds, machine, report, resets
 from peerlane.dialects.gpu.calls import HeaderCalls
 from peerlane.dialects.gpu.vendor import Reason
 
 _NOT_READY = gpu.vendor.code(Reason.NOT_READY)
-_DRIVERS_NAMES = re.compile(rf"\b(?:{'|'.join(sorted(NAMES.values(), key=len, reverse=True))})\b")
-_OF_RUNTIME = {NAMES[does]: name for does, name in RUNTIME_NAMES.items()}
 _DEVICES = ("device", "peerDevice", "srcDevice", "dstDevice")
 
 #: The body of each call; those of ``twelve`` are for the version 12 alone.
@@ -130,15 +126,7 @@ class Runtime:
     def _report(self, failure: Failure) -> None:
         if failure.code != _NOT_READY:
             self._last.code = failure.code
-        report(
-            Failure(
-                failure.call,
-                failure.code,
-                _in_names_of_runtime(failure.cause),
-                _in_names_of_runtime(failure.remedy),
-                failure.arguments,
-            )
-        )
+        report(failure)
 
     def _begin_anew(self) -> None:
         self._last = _LastError()
@@ -151,7 +139,3 @@ class Runtime:
         """Return what :meth:`last_error` does, and forget it."""
         code, self._last.code = self._last.code, 0
         return code
-
-
-def _in_names_of_runtime(text: str) -> str:
-    return _DRIVERS_NAMES.sub(lambda match: _OF_RUNTIME.get(match[0], match[0]), text)
