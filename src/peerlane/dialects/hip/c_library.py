@@ -30,7 +30,7 @@ from peerlane.dialects.hip.binding.convention import (
 from peerlane.dialects.hip.binding.enums import enumeration, is_enumeration
 from peerlane.dialects.hip.log import log
 from peerlane.dialects.hip.policy import policy
-from peerlane.dialects.hip.state import calls, machine
+from peerlane.dialects.hip.state import calls, gpu, machine
 from peerlane.dialects.hip.streams.stream import stream_of
 from peerlane.errors import Error
 from peerlane.streams import callbacks
@@ -226,7 +226,7 @@ def _signed(word: Any) -> int:
 
 def _learn_thread(then: int, _: Words = ()) -> bool:
     context = machine.context()
-    if not machine.is_native(context) or not policy.is_plain or log.has_calls:
+    if not machine.is_native(context) or not policy.is_plain or log.has_calls or gpu.streams.captures.begun:
         return False
     number = machine.id_of(context.device.ordinal)
     host.know_c_thread("hip", then, number, bool(machine.registrations))

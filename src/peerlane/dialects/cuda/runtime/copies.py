@@ -9,7 +9,7 @@ from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda.runtime.table import call, twins, twins_of_12
 from peerlane.dialects.cuda.state import gpu, machine
-from peerlane.dialects.gpu.copies import Ends, Move, Side
+from peerlane.dialects.gpu.copies import Copy, Side
 from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.support.libraries import binding
@@ -65,7 +65,7 @@ def cudaMemcpyPeerAsync(
     copies.copy_async(stream, dst, src, count)
 
 
-def _rows(dst: Side, src: Side, width: int, height: int, kind: int) -> tuple[Move, Ends] | None:
+def _rows(dst: Side, src: Side, width: int, height: int, kind: int) -> Copy | None:
     name = _kind(kind)
     return copies.box(dst, src, (width, height, 1), name) if width and height else None
 
@@ -82,14 +82,14 @@ def cudaMemcpy2DAsync(
     _move_async(stream, _rows(Side(dst, dpitch), Side(src, spitch), width, height, kind))
 
 
-def _move_now(box: tuple[Move, Ends] | None) -> None:
+def _move_now(box: Copy | None) -> None:
     if box is not None:
-        copies.move_now(*box)
+        copies.move_now(box, box.ends)
 
 
-def _move_async(stream: AnyStream, box: tuple[Move, Ends] | None) -> None:
+def _move_async(stream: AnyStream, box: Copy | None) -> None:
     if box is not None:
-        copies.move_async(stream, *box)
+        copies.move_async(stream, box)
 
 
 def _side(described: Fields, end: str) -> Side:
@@ -103,7 +103,7 @@ def _side(described: Fields, end: str) -> Side:
     return Side(pitched["ptr"], pitched["pitch"], pitched["ysize"], at["x"], at["y"], at["z"])
 
 
-def _box(described: Fields, kind: str = "") -> tuple[Move, Ends] | None:
+def _box(described: Fields, kind: str = "") -> Copy | None:
     if not described:
         raise gpu.vendor.invalid("p is NULL", "pass a description")
     extent = described["extent"]
@@ -130,7 +130,7 @@ def cudaMemcpy3DPeer(p: Fields) -> None:
     box = _box(p)
     if box is not None:
         to, source = (machine.device_of(p[f"{end}Device"]) for end in ("dst", "src"))
-        copies.move_peer(to, source, *box)
+        copies.move_peer(to, source, box)
 
 
 @call
