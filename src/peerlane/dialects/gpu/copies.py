@@ -205,6 +205,7 @@ class Copies:
 
     def _submit_peer(self, to: Device, source: Device, submit: Callable[[AnyStream], None]) -> None:
         streams = self._streams
+        streams.captures.refuse_unsafe()
         if self._policy.memcpy_peer == "current":
             submit(streams.null(self._machine.context()))
         else:

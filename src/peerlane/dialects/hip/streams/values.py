@@ -83,10 +83,11 @@ def hipStreamBatchMemOp(stream: int, count: int, paramArray: Any, flags: int) ->
             f"pass an array, how many elements of it to use, 1 to {MOST_OPERATIONS}, and flags 0",
         )
     on = stream_of(stream)
-    values.submit(on, *(_operation(paramArray, at) for at in range(count)))
+    values.submit(on, *(operation_of(paramArray, at) for at in range(count)))
 
 
-def _operation(array: Any, at: int) -> WordOperation:
+def operation_of(array: Any, at: int) -> WordOperation:
+    """Return a wait or a write of an array of hipStreamBatchMemOpParams."""
     try:
         element = array._read(at, 0, _ELEMENT)
     except IndexError as error:
