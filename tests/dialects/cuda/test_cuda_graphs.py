@@ -287,6 +287,7 @@ def test_add_node_makes_all_kinds_but_kernels(driver: Driver, stream: int) -> No
 def test_words_are_written_and_waited_for_by_a_node(driver: Driver, stream: int) -> None:
     memory = driver.cuMemAlloc_v2(WORD, 64)
     driver.cuMemsetD8_v2(memory, 0, 64)
+    driver.cuCtxSynchronize()
     array = (LAYOUT.struct("CUstreamBatchMemOpParams_v1") * 2)()
     array[0].operation, array[1].operation = 2, 1
     array[0].writeValue.address, array[0].writeValue.value = memory, 3
@@ -601,6 +602,7 @@ def test_captured_operations_run_at_the_launch_alone(driver: Driver, stream: int
     seen: list[int] = []
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(seen.append)
     driver.cuMemsetD8_v2(memory, 1, SIZE)
+    driver.cuCtxSynchronize()
     driver.cuMemcpyDtoHAsync_v2(pinned, memory, SIZE, stream)
     driver.cuMemcpyDtoHAsync_v2(pinned, memory, SIZE, stream)  # native code answers it
     driver.cuStreamSynchronize(stream)
@@ -763,6 +765,7 @@ def test_stream_that_is_not_joined_is_refused_at_the_end(driver: Driver, stream:
         ("cuMemAlloc_v2", UNSUPPORTED),
         ("cuMemFree_v2", UNSUPPORTED),
         ("cuEventQuery", UNSUPPORTED),
+        ("cuStreamAddCallback", UNSUPPORTED),
         ("cuMemcpy", IMPLICIT),
         ("cuMemsetD8Async", IMPLICIT),
     ],
@@ -779,6 +782,7 @@ def test_call_that_no_capture_can_have_makes_it_invalid(driver: Driver, call: st
         "cuMemAlloc_v2": (WORD, 64),
         "cuMemFree_v2": (memory,),
         "cuEventQuery": (event,),
+        "cuStreamAddCallback": (stream, ctypes.CFUNCTYPE(None)(lambda: None), 0, 0),
         "cuMemcpy": (memory, memory + 8, 8),
         "cuMemsetD8Async": (memory, 0, 8, 0),
     }[call]
@@ -877,9 +881,46 @@ def test_stream_that_ends_ends_its_capture(driver: Driver, stream: int) -> None:
     driver.cuMemFree_v2(driver.cuMemAlloc_v2(WORD, 64))
 
 
+def test_launch_goes_on_when_its_executable_graph_and_graph_are_destroyed(
+    driver: Driver, stream: int
+) -> None:
+    memory, gate = driver.cuMemAlloc_v2(WORD, SIZE), driver.cuMemHostAlloc(WORD, 64, 0)
+    word = ctypes.c_uint32.from_address(gate)
+    word.value = 0
+    array = (LAYOUT.struct("CUstreamBatchMemOpParams_v1") * 1)()
+    array[0].operation, array[0].waitValue.address, array[0].waitValue.value = 1, gate, 1
+    graph = driver.cuGraphCreate(WORD, 0)
+    described = struct("CUDA_BATCH_MEM_OP_NODE_PARAMS_v1", count=1, paramArray=ctypes.addressof(array))
+    node = driver.cuGraphAddBatchMemOpNode(WORD, graph, 0, 0, ctypes.byref(described))
+    fill(driver, graph, [node], memory, 6)
+    fill(driver, graph, [], driver.cuMemAlloc_v2(WORD, SIZE), 5)
+    executable = launched(driver, graph, stream)
+    driver.cuGraphExecDestroy(executable)
+    driver.cuGraphDestroy(graph)
+    assert code(driver.cuStreamQuery, stream) == cuda.NOT_READY
+    word.value = 1
+    driver.cuStreamSynchronize(stream)
+    assert set(bytes_at(driver, memory)) == {6}
+
+
+def test_reset_of_a_device_ends_graphs_and_their_memory(driver: Driver, stream: int) -> None:
+    graph, other = (driver.cuGraphCreate(WORD, 0) for _ in range(2))
+    allocation(driver, graph, [])
+    allocation(driver, other, [])
+    executable = launched(driver, graph, stream)
+    capture(driver, stream)
+    driver.cuDevicePrimaryCtxReset_v2(0)
+    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(WORD, 0))
+    assert attribute(driver, 2) == 0
+    assert code(driver.cuGraphLaunch, executable, 0) == cuda.INVALID_VALUE
+    assert code(driver.cuGraphDestroy, graph) == cuda.INVALID_VALUE
+    driver.cuMemFree_v2(driver.cuMemAlloc_v2(WORD, 64))
+
+
 def test_nothing_runs_if_a_node_of_a_launch_is_refused(driver: Driver, stream: int) -> None:
     kept, freed = (driver.cuMemAlloc_v2(WORD, SIZE) for _ in range(2))
     driver.cuMemsetD8_v2(kept, 1, SIZE)
+    driver.cuCtxSynchronize()
     graph = driver.cuGraphCreate(WORD, 0)
     fill(driver, graph, [], kept, 2)
     fill(driver, graph, [], freed, 2)

@@ -145,9 +145,15 @@ def cuLaunchHostFunc_v2(
 
 @call
 def cuStreamAddCallback(hStream: int, callback: Callable[..., Any] | None, userData: int, flags: int) -> None:
-    """Call a function with the handle, success and a word: failures are reported where the program waits."""
+    """Call a function with the handle, success and a word: failures are reported where the program waits.
+
+    No capture can record it.
+    """
     refuse_flags(flags)
-    _launch(streams.of(hStream), "callback", callback, streams.meaning(hStream), 0, userData)
+    stream = streams.of(hStream)
+    if stream.capture is not None:
+        raise stream.capture.refused(stream)
+    _launch(stream, "callback", callback, streams.meaning(hStream), 0, userData)
 
 
 def wait_operation(address: int, value: int, flags: int, width: int) -> WordOperation:

@@ -110,7 +110,11 @@ class OwnedMemory(Resource):
 
     def end(self) -> None:
         """Give the memory back to its device, unless the program has it."""
+        if self.buffer.is_closed:
+            return
         self._memory.forget(self)
+        if not self.context.is_live:
+            self._memory.machine.of_graphs.pop(self.address, None)
         if not self.is_allocated:
             close_for(self.buffer, "the end of its graph")
 
