@@ -11,6 +11,7 @@ from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda.batches import words_of
 from peerlane.dialects.cuda.copies import box_of
+from peerlane.dialects.cuda.kernels import refusing
 from peerlane.dialects.cuda.memory import refuse_empty
 from peerlane.dialects.cuda.pools import location_of, rights_of
 from peerlane.dialects.cuda.state import call, calls, define, enums, gpu, invalid, machine, refuse_flags
@@ -244,7 +245,14 @@ def cuGraphDebugDotPrint(hGraph: Graph, path: bytes | None, flags: int) -> None:
 # What nodes do: each operation of a struct, and the struct of each operation.
 
 
+#: What makes the copy of a struct of another library, by a field that this has.
+copies_of: dict[str, Callable[[Fields], Copy]] = {}
+
+
 def _copy_of(described: Fields) -> Copy:
+    other = next((make for field, make in copies_of.items() if field in described), None)
+    if other is not None:
+        return other(described)
     box = box_of(described)
     if box is None:
         raise invalid("the copy has no bytes", "copy one byte or more")
@@ -268,7 +276,8 @@ def _fields_of_copy(copy: Copy) -> Fields:
     return fields
 
 
-def _fill_of(described: Fields) -> Fill:
+def fill_of(described: Fields) -> Fill:
+    """Return the fill that parameters describe."""
     if not described:
         raise invalid("the parameters are NULL", "pass a CUDA_MEMSET_NODE_PARAMS")
     element, width, height = described["elementSize"], described["width"], described["height"]
@@ -325,16 +334,14 @@ def _plain(operation: Any) -> Fields:
     return {"operation": lies.operation, "waitValue": fields, "writeValue": fields}
 
 
-def _refuse_kernels(kind: str) -> Refusal:
-    return _unsupported(
-        f"a {kind} node is not part of peerlane: virtual devices move and share memory, and run no kernels",
-        "add copies, fills, host functions, events, memory, batches of words, child graphs or empty nodes",
-    )
+_refuse_kernel = refusing("a graph's node with a kernel")
+for _name in ("cuGraphAddKernelNode", "cuGraphAddKernelNode_v2"):
+    define(_name, refusing(_name))
 
 
 _MEMBERS: Mapping[str, tuple[str, Callable[[Fields], Operation]]] = {
     "MEMCPY": ("memcpy", lambda fields: _copy_of(fields["copyParams"])),
-    "MEMSET": ("memset", _fill_of),
+    "MEMSET": ("memset", fill_of),
     "HOST": ("host", _host_call_of),
     "EMPTY": ("", lambda fields: Empty()),
     "WAIT_EVENT": ("eventWait", lambda fields: _event(fields["event"], "WAIT_EVENT")),
@@ -351,8 +358,13 @@ def _event(event: int | GpuEvent, kind: str) -> EventOperation:
 def _operation_of(described: Fields) -> Operation:
     """Return the operation that a CUgraphNodeParams describes; child graphs and memory are not among them."""
     kind = _KINDS.get(described["type"], str(described["type"]))
+    if kind == "KERNEL":
+        _refuse_kernel()
     if kind not in _MEMBERS:
-        raise _refuse_kernels(kind)
+        raise _unsupported(
+            f"a {kind} node is not part of peerlane",
+            "add copies, fills, host functions, events, memory, batches of words, child graphs or empty nodes",
+        )
     member, make = _MEMBERS[kind]
     return make(described[member] if member else described)
 
@@ -392,7 +404,8 @@ def _add(graph: Graph, before: Sequence[int], described: Fields) -> tuple[int, F
     else:
         operation = _operation_of(described)
         member, _ = _MEMBERS[operation.kind]
-        context = described[member][_CONTEXTS[operation.kind]] if operation.kind in _CONTEXTS else 0
+        name = _CONTEXTS.get(operation.kind, "")
+        context = described[member].get(name, 0) if name else 0
         node = graphs.add(graph, nodes, operation, gpu.contexts.of(context) if context else None)
     return node.handle, {**described, **written}
 
@@ -442,7 +455,7 @@ def cuGraphAddMemsetNode(
     hGraph: Graph, dependencies: Sequence[int], numDependencies: int, memsetParams: Fields, ctx: int
 ) -> int:
     before = graphs.nodes(dependencies)
-    return graphs.add(hGraph, before, _fill_of(memsetParams), _context_of(ctx)).handle
+    return graphs.add(hGraph, before, fill_of(memsetParams), _context_of(ctx)).handle
 
 
 @call
@@ -499,7 +512,7 @@ def cuGraphAddMemFreeNode(hGraph: Graph, dependencies: Sequence[int], numDepende
     return graphs.memory.add_free(hGraph, graphs.nodes(dependencies), dptr).handle
 
 
-def _of_kind(node: Node, kind: str) -> Any:
+def of_kind(node: Node, kind: str) -> Any:
     """Return the operation of a node; refuse one of another kind."""
     if node.operation.kind != kind:
         raise invalid(f"the node is a {node.operation.kind} node", f"pass a {kind} node")
@@ -508,34 +521,34 @@ def _of_kind(node: Node, kind: str) -> Any:
 
 @call
 def cuGraphMemcpyNodeGetParams(hNode: Node) -> Fields:
-    return _fields_of_copy(_of_kind(hNode, "MEMCPY"))
+    return _fields_of_copy(of_kind(hNode, "MEMCPY"))
 
 
 @call
 def cuGraphMemsetNodeGetParams(hNode: Node) -> Fields:
-    return _fields_of_fill(_of_kind(hNode, "MEMSET"))
+    return _fields_of_fill(of_kind(hNode, "MEMSET"))
 
 
 @call
 def cuGraphHostNodeGetParams(hNode: Node) -> Fields:
-    return _fields_of_host_call(_of_kind(hNode, "HOST"))
+    return _fields_of_host_call(of_kind(hNode, "HOST"))
 
 
 @call
 def cuGraphChildGraphNodeGetGraph(hNode: Node) -> int:
-    child: Child = _of_kind(hNode, "GRAPH")
+    child: Child = of_kind(hNode, "GRAPH")
     return child.graph.handle
 
 
 @call
 def cuGraphEventRecordNodeGetEvent(hNode: Node) -> int:
-    record: EventOperation = _of_kind(hNode, "EVENT_RECORD")
+    record: EventOperation = of_kind(hNode, "EVENT_RECORD")
     return record.event.handle
 
 
 @call
 def cuGraphEventWaitNodeGetEvent(hNode: Node) -> int:
-    wait: EventOperation = _of_kind(hNode, "WAIT_EVENT")
+    wait: EventOperation = of_kind(hNode, "WAIT_EVENT")
     return wait.event.handle
 
 
@@ -552,18 +565,18 @@ def _fields_of_allocation(allocation: Allocation) -> Fields:
 
 @call
 def cuGraphMemAllocNodeGetParams(hNode: Node) -> Fields:
-    return _fields_of_allocation(_of_kind(hNode, "MEM_ALLOC"))
+    return _fields_of_allocation(of_kind(hNode, "MEM_ALLOC"))
 
 
 @call
 def cuGraphMemFreeNodeGetParams(hNode: Node) -> int:
-    free: Free = _of_kind(hNode, "MEM_FREE")
+    free: Free = of_kind(hNode, "MEM_FREE")
     return free.owned.address
 
 
-@call
-def cuGraphNodeGetParams(hNode: Node) -> Fields:
-    operation = hNode.operation
+def fields_of(node: Node) -> Fields:
+    """Return what a node does as a CUgraphNodeParams."""
+    operation = node.operation
     fields: Fields = {}
     if isinstance(operation, Copy):
         fields = {"memcpy": {"copyParams": _fields_of_copy(operation)}}
@@ -588,6 +601,9 @@ def cuGraphNodeGetParams(hNode: Node) -> Fields:
     return {"type": _TYPES[f"CU_GRAPH_NODE_TYPE_{operation.kind}"], **fields}
 
 
+define("cuGraphNodeGetParams", fields_of)
+
+
 @call
 def cuGraphMemcpyNodeSetParams(hNode: Node, nodeParams: Fields) -> None:
     graphs.set_operation(hNode, _copy_of(nodeParams))
@@ -595,7 +611,7 @@ def cuGraphMemcpyNodeSetParams(hNode: Node, nodeParams: Fields) -> None:
 
 @call
 def cuGraphMemsetNodeSetParams(hNode: Node, nodeParams: Fields) -> None:
-    graphs.set_operation(hNode, _fill_of(nodeParams))
+    graphs.set_operation(hNode, fill_of(nodeParams))
 
 
 @call
@@ -723,7 +739,7 @@ def cuGraphExecMemcpyNodeSetParams(hGraphExec: Executable, hNode: Node, copyPara
 def cuGraphExecMemsetNodeSetParams(
     hGraphExec: Executable, hNode: Node, memsetParams: Fields, ctx: int
 ) -> None:
-    graphs.set_step(hGraphExec, hNode, _fill_of(memsetParams))
+    graphs.set_step(hGraphExec, hNode, fill_of(memsetParams))
 
 
 @call

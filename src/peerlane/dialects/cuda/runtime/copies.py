@@ -31,7 +31,7 @@ twins(
 twins_of_12(cudaMemcpyBatchAsync="cuMemcpyBatchAsync", cudaMemcpy3DBatchAsync="cuMemcpy3DBatchAsync")
 
 
-def _kind(number: int) -> str:
+def kind_of(number: int) -> str:
     """Return the name of a direction that has a device at an end, "" for the others.
 
     With unified addresses the direction follows from the addresses, and a wrong one is undefined (facts/cuda 4.2).
@@ -45,12 +45,12 @@ def _kind(number: int) -> str:
 
 @call
 def cudaMemcpy(dst: int, src: int, count: int, kind: int) -> None:
-    copies.copy(dst, src, count, _kind(kind))
+    copies.copy(dst, src, count, kind_of(kind))
 
 
 @call
 def cudaMemcpyAsync(dst: int, src: int, count: int, kind: int, stream: AnyStream) -> None:
-    copies.copy_async(stream, dst, src, count, _kind(kind))
+    copies.copy_async(stream, dst, src, count, kind_of(kind))
 
 
 @call
@@ -66,7 +66,7 @@ def cudaMemcpyPeerAsync(
 
 
 def _rows(dst: Side, src: Side, width: int, height: int, kind: int) -> Copy | None:
-    name = _kind(kind)
+    name = kind_of(kind)
     return copies.box(dst, src, (width, height, 1), name) if width and height else None
 
 
@@ -103,7 +103,8 @@ def _side(described: Fields, end: str) -> Side:
     return Side(pitched["ptr"], pitched["pitch"], pitched["ysize"], at["x"], at["y"], at["z"])
 
 
-def _box(described: Fields, kind: str = "") -> Copy | None:
+def box_of(described: Fields, kind: str = "") -> Copy | None:
+    """Return the copy of a cudaMemcpy3DParms or a cudaMemcpy3DPeerParms; None if it has no bytes."""
     if not described:
         raise gpu.vendor.invalid("p is NULL", "pass a description")
     extent = described["extent"]
@@ -112,22 +113,22 @@ def _box(described: Fields, kind: str = "") -> Copy | None:
 
 
 def _described_kind(described: Fields) -> str:
-    return _kind(described["kind"]) if described else ""
+    return kind_of(described["kind"]) if described else ""
 
 
 @call
 def cudaMemcpy3D(p: Fields) -> None:
-    _move_now(_box(p, _described_kind(p)))
+    _move_now(box_of(p, _described_kind(p)))
 
 
 @call
 def cudaMemcpy3DAsync(p: Fields, stream: AnyStream) -> None:
-    _move_async(stream, _box(p, _described_kind(p)))
+    _move_async(stream, box_of(p, _described_kind(p)))
 
 
 @call
 def cudaMemcpy3DPeer(p: Fields) -> None:
-    box = _box(p)
+    box = box_of(p)
     if box is not None:
         to, source = (machine.device_of(p[f"{end}Device"]) for end in ("dst", "src"))
         copies.move_peer(to, source, box)
@@ -135,4 +136,4 @@ def cudaMemcpy3DPeer(p: Fields) -> None:
 
 @call
 def cudaMemcpy3DPeerAsync(p: Fields, stream: AnyStream) -> None:
-    _move_async(stream, _box(p))
+    _move_async(stream, box_of(p))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from peerlane.dialects.cuda import graphs  # noqa: F401 - it declares cuStreamIsCapturing
 from peerlane.dialects.cuda.runtime.table import call, twins
 from peerlane.dialects.cuda.state import gpu, machine
 from peerlane.dialects.gpu.events import GpuEvent
@@ -21,7 +20,6 @@ _SAME = (
     "StreamAddCallback",
     "StreamSynchronize",
     "StreamQuery",
-    "StreamIsCapturing",
     "EventRecord",
     "EventRecordWithFlags",
     "EventQuery",
