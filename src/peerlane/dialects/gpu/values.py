@@ -82,11 +82,11 @@ class Values:
 
     def submit(self, stream: AnyStream, *words: WordOperation) -> None:
         """Queue waits and writes on a stream, or capture them; if one is refused, none is queued."""
-        batch = WordBatch(self, words)
         if stream.capture is not None:
-            stream.capture.add(stream, batch)
-        else:
-            batch.prepared()(stream)
+            stream.capture.add(stream, WordBatch(self, words))
+            return
+        for queue in [self.step(each) for each in words]:
+            queue(stream)
 
     def step(self, word: WordOperation) -> Callable[[AnyStream], None]:
         """Check a wait or a write, as :meth:`wait` and :meth:`write` do; return what queues it."""
