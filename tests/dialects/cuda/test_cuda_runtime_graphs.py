@@ -102,6 +102,8 @@ def test_capture_forks_joins_and_allocates(runtime: Driver) -> None:
     stream, side = (runtime.cudaStreamCreateWithFlags(WORD, 1) for _ in range(2))
     memory = runtime.cudaMalloc(WORD, SIZE)
     fork, join = (runtime.cudaEventCreate(WORD) for _ in range(2))
+    for _ in range(2):  # native code answers the second one
+        runtime.cudaMemcpyAsync(memory, memory, 8, DEFAULT, stream)
     runtime.cudaStreamBeginCapture(stream, 0)
     own = runtime.cudaMallocAsync(WORD, SIZE, stream)
     runtime.cudaEventRecord(fork, stream)
