@@ -12,7 +12,10 @@ from peerlane.testing.procs import Completed, run_python
 pytest.importorskip("cuda.core", reason="the wheel cuda-core is not installed")
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "cuda.md"
-PROGRAM, GRAPH = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+PROGRAMS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+PROGRAM, GRAPH = (
+    next(each for each in PROGRAMS if each.startswith(f"# {name}.py\n")) for name in ("prog", "graph")
+)
 RACE = re.findall(r"```text\n(.*?)\n```", GUIDE.read_text(), re.DOTALL)[0]
 SECONDS = 120
 
