@@ -249,6 +249,8 @@ def test_hip_capture_forks_joins_and_allocates(hip: ModuleType, stream: Any) -> 
     ok(hip.hipStreamWaitEvent(stream, join, 0))
     ok(hip.hipFreeAsync(own, stream))
     ok(hip.hipMemcpyAsync(pinned, far, N, kind, stream))
+    assert done(hip.hipStreamGetFlags(stream)) == 1
+    done(hip.hipStreamGetId(stream))
     status, number, inside, count = done(hip.hipStreamGetCaptureInfo_v2(stream, None))
     assert (status.name, number > 0, count) == ("hipStreamCaptureStatusActive", True, 1)
     graph = done(hip.hipStreamEndCapture(stream))

@@ -230,8 +230,9 @@ class Capture:
 
 
 class _Mode(threading.local):
-    """How a thread is affected by captures."""
+    """How a thread is affected by captures, on one node."""
 
+    node: object = None
     number = GLOBAL
 
 
@@ -277,14 +278,20 @@ class Captures:
 
     def exchange_mode(self, mode: int) -> int:
         """Set how captures affect calls of this thread that are unsafe beside them; return what was set before."""
-        before, self._mode.number = self._mode.number, mode
+        self._machine.devices()  # a node that is entered later would forget it
+        before = self._mode_of_thread
+        self._mode.node, self._mode.number = self._machine.thread, mode
         return before
+
+    @property
+    def _mode_of_thread(self) -> int:
+        return self._mode.number if self._mode.node is self._machine.thread else GLOBAL
 
     def refuse_unsafe(self) -> None:
         """Refuse a call that no stream orders, as an allocation, where a capture forbids it: that becomes invalid."""
         if not self.begun:
             return
-        mode, mine = self._mode.number, threading.get_ident()
+        mode, mine = self._mode_of_thread, threading.get_ident()
         forbidding = [
             each
             for each in self.active

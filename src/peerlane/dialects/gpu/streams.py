@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from peerlane import Device, Stream, StreamGroup
 from peerlane.dialects._shared.call import Check, Refusal
@@ -61,11 +61,13 @@ class GpuStream(Resource):
             self.queue = null.group.create_stream(on_error="continue")
         self.neutral = self.queue
 
-    def __getattr__(self, name: str) -> Any:
-        # Python comes here for an attribute that is missing: a capture takes `neutral` away.
-        if name == "neutral" and self.capture is not None:
-            raise self.capture.refused(self)
-        raise AttributeError(name)
+    if not TYPE_CHECKING:  # any name would be an attribute then
+
+        def __getattr__(self, name: str) -> Any:
+            # Python comes here for an attribute that is missing: a capture takes `neutral` away.
+            if name == "neutral" and self.capture is not None:
+                raise self.capture.refused(self)
+            raise AttributeError(name)
 
     def enter(self, capture: Capture) -> None:
         """Let a capture record the operations from now on."""
@@ -168,10 +170,12 @@ class NullStream(Resource):
         self.policy = POLICY_AUTO
         self.units: tuple[int, ...] = ()
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "neutral":
-            raise self._captures[0].implicit(self)
-        raise AttributeError(name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "neutral":
+                raise self._captures[0].implicit(self)
+            raise AttributeError(name)
 
     @property
     def captures(self) -> tuple[Capture, ...]:
