@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -362,6 +363,39 @@ def test_nodes_without_an_edge_run_concurrently(driver: Driver, stream: int) -> 
     launched(driver, graph, stream)
     driver.cuStreamSynchronize(stream)
     assert bytes_at(driver, word, 1)[0] == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drawn_graph_has_the_bytes_of_its_nodes_one_after_the_other(driver: Driver, seed: int) -> None:
+    """Each node depends on those before it that write what it touches, or read what it writes, and on no others."""
+    draw = random.Random(seed)
+    memory = [driver.cuMemAlloc_v2(WORD, 64) for _ in range(5)]
+    streams = [driver.cuStreamCreate(WORD, 1) for _ in range(2)]
+    for each in memory:
+        driver.cuMemsetD8_v2(each, 0, 64)
+    driver.cuCtxSynchronize()
+    graph = driver.cuGraphCreate(WORD, 0)
+    model = [0] * len(memory)
+    steps: list[tuple[int, int, int]] = []  # node, what it writes, what it reads
+    plan: list[tuple[int, int, int]] = []
+    for number in range(30):
+        dst, src = draw.sample(range(len(memory)), 2)
+        reads = src if draw.random() < 0.6 else dst
+        before = [node for node, wrote, read in steps if wrote in (dst, reads) or read == dst]
+        if reads == dst:
+            node = fill(driver, graph, before, memory[dst], number + 1, 64)
+        else:
+            node = copy(driver, graph, before, memory[dst], memory[src], 64)
+        steps.append((node, dst, reads))
+        plan.append((dst, reads, number + 1))
+    executable = driver.cuGraphInstantiateWithFlags(WORD, graph, 0)
+    for _ in range(2):
+        for stream in streams:
+            driver.cuGraphLaunch(executable, stream)
+    for dst, reads, value in plan * 4:
+        model[dst] = value if reads == dst else model[reads]
+    driver.cuStreamSynchronize(streams[1])
+    assert [set(bytes_at(driver, each, 64)) for each in memory] == [{value} for value in model]
 
 
 # Updates.
