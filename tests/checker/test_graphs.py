@@ -50,3 +50,25 @@ def test_check_names_nodes_of_a_graph_that_no_edge_orders(tmp_path: Path, edge: 
         text = done.stdout + done.stderr
         assert "race (certain): hipGraphLaunch writes, hipGraphLaunch writes the same bytes" in text
         assert "graph.py:23" in text
+
+
+MEMORY = """
+params = hip.hipMemAllocNodeParams()
+params.poolProps.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
+params.bytesize = 4096
+allocation = done(hip.hipGraphAddMemAllocNode(graph, None, 0, params))
+memory = int(params.dptr)
+use = fill(1, allocation)
+free = done(hip.hipGraphAddMemFreeNode(graph, (ctypes.c_uint64 * 1)(int(BEFORE)), 1, memory))
+"""
+
+
+@pytest.mark.parametrize("before", ["use", "allocation"])
+def test_check_names_a_use_of_memory_that_a_graph_may_have_freed(tmp_path: Path, before: str) -> None:
+    begin, _, rest = PROGRAM.partition("first = fill(1)\nsecond = fill(2EDGE)\n")
+    program = tmp_path / "graph.py"
+    program.write_text((begin + MEMORY + rest).replace("BEFORE", before).replace("OTHER", "other"))
+    done = run_python(["-m", "peerlane", "check", "--dialect", "hip", str(program)], timeout=120)
+    assert done.returncode == (0 if before == "use" else 3), done.stderr
+    if before != "use":
+        assert "use-after-free (certain" in done.stdout + done.stderr
