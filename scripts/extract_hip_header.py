@@ -48,6 +48,7 @@ _ORDER = (
     "always",
     "given",
     "some",
+    "address",
     "unread",
     "const",
 )

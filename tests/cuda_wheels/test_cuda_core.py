@@ -12,7 +12,10 @@ from peerlane.testing.procs import Completed, run_python
 pytest.importorskip("cuda.core", reason="the wheel cuda-core is not installed")
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "cuda.md"
-PROGRAM = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)[0]
+PROGRAMS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+PROGRAM, GRAPH = (
+    next(each for each in PROGRAMS if each.startswith(f"# {name}.py\n")) for name in ("prog", "graph")
+)
 RACE = re.findall(r"```text\n(.*?)\n```", GUIDE.read_text(), re.DOTALL)[0]
 SECONDS = 120
 
@@ -39,6 +42,13 @@ def test_program_of_the_guide_copies_between_two_devices(program: Path) -> None:
 def test_check_finds_nothing_in_the_program_of_the_guide(program: Path) -> None:
     done = peerlane("check", program)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_program_of_the_guide_captures_and_launches_a_graph(program: Path, command: str) -> None:
+    program.write_text(GRAPH)
+    done = peerlane(command, program)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 def test_check_names_the_race_of_the_guide_without_its_wait(program: Path) -> None:

@@ -131,7 +131,7 @@ PEER_COPIES: dict[str, Row] = {
         "rows_copies::test_hip_memcpy_peer_async_stream_of_third_device_copies_bytes",
     ),
     "stream capture active: error of the capture family": (
-        "streams::test_hip_stream_capture_calls_return_not_supported",
+        "graphs::test_hip_captures_end_with_the_codes_of_what_went_wrong",
     ),
     "since August 2026: after earlier work of both devices": (
         "copy_order::test_hip_memcpy_peer_follows_work_of_both_devices_and_does_not_wait",

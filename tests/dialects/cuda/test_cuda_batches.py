@@ -107,6 +107,7 @@ def test_batch_of_words_orders_two_streams(begun: Driver) -> None:
     first, second = begun.cuStreamCreate(WORD, 1), begun.cuStreamCreate(WORD, 1)
     word, memory = begun.cuMemAlloc_v2(WORD, 8), begun.cuMemAlloc_v2(WORD, SIZE)
     begun.cuMemsetD8_v2(word, 0, 8)
+    begun.cuCtxSynchronize()
 
     def operation(kind: int, value: int) -> bytes:
         return struct.pack("<i4xQQI4xQ", kind, word, value, 0, 0).ljust(48, b"\0")

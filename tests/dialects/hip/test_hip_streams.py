@@ -423,17 +423,6 @@ def test_hip_spt_calls_bad_arguments_return_codes_of_base_calls(hip: ModuleType)
         hip.hipStreamQuery_spt()
 
 
-@pytest.mark.parametrize(
-    "call",
-    ["hipStreamBeginCapture", "hipStreamEndCapture", "hipStreamEndCapture_spt"],
-)
-def test_hip_stream_capture_calls_return_not_supported(hip: ModuleType, call: str) -> None:
-    words = [done(hip.hipStreamCreate())]
-    if call == "hipStreamBeginCapture":
-        words.append(hip.hipStreamCaptureMode.hipStreamCaptureModeGlobal)
-    assert code(getattr(hip, call)(*words)) == "hipErrorNotSupported"
-
-
 @pytest.mark.parametrize("call", ["hipStreamIsCapturing", "hipStreamIsCapturing_spt"])
 def test_hip_stream_is_capturing_returns_none_of_any_stream(hip: ModuleType, call: str) -> None:
     none = hip.hipStreamCaptureStatus.hipStreamCaptureStatusNone

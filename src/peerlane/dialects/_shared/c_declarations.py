@@ -25,6 +25,8 @@ The notation is C's, with these words before a parameter or field:
     Its address must not be NULL; else the call is refused.
 ``some``
     As ``given``, but an array of no elements is empty whatever its address is.
+``address``
+    The dialect's call gets the address itself, of what it reads or writes there.
 ``unread``
     A field that no code reads, or a parameter that the dialect's call does not have.
 
@@ -114,6 +116,7 @@ _WORDS = (
     "always",
     "given",
     "some",
+    "address",
     "unread",
     "returned",
     "was_in",

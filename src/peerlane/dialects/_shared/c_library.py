@@ -308,6 +308,8 @@ class Library:
         parameter = function.parameters[at]
         if parameter.type in self.declarations.callbacks:
             return lambda words: self._callback(parameter, words[at])
+        if "address" in parameter.words:
+            return lambda words: words[at]
         if "fresh" in parameter.words:
             return self._fresh(function, at)
         if parameter.count:

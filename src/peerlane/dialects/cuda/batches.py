@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from peerlane.dialects.cuda.state import call, define, enums, gpu, invalid, refuse_flags
-from peerlane.dialects.cuda.streams import wait_operation, write_operation
+from peerlane.dialects.cuda.streams import values, wait_operation, write_operation
 from peerlane.dialects.gpu.copies import Side
 from peerlane.dialects.gpu.streams import AnyStream
-from peerlane.dialects.gpu.values import HALF_WORD, MOST_OPERATIONS, WORD, Operation
+from peerlane.dialects.gpu.values import HALF_WORD, MOST_OPERATIONS, WORD, WordOperation
 from peerlane.dialects.gpu.vendor import Reason
 
 Fields = Mapping[str, Any]
@@ -119,8 +119,9 @@ def _copy_box(described: Fields, stream: AnyStream) -> None:
     sizes = extent["width"], extent["height"], extent["depth"]
     if not all(sizes):
         return
-    move, ends = gpu.copies.box(_operand(described["dst"]), _operand(described["src"]), sizes)
-    gpu.copies.move_async(stream, move, ends)
+    gpu.copies.move_async(
+        stream, gpu.copies.box(_operand(described["dst"]), _operand(described["src"]), sizes)
+    )
     if order == "DURING_API_CALL":
         stream.catch_up()
 
@@ -150,7 +151,7 @@ def cuMemcpy3DWithAttributesAsync(op: Fields, flags: int, hStream: AnyStream) ->
     _copy_box(op, hStream)
 
 
-def _operation(described: Fields) -> Operation | None:
+def _operation(described: Fields) -> WordOperation | None:
     """Return the operation of a batch; None for a barrier, as a stream runs its operations in order."""
     name = _OPERATIONS.get(described["operation"], "")
     if name in ("BARRIER", "FLUSH_REMOTE_WRITES"):
@@ -172,8 +173,11 @@ def _operation(described: Fields) -> Operation | None:
 def cuStreamBatchMemOp_v2(stream: AnyStream, count: int, paramArray: Sequence[Fields], flags: int) -> None:
     """Queue waits and writes of words in their order; all are checked first."""
     refuse_flags(flags)
-    if not 0 < count <= MOST_OPERATIONS or not paramArray:
+    values.submit(stream, *words_of(paramArray, count))
+
+
+def words_of(described: Sequence[Fields], count: int) -> tuple[WordOperation, ...]:
+    """Return the waits and writes of an array of CUstreamBatchMemOpParams."""
+    if not 0 < count <= MOST_OPERATIONS or not described:
         raise invalid(f"count is {count}", f"pass 1 to {MOST_OPERATIONS} operations")
-    for operation in [_operation(each) for each in paramArray]:
-        if operation is not None:
-            operation(stream)
+    return tuple(each for each in map(_operation, described) if each is not None)

@@ -12,6 +12,7 @@ from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     contexts,
     copies,
     devices,
+    graphs,
     kernels,
     managed,
     memory,

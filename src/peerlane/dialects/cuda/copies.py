@@ -7,7 +7,7 @@ from typing import Any
 
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.cuda.state import call, define, enums, gpu, invalid
-from peerlane.dialects.gpu.copies import Ends, Move, Side
+from peerlane.dialects.gpu.copies import Copy, Side
 from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.gpu.vendor import Reason
 
@@ -64,7 +64,8 @@ def _side(described: Description, end: str) -> Side:
     )
 
 
-def _box(described: Description) -> tuple[Move, Ends] | None:
+def box_of(described: Description) -> Copy | None:
+    """Return the copy of a box; None if it has no bytes."""
     if not described:
         raise invalid("pCopy is NULL", "pass a description")
     extent = described["WidthInBytes"], described["Height"], described.get("Depth", 1)
@@ -72,15 +73,15 @@ def _box(described: Description) -> tuple[Move, Ends] | None:
 
 
 def _now(described: Description) -> None:
-    box = _box(described)
+    box = box_of(described)
     if box is not None:
-        copies.move_now(*box)
+        copies.move_now(box, box.ends)
 
 
 def _queued(described: Description, stream: AnyStream) -> None:
-    box = _box(described)
+    box = box_of(described)
     if box is not None:
-        copies.move_async(stream, *box)
+        copies.move_async(stream, box)
 
 
 _declare(("cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2", "cuMemcpy3D_v2"), _now)
@@ -89,7 +90,7 @@ _declare(("cuMemcpy2DAsync_v2", "cuMemcpy3DAsync_v2", "cuMemcpy3DPeerAsync"), _q
 
 @call
 def cuMemcpy3DPeer(pCopy: Description) -> None:
-    box = _box(pCopy)
+    box = box_of(pCopy)
     if box is not None:
         to, source = (gpu.contexts.of(pCopy[f"{end}Context"]).device for end in ("dst", "src"))
-        copies.move_peer(to, source, *box)
+        copies.move_peer(to, source, box)

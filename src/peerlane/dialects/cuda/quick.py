@@ -11,7 +11,7 @@ from peerlane.streams import callbacks
 def learn_thread(then: int, _: Words = ()) -> bool:
     """Tell native code of this thread's device and null stream, as of a state; return whether it may know them."""
     context = machine.context()
-    if not machine.is_native(context):
+    if not machine.is_native(context) or gpu.streams.captures.begun:
         return False
     host.know_c_thread("cuda", then, machine.id_of(context.device.ordinal), bool(machine.registrations))
     if context.default_stream is not None:

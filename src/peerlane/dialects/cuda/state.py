@@ -119,6 +119,10 @@ kinds: dict[str, Callable[[int], Any]] = {
     "CUstream": gpu.streams.of,
     "CUevent": gpu.events.of,
     "CUmemoryPool": gpu.pools.of,
+    "CUgraph": gpu.graphs.of,
+    "CUgraphNode": gpu.graphs.node,
+    "CUgraphExec": gpu.graphs.executable,
+    "CUuserObject": gpu.graphs.user_object,
 }
 calls = HeaderCalls(gpu.vendor, declarations_of("cuda"), kinds, report)
 #: The body of each call of the driver, which the runtime's calls use, too.

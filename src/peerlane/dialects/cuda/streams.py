@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine, refuse_flags
+from peerlane.dialects.gpu.callbacks import HostCall
 from peerlane.dialects.gpu.events import GpuEvent
 from peerlane.dialects.gpu.streams import AnyStream
-from peerlane.dialects.gpu.values import HALF_WORD, WORD, Operation
+from peerlane.dialects.gpu.values import HALF_WORD, WORD, WordOperation
 
 streams, events, values = gpu.streams, gpu.events, gpu.values
 _STREAM_FLAGS, _EVENT_FLAGS = 1, 7
@@ -78,12 +79,7 @@ def cuStreamSynchronize(hStream: AnyStream) -> None:
 @call
 def cuStreamWaitEvent(hStream: AnyStream, hEvent: GpuEvent, Flags: int) -> None:
     refuse_flags(Flags, 1)
-    events.wait(hStream, hEvent)
-
-
-@call
-def cuStreamIsCapturing(hStream: AnyStream) -> int:
-    return enums["CUstreamCaptureStatus"]["CU_STREAM_CAPTURE_STATUS_NONE"]
+    events.wait(hStream, hEvent, is_external=bool(Flags))
 
 
 @call
@@ -106,7 +102,7 @@ def cuEventRecord(hEvent: GpuEvent, hStream: AnyStream) -> None:
 @call
 def cuEventRecordWithFlags(hEvent: GpuEvent, hStream: AnyStream, flags: int) -> None:
     refuse_flags(flags, 1)
-    events.record(hEvent, hStream)
+    events.record(hEvent, hStream, is_external=bool(flags))
 
 
 @call
@@ -132,7 +128,7 @@ def cuEventElapsedTime_v2(hStart: GpuEvent, hEnd: GpuEvent) -> float:
 def _launch(stream: AnyStream, name: str, function: Callable[..., Any] | None, *words: int) -> None:
     if function is None:
         raise invalid(f"{name} is NULL", "pass a function")
-    stream.neutral.launch_callback(function, *words)
+    gpu.callbacks.submit(stream, HostCall(function, words))
 
 
 @call
@@ -149,40 +145,46 @@ def cuLaunchHostFunc_v2(
 
 @call
 def cuStreamAddCallback(hStream: int, callback: Callable[..., Any] | None, userData: int, flags: int) -> None:
-    """Call a function with the handle, success and a word: failures are reported where the program waits."""
+    """Call a function with the handle, success and a word: failures are reported where the program waits.
+
+    No capture can record it.
+    """
     refuse_flags(flags)
-    _launch(streams.of(hStream), "callback", callback, streams.meaning(hStream), 0, userData)
+    stream = streams.of(hStream)
+    if stream.capture is not None:
+        raise stream.capture.refused(stream)
+    _launch(stream, "callback", callback, streams.meaning(hStream), 0, userData)
 
 
-def wait_operation(address: int, value: int, flags: int, width: int) -> Operation:
-    """Return the operation by which a stream waits for a word of so many bytes."""
+def wait_operation(address: int, value: int, flags: int, width: int) -> WordOperation:
+    """Return the wait of a stream for a word of so many bytes."""
     refuse_flags(flags, _COMPARISON | _FLUSH)
-    return values.waiting(address, value, flags & _COMPARISON, (1 << 8 * width) - 1, width)
+    return WordOperation(True, address, value, flags & _COMPARISON, (1 << 8 * width) - 1, width)
 
 
-def write_operation(address: int, value: int, flags: int, width: int) -> Operation:
-    """Return the operation by which a stream writes a word of so many bytes."""
-    return values.writing(address, value, flags & ~_NO_BARRIER, width)
+def write_operation(address: int, value: int, flags: int, width: int) -> WordOperation:
+    """Return the write of a word of so many bytes."""
+    return WordOperation(False, address, value, flags & ~_NO_BARRIER, 0, width)
 
 
 @call
 def cuStreamWaitValue32_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
-    wait_operation(addr, value, flags, HALF_WORD)(stream)
+    values.submit(stream, wait_operation(addr, value, flags, HALF_WORD))
 
 
 @call
 def cuStreamWaitValue64_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
-    wait_operation(addr, value, flags, WORD)(stream)
+    values.submit(stream, wait_operation(addr, value, flags, WORD))
 
 
 @call
 def cuStreamWriteValue32_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
-    write_operation(addr, value, flags, HALF_WORD)(stream)
+    values.submit(stream, write_operation(addr, value, flags, HALF_WORD))
 
 
 @call
 def cuStreamWriteValue64_v2(stream: AnyStream, addr: int, value: int, flags: int) -> None:
-    write_operation(addr, value, flags, WORD)(stream)
+    values.submit(stream, write_operation(addr, value, flags, WORD))
 
 
 class _Attributes(dict[tuple[int, int], bytes]):

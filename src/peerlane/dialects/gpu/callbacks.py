@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from peerlane.diagnostics.memory.addresses import is_code
 from peerlane.dialects.gpu.machine import GpuMachine
-from peerlane.dialects.gpu.streams import Streams
+from peerlane.dialects.gpu.streams import AnyStream, Streams
 from peerlane.streams.callbacks import CFunction
+
+
+class HostCall:
+    """A call of a function of the host, as an operation of a graph.
+
+    Attributes
+    ----------
+    function : callable
+    words : tuple of int
+        Its arguments.
+    kept : object
+        What must live as long as the operation; None if that is the program.
+    """
+
+    __slots__ = ("function", "kept", "words")
+
+    kind = "HOST"
+
+    def __init__(self, function: Callable[..., object], words: tuple[int, ...], kept: object = None) -> None:
+        self.function, self.words, self.kept = function, words, kept
+
+    def prepared(self) -> Callable[[AnyStream], None]:
+        """Return what queues the call."""
+        return self._queue
+
+    def _queue(self, stream: AnyStream) -> None:
+        if self.kept is None:
+            stream.neutral.launch_callback(self.function, *self.words)
+        else:
+            stream.neutral.launch_callback(_call, self.kept, self.function, *self.words)
 
 
 class Callbacks:
@@ -25,12 +57,16 @@ class Callbacks:
 
         The stream is a handle.  ``kept`` is what must live until then; None if that is the program.
         """
-        neutral = self._streams.of(stream).neutral
-        if kept is None:
-            neutral.launch_callback(CFunction(code), *words)
+        self.submit(self._streams.of(stream), HostCall(CFunction(code), words, kept))
+
+    @staticmethod
+    def submit(stream: AnyStream, call: HostCall) -> None:
+        """Queue a call on a stream, or capture it."""
+        if stream.capture is not None:
+            stream.capture.add(stream, call)
         else:
-            neutral.launch_callback(_call, kept, CFunction(code), *words)
+            call.prepared()(stream)
 
 
-def _call(_kept: object, function: CFunction, *words: int) -> None:
+def _call(_kept: object, function: Callable[..., object], *words: int) -> None:
     function(*words)

@@ -16,8 +16,6 @@ from peerlane.support.records import dataclass
 
 #: The regions of destination and source; None for ordinary memory of the host.
 Ends: TypeAlias = "tuple[Region | None, Region | None]"
-#: Copies at once, or on a stream.
-Move: TypeAlias = Callable[[AnyStream | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,46 @@ class _Laid:
     slice: int
 
 
+class Copy:
+    """The copy of a box: called, it copies on a stream, or at once if that is None.
+
+    Attributes
+    ----------
+    dst, src : Side
+    extent : tuple of int
+        Bytes of a row, rows of a slice, and slices.
+    ends : Ends
+    """
+
+    __slots__ = ("_copies", "_move", "dst", "ends", "extent", "src")
+
+    kind = "MEMCPY"
+
+    def __init__(
+        self,
+        copies: Copies,
+        dst: Side,
+        src: Side,
+        extent: tuple[int, int, int],
+        ends: Ends,
+        move: Callable[[AnyStream | None], None],
+    ) -> None:
+        self._copies, self._move = copies, move
+        self.dst, self.src, self.extent, self.ends = dst, src, extent, ends
+
+    def __call__(self, stream: AnyStream | None) -> None:
+        self._move(stream)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the bytes of each end lie side by side."""
+        return self.extent[1:] == (1, 1)
+
+    def prepared(self) -> Copy:
+        """Check the ends anew; return what copies them now."""
+        return self._copies.box(self.dst, self.src, self.extent)
+
+
 class Copies:
     """The copies of a vendor's program."""
 
@@ -79,7 +117,7 @@ class Copies:
         if nbytes:
             dst_region, src_region = self._checked(dst, src, nbytes, kind)
             can_wait = dst_region is not None and src_region is not None
-            _copy_on(stream, dst, src, nbytes, can_wait)
+            self._copy_on(stream, dst, src, nbytes, can_wait)
 
     def copy_with_stream(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Copy in the order of a stream; complete on return."""
@@ -92,16 +130,16 @@ class Copies:
         """Queue a copy behind the earlier work of two devices, by the policy, wherever the memory lies."""
         if nbytes:
             can_wait = self._can_wait(dst, src, nbytes)
-            self._submit_peer(to, source, lambda stream: _copy_on(stream, dst, src, nbytes, can_wait))
+            self._submit_peer(to, source, lambda stream: self._copy_on(stream, dst, src, nbytes, can_wait))
 
     def copy_peer_async(self, stream: int, dst: int, src: int, nbytes: int) -> None:
         """Queue a copy between two devices on a stream of any device, by its handle: the ends are checked first."""
         if nbytes:
             can_wait = self._can_wait(dst, src, nbytes)
-            _copy_on(self._streams.of(stream), dst, src, nbytes, can_wait)
+            self._copy_on(self._streams.of(stream), dst, src, nbytes, can_wait)
 
-    def box(self, dst: Side, src: Side, extent: tuple[int, int, int], kind: str = "") -> tuple[Move, Ends]:
-        """Return the move of a box of (bytes, rows, slices), none of them 0, and its two ends.
+    def box(self, dst: Side, src: Side, extent: tuple[int, int, int], kind: str = "") -> Copy:
+        """Return the copy of a box of (bytes, rows, slices), none of them 0.
 
         Raises
         ------
@@ -112,14 +150,15 @@ class Copies:
         ends = self._checked(dst.address, src.address, 0, kind)
         to = self._laid("dst", dst, ends[0], extent)
         source = self._laid("src", src, ends[1], extent)
-        return _box_mover(to, source, extent), ends
+        return Copy(self, dst, src, extent, ends, _box_mover(to, source, extent))
 
-    def move_now(self, move: Move, ends: Ends) -> None:
+    def move_now(self, move: Callable[[AnyStream | None], None], ends: Ends) -> None:
         """Move bytes in the order of the null stream, and of that of the one device that both ends lie on.
 
         What moves within a device is queued: the call returns while earlier work runs.  Between two devices the
         policy decides whose earlier work counts.
         """
+        self._streams.captures.refuse_unsafe()
         current = self._streams.of(0)
         others = self._others(current, ends)
         if self._is_queued(ends):
@@ -139,27 +178,41 @@ class Copies:
             move(current)  # the device of mapped memory may have the right that neither end has
             current.wait()
 
-    def move_async(self, stream: AnyStream, move: Move, ends: Ends) -> None:
-        """Move bytes on a stream; with an end in ordinary host memory they are there on return."""
-        if None in ends:
+    @staticmethod
+    def move_async(stream: AnyStream, copy: Copy) -> None:
+        """Copy on a stream; with an end in ordinary host memory the bytes are there on return."""
+        if stream.capture is not None:
+            stream.capture.add(stream, copy)
+        elif None in copy.ends:
             stream.catch_up()
-            move(None)
+            copy(None)
         else:
-            move(stream)
+            copy(stream)
 
-    def move_peer(self, to: Device, source: Device, move: Move, ends: Ends) -> None:
-        """Move bytes behind the earlier work of two devices, by the policy."""
-        self._submit_peer(to, source, lambda stream: self.move_async(stream, move, ends))
+    def move_peer(self, to: Device, source: Device, copy: Copy) -> None:
+        """Copy behind the earlier work of two devices, by the policy."""
+        self._submit_peer(to, source, lambda stream: self.move_async(stream, copy))
+
+    def _copy_on(self, stream: AnyStream, dst: int, src: int, nbytes: int, can_wait: bool) -> None:
+        """Copy on a stream, or when its earlier work is over, as ordinary memory of the host cannot wait."""
+        if stream.capture is not None:
+            stream.capture.add(stream, self.box(Side(dst), Side(src), (nbytes, 1, 1)))
+        elif can_wait:
+            raw.copy(dst, src, nbytes, stream=stream.neutral)
+        else:
+            stream.catch_up()
+            raw.copy(dst, src, nbytes)
 
     def _submit_peer(self, to: Device, source: Device, submit: Callable[[AnyStream], None]) -> None:
         streams = self._streams
+        streams.captures.refuse_unsafe()
         if self._policy.memcpy_peer == "current":
             submit(streams.null(self._machine.context()))
         else:
             streams.submit_behind(streams.null_of(to.ordinal), streams.null_of(source.ordinal), submit)
 
     @staticmethod
-    def _mover(dst: int, src: int, nbytes: int) -> Move:
+    def _mover(dst: int, src: int, nbytes: int) -> Callable[[AnyStream | None], None]:
         return lambda stream: raw.copy(dst, src, nbytes, stream=None if stream is None else stream.neutral)
 
     def _others(self, current: AnyStream, ends: Ends) -> list[AnyStream]:
@@ -225,16 +278,7 @@ class Copies:
         return laid
 
 
-def _copy_on(stream: AnyStream, dst: int, src: int, nbytes: int, can_wait: bool) -> None:
-    """Copy on a stream, or when its earlier work is over, as ordinary memory of the host cannot wait."""
-    if can_wait:
-        raw.copy(dst, src, nbytes, stream=stream.neutral)
-    else:
-        stream.catch_up()
-        raw.copy(dst, src, nbytes)
-
-
-def _box_mover(to: _Laid, source: _Laid, extent: tuple[int, int, int]) -> Move:
+def _box_mover(to: _Laid, source: _Laid, extent: tuple[int, int, int]) -> Callable[[AnyStream | None], None]:
     width, height, depth = extent
     if depth == 1 or (to.slice == to.pitch * height and source.slice == source.pitch * height):
         slices, rows = 1, height * depth

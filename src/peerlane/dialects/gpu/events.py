@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from peerlane import Event, Handle
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Resource
+from peerlane.dialects.gpu.captures import Capture
+from peerlane.dialects.gpu.graphs.graph import Node
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.reuse import Freed, Reuse
 from peerlane.dialects.gpu.streams import AnyStream, Streams
@@ -26,9 +29,11 @@ class GpuEvent(Resource):
         The handle by which other processes open it.
     freed : tuple of Freed
         The memory that was freed to pools before its newest record.
+    captured : tuple or None
+        Of a newest record that was captured: the capture, and the nodes before it.
     """
 
-    __slots__ = ("exported", "flags", "freed", "neutral")
+    __slots__ = ("captured", "exported", "flags", "freed", "neutral")
 
     name = "event"
 
@@ -38,6 +43,7 @@ class GpuEvent(Resource):
         self.neutral = neutral
         self.exported: Handle | None = None
         self.freed: tuple[Freed, ...] = ()
+        self.captured: tuple[Capture, tuple[Node, ...]] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -49,6 +55,29 @@ class GpuEvent(Resource):
         self.neutral.close()
 
     abandon = end
+
+
+class EventOperation:
+    """A record of an event, or a wait for one, as an operation of a graph.
+
+    Attributes
+    ----------
+    kind : str
+        ``"EVENT_RECORD"`` or ``"WAIT_EVENT"``.
+    event : GpuEvent
+    """
+
+    __slots__ = ("_events", "event", "kind")
+
+    def __init__(self, events: Events, kind: str, event: GpuEvent) -> None:
+        self._events, self.kind, self.event = events, kind, event
+
+    def prepared(self) -> Callable[[AnyStream], None]:
+        """Refuse an event that was destroyed; return what queues the operation."""
+        event = self._events.of(self.event.handle)
+        if self.kind == "WAIT_EVENT":
+            return lambda stream: self._events.queue_wait(stream, event)
+        return lambda stream: self._events.record(event, stream)
 
 
 class Events:
@@ -71,10 +100,11 @@ class Events:
         context = self._machine.context()
         return self._machine.issue(GpuEvent(context, flags, context.device.create_event()))
 
-    def record(self, event: GpuEvent, stream: AnyStream) -> None:
+    def record(self, event: GpuEvent, stream: AnyStream, *, is_external: bool = False) -> None:
         """Record an event: it is over when all earlier work of the stream is.
 
-        ``OTHER_DEVICE`` for a stream of another device.
+        In a capture it marks what was captured so far; an external one becomes a node.  ``OTHER_DEVICE`` for a
+        stream of another device.
         """
         if event.neutral.device is not stream.context.device:
             its, other = self._machine.ids(event.neutral.device, stream.context.device)
@@ -83,11 +113,21 @@ class Events:
                 f"event {event.handle:#x} belongs to device {its}, and the stream to device {other}",
                 "record an event on streams of the device that was current when it was created",
             )
-        event.freed = self._reuse.freed_before(stream)
-        stream.neutral.record(event.neutral)
+        capture = stream.capture
+        if capture is None:
+            event.freed = self._reuse.freed_before(stream)
+            stream.neutral.record(event.neutral)
+            event.captured = None
+        elif is_external:
+            capture.add(stream, EventOperation(self, "EVENT_RECORD", event))
+        else:
+            capture.refuse_invalidated()
+            event.captured = capture, capture.dependencies[stream]
 
     def query(self, event: GpuEvent) -> None:
         """Refuse an event that is not over, ``NOT_READY``; one that was never recorded is."""
+        self._refuse_captured(event)
+        self._streams.captures.refuse_unsafe()
         if not event.is_over:
             raise self._refusal(
                 Reason.NOT_READY,
@@ -97,12 +137,55 @@ class Events:
 
     def synchronize(self, event: GpuEvent) -> None:
         """Wait until an event is over; one that was never recorded is."""
+        self._refuse_captured(event)
+        self._streams.captures.refuse_unsafe()
         if event.neutral.is_recorded:
             event.neutral.sync()
             self._streams.has_waited(event.context.device)
 
-    def wait(self, stream: AnyStream, event: GpuEvent) -> None:
-        """Let later operations of a stream wait for the last record of an event so far, if there is one."""
+    def _refuse_captured(self, event: GpuEvent) -> None:
+        """Refuse an event whose last record was captured, ``CAPTURED_EVENT``; that capture becomes invalid."""
+        if event.captured is not None:
+            raise event.captured[0].fail(
+                Reason.CAPTURED_EVENT,
+                f"the last record of event {event.handle:#x} was captured, and never runs",
+                "record it outside of a capture, or as an external event",
+            )
+
+    def wait(self, stream: AnyStream, event: GpuEvent, *, is_external: bool = False) -> None:
+        """Let later operations of a stream wait for the last record of an event so far, if there is one.
+
+        A captured record pulls the stream into the capture; an external wait becomes a node of the stream's one.
+
+        Raises
+        ------
+        Refusal
+            ``CAPTURED_EVENT`` its capture is over; ``CAPTURE_ISOLATION`` a captured stream, and a record outside of
+            its capture; as :meth:`Capture.join`.
+        """
+        capture = stream.capture
+        if capture is not None and is_external:
+            capture.add(stream, EventOperation(self, "WAIT_EVENT", event))
+            return
+        if event.captured is not None:
+            of, nodes = event.captured
+            if of not in self._streams.captures.active:
+                self._refuse_captured(event)
+            of.join(stream, nodes)
+            return
+        if capture is not None:
+            capture.refuse_invalidated()
+            if event.neutral.is_recorded:
+                raise capture.fail(
+                    Reason.CAPTURE_ISOLATION,
+                    f"event {event.handle:#x} was recorded outside of the capture that {stream.title} is in",
+                    "wait before the capture, or make it an external event",
+                )
+            return
+        self.queue_wait(stream, event)
+
+    def queue_wait(self, stream: AnyStream, event: GpuEvent) -> None:
+        """Queue a wait for the last record that ran, if there is one."""
         if event.neutral.is_recorded:
             stream.neutral.wait(event.neutral)
             if event.freed:

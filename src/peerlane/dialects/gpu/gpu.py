@@ -9,6 +9,7 @@ from peerlane.dialects.gpu.contexts import Contexts
 from peerlane.dialects.gpu.copies import Copies
 from peerlane.dialects.gpu.events import Events
 from peerlane.dialects.gpu.failures import Failures
+from peerlane.dialects.gpu.graphs.graphs import Graphs
 from peerlane.dialects.gpu.ipc import Ipc
 from peerlane.dialects.gpu.locations import Locations
 from peerlane.dialects.gpu.machine import GpuMachine
@@ -51,6 +52,7 @@ class Gpu:
     attributes : Attributes
     values : Values
     batches : Batches
+    graphs : Graphs
     """
 
     def __init__(self, vendor: Vendor) -> None:
@@ -75,6 +77,7 @@ class Gpu:
         self.attributes = Attributes(self.machine, self.regions)
         self.values = Values(self.machine, self.streams)
         self.batches = Batches(vendor)
+        self.graphs = Graphs(self.machine, self.streams, self.regions)
 
     def reset_device(self) -> None:
         """End all that this process has on this thread's device: memory, streams, events, peer access, flags.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from peerlane import Device
 from peerlane.backend import registry
@@ -58,6 +58,13 @@ class HostMemory(Registration):
         object.__setattr__(self, "users", set())
 
 
+class GraphMemory(Protocol):
+    """Memory of a graph, which a call outside the graph can free, too."""
+
+    def free(self, stream: Any, call: str) -> None:
+        """Free it in the order of a stream, or at once."""
+
+
 class _Ordinals(dict[int, int]):
     """The node's number of each device by that of native code; -1 for any other number of native code."""
 
@@ -93,6 +100,8 @@ class GpuMachine(Machine):
         The allocations whose copies and fills are over on return.
     ordinals : mapping of int to int
         The node's number of each device by that of native code, -1 for the host's.
+    of_graphs : dict
+        By address: the memory of graphs that is allocated now.
     is_shown : bool
         Whether a visible device was found.
     lost_streams : deque of int
@@ -107,6 +116,7 @@ class GpuMachine(Machine):
         self.records: dict[int, AllocationRecord] = {}
         self.registrations = Registrations[HostMemory]()
         self.synchronous: set[int] = set()
+        self.of_graphs: dict[int, GraphMemory] = {}
         self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
         self.ordinals = _Ordinals(self)
         self._tables: dict[type, object] = {}
@@ -117,7 +127,15 @@ class GpuMachine(Machine):
         super().forget()
         self._ordinal = _Ordinal()
         self.is_shown = False
-        for kept in (self.flags, self.advised, self.records, self.synchronous, self.ordinals, self._tables):
+        for kept in (
+            self.flags,
+            self.advised,
+            self.records,
+            self.synchronous,
+            self.ordinals,
+            self._tables,
+            self.of_graphs,
+        ):
             kept.clear()
         self.registrations.clear()
         self.lost_streams.clear()

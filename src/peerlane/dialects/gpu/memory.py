@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from peerlane import Kind
 from peerlane.diagnostics.memory.addresses import is_mapped
@@ -24,6 +25,38 @@ def host_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+class Fill:
+    """The fill of a box.
+
+    Attributes
+    ----------
+    dst, value : int
+    extent : tuple of int
+        Bytes of a row, rows of a slice, and slices.
+    layout : tuple of int
+        Bytes of an element, bytes from one row to the next, and rows from one slice to the next.
+    """
+
+    __slots__ = ("_memory", "dst", "extent", "layout", "value")
+
+    kind = "MEMSET"
+
+    def __init__(
+        self,
+        memory: Memory,
+        dst: int,
+        value: int,
+        extent: tuple[int, int, int],
+        layout: tuple[int, int, int],
+    ) -> None:
+        self._memory, self.dst, self.value = memory, dst, value
+        self.extent, self.layout = extent, layout
+
+    def prepared(self) -> Callable[[AnyStream], None]:
+        """Check the memory; return what fills it."""
+        return self._memory.filling(self.dst, self.value, self.extent, self.layout)
+
+
 class Memory:
     """The memory of a vendor's program."""
 
@@ -40,6 +73,7 @@ class Memory:
         OutOfMemory
             More than the device has left.
         """
+        self._streams.captures.refuse_unsafe()
         self._refuse_too_large(nbytes)
         machine = self._machine
         context = machine.context()
@@ -55,6 +89,7 @@ class Memory:
 
         Managed memory is such memory, too: it never moves.
         """
+        self._streams.captures.refuse_unsafe()
         self._refuse_too_large(nbytes)
         present = host_bytes()
         if nbytes > present:
@@ -91,6 +126,7 @@ class Memory:
         """
         if not address:
             return
+        self._streams.captures.refuse_unsafe()
         machine = self._machine
         is_host = machine.owned(address, host=False) is None
         if is_host and machine.owned(address, host=True) is None:
@@ -100,7 +136,9 @@ class Memory:
             )
         region = self._regions.required_at("ptr", address)
         self._streams.await_device(machine.context_of(region.ordinal))
-        if machine.free(address, host=is_host, call=call):
+        if address in machine.of_graphs:
+            machine.of_graphs[address].free(None, call)
+        elif machine.free(address, host=is_host, call=call):
             machine.records.pop(region.allocation, None)
             machine.advised.pop(region.allocation, None)
             machine.synchronous.discard(region.allocation)
@@ -114,6 +152,7 @@ class Memory:
             ``INVALID_VALUE`` not all of it memory of the host; ``REGISTERED`` the vendor's calls allocated it.
         """
         machine = self._machine
+        self._streams.captures.refuse_unsafe()
         record = AllocationRecord(flags, machine.context().device.ordinal)
         self._refuse_unregistrable(address, nbytes)
         with machine.lock:
@@ -149,6 +188,7 @@ class Memory:
         use words of the memory.  ``NOT_REGISTERED`` for an address where none begins.
         """
         machine = self._machine
+        self._streams.captures.refuse_unsafe()
         registered = machine.registrations.around(address)
         if registered is None or registered.start != address:
             around = f"; the {registered.size:,} bytes at {registered.start:#x} are" if registered else ""
@@ -176,6 +216,10 @@ class Memory:
             return
         region = self._regions.required_at("dst", dst)
         self._regions.refuse_beyond("dst", dst, count * width)
+        if stream is not None and stream.capture is not None:
+            row = count * width
+            self.fill_box(stream, dst, value, (row, 1, 1), (width, row, 1))
+            return
         on = stream or self._streams.of(0)
         raw.fill(dst, value % (1 << 8 * width), count=count, width=width, stream=on.neutral)
         if stream is None:
@@ -200,9 +244,23 @@ class Memory:
         layout : tuple of int
             Bytes of an element, bytes from one row to the next, and rows from one slice to the next.
         """
-        (nbytes, height, depth), (element, pitch, rows) = extent, layout
-        if not (nbytes and height and depth):
+        if not all(extent):
             return
+        queue = self.filling(dst, value, extent, layout)
+        if stream is None:
+            on = self._streams.of(0)
+            queue(on)
+            self._settle(dst, self._regions.required_at("dst", dst), on)
+        elif stream.capture is not None:
+            stream.capture.add(stream, Fill(self, dst, value, extent, layout))
+        else:
+            queue(stream)
+
+    def filling(
+        self, dst: int, value: int, extent: tuple[int, int, int], layout: tuple[int, int, int]
+    ) -> Callable[[AnyStream], None]:
+        """Check the fill of a box that has bytes; return what queues it."""
+        (nbytes, height, depth), (element, pitch, rows) = extent, layout
         invalid = self._machine.vendor.invalid
         region = self._regions.required_at("dst", dst)
         if pitch < nbytes or nbytes % element:
@@ -219,17 +277,18 @@ class Memory:
         most = (depth - 1) * per_slice + (height - 1) * pitch + nbytes
         self._regions.refuse_beyond("dst", dst, most)
         self._regions.refuse_outside("dst", dst, most, region)
-        on = stream or self._streams.of(0)
         number = value % (1 << 8 * element)
         if pitch == nbytes and rows == height:
             starts, count = [dst], nbytes * height * depth // element
         else:
             starts = [dst + at * per_slice + row * pitch for at in range(depth) for row in range(height)]
             count = nbytes // element
-        for start in starts:
-            raw.fill(start, number, count=count, width=element, stream=on.neutral)
-        if stream is None:
-            self._settle(dst, region, on)
+
+        def queue(stream: AnyStream) -> None:
+            for start in starts:
+                raw.fill(start, number, count=count, width=element, stream=stream.neutral)
+
+        return queue
 
     def _settle(self, dst: int, region: Region, stream: AnyStream) -> None:
         synchronous = self._machine.synchronous

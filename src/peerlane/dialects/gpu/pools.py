@@ -364,6 +364,8 @@ class Pools:
             return 0
         if pool is None:
             pool = self.current(stream.context.device)
+        if stream.capture is not None:
+            return stream.capture.memory.capture_allocation(stream, nbytes, pool.location)
         kept = pool.kept.take(nbytes, stream)
         if kept is not None:
             allocations.reused(kept.id, kept.address, kept.size, kept.device.name)
@@ -405,6 +407,12 @@ class Pools:
         if not address:
             return
         machine = self._machine
+        if stream.capture is not None:
+            stream.capture.memory.capture_free(stream, address)
+            return
+        if address in machine.of_graphs:
+            machine.of_graphs[address].free(stream, call)
+            return
         buffer = machine.owned(address, host=False) or machine.owned(address, host=True)
         pool = None if buffer is None else self.holding(buffer)
         if buffer is None or pool is None:

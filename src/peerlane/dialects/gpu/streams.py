@@ -6,11 +6,12 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from peerlane import Device, StreamGroup
+from peerlane import Device, Stream, StreamGroup
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Resource
+from peerlane.dialects.gpu.captures import Capture, Captures
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.errors import Closed, Error, Fault
@@ -27,6 +28,11 @@ class GpuStream(Resource):
     Attributes
     ----------
     neutral : peerlane.Stream
+        Asking for it is refused while the stream is captured.
+    queue : peerlane.Stream
+        The same, captured or not.
+    capture : Capture or None
+        What records its operations instead of running them.
     null : NullStream
         Of its device.
     flags, priority : int
@@ -36,21 +42,46 @@ class GpuStream(Resource):
         The mask of compute units at its creation; empty for all.
     """
 
-    __slots__ = ("flags", "neutral", "null", "policy", "priority", "units")
+    __slots__ = ("capture", "flags", "neutral", "null", "policy", "priority", "queue", "units")
 
     name = "stream"
+    neutral: Stream
 
     def __init__(self, null: NullStream, flags: int, priority: int) -> None:
         super().__init__(null.context)
+        self.capture: Capture | None = None
         self.null = null
         self.flags = flags
         self.priority = priority
         self.policy = POLICY_AUTO
         self.units: tuple[int, ...] = ()
         if flags & NON_BLOCKING:
-            self.neutral = null.context.device.create_stream(on_error="continue")
+            self.queue = null.context.device.create_stream(on_error="continue")
         else:
-            self.neutral = null.group.create_stream(on_error="continue")
+            self.queue = null.group.create_stream(on_error="continue")
+        self.neutral = self.queue
+
+    if not TYPE_CHECKING:  # any name would be an attribute then
+
+        def __getattr__(self, name: str) -> Any:
+            # Python comes here for an attribute that is missing: a capture takes `neutral` away.
+            if name == "neutral" and self.capture is not None:
+                raise self.capture.refused(self)
+            raise AttributeError(name)
+
+    def enter(self, capture: Capture) -> None:
+        """Let a capture record the operations from now on."""
+        self.capture = capture
+        del self.neutral
+        if self.is_blocking:
+            self.null.stop(capture)
+
+    def leave(self) -> None:
+        """Run operations again."""
+        if self.capture is not None:
+            self.null.resume(self.capture)
+        self.capture = None
+        self.neutral = self.queue
 
     @property
     def is_blocking(self) -> bool:
@@ -75,11 +106,11 @@ class GpuStream(Resource):
     def end(self) -> None:
         """End with the device: wait for queued work and take no more; report the first failure."""
         self.null.lost.append(self.handle)
-        self.neutral.close()
+        self.queue.close()
 
     def abandon(self) -> None:
         """Cancel queued work and take no more."""
-        self.neutral.abort(close=True)
+        self.queue.abort(close=True)
 
 
 class ThreadStream(GpuStream):
@@ -98,6 +129,9 @@ class NullStream(Resource):
     ----------
     group : StreamGroup
     neutral : peerlane.Stream
+        Asking for it is refused while a blocking stream is captured.
+    queue : peerlane.Stream
+        The same at any time.
     lost : deque of int
         The numbers of streams that ended with the reset of a device.
     flags, priority : int
@@ -105,9 +139,22 @@ class NullStream(Resource):
         By which native code knows the device.
     """
 
-    __slots__ = ("flags", "group", "lost", "neutral", "number", "policy", "priority", "units")
+    __slots__ = (
+        "_captures",
+        "flags",
+        "group",
+        "lost",
+        "neutral",
+        "number",
+        "policy",
+        "priority",
+        "queue",
+        "units",
+    )
 
     name = "null stream"
+    neutral: Stream
+    capture = None
     is_counted = False
     is_owned = False
     is_blocking = True
@@ -115,12 +162,38 @@ class NullStream(Resource):
     def __init__(self, context: Context, lost: deque[int]) -> None:
         super().__init__(context)
         self.group = StreamGroup(context.device, on_error="continue")
-        self.neutral = self.group.default
+        self.neutral = self.queue = self.group.default
+        self._captures: list[Capture] = []
         self.lost = lost
         self.number = context.device.backend.number(context.device.ordinal)
         self.flags = self.priority = 0
         self.policy = POLICY_AUTO
         self.units: tuple[int, ...] = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "neutral":
+                raise self._captures[0].implicit(self)
+            raise AttributeError(name)
+
+    @property
+    def captures(self) -> tuple[Capture, ...]:
+        """The captures that its blocking streams are in."""
+        return tuple(self._captures)
+
+    def stop(self, capture: Capture) -> None:
+        """Refuse operations until the capture is over that a blocking stream is in."""
+        if not self._captures:
+            del self.neutral
+        self._captures.append(capture)
+
+    def resume(self, capture: Capture) -> None:
+        """Take operations again, if no other capture has a blocking stream."""
+        if capture in self._captures:
+            self._captures.remove(capture)
+            if not self._captures:
+                self.neutral = self.queue
 
     @property
     def null(self) -> NullStream:
@@ -163,7 +236,7 @@ class _OfThread:
         for each in self.by_context.values():
             with contextlib.suppress(Error):  # of a node that was left, or a process that ends
                 self._machine.drop(each, "the end of its thread")
-                each.neutral.close(wait=False)
+                each.queue.close(wait=False)
 
 
 class _StateOfThread(threading.local):
@@ -178,6 +251,10 @@ class Streams:
     """The streams of a vendor's program, by handle.
 
     0 and 1 are the null stream of the thread's device, 2 is the stream of the thread itself.
+
+    Attributes
+    ----------
+    captures : Captures
     """
 
     def __init__(self, machine: GpuMachine) -> None:
@@ -185,6 +262,7 @@ class Streams:
         self._thread = _StateOfThread(machine)
         self._making = threading.Lock()
         self._after_waiting: list[Callable[[Device], None]] = []
+        self.captures = Captures(machine)
 
     @property
     def checked(self) -> object:
@@ -270,7 +348,10 @@ class Streams:
                 "leave it: it ends with its device or its thread",
             )
         reason = Reason.INVALID_HANDLE if handle in machine.lost_streams else Reason.NOT_A_STREAM
-        neutral = machine.remove(handle, GpuStream, reason, call).neutral
+        stream = machine.remove(handle, GpuStream, reason, call)
+        if stream.capture is not None:
+            stream.capture.drop(stream)
+        neutral = stream.queue
         with contextlib.ExitStack() as ending:
             ending.callback(neutral.close)
             try:
@@ -311,6 +392,7 @@ class Streams:
         )
 
     def _synchronize(self, device: Device, streams: Sequence[AnyStream]) -> None:
+        self.captures.refuse_unsafe()
         first = None
         for each in streams:
             try:
@@ -336,7 +418,7 @@ class Streams:
     @staticmethod
     def await_stream(stream: AnyStream) -> None:
         """Wait for all work of a stream; a failure stays for the stream's own synchronization."""
-        stream.neutral.record().sync()
+        stream.queue.record().sync()
 
     def after_waiting(self, observer: Callable[[Device], None]) -> None:
         """Call a function each time that the program has waited for work of a device."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple
 
 from peerlane import Kind, Stream
 from peerlane.dialects._shared.call import Refusal
@@ -15,8 +15,53 @@ HALF_WORD, WORD = 4, 8  # bytes
 MOST_OPERATIONS = 256  # of a batch, of both vendors
 _COMPARISONS = ("geq", "eq", "and", "nor")  # by the number that both vendors use
 
-#: Queues a wait or a write whose word was checked.
-Operation: TypeAlias = Callable[[AnyStream], None]
+
+class WordOperation(NamedTuple):
+    """A wait for a word of memory, or a write of one.
+
+    Attributes
+    ----------
+    is_wait : bool
+    address, value : int
+    flags : int
+        Of a wait, its comparison.
+    mask : int
+    width : int
+        Bytes of the word.
+    """
+
+    is_wait: bool
+    address: int
+    value: int
+    flags: int
+    mask: int
+    width: int
+
+
+class WordBatch:
+    """Waits for words and writes of them, in their order.
+
+    Attributes
+    ----------
+    words : tuple of WordOperation
+    """
+
+    __slots__ = ("_values", "words")
+
+    kind = "BATCH_MEM_OP"
+
+    def __init__(self, values: Values, words: tuple[WordOperation, ...]) -> None:
+        self._values, self.words = values, words
+
+    def prepared(self) -> Callable[[AnyStream], None]:
+        """Check all words; return what queues the operations."""
+        steps = [self._values.step(each) for each in self.words]
+
+        def queue(stream: AnyStream) -> None:
+            for step in steps:
+                step(stream)
+
+        return queue
 
 
 class Values:
@@ -26,18 +71,33 @@ class Values:
         self._machine, self._streams = machine, streams
 
     def wait(self, stream: int, address: int, value: int, flags: int, mask: int, width: int) -> None:
-        """Let later operations of a stream wait for a word; see :meth:`waiting`.  NULL is refused first."""
+        """Let later operations of a stream wait for a word; see :meth:`_waiting`.  NULL is refused first."""
         self._refuse_null(address)
-        on = self._streams.of(stream)
-        self.waiting(address, value, flags, mask, width)(on)
+        self.submit(self._streams.of(stream), WordOperation(True, address, value, flags, mask, width))
 
     def write(self, stream: int, address: int, value: int, flags: int, width: int) -> None:
-        """Store a word when all earlier operations of a stream are over; see :meth:`writing`."""
+        """Store a word when all earlier operations of a stream are over; see :meth:`_writing`."""
         self._refuse_null(address)
-        on = self._streams.of(stream)
-        self.writing(address, value, flags, width)(on)
+        self.submit(self._streams.of(stream), WordOperation(False, address, value, flags, 0, width))
 
-    def waiting(self, address: int, value: int, flags: int, mask: int, width: int) -> Operation:
+    def submit(self, stream: AnyStream, *words: WordOperation) -> None:
+        """Queue waits and writes on a stream, or capture them; if one is refused, none is queued."""
+        if stream.capture is not None:
+            stream.capture.add(stream, WordBatch(self, words))
+            return
+        for queue in [self.step(each) for each in words]:
+            queue(stream)
+
+    def step(self, word: WordOperation) -> Callable[[AnyStream], None]:
+        """Check a wait or a write, as :meth:`wait` and :meth:`write` do; return what queues it."""
+        _, address, value, flags, mask, width = word
+        if word.is_wait:
+            return self._waiting(address, value, flags, mask, width)
+        return self._writing(address, value, flags, width)
+
+    def _waiting(
+        self, address: int, value: int, flags: int, mask: int, width: int
+    ) -> Callable[[AnyStream], None]:
         """Return the operation by which a stream waits until a comparison of a masked word with a value holds.
 
         Parameters
@@ -69,8 +129,8 @@ class Values:
 
         return wait
 
-    def writing(self, address: int, value: int, flags: int, width: int) -> Operation:
-        """Return the operation that stores a word on a stream; refused as :meth:`waiting`, and for any flag."""
+    def _writing(self, address: int, value: int, flags: int, width: int) -> Callable[[AnyStream], None]:
+        """Return the operation that stores a word on a stream; refused as :meth:`_waiting`, and for any flag."""
         registered = self._checked(address, width)
         if flags:
             raise self._machine.vendor.invalid(f"flags are {flags:#x}; they are reserved", "pass 0")

@@ -51,6 +51,17 @@ class Reason(enum.Enum):
     EVENT_NOT_OPENED = "a handle of which no event can be opened", Fault.BAD_HANDLE
     MEMORY_NOT_OPENED = "a handle of which no memory can be opened", Fault.BAD_HANDLE
     POOL_NOT_OPENED = "a descriptor of which no pool can be opened", Fault.BAD_DESCRIPTOR
+    ILLEGAL_STATE = "a stream that is captured, or one that is not", Fault.INVALID_VALUE
+    CAPTURE_UNSUPPORTED = "what no capture can record", Fault.INVALID_VALUE
+    CAPTURE_INVALIDATED = "a capture that an earlier call made invalid", Fault.INVALID_VALUE
+    CAPTURE_MERGE = "a dependency between two captures", Fault.INVALID_VALUE
+    CAPTURE_UNMATCHED = "a capture that began on another stream", Fault.INVALID_VALUE
+    CAPTURE_UNJOINED = "a forked stream that was not joined", Fault.INVALID_VALUE
+    CAPTURE_ISOLATION = "a dependency on work outside the capture", Fault.INVALID_VALUE
+    CAPTURE_IMPLICIT = "the null stream during the capture of a blocking stream", Fault.INVALID_VALUE
+    CAPTURED_EVENT = "an event whose last record was captured", Fault.INVALID_VALUE
+    CAPTURE_WRONG_THREAD = "a capture that another thread began", Fault.INVALID_VALUE
+    UPDATE_FAILED = "a graph that does not fit the executable one", Fault.INVALID_VALUE
 
     def __init__(self, text: str, fault: Fault) -> None:
         self.text = text

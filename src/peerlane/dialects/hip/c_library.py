@@ -30,7 +30,7 @@ from peerlane.dialects.hip.binding.convention import (
 from peerlane.dialects.hip.binding.enums import enumeration, is_enumeration
 from peerlane.dialects.hip.log import log
 from peerlane.dialects.hip.policy import policy
-from peerlane.dialects.hip.state import calls, machine
+from peerlane.dialects.hip.state import calls, gpu, machine
 from peerlane.dialects.hip.streams.stream import stream_of
 from peerlane.errors import Error
 from peerlane.streams import callbacks
@@ -130,6 +130,20 @@ def _without_options(call: str, at: int) -> Callable[..., Any]:
     return run
 
 
+def _instantiate(graph: int, size: int) -> tuple[Any, ...]:
+    return tuple(calls.functions("")["hipGraphInstantiate"](graph, size)[:-1])  # the log stays as it is
+
+
+def _end_capture(call: str) -> Callable[..., Any]:
+    """Return a call that gives NULL when it fails."""
+
+    def run(stream: int) -> tuple[Any, ...]:
+        code, graph = calls.functions("")[call](stream)
+        return code, graph or 0
+
+    return run
+
+
 def _import_memory(handle: int, kind: Any) -> Any:
     return calls.functions("")["hipMemImportFromShareableHandle"](_descriptor(handle), kind)
 
@@ -147,6 +161,9 @@ def _descriptor(word: int) -> int:
 _OTHERS: dict[str, Callable[..., Any]] = {
     "hipGetDevicePropertiesR0000": _properties,
     "hipChooseDeviceR0000": _choose,
+    "hipGraphInstantiate": _instantiate,
+    "hipStreamEndCapture": _end_capture("hipStreamEndCapture"),
+    "hipStreamEndCapture_spt": _end_capture("hipStreamEndCapture_spt"),
     "hipLibraryLoadData": _without_options("hipLibraryLoadData", 0),
     "hipLibraryLoadFromFile": _without_options("hipLibraryLoadFromFile", 0),
     "hipLinkCreate": _without_options("hipLinkCreate", 1),
@@ -226,7 +243,7 @@ def _signed(word: Any) -> int:
 
 def _learn_thread(then: int, _: Words = ()) -> bool:
     context = machine.context()
-    if not machine.is_native(context) or not policy.is_plain or log.has_calls:
+    if not machine.is_native(context) or not policy.is_plain or log.has_calls or gpu.streams.captures.begun:
         return False
     number = machine.id_of(context.device.ordinal)
     host.know_c_thread("hip", then, number, bool(machine.registrations))

@@ -7,6 +7,7 @@ from typing import Any
 from peerlane.dialects.hip import copies as _copies  # noqa: F401 - they declare calls
 from peerlane.dialects.hip import devices as _devices  # noqa: F401
 from peerlane.dialects.hip import errors as _errors  # noqa: F401
+from peerlane.dialects.hip import graphs as _graphs  # noqa: F401
 from peerlane.dialects.hip import kernels as _kernels  # noqa: F401
 from peerlane.dialects.hip import lookup as _lookup  # noqa: F401
 from peerlane.dialects.hip import memory as _memory  # noqa: F401

@@ -9,7 +9,15 @@ from peerlane.dialects._shared.c_library import Library
 from peerlane.dialects.cuda.codes import RUNTIME_NAMES
 from peerlane.dialects.cuda.entries import Entries
 from peerlane.dialects.cuda.quick import learn_calls, learn_stream, learn_thread
-from peerlane.dialects.cuda.runtime import copies, devices, kernels, lookup, memory, streams  # noqa: F401 - they declare calls
+from peerlane.dialects.cuda.runtime import (  # noqa: F401 - they declare calls
+    copies,
+    devices,
+    graphs,
+    kernels,
+    lookup,
+    memory,
+    streams,
+)
 from peerlane.dialects.cuda.runtime.table import Runtime, current
 from peerlane.dialects.cuda.state import speaking
 

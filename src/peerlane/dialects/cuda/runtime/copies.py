@@ -9,7 +9,7 @@ from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda.runtime.table import call, twins, twins_of_12
 from peerlane.dialects.cuda.state import gpu, machine
-from peerlane.dialects.gpu.copies import Ends, Move, Side
+from peerlane.dialects.gpu.copies import Copy, Side
 from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.support.libraries import binding
@@ -31,7 +31,7 @@ twins(
 twins_of_12(cudaMemcpyBatchAsync="cuMemcpyBatchAsync", cudaMemcpy3DBatchAsync="cuMemcpy3DBatchAsync")
 
 
-def _kind(number: int) -> str:
+def kind_of(number: int) -> str:
     """Return the name of a direction that has a device at an end, "" for the others.
 
     With unified addresses the direction follows from the addresses, and a wrong one is undefined (facts/cuda 4.2).
@@ -45,12 +45,12 @@ def _kind(number: int) -> str:
 
 @call
 def cudaMemcpy(dst: int, src: int, count: int, kind: int) -> None:
-    copies.copy(dst, src, count, _kind(kind))
+    copies.copy(dst, src, count, kind_of(kind))
 
 
 @call
 def cudaMemcpyAsync(dst: int, src: int, count: int, kind: int, stream: AnyStream) -> None:
-    copies.copy_async(stream, dst, src, count, _kind(kind))
+    copies.copy_async(stream, dst, src, count, kind_of(kind))
 
 
 @call
@@ -65,8 +65,8 @@ def cudaMemcpyPeerAsync(
     copies.copy_async(stream, dst, src, count)
 
 
-def _rows(dst: Side, src: Side, width: int, height: int, kind: int) -> tuple[Move, Ends] | None:
-    name = _kind(kind)
+def _rows(dst: Side, src: Side, width: int, height: int, kind: int) -> Copy | None:
+    name = kind_of(kind)
     return copies.box(dst, src, (width, height, 1), name) if width and height else None
 
 
@@ -82,14 +82,14 @@ def cudaMemcpy2DAsync(
     _move_async(stream, _rows(Side(dst, dpitch), Side(src, spitch), width, height, kind))
 
 
-def _move_now(box: tuple[Move, Ends] | None) -> None:
+def _move_now(box: Copy | None) -> None:
     if box is not None:
-        copies.move_now(*box)
+        copies.move_now(box, box.ends)
 
 
-def _move_async(stream: AnyStream, box: tuple[Move, Ends] | None) -> None:
+def _move_async(stream: AnyStream, box: Copy | None) -> None:
     if box is not None:
-        copies.move_async(stream, *box)
+        copies.move_async(stream, box)
 
 
 def _side(described: Fields, end: str) -> Side:
@@ -103,7 +103,8 @@ def _side(described: Fields, end: str) -> Side:
     return Side(pitched["ptr"], pitched["pitch"], pitched["ysize"], at["x"], at["y"], at["z"])
 
 
-def _box(described: Fields, kind: str = "") -> tuple[Move, Ends] | None:
+def box_of(described: Fields, kind: str = "") -> Copy | None:
+    """Return the copy of a cudaMemcpy3DParms or a cudaMemcpy3DPeerParms; None if it has no bytes."""
     if not described:
         raise gpu.vendor.invalid("p is NULL", "pass a description")
     extent = described["extent"]
@@ -112,27 +113,27 @@ def _box(described: Fields, kind: str = "") -> tuple[Move, Ends] | None:
 
 
 def _described_kind(described: Fields) -> str:
-    return _kind(described["kind"]) if described else ""
+    return kind_of(described["kind"]) if described else ""
 
 
 @call
 def cudaMemcpy3D(p: Fields) -> None:
-    _move_now(_box(p, _described_kind(p)))
+    _move_now(box_of(p, _described_kind(p)))
 
 
 @call
 def cudaMemcpy3DAsync(p: Fields, stream: AnyStream) -> None:
-    _move_async(stream, _box(p, _described_kind(p)))
+    _move_async(stream, box_of(p, _described_kind(p)))
 
 
 @call
 def cudaMemcpy3DPeer(p: Fields) -> None:
-    box = _box(p)
+    box = box_of(p)
     if box is not None:
         to, source = (machine.device_of(p[f"{end}Device"]) for end in ("dst", "src"))
-        copies.move_peer(to, source, *box)
+        copies.move_peer(to, source, box)
 
 
 @call
 def cudaMemcpy3DPeerAsync(p: Fields, stream: AnyStream) -> None:
-    _move_async(stream, _box(p))
+    _move_async(stream, box_of(p))

@@ -20,7 +20,6 @@ _SAME = (
     "StreamAddCallback",
     "StreamSynchronize",
     "StreamQuery",
-    "StreamIsCapturing",
     "EventRecord",
     "EventRecordWithFlags",
     "EventQuery",

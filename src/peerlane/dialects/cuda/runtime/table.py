@@ -115,6 +115,10 @@ class Runtime:
                 "cudaStream_t": kinds["CUstream"],
                 "cudaEvent_t": kinds["CUevent"],
                 "cudaMemPool_t": kinds["CUmemoryPool"],
+                "cudaGraph_t": kinds["CUgraph"],
+                "cudaGraphNode_t": kinds["CUgraphNode"],
+                "cudaGraphExec_t": kinds["CUgraphExec"],
+                "cudaUserObject_t": kinds["CUuserObject"],
             },
             self._report,
         )

@@ -158,7 +158,7 @@ def _submit_box(boxes: Any, at: int, stream: AnyStream) -> None:
     extent = boxes.get_extent(at)
     if extent.width and extent.height and extent.depth:
         dst, src = _operand(boxes.get_dst(at)), _operand(boxes.get_src(at))
-        gpu.copies.move_async(stream, *gpu.copies.box(dst, src, (extent.width, extent.height, extent.depth)))
+        gpu.copies.move_async(stream, gpu.copies.box(dst, src, (extent.width, extent.height, extent.depth)))
 
 
 def _operand(operand: Any) -> Side:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from peerlane.dialects.gpu.copies import Ends, Move, Side
+from peerlane.dialects.gpu.copies import Copy, Side
 from peerlane.dialects.hip.binding.checks import refuse_no_struct, required
 from peerlane.dialects.hip.binding.convention import INVALID_DIRECTION, invalid, member, refusal
 from peerlane.dialects.hip.binding.enums import enumeration
@@ -27,8 +27,8 @@ _ENDS = {  # by kind: whether the destination and the source must be memory that
 }
 
 
-#: How a box moves, and its two ends; None for an empty box.
-Prepared = tuple[Move, Ends] | None
+#: The copy of a box; None for an empty one.
+Prepared = Copy | None
 
 
 def must_be_known(kind: Any) -> tuple[bool, bool]:
@@ -88,7 +88,7 @@ def declare(name: str, prepare: Callable[..., Prepared], doc: str, module: str) 
     def now(*args: Any) -> None:
         prepared = prepare(*args)
         if prepared is not None:
-            gpu.copies.move_now(*prepared)
+            gpu.copies.move_now(prepared, prepared.ends)
 
     calls.declare(name, now, doc, module)
 
@@ -99,7 +99,7 @@ def declare_queued(of: str, prepare: Callable[..., Prepared]) -> None:
     def queued(*args: Any) -> None:
         prepared, on = prepare(*args[:-1]), stream_of(args[-1])
         if prepared is not None:
-            gpu.copies.move_async(on, *prepared)
+            gpu.copies.move_async(on, prepared)
 
     calls.declare_async(of, queued, last="; with ordinary host memory it is complete on return")
 
@@ -219,7 +219,7 @@ def hipMemcpy3DPeer(p: _PeerParms) -> None:
     devices = gpu.machine.device_of(p.dstDevice), gpu.machine.device_of(p.srcDevice)
     prepared = pitched(p, _DEFAULT)
     if prepared is not None:
-        gpu.copies.move_peer(*devices, *prepared)
+        gpu.copies.move_peer(*devices, prepared)
 
 
 @calls.call("hipMemcpy3DPeerAsync")
@@ -233,7 +233,7 @@ def hipMemcpy3DPeerAsync(p: _PeerParms, stream: int) -> None:
     gpu.machine.device_of(p.srcDevice)
     prepared, on = pitched(p, _DEFAULT), stream_of(stream)
     if prepared is not None:
-        gpu.copies.move_async(on, *prepared)
+        gpu.copies.move_async(on, prepared)
 
 
 declare(

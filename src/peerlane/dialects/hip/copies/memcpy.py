@@ -24,6 +24,7 @@ from peerlane.errors import Error
 from peerlane.memory.raw import quick_copy_if_alone
 
 copies: Copies = gpu.copies
+captures = gpu.streams.captures
 _DONE = (SUCCESS,)
 _Kind = enumeration("hipMemcpyKind")
 _ANY_HOST = (_Kind["hipMemcpyHostToHost"], _Kind["hipMemcpyDefault"])
@@ -77,6 +78,7 @@ def _quick(checked: Any) -> Any:
                 and (type(source) in _direct_types or _is_direct(type(source)))
                 and not context.node.is_closed
                 and policy.is_plain
+                and not captures.begun
                 and quick_copy_if_alone(null.neutral, to, source, nbytes, bool(machine.registrations.starts))
             ):
                 calls.last.newest = SUCCESS

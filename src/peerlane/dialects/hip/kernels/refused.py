@@ -1,4 +1,4 @@
-"""``hip``: which arguments of unsupported calls are refused with the vendor's codes: kernels, graphs, semaphores."""
+"""``hip``: which arguments of unsupported calls are refused with the vendor's codes: kernels, semaphores."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.gpu.streams import LEGACY_STREAM
 from peerlane.dialects.gpu.vendor import Reason
-from peerlane.dialects.hip.binding.checks import refuse_bits, refuse_null
+from peerlane.dialects.hip.binding.checks import refuse_null
 from peerlane.dialects.hip.binding.convention import invalid, refusal
 from peerlane.dialects.hip.binding.pointers import read
-from peerlane.dialects.hip.devices.peers import device_of
 from peerlane.dialects.hip.state import calls
-from peerlane.dialects.hip.streams.stream import stream_of, streams
+from peerlane.dialects.hip.streams.stream import stream_of
 
 #: How code objects begin: an ELF, a bundle of several, a compressed bundle, and SPIR-V.
 _MAGICS = (b"\x7fELF", b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"\x03\x02#\x07")
@@ -105,25 +103,6 @@ def hipFuncSetSharedMemConfig(func: int, config: Any) -> None:
     """
     if not func:
         raise refusal("hipErrorInvalidDeviceFunction", "func is NULL", "pass a kernel")
-
-
-@calls.refuses("hipGraphCreate")
-def _refuse_flags(flags: int) -> None:
-    refuse_bits(0, "flags", flags)
-
-
-@calls.refuses("hipDeviceGetGraphMemAttribute")
-def _refuse_device(device: int) -> None:
-    device_of(device)
-
-
-@calls.refuses("hipStreamBeginCapture")
-def _refuse_null_stream(stream: int) -> None:
-    if streams.meaning(stream) in (0, LEGACY_STREAM):
-        raise refusal(
-            "hipErrorStreamCaptureUnsupported", "the null stream cannot be captured", "pass another stream"
-        )
-    stream_of(stream)
 
 
 @calls.refuses("hipSignalExternalSemaphoresAsync")

@@ -88,7 +88,7 @@ def hipStreamGetId(stream: ValidStream) -> int:
     Refuses: hipErrorInvalidHandle not a stream
     Basis: D
     """
-    return stream.neutral.id
+    return stream.queue.id
 
 
 @calls.call("hipStreamSetAttribute", first=("value",))

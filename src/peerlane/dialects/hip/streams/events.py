@@ -12,7 +12,7 @@ from peerlane.dialects.hip.binding.checks import flags
 from peerlane.dialects.hip.binding.convention import invalid, refusal
 from peerlane.dialects.hip.binding.results import handle as handle_of
 from peerlane.dialects.hip.state import calls, gpu, machine
-from peerlane.dialects.hip.streams.stream import OnStream, ValidStream
+from peerlane.dialects.hip.streams.stream import OnStream, ValidStream, streams
 
 _BLOCKING_SYNC = 1
 _NO_FENCE, _TO_DEVICE, _TO_SYSTEM = 0x2000_0000, 0x4000_0000, 0x8000_0000
@@ -83,12 +83,12 @@ def hipEventRecord(event: EventHandle, stream: OnStream) -> None:
 
 @calls.call("hipEventRecordWithFlags", first=("flags",))
 def hipEventRecordWithFlags(event: int, stream: int, flags: _External) -> None:
-    """Do what hipEventRecord does; hipEventRecordExternal, 1, means something only while a graph is captured.
+    """Do what hipEventRecord does; with hipEventRecordExternal, 1, the record becomes a node of a captured graph.
 
     Refuses: as `hipEventRecord`; hipErrorInvalidValue flags
     Basis: D
     """
-    calls.bodies["hipEventRecord"](event, stream)
+    events.record(events.of(event), streams.of(stream), is_external=bool(flags))
 
 
 @calls.call("hipEventQuery")
@@ -132,10 +132,10 @@ def hipStreamWaitEvent(stream: ValidStream, event: EventHandle, flags: _External
         graph
     Basis: S; D for hipEventWaitExternal
     """
-    if flags:
+    if flags and stream.capture is None:
         raise refusal(
             "hipErrorInvalidHandle",
             "hipEventWaitExternal (1) makes a node of the graph that the stream captures, and none is captured",
             "pass 0",
         )
-    events.wait(stream, event)
+    events.wait(stream, event, is_external=bool(flags))

@@ -29,7 +29,7 @@ def hipLaunchHostFunc(stream: int, fn: Any, userData: int) -> None:
     Refuses: hipErrorInvalidValue NULL, no code; hipErrorContextIsDestroyed not a stream
     Basis: D; C for the last two sentences
     """
-    address, kept = _code_of("fn", fn)
+    address, kept = code_of("fn", fn)
     gpu.callbacks.launch(stream, address, userData, kept=kept)
 
 
@@ -42,13 +42,13 @@ def hipStreamAddCallback(stream: int, callback: Any, userData: int, flags: int) 
     Refuses: as `hipLaunchHostFunc`; hipErrorInvalidValue flags
     Basis: D
     """
-    address, kept = _code_of("callback", callback)
+    address, kept = code_of("callback", callback)
     refuse_bits(0, "flags", flags)
     words = streams.meaning(stream), int(SUCCESS), userData
     gpu.callbacks.launch(stream, address, *words, kept=kept)
 
 
-def _code_of(name: str, argument: Any) -> tuple[int, object | None]:
+def code_of(name: str, argument: Any) -> tuple[int, object | None]:
     """Return the address of a function's code, and the object that keeps it there; None if that is the program."""
     function = argument
     if isinstance(argument, Pointer) and isinstance(argument._kept, memoryview):

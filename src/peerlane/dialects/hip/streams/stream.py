@@ -8,7 +8,6 @@ from peerlane.dialects._shared.call import Check
 from peerlane.dialects.gpu.streams import NON_BLOCKING, AnyStream
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip.binding.checks import flags
-from peerlane.dialects.hip.binding.enums import enumeration
 from peerlane.dialects.hip.binding.results import handle as handle_of
 from peerlane.dialects.hip.state import calls, gpu
 
@@ -87,17 +86,6 @@ def hipStreamQuery(stream: OnStream) -> None:
     Basis: S
     """
     streams.query(stream)
-
-
-@calls.call("hipStreamIsCapturing")
-def hipStreamIsCapturing(stream: OnStream) -> Any:
-    """Tell that the stream captures nothing (facts/hip 3.7), as hipStreamBeginCapture is refused.
-
-    Gives: hipStreamCaptureStatusNone
-    Refuses: hipErrorContextIsDestroyed not a stream
-    Basis: S
-    """
-    return enumeration("hipStreamCaptureStatus")["hipStreamCaptureStatusNone"]
 
 
 @calls.call("hipStreamSynchronize")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects.gpu.values import HALF_WORD, MOST_OPERATIONS, WORD, Operation
+from peerlane.dialects.gpu.values import HALF_WORD, MOST_OPERATIONS, WORD, WordOperation
 from peerlane.dialects.hip.binding.convention import invalid
 from peerlane.dialects.hip.binding.enums import enumeration
 from peerlane.dialects.hip.state import calls, gpu
@@ -83,12 +83,11 @@ def hipStreamBatchMemOp(stream: int, count: int, paramArray: Any, flags: int) ->
             f"pass an array, how many elements of it to use, 1 to {MOST_OPERATIONS}, and flags 0",
         )
     on = stream_of(stream)
-    operations = [_operation(paramArray, at) for at in range(count)]
-    for each in operations:
-        each(on)
+    values.submit(on, *(operation_of(paramArray, at) for at in range(count)))
 
 
-def _operation(array: Any, at: int) -> Operation:
+def operation_of(array: Any, at: int) -> WordOperation:
+    """Return a wait or a write of an array of hipStreamBatchMemOpParams."""
     try:
         element = array._read(at, 0, _ELEMENT)
     except IndexError as error:
@@ -105,6 +104,4 @@ def _operation(array: Any, at: int) -> Operation:
         )
     width = _WAITS.get(kind) or _WRITES[kind]
     value = int.from_bytes(element[_VALUE : _VALUE + width], "little")
-    if kind in _WAITS:
-        return values.waiting(address, value, flags, (1 << 8 * width) - 1, width)
-    return values.writing(address, value, flags, width)
+    return WordOperation(kind in _WAITS, address, value, flags, (1 << 8 * width) - 1, width)
