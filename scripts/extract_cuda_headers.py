@@ -56,8 +56,8 @@ Versions: TypeAlias = (
 _TOP = """\
 // {title}: scripts/extract_cuda_headers.py writes this file.
 // The notation: src/peerlane/dialects/_shared/c_declarations.py.  Sources: {sources}.
-version {version};
-{codes}"""
+{codes}
+version {version};"""
 #: Of each header what its calls return, or the header that it changes.
 _CODES = {
     "cuda": "codes CUresult;\nfailed 999;\nended 4;",
