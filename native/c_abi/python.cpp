@@ -7,12 +7,17 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -233,11 +238,35 @@ bool make() {
 // program has registered to run at the exit runs after this, and calls again.
 thread_local bool is_ending = false;   // what calls now gets a state for the call alone
 
+// Whether the GIL can be had soon: another thread tries, as nobody joins it.  Who ends this thread may hold the GIL and wait for its
+// end, as the destructor of a module's object does that joins a thread.
+bool is_gil_to_be_had() {
+    struct Try {
+        std::mutex mutex;
+        std::condition_variable changed;
+        bool is_over = false;
+    };
+    constexpr std::chrono::milliseconds kSoon{250};
+    const auto shared = std::make_shared<Try>();
+    try {
+        std::thread([shared] {
+            functions.PyGILState_Release(functions.PyGILState_Ensure());
+            const std::lock_guard lock(shared->mutex);
+            shared->is_over = true;
+            shared->changed.notify_one();
+        }).detach();
+    } catch (const std::system_error&) {
+        return false;
+    }
+    std::unique_lock lock(shared->mutex);
+    return shared->changed.wait_for(lock, kSoon, [&] { return shared->is_over; });
+}
+
 struct Kept {
     bool is_kept = false;
     ~Kept() {
         is_ending = true;
-        if (!is_kept || gettid() == getpid() || functions.is_over()) return;
+        if (!is_kept || gettid() == getpid() || functions.is_over() || !is_gil_to_be_had()) return;   // else the state stays
         (void)functions.PyGILState_Ensure();
         functions.PyGILState_Release(PyGILState_LOCKED);
         functions.PyGILState_Release(PyGILState_UNLOCKED);
