@@ -27,4 +27,10 @@ ORDERS = {
     "sync": "cuStreamSynchronize",
     "event": "cuStreamWaitEvent",
 }
-LIBRARIES = {"cuda.1": "cuda", "cudart.13": "cudart", "cudart.12": "cudart12", "nvidia-ml.1": "nvml"}
+LIBRARIES = {
+    "cuda.1": "cuda",
+    "cudart.13": "cudart",
+    "cudart.12": "cudart12",
+    "nvidia-ml.1": "nvml",
+    "nccl.2": "nccl",
+}
