@@ -185,8 +185,10 @@ def ncclGather(
     def submit(on: Stream) -> None:
         if is_root and recvbuff + own.start != sendbuff:
             copy(target[own], source, stream=on)
-        given = comm.group.window[:0] if is_root else source
-        comm.group.all_to_all_v(target, given, receives=receives, receives_at=starts, sends=sends, stream=on)
+        content = comm.group.window[:0] if is_root else source
+        comm.group.all_to_all_v(
+            target, content, receives=receives, receives_at=starts, sends=sends, stream=on
+        )
 
     _run("ncclGather", comm, stream, submit, nbytes)
 

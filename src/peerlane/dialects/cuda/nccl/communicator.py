@@ -52,7 +52,7 @@ class Communicator(Resource):
     children : int
         How often it was split or shrunk.
     operations : dict
-        The reductions that the program made, by number.
+        The custom reductions, by number.
     windows : list of Resource
     signals : dict
         By rank: the channel over which both raise their signals.

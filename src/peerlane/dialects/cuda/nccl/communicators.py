@@ -132,16 +132,16 @@ def ncclCommInitAll(ndev: int, devlist: Sequence[int] | None) -> list[int]:
     if len(set(devices)) < ndev:
         raise misuse(f"the devices are {list(chosen)}", "pass each device once")
     key = os.urandom(_TOKEN_BYTES).hex()
-    made = [_new(machine.context_of(each.ordinal), rank, ndev) for rank, each in enumerate(devices)]
-    jobs = [partial(each.make, partial(each.meet, key, "ncclCommInitAll")) for each in made]
+    communicators = [_new(machine.context_of(each.ordinal), rank, ndev) for rank, each in enumerate(devices)]
+    jobs = [partial(each.make, partial(each.meet, key, "ncclCommInitAll")) for each in communicators]
     try:
         groups.together(jobs)
     except Refusal:
-        for each in made:
+        for each in communicators:
             machine.drop(each, "its failed creation")
             each.abandon()
         raise
-    return [each.handle for each in made]
+    return [each.handle for each in communicators]
 
 
 @call

@@ -35,7 +35,7 @@ _NAMES = {
     _OPERATIONS["ncclMax"]: "max",
     _OPERATIONS["ncclMin"]: "min",
 }
-_AVERAGE, _FIRST_MADE = _OPERATIONS["ncclAvg"], _OPERATIONS["ncclNumOps"]
+_AVERAGE, _FIRST_CUSTOM = _OPERATIONS["ncclAvg"], _OPERATIONS["ncclNumOps"]
 _ON_DEVICE, _IMMEDIATE = (
     enums["ncclScalarResidence_t"][each] for each in ("ncclScalarDevice", "ncclScalarHostImmediate")
 )
@@ -151,7 +151,7 @@ def _divide(address: int, nbytes: int, dtype: str, divisor: int) -> None:
 
 
 def reduction(communicator: Communicator, datatype: int, op: int) -> Reduction:
-    """Return how elements of a type are combined by an operation, which may be a made one."""
+    """Return how elements of a type are combined by an operation, which may be a custom one."""
     width, dtype = width_of(datatype), _ELEMENTS[datatype][0]
     if not dtype:
         raise invalid(
@@ -164,18 +164,18 @@ def reduction(communicator: Communicator, datatype: int, op: int) -> Reduction:
         if "float" in dtype:
             return Reduction(dtype, "sum", width, _encoded(dtype, 1 / communicator.size))
         return Reduction(dtype, "sum", width, divisor=communicator.size)
-    made = communicator.operations.get(op)
-    if not isinstance(made, _Scaling):
+    custom = communicator.operations.get(op)
+    if not isinstance(custom, _Scaling):
         raise invalid(
             f"{op} is not an operation of {communicator}",
             "pass ncclSum to ncclAvg, 0 to 4, or what ncclRedOpCreatePreMulSum returned for this communicator",
         )
-    if made.datatype != datatype:
+    if custom.datatype != datatype:
         raise invalid(
-            f"the type is {datatype}, and operation {op} was made for type {made.datatype}",
+            f"the type is {datatype}, and operation {op} was made for type {custom.datatype}",
             "make an operation for each type",
         )
-    return Reduction(dtype, "sum", width, made.scalar)
+    return Reduction(dtype, "sum", width, custom.scalar)
 
 
 def _encoded(dtype: str, value: float) -> bytes:
@@ -202,7 +202,7 @@ def ncclRedOpCreatePreMulSum(scalar: int, datatype: int, residence: int, comm: C
         raise invalid(f"residence is {residence}", "pass ncclScalarDevice, 0, or ncclScalarHostImmediate, 1")
     with comm.guard:
         comm.group  # noqa: B018 - refuses one that is not ready
-        number = next(each for each in range(_FIRST_MADE, 1 << 31) if each not in comm.operations)
+        number = next(each for each in range(_FIRST_CUSTOM, 1 << 31) if each not in comm.operations)
         comm.operations[number] = _Scaling(datatype, value)
     return number
 
