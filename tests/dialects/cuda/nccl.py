@@ -13,7 +13,7 @@ from dialects.cuda.driver import INT, WORD, CudaError, Driver
 from helpers.promises import Node
 from peerlane import dialects
 
-UNHANDLED_CUDA_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR, IN_PROGRESS = 1, 4, 5, 6, 7
+UNHANDLED_CUDA_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR, IN_PROGRESS, TIMEOUT = 1, 4, 5, 6, 7, 8
 FLOAT, HALF, BFLOAT16, FLOAT8 = 7, 6, 9, 10
 SUM, PROD, MAX, MIN, AVG = range(5)
 ID = ctypes.c_ubyte * 128

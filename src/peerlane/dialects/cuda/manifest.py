@@ -7,8 +7,9 @@ PACKAGES = {
     "pynvml": "nvidia-ml-py",
     "cupy": "",
     "numba_cuda": "numba-cuda",
+    "nccl": "nccl4py",
 }
-VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_LOG_FILE")
+VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_LOG_FILE", "NCCL_DEBUG")
 ANEW = "peerlane.dialects.cuda.state:begin_anew"
 EXPLAIN = "peerlane.dialects.cuda.state:explain"
 TOPOLOGY = "peerlane.dialects.cuda.paths:shown"
