@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -571,3 +572,46 @@ def test_abort_ends_what_waits_for_another_rank(ranks: Callable[[int], Ranks]) -
     assert code_of(world.driver.cuStreamSynchronize, first.stream) != 0
     world.nccl.ncclCommAbort(second.comm)
     first.comm = second.comm = 0
+
+
+def test_each_thread_may_be_a_rank(ranks: Callable[[int], Ranks]) -> None:
+    world = ranks(3)
+    library, unique_id = world.nccl, world.nccl.unique_id()
+    results: list[Any] = [None] * len(world)
+
+    def work(each: Rank) -> None:
+        each.enter()
+        comm = WORD()
+        library.ncclCommInitRank(ctypes.byref(comm), len(world), unique_id, each.number)
+        memory = each.buffer(np.full(COUNT, each.number + 1, "i4"))
+        for _ in range(20):
+            library.ncclAllReduce(memory, memory, COUNT, 2, nccl.MAX, comm.value, each.stream)
+            each.driver.cuStreamSynchronize(each.stream)
+        results[each.number] = each.read(memory, np.zeros(1, "i4"))[0]
+        library.ncclCommDestroy(comm.value)
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in world]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [3, 3, 3]
+
+
+def test_abort_of_another_thread_ends_a_synchronization(ranks: Callable[[int], Ranks]) -> None:
+    world = ranks(2)
+    first = world.all[0]
+    memory = first.buffer(numbers(0, "i4"))
+    world.nccl.ncclAllReduce(memory, memory, COUNT, 2, 0, first.comm, first.stream)
+    codes: list[int] = []
+
+    def wait() -> None:
+        first.enter()
+        codes.append(code_of(world.driver.cuStreamSynchronize, first.stream))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    world.nccl.ncclCommAbort(first.comm)
+    waiting.join(60)
+    first.comm = 0
+    assert len(codes) == 1 and codes[0]

@@ -15,7 +15,8 @@ EXPLAIN = "peerlane.dialects.cuda.state:explain"
 TOPOLOGY = "peerlane.dialects.cuda.paths:shown"
 REMEDY = (
     "Memory of cuMemAlloc ends with cuMemFree, streams and events with their destroy calls, or all of a device with\n"
-    "the last cuDevicePrimaryCtxRelease. Host memory has cuMemFreeHost, and no release ends it."
+    "the last cuDevicePrimaryCtxRelease. Host memory has cuMemFreeHost, and no release ends it.\n"
+    "Communicators of NCCL end with ncclCommDestroy or ncclCommAbort."
 )
 ORDERS = {
     "wait": "cuStreamWaitEvent",

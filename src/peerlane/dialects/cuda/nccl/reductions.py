@@ -150,16 +150,25 @@ def _divide(address: int, nbytes: int, dtype: str, divisor: int) -> None:
     values[:] = wide // number + ((wide % number != 0) & (wide < 0))  # toward zero
 
 
+_PLAIN = {
+    (datatype, op): Reduction(dtype, name, width)
+    for datatype, (dtype, width) in _ELEMENTS.items()
+    for op, name in _NAMES.items()
+    if dtype
+}
+
+
 def reduction(communicator: Communicator, datatype: int, op: int) -> Reduction:
     """Return how elements of a type are combined by an operation, which may be a custom one."""
+    plain = _PLAIN.get((datatype, op))
+    if plain is not None:
+        return plain
     width, dtype = width_of(datatype), _ELEMENTS[datatype][0]
     if not dtype:
         raise invalid(
             "virtual devices do not combine elements of 8-bit floating point",
             "combine elements of ncclFloat16 or ncclBfloat16; the other collectives move all types",
         )
-    if op in _NAMES:
-        return Reduction(dtype, _NAMES[op], width)
     if op == _AVERAGE:
         if "float" in dtype:
             return Reduction(dtype, "sum", width, _encoded(dtype, 1 / communicator.size))
