@@ -481,6 +481,25 @@ def test_nonblocking_communicator_is_in_progress_until_its_ranks_have_met(
         assert code_of(library.ncclCommDestroy, comm) == nccl.INVALID_ARGUMENT
 
 
+def test_communicator_is_on_the_device_that_the_runtime_has(node: Node) -> None:
+    node()
+    dialects.begin_anew("cuda")
+    library, runtime, comm = Nccl(), Driver("libcudart.so.13"), WORD()
+    runtime.cudaSetDevice(1)
+    library.ncclCommInitRank(ctypes.byref(comm), 1, library.unique_id(), 0)
+    assert library.ncclCommCuDevice(comm.value, INT) == 1
+    memory, stream = library.ncclMemAlloc(WORD, 4 * COUNT), runtime.cudaStreamCreate(WORD)
+    data = numbers(0, "i4")
+    runtime.cudaMemcpy(memory, data.ctypes.data, data.nbytes, 1)
+    library.ncclAllReduce(memory, memory, COUNT, 2, nccl.AVG, comm.value, stream)
+    runtime.cudaStreamSynchronize(stream)
+    back = 0 * data
+    runtime.cudaMemcpy(back.ctypes.data, memory, back.nbytes, 2)
+    assert np.array_equal(back, data)
+    library.ncclCommDestroy(comm.value)
+    dialects.begin_anew("cuda")
+
+
 def test_config_that_was_not_initialised_is_refused(ranks: Callable[[int], Ranks]) -> None:
     world = ranks(2)
     config = Config(blocking=1, magic=0)

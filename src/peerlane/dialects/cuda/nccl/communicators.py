@@ -21,6 +21,7 @@ from peerlane.dialects.cuda.nccl.codes import (
 from peerlane.dialects.cuda.nccl.communicator import Communicator
 from peerlane.dialects.cuda.nccl.config import Config, refuse_raw
 from peerlane.dialects.cuda.nccl.state import call, last
+from peerlane.dialects.cuda.runtime.table import current
 from peerlane.dialects.cuda.state import machine
 from peerlane.support.libraries import binding
 
@@ -69,10 +70,10 @@ def _key(unique_id: Mapping[str, list[int]]) -> str:
 
 
 def _current_context() -> Context:
-    """Return the context of this thread, by default the primary one of the first device, as the runtime has it."""
+    """Return the context of this thread; NCCL asks the runtime, which makes that of its device current."""
     with of_driver():
-        context = machine.current()
-        return context if context is not None else machine.context_of(machine.shown()[0].ordinal)
+        current.enter()
+        return machine.context()
 
 
 def _new(context: Context, rank: int, size: int, *, is_blocking: bool = True) -> Communicator:
@@ -132,7 +133,11 @@ def ncclCommInitAll(ndev: int, devlist: Sequence[int] | None) -> list[int]:
     if len(set(devices)) < ndev:
         raise misuse(f"the devices are {list(chosen)}", "pass each device once")
     key = os.urandom(_TOKEN_BYTES).hex()
-    communicators = [_new(machine.context_of(each.ordinal), rank, ndev) for rank, each in enumerate(devices)]
+    for device in devices:
+        current.retain(device)
+    communicators = [
+        _new(machine.context_of(device.ordinal), rank, ndev) for rank, device in enumerate(devices)
+    ]
     jobs = [partial(each.make, partial(each.meet, key, "ncclCommInitAll")) for each in communicators]
     try:
         groups.together(jobs)

@@ -6,6 +6,7 @@ from peerlane import Buffer, Host
 from peerlane.dialects.cuda.nccl.codes import INVALID_ARGUMENT, invalid, of_driver
 from peerlane.dialects.cuda.nccl.communicator import Communicator, Named
 from peerlane.dialects.cuda.nccl.state import call
+from peerlane.dialects.cuda.runtime.table import current
 from peerlane.dialects.cuda.state import gpu, machine
 from peerlane.errors import BadAddress
 from peerlane.memory import raw
@@ -70,6 +71,7 @@ def ncclMemAlloc(size: int) -> int:
     if not size:
         raise invalid("0 bytes are asked for", "ask for 1 or more")
     with of_driver():
+        current.enter()
         address = gpu.memory.allocate(size)
     machine.table(_ForWindows).add(machine.allocations[address].buffer.id)
     return address
