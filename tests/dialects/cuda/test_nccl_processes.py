@@ -43,8 +43,9 @@ def reduce(count=COUNT, comm=None, op=0):
 def state(seconds=10.0):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
+        is_over = not code_of(driver.cuStreamQuery, me.stream)
         found = library.ncclCommGetAsyncError(me.comm, INT)
-        if found or not code_of(driver.cuStreamQuery, me.stream):
+        if found or is_over:
             return found
         time.sleep(0.01)
     return -1

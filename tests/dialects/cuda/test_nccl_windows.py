@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from dialects.cuda import nccl
 from dialects.cuda.driver import INT, WORD
-from dialects.cuda.nccl import Rank, Ranks, WaitSignalDesc, code_of
+from dialects.cuda.nccl import Config, Rank, Ranks, WaitSignalDesc, code_of
 
 SIZE = 8192
 
@@ -165,3 +166,37 @@ def test_write_to_memory_of_a_window_that_has_ended_loses_the_communicator(
     synchronized = code_of(world.driver.cuStreamSynchronize, first.stream)
     assert code or synchronized
     assert world.nccl.ncclCommGetAsyncError(first.comm, INT)
+
+
+def test_window_of_nonblocking_communicators_is_in_progress_until_all_have_it(
+    ranks: Callable[..., Ranks],
+) -> None:
+    world = ranks(2)
+    library, unique_id, config = world.nccl, world.nccl.unique_id(), Config(blocking=0)
+    comms, windows = (WORD * 2)(), (WORD * 2)()
+    memory = []
+    for each in world:
+        each.enter()
+        memory.append(library.ncclMemAlloc(WORD, SIZE))
+
+    def make(each: Rank) -> None:
+        each.enter()
+        library.ncclCommInitRankConfig(
+            *(ctypes.byref(comms, 8 * each.number), 2, unique_id, each.number, ctypes.byref(config))
+        )
+
+    def register(each: Rank) -> None:
+        library.ncclCommWindowRegister(
+            *(comms[each.number], memory[each.number], SIZE, ctypes.byref(windows, 8 * each.number), 0)
+        )
+
+    for step in (make, register):
+        assert code_of(world.together, step) == nccl.IN_PROGRESS
+        deadline = time.monotonic() + 30
+        while any(library.ncclCommGetAsyncError(comm, INT) == nccl.IN_PROGRESS for comm in comms):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    for each in world:
+        assert library.ncclGetPeerDevicePointer(windows[each.number], 0, 1 - each.number, WORD)
+    for comm in comms:
+        library.ncclCommAbort(comm)

@@ -58,32 +58,6 @@ class Communicator(Resource):
         By rank: the channel over which both raise their signals.
     """
 
-    __slots__ = (
-        *(
-            "_group",
-            "_lanes",
-            "_own_signal",
-            "_position",
-            "_rendezvous",
-            "_server",
-            "_stream",
-            "children",
-            "failure",
-        ),
-        *(
-            "guard",
-            "is_blocking",
-            "is_finalized",
-            "key",
-            "kept",
-            "named",
-            "next_window",
-            "operations",
-            "rank",
-        ),
-        *("registered", "signals", "size", "windows"),
-    )
-
     name = "communicator"
 
     def __init__(self, context: Context, rank: int, size: int, *, is_blocking: bool) -> None:
@@ -92,6 +66,7 @@ class Communicator(Resource):
         self.is_blocking = is_blocking
         self.is_finalized = False
         self.failure: Refusal | None = None
+        self._later = 0  # jobs that go on in other threads
         self.key = ""
         self.children = self.next_window = 0
         self.operations: dict[int, object] = {}
@@ -111,14 +86,13 @@ class Communicator(Resource):
 
     @property
     def is_pending(self) -> bool:
-        """Whether the ranks have not met yet."""
-        return self._group is None and self.failure is None
+        """Whether the ranks have not met yet, or what they make is not over."""
+        return self.failure is None and (self._group is None or bool(self._later))
 
     @property
     def group(self) -> Group:
         """The group of its ranks; a communicator that is not ready or lost is refused."""
-        if self.failure is not None:
-            raise self.failure
+        self.refuse_lost()
         if self._group is None:
             raise invalid(
                 f"{self} is not ready: its ranks have not met",
@@ -127,6 +101,12 @@ class Communicator(Resource):
         if self.is_finalized:
             raise invalid(f"{self} was finalized", "destroy it, and make another one")
         return self._group
+
+    def refuse_lost(self) -> None:
+        """Refuse every use once it is lost."""
+        failure = self.failure
+        if failure is not None:
+            raise Refusal(failure.code, str(failure), failure.remedy)
 
     @property
     def rendezvous(self) -> Rendezvous:
@@ -138,12 +118,10 @@ class Communicator(Resource):
         """Run the job that makes it; an error leaves it lost."""
         try:
             job()
-        except Error as error:
-            self.failure = self.failure or refusal_of(error)
-            raise self.failure from None
-        except Refusal as error:
-            self.failure = self.failure or error
-            raise
+        except (Error, Refusal) as error:
+            refusal = error if isinstance(error, Refusal) else refusal_of(error)
+            self.failure = self.failure or Refusal(refusal.code, str(refusal), refusal.remedy)
+            raise refusal from None
 
     def make_later(self, job: Callable[[], object]) -> None:
         """Run the job that makes it in a thread; it is pending meanwhile."""
@@ -151,7 +129,11 @@ class Communicator(Resource):
         def run() -> None:
             with contextlib.suppress(Refusal):  # which ncclCommGetAsyncError returns
                 self.make(job)
+            with self.guard:
+                self._later -= 1
 
+        with self.guard:
+            self._later += 1
         threading.Thread(target=run, name="nccl-init", daemon=True).start()
 
     def meet(self, key: str, call: str) -> None:
@@ -185,8 +167,7 @@ class Communicator(Resource):
             group.barrier()  # connects the ranks, so that no later call has to wait for one that calls nothing
             stream = group.device.create_stream()
             with self.guard:
-                if self.failure is not None:
-                    raise self.failure  # it was aborted meanwhile
+                self.refuse_lost()  # it may have been aborted meanwhile
                 undo.pop_all()
                 self._server, self._rendezvous, self._group, self._stream = server, rendezvous, group, stream
         file.close()
@@ -253,13 +234,12 @@ class Communicator(Resource):
                 lane = self._lanes[kind, peer] = self.group.device.create_stream()
             return lane
 
-    def lose(self, error: Error) -> Refusal:
-        """Note that it is lost with an error, and return the refusal; an earlier failure stays."""
+    def lose(self, error: Error) -> None:
+        """Note that it is lost with an error, and refuse the call; an earlier failure stays."""
         self.look()
         with self.guard:
-            if self.failure is None:
-                self.failure = refusal_of(error)
-            return self.failure
+            self.failure = self.failure or refusal_of(error)
+        self.refuse_lost()
 
     def look(self) -> None:
         """Note the failure of an operation, if one has failed."""

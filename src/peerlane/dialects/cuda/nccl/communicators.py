@@ -228,8 +228,7 @@ def ncclCommFinalize(comm: Communicator) -> None:
     comm.group  # noqa: B018 - refuses one that is lost or finalized
     comm.wait()
     comm.is_finalized = True
-    if comm.failure is not None:
-        raise comm.failure
+    comm.refuse_lost()
 
 
 @call
@@ -285,4 +284,4 @@ def ncclCommUserRank(comm: Communicator) -> int:
 
 def _refuse_pending(comm: Communicator) -> None:
     if comm.is_pending:
-        comm.group  # noqa: B018 - raises the refusal
+        comm.group  # noqa: B018 - refuses one whose ranks have not met

@@ -194,8 +194,6 @@ def _launch(operations: Sequence[Operation]) -> None:
     for communicator, some in by_communicator.items():
         try:
             _queue(communicator, some, pairs[communicator])
-        except Error as error:
-            failure = failure or communicator.lose(error)
         except Refusal as error:
             failure = failure or error
     if failure is not None:
@@ -215,7 +213,7 @@ def _queue_one(operation: Operation) -> None:
         program.wait(own)
         communicator.note_behind(operation.stream)
     except Error as error:
-        raise operation.communicator.lose(error) from None
+        communicator.lose(error)
 
 
 def _queue(communicator: Communicator, operations: Sequence[Operation], pairs: Sequence[_Pair]) -> None:
@@ -223,6 +221,13 @@ def _queue(communicator: Communicator, operations: Sequence[Operation], pairs: S
 
     They run behind earlier work of all streams of the group, and before later work of all.
     """
+    try:
+        _queue_each(communicator, operations, pairs)
+    except Error as error:
+        communicator.lose(error)
+
+
+def _queue_each(communicator: Communicator, operations: Sequence[Operation], pairs: Sequence[_Pair]) -> None:
     programs = {each.stream.neutral.id: each.stream.neutral for each in operations}.values()
     begun = [each.record() for each in programs]
     ends: list[Event] = []
