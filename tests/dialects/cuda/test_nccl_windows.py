@@ -12,6 +12,9 @@ import pytest
 from dialects.cuda import nccl
 from dialects.cuda.driver import INT, WORD
 from dialects.cuda.nccl import Config, Rank, Ranks, WaitSignalDesc, code_of
+from helpers.promises import Node
+from peerlane import dialects
+from peerlane.dialects.cuda.nccl.state import communicator_of
 
 SIZE = 8192
 
@@ -200,3 +203,13 @@ def test_window_of_nonblocking_communicators_is_in_progress_until_all_have_it(
         assert library.ncclGetPeerDevicePointer(windows[each.number], 0, 1 - each.number, WORD)
     for comm in comms:
         library.ncclCommAbort(comm)
+
+
+def test_communicators_that_a_program_leaves_end_as_the_dialect_begins_anew(node: Node) -> None:
+    node()
+    dialects.begin_anew("cuda")
+    world = Ranks(2)
+    Windows(world)
+    groups = [communicator_of(each.comm).group for each in world]
+    dialects.begin_anew("cuda")
+    assert all(each.is_closed for each in groups)

@@ -13,7 +13,7 @@ from peerlane import Buffer, Channel, Group, Notify, NotifyKind, Stream
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.cuda.nccl.codes import INVALID_ARGUMENT, invalid, misuse, of_driver, refusal_of
-from peerlane.dialects.cuda.state import gpu, machine
+from peerlane.dialects.cuda.state import before_anew, gpu, machine
 from peerlane.dialects.gpu.streams import LEGACY_STREAM, AnyStream, GpuStream, NullStream
 from peerlane.errors import Cancelled, Error
 from peerlane.rendezvous import Rendezvous, RendezvousServer
@@ -296,6 +296,19 @@ class Communicator(Resource):
                 ends.callback(_cancel, each, close=True)
             for window in windows:
                 ends.callback(window.abandon)
+
+
+def _abandon_all() -> None:
+    """End the communicators that the program has left."""
+    with machine.lock:
+        left = [each for each in machine.resources.values() if isinstance(each, Communicator)]
+    for each in left:
+        machine.drop(each, "the start of another test")
+        with contextlib.suppress(Error):
+            each.abandon()
+
+
+before_anew.append(_abandon_all)
 
 
 def _cancel(stream: Stream, *, close: bool = False) -> None:
