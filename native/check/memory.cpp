@@ -392,8 +392,9 @@ void Analysis::allocated(uint32_t log, const Event& event) {
             }
             const EventRef ref = ref_of(log, event, true);
             block.allocations[low] = Allocation{.size = high - low, .log = log, .site = event.head.site, .id = event.a(), .ref = ref};
-            block.shadow.update(low, high, [](Cell& cell, uint64_t, uint64_t) {
-                cell.write = Cell::kUnwritten;
+            const uint32_t nobody = event.head.flags & log::kShared ? 0 : Cell::kUnwritten;
+            block.shadow.update(low, high, [nobody](Cell& cell, uint64_t, uint64_t) {
+                cell.write = nobody;
                 cell.read = 0;
             });
             std::erase_if(block.retractions, [&](const Retraction& each) { return each.from < high && low < each.to; });

@@ -344,7 +344,7 @@ def test_extra_that_is_not_installed_says_what_does_not_work(monkeypatch: pytest
     monkeypatch.setattr(surroundings, "_has", lambda module: module == "acl")
     found = {each.what: each for each in surroundings.software()}
     assert found["vendors' packages"].found.startswith(
-        "acl (not there: cuda.core, cuda.bindings, pynvml, cupy, numba_cuda, hccl, hcomm, hip"
+        "acl (not there: cuda.core, cuda.bindings, pynvml, cupy, numba_cuda, nccl, hccl, hcomm, hip"
     )
     for name in ("ml_dtypes", "matplotlib", "pytest"):
         assert found[name].state == ABSENT and found[name].lost and found[name].remedy

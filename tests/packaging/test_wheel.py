@@ -29,17 +29,18 @@ LIBRARIES = {
     *(f"lib{name}.so{number}" for name in ("amdhip64", "hiprtc") for number in ("", ".6", ".7")),
     *(f"lib{name}" for name in ("cuda.so", "cuda.so.1", "cudart.so", "cudart.so.12", "cudart.so.13")),
     *(f"libnvidia-ml.so{number}" for number in ("", ".1")),
+    *(f"libnccl.so{number}" for number in ("", ".2")),
     *(f"pkgconfig/peerlane-{name}.pc" for name in ("acl", "hcomm", "hip")),
     *(f"preload/libpeerlane_{name}.so" for name in ("static_runtime", "threads")),
 }
 TABLES = {
     *(
         f"peerlane/tables/{header}.binding"
-        for header in ("cuda", "cudart", "cudart12", "hcomm", "hip", "nvml")
+        for header in ("cuda", "cudart", "cudart12", "hcomm", "hip", "nccl", "nvml")
     ),
     *(
         f"peerlane/tables/{header}.declarations"
-        for header in ("acl", "cuda", "cudart", "cudart12", "hcomm", "hip", "nvml")
+        for header in ("acl", "cuda", "cudart", "cudart12", "hcomm", "hip", "nccl", "nvml")
     ),
 }
 #: The pip of this environment, which installs into another one; so that one needs none.

@@ -298,6 +298,12 @@ def reused(memory: Any) -> None:
         _core.log_event(_ALLOCATED, a=memory.id, written=[memory])
 
 
+def written_unseen(memory: Any) -> None:
+    """Log that the program writes memory by its address, which the log does not see: its bytes count as written."""
+    if active:
+        _core.log_event(_ALLOCATED, a=memory.id, flags=_SHARED, written=[memory])
+
+
 @contextmanager
 def freed_at_once() -> Iterator[None]:
     """Log that the memory which this thread frees in the block ends at once, as the vendor's free promises.

@@ -155,6 +155,8 @@ def _word(value: object) -> int:
 
 def as_index(value: object) -> int:
     """Return the int of an integer of any type; TypeError for all else, and for numpy's bool of any version."""
+    if type(value) is int:
+        return value
     try:
         if type_name(value).startswith("numpy.bool"):  # older ones warn instead of refusing
             raise TypeError

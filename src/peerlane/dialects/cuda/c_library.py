@@ -25,7 +25,7 @@ from peerlane.dialects.cuda.entries import Entries
 from peerlane.dialects.cuda.quick import learn_calls, learn_stream, learn_thread
 from peerlane.dialects.cuda.state import calls, driver, enums
 
-_FOLDERS = {"cudart": "runtime", "cudart12": "runtime", "nvml": "nvml"}
+_FOLDERS = {"cudart": "runtime", "cudart12": "runtime", "nvml": "nvml", "nccl": "nccl"}
 _BEFORE_INIT = {
     "cuInit",
     "cuDriverGetVersion",

@@ -7,14 +7,16 @@ PACKAGES = {
     "pynvml": "nvidia-ml-py",
     "cupy": "",
     "numba_cuda": "numba-cuda",
+    "nccl": "nccl4py",
 }
-VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_LOG_FILE")
+VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_LOG_FILE", "NCCL_DEBUG")
 ANEW = "peerlane.dialects.cuda.state:begin_anew"
 EXPLAIN = "peerlane.dialects.cuda.state:explain"
 TOPOLOGY = "peerlane.dialects.cuda.paths:shown"
 REMEDY = (
     "Memory of cuMemAlloc ends with cuMemFree, streams and events with their destroy calls, or all of a device with\n"
-    "the last cuDevicePrimaryCtxRelease. Host memory has cuMemFreeHost, and no release ends it."
+    "the last cuDevicePrimaryCtxRelease. Host memory has cuMemFreeHost, and no release ends it.\n"
+    "Communicators of NCCL end with ncclCommDestroy or ncclCommAbort."
 )
 ORDERS = {
     "wait": "cuStreamWaitEvent",
@@ -27,4 +29,10 @@ ORDERS = {
     "sync": "cuStreamSynchronize",
     "event": "cuStreamWaitEvent",
 }
-LIBRARIES = {"cuda.1": "cuda", "cudart.13": "cudart", "cudart.12": "cudart12", "nvidia-ml.1": "nvml"}
+LIBRARIES = {
+    "cuda.1": "cuda",
+    "cudart.13": "cudart",
+    "cudart.12": "cudart12",
+    "nvidia-ml.1": "nvml",
+    "nccl.2": "nccl",
+}

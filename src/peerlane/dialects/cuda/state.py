@@ -164,8 +164,14 @@ def refuse_flags(flags: int, valid: int = 0) -> None:
 resets: list[Callable[[], None]] = []
 
 
+#: Called before the dialect is reset: each ends what would outlive the node.
+before_anew: list[Callable[[], object]] = []
+
+
 def begin_anew() -> None:
     """Reset the dialect to the state of a new process."""
+    for each in before_anew:
+        each()
     driver.is_initialized = False
     gpu.begin_anew()
     for reset in resets:

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from peerlane import Device
+from peerlane import Buffer, Device
 from peerlane.backend import registry
+from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.memory.addresses import AddressDescription
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Machine, Resource
@@ -161,6 +162,11 @@ class GpuMachine(Machine):
                 f"correct {self.vendor.hidden_by}",
             )
         return shown
+
+    def enter_host(self, buffer: Buffer) -> int:
+        """Enter a buffer of the host by its address, by which the program writes it."""
+        event_log.written_unseen(buffer)
+        return super().enter_host(buffer)
 
     def device_of(self, device_id: int) -> Device:
         """Return a device by the program's number; ``INVALID_DEVICE`` with the valid ones."""

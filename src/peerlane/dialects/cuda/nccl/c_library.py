@@ -1,0 +1,63 @@
+"""``libnccl.so.2``: the functions of NCCL for C."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from peerlane.dialects._shared.c_library import Library
+from peerlane.dialects.cuda.nccl import (  # noqa: F401 - they declare the calls
+    collectives,
+    communicators,
+    memory,
+    reductions,
+    windows,
+)
+from peerlane.dialects.cuda.nccl.codes import IN_PROGRESS, SUCCESS
+from peerlane.dialects.cuda.nccl.communicators import last_message, name_of_result
+from peerlane.dialects.cuda.nccl.config import CollectiveConfig, Config
+from peerlane.dialects.cuda.nccl.groups import take_begun
+from peerlane.dialects.cuda.nccl.state import calls
+
+_MAKING = {
+    "ncclCommInitRankConfig",
+    "ncclCommInitRankScalable",
+    "ncclCommSplit",
+    "ncclCommShrink",
+    "ncclGroupEnd",
+}
+_TEXTS = {"ncclGetErrorString": name_of_result, "ncclGetLastError": last_message}
+_SIZED = {"ncclConfig_t": Config, "ncclCollConfig_t": CollectiveConfig}
+
+
+class Nccl(Library):
+    """NCCL's functions; structs of older programs are shorter."""
+
+    def size_at(self, name: str, address: int) -> int:
+        """Return what the first field of the struct says."""
+        return (
+            ctypes.c_size_t.from_address(address).value if name in _SIZED else super().size_at(name, address)
+        )
+
+
+def _call(name: str) -> Callable[..., Any]:
+    """Return a call as C makes it: ncclInProgress if what it began goes on in another thread."""
+    body = _TEXTS.get(name) or calls.function(name)
+    if name not in _MAKING:
+        return body
+
+    def making(*arguments: Any) -> Any:
+        result = body(*arguments)
+        if not take_begun():
+            return result
+        *outputs, code = result if isinstance(result, tuple) else (result,)
+        code = IN_PROGRESS if code == SUCCESS else code
+        return (*outputs, code) if outputs else code
+
+    return making
+
+
+def library(header: str) -> Library:
+    """Return the library of a header, which is `nccl`."""
+    return Nccl(calls.declarations, call=_call, refuse=calls.refuse_argument, forms=_SIZED)

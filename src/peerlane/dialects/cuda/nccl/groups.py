@@ -1,0 +1,293 @@
+"""Groups of calls: what a thread calls within one runs at its end (facts/cuda 8.3)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+from peerlane import Buffer, Event, Stream, copy
+from peerlane.diagnostics.log import event_log
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.cuda.nccl.codes import misuse
+from peerlane.dialects.cuda.nccl.communicator import Communicator
+from peerlane.dialects.cuda.nccl.state import call
+from peerlane.dialects.cuda.state import machine
+from peerlane.dialects.gpu.streams import AnyStream
+from peerlane.errors import Error
+from peerlane.ranks.deadlock.wait_state import calling
+
+Job: TypeAlias = "Callable[[], object]"
+SENDS, RECEIVES = "sends", "receives"
+
+
+@dataclass(slots=True)
+class Operation:
+    """A call that puts work onto a stream.
+
+    Attributes
+    ----------
+    name : str
+        Of the call.
+    communicator : Communicator
+    stream : AnyStream
+    submit : callable
+        Queues the work on a stream of the communicator.
+    lane : tuple
+        What it runs behind: ``("sends", 3)``, earlier sends to rank 3.  None: earlier collectives.
+    content : Buffer
+        What a message moves, from or to memory of this rank.
+    """
+
+    name: str
+    communicator: Communicator
+    stream: AnyStream
+    submit: Callable[[Stream], None]
+    lane: tuple[str, int] | None = None
+    content: Buffer | None = None
+
+
+@dataclass(slots=True)
+class _Group:
+    process: object  # what changes when the tests of a process begin anew
+    depth: int = 1
+    jobs: list[tuple[Communicator, Job]] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+
+
+class _OfThread(threading.local):
+    group: _Group | None = None
+    has_begun: bool = False  # whether the last call has begun what goes on in another thread
+
+
+_thread = _OfThread()
+
+
+def _open_group() -> _Group | None:
+    group = _thread.group
+    if group is not None and group.process is not machine.thread:
+        group = _thread.group = None
+    return group
+
+
+def take_begun() -> bool:
+    """Return whether the call that ends now has begun what goes on: then it returns ncclInProgress."""
+    has_begun, _thread.has_begun = _thread.has_begun, False
+    return has_begun
+
+
+@call
+def ncclGroupStart() -> None:
+    """Begin a group of this thread, or go one deeper."""
+    group = _open_group()
+    if group is None:
+        _thread.group = _Group(machine.thread)
+    else:
+        group.depth += 1
+
+
+@call
+def ncclGroupEnd() -> None:
+    """End a group; the outermost one makes its communicators and queues its operations."""
+    group = _open_group()
+    if group is None:
+        raise misuse("this thread has begun no group", "call ncclGroupStart first")
+    group.depth -= 1
+    if group.depth:
+        return
+    _thread.group = None
+    if group.jobs and group.operations:
+        raise misuse(
+            f"the group makes communicators and calls {group.operations[0].name}",
+            "make communicators in a group of their own",
+        )
+    waited = []
+    for communicator, job in group.jobs:
+        if communicator.is_blocking:
+            waited.append(job)
+        else:
+            communicator.make_later(job)
+            _thread.has_begun = True
+    together(waited)
+    _launch(group.operations)
+
+
+def make(communicator: Communicator, job: Job) -> None:
+    """Make a communicator, by a job that waits for its ranks: as the group ends, in a thread, or now."""
+    group = _open_group()
+    if group is not None:
+        group.jobs.append((communicator, partial(communicator.make, job)))
+    elif communicator.is_blocking:
+        communicator.make(job)
+    else:
+        communicator.make_later(job)
+        _thread.has_begun = True
+
+
+def collective(job: Job, communicator: Communicator) -> None:
+    """Run what waits for all ranks: at the end of the group, or now."""
+    group = _open_group()
+    if group is not None:
+        group.jobs.append((communicator, job))
+    else:
+        job()
+
+
+def run(*operations: Operation) -> None:
+    """Queue what a call asks for, or keep it until the group of this thread ends."""
+    group = _open_group()
+    if group is None:
+        _launch(operations)
+        return
+    for each in operations:
+        each.submit = _at_this_line(each.submit)
+    group.operations += operations
+
+
+def _at_this_line(submit: Callable[[Stream], None]) -> Callable[[Stream], None]:
+    """Return what queues later; findings and texts name the line that calls now."""
+    streams: list[Stream] = []
+    later = event_log.with_call_site(lambda: submit(streams.pop()))
+
+    def submit_later(stream: Stream) -> None:
+        streams.append(stream)
+        later()
+
+    return submit_later
+
+
+def together(jobs: Sequence[Job]) -> None:
+    """Run jobs that wait for one another, each in a thread; raise the first failure once all are over."""
+    if len(jobs) < 2:
+        for job in jobs:
+            job()
+        return
+    failures: list[Refusal | Error] = []
+
+    def run(job: Job) -> None:
+        try:
+            job()
+        except (Refusal, Error) as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(job,), daemon=True) for job in jobs]
+    for each in threads:
+        each.start()
+    for each in threads:
+        while each.is_alive():
+            each.join(0.1)  # so that Ctrl-C is seen
+    if failures:
+        raise failures[0]
+
+
+def _launch(operations: Sequence[Operation]) -> None:
+    if len(operations) == 1 and operations[0].lane is None:
+        _queue_one(operations[0])  # without the cost of a group
+        return
+    by_communicator: dict[Communicator, list[Operation]] = {}
+    for each in operations:
+        by_communicator.setdefault(each.communicator, []).append(each)
+    pairs = {each: _to_itself(each, some) for each, some in by_communicator.items()}
+    failure: Refusal | None = None
+    for communicator, some in by_communicator.items():
+        try:
+            _queue(communicator, some, pairs[communicator])
+        except Refusal as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+def _queue_one(operation: Operation) -> None:
+    communicator, own, program = (
+        operation.communicator,
+        operation.communicator.stream,
+        operation.stream.neutral,
+    )
+    try:
+        if not communicator.is_behind(operation.stream):
+            own.wait(program)
+        _submit(operation, own)
+        program.wait(own)
+        communicator.note_behind(operation.stream)
+    except Error as error:
+        communicator.lose(error)
+
+
+def _queue(communicator: Communicator, operations: Sequence[Operation], pairs: Sequence[_Pair]) -> None:
+    """Queue the operations of a group side by side, but for collectives, which run in their order before messages.
+
+    They run behind earlier work of all streams of the group, and before later work of all.
+    """
+    try:
+        _queue_each(communicator, operations, pairs)
+    except Error as error:
+        communicator.lose(error)
+
+
+def _queue_each(communicator: Communicator, operations: Sequence[Operation], pairs: Sequence[_Pair]) -> None:
+    programs = {each.stream.neutral.id: each.stream.neutral for each in operations}.values()
+    begun = [each.record() for each in programs]
+    ends: list[Event] = []
+    own = communicator.stream
+    collectives = [each for each in operations if each.lane is None]
+    if collectives or pairs:
+        _follow(own, begun)
+        for each in collectives:
+            _submit(each, own)
+        for dst, src in pairs:
+            copy(dst, src, stream=own)
+        ends.append(own.record())
+    lanes: dict[tuple[str, int], Stream] = {}
+    for each in operations:
+        if each.lane is None or _is_to_itself(each):
+            continue
+        lane = lanes.get(each.lane)
+        if lane is None:
+            lane = lanes[each.lane] = communicator.lane(*each.lane)
+            _follow(lane, begun)
+        _submit(each, lane)
+    ends += [each.record() for each in lanes.values()]
+    for program in programs:
+        _follow(program, ends)
+
+
+def _follow(stream: Stream, events: Iterable[Event]) -> None:
+    for each in events:
+        stream.wait(each)
+
+
+def _submit(operation: Operation, stream: Stream) -> None:
+    calling.call = operation.name  # reports of its waits have this name
+    try:
+        operation.submit(stream)
+    finally:
+        del calling.call
+
+
+_Pair: TypeAlias = "tuple[Buffer, Buffer]"
+
+
+def _is_to_itself(operation: Operation) -> bool:
+    return operation.lane in ((SENDS, operation.communicator.rank), (RECEIVES, operation.communicator.rank))
+
+
+def _to_itself(communicator: Communicator, operations: Sequence[Operation]) -> list[_Pair]:
+    """Return both ends of each message of a rank to itself; refuse ends that do not agree."""
+    sent, received = (
+        [
+            each.content
+            for each in operations
+            if each.lane == (kind, communicator.rank) and each.content is not None
+        ]
+        for kind in (SENDS, RECEIVES)
+    )
+    sizes = [each.size for each in sent], [each.size for each in received]
+    if sizes[0] != sizes[1]:
+        raise misuse(
+            f"rank {communicator.rank} sends itself messages of {sizes[0]} bytes, and receives {sizes[1]}",
+            "call ncclSend and ncclRecv for both ends in one group, with equal counts",
+        )
+    return list(zip(received, sent, strict=True))

@@ -1,0 +1,113 @@
+"""Whole programs of NCCL: one in C whose ranks are processes that it starts, and one that races."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from helpers.c_programs import PEERLANE
+from helpers.prepared import run_python
+from peerlane.support.libraries import folder
+from peerlane.testing.procs import Completed
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+
+TESTS = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("programs") / "nccl_ranks.c"
+FLAGS = ("-g", "-O1", "-Wall", "-Wextra", "-Werror")
+SECONDS = 100
+
+RACE = f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+from dialects.cuda.nccl import *
+ranks = Ranks(2)
+memory = [each.buffer(np.ones(1000, "i4")) for each in ranks]
+first = ranks.all[0]
+first.enter()
+other = ranks.driver.cuStreamCreate(WORD, 1)
+def reduce(each):
+    ranks.nccl.ncclAllReduce(memory[each.number], memory[each.number], 1000, 2, 0, each.comm, each.stream)
+ranks.together(reduce)
+WAIT
+first.enter()
+back = ranks.driver.cuMemAlloc_v2(WORD, 4000)
+ranks.driver.cuMemcpyAsync(back, memory[0], 4000, other)
+for each in ranks:
+    each.enter()
+    ranks.driver.cuStreamSynchronize(each.stream)
+ranks.driver.cuStreamSynchronize(other)
+for each in ranks:
+    ranks.nccl.ncclCommDestroy(each.comm)
+"""
+WAIT = """
+event = ranks.driver.cuEventCreate(WORD, 2)
+ranks.driver.cuEventRecord(event, first.stream)
+ranks.driver.cuStreamWaitEvent(other, event, 0)
+"""
+
+
+def peerlane(*words: str | Path) -> Completed:
+    return run_python(["-m", "peerlane", *map(str, words)], timeout=SECONDS)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program in C."""
+    program = tmp_path_factory.mktemp("programs") / "nccl_ranks"
+    libraries = (f"-L{folder()}", "-lnccl", "-lcuda", f"-Wl,-rpath-link,{folder()}")
+    subprocess.run(["cc", *FLAGS, str(PROGRAM), *libraries, "-o", str(program)], check=True, timeout=SECONDS)
+    return program
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [*PEERLANE, "run", "--dialect", "cuda", "--devices", "3", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+def test_ranks_of_a_program_in_c_are_processes_that_it_starts(ranks: Path) -> None:
+    done = run(ranks)
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (
+        0,
+        [f"rank {n}: done" for n in range(3)],
+    ), done
+
+
+def test_program_in_c_sees_a_remote_error_when_a_rank_ends(ranks: Path) -> None:
+    done = run(ranks, "dies")
+    expected = ["rank 0: remote error", "rank 2: remote error"]
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, expected), done
+
+
+def test_check_names_a_copy_that_races_with_a_collective(tmp_path: Path) -> None:
+    program = tmp_path / "race.py"
+    program.write_text(RACE.replace("WAIT", ""))
+    done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
+    text = done.stdout + done.stderr
+    assert done.returncode == 3, text
+    assert "race (certain): ncclAllReduce writes, cuMemcpyAsync reads the same bytes" in " ".join(
+        text.split()
+    )
+    assert "11 | ranks.nccl.ncclAllReduce" in text and "16 | ranks.driver.cuMemcpyAsync" in text
+
+
+def test_check_finds_nothing_in_a_copy_behind_a_collective(tmp_path: Path) -> None:
+    program = tmp_path / "ordered.py"
+    program.write_text(RACE.replace("WAIT", WAIT))
+    done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_check_takes_pinned_memory_that_a_program_fills_by_its_address_as_written(tmp_path: Path) -> None:
+    program = tmp_path / "pinned.py"
+    filled = (
+        "pinned = ranks.driver.cuMemAllocHost_v2(WORD, 4000)\n"
+        "ctypes.memset(pinned, 1, 4000)\n"
+        "ranks.driver.cuMemcpyAsync(memory[0], pinned, 4000, first.stream)\n"
+        "ranks.together(reduce)\n"
+    )
+    program.write_text(RACE.replace("WAIT", filled + WAIT).replace("sys.path", "import ctypes; sys.path"))
+    done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
+    assert done.returncode == 0, done.stdout + done.stderr
