@@ -267,7 +267,7 @@ void Heap::check_mappings(const Range& dst, const Range& src, uint32_t actor) co
             if (!extent->mapping) return;
             check_lease(role, *extent);
             const auto may = [&](uint32_t number) { return number != kHost && extent->mapping->rights(number) & wanted; };
-            bool granted = may(extent->device) || may(actor);
+            bool granted = extent->device == kHost || may(extent->device) || may(actor);
             each_extent(other, [&](const Extent* end) { granted = granted || may(end->device); });
             if (!granted)
                 throw Refusal{.why = Why::no_access, .role = role, .address = address_of(extent), .size = extent->size,

@@ -150,7 +150,7 @@ Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_p
     import.block = fresh;
     fresh->peer = grant.rights & kForPeers;
     try {
-        if (ledger) {
+        if (ledger && device != kHost) {   // no device is charged for memory of the host
             const uint64_t entry = key_has_maker ? grant.entry : ledger->find(grant.block);
             fresh->account = held_with_others(std::move(ledger), grant.device, grant.size, grant.block, entry);
         }

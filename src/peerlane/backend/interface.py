@@ -239,6 +239,14 @@ class Share(Protocol):
         """
         ...
 
+    def export_host(self, buffer: Any) -> Any:
+        """Return a :class:`peerlane.Handle` of pinned memory of the host, for all processes of this user."""
+        ...
+
+    def open_host(self, handle: bytes, timeout: float) -> Any:
+        """Return a :class:`peerlane.Buffer` of what :meth:`export_host` made a handle of; fails as `open_handle`."""
+        ...
+
     def buffer_at(self, address: int, nbytes: int, device: Any) -> Any:
         """Return a :class:`peerlane.Buffer` on memory of a device that lives at an address; it owns nothing."""
         ...

@@ -15,7 +15,7 @@ from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location
 from peerlane.backend.interface import Memory
 from peerlane.backend.ranks import Ranks
 from peerlane.backends.virtual.address_range import VirtualAddressRange
-from peerlane.backends.virtual.buffer import VirtualBuffer
+from peerlane.backends.virtual.buffer import VirtualBuffer, export_from_host, open_on_host
 from peerlane.backends.virtual.event import VirtualEvent
 from peerlane.backends.virtual.node import faults, files, handles, schedule
 from peerlane.backends.virtual.node.config import NodeConfig
@@ -45,6 +45,7 @@ from peerlane.support import reductions
 T = TypeVar("T")
 
 _HOST = 0
+_HOST_ORDINAL = 0xFFFF_FFFF  # claimed for memory of the host: as that of a device it is refused
 _UUID_SPACE = bytes.fromhex("6f1d3c580a275f439d0e706565726c61")
 
 
@@ -210,6 +211,21 @@ class VirtualBackend(Queues):
                 imported.close()
                 raise
 
+    def export_host(self, buffer: Any) -> Any:
+        return export_from_host(buffer, self)
+
+    def open_host(self, handle: bytes, timeout: float) -> VirtualBuffer:
+        with contextlib.closing(self.open_handle(HandleKind.BUFFER, handle, timeout)) as offer:
+            if offer.device != _HOST_ORDINAL or not offer.size:
+                raise BadHandle(
+                    f"the process that made the handle claims {offer.size:,} bytes of device {offer.device}, and "
+                    "memory of the host is opened",
+                    fault=Fault.FALSE_CLAIM,
+                    detail=Refused(reason="false_claim", size=offer.size, device=offer.device),
+                )
+            with contextlib.closing(offer.adopt(_HOST, self._state.ledger)) as block:
+                return open_on_host(block, *offer.part)
+
     def create_physical(self, device: Any, nbytes: int, peer: bool) -> VirtualPhysical:
         ordinal = device.ordinal
         name = files.name_of(self._home, ordinal, peer)
@@ -245,7 +261,8 @@ class VirtualBackend(Queues):
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
     ) -> HandleFields:
         self._serve()
-        ticket = _core.offer(block, kind, rights, self._ordinals[block.device], *part, everyone)
+        ordinal = _HOST_ORDINAL if block.device == _HOST else self._ordinals[block.device]
+        ticket = _core.offer(block, kind, rights, ordinal, *part, everyone)
         return self._fields(kind, ticket, part[1])
 
     def offer_signal(

@@ -9,7 +9,7 @@ from peerlane import _core
 from peerlane.backend.facts import HandleKind, Route
 from peerlane.backend.interface import Memory
 from peerlane.backends.virtual.handle import VirtualHandle
-from peerlane.backends.virtual.native_classes import number_of, show_as
+from peerlane.backends.virtual.native_classes import HOST, number_of, show_as
 from peerlane.device.base import DeviceBase, devices_of
 from peerlane.device.device import Host
 from peerlane.diagnostics import live_objects
@@ -21,13 +21,14 @@ from peerlane.sharing.handle import Allow, Handle, checked_rights
 from peerlane.streams.stream import Stream, checked_stream
 
 _HOST = Host()
+_READ_AND_WRITE = 3
 _SLOWER = ("local", "peer", "staged")
 
 
 class VirtualBuffer(_core.Memory, Buffer):
     __slots__ = ("_imported", "_owner", "_owns", "_stream", "device", "__weakref__")
 
-    _imported: Any  # the address range of an imported buffer
+    _imported: Any  # the address range of an imported buffer, or its reservation on the host
     _owner: object
     _owns: bool
     _stream: Stream | None
@@ -99,16 +100,18 @@ class VirtualBuffer(_core.Memory, Buffer):
                 call=call,
                 detail=Refused(reason="host_memory", address=self.address, size=self.size),
             )
-        wanted = checked_rights(call, rights)
+        return self._export(self.device.backend, allow, checked_rights(call, rights))
+
+    def _export(self, backend: Any, allow: Allow, rights: int) -> Handle:
         try:
             block, start = _core.share(self)
         except Busy:
             _core.drain()  # queued operations may use it
             block, start = _core.share(self)
         with contextlib.closing(block):
-            backend, part = self.device.backend, (start, self.size)
+            part = (start, self.size)
             return VirtualHandle._make(
-                self, allow, lambda all_: backend.offer(HandleKind.BUFFER, block, part, wanted, all_)
+                self, allow, lambda all_: backend.offer(HandleKind.BUFFER, block, part, rights, all_)
             )
 
     def _route_within(self, dst: Buffer) -> Route:
@@ -147,6 +150,25 @@ class _Owner(VirtualBuffer):
             allocations.forget(self.id, "garbage collection")
             if self._stream is not None and isinstance(self._owner, _core.Memory):
                 self._free(self._owner, by_line=False)
+
+
+def export_from_host(buffer: VirtualBuffer, backend: Any) -> Handle:
+    """Return a handle of host memory that this process allocated, for all processes of the user."""
+    return buffer._export(backend, "user", _READ_AND_WRITE)
+
+
+def open_on_host(block: _core.Block, start: int, nbytes: int) -> VirtualBuffer:
+    """Return a buffer of host memory that another process allocated."""
+    reservation = _core.Reservation(HOST, block.size, 0, 0)
+    try:
+        reservation.map(0, block, _READ_AND_WRITE, [], max(start + nbytes, 1))
+        buffer = VirtualBuffer._make(reservation, _HOST, reservation, start, nbytes)
+    except BaseException:
+        reservation.close()
+        raise
+    buffer._imported = reservation
+    allocations.remember_import(buffer, reservation, _HOST.name)
+    return buffer
 
 
 def wrap(kept: object, address: int, size: int, read_only: bool) -> VirtualBuffer:

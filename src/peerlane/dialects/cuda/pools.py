@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from peerlane import Device
-from peerlane.dialects.cuda.memory import refuse_empty
 from peerlane.dialects.cuda.state import call, gpu, invalid, refuse_flags
 from peerlane.dialects.gpu.locations import HOST, NUMBERS
 from peerlane.dialects.gpu.pools import MANAGED, PINNED, Location, Pool
@@ -31,6 +30,13 @@ def location_of(described: Fields, what: str) -> Location:
     if kind == HOST or (kind == _HOST_NUMA and 0 <= number < _NODES):
         return CPU
     return gpu.locations.device(kind, number, what, Reason.INVALID_DEVICE)
+
+
+def _location_of_pool(described: Fields, kind: int, what: str) -> Location:
+    """Return the location of a pool's memory: of managed memory it is a wish, and NONE counts as the host."""
+    if described and kind == MANAGED and described["type"] == _NOWHERE:
+        return CPU
+    return location_of(described, what)
 
 
 def rights_of(descriptions: Sequence[Fields] | None, count: int) -> list[tuple[Device, str]]:
@@ -63,13 +69,13 @@ def cuMemPoolCreate(poolProps: Fields) -> int:
         raise invalid(f"allocType is {kind}", "pass CU_MEM_ALLOCATION_TYPE_PINNED, 1, or MANAGED, 2")
     if handles:
         refuse_other_handles(handles)
-    if described["type"] == _NOWHERE and kind == MANAGED:
-        location: Location = CPU  # where managed memory lies is a wish
-    else:
-        location = location_of(described, "poolProps")
+    location = _location_of_pool(described, kind, "poolProps")
     largest = poolProps["maxSize"]
-    if (kind == MANAGED and (largest or handles)) or (location == CPU and handles):
-        raise invalid("memory of the host has no handle, and managed memory no size", "pass 0 for both")
+    if (kind == MANAGED and (largest or handles)) or (described["type"] == HOST and handles):
+        raise invalid(
+            "only memory of a device or a node has a handle, and managed memory has no size",
+            "pass 0 for both, or a location of type CU_MEM_LOCATION_TYPE_HOST_NUMA, 3",
+        )
     return pools.create(location, kind=kind, is_shareable=bool(handles), largest=largest).handle
 
 
@@ -127,28 +133,26 @@ def cuDeviceSetMemPool(dev: Device, pool: Pool) -> None:
 
 @call
 def cuMemGetDefaultMemPool(location: Fields, type: int) -> int:
-    return pools.default(location_of(location, "location"), type).handle
+    return pools.default(_location_of_pool(location, type, "location"), type).handle
 
 
 @call
 def cuMemGetMemPool(location: Fields, type: int) -> int:
-    return pools.current(location_of(location, "location"), type).handle
+    return pools.current(_location_of_pool(location, type, "location"), type).handle
 
 
 @call
 def cuMemSetMemPool(location: Fields, type: int, pool: Pool) -> None:
-    pools.use(location_of(location, "location"), type, pool)
+    pools.use(_location_of_pool(location, type, "location"), type, pool)
 
 
 @call
 def cuMemAllocAsync(bytesize: int, hStream: AnyStream) -> int:
-    refuse_empty(bytesize)
     return pools.allocate(bytesize, hStream)
 
 
 @call
 def cuMemAllocFromPoolAsync(bytesize: int, pool: Pool, hStream: AnyStream) -> int:
-    refuse_empty(bytesize)
     return pools.allocate(bytesize, hStream, pool)
 
 

@@ -7,8 +7,10 @@ that loses what follows a NUL on hardware loses it on virtual devices.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
+from typing import Any
 
-from peerlane import Buffer, Device, Event, Handle, Kind
+from peerlane import Buffer, Device, Event, Handle, Host, Kind
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.exchange import Exports, Imports
 from peerlane.dialects._shared.machine import Context, Resource
@@ -23,6 +25,7 @@ from peerlane.errors import AccessDenied, BadHandle, Error, Fault, PeerLost, Wai
 from peerlane.memory import raw
 
 HANDLE_SIZE = 64
+_MOST_SECONDS = 5.0  # that another process may take to answer
 LAZY_PEER_ACCESS = 1  # both vendors' only flag of opened memory
 _NAME = 48  # bytes of a handle that name an allocation
 _OFFSET = 8  # behind them: the pointer's offset in the allocation, which nothing reads
@@ -136,7 +139,7 @@ class Ipc:
         known = exported.get(buffer.address)
         if known is None or known[0] is not buffer:
             # Not under the lock: it may wait for a callback that wants it.
-            handle = buffer.export(allow="user")
+            handle = self._export(buffer)
             with self._machine.lock:
                 known = exported.get(buffer.address)
                 if known is None or known[0] is not buffer:
@@ -146,6 +149,16 @@ class Ipc:
                 handle.close()  # another thread was quicker
         offset = (address - buffer.address).to_bytes(_OFFSET, "little")
         return (base64.urlsafe_b64decode(bytes(known[1])) + offset).ljust(HANDLE_SIZE, b"\0")
+
+    def _export(self, buffer: Buffer) -> Handle:
+        if not isinstance(buffer.device, Host):
+            return buffer.export(allow="user")
+        handle: Handle = self._backend.export_host(buffer)
+        return handle
+
+    @property
+    def _backend(self) -> Any:
+        return self._machine.devices()[0].backend
 
     def allocation(self, address: int) -> Buffer:
         """Return the device memory around an address that this process allocated; ``INVALID_VALUE`` for all else."""
@@ -206,8 +219,15 @@ class Ipc:
 
     def attach(self, key: bytes, device: Device | None = None) -> Buffer:
         """Open memory of another process; ``MEMORY_NOT_OPENED`` for every failure but an own handle."""
+        return self._opened(lambda: Buffer.open(key, device=device))
+
+    def attach_host(self, key: bytes) -> Buffer:
+        """Open memory of the host that another process allocated; fails as :meth:`attach`."""
+        return self._opened(lambda: self._backend.open_host(key, _MOST_SECONDS))
+
+    def _opened(self, open_it: Callable[[], Buffer]) -> Buffer:
         try:
-            return Buffer.open(key, device=device)
+            return open_it()
         except (AccessDenied, BadHandle, PeerLost, WaitTimeout) as error:
             if error.fault is Fault.OWN_HANDLE:
                 raise

@@ -141,6 +141,12 @@ class GpuMachine(Machine):
         self.registrations.clear()
         self.lost_streams.clear()
 
+    def forget_notes(self, allocation: int) -> None:
+        """Drop what was noted of an allocation that is freed."""
+        self.records.pop(allocation, None)
+        self.advised.pop(allocation, None)
+        self.synchronous.discard(allocation)
+
     def table(self, kind: type[_Table], make: Callable[[], _Table] | None = None) -> _Table:
         """Return the state of a kind for the node: created at the first use, dropped with the node."""
         self.devices()

@@ -139,9 +139,7 @@ class Memory:
         if address in machine.of_graphs:
             machine.of_graphs[address].free(None, call)
         elif machine.free(address, host=is_host, call=call):
-            machine.records.pop(region.allocation, None)
-            machine.advised.pop(region.allocation, None)
-            machine.synchronous.discard(region.allocation)
+            machine.forget_notes(region.allocation)
 
     def register(self, address: int, nbytes: int, flags: int) -> None:
         """Let devices use memory of the host; an address that is registered keeps its first size and flags.

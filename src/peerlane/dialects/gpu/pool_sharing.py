@@ -12,12 +12,15 @@ import stat
 import struct as layout
 from typing import NamedTuple
 
+from peerlane import Buffer, Kind
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.ipc import Ipc
 from peerlane.dialects.gpu.machine import GpuMachine
-from peerlane.dialects.gpu.pools import Pool, Pools
+from peerlane.dialects.gpu.pools import Location, Pool, Pools
+from peerlane.dialects.gpu.regions import CPU
 from peerlane.dialects.gpu.reuse import REUSE
 from peerlane.dialects.gpu.vendor import Reason
+from peerlane.memory import raw
 
 _HEADER = layout.Struct(
     "<8s16sIQII"
@@ -26,6 +29,7 @@ _RIGHT = layout.Struct("<16sI")  # uuid of a device, its access
 _RIGHTS = ("none", "r", "rw")
 _MOST_RIGHTS = 4096  # devices of a node
 _MAGIC = b"PLPOOL\0\2"
+_HOST = bytes(16)  # in the place of a device's uuid
 _ADD_SEALS, _GET_SEALS, _ALL_SEALS = 1033, 1034, 15  # seal, shrink, grow, write
 
 
@@ -50,17 +54,15 @@ class PoolSharing:
         Raises
         ------
         Refusal
-            ``INVALID_VALUE`` an imported pool, one that was not created to be shared, one of memory of the host;
+            ``INVALID_VALUE`` an imported pool, one that was not created to be shared;
             ``OUT_OF_MEMORY`` no descriptor is left.
         """
         vendor, device = self._machine.vendor, pool.device
-        if not pool.is_shareable or pool.maker or device is None:
+        if not pool.is_shareable or pool.maker:
             raise vendor.invalid(
                 "the pool was imported"
                 if pool.maker
-                else "the pool was not created with handleTypes file descriptor"
-                if device is not None
-                else "the pool has memory of the host, which has no descriptors",
+                else "the pool was not created with handleTypes file descriptor",
                 "create it with handleTypes={file_descriptor}",
             )
         try:
@@ -71,7 +73,8 @@ class PoolSharing:
             ) from None
         flags = sum(pool.settings[each] << each for each in REUSE)
         number = int.from_bytes(os.urandom(8), "little")
-        header = _HEADER.pack(_MAGIC, device.uuid, os.getpid(), number, flags, len(pool.access))
+        uuid = _HOST if device is None else device.uuid
+        header = _HEADER.pack(_MAGIC, uuid, os.getpid(), number, flags, len(pool.access))
         rights = (_RIGHT.pack(each.uuid, _RIGHTS.index(access)) for each, access in pool.access.items())
         os.write(fd, header + b"".join(rights))
         fcntl.fcntl(fd, _ADD_SEALS, _ALL_SEALS)
@@ -84,9 +87,10 @@ class PoolSharing:
         """
         contents = self._read(fd)
         by_uuid = {device.uuid: device for device in self._machine.devices()}
-        if contents.uuid not in by_uuid or not contents.access.keys() <= by_uuid.keys():
+        homes: dict[bytes, Location] = {_HOST: CPU, **by_uuid}
+        if contents.uuid not in homes or not contents.access.keys() <= by_uuid.keys():
             raise self._no_pool(fd, "it is of another node")
-        pool = self._pools.create_imported(by_uuid[contents.uuid], contents.maker)
+        pool = self._pools.create_imported(homes[contents.uuid], contents.maker)
         pool.settings.update({each: contents.flags >> each & 1 for each in REUSE})
         pool.access.update({by_uuid[uuid]: rights for uuid, rights in contents.access.items()})
         return pool
@@ -118,11 +122,20 @@ class PoolSharing:
 
         Memory of a pool that was exported is not reused.
         """
-        buffer = self._ipc.allocation(address)
+        buffer = self._on_host(address) or self._ipc.allocation(address)
         pool = self._pools.holding(buffer)
         if pool is not None:
             pool.share(buffer)
         return self._ipc.handle_of(buffer, address)
+
+    def _on_host(self, address: int) -> Buffer | None:
+        """Return the memory of a shareable pool of the host around an address; None for all else."""
+        located = raw.locate(address) if address else None
+        if located is None or located.kind is not Kind.PINNED:
+            return None
+        buffer = self._machine.owned(located.base, host=True)
+        pool = None if buffer is None or buffer.is_imported else self._pools.holding(buffer)
+        return buffer if pool is not None and pool.is_shareable else None
 
     def import_pointer(self, pool: Pool, key: bytes) -> int:
         """Return the address of memory of an imported pool, until it is freed.
@@ -136,12 +149,12 @@ class PoolSharing:
             ``MEMORY_NOT_OPENED``.
         """
         vendor = self._machine.vendor
-        if pool.device is None or not pool.maker:
+        if not pool.maker:
             raise vendor.invalid(
                 "the pool was made by this process, and pointers are imported to pools of others",
                 "pass what {import_pool} returned",
             )
-        maker = pool.device.backend.maker_of(key)
+        maker = pool.context.device.backend.maker_of(key)
         if maker not in (None, pool.maker):
             raise vendor.invalid(
                 f"process {maker} exported the pointer, and process {pool.maker} the pool",
@@ -150,7 +163,7 @@ class PoolSharing:
         own = self._ipc.own(key)
         if own is not None:
             return own.address
-        buffer = self._ipc.attach(key)
+        buffer = self._ipc.attach_host(key) if pool.device is None else self._ipc.attach(key)
         try:
             return self._pools.enter(buffer, pool)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable
 from functools import partial
 from typing import TypeAlias
@@ -9,7 +10,7 @@ from typing import TypeAlias
 from peerlane import Buffer, Device, Host, trim
 from peerlane.diagnostics.memory import allocations
 from peerlane.dialects._shared.machine import Context, Resource
-from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.machine import AllocationRecord, GpuMachine
 from peerlane.dialects.gpu.memory import Memory, host_bytes
 from peerlane.dialects.gpu.peers import Peers
 from peerlane.dialects.gpu.regions import CPU, Region
@@ -19,6 +20,8 @@ from peerlane.dialects.gpu.vendor import Reason
 
 # Both vendors' numbers: types of allocations, and attributes of pools.
 PINNED, MANAGED = 1, 2
+_BLOCK = 2 << 20  # memory of this size has no neighbours in its block
+_GLOBAL = 1  # the flag of managed memory that every stream reaches
 _RESERVED, _RESERVED_HIGH, _USED, _USED_HIGH = range(5, 9)
 _NOW, _HIGH = (_RESERVED, _USED), (_RESERVED_HIGH, _USED_HIGH)
 
@@ -99,8 +102,8 @@ class Pool(Resource):
 
     @property
     def device(self) -> Device | None:
-        """The device that its memory lies on; None for memory of the host."""
-        return self.location if isinstance(self.location, Device) else None
+        """The device that its memory lies on; None for memory of the host, as managed memory is."""
+        return self.location if isinstance(self.location, Device) and self.kind != MANAGED else None
 
     @property
     def used(self) -> int:
@@ -197,7 +200,7 @@ class Pools:
         return self._machine.resource(handle, Pool, Reason.INVALID_VALUE)
 
     def create(self, location: Location, *, kind: int, is_shareable: bool, largest: int) -> Pool:
-        """Create a pool; one of the host's memory ends with the reset of this thread's device."""
+        """Create a pool; one of the host's memory ends with the reset of this thread's device, or of the first."""
         return self._give(
             Pool(
                 self._context(location),
@@ -209,9 +212,9 @@ class Pools:
             )
         )
 
-    def create_imported(self, device: Device, maker: int) -> Pool:
+    def create_imported(self, location: Location, maker: int) -> Pool:
         """Create a pool of memory that another process allocates."""
-        pool = Pool(self._context(device), self._reuse, device, is_shareable=True, maker=maker)
+        pool = Pool(self._context(location), self._reuse, location, is_shareable=True, maker=maker)
         return self._give(pool)
 
     def _give(self, pool: Pool) -> Pool:
@@ -395,6 +398,9 @@ class Pools:
             address = machine.enter(machine.context_of(pool.device.ordinal), buffer, peer=True)
         if address is None:
             raise machine.reset_meanwhile(pool.context.device.ordinal)
+        if pool.kind == MANAGED:
+            record = AllocationRecord(_GLOBAL, pool.context.device.ordinal, is_managed=True)
+            machine.records[buffer.id] = record
         pool.add(buffer)
         return address
 
@@ -419,6 +425,7 @@ class Pools:
             self._memory.free(address, call)
             return
         is_host = pool.device is None
+        machine.forget_notes(buffer.id)
         if pool.is_shared(buffer) or not self._is_alive(pool):
             machine.free(address, host=is_host, call=call, stream=stream.neutral)
         elif machine.take(address, host=is_host) is buffer:
@@ -430,7 +437,11 @@ class Pools:
 
     def _context(self, location: Location) -> Context:
         machine = self._machine
-        return machine.context_of(location.ordinal) if isinstance(location, Device) else machine.context()
+        current = None if isinstance(location, Device) else machine.current()
+        if current is not None:
+            return current
+        device = location if isinstance(location, Device) else machine.shown()[0]
+        return machine.context_of(device.ordinal)
 
     def _name(self, location: Location) -> str:
         if isinstance(location, Device):
@@ -439,4 +450,8 @@ class Pools:
 
 
 def _allocated(pool: Pool, nbytes: int) -> Buffer:
-    return Host().allocate(nbytes) if pool.device is None else pool.device.allocate(nbytes, peer=True)
+    if pool.device is not None:
+        return pool.device.allocate(nbytes, peer=True)
+    if pool.is_shareable and nbytes < _BLOCK:  # it is shared page by page, and stays where it is
+        nbytes = max(mmap.PAGESIZE, 1 << (nbytes - 1).bit_length())
+    return Host().allocate(nbytes)

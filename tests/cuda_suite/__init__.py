@@ -1,0 +1,1 @@
+"""NVIDIA's own tests of cuda.core, on peerlane's virtual devices."""
