@@ -1,23 +1,17 @@
 // What programs of nvcc and clang call for their kernels.  Virtual devices run none, so it is only remembered what was asked: nothing
 // here starts Python, as most of it comes before main.
+#include "c_abi/launch.h"
+
 #include <cstddef>
 #include <cstdint>
 
 #define PEERLANE_C extern "C" __attribute__((visibility("default")))
 
+using peerlane::c_abi::next_launch;
+using peerlane::c_abi::Size;
+using peerlane::c_abi::take_launch;
+
 namespace {
-
-struct Size {   // dim3
-    uint32_t x, y, z;
-};
-
-struct Configuration {
-    Size grid, block;
-    size_t shared;
-    void* stream;
-};
-
-thread_local Configuration configuration{{1, 1, 1}, {1, 1, 1}, 0, nullptr};   // of the launch that comes next
 
 constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
@@ -37,15 +31,10 @@ PEERLANE_C void __cudaRegisterManagedVar(void**, void**, char*, const char*, int
 PEERLANE_C char __cudaInitModule(void**) { return 1; }
 
 PEERLANE_C unsigned __cudaPushCallConfiguration(Size grid, Size block, size_t shared, void* stream) {
-    configuration = {grid, block, shared, stream};
+    next_launch = {grid, block, shared, stream};
     return kSuccess;
 }
 
 PEERLANE_C int __cudaPopCallConfiguration(Size* grid, Size* block, size_t* shared, void** stream) {
-    if (!grid || !block || !shared || !stream) return kInvalidValue;
-    *grid = configuration.grid;
-    *block = configuration.block;
-    *shared = configuration.shared;
-    *stream = configuration.stream;
-    return kSuccess;
+    return take_launch(grid, block, shared, stream) ? kSuccess : kInvalidValue;
 }

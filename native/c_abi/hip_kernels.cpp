@@ -1,5 +1,7 @@
 // What programs of hipcc call for their kernels.  Virtual devices run none, so it is only remembered what was asked:
 // nothing here starts Python, as most of it comes before main.  And what only puts its arguments into a struct.
+#include "c_abi/launch.h"
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -7,19 +9,11 @@
 
 #define PEERLANE_C extern "C" __attribute__((visibility("default")))
 
+using peerlane::c_abi::next_launch;
+using peerlane::c_abi::Size;
+using peerlane::c_abi::take_launch;
+
 namespace {
-
-struct Size {   // dim3
-    uint32_t x, y, z;
-};
-
-struct Configuration {
-    Size grid, block;
-    size_t shared;
-    void* stream;
-};
-
-thread_local Configuration configuration{{1, 1, 1}, {1, 1, 1}, 0, nullptr};   // of the launch that comes next
 
 struct Channel {   // hipChannelFormatDesc
     int x, y, z, w, kind;
@@ -43,7 +37,7 @@ PEERLANE_C void __hipRegisterSurface(void**, void*, char*, char*, int, int) {}
 PEERLANE_C void __hipRegisterTexture(void**, void*, char*, char*, int, int, int) {}
 
 PEERLANE_C int __hipPushCallConfiguration(Size grid, Size block, size_t shared, void* stream) {
-    configuration = {grid, block, shared, stream};
+    next_launch = {grid, block, shared, stream};
     return kSuccess;
 }
 
@@ -53,12 +47,7 @@ PEERLANE_C int hipConfigureCall(Size grid, Size block, size_t shared, void* stre
 PEERLANE_C int hipSetupArgument(const void* argument, size_t, size_t) { return argument ? kSuccess : kInvalidValue; }
 
 PEERLANE_C int __hipPopCallConfiguration(Size* grid, Size* block, size_t* shared, void** stream) {
-    if (!grid || !block || !shared || !stream) return kInvalidValue;
-    *grid = configuration.grid;
-    *block = configuration.block;
-    *shared = configuration.shared;
-    *stream = configuration.stream;
-    return kSuccess;
+    return take_launch(grid, block, shared, stream) ? kSuccess : kInvalidValue;
 }
 
 // Conversions of half floats, which hipcc's programs call if their compiler's library has none.
