@@ -158,6 +158,7 @@ def test_devices_have_the_same_names_in_the_driver(started: Callable[..., Driver
         assert (pci.pciDeviceId, pci.busIdLegacy) == (0x2335_10DE, pci.busId[4:])
         uuid, serial = text(nvml.nvmlDeviceGetUUID, handle), text(nvml.nvmlDeviceGetSerial, handle)
         assert nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), WORD) == handle
+        assert nvml.nvmlDeviceGetHandleByUUID(uuid.removeprefix("GPU-").encode(), WORD) == handle
         assert nvml.nvmlDeviceGetHandleBySerial(serial.encode(), WORD) == handle
         for each in (pci.busId, pci.busIdLegacy, bus.value, bus.value[5:], bus.value[5:-2]):
             assert nvml.nvmlDeviceGetHandleByPciBusId_v2(each, WORD) == handle, each

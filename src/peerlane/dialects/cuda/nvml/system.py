@@ -162,7 +162,8 @@ def _first(text: str, what: str, matching: Callable[[Device], bool]) -> int:
 @call
 def nvmlDeviceGetHandleByUUID(uuid: Any) -> int:
     text = _text(uuid)
-    return _first(text, "UUID", lambda each: uuid_text(each).lower() == text.lower())
+    wanted = text.lower().removeprefix("gpu-")
+    return _first(text, "UUID", lambda each: uuid_text(each).lower().removeprefix("gpu-") == wanted)
 
 
 @call
