@@ -133,6 +133,7 @@ def test_cuda_ring_verifies_every_byte_and_without_its_waits_races(build: Build,
         "race (certain): cudaMemcpyAsync writes, cudaMemcpyPeerAsync reads the same bytes" in checked.stderr
     )
     assert "cuda_ring.c:" in checked.stderr
+    assert "a wait (cudaStreamWaitEvent)" in " ".join(checked.stderr.split())
 
 
 def test_cuda_kernel_compiled_for_the_processor_runs_and_one_of_nvcc_is_refused_once(

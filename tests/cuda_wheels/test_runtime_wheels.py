@@ -94,3 +94,4 @@ def test_check_names_a_race_in_a_program_of_cupy(tmp_path: Path) -> None:
     told = done.stdout + done.stderr
     assert "race (certain): cudaMemcpyAsync writes, cudaMemcpy reads the same bytes" in told, told
     assert "prog.py:8" in told and "prog.py:11" in told, told
+    assert "missing: a synchronization (cudaStreamSynchronize)" in " ".join(told.split()), told

@@ -21,9 +21,16 @@ def _names_of_c(calls: Orders) -> Orders:
     return Orders(**own)
 
 
-def _calls_of(dialect: str) -> Orders:
-    """Return the calls of a dialect, or peerlane's own if the name is not a dialect's."""
-    return manifest_of(dialect).orders if dialect in registered() else Orders()
+def _calls_of(dialect: str, *sites: Site) -> Orders:
+    """Return the calls of a dialect as the program names its own, or peerlane's if the name is not a dialect's."""
+    if dialect not in registered():
+        return Orders()
+    manifest = manifest_of(dialect)
+    calls = manifest.orders
+    for beginning, others in manifest.orders_of.items():
+        if any(each.called.startswith(beginning) for each in sites):
+            calls = replace(calls, **others)
+    return calls
 
 
 def missing_order(
@@ -36,7 +43,7 @@ def missing_order(
     elsewhere: Sequence[Mapping[str, Any]],
 ) -> str:
     """Return the order that would make a finding go away."""
-    calls = _calls_of(_dialect(data, first, second, help_site))
+    calls = _calls_of(_dialect(data, first, second, help_site), first, second)
     if _is_c(first, second):
         calls = _names_of_c(calls)
     if skipped is not None:

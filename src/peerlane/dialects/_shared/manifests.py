@@ -83,6 +83,9 @@ class Manifest:
         or an empty text; by default the module called ``name``.
     orders : Orders
         The vendor's calls that order work; in the manifest by their keys.
+    orders_of : mapping of str to mapping of str to str
+        By the beginning of calls' names, the calls that programs with such calls know by another name: of CUDA's
+        runtime ``{"cuda": {"sync": "cudaStreamSynchronize", ...}}``.
     entry : str
         The public module whose functions programs call; by default the module called ``name``.
     probe : str
@@ -117,6 +120,7 @@ class Manifest:
     modules: Mapping[str, str]
     packages: Mapping[str, str]
     orders: Orders
+    orders_of: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     entry: str = ""
     probe: str = ""
     variables: Sequence[str] = ()
@@ -213,7 +217,7 @@ def _manifest_in(folder: str) -> Manifest:
     if "MODULES" not in names:
         raise _wrong(folder, f"{folder}/{MANIFEST} assigns no MODULES, which names the vendor's modules")
     orders = names.pop("ORDERS", {})
-    for key in orders:
+    for key in (*orders, *(key for calls in names.get("ORDERS_OF", {}).values() for key in calls)):
         if key not in Orders.__match_args__:
             close = did_you_mean(key, Orders.__match_args__)
             valid = ", ".join(Orders.__match_args__)

@@ -29,6 +29,12 @@ ORDERS = {
     "sync": "cuStreamSynchronize",
     "event": "cuStreamWaitEvent",
 }
+ORDERS_OF = {
+    "cuda": {
+        key: f"cuda{ORDERS[key].removeprefix('cu')}"
+        for key in ("wait", "record", "own_record", "own_wait", "sync", "event")
+    }
+}
 LIBRARIES = {
     "cuda.1": "cuda",
     "cudart.13": "cudart",
