@@ -30,6 +30,24 @@ PEERLANE_C void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t
 PEERLANE_C void __cudaRegisterManagedVar(void**, void**, char*, const char*, int, size_t, int, int) {}
 PEERLANE_C char __cudaInitModule(void**) { return 1; }
 
+PEERLANE_C void __cudaRegisterHostVar(void**, const char*, char*, size_t) {}
+PEERLANE_C void __cudaRegisterUnifiedTable() {}
+
+// How nvcc's code launches: by what it got for the kernel.
+PEERLANE_C int cudaLaunchKernel(const void* kernel, Size grid, Size block, void** arguments, size_t shared, void* stream);
+PEERLANE_C int cudaLaunchKernel_ptsz(const void* kernel, Size grid, Size block, void** arguments, size_t shared, void* stream);
+PEERLANE_C int __cudaGetKernel(const void** kernel, const void* function) {
+    if (!kernel) return kInvalidValue;
+    *kernel = function;
+    return kSuccess;
+}
+PEERLANE_C int __cudaLaunchKernel(const void* kernel, Size grid, Size block, void** arguments, size_t shared, void* stream) {
+    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+PEERLANE_C int __cudaLaunchKernel_ptsz(const void* kernel, Size grid, Size block, void** arguments, size_t shared, void* stream) {
+    return cudaLaunchKernel_ptsz(kernel, grid, block, arguments, shared, stream);
+}
+
 PEERLANE_C unsigned __cudaPushCallConfiguration(Size grid, Size block, size_t shared, void* stream) {
     next_launch = {grid, block, shared, stream};
     return kSuccess;

@@ -11,15 +11,20 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
-#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #define PEERLANE_C extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-constexpr const char* kMark = "cudaGetDeviceCount";              // each copy of the runtime has it
-constexpr const char* kMarkOf12 = "cudaGetDeviceProperties_v2";  // only the version 12
+constexpr const char* kMark = "cudaGetDeviceCount";                    // each copy of the runtime has it
+constexpr const char* kMarkOf12 = "cudaGetDeviceProperties_v2";        // only the version 12
+constexpr const char* kMarkOf13 = "cudaGetDriverEntryPointByVersion";  // else only 12.5 and later
 
 #if defined(__x86_64__)
 constexpr size_t kJump = 13;
@@ -107,12 +112,36 @@ bool protect(uint8_t* at, size_t size, int rights) {
     return mprotect(reinterpret_cast<void*>(first), reinterpret_cast<uintptr_t>(at) + size - first, rights) == 0;
 }
 
+using Open = void* (*)(const char*, int);
+
+Open next_open() {
+    static std::atomic<Open> known{nullptr};
+    Open open = known.load(std::memory_order_relaxed);
+    if (!open) {
+        open = reinterpret_cast<Open>(dlsym(RTLD_NEXT, "dlopen"));
+        known.store(open, std::memory_order_relaxed);
+    }
+    return open;
+}
+
+// The runtime of peerlane that has the same structs as a copy, by its own path: another may be loaded by that name.  Null for a
+// version that peerlane does not have.
+void* runtime_of(const Symbols& symbols, const char* path) {
+    const char* const name = symbols.has(kMarkOf12) ? "libcudart.so.12" : symbols.has(kMarkOf13) ? "libcudart.so.13" : nullptr;
+    Dl_info own;
+    if (!name) std::fprintf(stderr, "peerlane: %s has a runtime of CUDA older than 12, which peerlane does not replace: build it with 12 or 13\n", path);
+    if (!name || !dladdr(reinterpret_cast<void*>(&symbols_of), &own) || !own.dli_fname) return nullptr;
+    const std::string folder(own.dli_fname, std::string_view(own.dli_fname).rfind('/') + 1);
+    return next_open()((folder + "../" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
 int replace(const char* path, uint64_t base) {
     const File file(path);
     Symbols symbols = symbols_of(file, SHT_SYMTAB);
     if (!symbols.has(kMark)) symbols = symbols_of(file, SHT_DYNSYM);
     if (!symbols.has(kMark)) return 0;
-    void* const library = dlopen(symbols.has(kMarkOf12) ? "libcudart.so.12" : "libcudart.so.13", RTLD_NOW | RTLD_LOCAL);
+    if (symbols.has("peerlane_cudaGetDeviceCount")) return 0;   // peerlane's own
+    void* const library = runtime_of(symbols, path);
     if (!library) return 0;
     int replaced = 0;
     for (uint64_t i = 0; i < symbols.count; ++i) {
@@ -127,59 +156,36 @@ int replace(const char* path, uint64_t base) {
         protect(code, kJump, PROT_READ | PROT_EXEC);
         ++replaced;
     }
+    (void)dlerror();   // of functions that peerlane lacks; the program may ask after its own dlopen
     return replaced;
 }
 
 // The objects that may have a copy: the program, the one of a path, and libraries that are called as the runtime is.
 struct Objects {
-    static constexpr size_t kMost = 64;
-    struct {
-        char path[4096];
-        uint64_t base;
-    } each[kMost];
-    size_t count;
     const char* path;
+    std::vector<std::pair<std::string, uint64_t>> each;   // the file, and where it is loaded
 };
 
 int note(dl_phdr_info* object, size_t, void* data) {
     auto* const objects = static_cast<Objects*>(data);
     const char* const name = *object->dlpi_name ? object->dlpi_name : "/proc/self/exe";
     const char* const slash = std::strrchr(name, '/');
-    const bool is_wanted = name != object->dlpi_name || std::strstr(slash ? slash : name, "cudart") || (objects->path && !std::strcmp(name, objects->path));
-    if (!is_wanted || objects->count == Objects::kMost || std::strlen(name) >= sizeof objects->each[0].path) return 0;
-    auto& noted = objects->each[objects->count++];
-    std::strcpy(noted.path, name);
-    noted.base = object->dlpi_addr;
+    if (name != object->dlpi_name || std::strstr(slash ? slash : name, "cudart") || (objects->path && !std::strcmp(name, objects->path)))
+        objects->each.emplace_back(name, object->dlpi_addr);
     return 0;
 }
 
-std::mutex mutex;
-Objects objects;   // for who holds the mutex
-
-// Replace each copy in the objects that are loaded now; the loader's lock, under which they are listed, is not held meanwhile.
+// Replace each copy in the objects that are loaded now.  No lock is held while the loader is called: a constructor that it runs may
+// come here in another thread.  Two threads that replace the same function write the same.
 int replace_all(const char* path) {
-    const std::lock_guard lock(mutex);
-    objects.count = 0;
-    objects.path = path;
+    Objects objects{path, {}};
     dl_iterate_phdr(note, &objects);
     int replaced = 0;
-    for (size_t i = 0; i < objects.count; ++i) replaced += replace(objects.each[i].path, objects.each[i].base);
+    for (const auto& [file, base] : objects.each) replaced += replace(file.c_str(), base);
     return replaced;
 }
 
 __attribute__((constructor)) void on_load() { replace_all(nullptr); }
-
-using Open = void* (*)(const char*, int);
-
-Open next_open() {
-    static std::atomic<Open> known{nullptr};
-    Open open = known.load(std::memory_order_relaxed);
-    if (!open) {
-        open = reinterpret_cast<Open>(dlsym(RTLD_NEXT, "dlopen"));
-        known.store(open, std::memory_order_relaxed);
-    }
-    return open;
-}
 
 }  // namespace
 

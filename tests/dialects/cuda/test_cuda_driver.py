@@ -353,6 +353,12 @@ def test_attributes_tell_memory_of_a_device_from_that_of_the_host(begun: Driver)
     assert [each.value for each in values] == [0, -2]
 
 
+def test_address_of_a_value_that_is_null_is_refused(begun: Driver) -> None:
+    memory = begun.cuMemAlloc_v2(WORD, 64)
+    attributes, values = (ctypes.c_int * 2)(2, 9), (ctypes.c_void_p * 2)(0, 0)
+    assert code(begun.cuPointerGetAttributes, 2, attributes, values, memory) == cuda.INVALID_VALUE
+
+
 def test_host_function_runs_between_the_operations_of_its_stream(begun: Driver) -> None:
     stream, memory = begun.cuStreamCreate(WORD, 1), begun.cuMemHostAlloc(WORD, 64, 0)
     seen: list[int] = []

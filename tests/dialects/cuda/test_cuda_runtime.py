@@ -263,6 +263,29 @@ def test_variant_for_threads_uses_the_threads_own_stream(runtime: Driver) -> Non
     assert runtime.library.cudaStreamQuery_ptsz(None) == 0
 
 
+def test_properties_of_12_have_the_name_of_its_headers(node: Node) -> None:
+    node()
+    dialects.begin_anew("cuda")
+    properties, same = (ctypes.create_string_buffer(2048) for _ in range(2))
+    runtime = Driver("libcudart.so.12")
+    runtime.cudaGetDeviceProperties_v2(properties, 1)
+    runtime.cudaGetDeviceProperties(same, 1)
+    assert properties.raw == same.raw != bytes(2048)
+
+
+def test_lookup_of_the_runtime_has_its_version_and_the_variant_of_its_caller(runtime: Driver) -> None:
+    driver = Driver().library
+    is_12 = runtime.library._name.endswith(".12")
+
+    def address(name: str) -> int:
+        return ctypes.cast(getattr(driver, name), ctypes.c_void_p).value or 0
+
+    entry = runtime.cudaGetDriverEntryPoint(b"cuMemcpyBatchAsync", WORD, 0, None)
+    assert entry == address("cuMemcpyBatchAsync" if is_12 else "cuMemcpyBatchAsync_v2")
+    of_thread = runtime.cudaGetDriverEntryPoint_ptsz(b"cuMemcpyAsync", WORD, 0, None)
+    assert of_thread == address("cuMemcpyAsync_ptsz")
+
+
 def test_function_of_the_driver_is_found_by_name(runtime: Driver) -> None:
     entry, status = runtime.cudaGetDriverEntryPointByVersion(b"cuMemAlloc", WORD, 12000, 0, INT)
     expected = ctypes.cast(Driver().library.cuMemAlloc_v2, ctypes.c_void_p).value

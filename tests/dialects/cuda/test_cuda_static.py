@@ -21,6 +21,7 @@ COPY = """
 #include <stdlib.h>
 #include <string.h>
 static volatile int no_driver = 35;
+int cudaGetDriverEntryPointByVersion(void) { return no_driver; }
 %(static)s int cudaGetDeviceCount(int* count) { *count = -1; no_driver += count == 0; return no_driver; }
 %(static)s int cudaMalloc(void** memory, size_t size) { *memory = 0; no_driver += size == 0; return no_driver; }
 %(static)s int cudaMemcpy(void* dst, const void* src, size_t size, int kind) {
@@ -87,6 +88,21 @@ def test_module_with_the_runtime_inside_runs_on_virtual_devices(tmp_path: Path, 
             f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {code!r}]).returncode)"
         )
     assert run("-c", code, folder=tmp_path) == 0
+
+
+def test_library_that_a_wheel_brings_along_is_replaced_and_leaves_no_error(tmp_path: Path) -> None:
+    shared = (
+        COPY % {"static": ""} + "int cudaQqq(void) { return cudaGetDeviceCount(0) + cudaMalloc(0, 0); }\n"
+    )
+    built(tmp_path, "libcudart-1.so", shared.replace("static int moves", "int moves"), "-shared", "-fPIC")
+    program = (
+        '#include <dlfcn.h>\nint main(void) {\n    void* opened = dlopen("./libcudart-1.so", RTLD_NOW);\n'
+    )
+    program += (
+        '    if (!opened || dlerror()) return 9;\n    return ((int (*)(void))dlsym(opened, "moves"))();\n}\n'
+    )
+    opening = built(tmp_path, "prog", program)
+    assert run(str(opening), folder=tmp_path) == 0
 
 
 def test_file_that_is_no_program_has_no_runtime(tmp_path: Path) -> None:

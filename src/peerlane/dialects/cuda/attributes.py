@@ -81,6 +81,8 @@ def cuPointerGetAttributes(
     numAttributes: int, attributes: Sequence[int], data: Sequence[int], ptr: int
 ) -> None:
     """Write many attributes; those that the address does not have are 0, its device -2."""
+    if not all(data):
+        raise invalid("an address of a value is NULL", "pass an address for each attribute")
     pointee = pointee_at(ptr)
     for attribute, target in zip(attributes, data, strict=True):
         name, kind, value_of = _described(attribute)

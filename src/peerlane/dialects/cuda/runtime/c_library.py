@@ -35,6 +35,7 @@ _WITHOUT_CONTEXT = frozenset(
         "cudaGetDeviceCount",
         "cudaGetDeviceFlags",
         "cudaGetDeviceProperties",
+        "cudaGetDeviceProperties_v2",
         "cudaGetDriverEntryPoint",
         "cudaGetDriverEntryPointByVersion",
         "cudaGetExportTable",
@@ -63,6 +64,7 @@ def _speaking(function: Callable[..., Any]) -> Callable[..., Any]:
 def library(header: str) -> Library:
     """Return the library of a header."""
     runtime = Runtime(header)
+    runtime.calls.define("cudaGetDriverEntryPoint", lookup.entry_point_of(lookup.version_of(header)))
     plain = lookup.plain(runtime)
     entries = Entries(runtime.calls, current.enter, _WITHOUT_CONTEXT)
 

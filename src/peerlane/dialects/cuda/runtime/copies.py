@@ -136,4 +136,7 @@ def cudaMemcpy3DPeer(p: Fields) -> None:
 
 @call
 def cudaMemcpy3DPeerAsync(p: Fields, stream: AnyStream) -> None:
-    _move_async(stream, box_of(p))
+    box = box_of(p)
+    for end in ("dst", "src"):
+        machine.device_of(p[f"{end}Device"])
+    _move_async(stream, box)

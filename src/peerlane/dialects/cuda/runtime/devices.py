@@ -8,7 +8,7 @@ from typing import Any
 from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda.devices import FIGURES, attribute, uuid_of
-from peerlane.dialects.cuda.runtime.table import call, current, twins
+from peerlane.dialects.cuda.runtime.table import call, current, twelve, twins
 from peerlane.dialects.cuda.state import enums, gpu, machine, refuse_flags
 from peerlane.dialects.gpu.vendor import Reason
 
@@ -198,3 +198,6 @@ def cudaGetDeviceProperties(device: Device) -> dict[str, Any]:
     values["name"], values["uuid"] = device.info.name, uuid_of(device)
     values["totalGlobalMem"] = device.total_bytes
     return values
+
+
+twelve["cudaGetDeviceProperties_v2"] = cudaGetDeviceProperties  # headers of 12 call it by that name
