@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -98,4 +99,6 @@ def test_tests_of_a_dialect_pass_when_its_calls_go_through_the_c_library(
     assert len(succeeded & working) > 0.6 * len(working)
     if dialect == "hip":  # right_calls/acl.txt calls each function of the other
         lines = (ROOT / "tests" / "c_abi" / "right_calls" / "hip.txt").read_text().splitlines()
-        assert working - succeeded - {line.split()[0] for line in lines} == OTHERS
+        left = working - succeeded - {line.split()[0] for line in lines}
+        # The tests of graphs call these in Python, and those of CUDA the same bodies through C.
+        assert {each for each in left if not re.search("Graph|UserObject|Capture", each)} == OTHERS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -76,10 +77,11 @@ def test_gpu_default_pools_differ_by_location_and_type(gpu: Gpu) -> None:
     assert gpu.pools.current(CPU).is_default
 
 
-def test_gpu_host_pool_is_not_exported(gpu: Gpu) -> None:
-    pool = gpu.pools.create(CPU, kind=PINNED, is_shareable=True, largest=0)
-    with pytest.raises(Refusal, match="the pool has memory of the host"):
-        gpu.pool_sharing.export(pool)
+def test_gpu_host_pool_is_exported_if_it_was_made_for_that(gpu: Gpu) -> None:
+    descriptor = gpu.pool_sharing.export(gpu.pools.create(CPU, kind=PINNED, is_shareable=True, largest=0))
+    os.close(descriptor)
+    with pytest.raises(Refusal, match="was not created with handleTypes"):
+        gpu.pool_sharing.export(gpu.pools.create(CPU, kind=PINNED, is_shareable=False, largest=0))
 
 
 def test_gpu_pool_size_used_does_not_count_memory_that_went_back(gpu: Gpu) -> None:
