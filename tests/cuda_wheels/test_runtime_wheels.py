@@ -9,6 +9,7 @@ import pytest
 
 from peerlane.testing.procs import Completed, run_python
 
+pytestmark = pytest.mark.any_schedule
 SECONDS = 180
 BINDINGS = """
 import numpy as np

@@ -11,6 +11,7 @@ import pytest
 
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
 SECONDS = 60
 RUN = ["-m", "peerlane", "run", "--dialect", "cuda", "--devices", "2"]
 TRANSPORTS = "cuda_copy,cuda_ipc,posix,sysv,self,tcp"
