@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from peerlane.support.libraries import folder
 
@@ -46,6 +49,20 @@ class Driver:
             return values[0] if len(values) == 1 else values
 
         return call
+
+
+def code(call: Callable[..., object], *arguments: object) -> int:
+    """Return the code of a call that fails."""
+    with pytest.raises(CudaError) as raised:
+        call(*arguments)
+    return raised.value.code
+
+
+def begin(driver: Driver) -> Driver:
+    """Call cuInit, and make the primary context of device 0 current."""
+    driver.cuInit(0)
+    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(WORD, 0))
+    return driver
 
 
 def _word(value: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dialects.cuda import driver as cuda
-from dialects.cuda.driver import INT, WORD, CudaError, Driver
+from dialects.cuda.driver import INT, WORD, Driver, begin, code
 from helpers.promises import Node
 from peerlane import dialects
 
@@ -24,10 +24,7 @@ def begun(node: Node) -> Iterator[Driver]:
     """The driver in device 0 of two."""
     node()
     dialects.begin_anew("cuda")
-    driver = Driver()
-    driver.cuInit(0)
-    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(WORD, 0))
-    yield driver
+    yield begin(Driver())
     dialects.begin_anew("cuda")
 
 
@@ -38,12 +35,6 @@ def words(*numbers: int) -> ctypes.Array[ctypes.c_uint64]:
 def attributes(*orders: int) -> bytes:
     """Return an array of CUmemcpyAttributes."""
     return b"".join(struct.pack("<i4iI", each, 0, 0, 0, 0, 0) for each in orders)
-
-
-def code(call: object, *arguments: object) -> int:
-    with pytest.raises(CudaError) as raised:
-        call(*arguments)  # type: ignore[operator]
-    return raised.value.code
 
 
 @pytest.mark.parametrize("name", ["cuMemcpyBatchAsync_v2", "cuMemcpyBatchAsync"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dialects.cuda import driver as cuda
-from dialects.cuda.driver import INT, WORD, CudaError, Driver
+from dialects.cuda.driver import INT, WORD, Driver, begin, code
 from helpers.peers import Peer, peer
 from helpers.promises import Node
 from peerlane import dialects
@@ -33,22 +33,9 @@ def driver(node: Node) -> Iterator[Driver]:
     dialects.begin_anew("cuda")
 
 
-def begin(driver: Driver) -> Driver:
-    """Call cuInit, and make the primary context of device 0 current."""
-    driver.cuInit(0)
-    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(WORD, 0))
-    return driver
-
-
 @pytest.fixture
 def begun(driver: Driver) -> Driver:
     return begin(driver)
-
-
-def code(call: object, *arguments: object) -> int:
-    with pytest.raises(CudaError) as raised:
-        call(*arguments)  # type: ignore[operator]
-    return raised.value.code
 
 
 def bytes_at(driver: Driver, address: int, nbytes: int) -> np.ndarray:

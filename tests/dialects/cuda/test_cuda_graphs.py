@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dialects.cuda import driver as cuda
-from dialects.cuda.driver import INT, WORD, CudaError, Driver
+from dialects.cuda.driver import INT, WORD, CudaError, Driver, begin, code
 from helpers.promises import Node
 from peerlane import dialects
 from peerlane.dialects._shared.c_layout import Layout
@@ -34,17 +34,8 @@ def driver(node: Node) -> Iterator[Driver]:
     """The driver of a process that has called cuInit, with the primary context of device 0 current."""
     node()
     dialects.begin_anew("cuda")
-    made = Driver()
-    made.cuInit(0)
-    made.cuCtxSetCurrent(made.cuDevicePrimaryCtxRetain(WORD, 0))
-    yield made
+    yield begin(Driver())
     dialects.begin_anew("cuda")
-
-
-def code(call: Any, *arguments: object) -> int:
-    with pytest.raises(CudaError) as raised:
-        call(*arguments)
-    return raised.value.code
 
 
 def struct(name: str, **fields: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dialects.cuda.driver import INT, INVALID_VALUE, WORD, CudaError, Driver
+from dialects.cuda.driver import INT, INVALID_VALUE, WORD, Driver, begin, code
 from helpers.peers import peer
 from helpers.promises import Node
 from peerlane import dialects
@@ -31,21 +31,9 @@ def begun(node: Node) -> Iterator[Driver]:
     dialects.begin_anew("cuda")
 
 
-def begin(driver: Driver) -> Driver:
-    driver.cuInit(0)
-    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(WORD, 0))
-    return driver
-
-
 def properties(kind: int, location: int, handles: int = 0, largest: int = 0) -> ctypes.Array[ctypes.c_int32]:
     """Of a pool: a CUmemPoolProps."""
     return (ctypes.c_int32 * 22)(kind, handles, location, 0, 0, 0, largest)
-
-
-def code(call: object, *arguments: object) -> int:
-    with pytest.raises(CudaError) as raised:
-        call(*arguments)  # type: ignore[operator]
-    return raised.value.code
 
 
 def test_allocation_of_no_bytes_in_the_order_of_a_stream_gives_null(begun: Driver) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dialects.cuda import driver as cuda
-from dialects.cuda.driver import INT, WORD, CudaError, Driver
+from dialects.cuda.driver import INT, WORD, Driver, code
 from helpers.promises import Node
 from peerlane import dialects
 from peerlane.dialects._shared.c_names import declarations_of
@@ -27,12 +27,6 @@ def runtime(node: Node, request: pytest.FixtureRequest) -> Iterator[Driver]:
     dialects.begin_anew("cuda")
     yield Driver(request.param)
     dialects.begin_anew("cuda")
-
-
-def code(call: object, *arguments: object) -> int:
-    with pytest.raises(CudaError) as raised:
-        call(*arguments)  # type: ignore[operator]
-    return raised.value.code
 
 
 def numbers(seed: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dialects.cuda import driver as cuda
-from dialects.cuda.driver import INT, WORD, CudaError, Driver
+from dialects.cuda.driver import INT, WORD, Driver, code
 from helpers.promises import Node
 from peerlane import dialects
 from peerlane.dialects._shared.c_layout import Layout
@@ -29,12 +29,6 @@ def runtime(node: Node, request: pytest.FixtureRequest) -> Iterator[Driver]:
     dialects.begin_anew("cuda")
     yield Driver(request.param)
     dialects.begin_anew("cuda")
-
-
-def code(call: Any, *arguments: object) -> int:
-    with pytest.raises(CudaError) as raised:
-        call(*arguments)
-    return raised.value.code
 
 
 def struct(name: str, **fields: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dialects.cuda.driver import WORD, CudaError, Driver
+from dialects.cuda.driver import WORD, Driver, code
 from helpers.peers import peer
 from helpers.promises import Node
 from peerlane import devices, dialects
@@ -85,12 +85,6 @@ def started(fresh: Callable[..., Driver]) -> Callable[..., Driver]:
         return nvml
 
     return make
-
-
-def code(call: Callable[..., object], *arguments: object) -> int:
-    with pytest.raises(CudaError) as raised:
-        call(*arguments)
-    return raised.value.code
 
 
 def device(nvml: Driver, index: int = 0) -> int:

@@ -25,7 +25,7 @@ def refuse_no_rank(name: str, rank: int, communicator: Communicator) -> None:
 
 
 def _run(name: str, comm: Communicator, stream: int, submit: Callable[[Stream], None], nbytes: int) -> None:
-    comm.group  # noqa: B018 - refuses one that is not ready
+    comm.refuse_unready()
     on = comm.stream_of(stream)
     if nbytes:
         run(Operation(name, comm, on, submit))

@@ -91,7 +91,13 @@ class Communicator(Resource):
 
     @property
     def group(self) -> Group:
-        """The group of its ranks; a communicator that is not ready or lost is refused."""
+        """The group of its ranks; refused as :meth:`refuse_unready`."""
+        self.refuse_unready()
+        assert self._group is not None
+        return self._group
+
+    def refuse_unready(self) -> None:
+        """Refuse a use before its ranks have met, once it is finalized, and once it is lost."""
         self.refuse_lost()
         if self._group is None:
             raise invalid(
@@ -100,7 +106,6 @@ class Communicator(Resource):
             )
         if self.is_finalized:
             raise invalid(f"{self} was finalized", "destroy it, and make another one")
-        return self._group
 
     def refuse_lost(self) -> None:
         """Refuse every use once it is lost."""

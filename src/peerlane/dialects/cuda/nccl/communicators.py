@@ -215,7 +215,7 @@ def ncclCommShrink(
     if shrinkFlags & _SHRINK_ABORT:
         comm.cancel()
     else:
-        comm.group  # noqa: B018 - refuses one that is lost
+        comm.refuse_unready()
     left = [each for each in range(comm.size) if each not in excluded]
     child = _new(comm.context, left.index(comm.rank), len(left), is_blocking=is_blocking)
     key = f"{comm.key}.{_next_child(comm)}.without.{'.'.join(map(str, excluded))}"
@@ -225,7 +225,7 @@ def ncclCommShrink(
 @call
 def ncclCommFinalize(comm: Communicator) -> None:
     """Wait for its operations; then it can only be destroyed."""
-    comm.group  # noqa: B018 - refuses one that is lost or finalized
+    comm.refuse_unready()
     comm.wait()
     comm.is_finalized = True
     comm.refuse_lost()
@@ -284,4 +284,4 @@ def ncclCommUserRank(comm: Communicator) -> int:
 
 def _refuse_pending(comm: Communicator) -> None:
     if comm.is_pending:
-        comm.group  # noqa: B018 - refuses one whose ranks have not met
+        comm.refuse_unready()

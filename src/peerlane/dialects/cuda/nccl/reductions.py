@@ -210,7 +210,7 @@ def ncclRedOpCreatePreMulSum(scalar: int, datatype: int, residence: int, comm: C
     else:
         raise invalid(f"residence is {residence}", "pass ncclScalarDevice, 0, or ncclScalarHostImmediate, 1")
     with comm.guard:
-        comm.group  # noqa: B018 - refuses one that is not ready
+        comm.refuse_unready()
         number = next(each for each in range(_FIRST_CUSTOM, 1 << 31) if each not in comm.operations)
         comm.operations[number] = _Scaling(datatype, value)
     return number

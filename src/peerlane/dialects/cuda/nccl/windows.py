@@ -169,7 +169,7 @@ def ncclSignal(peer: int, sigIdx: int, ctx: int, flags: int, comm: Communicator,
 
 
 def _refuse_unconnected(communicator: Communicator, peer: int) -> None:
-    communicator.group  # noqa: B018 - refuses one that is not ready
+    communicator.refuse_unready()
     if peer != communicator.rank and peer not in communicator.signals:
         raise misuse(
             f"{communicator} has had no window, whose registration connects the ranks' signals",
