@@ -20,17 +20,19 @@ docs: export NO_MKDOCS_2_WARNING := 1
 # In each of these processes numpy would start a thread for each core.
 test soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test soak check-score test-nixl test-torch test-cuda bench wheel stubs reference docs clean
+.PHONY: demo test lint soak check-score test-nixl test-torch test-cuda bench wheel stubs reference docs clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) examples/model_weights.py
 
-test: $(VENV)/rewritten-tests
+test: $(VENV)/installed-test
+	$(MAKE) --jobs=2 --output-sync lint $(VENV)/rewritten-tests
+	$(RUN) -m pytest $(AT_ONCE) --schedules eager,lazy,seeded tests/native tests
+
+lint: $(VENV)/installed-test
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	$(RUN) -m pytest -n 3 --dist worksteal tests/native
-	$(RUN) -m pytest $(AT_ONCE) --schedules eager,lazy,seeded --ignore=tests/native
 
 # The full numbers of each campaign; copy its last lines, with the date, to docs/soak.md.
 soak: $(VENV)/installed-test

@@ -42,6 +42,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def heap_of_earlier_files() -> Iterator[None]:
+    """Keep collections short, which hundreds of tests ask for: none looks at what earlier files left."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("runtime")
