@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dialects.cuda import driver as cuda
-from dialects.cuda.driver import INT, WORD, Driver, begin, code
+from dialects.cuda.driver import INT, WORD, Driver, begin, code, words
 from helpers.promises import Node
 from peerlane import dialects
 
@@ -26,10 +26,6 @@ def begun(node: Node) -> Iterator[Driver]:
     dialects.begin_anew("cuda")
     yield begin(Driver())
     dialects.begin_anew("cuda")
-
-
-def words(*numbers: int) -> ctypes.Array[ctypes.c_uint64]:
-    return (ctypes.c_uint64 * len(numbers))(*numbers)
 
 
 def attributes(*orders: int) -> bytes:

@@ -35,6 +35,7 @@ CODES: Mapping[Reason | Fault, str] = MappingProxyType(
         Fault.DEADLOCK: "LAUNCH_TIMEOUT",
         Fault.OWN_HANDLE: "INVALID_CONTEXT",
         Fault.PEER_SELF: "INVALID_CONTEXT",
+        Reason.ILLEGAL_ADDRESS: "ILLEGAL_ADDRESS",
         Reason.NO_DEVICE: "NO_DEVICE",
         Reason.NO_CONTEXT: "INVALID_CONTEXT",
         Reason.INVALID_CONTEXT: "INVALID_CONTEXT",
@@ -59,6 +60,20 @@ CODES: Mapping[Reason | Fault, str] = MappingProxyType(
         Reason.CAPTURED_EVENT: "CAPTURED_EVENT",
         Reason.CAPTURE_WRONG_THREAD: "STREAM_CAPTURE_WRONG_THREAD",
         Reason.UPDATE_FAILED: "GRAPH_EXEC_UPDATE_FAILURE",
+    }
+)
+
+#: The failures of queued work after which each call of the context answers ILLEGAL_ADDRESS (facts/cuda 1.2).
+STICKY = frozenset(
+    {
+        Fault.HOST_FAULT,
+        Fault.READ_ONLY,
+        Fault.NO_ACCESS,
+        Fault.DEVICE_FAULT,
+        Fault.NULL_ADDRESS,
+        Fault.UNKNOWN_ADDRESS,
+        Fault.FREED_ADDRESS,
+        Fault.OUT_OF_BOUNDS,
     }
 )
 

@@ -14,7 +14,7 @@ from peerlane import Device
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Failure, Refusal
 from peerlane.dialects._shared.environment import positions
-from peerlane.dialects.cuda.codes import CODES, NAMES
+from peerlane.dialects.cuda.codes import CODES, NAMES, STICKY
 from peerlane.dialects.gpu.calls import HeaderCalls
 from peerlane.dialects.gpu.gpu import Gpu
 from peerlane.dialects.gpu.vendor import CallNames, Policy, Vendor
@@ -89,9 +89,12 @@ gpu = Gpu(
             memcpy_peer="both",
             cross_device="both",
             pool_access="own",
+            pool_import="none",
+            stream_destroy="returns",
         ),
         visible=visible,
         hidden_by=_VISIBLE,
+        sticky=STICKY,
         code_name=_code_name,
     )
 )
@@ -124,7 +127,7 @@ kinds: dict[str, Callable[[int], Any]] = {
     "CUgraphExec": gpu.graphs.executable,
     "CUuserObject": gpu.graphs.user_object,
 }
-calls = HeaderCalls(gpu.vendor, declarations_of("cuda"), kinds, report)
+calls = HeaderCalls(gpu.vendor, declarations_of("cuda"), kinds, report, gpu.unusable.reported)
 #: The body of each call of the driver, which the runtime's calls use, too.
 bodies: dict[str, Callable[..., Any]] = {}
 

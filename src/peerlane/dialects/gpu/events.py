@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-from peerlane import Event, Handle
+from peerlane import Device, Event, Handle
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.captures import Capture
@@ -72,7 +72,7 @@ class EventOperation:
     def __init__(self, events: Events, kind: str, event: GpuEvent) -> None:
         self._events, self.kind, self.event = events, kind, event
 
-    def prepared(self) -> Callable[[AnyStream], None]:
+    def prepared(self, _: Device) -> Callable[[AnyStream], None]:
         """Refuse an event that was destroyed; return what queues the operation."""
         event = self._events.of(self.event.handle)
         if self.kind == "WAIT_EVENT":

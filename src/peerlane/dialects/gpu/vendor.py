@@ -38,6 +38,7 @@ class Reason(enum.Enum):
     OTHER_DEVICE = "an event and a stream, or two events, of different devices", Fault.INVALID_VALUE
     NOT_RECORDED = "an event that was never recorded", Fault.NOT_RECORDED
     NOT_TIMED = "an event that was made without times", Fault.NOT_RECORDED
+    ILLEGAL_ADDRESS = "queued work that used memory which it could not", Fault.DEVICE_FAULT
     NOT_READY = "work that is not over", Fault.NOT_READY
     OUT_OF_MEMORY = "more memory than there is", Fault.OUT_OF_MEMORY
     UNSUPPORTED = "what virtual devices do not have", Fault.UNSUPPORTED
@@ -87,6 +88,10 @@ class Policy:
         Any other copy between two devices at once follows earlier work of the current device alone, or of both.
     pool_access : {"peers", "own"}
         Devices reach the memory of pools by peer access, too; or by the access to the pool alone.
+    pool_import : {"kept", "none"}
+        An imported pool has the access that was set before its export; or none but that of its own device.
+    stream_destroy : {"waits", "returns"}
+        The end of a stream waits for its work; or it returns at once, and the stream ends with its work.
     pool_size : {"high", "used"}
         The largest size of a pool bounds all that it ever had since its high mark was reset; or what is in use.
     """
@@ -99,6 +104,8 @@ class Policy:
             "memcpy_peer": ("both", "current"),
             "cross_device": ("current", "both"),
             "pool_access": ("peers", "own"),
+            "pool_import": ("kept", "none"),
+            "stream_destroy": ("waits", "returns"),
             "pool_size": ("high", "used"),
         }
     )
@@ -109,6 +116,8 @@ class Policy:
     memcpy_peer: str
     cross_device: str
     pool_access: str
+    pool_import: str
+    stream_destroy: str
     pool_size: str
 
     def __init__(self, **rules: bool | str) -> None:
@@ -214,6 +223,8 @@ class Vendor:
         Returns the devices of the node that the program sees.
     hidden_by : str
         What a program corrects that sees no device: the names of the variables that hide devices.
+    sticky : frozenset of Fault
+        The failures of queued work after which every call of the context fails.
     code_name : callable
         Returns what messages call the code of a call, by the call's name and the code.
     """
@@ -224,6 +235,7 @@ class Vendor:
     policy: Policy
     visible: Callable[[Sequence[Device]], tuple[Device, ...]] = tuple
     hidden_by: str = "PEERLANE_NODE"
+    sticky: frozenset[Fault] = frozenset()
     code_name: Callable[[str, int], str] = lambda call, code: str(code)
 
     def __post_init__(self) -> None:

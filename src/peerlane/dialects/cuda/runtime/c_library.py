@@ -19,7 +19,7 @@ from peerlane.dialects.cuda.runtime import (  # noqa: F401 - they declare calls
     streams,
 )
 from peerlane.dialects.cuda.runtime.table import Runtime, current
-from peerlane.dialects.cuda.state import speaking
+from peerlane.dialects.cuda.state import gpu, speaking
 
 _WITHOUT_CONTEXT = frozenset(
     {
@@ -66,7 +66,7 @@ def library(header: str) -> Library:
     runtime = Runtime(header)
     runtime.calls.define("cudaGetDriverEntryPoint", lookup.entry_point_of(lookup.version_of(header)))
     plain = lookup.plain(runtime)
-    entries = Entries(runtime.calls, current.enter, _WITHOUT_CONTEXT)
+    entries = Entries(runtime.calls, current.enter, _WITHOUT_CONTEXT, gpu.unusable.refuse_news)
 
     def call(name: str) -> Callable[..., Any]:
         return plain.get(name) or _speaking(entries.function(name))

@@ -60,9 +60,9 @@ def cudaMemcpyPeer(dst: int, dstDevice: Device, src: int, srcDevice: Device, cou
 
 @call
 def cudaMemcpyPeerAsync(
-    dst: int, dstDevice: Device, src: int, srcDevice: Device, count: int, stream: AnyStream
+    dst: int, dstDevice: Device, src: int, srcDevice: Device, count: int, stream: int
 ) -> None:
-    copies.copy_async(stream, dst, src, count)
+    copies.copy_peer_async(stream, dst, src, count)
 
 
 def _rows(dst: Side, src: Side, width: int, height: int, kind: int) -> Copy | None:
@@ -139,4 +139,5 @@ def cudaMemcpy3DPeerAsync(p: Fields, stream: AnyStream) -> None:
     box = box_of(p)
     for end in ("dst", "src"):
         machine.device_of(p[f"{end}Device"])
-    _move_async(stream, box)
+    if box is not None:
+        copies.move_peer_async(stream, box)
