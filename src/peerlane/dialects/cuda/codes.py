@@ -115,7 +115,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "open_memory": "cuIpcOpenMemHandle",
         "read_write": "CU_MEM_ACCESS_FLAGS_PROT_READWRITE",
         "record": "cuEventRecord",
-        "reference": "docs/facts/cuda.md",
+        "reference": "docs/reference/cuda.md",
         "register": "cuMemHostRegister",
         "reserve": "cuMemAddressReserve",
         "reserved_high": "CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH",

@@ -28,7 +28,7 @@ _MAKING = {
     "ncclCommShrink",
     "ncclGroupEnd",
 }
-_TEXTS: dict[str, Callable[..., Any]] = {
+TEXTS: dict[str, Callable[..., Any]] = {
     "ncclGetErrorString": texts_of(enums)["ncclGetErrorString"],
     "ncclGetLastError": last_message,
 }
@@ -47,7 +47,7 @@ class Nccl(Library):
 
 def _call(name: str) -> Callable[..., Any]:
     """Return a call as C makes it: ncclInProgress if what it began goes on in another thread."""
-    body = _TEXTS.get(name) or calls.function(name)
+    body = TEXTS.get(name) or calls.function(name)
     if name not in _MAKING:
         return body
 
