@@ -113,7 +113,7 @@ def test_fails(cuda):
     size = ctypes.c_size_t(SIZE)
     assert driver.cuMemHostRegister_v2(ctypes.c_void_p(host), size, 0) == 0
     assert driver.cuLaunchHostFunc(None, function, ctypes.c_void_p(host)) == 0
-    assert driver.cuMemcpyHtoDAsync_v2(memory, ctypes.c_void_p(host), size, None) == 0
+    driver.cuMemcpyHtoDAsync_v2(memory, ctypes.c_void_p(host), size, None)  # 700 if it has failed by then
     assert driver.cuCtxSynchronize() == 700
     assert driver.cuMemFree_v2(memory) == 700
 

@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Any
 
 from peerlane.dialects._shared.c_library import Library
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     attributes,
     batches,
@@ -25,7 +24,8 @@ from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
 )
 from peerlane.dialects.cuda.entries import Entries
 from peerlane.dialects.cuda.quick import learn_calls, learn_stream, learn_thread
-from peerlane.dialects.cuda.state import calls, driver, enums, gpu
+from peerlane.dialects.cuda.state import calls, driver, gpu
+from peerlane.dialects.gpu.vendor import Reason
 
 _FOLDERS = {"cudart": "runtime", "cudart12": "runtime", "nvml": "nvml", "nccl": "nccl"}
 _BEFORE_INIT = {
@@ -37,12 +37,14 @@ _BEFORE_INIT = {
     "cuGetProcAddress",
     "cuGetProcAddress_v2",
 }
-_NOT_INITIALIZED = enums["CUresult"]["CUDA_ERROR_NOT_INITIALIZED"]
 
 
 def _refuse_before_init() -> None:
     if not driver.is_initialized:
-        raise Refusal(_NOT_INITIALIZED, "the program has not called cuInit in this process", "call cuInit(0)")
+        raise gpu.vendor.refusal(
+            Reason.NOT_INITIALIZED, "the program has not called cuInit in this process", "call cuInit(0)"
+        )
+    driver.begin()
 
 
 def _check() -> None:

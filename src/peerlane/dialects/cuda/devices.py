@@ -115,7 +115,7 @@ def cuInit(Flags: int) -> None:
     """Begin; every other call but those about the driver itself is refused before (facts/cuda 2.1)."""
     refuse_flags(Flags)
     machine.shown()
-    driver.is_initialized = True
+    driver.begin()
 
 
 @call

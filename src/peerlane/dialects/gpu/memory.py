@@ -146,18 +146,26 @@ class Memory:
             machine.forget_notes(region.allocation)
 
     def register(self, address: int, nbytes: int, flags: int) -> None:
-        """Let devices use memory of the host; an address that is registered keeps its first size and flags.
+        """Let devices use memory of the host; the policy decides about memory that is registered.
 
         Raises
         ------
         Refusal
-            ``INVALID_VALUE`` not all of it memory of the host; ``REGISTERED`` the vendor's calls allocated it.
+            ``INVALID_VALUE`` not all of it memory of the host; ``REGISTERED`` the vendor's calls allocated it, or it
+            is registered.
         """
         machine = self._machine
         self._streams.captures.refuse_unsafe()
         record = AllocationRecord(flags, machine.context().device.ordinal)
         self._refuse_unregistrable(address, nbytes)
         with machine.lock:
+            before = machine.registrations.overlapping(address, nbytes)
+            if before is not None and machine.vendor.policy.register_again == "refused":
+                raise machine.vendor.refusal(
+                    Reason.REGISTERED,
+                    f"the {before.size:,} bytes at {before.start:#x} are registered",
+                    "register memory once, or end its registration before",
+                )
             if not machine.registrations.begins(address):
                 machine.registrations.add(HostMemory(address, nbytes, record))
 

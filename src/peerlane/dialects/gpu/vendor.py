@@ -27,6 +27,7 @@ class Reason(enum.Enum):
     INVALID_POINTER = "an address that the call cannot use", Fault.INVALID_VALUE
     NO_ALLOCATION = "an address that is in no allocation", Fault.INVALID_VALUE
     UNKNOWN_MEMORY = "memory that the vendor does not know", Fault.INVALID_VALUE
+    NOT_INITIALIZED = "a process that did not begin to use the vendor's driver, or cannot", Fault.FORKED
     NO_DEVICE = "no device is visible", Fault.INVALID_DEVICE
     INVALID_DEVICE = "a number that no device has", Fault.INVALID_DEVICE
     NO_CONTEXT = "a thread without a current context", Fault.INVALID_VALUE
@@ -90,6 +91,9 @@ class Policy:
         Devices reach the memory of pools by peer access, too; or by the access to the pool alone.
     pool_import : {"kept", "none"}
         An imported pool has the access that was set before its export; or none but that of its own device.
+    register_again : {"kept", "refused"}
+        Host memory that is registered keeps its first size and flags; or a second registration of any of its bytes is
+        ``REGISTERED``.
     stream_destroy : {"waits", "returns"}
         The end of a stream waits for its work; or it returns at once, and the stream ends with its work.
     pool_size : {"high", "used"}
@@ -105,6 +109,7 @@ class Policy:
             "cross_device": ("current", "both"),
             "pool_access": ("peers", "own"),
             "pool_import": ("kept", "none"),
+            "register_again": ("kept", "refused"),
             "stream_destroy": ("waits", "returns"),
             "pool_size": ("high", "used"),
         }
@@ -117,6 +122,7 @@ class Policy:
     cross_device: str
     pool_access: str
     pool_import: str
+    register_again: str
     stream_destroy: str
     pool_size: str
 

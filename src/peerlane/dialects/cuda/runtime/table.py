@@ -79,8 +79,8 @@ class Current:
             retained.add(device.ordinal)
 
     def enter(self) -> None:
-        """Make the context current that a call needs."""
-        driver.is_initialized = True
+        """Begin, and make the context current that a call needs."""
+        driver.begin()
         if machine.current() is None:
             device = self.device()
             self.retain(device)
