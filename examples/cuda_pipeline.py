@@ -19,6 +19,9 @@ def main() -> None:
     pinned = LegacyPinnedMemoryResource()
 
     first.set_current()
+    first.memory_resource.peer_accessible_by = [
+        second
+    ]  # what it allocates, streams of the second device read
     loading = first.create_stream()
     staged = [first.allocate(PIECE, stream=loading) for _ in range(2)]
     loaded = [first.create_event() for _ in range(2)]

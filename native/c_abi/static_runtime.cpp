@@ -1,6 +1,7 @@
 // Replaces the vendor's copies of CUDA's runtime, in a program, in a module or in a library beside it: each function of a copy gets a
 // jump to the function of the same name in peerlane's libcudart.so.  The file must have the symbols of a copy that is linked
-// statically, so a stripped one stays.  `peerlane run` loads this library before a program of C, and calls it for modules of Python.
+// statically, so a stripped one stays.  `peerlane run` loads this library before a program of C, and calls it for modules of Python and
+// for what ctypes loads.
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -13,6 +14,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -81,6 +84,9 @@ struct Symbols {
 
     const char* name(const Elf64_Sym& symbol) const { return symbol.st_name < names_size ? names + symbol.st_name : ""; }
 
+    // Whether a name is among all of them, also as the end of a longer one: to look at each symbol takes longer.
+    bool names_any(const char* wanted) const { return memmem(names, names_size, wanted, std::strlen(wanted) + 1) != nullptr; }
+
     bool has(const char* wanted) const {
         for (uint64_t i = 0; i < count; ++i)
             if (ELF64_ST_TYPE(first[i].st_info) == STT_FUNC && first[i].st_shndx != SHN_UNDEF && !std::strcmp(name(first[i]), wanted)) return true;
@@ -138,8 +144,8 @@ void* runtime_of(const Symbols& symbols, const char* path) {
 int replace(const char* path, uint64_t base) {
     const File file(path);
     Symbols symbols = symbols_of(file, SHT_SYMTAB);
-    if (!symbols.has(kMark)) symbols = symbols_of(file, SHT_DYNSYM);
-    if (!symbols.has(kMark)) return 0;
+    if (!symbols.names_any(kMark) || !symbols.has(kMark)) symbols = symbols_of(file, SHT_DYNSYM);
+    if (!symbols.names_any(kMark) || !symbols.has(kMark)) return 0;
     if (symbols.has("peerlane_cudaGetDeviceCount")) return 0;   // peerlane's own
     void* const library = runtime_of(symbols, path);
     if (!library) return 0;
@@ -160,45 +166,75 @@ int replace(const char* path, uint64_t base) {
     return replaced;
 }
 
-// The objects that may have a copy: the program, the one of a path, and libraries that are called as the runtime is.
+// The objects that are loaded: the file of each, and where it is; and how many were loaded so far.
 struct Objects {
-    const char* path;
-    std::vector<std::pair<std::string, uint64_t>> each;   // the file, and where it is loaded
+    std::vector<std::pair<std::string, uint64_t>> each;
+    unsigned long long loaded = 0;
 };
 
 int note(dl_phdr_info* object, size_t, void* data) {
     auto* const objects = static_cast<Objects*>(data);
-    const char* const name = *object->dlpi_name ? object->dlpi_name : "/proc/self/exe";
-    const char* const slash = std::strrchr(name, '/');
-    if (name != object->dlpi_name || std::strstr(slash ? slash : name, "cudart") || (objects->path && !std::strcmp(name, objects->path)))
-        objects->each.emplace_back(name, object->dlpi_addr);
+    const bool is_program = objects->each.empty();
+    objects->loaded = object->dlpi_adds;
+    if (is_program || std::strchr(object->dlpi_name, '/'))   // the system's own object has no file
+        objects->each.emplace_back(is_program ? "/proc/self/exe" : object->dlpi_name, object->dlpi_addr);
     return 0;
 }
 
-// Replace each copy in the objects that are loaded now.  No lock is held while the loader is called: a constructor that it runs may
-// come here in another thread.  Two threads that replace the same function write the same.
-int replace_all(const char* path) {
-    Objects objects{path, {}};
+// The objects that were looked at.  It stays: destructors of the program may load libraries.
+struct Examined {
+    std::mutex mutex;
+    std::set<std::pair<std::string, uint64_t>> each;
+    std::atomic<unsigned long long> loaded{0};
+};
+
+Examined& examined() {
+    static auto& all = *new Examined;
+    return all;
+}
+
+// Replace each copy in the objects that were loaded since the last time; `is_known`: they have none.  No lock is held while the loader
+// is called: a constructor that it runs may come here in another thread.  Two threads that replace the same function write the same,
+// and so an object counts as examined only when that is done.
+int replace_all(bool is_known = false) {
+    Objects objects;
     dl_iterate_phdr(note, &objects);
+    Examined& all = examined();
+    if (objects.loaded == all.loaded.load(std::memory_order_acquire)) return 0;
     int replaced = 0;
-    for (const auto& [file, base] : objects.each) replaced += replace(file.c_str(), base);
+    for (const auto& object : objects.each) {
+        {
+            const std::lock_guard lock(all.mutex);
+            if (all.each.count(object)) continue;
+        }
+        if (!is_known) replaced += replace(object.first.c_str(), object.second);
+        const std::lock_guard lock(all.mutex);
+        all.each.insert(object);
+    }
+    all.loaded.store(objects.loaded, std::memory_order_release);
     return replaced;
 }
 
-__attribute__((constructor)) void on_load() { replace_all(nullptr); }
+// In a program of C it is loaded before all others.  In one of Python it comes later: the import hook has examined what is there.
+__attribute__((constructor)) void on_load() {
+    const bool is_first = dlsym(RTLD_DEFAULT, "dlopen") == reinterpret_cast<void*>(&dlopen);
+    replace_all(!is_first);
+}
 
 }  // namespace
 
-// Before all others: replace the runtime in a module when the program opens it.  The loader looks for a name without a slash in
+// Before all others: replace the runtime in what the program opens, and what that needs.  The loader looks for a name without a slash in
 // folders of the caller, which it knows by the return address, and so such a call becomes a jump.
 PEERLANE_C void* dlopen(const char* path, int mode) {
     if (!path || !std::strchr(path, '/') || std::strchr(path, '$')) return next_open()(path, mode);
     void* const opened = next_open()(path, mode);
-    link_map* map = nullptr;
-    if (opened && dlinfo(opened, RTLD_DI_LINKMAP, &map) == 0 && map) replace_all(map->l_name);
+    if (opened) replace_all();
     return opened;
 }
 
-// Replace the runtime in a loaded module, by the path that it was loaded from, and in what was loaded with it; return how many
-// functions were replaced.
-PEERLANE_C int peerlane_replace_runtime(const char* path) { return replace_all(path); }
+// Open a library or a module as Python will at once, and replace the runtime in what that loads; return how many functions were replaced.
+PEERLANE_C int peerlane_replace_runtime(const char* path, int mode) {
+    (void)next_open()(path, mode);   // if it fails, so will Python
+    (void)dlerror();
+    return replace_all();
+}

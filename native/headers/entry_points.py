@@ -5,6 +5,8 @@ HEADER is ``NAME.h.txt`` in the folder of the dialect, beside its manifest.
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
 import sys
 from dataclasses import replace
@@ -76,7 +78,7 @@ def _field(declarations, field) -> str:
     return f"{_type(declarations, inner)} {field.name or 'anonymous'}{count};"
 
 
-def _entry_point(declarations, library: str, function) -> str:
+def _entry_point(declarations, library: str, function, *, has_texts: bool) -> str:
     returns = _type(declarations, function.returns)
     types = [_type(declarations, each) for each in function.parameters]
     names = [f"a{number}" for number in range(len(types))]
@@ -89,6 +91,16 @@ def _entry_point(declarations, library: str, function) -> str:
     code = "0" if (declarations.scalar(function.returns) or (0, ""))[1] == "p" else str(declarations.ended)
     asked = f"call<{{}}>(entry_{function.name}, __builtin_return_address(0){passed})"
     body = f"return {asked.format(returns)};"
+    if has_texts and function.returns.stars:
+        text = f"reinterpret_cast<uint64_t>(text_{function.name}(static_cast<int64_t>({names[0]})))"
+        body = f"const {returns} asked = {asked.format(returns)};\n    return asked ? asked : {text};"
+    elif has_texts:  # the second parameter is where the text goes
+        body = (
+            f"const {returns} asked = {asked.format(returns)};\n"
+            f"    const char* const text = asked == {code} ? text_{function.name}({names[0]}) : nullptr;\n"
+            f"    if (text && {names[1]}) *reinterpret_cast<const char**>({names[1]}) = text;\n"
+            f"    return text ? 0 : asked;"
+        )
     if returns in structs:
         if not function.is_refused:
             raise SystemExit(f"{function.name} returns a struct: write it in C++")
@@ -113,16 +125,42 @@ def _entry_point(declarations, library: str, function) -> str:
     )
 
 
+def _texts_of(folder: Path, declared) -> dict:
+    """Return the texts of codes of a header's functions, by function; see ``dialects/_shared/code_texts.py``."""
+    if not (folder / "code_texts.py").exists():
+        return {}
+    enums = {
+        name: {each: member.value for each, member in members.items()}
+        for name, members in declared.enums.items()
+    }
+    texts = importlib.import_module(f"peerlane.dialects.{folder.name}.code_texts").texts_of(enums)
+    return {name: each for name, each in texts.items() if name in declared.functions}
+
+
+def _text_function(function, texts) -> str:
+    """Write the function that returns the text of a code without Python; null for a number that is none."""
+    cases = "".join(
+        f"        case {number}: return {json.dumps(text)};\n" for number, text in sorted(texts.known.items())
+    )
+    other = json.dumps(texts.other) if texts.other else "nullptr"
+    return (
+        f"static const char* text_{function.name}(int64_t code) {{\n"
+        f"    switch (code) {{\n{cases}        default: return {other};\n    }}\n}}\n"
+    )
+
+
 def main() -> None:
     """Write the file."""
     header, out = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
     name = header.name.removesuffix(".h.txt")
-    declarations = c_declarations.read_header(header.parent, name).library()
+    declared = c_declarations.read_header(header.parent, name)
+    declarations, texts = declared.library(), _texts_of(header.parent, declared)
     functions = declarations.functions.values()
     library = f'"{header.parent.name}", "{name}"'
     parts = [_HEAD.format(text=header.name)]
     parts += _by_value(declarations)
-    parts += [_entry_point(declarations, library, each) for each in functions]
+    parts += [_text_function(each, texts[each.name]) for each in functions if each.name in texts]
+    parts += [_entry_point(declarations, library, each, has_texts=each.name in texts) for each in functions]
     if supports := read_manifest(str(header.parent)).get("SUPPORTS"):
         parts += [
             f"PEERLANE_C bool {supports}{each.name}() {{ return {str(not each.is_refused).lower()}; }}\n"

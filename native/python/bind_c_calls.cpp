@@ -57,6 +57,7 @@ struct KnownThread {
     uint64_t epoch = 0;   // 0: nothing
     int32_t device = 0;   // by the program's number
     bool has_registrations = false;   // some pageable memory is not only that
+    bool has_pools = false;   // a device may lack access to memory of another one
     CallbackQueue* callbacks = nullptr;   // held; where functions of C wait
     std::array<KnownStream, kStreams> streams;
     std::array<KnownLane, kLanes> lanes;
@@ -136,6 +137,8 @@ bool copy_on(KnownThread& known_thread, uint64_t handle, uint64_t dst, uint64_t 
     Stream& stream = *known.stream;
     Operand to("dst", dst, size), from("src", src, size);
     const uint32_t a = to.range().device, b = from.range().device;
+    const auto is_other = [&](uint32_t device) { return device != kHost && device != stream.device; };
+    if (known_thread.has_pools && (is_other(a) || is_other(b))) return false;
     if (direct && !is_kind_of(kind, a, b)) return false;
     if (to.is_pageable() || from.is_pageable()) {   // it cannot wait: it is made now, if it is its turn
         if (known_thread.has_registrations || a == b || !stream.is_settled() || stream.closing) return false;
@@ -295,14 +298,16 @@ void bind_c_calls(nb::module_& m) {
     m.def("forget_c_thread", &forget_thread, "Drop what is known of this thread: after its device or context has changed.");
     m.def(
         "know_c_thread",
-        [](std::string_view vendor, uint64_t then, int32_t device, bool has_registrations) {
+        [](std::string_view vendor, uint64_t then, int32_t device, bool has_registrations, bool has_pools) {
             KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
             if (!known_thread) return;
             known_thread->device = device;
             known_thread->has_registrations = has_registrations;
+            known_thread->has_pools = has_pools;
         },
-        "vendor"_a, "epoch"_a, "device"_a, "has_registrations"_a,
-        "Tell the device of this thread, as of that state, and whether the program has registered host memory.");
+        "vendor"_a, "epoch"_a, "device"_a, "has_registrations"_a, "has_pools"_a,
+        "Tell the device of this thread, as of that state, whether the program has registered host memory, and whether a device may lack access to "
+        "memory of another one.");
     m.def(
         "know_c_stream",
         [](std::string_view vendor, uint64_t then, uint64_t handle, const StreamHandle& stream) {

@@ -434,6 +434,9 @@ void bind_streams(nb::module_& m) {
         },
         nb::sig("def awaited_words() -> list[tuple[int, int, int, int, int, str, int, int, tuple[types.CodeType, int] | None]]"),
         "(stream, operation, address, bytes, value, comparison, wanted, mask, site) of every wait for a word that has no time-out.");
+    m.def("failures", [] { return Stream::failures.load(std::memory_order_acquire); }, "How many failures streams have kept so far.");
+    m.def("take_failure", [](const StreamHandle& stream) { return as_object(scheduler().take_failure(*stream.stream)); }, "stream"_a,
+          nb::sig("def take_failure(stream: Stream) -> typing.Any"), "The failure of a stream, of which somebody is told now; None if there is none.");
     m.def(
         "untold",
         [] {

@@ -237,10 +237,13 @@ struct Stream : std::enable_shared_from_this<Stream> {
         return is_over && !failed.load(std::memory_order_relaxed);
     }
 
+    static inline std::atomic<uint64_t> failures{0};   // of all streams, so far
+
     void keep(const FailurePtr& new_failure) {
         if (failure) return;
         failure = new_failure;
         failed.store(true, std::memory_order_relaxed);
+        failures.fetch_add(1, std::memory_order_release);   // who sees the number finds the failure under the lock
     }
     FailurePtr take() {
         failed.store(false, std::memory_order_relaxed);

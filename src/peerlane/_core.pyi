@@ -786,6 +786,14 @@ def awaited_words() -> list[tuple[int, int, int, int, int, str, int, int, tuple[
     (stream, operation, address, bytes, value, comparison, wanted, mask, site) of every wait for a word that has no time-out.
     """
 
+def failures() -> int:
+    """How many failures streams have kept so far."""
+
+def take_failure(stream: Stream) -> Any:
+    """
+    The failure of a stream, of which somebody is told now; None if there is none.
+    """
+
 def untold() -> list[Any]:
     """The failures of streams that nobody was told of; they stay so."""
 
@@ -1047,9 +1055,9 @@ def forget_c_thread() -> None:
     Drop what is known of this thread: after its device or context has changed.
     """
 
-def know_c_thread(vendor: str, epoch: int, device: int, has_registrations: bool) -> None:
+def know_c_thread(vendor: str, epoch: int, device: int, has_registrations: bool, has_pools: bool) -> None:
     """
-    Tell the device of this thread, as of that state, and whether the program has registered host memory.
+    Tell the device of this thread, as of that state, whether the program has registered host memory, and whether a device may lack access to memory of another one.
     """
 
 def know_c_stream(vendor: str, epoch: int, handle: int, stream: Stream) -> None:

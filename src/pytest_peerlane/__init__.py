@@ -142,14 +142,17 @@ def _hook() -> ModuleType:
 
 
 def _fixture_of(name: str) -> Any:
-    def serve(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
+    def serve(
+        request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]
+    ) -> Iterator[ModuleType | Path]:
         from pytest_peerlane import work
 
         yield from work.serve(request.config, name)
 
     serve.__doc__ = f"""The dialect {name} on the devices of ``peerlane_node``, in the state of a new process.
 
-    The test can import it, and the vendor's other modules.  If the test fails, the report explains its failed calls,
+    The test can import it, and the vendor's other modules; of a vendor without such modules it gets the folder of the
+    C libraries, which it and its children find by name.  If the test fails, the report explains its failed calls,
     unless the vendor has a call for that.
     """
     return pytest.fixture(name=name)(serve)

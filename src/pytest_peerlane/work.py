@@ -7,6 +7,7 @@ import os
 import random
 import shlex
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 from peerlane import Device, dialects
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.config import KEYS, NodeConfig
+from peerlane.c_abi import directory
+from peerlane.cli.native import load_libraries, set_library_path
 from peerlane.diagnostics import tracebacks
 from peerlane.diagnostics.leak_report import SiteFormat, leak_text
 from peerlane.dialects import vendor_is_there
@@ -93,10 +96,16 @@ def install(config: pytest.Config, name: str) -> None:
         raise pytest.UsageError(f"peerlane_dialects: {error}") from None
     if name not in before:
         config.add_cleanup(lambda: dialects.uninstall(name))
+    if not dialects.manifest_of(name).modules:
+        set_library_path()
+        load_libraries()
 
 
-def serve(config: pytest.Config, name: str) -> Iterator[ModuleType]:
-    """Serve a dialect while a test runs, and longer if it was served before."""
+def serve(config: pytest.Config, name: str) -> Iterator[ModuleType | Path]:
+    """Serve a dialect while a test runs, and longer if it was served before.
+
+    The test gets the dialect's module; of one that has libraries of C alone, the folder of these.
+    """
     is_new = name not in dialects.installed()
     problem = ""
     try:
@@ -107,9 +116,25 @@ def serve(config: pytest.Config, name: str) -> Iterator[ModuleType]:
     if problem:
         pytest.fail(problem, pytrace=False)
     _work(config).serves(name)
-    yield importlib.import_module(dialects.entry(name))
+    if dialects.manifest_of(name).modules:
+        yield importlib.import_module(dialects.entry(name))
+    else:
+        yield from _serve_libraries()
     if is_new:
         dialects.uninstall(name)
+
+
+def _serve_libraries() -> Iterator[Path]:
+    """Let this process, and children of a test, find the libraries of C by name; return their folder."""
+    before = dict(os.environ)
+    set_library_path()
+    changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    load_libraries()
+    yield directory()
+    for name, value in changed.items():
+        if os.environ.get(name) == value:
+            os.environ.pop(name)
+            os.environ.update({name: before[name]} if name in before else {})
 
 
 def begin(request: pytest.FixtureRequest) -> tuple[Device, ...]:

@@ -43,10 +43,6 @@ FILES = (
 #: Why tests fail: a pattern of what they fail with, or of their names.
 REASONS = {
     r"libnvrtc": "It compiles a kernel, and `libnvrtc` is not part of peerlane",
-    r"DID NOT RAISE CUDAError|TestBufferPeerAccessAfterImport": (
-        "It copies memory of a pool in a stream of a device without access to the pool: hardware refuses the copy, "
-        "and peerlane makes it ([facts](facts/cuda.md#45-stream-ordered-memory-and-pools))"
-    ),
     r"process C did not signal": (
         "It closes a buffer that the thread of a queue still has to pickle, and waits for the other end; NVIDIA "
         "marks it as flaky"

@@ -39,6 +39,13 @@ def test_program_of_the_guide_copies_between_two_devices(program: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
+def test_program_of_the_guide_is_refused_without_access_to_the_pool(program: Path) -> None:
+    program.write_text(PROGRAM.replace("first.memory_resource.peer_accessible_by = [second]\n", ""))
+    done = peerlane("run", program)
+    assert done.returncode == 1
+    assert "CUDA_ERROR_INVALID_VALUE" in done.stderr
+
+
 def test_check_finds_nothing_in_the_program_of_the_guide(program: Path) -> None:
     done = peerlane("check", program)
     assert done.returncode == 0, done.stderr
@@ -56,7 +63,7 @@ def test_check_names_the_race_of_the_guide_without_its_wait(program: Path) -> No
     done = peerlane("check", program)
     assert done.returncode == 3, done.stderr
     text = done.stdout + done.stderr
-    assert RACE in text and "prog.py:13" in text and "prog.py:19" in text
+    assert RACE in text and "prog.py:14" in text and "prog.py:20" in text
 
 
 def test_bindings_call_the_driver_and_name_its_codes(tmp_path: Path) -> None:

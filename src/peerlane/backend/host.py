@@ -65,6 +65,13 @@ check_usable: Callable[[], None]
 #: the queue in which host functions wait for the thread that calls them
 CallbackQueue: Callable[[], Any]
 
+#: returns how many failures of queued operations there were so far
+failures: Callable[[], int]
+#: returns the failures that no call has reported, each a tuple that begins with the error and the stream's id
+untold: Callable[[], list[Any]]
+#: (stream) returns such a failure of a stream, which counts as reported from now on; None if there is none
+take_failure: Callable[[Any], Any]
+
 #: returns the address of the table by which C programs make calls without Python; the functions below fill it
 c_calls: Callable[[], int]
 #: returns the number of the present state of all threads; ask for it before you look up what to enter for a thread
@@ -73,8 +80,9 @@ c_epoch: Callable[[], int]
 forget_c_threads: Callable[[], None]
 #: drops the entries of this thread: after its device or context has changed
 forget_c_thread: Callable[[], None]
-#: (dialect, number of the state, device, whether the program has registered host memory): enters this thread
-know_c_thread: Callable[[str, int, int, bool], None]
+#: (dialect, number of the state, device, whether the program has registered host memory, whether copies between two
+#: devices must be asked for): enters this thread
+know_c_thread: Callable[[str, int, int, bool, bool], None]
 #: (dialect, number of the state, handle, stream): enters the stream of a handle in this thread
 know_c_stream: Callable[[str, int, int, Any], None]
 #: (dialect, number of the state, queue): enters the queue of C functions that wait for this thread to call them

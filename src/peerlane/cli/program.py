@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from peerlane.dialects import install, registered
+from peerlane.dialects import install, registered, unasked
 from peerlane.errors import InvalidValue
 
 from .native import located, set_library_path
@@ -22,12 +22,13 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
         "--dialect",
         action="append",
         choices=registered(),
-        help="serve this vendor's modules only; may be repeated (default: all)",
+        help="serve this vendor's modules and libraries only; may be repeated (default: all, but no vendor's whose "
+        "driver is on this machine)",
     )
     parser.add_argument(
         "--shadow-real",
         action="store_true",
-        help="use virtual devices even where the vendor's own module finds real ones",
+        help="use virtual devices even where the vendor's own module or driver finds real ones",
     )
     parser.add_argument(
         "--fault",
@@ -95,6 +96,6 @@ def set_up_program(args: argparse.Namespace) -> None:
     sys.argv = args.program[1:] if args.program[0] == "--" else args.program
     if args.form is None:
         sys.argv[0] = located(sys.argv[0])
-    for name in args.dialect or registered():
+    for name in args.dialect or unasked(shadow_real=args.shadow_real):
         install(name, shadow_real=args.shadow_real)
     set_library_path()

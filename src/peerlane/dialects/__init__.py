@@ -30,11 +30,13 @@ __all__ = [
     "begin_anew",
     "entry",
     "explanations",
+    "has_driver",
     "install",
     "installed",
     "manifest_of",
     "register",
     "registered",
+    "unasked",
     "uninstall",
     "vendor_is_there",
 ]
@@ -92,6 +94,16 @@ def install(name: str, *, shadow_real: bool = False) -> None:
         _refuse_real(dialect)
     FINDER.install(name, tuple(dict.fromkeys(public.partition(".")[0] for public in dialect.modules)))
     _export()
+
+
+def has_driver(name: str) -> bool:
+    """Tell whether the driver of a dialect's vendor is on this machine: then programs mean that, unless told."""
+    return any(map(os.path.exists, manifest_of(name).drivers))
+
+
+def unasked(*, shadow_real: bool = False) -> tuple[str, ...]:
+    """Return the dialects that a program gets which names none: all but those whose vendor's driver is there."""
+    return tuple(name for name in registered() if shadow_real or not has_driver(name))
 
 
 def uninstall(name: str) -> None:

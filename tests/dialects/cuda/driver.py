@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from peerlane.dialects._shared.c_layout import Layout
+from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.support.libraries import folder
 
 SUCCESS, INVALID_VALUE, NOT_INITIALIZED, NO_DEVICE = 0, 1, 3, 100
 INVALID_DEVICE, INVALID_CONTEXT, PEER_NOT_SUPPORTED = 101, 201, 217
 INVALID_HANDLE, NOT_FOUND, NOT_READY, NOT_SUPPORTED = 400, 500, 600, 801
 PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, CONTEXT_IS_DESTROYED = 704, 705, 709
+
+LAYOUT = Layout(declarations_of("cuda").library())
 
 
 class CudaError(Exception):
@@ -63,6 +67,19 @@ def begin(driver: Driver) -> Driver:
     driver.cuInit(0)
     driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(WORD, 0))
     return driver
+
+
+def struct(name: str, **fields: Any) -> Any:
+    """Return a struct of the driver's header with values for fields."""
+    made = LAYOUT.struct(name)()
+    for each, value in fields.items():
+        setattr(made, each, value)
+    return made
+
+
+def words(*numbers: int) -> ctypes.Array[ctypes.c_uint64]:
+    """Return an array of words."""
+    return (ctypes.c_uint64 * len(numbers))(*numbers)
 
 
 def _word(value: Any) -> Any:

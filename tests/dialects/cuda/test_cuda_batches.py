@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dialects.cuda import driver as cuda
-from dialects.cuda.driver import INT, WORD, Driver, begin, code
+from dialects.cuda.driver import INT, LAYOUT, WORD, Driver, begin, code, words
 from helpers.promises import Node
 from peerlane import dialects
 
@@ -26,10 +26,6 @@ def begun(node: Node) -> Iterator[Driver]:
     dialects.begin_anew("cuda")
     yield begin(Driver())
     dialects.begin_anew("cuda")
-
-
-def words(*numbers: int) -> ctypes.Array[ctypes.c_uint64]:
-    return (ctypes.c_uint64 * len(numbers))(*numbers)
 
 
 def attributes(*orders: int) -> bytes:
@@ -190,3 +186,31 @@ def test_devices_answer_what_cuda_core_asks_of_their_resources(begun: Driver) ->
     assert (resource[0], resource[24]) == (1, 132)
     assert begun.cuDeviceGetAttribute(INT, 16, 0) == 132
     assert code(begun.cuDeviceGetDevResource, 0, ctypes.addressof(resource), 1000) == cuda.NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("name", ["copies", "boxes"])
+def test_batch_of_12_gives_the_number_of_the_copy_that_failed(begun: Driver, name: str) -> None:
+    stream, memory = begun.cuStreamCreate(WORD, 1), begun.cuMemAlloc_v2(WORD, SIZE)
+    failed = ctypes.c_uint64(7)
+
+    def copied(sources: list[int], order: int = STREAM) -> int:
+        count = len(sources)
+        batch = words(*[memory] * count), words(*sources), words(*[64] * count), count
+        return code(
+            begun.cuMemcpyBatchAsync, *batch, attributes(order), words(0), 1, ctypes.byref(failed), stream
+        )
+
+    def boxes(sources: list[int], order: int = STREAM) -> int:
+        made = (LAYOUT.struct("CUDA_MEMCPY3D_BATCH_OP_v1") * len(sources))()
+        for each, source in zip(made, sources, strict=True):
+            each.srcAccessOrder = order
+            each.extent.width, each.extent.height, each.extent.depth = 64, 1, 1
+            for operand, address in ((each.src, source), (each.dst, memory)):
+                operand.type, operand.op.ptr.ptr = 1, address
+        return code(begun.cuMemcpy3DBatchAsync, len(sources), made, ctypes.byref(failed), 0, stream)
+
+    call = copied if name == "copies" else boxes
+    assert call([memory, memory, 0, memory]) == cuda.INVALID_VALUE
+    assert failed.value == 2
+    assert call([memory], order=9) == cuda.INVALID_VALUE
+    assert failed.value == ((1 << 64) - 1 if name == "copies" else 0)

@@ -14,11 +14,9 @@ import numpy as np
 import pytest
 
 from dialects.cuda import driver as cuda
-from dialects.cuda.driver import INT, WORD, CudaError, Driver, begin, code
+from dialects.cuda.driver import INT, LAYOUT, WORD, CudaError, Driver, begin, code, struct
 from helpers.promises import Node
 from peerlane import dialects
-from peerlane.dialects._shared.c_layout import Layout
-from peerlane.dialects._shared.c_names import declarations_of
 
 SIZE = 1 << 16
 UNSUPPORTED, INVALIDATED, MERGE, UNMATCHED, UNJOINED, ISOLATION, IMPLICIT, CAPTURED, WRONG_THREAD = range(
@@ -26,7 +24,6 @@ UNSUPPORTED, INVALIDATED, MERGE, UNMATCHED, UNJOINED, ISOLATION, IMPLICIT, CAPTU
 )
 ILLEGAL_STATE, UPDATE_FAILED = 401, 910
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
-LAYOUT = Layout(declarations_of("cuda").library())
 
 
 @pytest.fixture
@@ -36,13 +33,6 @@ def driver(node: Node) -> Iterator[Driver]:
     dialects.begin_anew("cuda")
     yield begin(Driver())
     dialects.begin_anew("cuda")
-
-
-def struct(name: str, **fields: Any) -> Any:
-    made = LAYOUT.struct(name)()
-    for each, value in fields.items():
-        setattr(made, each, value)
-    return made
 
 
 def words(handles: Sequence[int]) -> Any:

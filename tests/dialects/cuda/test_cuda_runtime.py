@@ -13,6 +13,7 @@ from dialects.cuda import driver as cuda
 from dialects.cuda.driver import INT, WORD, Driver, code
 from helpers.promises import Node
 from peerlane import dialects
+from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects._shared.c_names import declarations_of
 
 SIZE = 1 << 16
@@ -41,8 +42,10 @@ def text(runtime: Driver, name: str, number: int) -> str:
 
 def test_first_call_makes_the_context_of_the_first_device(runtime: Driver) -> None:
     driver = Driver()
-    assert runtime.cudaGetDeviceCount(INT) == 2
+    runtime.cudaDriverGetVersion(INT)
     assert code(driver.cuCtxGetCurrent, WORD) == cuda.NOT_INITIALIZED
+    assert runtime.cudaGetDeviceCount(INT) == 2
+    assert driver.cuCtxGetCurrent(WORD) == 0
     runtime.cudaFree(0)
     assert driver.cuCtxGetDevice(INT) == 0
     assert driver.cuDevicePrimaryCtxGetState(0, INT, INT)[1] == 1
@@ -242,6 +245,14 @@ def test_properties_are_those_of_the_device(runtime: Driver) -> None:
     assert properties.raw[256:272] == bytes(uuid)
     total = int.from_bytes(properties.raw[288:296], "little")
     assert total == driver.cuDeviceTotalMem_v2(WORD, 1)
+
+
+def test_properties_name_the_nodes_of_memory(node: Node) -> None:
+    node()
+    dialects.begin_anew("cuda")
+    properties = Layout(declarations_of("cuda", "cudart")).struct("cudaDeviceProp")()
+    Driver("libcudart.so.13").cudaGetDeviceProperties(ctypes.byref(properties), 0)
+    assert (properties.deviceNumaId, properties.hostNumaId) == (-1, 0)
 
 
 def test_variant_for_threads_uses_the_threads_own_stream(runtime: Driver) -> None:

@@ -90,6 +90,73 @@ def test_module_with_the_runtime_inside_runs_on_virtual_devices(tmp_path: Path, 
     assert run("-c", code, folder=tmp_path) == 0
 
 
+SINGLE_PHASE = """
+#include <Python.h>
+static int result;
+static PyObject* call(PyObject* self, PyObject* none) { return PyLong_FromLong(result); }
+static PyMethodDef methods[] = {{"moves", call, METH_NOARGS, ""}, {0, 0, 0, 0}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "copying", "", -1, methods, 0, 0, 0, 0};
+PyMODINIT_FUNC PyInit_copying(void) { result = moves(); return PyModule_Create(&module); }
+"""
+IMPORTING = "import sys; sys.path.insert(0, '.'); import copying; sys.exit(copying.moves())"
+
+
+def library(folder: Path, name: str = "libmoving.so") -> Path:
+    """Build a library with the runtime inside, and a function that calls it."""
+    text = COPY % {"static": "static"}
+    return built(folder, name, text.replace("static int moves", "int moves"), "-shared", "-fPIC")
+
+
+def module(folder: Path, text: str, *flags: str) -> Path:
+    include = sysconfig.get_paths()["include"]
+    return built(folder, "copying.so", text, "-shared", "-fPIC", f"-I{include}", *flags)
+
+
+def test_module_that_calls_the_runtime_when_it_is_imported_runs_on_virtual_devices(tmp_path: Path) -> None:
+    module(tmp_path, COPY % {"static": "static"} + SINGLE_PHASE)
+    assert run("-c", IMPORTING, folder=tmp_path) == 0
+
+
+def test_library_that_a_module_needs_is_replaced(tmp_path: Path) -> None:
+    library(tmp_path)
+    links = f"-L{tmp_path}", "-lmoving", f"-Wl,-rpath,{tmp_path}"
+    module(tmp_path, "int moves(void);\n" + SINGLE_PHASE, *links)
+    assert run("-c", IMPORTING, folder=tmp_path) == 0
+
+
+def test_library_that_a_program_needs_is_replaced(tmp_path: Path) -> None:
+    library(tmp_path)
+    links = f"-L{tmp_path}", "-lmoving", f"-Wl,-rpath,{tmp_path}"
+    program = built(tmp_path, "prog", "int moves(void);\n" + PROGRAM, *links)
+    assert run(str(program), folder=tmp_path) == 0
+
+
+@pytest.mark.parametrize("is_first", [False, True], ids=["ctypes", "ctypes imported before"])
+def test_library_that_ctypes_opens_is_replaced(tmp_path: Path, is_first: bool) -> None:
+    library(tmp_path)
+    opening = "import ctypes, sys; sys.exit(ctypes.CDLL('./libmoving.so').moves())"
+    if is_first:
+        opening = f"import sys, _ctypes; {opening}"
+    assert run("-c", opening, folder=tmp_path) == 0
+
+
+def test_library_that_brings_the_copy_along_is_replaced_when_ctypes_opens_it(tmp_path: Path) -> None:
+    library(tmp_path)
+    links = f"-L{tmp_path}", "-lmoving", f"-Wl,-rpath,{tmp_path}"
+    text = "int moves(void);\nint move(void) { return moves(); }\n"
+    built(tmp_path, "libouter.so", text, "-shared", "-fPIC", *links)
+    opening = "import ctypes, sys; sys.exit(ctypes.CDLL('./libouter.so').move())"
+    assert run("-c", opening, folder=tmp_path) == 0
+
+
+def test_stripped_library_of_ctypes_stays_as_it_is(tmp_path: Path) -> None:
+    text = (COPY % {"static": "static"}).replace("static int moves", "int moves")
+    built(tmp_path, "libmoving.so", text, "-shared", "-fPIC", "-s")
+    assert (
+        run("-c", "import ctypes, sys; sys.exit(ctypes.CDLL('./libmoving.so').moves())", folder=tmp_path) == 1
+    )
+
+
 def test_library_that_a_wheel_brings_along_is_replaced_and_leaves_no_error(tmp_path: Path) -> None:
     shared = (
         COPY % {"static": ""} + "int cudaQqq(void) { return cudaGetDeviceCount(0) + cudaMalloc(0, 0); }\n"

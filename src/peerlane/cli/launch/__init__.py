@@ -25,7 +25,7 @@ from peerlane.cli.program import add_program_arguments, set_up_program
 from peerlane.cli.schedules import shared_seed
 from peerlane.cli.stdout import BrokenOutput
 from peerlane.diagnostics.log import event_log
-from peerlane.dialects import registered
+from peerlane.dialects import unasked
 from peerlane.rendezvous.server import LEAST_UNREACHABLE, UNREACHABLE_SECONDS
 
 from . import environment, front, hosts
@@ -210,7 +210,7 @@ def _plan(args: argparse.Namespace, is_logged: bool) -> Plan:
             **environment.for_other_machines(os.environ, args.env),
             "PEERLANE_NODE": node_from(args).spec,  # a file would not be there
         },
-        args.dialect or registered(),
+        args.dialect or unasked(shadow_real=args.shadow_real),
         args.shadow_real,
         is_logged,
     )

@@ -124,9 +124,10 @@ class _ExtensionWatch:
     Attributes
     ----------
     adapters : dict
-        By dialect: the names that the file assigns.  ``created`` gets the path of each module that was loaded,
-        ``executed`` the module when its code has run, and ``loads_first`` returns the library in ``lib/preload`` that
-        a program of machine code needs before all others; ``is_chosen`` tells whether the user named the dialect.
+        By dialect: the names that the file assigns.  ``creating`` gets the path of each module before it is
+        loaded, ``executed`` the module when its code has run, and ``loads_first`` returns the library in
+        ``lib/preload`` that a program of machine code needs before all others; ``is_chosen`` tells whether the user
+        named the dialect.
     """
 
     def __init__(self) -> None:
@@ -139,6 +140,8 @@ class _ExtensionWatch:
         names: dict[str, Any] = {"__name__": EXTENSIONS}
         exec(loader.get_code(EXTENSIONS), names)  # type: ignore[arg-type]
         self.adapters[name] = names
+        if "_ctypes" in sys.modules:  # the only one that matters though it was there before
+            names["executed"](sys.modules["_ctypes"])
         if not self._is_watching:
             self._is_watching = True
             self._watch()
@@ -151,10 +154,9 @@ class _ExtensionWatch:
         )
 
         def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
-            module = create(loader, spec)
             for each in adapters.values():
-                each["created"](str(spec.origin))
-            return module
+                each["creating"](str(spec.origin))
+            return create(loader, spec)
 
         def exec_module(loader: ExtensionFileLoader, module: ModuleType) -> None:
             execute(loader, module)

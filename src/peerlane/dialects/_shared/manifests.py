@@ -91,6 +91,9 @@ class Manifest:
     probe : str
         Python source; run by itself it exits with 0 if and only if the vendor's own module is installed and finds a
         device.  Empty if the vendor has no such module.
+    drivers : sequence of str
+        Paths of files, of which one is there where the vendor's own driver is: then the dialect is served on request
+        alone.  Empty if programs find devices by Python's modules.
     variables : sequence of str
         The environment variables that the vendor's software reads, for ``peerlane doctor``.
     anew : str
@@ -123,6 +126,7 @@ class Manifest:
     orders_of: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     entry: str = ""
     probe: str = ""
+    drivers: Sequence[str] = ()
     variables: Sequence[str] = ()
     anew: str = ""
     explain: str = ""

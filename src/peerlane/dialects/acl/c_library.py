@@ -81,7 +81,7 @@ def _learn_thread(epoch: int, _: Words = ()) -> bool:
     context = machine.thread.context
     if not isinstance(context, Context) or not machine.is_native(context) or machine.far:
         return False
-    host.know_c_thread("acl", epoch, context.number, bool(machine.registrations))
+    host.know_c_thread("acl", epoch, context.number, bool(machine.registrations), False)
     return True
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda.state import call, define, enums, gpu, invalid, refuse_flags
 from peerlane.dialects.cuda.streams import values, wait_operation, write_operation
 from peerlane.dialects.gpu.copies import Side
@@ -46,10 +48,34 @@ def _refuse_legacy(stream: AnyStream) -> None:
         raise invalid("the stream is the legacy one", "pass a stream that cuStreamCreate returned")
 
 
+class _Failed(Refusal):
+    """The refusal of one operation of a batch.
+
+    Attributes
+    ----------
+    number : int
+    """
+
+    number: int
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[None]:
+    """Let a refusal have the number of the operation that failed; none for one of the whole batch."""
+    try:
+        yield
+    except Refusal as error:
+        number = error.number if isinstance(error, _Failed) else _NONE_FAILED
+        raise Refusal(error.code, str(error), error.remedy, (number,)) from None
+
+
 def _each(count: int, submit: Callable[[int], None], name: str) -> None:
     failure = gpu.batches.run(count, submit, name)
     if failure is not None:
-        raise failure[1]
+        number, refusal = failure
+        failed = _Failed(refusal.code, str(refusal), refusal.remedy)
+        failed.number = number
+        raise failed
 
 
 def _copy_each(
@@ -86,8 +112,9 @@ _NONE_FAILED = (1 << 64) - 1
 def _copy_batch_12(
     dsts: Any, srcs: Any, sizes: Any, count: int, attrs: Any, starts: Any, number: int, stream: AnyStream
 ) -> int:
-    """Queue copies for programs of CUDA 12; the number of the copy that failed stays unknown to them."""
-    _copy_each(dsts, srcs, sizes, attrs, starts, stream)
+    """Queue copies for programs of CUDA 12, which get the number of the copy that failed."""
+    with _telling():
+        _copy_each(dsts, srcs, sizes, attrs, starts, stream)
     return _NONE_FAILED
 
 
@@ -135,7 +162,8 @@ def _copy_boxes(numOps: int, opList: Sequence[Fields], flags: int, stream: AnySt
 
 
 def _copy_boxes_12(numOps: int, opList: Sequence[Fields], flags: int, stream: AnyStream) -> int:
-    _copy_boxes(numOps, opList, flags, stream)
+    with _telling():
+        _copy_boxes(numOps, opList, flags, stream)
     return _NONE_FAILED
 
 

@@ -35,6 +35,7 @@ CODES: Mapping[Reason | Fault, str] = MappingProxyType(
         Fault.DEADLOCK: "LAUNCH_TIMEOUT",
         Fault.OWN_HANDLE: "INVALID_CONTEXT",
         Fault.PEER_SELF: "INVALID_CONTEXT",
+        Reason.ILLEGAL_ADDRESS: "ILLEGAL_ADDRESS",
         Reason.NO_DEVICE: "NO_DEVICE",
         Reason.NO_CONTEXT: "INVALID_CONTEXT",
         Reason.INVALID_CONTEXT: "INVALID_CONTEXT",
@@ -59,6 +60,20 @@ CODES: Mapping[Reason | Fault, str] = MappingProxyType(
         Reason.CAPTURED_EVENT: "CAPTURED_EVENT",
         Reason.CAPTURE_WRONG_THREAD: "STREAM_CAPTURE_WRONG_THREAD",
         Reason.UPDATE_FAILED: "GRAPH_EXEC_UPDATE_FAILURE",
+    }
+)
+
+#: The failures of queued work after which each call of the context answers ILLEGAL_ADDRESS (facts/cuda 1.2).
+STICKY = frozenset(
+    {
+        Fault.HOST_FAULT,
+        Fault.READ_ONLY,
+        Fault.NO_ACCESS,
+        Fault.DEVICE_FAULT,
+        Fault.NULL_ADDRESS,
+        Fault.UNKNOWN_ADDRESS,
+        Fault.FREED_ADDRESS,
+        Fault.OUT_OF_BOUNDS,
     }
 )
 
@@ -100,7 +115,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "open_memory": "cuIpcOpenMemHandle",
         "read_write": "CU_MEM_ACCESS_FLAGS_PROT_READWRITE",
         "record": "cuEventRecord",
-        "reference": "docs/facts/cuda.md",
+        "reference": "docs/reference/cuda.md",
         "register": "cuMemHostRegister",
         "reserve": "cuMemAddressReserve",
         "reserved_high": "CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH",

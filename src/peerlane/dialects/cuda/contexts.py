@@ -28,7 +28,7 @@ def cuDevicePrimaryCtxRetain(dev: Device) -> int:
 @call
 def cuDevicePrimaryCtxRelease_v2(dev: Device) -> None:
     """Drop a reference; the last one ends the device's memory, streams and events."""
-    if not machine.release(dev.ordinal):
+    if not contexts.release(dev):
         number = machine.id_of(dev.ordinal)
         raise gpu.vendor.refusal(
             Reason.INVALID_CONTEXT,
@@ -40,7 +40,7 @@ def cuDevicePrimaryCtxRelease_v2(dev: Device) -> None:
 @call
 def cuDevicePrimaryCtxReset_v2(dev: Device) -> None:
     gpu.peers.forget(dev.ordinal)
-    machine.release(dev.ordinal, all_references=True)
+    contexts.reset(dev)
 
 
 @call

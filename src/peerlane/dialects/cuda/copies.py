@@ -35,10 +35,11 @@ def cuMemcpyPeer(
     copies.copy_peer(dstContext.device, srcContext.device, dstDevice, srcDevice, ByteCount)
 
 
-_declare(
-    ("cuMemcpyPeerAsync",),
-    lambda dst, to, src, source, nbytes, stream: copies.copy_async(stream, dst, src, nbytes),
-)
+@call
+def cuMemcpyPeerAsync(
+    dstDevice: int, dstContext: Context, srcDevice: int, srcContext: Context, ByteCount: int, hStream: int
+) -> None:
+    copies.copy_peer_async(hStream, dstDevice, srcDevice, ByteCount)
 
 
 def _side(described: Description, end: str) -> Side:
@@ -85,7 +86,7 @@ def _queued(described: Description, stream: AnyStream) -> None:
 
 
 _declare(("cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2", "cuMemcpy3D_v2"), _now)
-_declare(("cuMemcpy2DAsync_v2", "cuMemcpy3DAsync_v2", "cuMemcpy3DPeerAsync"), _queued)
+_declare(("cuMemcpy2DAsync_v2", "cuMemcpy3DAsync_v2"), _queued)
 
 
 @call
@@ -94,3 +95,10 @@ def cuMemcpy3DPeer(pCopy: Description) -> None:
     if box is not None:
         to, source = (gpu.contexts.of(pCopy[f"{end}Context"]).device for end in ("dst", "src"))
         copies.move_peer(to, source, box)
+
+
+@call
+def cuMemcpy3DPeerAsync(pCopy: Description, hStream: AnyStream) -> None:
+    box = box_of(pCopy)
+    if box is not None:
+        copies.move_peer_async(hStream, box)

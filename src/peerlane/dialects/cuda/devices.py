@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from peerlane import Device
+from peerlane.dialects.cuda.code_texts import texts_of
 from peerlane.dialects.cuda.hardware import bus_of, chip_of
 from peerlane.dialects.cuda.state import (
     call,
@@ -15,7 +16,6 @@ from peerlane.dialects.cuda.state import (
     gpu,
     invalid,
     machine,
-    names_of_codes,
     refuse_flags,
 )
 from peerlane.dialects.gpu.vendor import Reason
@@ -115,7 +115,7 @@ def cuInit(Flags: int) -> None:
     """Begin; every other call but those about the driver itself is refused before (facts/cuda 2.1)."""
     refuse_flags(Flags)
     machine.shown()
-    driver.is_initialized = True
+    driver.begin()
 
 
 @call
@@ -123,27 +123,25 @@ def cuDriverGetVersion() -> int:
     return VERSION
 
 
-def _name_of_code(error: int) -> str:
-    name = names_of_codes.get(error)
-    if name is None:
+_texts = texts_of(enums)
+
+
+def _text(function: str, error: int) -> bytes:
+    text = _texts[function](error)
+    if not text:
         raise invalid(f"{error} is not a code", "pass the result of a call")
-    return name
-
-
-def _text(text: str) -> bytes:
     return text.encode() + b"\0"
 
 
 @call
 def cuGetErrorName(error: int) -> bytes:
-    return _text(_name_of_code(error))
+    return _text("cuGetErrorName", error)
 
 
 @call
 def cuGetErrorString(error: int) -> bytes:
     """Return words of our own: the name of the code, in small letters."""
-    name = _name_of_code(error).removeprefix("CUDA_").removeprefix("ERROR_")
-    return _text(name.replace("_", " ").lower())
+    return _text("cuGetErrorString", error)
 
 
 def look_up(symbol: bytes | None, version: int, flags: int) -> tuple[int, int]:

@@ -22,10 +22,18 @@ class Entries:
     check : callable
         Runs before each call but those of ``unchecked``; what it raises is the call's failure.
     unchecked : container of str
+    after : callable, optional
+        Runs after each of these calls that succeeds, as ``check`` before it.
     """
 
-    def __init__(self, calls: HeaderCalls, check: Callable[[], None], unchecked: Container[str]) -> None:
-        self._calls, self._check, self._unchecked = calls, check, unchecked
+    def __init__(
+        self,
+        calls: HeaderCalls,
+        check: Callable[[], None],
+        unchecked: Container[str],
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        self._calls, self._check, self._unchecked, self._after = calls, check, unchecked, after
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return a call; in a variant the handle 0 is the thread's own stream."""
@@ -42,15 +50,18 @@ class Entries:
         return of_thread
 
     def _checked(self, name: str, body: Callable[..., Any]) -> Callable[..., Any]:
-        calls, check = self._calls, self._check
+        calls, check, after = self._calls, self._check, self._after
         outputs = calls.blanks(calls.declarations.functions[name])
 
         def checked(*arguments: Any) -> Any:
             try:
                 check()
+                result = body(*arguments)
+                if after is not None and not (result[-1] if outputs else result):
+                    after()
             except (Refusal, Error) as error:
                 code = calls.fail(name, error, tuple)
                 return (*outputs, code) if outputs else code
-            return body(*arguments)
+            return result
 
         return checked

@@ -3,8 +3,9 @@
 ``dialects/_shared/hook.py`` runs this file without the package peerlane, in each process of a program: it imports
 nothing that takes long.
 
-A module that has its symbols, as CuPy's have, gets a jump in each function of its copy.  That of cuda-bindings has
-none; its callers take the addresses of functions from capsules, which get other addresses.
+A module that has its symbols, as CuPy's have, gets a jump in each function of its copy, and so does a library that it
+needs, or that ctypes opens.  That of cuda-bindings has none; its callers take the addresses of functions from
+capsules, which get other addresses.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ import sys
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from types import ModuleType
     from typing import Any, BinaryIO
 
 _MARKS = (b"\0cudaGetDeviceCount\0", b"\0libcudart")  # the first is a function's, the other a library's
 _SYMBOLS = (2, 11)  # SHT_SYMTAB, SHT_DYNSYM
+_OF_THE_SYSTEM = tuple(
+    f"lib{name}".encode()
+    for name in ("c.so", "m.so", "dl.so", "rt.so", "pthread.so", "util.so", "stdc++.so", "gcc_s.so", "python")
+)
+_OF_PYTHON = "/lib-dynload/"  # where its own modules are, among them that of ctypes
+_NOW = os.RTLD_NOW
 _CAPSULES = {
     "cuda.bindings._internal.runtime": "",
     "cuda.bindings._internal.runtime_ptds": "_ptds",
@@ -30,12 +38,24 @@ _CAPSULES = {
 
 def has_runtime(path: str) -> bool:
     """Tell whether a file of machine code has a copy of the runtime with its symbols, or needs a library of it."""
+    names = _names_in(path, _SYMBOLS)
+    return any(mark in names for mark in _MARKS)
+
+
+def _needs_others(path: str) -> bool:
+    """Tell whether a file of machine code needs libraries besides those of the system, which have no copy."""
+    names = _names_in(path, _SYMBOLS[1:]).split(b"\0")
+    return any(
+        name.startswith(b"lib") and b".so" in name and not name.startswith(_OF_THE_SYSTEM) for name in names
+    )
+
+
+def _names_in(path: str, kinds: Collection[int]) -> bytes:
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes long to import
-            names = _names(file)
-            return any(mark in names for mark in _MARKS)
+            return _names(file, kinds)
     except (OSError, struct.error):
-        return False
+        return b""
 
 
 def loads_first(program: str, *, is_chosen: bool) -> str:
@@ -46,8 +66,8 @@ def loads_first(program: str, *, is_chosen: bool) -> str:
     return "peerlane_static_runtime" if is_chosen or has_runtime(program) else ""
 
 
-def _names(file: BinaryIO) -> bytes:
-    """Return the names of symbols and libraries in an ELF file, one behind the other."""
+def _names(file: BinaryIO, kinds: Collection[int]) -> bytes:
+    """Return the names of symbols and libraries in tables of an ELF file, one behind the other."""
     head = file.read(64)
     if head[:5] != b"\x7fELF\x02":
         return b""
@@ -58,25 +78,54 @@ def _names(file: BinaryIO) -> bytes:
     sections = [struct.unpack_from("<IIQQQQI", table, at * size) for at in range(count)]
     names = b""
     for _, kind, _, _, _, _, link in sections:
-        if kind in _SYMBOLS and link < count:
+        if kind in kinds and link < count:
             file.seek(sections[link][4])
             names += b"\0" + file.read(sections[link][5])
     return names
 
 
-def created(path: str) -> None:
-    """Replace the runtime in a module of a file that was loaded, before its code runs."""
-    if has_runtime(path):
-        import ctypes
+def _open_replaced(path: bytes, flags: int) -> None:
+    """Open a library or a module as Python will at once, and replace the runtime in what that loads."""
+    from _ctypes import call_cdeclfunction, dlopen, dlsym
 
-        from peerlane.support.libraries import folder
+    from peerlane.support.libraries import folder
 
-        library = ctypes.CDLL(f"{folder()}/preload/libpeerlane_static_runtime.so")
-        library.peerlane_replace_runtime(os.fsencode(path))
+    opening: Any = getattr(dlopen, "__wrapped__", dlopen)
+    library = opening(f"{folder()}/preload/libpeerlane_static_runtime.so", 0)
+    call_cdeclfunction(dlsym(library, "peerlane_replace_runtime"), (path, flags))
+
+
+def creating(path: str) -> None:
+    """Replace the runtime in a module of a file, and in libraries that it needs, before any code of it runs."""
+    if _OF_PYTHON not in path and (has_runtime(path) or _needs_others(path)):
+        _open_replaced(os.fsencode(path), sys.getdlopenflags())
+
+
+def _follow(module: Any) -> None:
+    """Look at what ctypes opens."""
+    opening = module.dlopen
+    if hasattr(opening, "__wrapped__"):
+        return
+
+    def dlopen(name: Any, flags: int = 0) -> int:
+        if name is not None and not _is_own(name):
+            _open_replaced(os.fsencode(name), flags or _NOW)
+        opened: int = opening(name, flags)
+        return opened
+
+    dlopen.__wrapped__ = opening  # type: ignore[attr-defined]
+    module.dlopen = dlopen
+
+
+def _is_own(name: Any) -> bool:
+    """Tell whether a library is one of peerlane's, which has no copy of the runtime."""
+    return "/peerlane/lib/" in os.fsdecode(name)
 
 
 def executed(module: ModuleType) -> None:
-    """Let the capsules of a module have the addresses of peerlane's functions."""
+    """Let the capsules of a module have the addresses of peerlane's functions; look at what ctypes opens."""
+    if module.__name__ == "_ctypes":
+        _follow(module)
     if module.__name__ not in _CAPSULES:
         return
     import ctypes

@@ -376,10 +376,12 @@ def _allocate(graph: Graph, before: Sequence[Node], described: Fields) -> tuple[
         raise invalid("memory of a graph has no handle", "pass handleTypes of 0")
     location = location_of(props["location"], "poolProps")
     count = described["accessDescCount"]
+    access = {}
     if count:
         array = _layout.struct("CUmemAccessDesc_v1") * count
-        rights_of([_access(each) for each in array.from_address(described["accessDescs"])], count)
-    node, address = graphs.memory.add_allocation(graph, before, described["bytesize"], location)
+        listed = [_access(each) for each in array.from_address(described["accessDescs"])]
+        access = dict(rights_of(listed, count))
+    node, address = graphs.memory.add_allocation(graph, before, described["bytesize"], location, access)
     return node, {**described, "dptr": address}
 
 

@@ -9,6 +9,7 @@ PACKAGES = {
     "numba_cuda": "numba-cuda",
     "nccl": "nccl4py",
 }
+DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_LOG_FILE", "NCCL_DEBUG")
 ANEW = "peerlane.dialects.cuda.state:begin_anew"
 EXPLAIN = "peerlane.dialects.cuda.state:explain"

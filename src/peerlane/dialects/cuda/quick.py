@@ -13,7 +13,8 @@ def learn_thread(then: int, _: Words = ()) -> bool:
     context = machine.context()
     if not machine.is_native(context) or gpu.streams.captures.begun:
         return False
-    host.know_c_thread("cuda", then, machine.id_of(context.device.ordinal), bool(machine.registrations))
+    device = machine.id_of(context.device.ordinal)
+    host.know_c_thread("cuda", then, device, bool(machine.registrations), machine.has_pools)
     if context.default_stream is not None:
         host.know_c_stream("cuda", then, 0, context.default_stream.neutral)
     return True

@@ -14,10 +14,10 @@ from peerlane import Device
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Failure, Refusal
 from peerlane.dialects._shared.environment import positions
-from peerlane.dialects.cuda.codes import CODES, NAMES
+from peerlane.dialects.cuda.codes import CODES, NAMES, STICKY
 from peerlane.dialects.gpu.calls import HeaderCalls
 from peerlane.dialects.gpu.gpu import Gpu
-from peerlane.dialects.gpu.vendor import CallNames, Policy, Vendor
+from peerlane.dialects.gpu.vendor import CallNames, Policy, Reason, Vendor
 from peerlane.support.libraries import binding
 
 _LOG_FILE = "CUDA_LOG_FILE"
@@ -89,9 +89,13 @@ gpu = Gpu(
             memcpy_peer="both",
             cross_device="both",
             pool_access="own",
+            pool_import="none",
+            register_again="refused",
+            stream_destroy="returns",
         ),
         visible=visible,
         hidden_by=_VISIBLE,
+        sticky=STICKY,
         code_name=_code_name,
     )
 )
@@ -124,7 +128,7 @@ kinds: dict[str, Callable[[int], Any]] = {
     "CUgraphExec": gpu.graphs.executable,
     "CUuserObject": gpu.graphs.user_object,
 }
-calls = HeaderCalls(gpu.vendor, declarations_of("cuda"), kinds, report)
+calls = HeaderCalls(gpu.vendor, declarations_of("cuda"), kinds, report, gpu.unusable.reported)
 #: The body of each call of the driver, which the runtime's calls use, too.
 bodies: dict[str, Callable[..., Any]] = {}
 
@@ -132,7 +136,27 @@ bodies: dict[str, Callable[..., Any]] = {}
 class _Driver:
     """Whether the program has called cuInit in this process."""
 
-    is_initialized = False
+    _process = 0
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether it is; it stays so when the process forks."""
+        return bool(self._process)
+
+    def begin(self) -> None:
+        """Begin, as cuInit does: a process whose parent did that before it forked has no driver."""
+        if not self._process:
+            self._process = os.getpid()
+        elif self._process != os.getpid():
+            raise gpu.vendor.refusal(
+                Reason.NOT_INITIALIZED,
+                f"process {self._process} began to use CUDA before it forked this one, where there is no driver",
+                "start workers with multiprocessing's 'spawn', or fork before anything calls CUDA",
+            )
+
+    def end(self) -> None:
+        """Forget that it began."""
+        self._process = 0
 
 
 driver = _Driver()
@@ -172,7 +196,7 @@ def begin_anew() -> None:
     """Reset the dialect to the state of a new process."""
     for each in before_anew:
         each()
-    driver.is_initialized = False
+    driver.end()
     gpu.begin_anew()
     for reset in resets:
         reset()

@@ -8,7 +8,7 @@ from typing import Any
 
 from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine, refuse_flags
 from peerlane.dialects.gpu.callbacks import HostCall
-from peerlane.dialects.gpu.events import GpuEvent
+from peerlane.dialects.gpu.events import DISABLE_TIMING, INTERPROCESS, GpuEvent
 from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.gpu.values import HALF_WORD, WORD, WordOperation
 
@@ -85,6 +85,8 @@ def cuStreamWaitEvent(hStream: AnyStream, hEvent: GpuEvent, Flags: int) -> None:
 @call
 def cuEventCreate(Flags: int) -> int:
     refuse_flags(Flags, _EVENT_FLAGS)
+    if Flags & INTERPROCESS and not Flags & DISABLE_TIMING:
+        raise invalid("an event between processes has no times", "pass {disable_timing}, 2, too")
     return events.create(Flags)
 
 

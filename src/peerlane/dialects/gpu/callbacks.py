@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from peerlane import Device
 from peerlane.diagnostics.memory.addresses import is_code
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.streams import AnyStream, Streams
@@ -29,7 +30,7 @@ class HostCall:
     def __init__(self, function: Callable[..., object], words: tuple[int, ...], kept: object = None) -> None:
         self.function, self.words, self.kept = function, words, kept
 
-    def prepared(self) -> Callable[[AnyStream], None]:
+    def prepared(self, _: Device) -> Callable[[AnyStream], None]:
         """Return what queues the call."""
         return self._queue
 
@@ -65,7 +66,7 @@ class Callbacks:
         if stream.capture is not None:
             stream.capture.add(stream, call)
         else:
-            call.prepared()(stream)
+            call.prepared(stream.context.device)(stream)
 
 
 def _call(_kept: object, function: Callable[..., object], *words: int) -> None:

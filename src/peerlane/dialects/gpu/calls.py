@@ -25,7 +25,7 @@ from peerlane.dialects._shared.call import (
     as_index,
 )
 from peerlane.dialects.gpu.vendor import Reason, Vendor
-from peerlane.errors import Fault
+from peerlane.errors import Error, Fault
 
 _WRITTEN = {"out", "lib", "maybe"}
 
@@ -46,6 +46,8 @@ class HeaderCalls(Convention):
         order of the arguments.
     report : callable
         Gets each failure.
+    failed : callable, optional
+        Returns the refusal for an error of the core, or the error.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class HeaderCalls(Convention):
         declarations: Declarations,
         kinds: Mapping[str, Callable[[int], Any]],
         report: Callable[[Failure], object],
+        failed: Callable[[Error], Refusal | Error] = lambda error: error,
     ) -> None:
         super().__init__(
             success=0,
@@ -63,6 +66,7 @@ class HeaderCalls(Convention):
             late=lambda call: vendor.code(Fault.PROCESS_ENDING),
         )
         self._vendor, self.declarations, self._kinds = vendor, declarations, kinds
+        self._failed = failed
         self._objects = {"char", *declarations.structs, *declarations.callbacks}  # which C passes as objects
 
     def define(self, name: str, body: Callable[..., Any], *, first: Sequence[str] = ()) -> Callable[..., Any]:
@@ -106,6 +110,10 @@ class HeaderCalls(Convention):
             return None
         by_name = self._kinds.get(f"{declarator.type} {declarator.name}")
         return by_name or self._kinds.get(declarator.type)
+
+    def fail(self, call: str, error: Refusal | Error, arguments: Callable[[], Arguments]) -> int:
+        """Report the error of a call as `Table.fail` does."""
+        return super().fail(call, self._failed(error) if isinstance(error, Error) else error, arguments)
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return a call of the header; one without a body refuses: ``UNSUPPORTED``."""

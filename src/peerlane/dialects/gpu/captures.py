@@ -24,8 +24,8 @@ NONE, ACTIVE, INVALIDATED = range(3)  # the state of a stream
 class CapturedMemory(Protocol):
     """The memory that a captured stream allocates and frees."""
 
-    def capture_allocation(self, stream: Any, nbytes: int, location: Any) -> int:
-        """Capture an allocation on a stream; return the address."""
+    def capture_allocation(self, stream: Any, nbytes: int, pool: Any) -> int:
+        """Capture an allocation on a stream, with the location and the access of a pool; return the address."""
 
     def capture_free(self, stream: Any, address: int) -> None:
         """Capture a free on a stream."""
@@ -76,7 +76,7 @@ class Capture:
     def add(self, stream: Stream, operation: Operation) -> Node:
         """Record an operation of a stream: ``CAPTURE_INVALIDATED``, or refused as the operation is."""
         self.refuse_invalidated()
-        operation.prepared()
+        operation.prepared(stream.context.device)
         node = self.graph.add(operation, self.dependencies[stream], stream.context)
         self._nodes.append(node)
         self.dependencies[stream] = (node,)

@@ -20,6 +20,10 @@ class _Stack(threading.local):
         self.contexts: list[Context] = []
 
 
+class _References(dict[int, int]):
+    """By device number: the references to primary contexts that were reset, and not used since."""
+
+
 class Contexts:
     """The contexts of a vendor's program.
 
@@ -36,6 +40,8 @@ class Contexts:
         if not rest and 0 <= ordinal < len(self._machine.devices()):
             if self._machine.has_primary(ordinal) or not self._machine.vendor.policy.needs_context:
                 return self._machine.context_of(ordinal)
+            if self._machine.table(_References).get(ordinal):
+                return self._anew(ordinal)
             raise self._machine.vendor.refusal(
                 reason,
                 f"the primary context of device {self._machine.id_of(ordinal)} has ended",
@@ -57,9 +63,35 @@ class Contexts:
         machine = self._machine
         with machine.lock:
             is_new = not machine.has_primary(device.ordinal)
-            context = machine.context_of(device.ordinal)  # a new one has its first reference
-            context.references += not is_new
+            context = self._anew(device.ordinal) if is_new else machine.context_of(device.ordinal)
+            context.references += 1
         return context
+
+    def _anew(self, ordinal: int) -> Context:
+        """Return a new primary context with the references of one that was reset."""
+        machine = self._machine
+        with machine.lock:
+            context = machine.context_of(ordinal)
+            context.references = machine.table(_References).pop(ordinal, 0)
+        return context
+
+    def release(self, device: Device) -> bool:
+        """Drop a reference to the primary context of a device; the last one ends it.  False: there was none."""
+        machine, references = self._machine, self._machine.table(_References)
+        with machine.lock:
+            if references.get(device.ordinal):
+                references[device.ordinal] -= 1
+                return True
+        return machine.release(device.ordinal)
+
+    def reset(self, device: Device) -> None:
+        """End all that the primary context of a device has; the references to it stay (facts/cuda 2.2)."""
+        machine = self._machine
+        with machine.lock:
+            context = machine.context_of(device.ordinal) if machine.has_primary(device.ordinal) else None
+            if context is not None:
+                machine.table(_References)[device.ordinal] = context.references
+        machine.release(device.ordinal, all_references=True)
 
     def create(self, device: Device, flags: int) -> Context:
         """Create a context, make it current and push it."""

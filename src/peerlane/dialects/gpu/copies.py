@@ -61,9 +61,11 @@ class Copy:
     extent : tuple of int
         Bytes of a row, rows of a slice, and slices.
     ends : Ends
+    is_peer : bool
+        Whether the call names both devices: none of them needs access to the other's memory.
     """
 
-    __slots__ = ("_copies", "_move", "dst", "ends", "extent", "src")
+    __slots__ = ("_copies", "_move", "dst", "ends", "extent", "is_peer", "src")
 
     kind = "MEMCPY"
 
@@ -76,7 +78,7 @@ class Copy:
         ends: Ends,
         move: Callable[[AnyStream | None], None],
     ) -> None:
-        self._copies, self._move = copies, move
+        self._copies, self._move, self.is_peer = copies, move, False
         self.dst, self.src, self.extent, self.ends = dst, src, extent, ends
 
     def __call__(self, stream: AnyStream | None) -> None:
@@ -87,9 +89,12 @@ class Copy:
         """Whether the bytes of each end lie side by side."""
         return self.extent[1:] == (1, 1)
 
-    def prepared(self) -> Copy:
-        """Check the ends anew; return what copies them now."""
-        return self._copies.box(self.dst, self.src, self.extent)
+    def prepared(self, device: Device) -> Copy:
+        """Check the ends anew, for a copy by a device; return what copies them now."""
+        copy = self._copies.box(self.dst, self.src, self.extent)
+        if not self.is_peer:
+            self._copies.refuse_out_of_reach(device, copy.ends)
+        return copy
 
 
 class Copies:
@@ -115,14 +120,15 @@ class Copies:
     def copy_async(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Queue a copy; one with an end in ordinary host memory, which cannot wait, is complete on return."""
         if nbytes:
-            dst_region, src_region = self._checked(dst, src, nbytes, kind)
-            can_wait = dst_region is not None and src_region is not None
-            self._copy_on(stream, dst, src, nbytes, can_wait)
+            ends = self._checked(dst, src, nbytes, kind)
+            self.refuse_out_of_reach(stream, ends)
+            self._copy_on(stream, dst, src, nbytes, None not in ends)
 
     def copy_with_stream(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Copy in the order of a stream; complete on return."""
         if nbytes:
-            self._checked(dst, src, nbytes, kind)
+            ends = self._checked(dst, src, nbytes, kind)
+            self.refuse_out_of_reach(stream, ends)
             stream.catch_up()
             raw.copy(dst, src, nbytes)
 
@@ -130,13 +136,15 @@ class Copies:
         """Queue a copy behind the earlier work of two devices, by the policy, wherever the memory lies."""
         if nbytes:
             can_wait = self._can_wait(dst, src, nbytes)
-            self._submit_peer(to, source, lambda stream: self._copy_on(stream, dst, src, nbytes, can_wait))
+            self._submit_peer(
+                to, source, lambda stream: self._copy_on(stream, dst, src, nbytes, can_wait, is_peer=True)
+            )
 
     def copy_peer_async(self, stream: int, dst: int, src: int, nbytes: int) -> None:
         """Queue a copy between two devices on a stream of any device, by its handle: the ends are checked first."""
         if nbytes:
             can_wait = self._can_wait(dst, src, nbytes)
-            self._copy_on(self._streams.of(stream), dst, src, nbytes, can_wait)
+            self._copy_on(self._streams.of(stream), dst, src, nbytes, can_wait, is_peer=True)
 
     def box(self, dst: Side, src: Side, extent: tuple[int, int, int], kind: str = "") -> Copy:
         """Return the copy of a box of (bytes, rows, slices), none of them 0.
@@ -160,6 +168,7 @@ class Copies:
         """
         self._streams.captures.refuse_unsafe()
         current = self._streams.of(0)
+        self.refuse_out_of_reach(current, ends)
         others = self._others(current, ends)
         if self._is_queued(ends):
             if others:
@@ -178,9 +187,13 @@ class Copies:
             move(current)  # the device of mapped memory may have the right that neither end has
             current.wait()
 
-    @staticmethod
-    def move_async(stream: AnyStream, copy: Copy) -> None:
+    def move_async(self, stream: AnyStream, copy: Copy) -> None:
         """Copy on a stream; with an end in ordinary host memory the bytes are there on return."""
+        self.refuse_out_of_reach(stream, copy.ends)
+        self._move_on(stream, copy)
+
+    @staticmethod
+    def _move_on(stream: AnyStream, copy: Copy) -> None:
         if stream.capture is not None:
             stream.capture.add(stream, copy)
         elif None in copy.ends:
@@ -191,12 +204,27 @@ class Copies:
 
     def move_peer(self, to: Device, source: Device, copy: Copy) -> None:
         """Copy behind the earlier work of two devices, by the policy."""
-        self._submit_peer(to, source, lambda stream: self.move_async(stream, copy))
+        copy.is_peer = True
+        self._submit_peer(to, source, lambda stream: self._move_on(stream, copy))
 
-    def _copy_on(self, stream: AnyStream, dst: int, src: int, nbytes: int, can_wait: bool) -> None:
+    def move_peer_async(self, stream: AnyStream, copy: Copy) -> None:
+        """Copy between two devices on a stream of any device."""
+        copy.is_peer = True
+        self._move_on(stream, copy)
+
+    def refuse_out_of_reach(self, by: AnyStream | Device, ends: Ends) -> None:
+        """Refuse ends that the device which copies was not given access to, by the policy; see `Peers`."""
+        if self._policy.pool_access == "own":
+            self._peers.refuse_out_of_reach(by, ("dst", ends[0], "rw"), ("src", ends[1], "r"))
+
+    def _copy_on(
+        self, stream: AnyStream, dst: int, src: int, nbytes: int, can_wait: bool, *, is_peer: bool = False
+    ) -> None:
         """Copy on a stream, or when its earlier work is over, as ordinary memory of the host cannot wait."""
         if stream.capture is not None:
-            stream.capture.add(stream, self.box(Side(dst), Side(src), (nbytes, 1, 1)))
+            copy = self.box(Side(dst), Side(src), (nbytes, 1, 1))
+            copy.is_peer = is_peer
+            stream.capture.add(stream, copy)
         elif can_wait:
             raw.copy(dst, src, nbytes, stream=stream.neutral)
         else:

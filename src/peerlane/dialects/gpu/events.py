@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-from peerlane import Event, Handle
+from peerlane import Device, Event, Handle
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.captures import Capture
@@ -72,7 +72,7 @@ class EventOperation:
     def __init__(self, events: Events, kind: str, event: GpuEvent) -> None:
         self._events, self.kind, self.event = events, kind, event
 
-    def prepared(self) -> Callable[[AnyStream], None]:
+    def prepared(self, _: Device) -> Callable[[AnyStream], None]:
         """Refuse an event that was destroyed; return what queues the operation."""
         event = self._events.of(self.event.handle)
         if self.kind == "WAIT_EVENT":
@@ -104,14 +104,14 @@ class Events:
         """Record an event: it is over when all earlier work of the stream is.
 
         In a capture it marks what was captured so far; an external one becomes a node.  ``OTHER_DEVICE`` for a
-        stream of another device.
+        stream of another device, or of another context where programs have contexts of their own.
         """
-        if event.neutral.device is not stream.context.device:
+        if self._is_elsewhere(event, stream):
             its, other = self._machine.ids(event.neutral.device, stream.context.device)
             raise self._refusal(
                 Reason.OTHER_DEVICE,
-                f"event {event.handle:#x} belongs to device {its}, and the stream to device {other}",
-                "record an event on streams of the device that was current when it was created",
+                f"event {event.handle:#x} belongs to device {its}, and the stream to {_other(its, other)}",
+                "record an event on streams of the device and context that were current when it was created",
             )
         capture = stream.capture
         if capture is None:
@@ -123,6 +123,11 @@ class Events:
         else:
             capture.refuse_invalidated()
             event.captured = capture, capture.dependencies[stream]
+
+    def _is_elsewhere(self, event: GpuEvent, stream: AnyStream) -> bool:
+        if event.neutral.device is not stream.context.device:
+            return True
+        return self._machine.vendor.policy.own_contexts and event.context is not stream.context
 
     def query(self, event: GpuEvent) -> None:
         """Refuse an event that is not over, ``NOT_READY``; one that was never recorded is."""
@@ -224,3 +229,7 @@ class Events:
 
     def _refusal(self, reason: Reason, cause: str, remedy: str) -> Refusal:
         return self._machine.vendor.refusal(reason, cause, remedy)
+
+
+def _other(its: int, other: int) -> str:
+    return "another context of it" if its == other else f"device {other}"

@@ -21,6 +21,7 @@ from peerlane.dialects.gpu.pools import Pools
 from peerlane.dialects.gpu.regions import Regions
 from peerlane.dialects.gpu.reuse import Reuse
 from peerlane.dialects.gpu.streams import Streams
+from peerlane.dialects.gpu.unusable import Unusable
 from peerlane.dialects.gpu.values import Values
 from peerlane.dialects.gpu.vendor import Vendor
 from peerlane.dialects.gpu.virtual_memory import VirtualMemory
@@ -36,6 +37,7 @@ class Gpu:
     failures : Failures
     contexts : Contexts
     streams : Streams
+    unusable : Unusable
     callbacks : Callbacks
     locations : Locations
     regions : Regions
@@ -61,6 +63,7 @@ class Gpu:
         self.failures = Failures(self.machine)
         self.contexts = Contexts(self.machine)
         self.streams = Streams(self.machine)
+        self.unusable = Unusable(self.machine, self.streams)
         self.callbacks = Callbacks(self.machine, self.streams)
         self.locations = Locations(self.machine)
         self.regions = Regions(self.machine)
@@ -68,7 +71,7 @@ class Gpu:
         self.reuse = Reuse(self.machine, self.streams)
         self.copies = Copies(self.machine, self.streams, self.regions, self.peers)
         self.events = Events(self.machine, self.streams, self.reuse)
-        self.memory = Memory(self.machine, self.streams, self.regions, self.reuse)
+        self.memory = Memory(self.machine, self.streams, self.regions, self.peers, self.reuse)
         self.pools = Pools(self.machine, self.peers, self.reuse, self.memory)
         self.ipc = Ipc(self.machine, self.streams, self.peers, self.pools)
         self.pool_sharing = PoolSharing(self.machine, self.pools, self.ipc)
@@ -77,7 +80,7 @@ class Gpu:
         self.attributes = Attributes(self.machine, self.regions)
         self.values = Values(self.machine, self.streams)
         self.batches = Batches(vendor)
-        self.graphs = Graphs(self.machine, self.streams, self.regions)
+        self.graphs = Graphs(self.machine, self.streams, self.regions, self.peers)
 
     def reset_device(self) -> None:
         """End all that this process has on this thread's device: memory, streams, events, peer access, flags.

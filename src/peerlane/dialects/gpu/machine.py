@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from peerlane import Buffer, Device
-from peerlane.backend import registry
+from peerlane.backend import host, registry
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.memory.addresses import AddressDescription
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Machine, Resource
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.gpu.vendor import Reason, Vendor
+from peerlane.errors import Error
 from peerlane.support.records import dataclass
 
 INVALID_DEVICE = -2  # both vendors' number of a device that is hidden, or that ranges do not share
@@ -103,8 +105,12 @@ class GpuMachine(Machine):
         The node's number of each device by that of native code, -1 for the host's.
     of_graphs : dict
         By address: the memory of graphs that is allocated now.
+    unusable : dict
+        By context: why no call can use it any more.
     is_shown : bool
         Whether a visible device was found.
+    has_pools : bool
+        Whether memory of a device may have an access of its own.
     lost_streams : deque of int
         The newest streams that ended with the reset of their device.
     """
@@ -118,6 +124,7 @@ class GpuMachine(Machine):
         self.registrations = Registrations[HostMemory]()
         self.synchronous: set[int] = set()
         self.of_graphs: dict[int, GraphMemory] = {}
+        self.unusable: dict[Context, str] = {}
         self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
         self.ordinals = _Ordinals(self)
         self._tables: dict[type, object] = {}
@@ -127,7 +134,7 @@ class GpuMachine(Machine):
         """Drop all that belongs to the node."""
         super().forget()
         self._ordinal = _Ordinal()
-        self.is_shown = False
+        self.is_shown = self.has_pools = False
         for kept in (
             self.flags,
             self.advised,
@@ -136,6 +143,7 @@ class GpuMachine(Machine):
             self.ordinals,
             self._tables,
             self.of_graphs,
+            self.unusable,
         ):
             kept.clear()
         self.registrations.clear()
@@ -146,6 +154,12 @@ class GpuMachine(Machine):
         self.records.pop(allocation, None)
         self.advised.pop(allocation, None)
         self.synchronous.discard(allocation)
+
+    def note_pools(self) -> None:
+        """Note that memory of a device may have an access of its own, which copies between devices must ask for."""
+        if not self.has_pools:
+            self.has_pools = True
+            host.forget_c_threads()
 
     def table(self, kind: type[_Table], make: Callable[[], _Table] | None = None) -> _Table:
         """Return the state of a kind for the node: created at the first use, dropped with the node."""
@@ -280,10 +294,30 @@ class GpuMachine(Machine):
         self.devices()
         resource = self.resources.get(handle)
         if type(resource) is kind:
+            if self.unusable:
+                self.refuse_unusable(resource.context)
             return resource
         cause = self.describe_unknown(handle, kind.name) if handle else f"the {kind.name} is NULL"
         remedy = f"pass what created the {kind.name}, until it is destroyed or its device is reset"
         raise self.vendor.refusal(reason, cause, remedy)
+
+    def refuse_unusable(self, context: Context | None) -> None:
+        """Refuse a context whose work has failed so that no call can use it any more: ``ILLEGAL_ADDRESS``."""
+        why = self.unusable.get(context) if context is not None else None
+        if why is not None:
+            raise self.vendor.refusal(
+                Reason.ILLEGAL_ADDRESS,
+                f"earlier work of this context has failed, and nothing can use the context any more: {why}",
+                "mend that work; {reset} makes the device usable again, without its memory and streams",
+            )
+
+    def end_context(self, context: Context, by: str) -> bool:
+        """End a context as `Machine.end_context` does; what made it unusable was reported already."""
+        if self.unusable.pop(context, None) is None:
+            return super().end_context(context, by)
+        with contextlib.suppress(Error):
+            return super().end_context(context, by)
+        return True
 
     def remove(self, handle: int, kind: type[_Kind], reason: Reason, call: str) -> _Kind:
         """Take back the object of a handle; errors as :meth:`resource`, also if another thread was quicker."""

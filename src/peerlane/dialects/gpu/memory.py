@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from peerlane import Kind
+from peerlane import Device, Kind
 from peerlane.diagnostics.memory.addresses import is_mapped
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.machine import AllocationRecord, GpuMachine, HostMemory
+from peerlane.dialects.gpu.peers import Peers
 from peerlane.dialects.gpu.regions import Region, Regions
 from peerlane.dialects.gpu.reuse import Reuse
 from peerlane.dialects.gpu.streams import AnyStream, Streams
@@ -52,16 +53,19 @@ class Fill:
         self._memory, self.dst, self.value = memory, dst, value
         self.extent, self.layout = extent, layout
 
-    def prepared(self) -> Callable[[AnyStream], None]:
+    def prepared(self, device: Device) -> Callable[[AnyStream], None]:
         """Check the memory; return what fills it."""
-        return self._memory.filling(self.dst, self.value, self.extent, self.layout)
+        return self._memory.filling(device, self.dst, self.value, self.extent, self.layout)
 
 
 class Memory:
     """The memory of a vendor's program."""
 
-    def __init__(self, machine: GpuMachine, streams: Streams, regions: Regions, reuse: Reuse) -> None:
-        self._machine, self._streams, self._regions, self._reuse = machine, streams, regions, reuse
+    def __init__(
+        self, machine: GpuMachine, streams: Streams, regions: Regions, peers: Peers, reuse: Reuse
+    ) -> None:
+        self._machine, self._streams, self._regions = machine, streams, regions
+        self._peers, self._reuse = peers, reuse
 
     def allocate(self, nbytes: int, flags: int = 0) -> int:
         """Allocate memory of this thread's device and return its address.
@@ -142,18 +146,26 @@ class Memory:
             machine.forget_notes(region.allocation)
 
     def register(self, address: int, nbytes: int, flags: int) -> None:
-        """Let devices use memory of the host; an address that is registered keeps its first size and flags.
+        """Let devices use memory of the host; the policy decides about memory that is registered.
 
         Raises
         ------
         Refusal
-            ``INVALID_VALUE`` not all of it memory of the host; ``REGISTERED`` the vendor's calls allocated it.
+            ``INVALID_VALUE`` not all of it memory of the host; ``REGISTERED`` the vendor's calls allocated it, or it
+            is registered.
         """
         machine = self._machine
         self._streams.captures.refuse_unsafe()
         record = AllocationRecord(flags, machine.context().device.ordinal)
         self._refuse_unregistrable(address, nbytes)
         with machine.lock:
+            before = machine.registrations.overlapping(address, nbytes)
+            if before is not None and machine.vendor.policy.register_again == "refused":
+                raise machine.vendor.refusal(
+                    Reason.REGISTERED,
+                    f"the {before.size:,} bytes at {before.start:#x} are registered",
+                    "register memory once, or end its registration before",
+                )
             if not machine.registrations.begins(address):
                 machine.registrations.add(HostMemory(address, nbytes, record))
 
@@ -219,6 +231,7 @@ class Memory:
             self.fill_box(stream, dst, value, (row, 1, 1), (width, row, 1))
             return
         on = stream or self._streams.of(0)
+        self._refuse_out_of_reach(on, region)
         raw.fill(dst, value % (1 << 8 * width), count=count, width=width, stream=on.neutral)
         if stream is None:
             self._settle(dst, region, on)
@@ -244,9 +257,9 @@ class Memory:
         """
         if not all(extent):
             return
-        queue = self.filling(dst, value, extent, layout)
+        on = stream or self._streams.of(0)
+        queue = self.filling(on, dst, value, extent, layout)
         if stream is None:
-            on = self._streams.of(0)
             queue(on)
             self._settle(dst, self._regions.required_at("dst", dst), on)
         elif stream.capture is not None:
@@ -255,9 +268,14 @@ class Memory:
             queue(stream)
 
     def filling(
-        self, dst: int, value: int, extent: tuple[int, int, int], layout: tuple[int, int, int]
+        self,
+        by: AnyStream | Device,
+        dst: int,
+        value: int,
+        extent: tuple[int, int, int],
+        layout: tuple[int, int, int],
     ) -> Callable[[AnyStream], None]:
-        """Check the fill of a box that has bytes; return what queues it."""
+        """Check the fill of a box that has bytes, by a stream or a device; return what queues it."""
         (nbytes, height, depth), (element, pitch, rows) = extent, layout
         invalid = self._machine.vendor.invalid
         region = self._regions.required_at("dst", dst)
@@ -272,6 +290,7 @@ class Memory:
                 f"the slices lie {rows:,} rows apart and have {height:,}",
                 "pass an extent of at most ysize rows",
             )
+        self._refuse_out_of_reach(by, region)
         most = (depth - 1) * per_slice + (height - 1) * pitch + nbytes
         self._regions.refuse_beyond("dst", dst, most)
         self._regions.refuse_outside("dst", dst, most, region)
@@ -287,6 +306,11 @@ class Memory:
                 raw.fill(start, number, count=count, width=element, stream=stream.neutral)
 
         return queue
+
+    def _refuse_out_of_reach(self, by: AnyStream | Device, region: Region) -> None:
+        """Refuse memory that the device which fills it was not given access to, by the policy; see `Peers`."""
+        if self._machine.vendor.policy.pool_access == "own":
+            self._peers.refuse_out_of_reach(by, ("dst", region, "rw"))
 
     def _settle(self, dst: int, region: Region, stream: AnyStream) -> None:
         synchronous = self._machine.synchronous

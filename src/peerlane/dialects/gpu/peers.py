@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.regions import Region, Regions
+from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.gpu.vendor import Reason
 
 #: Returns the access that a device was given to memory at an address, of a region: "none", "r" or "rw".
@@ -90,6 +91,52 @@ class Peers:
         if region.ordinal not in enabled or any(each(region) for each in self._left_out):
             return "none"
         return "rw"
+
+    def refuse_out_of_reach(self, by: AnyStream | Device, *needs: tuple[str, Region | None, str]) -> None:
+        """Refuse memory that enabled access leaves out, and to which a device was not given access.
+
+        Parameters
+        ----------
+        by : AnyStream or Device
+            The stream that uses it, whose device or the current one has the access (facts/cuda 4.5); or the device of
+            the node of a graph.
+        *needs : tuple
+            What it uses: the argument's name, the region, and the right that it needs, "r" or "rw".
+
+        Raises
+        ------
+        Refusal
+            ``INVALID_VALUE``.
+        """
+        device = by if isinstance(by, Device) else by.context.device
+        lacks = self._lacking(device, needs)
+        if lacks is None:
+            return
+        machine = self._machine
+        current = None if by is device else machine.current()
+        if current is not None and self._lacking(current.device, needs) is None:
+            return
+        name, region, _ = lacks
+        its, other = machine.ids(device, machine.device(region.ordinal))
+        raise machine.vendor.invalid(
+            f"device {its} has no access to {name}, which is memory of a pool or a graph of device {other}",
+            f"give device {its} access with {{set_pool_access}}, or in the parameters of the graph's node, or use a "
+            f"stream of device {other}",
+        )
+
+    def _lacking(
+        self, device: Device, needs: Sequence[tuple[str, Region | None, str]]
+    ) -> tuple[str, Region, str] | None:
+        """Return the first of several needs for which a device lacks access; None if it has it to all."""
+        for name, region, right in needs:
+            if region is None or not region.is_device or region.ordinal == device.ordinal:
+                continue
+            if not any(each(region) for each in self._left_out):
+                continue
+            with self._machine.lock:
+                if not any(each(device, region.base, region).startswith(right) for each in self._grants):
+                    return name, region, right
+        return None
 
     def refuse_without_access(self, dst: int, src: int, nbytes: int) -> None:
         """Refuse a copy between two devices of which none may use the other's memory.

@@ -81,9 +81,10 @@ class PoolSharing:
         return fd
 
     def open(self, fd: int) -> Pool:
-        """Return the pool of a file descriptor, with the access and the reuse flags that it had when it was exported.
+        """Return the pool of a file descriptor, with the reuse flags that it had when it was exported.
 
-        ``POOL_NOT_OPENED`` for what is not a pool of this node.
+        The policy decides whether it has the access of then, too.  ``POOL_NOT_OPENED`` for what is not a pool of this
+        node.
         """
         contents = self._read(fd)
         by_uuid = {device.uuid: device for device in self._machine.devices()}
@@ -92,7 +93,8 @@ class PoolSharing:
             raise self._no_pool(fd, "it is of another node")
         pool = self._pools.create_imported(homes[contents.uuid], contents.maker)
         pool.settings.update({each: contents.flags >> each & 1 for each in REUSE})
-        pool.access.update({by_uuid[uuid]: rights for uuid, rights in contents.access.items()})
+        if self._machine.vendor.policy.pool_import == "kept":
+            pool.access.update({by_uuid[uuid]: rights for uuid, rights in contents.access.items()})
         return pool
 
     def _read(self, fd: int) -> _Contents:

@@ -368,7 +368,7 @@ class Pools:
         if pool is None:
             pool = self.current(stream.context.device)
         if stream.capture is not None:
-            return stream.capture.memory.capture_allocation(stream, nbytes, pool.location)
+            return stream.capture.memory.capture_allocation(stream, nbytes, pool)
         kept = pool.kept.take(nbytes, stream)
         if kept is not None:
             allocations.reused(kept.id, kept.address, kept.size, kept.device.name)
@@ -395,6 +395,7 @@ class Pools:
         if pool.device is None:
             address: int | None = machine.enter_host(buffer)
         else:
+            machine.note_pools()
             address = machine.enter(machine.context_of(pool.device.ordinal), buffer, peer=True)
         if address is None:
             raise machine.reset_meanwhile(pool.context.device.ordinal)

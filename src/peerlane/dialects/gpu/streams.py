@@ -113,6 +113,37 @@ class GpuStream(Resource):
         self.queue.abort(close=True)
 
 
+class EndingStream(Resource):
+    """A stream that was destroyed while it had work: the program has no handle of it."""
+
+    __slots__ = ("stream",)
+
+    name = "destroyed stream"
+    is_counted = False
+    is_owned = False
+
+    def __init__(self, stream: GpuStream) -> None:
+        super().__init__(stream.context)
+        self.stream = stream
+
+    @property
+    def queue(self) -> Stream:
+        """Its queue."""
+        return self.stream.queue
+
+    def wait(self) -> None:
+        """Wait until its work is over; report the first failure."""
+        self.queue.sync()
+
+    def end(self) -> None:
+        """Wait for its work; report the first failure."""
+        self.queue.close()
+
+    def abandon(self) -> None:
+        """Cancel its work."""
+        self.queue.abort(close=True)
+
+
 class ThreadStream(GpuStream):
     """The stream of one thread on a device, its "per thread" one; it ends with the device, or with the thread."""
 
@@ -223,6 +254,11 @@ class NullStream(Resource):
 
 
 AnyStream: TypeAlias = GpuStream | NullStream
+_STREAMS = GpuStream, NullStream, EndingStream
+
+
+class _Ending(list[EndingStream]):
+    """The streams that were destroyed while they had work."""
 
 
 class _OfThread:
@@ -330,7 +366,8 @@ class Streams:
     def destroy(self, handle: int, call: str) -> None:
         """Wait for queued work, also for a word that the stream waits for, then destroy the stream.
 
-        Called by a callback of the stream, it does not wait.  ``call`` is the vendor's name of the call.
+        By the policy it does not wait: the stream takes no more, and ends with its work.  Called by a callback of the
+        stream, it does not wait either.  ``call`` is the vendor's name of the call.
 
         Raises
         ------
@@ -352,6 +389,9 @@ class Streams:
         if stream.capture is not None:
             stream.capture.drop(stream)
         neutral = stream.queue
+        if machine.vendor.policy.stream_destroy == "returns" and not stream.is_done:
+            self._let_end(EndingStream(stream))
+            return
         with contextlib.ExitStack() as ending:
             ending.callback(neutral.close)
             try:
@@ -363,6 +403,31 @@ class Streams:
                 ending.pop_all()
                 neutral.abort(close=True)
                 raise
+
+    def _let_end(self, stream: EndingStream) -> None:
+        """Let a stream end with its work, and forget those whose work is over."""
+        ending = self._machine.table(_Ending)
+        self._machine.issue(stream)
+        for each in list(ending):
+            if each.queue.is_done:
+                self._forget(each)
+        ending.append(stream)
+
+    def _forget(self, stream: EndingStream) -> None:
+        """Forget a stream that was destroyed and whose work is over."""
+        machine = self._machine
+        with machine.lock:
+            ending = machine.table(_Ending)
+            ending[:] = [each for each in ending if each is not stream]
+        if machine.drop(stream, "the end of its work"):
+            stream.queue.close(wait=False)
+
+    def with_queue(self, number: int) -> AnyStream | EndingStream | None:
+        """Return the stream of a number of the core; None for one that the program never had."""
+        machine = self._machine
+        with machine.lock:
+            streams = [each for each in machine.resources.values() if isinstance(each, _STREAMS)]
+        return next((each for each in streams if each.queue.id == number), None)
 
     def query(self, stream: AnyStream) -> None:
         """Refuse work that is not over: ``NOT_READY``."""
@@ -381,17 +446,23 @@ class Streams:
     def synchronize_device(self) -> None:
         """Wait for all streams of the thread's device, non-blocking ones too; report the first failure."""
         context = self._machine.context()
-        streams = self._machine.resources_on(context.device, GpuStream)
-        self._synchronize(context.device, [self.null(context), *streams])
+        self._synchronize(context.device, [self.null(context), *self._on(context.device)])
 
     def synchronize_context(self, context: Context) -> None:
         """Wait for all streams of a context; report the first failure."""
-        streams = self._machine.resources_on(context.device, GpuStream)
-        self._synchronize(
-            context.device, [self.null(context), *(each for each in streams if each.context is context)]
-        )
+        streams = (each for each in self._on(context.device) if each.context is context)
+        self._synchronize(context.device, [self.null(context), *streams])
 
-    def _synchronize(self, device: Device, streams: Sequence[AnyStream]) -> None:
+    def _on(self, device: Device) -> list[GpuStream | EndingStream]:
+        """Return the streams of a device, those that end with their work too, but no null stream."""
+        ending = (
+            each
+            for each in self._machine.table(_Ending)
+            if each.context.device is device and each.context.is_live
+        )
+        return [*self._machine.resources_on(device, GpuStream), *ending]
+
+    def _synchronize(self, device: Device, streams: Sequence[AnyStream | EndingStream]) -> None:
         self.captures.refuse_unsafe()
         first = None
         for each in streams:
@@ -409,14 +480,14 @@ class Streams:
         with machine.lock:
             resources = [each for each in machine.resources.values() if each.context.device is context.device]
         for each in resources:
-            if isinstance(each, (GpuStream, NullStream)):
+            if isinstance(each, _STREAMS):
                 # Another thread may end it now: destroy waits, and the null stream waits for the streams of threads.
                 with contextlib.suppress(Closed):
                     self.await_stream(each)
         self.has_waited(context.device)
 
     @staticmethod
-    def await_stream(stream: AnyStream) -> None:
+    def await_stream(stream: AnyStream | EndingStream) -> None:
         """Wait for all work of a stream; a failure stays for the stream's own synchronization."""
         stream.queue.record().sync()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from peerlane import Kind, Stream
+from peerlane import Device, Kind, Stream
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.machine import GpuMachine, HostMemory
 from peerlane.dialects.gpu.streams import AnyStream, Streams
@@ -53,7 +53,7 @@ class WordBatch:
     def __init__(self, values: Values, words: tuple[WordOperation, ...]) -> None:
         self._values, self.words = values, words
 
-    def prepared(self) -> Callable[[AnyStream], None]:
+    def prepared(self, _: Device) -> Callable[[AnyStream], None]:
         """Check all words; return what queues the operations."""
         steps = [self._values.step(each) for each in self.words]
 

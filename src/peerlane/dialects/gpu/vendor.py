@@ -27,6 +27,7 @@ class Reason(enum.Enum):
     INVALID_POINTER = "an address that the call cannot use", Fault.INVALID_VALUE
     NO_ALLOCATION = "an address that is in no allocation", Fault.INVALID_VALUE
     UNKNOWN_MEMORY = "memory that the vendor does not know", Fault.INVALID_VALUE
+    NOT_INITIALIZED = "a process that did not begin to use the vendor's driver, or cannot", Fault.FORKED
     NO_DEVICE = "no device is visible", Fault.INVALID_DEVICE
     INVALID_DEVICE = "a number that no device has", Fault.INVALID_DEVICE
     NO_CONTEXT = "a thread without a current context", Fault.INVALID_VALUE
@@ -38,6 +39,7 @@ class Reason(enum.Enum):
     OTHER_DEVICE = "an event and a stream, or two events, of different devices", Fault.INVALID_VALUE
     NOT_RECORDED = "an event that was never recorded", Fault.NOT_RECORDED
     NOT_TIMED = "an event that was made without times", Fault.NOT_RECORDED
+    ILLEGAL_ADDRESS = "queued work that used memory which it could not", Fault.DEVICE_FAULT
     NOT_READY = "work that is not over", Fault.NOT_READY
     OUT_OF_MEMORY = "more memory than there is", Fault.OUT_OF_MEMORY
     UNSUPPORTED = "what virtual devices do not have", Fault.UNSUPPORTED
@@ -87,6 +89,13 @@ class Policy:
         Any other copy between two devices at once follows earlier work of the current device alone, or of both.
     pool_access : {"peers", "own"}
         Devices reach the memory of pools by peer access, too; or by the access to the pool alone.
+    pool_import : {"kept", "none"}
+        An imported pool has the access that was set before its export; or none but that of its own device.
+    register_again : {"kept", "refused"}
+        Host memory that is registered keeps its first size and flags; or a second registration of any of its bytes is
+        ``REGISTERED``.
+    stream_destroy : {"waits", "returns"}
+        The end of a stream waits for its work; or it returns at once, and the stream ends with its work.
     pool_size : {"high", "used"}
         The largest size of a pool bounds all that it ever had since its high mark was reset; or what is in use.
     """
@@ -99,6 +108,9 @@ class Policy:
             "memcpy_peer": ("both", "current"),
             "cross_device": ("current", "both"),
             "pool_access": ("peers", "own"),
+            "pool_import": ("kept", "none"),
+            "register_again": ("kept", "refused"),
+            "stream_destroy": ("waits", "returns"),
             "pool_size": ("high", "used"),
         }
     )
@@ -109,6 +121,9 @@ class Policy:
     memcpy_peer: str
     cross_device: str
     pool_access: str
+    pool_import: str
+    register_again: str
+    stream_destroy: str
     pool_size: str
 
     def __init__(self, **rules: bool | str) -> None:
@@ -214,6 +229,8 @@ class Vendor:
         Returns the devices of the node that the program sees.
     hidden_by : str
         What a program corrects that sees no device: the names of the variables that hide devices.
+    sticky : frozenset of Fault
+        The failures of queued work after which every call of the context fails.
     code_name : callable
         Returns what messages call the code of a call, by the call's name and the code.
     """
@@ -224,6 +241,7 @@ class Vendor:
     policy: Policy
     visible: Callable[[Sequence[Device]], tuple[Device, ...]] = tuple
     hidden_by: str = "PEERLANE_NODE"
+    sticky: frozenset[Fault] = frozenset()
     code_name: Callable[[str, int], str] = lambda call, code: str(code)
 
     def __post_init__(self) -> None:

@@ -21,35 +21,9 @@ from peerlane.dialects.hcomm._header import (
 )
 from peerlane.dialects.hcomm._settings import chosen
 from peerlane.dialects.hcomm._state import hcomm, messages
+from peerlane.dialects.hcomm.code_texts import texts_of
 
-_TEXTS = {
-    HcclResult.HCCL_SUCCESS: "no error",
-    HcclResult.HCCL_E_PARA: "an argument is wrong",
-    HcclResult.HCCL_E_PTR: "a pointer is NULL",
-    HcclResult.HCCL_E_MEMORY: "memory cannot be used so",
-    HcclResult.HCCL_E_INTERNAL: "an internal error",
-    HcclResult.HCCL_E_NOT_SUPPORT: "this is not supported",
-    HcclResult.HCCL_E_NOT_FOUND: "an object or memory was not found",
-    HcclResult.HCCL_E_UNAVAIL: "a resource is used up",
-    HcclResult.HCCL_E_SYSCALL: "a call of the system failed",
-    HcclResult.HCCL_E_TIMEOUT: "a wait took too long",
-    HcclResult.HCCL_E_OPEN_FILE_FAILURE: "a file cannot be read",
-    HcclResult.HCCL_E_TCP_CONNECT: "no connection over TCP",
-    HcclResult.HCCL_E_ROCE_CONNECT: "no connection over RoCE",
-    HcclResult.HCCL_E_TCP_TRANSFER: "a transfer over TCP failed",
-    HcclResult.HCCL_E_ROCE_TRANSFER: "a transfer over RoCE failed",
-    HcclResult.HCCL_E_RUNTIME: "a call of the runtime failed",
-    HcclResult.HCCL_E_DRV: "a call of the driver failed",
-    HcclResult.HCCL_E_PROFILING: "a call of the profiler failed",
-    HcclResult.HCCL_E_CCE: "a call of the compute engine failed",
-    HcclResult.HCCL_E_NETWORK: "the network failed",
-    HcclResult.HCCL_E_AGAIN: "it is busy; try again",
-    HcclResult.HCCL_E_REMOTE: "the other end failed",
-    HcclResult.HCCL_E_SUSPENDING: "the communicator is suspended",
-    HcclResult.HCCL_E_OPRETRY_FAIL: "an operation cannot be repeated",
-    HcclResult.HCCL_E_OOM: "memory is used up",
-    HcclResult.HCCL_E_IN_STATUS: "the error is in the status",
-}
+_text_of = texts_of({"HcclResult": dict(HcclResult.__members__.items())})["HcclGetErrorString"]
 _Setting = Annotated[Enum, one_of(NOT_SUPPORT, (HcclConfig.HCCL_DETERMINISTIC,), "pass HCCL_DETERMINISTIC")]
 
 
@@ -104,8 +78,7 @@ def HcclGetErrorString(code: AnyInt) -> str:
     Gives: bare str
     Basis: D; C for the texts
     """
-    known = code in HcclResult.__members__.values() and code in _TEXTS
-    return f"{HcclResult(code).name}: {_TEXTS[HcclResult(code)]}" if known else f"unknown code {code}"
+    return _text_of(code)
 
 
 @hcomm.value("hcomm.HcclGetCommConfigCapability")

@@ -246,7 +246,7 @@ def _learn_thread(then: int, _: Words = ()) -> bool:
     if not machine.is_native(context) or not policy.is_plain or log.has_calls or gpu.streams.captures.begun:
         return False
     number = machine.id_of(context.device.ordinal)
-    host.know_c_thread("hip", then, number, bool(machine.registrations))
+    host.know_c_thread("hip", then, number, bool(machine.registrations), False)
     if context.default_stream is not None:
         host.know_c_stream("hip", then, 0, context.default_stream.neutral)
     return True

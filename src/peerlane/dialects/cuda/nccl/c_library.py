@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects._shared.c_library import Library
+from peerlane.dialects.cuda.code_texts import texts_of
 from peerlane.dialects.cuda.nccl import (  # noqa: F401 - they declare the calls
     collectives,
     communicators,
@@ -14,8 +15,8 @@ from peerlane.dialects.cuda.nccl import (  # noqa: F401 - they declare the calls
     reductions,
     windows,
 )
-from peerlane.dialects.cuda.nccl.codes import IN_PROGRESS, SUCCESS
-from peerlane.dialects.cuda.nccl.communicators import last_message, name_of_result
+from peerlane.dialects.cuda.nccl.codes import IN_PROGRESS, SUCCESS, enums
+from peerlane.dialects.cuda.nccl.communicators import last_message
 from peerlane.dialects.cuda.nccl.config import CollectiveConfig, Config
 from peerlane.dialects.cuda.nccl.groups import take_begun
 from peerlane.dialects.cuda.nccl.state import calls
@@ -27,7 +28,10 @@ _MAKING = {
     "ncclCommShrink",
     "ncclGroupEnd",
 }
-_TEXTS = {"ncclGetErrorString": name_of_result, "ncclGetLastError": last_message}
+TEXTS: dict[str, Callable[..., Any]] = {
+    "ncclGetErrorString": texts_of(enums)["ncclGetErrorString"],
+    "ncclGetLastError": last_message,
+}
 _SIZED = {"ncclConfig_t": Config, "ncclCollConfig_t": CollectiveConfig}
 
 
@@ -43,7 +47,7 @@ class Nccl(Library):
 
 def _call(name: str) -> Callable[..., Any]:
     """Return a call as C makes it: ncclInProgress if what it began goes on in another thread."""
-    body = _TEXTS.get(name) or calls.function(name)
+    body = TEXTS.get(name) or calls.function(name)
     if name not in _MAKING:
         return body
 

@@ -46,7 +46,7 @@ _NAMES = {
     "malloc_host": "cuMemHostAlloc",
     "free": "cuMemFree or ncclMemFree",
     "memory_info": "cuMemGetInfo",
-    "reference": "docs/guides/cuda.md",
+    "reference": "docs/reference/cuda.md",
     "reset": "cuDevicePrimaryCtxReset",
     "device_count": "cuDeviceGetCount",
 }

@@ -12,7 +12,6 @@ from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.cuda.nccl import groups
 from peerlane.dialects.cuda.nccl.codes import (
     IN_PROGRESS,
-    NAMES_OF_RESULTS,
     SUCCESS,
     invalid,
     misuse,
@@ -36,12 +35,6 @@ _SHRINK_FLAGS = _SHRINK_ABORT = 1
 @call
 def ncclGetVersion() -> int:
     return VERSION
-
-
-def name_of_result(result: int) -> str:
-    """Return words of our own: the name of the result, in small letters."""
-    name = NAMES_OF_RESULTS.get(result, "unknown result code").removeprefix("nccl")
-    return "".join(f" {each.lower()}" if each.isupper() else each for each in name).strip()
 
 
 def last_message(comm: int) -> str:

@@ -21,7 +21,7 @@ from peerlane.dialects.cuda.nvml.state import calls, declarations, initialized, 
 
 _ALWAYS = {"nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags", "nvmlErrorString"}
 #: Functions of older versions, whose struct is the beginning of today's: the newer function, and the struct's size.
-_SHORTER = {
+SHORTER = {
     "nvmlDeviceGetPciInfo": ("nvmlDeviceGetPciInfo_v3", 32),
     "nvmlDeviceGetPciInfo_v2": ("nvmlDeviceGetPciInfo_v3", 36),
     "nvmlDeviceGetNvLinkRemotePciInfo": ("nvmlDeviceGetNvLinkRemotePciInfo_v2", 36),
@@ -34,9 +34,9 @@ class _Nvml(Library):
 
     def entry(self, symbol: str) -> Callable[..., Any]:
         """Return the Python function behind a C function; see :meth:`Library.entry`."""
-        if symbol not in _SHORTER:
+        if symbol not in SHORTER:
             return super().entry(symbol)
-        newer, size = _SHORTER[symbol]
+        newer, size = SHORTER[symbol]
         entry = super().entry(newer)
 
         def shorter(*words: Any) -> Any:

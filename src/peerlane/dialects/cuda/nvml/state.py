@@ -27,7 +27,7 @@ _CODES: Mapping[Reason | Fault, str] = {
     Fault.CLOSED: "UNINITIALIZED",
     Fault.PROCESS_ENDING: "UNINITIALIZED",
 }
-_NAMES = {"device_count": "nvmlDeviceGetCount_v2", "reference": "docs/facts/cuda.md"}
+_NAMES = {"device_count": "nvmlDeviceGetCount_v2", "reference": "docs/reference/cuda.md"}
 _FIRST_HANDLE = 0x6E76_6D6C_0000  # no index, and no address
 
 _table: dict[str, Any] = binding("nvml")

@@ -9,6 +9,7 @@ from typing import Any
 
 from peerlane import Device, devices
 from peerlane.dialects._shared.call import Int32
+from peerlane.dialects.cuda.code_texts import texts_of
 from peerlane.dialects.cuda.devices import VERSION
 from peerlane.dialects.cuda.hardware import bus_of
 from peerlane.dialects.cuda.nvml.devices import serial_of
@@ -16,16 +17,17 @@ from peerlane.dialects.cuda.nvml.state import (
     call,
     calls,
     constants,
+    enums,
     fitting,
     handle_of,
     initialized,
     invalid,
-    names_of_codes,
     refusal,
     versioned,
 )
 from peerlane.dialects.cuda.state import uuid_text
 
+_text_of = texts_of(enums)["nvmlErrorString"]
 _DRIVER = "615.71"
 _BUS_ID = re.compile(r"(?:([0-9A-Fa-f]{1,8}):)?([0-9A-Fa-f]{1,2}):([0-9A-Fa-f]{1,2})(?:\.([0-7]))?")
 _FLAGS = (
@@ -68,8 +70,7 @@ def nvmlShutdown() -> None:
 @calls.value("nvmlErrorString")
 def nvmlErrorString(result: Int32) -> str:
     """Return words of our own: the name of the code, in small letters."""
-    name = names_of_codes.get(result, "NVML_ERROR_UNKNOWN")
-    return name.removeprefix("NVML_").removeprefix("ERROR_").replace("_", " ").lower()
+    return _text_of(result)
 
 
 @call

@@ -19,9 +19,17 @@ from peerlane.dialects.cuda.runtime import (  # noqa: F401 - they declare calls
     streams,
 )
 from peerlane.dialects.cuda.runtime.table import Runtime, current
-from peerlane.dialects.cuda.state import speaking
+from peerlane.dialects.cuda.state import driver, gpu, speaking
 
-_WITHOUT_CONTEXT = frozenset(
+_BEFORE_BEGIN = frozenset(
+    {
+        "cudaDriverGetVersion",
+        "cudaGetDriverEntryPoint",
+        "cudaGetDriverEntryPointByVersion",
+        "cudaGetExportTable",
+    }
+)
+_WITHOUT_CONTEXT = _BEFORE_BEGIN | frozenset(
     {
         "cudaChooseDevice",
         "cudaDeviceCanAccessPeer",
@@ -30,15 +38,11 @@ _WITHOUT_CONTEXT = frozenset(
         "cudaDeviceGetP2PAttribute",
         "cudaDeviceGetPCIBusId",
         "cudaDeviceReset",
-        "cudaDriverGetVersion",
         "cudaGetDevice",
         "cudaGetDeviceCount",
         "cudaGetDeviceFlags",
         "cudaGetDeviceProperties",
         "cudaGetDeviceProperties_v2",
-        "cudaGetDriverEntryPoint",
-        "cudaGetDriverEntryPointByVersion",
-        "cudaGetExportTable",
         "cudaInitDevice",
         "cudaSetDevice",
         "cudaSetDeviceFlags",
@@ -66,10 +70,13 @@ def library(header: str) -> Library:
     runtime = Runtime(header)
     runtime.calls.define("cudaGetDriverEntryPoint", lookup.entry_point_of(lookup.version_of(header)))
     plain = lookup.plain(runtime)
-    entries = Entries(runtime.calls, current.enter, _WITHOUT_CONTEXT)
+    entering = Entries(runtime.calls, current.enter, (), gpu.unusable.refuse_news).function
+    beginning = Entries(runtime.calls, driver.begin, _BEFORE_BEGIN).function
 
     def call(name: str) -> Callable[..., Any]:
-        return plain.get(name) or _speaking(entries.function(name))
+        base = name.removesuffix("_ptds").removesuffix("_ptsz")
+        function = beginning if base in _WITHOUT_CONTEXT else entering
+        return plain.get(name) or _speaking(function(name))
 
     return Library(
         runtime.calls.declarations,

@@ -7,6 +7,7 @@ from typing import Any
 
 from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.cuda.devices import FIGURES
 from peerlane.dialects.cuda.runtime.table import call, twins, twins_of_12
 from peerlane.dialects.cuda.state import gpu, machine
 from peerlane.dialects.gpu.copies import Copy, Side
@@ -20,6 +21,7 @@ _KINDS = {
     for name, number in binding("cudart")["enums"]["cudaMemcpyKind"].items()
 }
 _INVALID_DIRECTION = binding("cudart")["enums"]["cudaError_t"]["cudaErrorInvalidMemcpyDirection"]
+_INVALID_PITCH = binding("cudart")["enums"]["cudaError_t"]["cudaErrorInvalidPitchValue"]
 Fields = Mapping[str, Any]
 
 twins(
@@ -60,14 +62,29 @@ def cudaMemcpyPeer(dst: int, dstDevice: Device, src: int, srcDevice: Device, cou
 
 @call
 def cudaMemcpyPeerAsync(
-    dst: int, dstDevice: Device, src: int, srcDevice: Device, count: int, stream: AnyStream
+    dst: int, dstDevice: Device, src: int, srcDevice: Device, count: int, stream: int
 ) -> None:
-    copies.copy_async(stream, dst, src, count)
+    copies.copy_peer_async(stream, dst, src, count)
 
 
 def _rows(dst: Side, src: Side, width: int, height: int, kind: int) -> Copy | None:
     name = kind_of(kind)
-    return copies.box(dst, src, (width, height, 1), name) if width and height else None
+    if not (width and height):
+        return None
+    _refuse_pitches(dst, src, width)
+    return copies.box(dst, src, (width, height, 1), name)
+
+
+def _refuse_pitches(dst: Side, src: Side, width: int) -> None:
+    """Refuse a pitch that is less than the width, or more than any device takes (facts/cuda 4.2)."""
+    most = FIGURES["MAX_PITCH"]
+    for name, side in (("dst", dst), ("src", src)):
+        if not width <= side.pitch <= most:
+            raise Refusal(
+                _INVALID_PITCH,
+                f"the pitch of {name} is {side.pitch:,}, and the width is {width:,}",
+                f"pass a pitch of at least the width and at most {most:,}",
+            )
 
 
 @call
@@ -139,4 +156,5 @@ def cudaMemcpy3DPeerAsync(p: Fields, stream: AnyStream) -> None:
     box = box_of(p)
     for end in ("dst", "src"):
         machine.device_of(p[f"{end}Device"])
-    _move_async(stream, box)
+    if box is not None:
+        copies.move_peer_async(stream, box)

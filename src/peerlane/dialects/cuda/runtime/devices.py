@@ -134,6 +134,8 @@ _FIELDS = {
     "asyncEngineCount": "ASYNC_ENGINE_COUNT",
     "canUseHostPointerForRegisteredMem": "CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM",
     "clockRate": "CLOCK_RATE",
+    "deviceNumaId": "NUMA_ID",
+    "hostNumaId": "HOST_NUMA_ID",
     "computePreemptionSupported": "COMPUTE_PREEMPTION_SUPPORTED",
     "deviceOverlap": "GPU_OVERLAP",
     "directManagedMemAccessFromHost": "DIRECT_MANAGED_MEM_ACCESS_FROM_HOST",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from peerlane.dialects.cuda.code_texts import texts_of
 from peerlane.dialects.cuda.devices import look_up
 from peerlane.dialects.cuda.runtime.table import Runtime, call
 from peerlane.dialects.cuda.state import gpu
@@ -12,7 +13,6 @@ from peerlane.dialects.gpu.vendor import Reason
 from peerlane.support.libraries import binding
 
 _PER_THREAD = 2  # cudaEnablePerThreadDefaultStream
-_UNKNOWN = "unrecognized error code"
 
 
 @call
@@ -49,18 +49,11 @@ def version_of(header: str) -> int:
 
 def plain(runtime: Runtime) -> dict[str, Callable[..., Any]]:
     """Return the functions whose result is not a code, or is one that no failure made."""
-    numbers = binding(runtime.header)
-    names = {number: name for name, number in numbers["enums"]["cudaError_t"].items()}
-
-    def text(error: int) -> str:
-        """Return words of our own: the name of the code, in small letters."""
-        name = names.get(error, "").removeprefix("cudaError").removeprefix("cuda")
-        return "".join(f" {each.lower()}" if each.isupper() else each for each in name).strip() or _UNKNOWN
-
+    texts = texts_of(binding(runtime.header)["enums"])
     return {
         "cudaGetLastError": runtime.take_last_error,
         "cudaPeekAtLastError": runtime.last_error,
-        "cudaGetErrorName": lambda error: names.get(error, _UNKNOWN),
-        "cudaGetErrorString": text,
+        "cudaGetErrorName": texts["cudaGetErrorName"],
+        "cudaGetErrorString": texts["cudaGetErrorString"],
         "cudaRuntimeGetVersion": lambda: (version_of(runtime.header), 0),
     }

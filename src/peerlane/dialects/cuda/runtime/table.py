@@ -14,6 +14,7 @@ from peerlane.dialects.gpu.calls import HeaderCalls
 from peerlane.dialects.gpu.vendor import Reason
 
 _NOT_READY = gpu.vendor.code(Reason.NOT_READY)
+_ILLEGAL_ADDRESS = gpu.vendor.code(Reason.ILLEGAL_ADDRESS)
 _DEVICES = ("device", "peerDevice", "srcDevice", "dstDevice")
 
 #: The body of each call; those of ``twelve`` are for the version 12 alone.
@@ -78,12 +79,13 @@ class Current:
             retained.add(device.ordinal)
 
     def enter(self) -> None:
-        """Make the context current that a call needs."""
-        driver.is_initialized = True
+        """Begin, and make the context current that a call needs."""
+        driver.begin()
         if machine.current() is None:
             device = self.device()
             self.retain(device)
             gpu.contexts.replace(machine.context_of(device.ordinal))
+        gpu.unusable.refuse()
 
 
 current = Current()
@@ -121,6 +123,7 @@ class Runtime:
                 "cudaUserObject_t": kinds["CUuserObject"],
             },
             self._report,
+            gpu.unusable.reported,
         )
         mine = {**own, **twelve} if header == "cudart12" else own
         for name, body in mine.items():
@@ -136,10 +139,13 @@ class Runtime:
         self._last = _LastError()
 
     def last_error(self) -> int:
-        """Return the code of this thread's last failure, 0 if there is none."""
-        return self._last.code
+        """Return the code of this thread's last failure, 0 if there is none.
+
+        That of a context which no call can use any more stays (facts/cuda 1.2).
+        """
+        return _ILLEGAL_ADDRESS if machine.current() in machine.unusable else self._last.code
 
     def take_last_error(self) -> int:
         """Return what :meth:`last_error` does, and forget it."""
-        code, self._last.code = self._last.code, 0
+        code, self._last.code = self.last_error(), 0
         return code

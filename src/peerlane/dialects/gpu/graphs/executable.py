@@ -172,7 +172,10 @@ class Executable(Resource):
         """
         plan = self._plan = self._plan or _Plan(self.steps)
         idle = Empty()
-        queues = [(task.step.operation if task.step.is_enabled else idle).prepared() for task in plan.tasks]
+        queues = [
+            (task.step.operation if task.step.is_enabled else idle).prepared(task.step.node.context.device)
+            for task in plan.tasks
+        ]
         own = next((at for at, each in enumerate(plan.lanes) if each.device is stream.context.device), -1)
         lanes = self._lanes_of(plan, own, stream)
         begin = stream.neutral.record() if len(plan.lanes) > (own >= 0) else None

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.graphs.operation import Operation
@@ -23,7 +24,7 @@ class Empty:
 
     kind = "EMPTY"
 
-    def prepared(self) -> Callable[[Any], None]:
+    def prepared(self, _: Device) -> Callable[[Any], None]:
         """Return what does nothing."""
         return lambda stream: None
 
@@ -44,7 +45,7 @@ class Child:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
-    def prepared(self) -> Callable[[Any], None]:
+    def prepared(self, _: Device) -> Callable[[Any], None]:
         """Return what does nothing: the nodes of the graph are steps of their own."""
         return lambda stream: None
 

@@ -17,6 +17,7 @@ from peerlane.dialects.gpu.graphs.operation import Operation
 from peerlane.dialects.gpu.graphs.update import SUCCESS, Mismatch, Updates
 from peerlane.dialects.gpu.graphs.user_objects import UserObject
 from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.peers import Peers
 from peerlane.dialects.gpu.regions import Regions
 from peerlane.dialects.gpu.streams import AnyStream, GpuStream, NullStream, Streams
 from peerlane.dialects.gpu.vendor import Reason
@@ -34,9 +35,9 @@ class Graphs:
     memory : MemoryOfGraphs
     """
 
-    def __init__(self, machine: GpuMachine, streams: Streams, regions: Regions) -> None:
+    def __init__(self, machine: GpuMachine, streams: Streams, regions: Regions, peers: Peers) -> None:
         self.machine, self.streams = machine, streams
-        self.memory = MemoryOfGraphs(machine)
+        self.memory = MemoryOfGraphs(machine, peers)
         self._updates = Updates(regions)
         streams.captures.discard, streams.captures.memory = self.discard, self.memory
 
@@ -135,8 +136,9 @@ class Graphs:
         """Add a node that runs on the device of a context: that of its event, else the thread's by default."""
         if context is None and isinstance(operation, EventOperation):
             context = operation.event.context
-        operation.prepared()
-        return self._add(graph, operation, tuple(dependencies), context or self.machine.context())
+        context = context or self.machine.context()
+        operation.prepared(context.device)
+        return self._add(graph, operation, tuple(dependencies), context)
 
     @staticmethod
     def _add(graph: Graph, operation: Operation, dependencies: Sequence[Node], context: Context) -> Node:
@@ -175,7 +177,7 @@ class Graphs:
         ``INVALID_VALUE`` for a node of another kind.
         """
         self._refuse_other_kind(node.operation, operation)
-        operation.prepared()
+        operation.prepared(node.context.device)
         node.operation = operation
 
     def _refuse_other_kind(self, before: Operation, after: Operation) -> None:
@@ -304,7 +306,7 @@ class Graphs:
         """Change what a node does in later launches: ``INVALID_VALUE`` for what cannot change."""
         step = self.step(executable, node)
         self._refuse_other_kind(step.operation, operation)
-        operation.prepared()
+        operation.prepared(node.context.device)
         if isinstance(operation, Child):
             self.set_child(executable, node, operation.graph)
             return

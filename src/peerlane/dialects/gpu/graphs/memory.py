@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from peerlane import Buffer, Device, Event, Host
 from peerlane.diagnostics.log import event_log
@@ -11,7 +12,9 @@ from peerlane.diagnostics.memory import allocations
 from peerlane.dialects._shared.machine import Context, Resource, close_for
 from peerlane.dialects.gpu.graphs.graph import Graph, Node
 from peerlane.dialects.gpu.machine import GpuMachine
-from peerlane.dialects.gpu.pools import Location
+from peerlane.dialects.gpu.peers import Peers
+from peerlane.dialects.gpu.pools import Location, Pool
+from peerlane.dialects.gpu.regions import Region
 from peerlane.dialects.gpu.streams import AnyStream
 
 # Both vendors' numbers of the attributes.
@@ -27,6 +30,8 @@ class OwnedMemory(Resource):
     graph : Graph
         Whose node allocates it.
     location : Location
+    access : dict
+        By device: the right that it was given, "none", "r" or "rw".
     is_allocated : bool
         Whether a launch allocated it, and nothing freed it since.
     is_freed_by : Graph or None
@@ -38,6 +43,7 @@ class OwnedMemory(Resource):
     __slots__ = (
         "_freed",
         "_memory",
+        "access",
         "buffer",
         "device",
         "graph",
@@ -53,9 +59,16 @@ class OwnedMemory(Resource):
     has_addresses = True
 
     def __init__(
-        self, memory: MemoryOfGraphs, graph: Graph, context: Context, location: Location, nbytes: int
+        self,
+        memory: MemoryOfGraphs,
+        graph: Graph,
+        context: Context,
+        location: Location,
+        nbytes: int,
+        access: Mapping[Device, str],
     ) -> None:
         super().__init__(context)
+        self.access = dict(access)
         self._memory, self.graph, self.location = memory, graph, location
         self.device = location if isinstance(location, Device) else None
         if self.device is None:
@@ -137,7 +150,7 @@ class Allocation:
     def __init__(self, owned: OwnedMemory, nbytes: int) -> None:
         self.owned, self.nbytes = owned, nbytes
 
-    def prepared(self) -> Callable[[AnyStream], None]:
+    def prepared(self, _: Device) -> Callable[[AnyStream], None]:
         """Return what allocates it."""
         return self.owned.allocate
 
@@ -157,7 +170,7 @@ class Free:
     def __init__(self, owned: OwnedMemory) -> None:
         self.owned = owned
 
-    def prepared(self) -> Callable[[AnyStream], None]:
+    def prepared(self, _: Device) -> Callable[[AnyStream], None]:
         """Return what frees it."""
         return partial(self.owned.free, call="the launch of a graph")
 
@@ -165,18 +178,35 @@ class Free:
 class MemoryOfGraphs:
     """The memory that graphs of a vendor's program have."""
 
-    def __init__(self, machine: GpuMachine) -> None:
+    def __init__(self, machine: GpuMachine, peers: Peers) -> None:
         self.machine = machine
+        peers.add_grant(self._granted)
+        peers.leave_out(self._is_left_out)
+
+    def _granted(self, device: Device, _: int, region: Region) -> str:
+        owned = self._all.get(region.base)
+        return "none" if owned is None else owned.access.get(device, "none")
+
+    def _is_left_out(self, region: Region) -> bool:
+        return self.machine.vendor.policy.pool_access == "own" and region.base in self._all
 
     @property
     def _all(self) -> dict[int, OwnedMemory]:
         return self.machine.table(_Table).owned
 
     def add_allocation(
-        self, graph: Graph, dependencies: Iterable[Node], nbytes: int, location: Location
+        self,
+        graph: Graph,
+        dependencies: Iterable[Node],
+        nbytes: int,
+        location: Location,
+        access: Mapping[Device, str] = MappingProxyType({}),
     ) -> tuple[Node, int]:
-        """Add a node that allocates; return it and the address."""
-        owned = self._reserve(graph, nbytes, location)
+        """Add a node that allocates; return it and the address.
+
+        ``access`` has the rights of other devices, "none", "r" or "rw".
+        """
+        owned = self._reserve(graph, nbytes, location, access)
         try:
             node = graph.add(Allocation(owned, nbytes), tuple(dependencies), owned.context)
         except BaseException:
@@ -184,11 +214,14 @@ class MemoryOfGraphs:
             raise
         return node, owned.address
 
-    def _reserve(self, graph: Graph, nbytes: int, location: Location) -> OwnedMemory:
+    def _reserve(
+        self, graph: Graph, nbytes: int, location: Location, access: Mapping[Device, str]
+    ) -> OwnedMemory:
         machine = self.machine
         context = machine.context_of(location.ordinal) if isinstance(location, Device) else machine.context()
-        owned = OwnedMemory(self, graph, context, location, nbytes)
+        owned = OwnedMemory(self, graph, context, location, nbytes, access)
         machine.issue(owned)
+        machine.note_pools()
         self._all[owned.address] = owned
         self.count()
         return owned
@@ -203,12 +236,12 @@ class MemoryOfGraphs:
         owned.is_freed_by = graph
         return node
 
-    def capture_allocation(self, stream: AnyStream, nbytes: int, location: Location) -> int:
-        """Capture an allocation on a stream; return the address."""
+    def capture_allocation(self, stream: AnyStream, nbytes: int, pool: Pool) -> int:
+        """Capture an allocation on a stream, with the location and the access of a pool; return the address."""
         capture = stream.capture
         assert capture is not None
         capture.refuse_invalidated()
-        owned = self._reserve(capture.graph, nbytes, location)
+        owned = self._reserve(capture.graph, nbytes, pool.location, pool.access)
         capture.add(stream, Allocation(owned, nbytes))
         return owned.address
 

@@ -233,7 +233,7 @@ def hipMemcpy3DPeerAsync(p: _PeerParms, stream: int) -> None:
     gpu.machine.device_of(p.srcDevice)
     prepared, on = pitched(p, _DEFAULT), stream_of(stream)
     if prepared is not None:
-        gpu.copies.move_async(on, prepared)
+        gpu.copies.move_peer_async(on, prepared)
 
 
 declare(
