@@ -532,12 +532,13 @@ def test_memory_of_a_graph_is_used_between_its_nodes(driver: Driver, stream: int
     driver.cuStreamSynchronize(stream)
     assert set(bytes_at(driver, memory)) == {8}
     assert code(driver.cuGraphInstantiateWithFlags, WORD, graph, 0) == cuda.INVALID_VALUE
-    assert [attribute(driver, number) for number in range(4)] == [0, SIZE, SIZE, SIZE]
+    assert [attribute(driver, number) for number in range(4)] == [SIZE] * 4
     zero = ctypes.c_uint64()
     driver.cuDeviceSetGraphMemAttribute(0, 1, ctypes.byref(zero))
     assert attribute(driver, 1) == 0
     assert code(driver.cuDeviceSetGraphMemAttribute, 0, 0, ctypes.byref(zero)) == cuda.INVALID_VALUE
     driver.cuDeviceGraphMemTrim(0)
+    assert [attribute(driver, number) for number in (0, 2)] == [0, SIZE]
     driver.cuGraphExecDestroy(executable)
     driver.cuGraphDestroy(graph)
     assert attribute(driver, 2) == 0
@@ -554,6 +555,9 @@ def test_memory_that_a_graph_leaves_is_freed_by_calls(driver: Driver, stream: in
     assert attribute(driver, 0) == SIZE
     assert code(driver.cuGraphLaunch, executable, stream) == cuda.INVALID_VALUE
     getattr(driver, free)(own, *([stream] if free.endswith("Async") else []))
+    driver.cuStreamSynchronize(stream)
+    assert attribute(driver, 0) == SIZE
+    driver.cuDeviceGraphMemTrim(0)
     assert attribute(driver, 0) == 0
     driver.cuGraphLaunch(executable, stream)
     driver.cuStreamSynchronize(stream)

@@ -254,6 +254,26 @@ class Memory:
         else:
             queue(stream)
 
+    def fill_of(self, dst: int, value: int, element: int, layout: tuple[int, int, int]) -> Fill:
+        """Return the fill of rows of elements, as a node: ``INVALID_VALUE`` for other elements, and for none.
+
+        Parameters
+        ----------
+        dst, value : int
+        element : int
+            The bytes of an element: 1, 2 or 4.
+        layout : tuple of int
+            Elements of a row, rows, and bytes from one row to the next.
+        """
+        width, height, pitch = layout
+        if element not in (1, 2, 4) or not width or not height:
+            raise self._machine.vendor.invalid(
+                f"{height} rows of {width} elements have {element} bytes each",
+                "pass one or more, with 1, 2 or 4 bytes",
+            )
+        row = element * width
+        return Fill(self, dst, value, (row, height, 1), (element, pitch if height > 1 else row, height))
+
     def filling(
         self, dst: int, value: int, extent: tuple[int, int, int], layout: tuple[int, int, int]
     ) -> Callable[[AnyStream], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.gpu.captures import MODES
@@ -109,7 +110,8 @@ class Graphs:
             operation = node.operation
             if isinstance(operation, Child):
                 operation = Child(self._copy(operation.graph, None))
-            copy.originals[node] = self._add(copy, operation, (), node.context)
+            copied = copy.originals[node] = self._add(copy, operation, (), node.context)
+            copied.site = node.site
         for node in graph.nodes:
             for each in node.dependencies:
                 copy.originals[node].depend(copy.originals[each])
@@ -176,7 +178,7 @@ class Graphs:
         """
         self._refuse_other_kind(node.operation, operation)
         operation.prepared()
-        node.operation = operation
+        node.operation, node.site = operation, event_log.site()
 
     def _refuse_other_kind(self, before: Operation, after: Operation) -> None:
         if before.kind != after.kind:
@@ -273,7 +275,7 @@ class Graphs:
         graph = self._copy(executable.graph, None)
         for step, node in zip(executable.steps, graph.nodes, strict=True):
             if not isinstance(step.operation, Child):
-                node.operation = step.operation
+                node.operation, node.site = step.operation, step.site
         return graph
 
     def upload(self, executable: Executable, stream: AnyStream) -> None:
@@ -313,7 +315,7 @@ class Graphs:
         )
         if cause:
             raise self._invalid(cause, "make the executable graph anew")
-        step.operation = operation
+        step.operation, step.site = operation, event_log.site()
 
     def set_child(self, executable: Executable, node: Node, child: Graph) -> None:
         """Give the steps of a child graph the parameters of a graph that fits."""

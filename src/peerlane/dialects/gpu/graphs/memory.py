@@ -29,6 +29,8 @@ class OwnedMemory(Resource):
     location : Location
     is_allocated : bool
         Whether a launch allocated it, and nothing freed it since.
+    is_used : bool
+        Whether a launch allocated it, and nothing trimmed it since.
     is_freed_by : Graph or None
         The graph with a node that frees it.
     users : int
@@ -43,6 +45,7 @@ class OwnedMemory(Resource):
         "graph",
         "is_allocated",
         "is_freed_by",
+        "is_used",
         "location",
         "users",
     )
@@ -62,10 +65,15 @@ class OwnedMemory(Resource):
             self.buffer: Buffer = Host().allocate(nbytes)
         else:
             self.buffer = self.device.allocate(nbytes, peer=True)
-        self.is_allocated = False
+        self.is_allocated = self.is_used = False
         self.is_freed_by: Graph | None = None
         self.users = 1
         self._freed: Event | None = None
+
+    @property
+    def machine(self) -> GpuMachine:
+        """The machine that has it."""
+        return self._memory.machine
 
     @property
     def address(self) -> int:
@@ -82,7 +90,7 @@ class OwnedMemory(Resource):
             machine.enter_host(buffer)
         else:
             machine.enter(machine.context_of(self.device.ordinal), buffer, peer=True)
-        self.is_allocated = True
+        self.is_allocated = self.is_used = True
         machine.of_graphs[buffer.address] = self
         self._memory.count()
 
@@ -100,6 +108,10 @@ class OwnedMemory(Resource):
         if stream is not None:
             with event_log.freed_for_reuse(buffer, stream.neutral):
                 self._freed = stream.neutral.record()
+
+    def trim(self) -> None:
+        """Let it count as unused, if it is free and no launch runs that uses it."""
+        self.is_used = self.is_allocated or (self._freed is not None and not self._freed.is_done)
 
     def release(self) -> None:
         """Count one user less; without users it ends with its free."""
@@ -268,10 +280,18 @@ class MemoryOfGraphs:
             )
         self.machine.table(_Table).high.pop((device, number), None)
 
+    def trim(self, device: Device) -> None:
+        """Let memory that no launch uses count as unused; its graph keeps it, because its address may not change."""
+        for each in self._of(device):
+            each.trim()
+
     def _now(self, device: Device | None) -> tuple[int, int]:
-        mine = [each for each in self._all.values() if each.device is device]
-        used = sum(each.buffer.size for each in mine if each.is_allocated)
+        mine = self._of(device)
+        used = sum(each.buffer.size for each in mine if each.is_used)
         return used, sum(each.buffer.size for each in mine)
+
+    def _of(self, device: Device | None) -> list[OwnedMemory]:
+        return [each for each in self._all.values() if each.device is device]
 
 
 class _Table:
