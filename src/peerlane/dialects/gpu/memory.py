@@ -142,12 +142,13 @@ class Memory:
             machine.forget_notes(region.allocation)
 
     def register(self, address: int, nbytes: int, flags: int) -> None:
-        """Let devices use memory of the host; an address that is registered keeps its first size and flags.
+        """Let devices use memory of the host; by the policy an address that is registered keeps its size and flags.
 
         Raises
         ------
         Refusal
-            ``INVALID_VALUE`` not all of it memory of the host; ``REGISTERED`` the vendor's calls allocated it.
+            ``INVALID_VALUE`` not all of it memory of the host; ``REGISTERED`` the vendor's calls allocated it, or by
+            the policy some of it is registered.
         """
         machine = self._machine
         self._streams.captures.refuse_unsafe()
@@ -159,6 +160,14 @@ class Memory:
 
     def _refuse_unregistrable(self, address: int, nbytes: int) -> None:
         vendor = self._machine.vendor
+        known = self._machine.registrations.overlapping(address, nbytes)
+        if known is not None and vendor.policy.registering_again == "refused":
+            raise vendor.refusal(
+                Reason.REGISTERED,
+                f"the {known.size:,} bytes at {known.start:#x} are registered, and so some of the {nbytes:,} at "
+                f"{address:#x}",
+                "register each byte once, or unregister it before",
+            )
         self._regions.refuse_beyond("hostPtr", address, nbytes)
         last = address + nbytes - 1
         if last >= _WORD:

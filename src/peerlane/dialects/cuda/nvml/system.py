@@ -38,7 +38,6 @@ _FLAGS = (
 def _begin() -> None:
     devices()
     initialized.count += 1
-    initialized.ever = True
 
 
 @call
@@ -61,8 +60,7 @@ def nvmlInitWithFlags(flags: int) -> None:
 
 @call
 def nvmlShutdown() -> None:
-    """End; a call too many does nothing."""
-    initialized.count = max(0, initialized.count - 1)
+    initialized.count -= 1
 
 
 @calls.value("nvmlErrorString")

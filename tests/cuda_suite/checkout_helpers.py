@@ -1,0 +1,9 @@
+"""A plugin of pytest: helpers of NVIDIA's tests that the checkout of cuda.bindings has, and its wheel has not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cuda.bindings
+
+cuda.bindings.__path__.append(str(Path.cwd().parent / "cuda" / "bindings"))
