@@ -6,4 +6,8 @@ from pathlib import Path
 
 import cuda.bindings
 
-cuda.bindings.__path__.append(str(Path.cwd().parent / "cuda" / "bindings"))
+cuda.bindings.__path__ += [
+    str(each / "cuda_bindings" / "cuda" / "bindings")
+    for each in Path.cwd().parents
+    if (each / "cuda_bindings").is_dir()
+]

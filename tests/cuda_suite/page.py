@@ -14,8 +14,8 @@ from cuda_suite.suites import Group, Suite
 _PAGE = """\
 # {title}
 
-`make test-cuda {variable}_TESTS=FOLDER {variable}_VERSION=VERSION` runs these tests on {devices} virtual devices, and
-writes this page. They are not part of this repository: `FOLDER` is {source}. They run unmodified.{about}
+`make test-cuda SUITE={name} TESTS=FOLDER VERSION=VERSION` runs these tests on {devices} virtual devices, and writes
+this page. They are not part of this repository: `FOLDER` is {source}. They run unmodified.{about}
 
 {date}, tests at {commit}, {wheels}, Python {python}, no GPU.
 
@@ -51,7 +51,7 @@ def page_of(
     skipped = Counter(each.text.partition("\n")[0].strip() for each in every if each.kind == SKIPPED)
     return _PAGE.format(
         title=suite.title,
-        variable=name.upper().replace("-", "_"),
+        name=name,
         devices=suite.devices,
         source=suite.source,
         about=f" {suite.about}" if suite.about else "",

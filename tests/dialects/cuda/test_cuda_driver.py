@@ -377,7 +377,9 @@ def test_no_byte_of_the_host_is_registered_twice(driver: Driver) -> None:
     for start, size in ((first, 160), (first + 80, 160), (first + 10, 20)):
         assert code(driver.cuMemHostRegister_v2, start, size, 3) == 712
     driver.cuMemHostRegister_v2(first + 160, 80, 3)
+    assert code(driver.cuMemHostUnregister, first + 80) == cuda.INVALID_VALUE
     driver.cuMemHostUnregister(first)
+    assert code(driver.cuMemHostUnregister, first) == 713
     driver.cuMemHostUnregister(first + 160)
 
 

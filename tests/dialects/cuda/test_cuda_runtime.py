@@ -42,10 +42,19 @@ def text(runtime: Driver, name: str, number: int) -> str:
 def test_first_call_makes_the_context_of_the_first_device(runtime: Driver) -> None:
     driver = Driver()
     assert runtime.cudaGetDeviceCount(INT) == 2
-    assert code(driver.cuCtxGetCurrent, WORD) == cuda.NOT_INITIALIZED
+    assert not driver.cuCtxGetCurrent(WORD)
     runtime.cudaFree(0)
     assert driver.cuCtxGetDevice(INT) == 0
     assert driver.cuDevicePrimaryCtxGetState(0, INT, INT)[1] == 1
+
+
+def test_call_that_asks_for_devices_starts_the_driver(runtime: Driver) -> None:
+    driver = Driver()
+    runtime.cudaDriverGetVersion(INT)
+    assert code(driver.cuDeviceGetCount, INT) == 3
+    count = runtime.cudaGetDeviceCount(INT)
+    assert driver.cuDeviceGetCount(INT) == count
+    assert code(driver.cuCtxSynchronize) == 201  # no context was made
 
 
 def test_versions_are_those_of_the_library_and_the_driver(runtime: Driver) -> None:

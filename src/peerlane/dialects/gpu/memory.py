@@ -192,7 +192,7 @@ class Memory:
         """End a registration, once no stream uses it.
 
         It waits for the streams of the device that was current when it was registered, and of those whose streams
-        use words of the memory.  ``NOT_REGISTERED`` for an address where none begins.
+        use words of the memory.  ``NOT_REGISTERED``, or ``WITHIN_REGISTERED`` for an address that is not the first.
         """
         machine = self._machine
         self._streams.captures.refuse_unsafe()
@@ -200,7 +200,7 @@ class Memory:
         if registered is None or registered.start != address:
             around = f"; the {registered.size:,} bytes at {registered.start:#x} are" if registered else ""
             raise machine.vendor.refusal(
-                Reason.NOT_REGISTERED,
+                Reason.NOT_REGISTERED if registered is None else Reason.WITHIN_REGISTERED,
                 f"{address:#x} is not registered{around}",
                 "pass what {register} was given, once",
             )

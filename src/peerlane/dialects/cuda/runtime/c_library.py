@@ -46,6 +46,15 @@ _WITHOUT_CONTEXT = frozenset(
         "cudaThreadExit",
     }
 )
+#: Of these, the calls that do not start the driver either.
+_WITHOUT_DRIVER = frozenset(
+    {
+        "cudaDriverGetVersion",
+        "cudaGetDriverEntryPoint",
+        "cudaGetDriverEntryPointByVersion",
+        "cudaGetExportTable",
+    }
+)
 
 
 def _speaking(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,9 +76,11 @@ def library(header: str) -> Library:
     runtime.calls.define("cudaGetDriverEntryPoint", lookup.entry_point_of(lookup.version_of(header)))
     plain = lookup.plain(runtime)
     entries = Entries(runtime.calls, current.enter, _WITHOUT_CONTEXT)
+    starting = Entries(runtime.calls, current.start, _WITHOUT_DRIVER)
 
     def call(name: str) -> Callable[..., Any]:
-        return plain.get(name) or _speaking(entries.function(name))
+        served = starting if name in _WITHOUT_CONTEXT else entries
+        return plain.get(name) or _speaking(served.function(name))
 
     return Library(
         runtime.calls.declarations,

@@ -77,9 +77,14 @@ class Current:
             gpu.contexts.retain(device)
             retained.add(device.ordinal)
 
+    @staticmethod
+    def start() -> None:
+        """Start the driver, as each call does that asks for devices: the program need not call cuInit then."""
+        driver.is_initialized = True
+
     def enter(self) -> None:
         """Make the context current that a call needs."""
-        driver.is_initialized = True
+        self.start()
         if machine.current() is None:
             device = self.device()
             self.retain(device)

@@ -283,14 +283,18 @@ class Graphs:
         executable.follow(stream)
 
     def update(self, executable: Executable, graph: Graph) -> Mismatch:
-        """Give an executable graph the parameters of a graph that fits; return why it does not.
+        """Give an executable graph the parameters and user objects of a graph that fits; return why it does not.
 
-        Nothing was changed then.
+        Nothing was changed then.  References to other user objects end with the newest launch.
         """
         mismatch = self._updates.mismatch(executable.steps, graph)
         if mismatch is not None:
             return mismatch
         self._updates.apply(executable.steps, graph)
+        before, executable.user_objects = executable.user_objects, dict(graph.user_objects)
+        for user_object, count in executable.user_objects.items():
+            user_object.retain(count)
+        self._release_all(before, executable.await_newest)
         return Mismatch(SUCCESS, None, None, "")
 
     def step(self, executable: Executable, node: Node) -> Step:

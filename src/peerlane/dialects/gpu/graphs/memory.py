@@ -102,6 +102,7 @@ class OwnedMemory(Resource):
         machine.of_graphs.pop(buffer.address, None)
         self.is_allocated, self._freed = False, None
         if not self.users:
+            self._memory.forget(self)
             close_for(buffer, call, None if stream is None else stream.neutral)
             return
         allocations.forget(buffer.id, call)
@@ -124,9 +125,10 @@ class OwnedMemory(Resource):
         """Give the memory back to its device, unless the program has it."""
         if self.buffer.is_closed:
             return
-        self._memory.forget(self)
         if not self.context.is_live:
             self._memory.machine.of_graphs.pop(self.address, None)
+        if not self.is_allocated or not self.context.is_live:
+            self._memory.forget(self)
         if not self.is_allocated:
             close_for(self.buffer, "the end of its graph")
 
@@ -247,7 +249,7 @@ class MemoryOfGraphs:
         return owned
 
     def forget(self, owned: OwnedMemory) -> None:
-        """Forget memory that no graph has any more."""
+        """Forget memory that neither a graph nor the program has any more."""
         self._all.pop(owned.address, None)
 
     def count(self) -> None:
