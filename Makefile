@@ -68,12 +68,11 @@ $(VENV)-torch/installed: $(NATIVE)
 	$(VENV)-torch/bin/python -m pip install --quiet --no-build-isolation --editable .
 	touch $@
 
-# Programs of NVIDIA's wheels on the CUDA dialect; a minute. CUDA_CORE_TESTS is the folder cuda_core/tests of a checkout
-# of NVIDIA/cuda-python, whose tests run, too; five minutes more.
+# Programs of NVIDIA's wheels on the CUDA dialect; a minute. With SUITE, one of tests/cuda_suite/suites.py, TESTS is the
+# folder of a vendor's own tests and VERSION theirs: they run, too, and their page is written; up to ten minutes more.
 test-cuda: $(VENV)-cuda/installed
 	$(VENV)-cuda/bin/python -m pytest tests/cuda_wheels tests/dialects/cuda
-	$(if $(CUDA_CORE_TESTS),PYTHONPATH=tests $(VENV)-cuda/bin/python -m cuda_suite $(CUDA_CORE_TESTS) docs/cuda-tests.md \
-	    "$(CUDA_CORE_COMMIT)")
+	$(if $(SUITE),PYTHONPATH=tests $(VENV)-cuda/bin/python -m cuda_suite $(SUITE) $(TESTS) docs/$(SUITE)-tests.md "$(VERSION)")
 
 $(VENV)-cuda/installed: $(NATIVE)
 	$(PYTHON) -m venv $(VENV)-cuda

@@ -31,11 +31,12 @@ struct SiteKey {
     PyObject* called = nullptr;   // peerlane's function; a line of a module in C may call many
     std::array<PyObject*, kFrames> codes{};
     std::array<int, kFrames> offsets{};
+    uint32_t launch = 0;          // of an operation of a graph: the site of the launch
     bool operator==(const SiteKey&) const = default;
 };
 struct SiteHash {
     size_t operator()(const SiteKey& key) const {
-        uint64_t hash = reinterpret_cast<uintptr_t>(key.called) >> 4;
+        uint64_t hash = reinterpret_cast<uintptr_t>(key.called) >> 4 ^ static_cast<uint64_t>(key.launch) << 32;
         for (size_t i = 0; i < kFrames; ++i)
             hash = (hash ^ (reinterpret_cast<uintptr_t>(key.codes[i]) >> 4) ^ static_cast<uint64_t>(key.offsets[i]) << 40) * 0x9E3779B97F4A7C15;
         return hash ^ hash >> 32;
@@ -45,6 +46,7 @@ struct Site {
     SiteKey key;
     uint32_t number = 0;
     uint64_t log = 0;   // which one has its name
+    std::string call;   // what was called there, as members of a JSON object
 };
 // All sites.  Their code objects are held as long as the process lives.
 std::unordered_map<SiteKey, Site, SiteHash>& sites() {
@@ -57,8 +59,8 @@ std::vector<const Site*>& sites_by_number() {
     return by_number;
 }
 // Those that were seen last, by their hash.
-std::array<Site, 1 << 12>& recent_sites() {
-    static auto& recent = *new std::array<Site, 1 << 12>;
+std::array<const Site*, 1 << 12>& recent_sites() {
+    static auto& recent = *new std::array<const Site*, 1 << 12>{};
     return recent;
 }
 
@@ -146,28 +148,39 @@ std::string current_failure(const SiteKey& key) {
     return ", \"handled\": true";
 }
 
-void write_site(const SiteKey& key, uint32_t number) {
-    std::string line = "{\"site\": " + std::to_string(number) + ", \"frames\": [";
-    for (size_t i = 0; i < kFrames && key.codes[i]; ++i) line += (i ? ", " : "") + frame_text(key.codes[i], key.offsets[i]);
-    log::write_name(line + "]" + current_call() + current_failure(key) + "}");
+std::string frames_text(const SiteKey& key) {
+    std::string text = "[";
+    for (size_t i = 0; i < kFrames && key.codes[i]; ++i) text += (i ? ", " : "") + frame_text(key.codes[i], key.offsets[i]);
+    return text + "]";
 }
 
-uint32_t find_new_site(const SiteKey& key) {
+void write_site(const Site& site) {
+    std::string line = "{\"site\": " + std::to_string(site.number) + ", \"frames\": " + frames_text(site.key) + site.call;
+    if (site.key.launch) line += ", \"launched\": " + frames_text(sites_by_number()[site.key.launch - 1]->key);
+    log::write_name(line + current_failure(site.key) + "}");
+}
+
+// `call` returns what is called there; it is asked once.
+template <class Call>
+uint32_t find_site(const SiteKey& key, const Call& call) {
+    const Site*& recent = recent_sites()[SiteHash{}(key) % recent_sites().size()];
+    const uint64_t now = log::number.load(std::memory_order_relaxed);
+    if (recent && recent->log == now && recent->key == key) [[likely]] return recent->number;
     const nb::error_scope raised;
     Site& site = sites()[key];
-    const uint64_t now = log::number.load(std::memory_order_relaxed);
     if (site.number == 0) {
+        site.key = key;
+        site.call = call();
+        sites_by_number().push_back(&site);
+        site.number = static_cast<uint32_t>(sites_by_number().size());
         Py_XINCREF(key.called);
         for (PyObject* code : key.codes) Py_XINCREF(code);
-        site.key = key;
-        site.number = static_cast<uint32_t>(sites().size());
-        sites_by_number().push_back(&site);
     }
     if (site.log != now) {
         site.log = now;
-        write_site(key, site.number);
+        write_site(site);
     }
-    recent_sites()[SiteHash{}(key) % recent_sites().size()] = site;
+    recent = &site;
     return site.number;
 }
 
@@ -218,10 +231,7 @@ uint32_t log_site_outside(const LeavesOut& leaves_out) {
             key.offsets[i] = frame.offset();
             if (++i < most) do frame.go_back(); while (frame && is_own_frame(frame, frame.code()));
         }
-        const Site& recent = recent_sites()[SiteHash{}(key) % recent_sites().size()];
-        if (recent.number != 0 && recent.log == log::number.load(std::memory_order_relaxed) && recent.key == key) [[likely]]
-            return recent.number;
-        return find_new_site(key);
+        return find_site(key, current_call);
     } catch (const std::exception&) {
         return 0;
     }
@@ -237,6 +247,15 @@ uint32_t log_site_of_program() {
         return is_own_frame(frame, code) || file.find("/site-packages/") != file.npos || file.find("/dist-packages/") != file.npos;
     });
     return site ? site : log_site();
+}
+
+// Of an operation of a graph: where it was added, and where the graph is launched.
+uint32_t log_site_launched(uint32_t added, uint32_t launch) {
+    const size_t known = sites_by_number().size();
+    if (added == 0 || launch == 0 || added > known || launch > known || known >= kMostSites) return launch;
+    SiteKey key = sites_by_number()[added - 1]->key;
+    key.launch = launch;
+    return find_site(key, [added] { return sites_by_number()[added - 1]->call; });
 }
 
 nb::object log_site_of(uint32_t number) {
@@ -411,6 +430,8 @@ void bind_log(nb::module_& m) {
     m.def("log_name", [](const std::string& line) { log::write_name(line); }, "line"_a, "Add a JSON object to the names.");
     m.def("log_site", [] { return log::wanted() ? log_site() : 0; }, "The number of the program's line that is calling.");
     m.def("log_site_of_program", [] { return log::wanted() ? log_site_of_program() : 0; }, "The number of the line that called libraries that are installed.");
+    m.def("log_site_launched", &log_site_launched, "added"_a, "launch"_a,
+          "The number for an operation of a graph: the line that added it, and the one that launches the graph.");
     m.def("log_fix", [](uint32_t site) { return std::exchange(log::context.fixed, site); }, "site"_a,
           "Let this thread's events have this line, 0: that of the call; return what was set before.");
     m.def("log_follow_outside", &log::follow_outside, "See what modules that were loaded since send and receive, and the shared mappings of a forked child.");

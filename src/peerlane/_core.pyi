@@ -1339,6 +1339,11 @@ def log_site() -> int:
 def log_site_of_program() -> int:
     """The number of the line that called libraries that are installed."""
 
+def log_site_launched(added: int, launch: int) -> int:
+    """
+    The number for an operation of a graph: the line that added it, and the one that launches the graph.
+    """
+
 def log_fix(site: int) -> int:
     """
     Let this thread's events have this line, 0: that of the call; return what was set before.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -65,6 +66,27 @@ with cuda.gpus[1]:
     assert (cuda.to_device(data).copy_to_host() == data).all()
 print("over")
 """
+#: Without a kernel: tensors of device memory, copies between devices and with the host, on streams with events.
+TORCH = """
+import torch
+def moves():
+    assert torch.cuda.is_available() and torch.cuda.device_count() == 2
+    data = torch.arange(1 << 18, dtype=torch.float32)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        first = torch.empty(1 << 18, device="cuda:0")
+        first.copy_(data, non_blocking=True)
+        copied = stream.record_event()
+    other = torch.cuda.Stream(device="cuda:1")
+    with torch.cuda.stream(other):
+        other.wait_event(copied)
+        second = torch.empty_like(first, device="cuda:1")
+        second.copy_(first, non_blocking=True)
+    other.synchronize()
+    assert torch.equal(second.cpu(), data)
+moves()
+print("over")
+"""
 
 
 def run(program: Path, text: str, command: str = "run") -> Completed:
@@ -76,12 +98,14 @@ def run(program: Path, text: str, command: str = "run") -> Completed:
 
 @pytest.mark.parametrize(
     ("module", "text"),
-    [("cuda.bindings", BINDINGS), ("cupy", CUPY), ("numba_cuda", NUMBA)],
-    ids=["cuda-bindings", "cupy", "numba"],
+    [("cuda.bindings", BINDINGS), ("cupy", CUPY), ("numba_cuda", NUMBA), ("torch", TORCH)],
+    ids=["cuda-bindings", "cupy", "numba", "torch"],
 )
 def test_program_of_a_wheel_moves_its_bytes(tmp_path: Path, module: str, text: str) -> None:
     if find_spec(module.partition(".")[0]) is None:
         pytest.skip(f"the wheel of {module} is not installed")
+    if module == "torch" and "+cpu" in version("torch"):
+        pytest.skip("the wheel of torch is the one for the processor")
     done = run(tmp_path / "prog.py", text)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["over"]), done.stderr
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from peerlane.testing.procs import run_python
+from peerlane.testing.procs import Completed, run_python
 
 pytestmark = pytest.mark.any_schedule
 SECONDS = 60
@@ -29,54 +29,73 @@ kill $!
 grep -q Final: client.log
 """
 NIXL = """
-import multiprocessing, os, sys
+import multiprocessing, os, signal, sys, time
 import numpy as np
-agents = []
 SIZE = 1 << 20
 def call(name, *words):
     from cuda.bindings import driver
     code, *values = getattr(driver, name)(*words)
     assert int(code) == 0, (name, code)
     return values[0] if len(values) == 1 else values
-def rank(number, pipe):
-    from nixl_cu12._api import nixl_agent, nixl_agent_config
-    call("cuInit", 0)
-    call("cuCtxSetCurrent", call("cuDevicePrimaryCtxRetain", number))
-    memory, host = int(call("cuMemAlloc", SIZE)), np.full(SIZE, 7 * (number == 0), np.uint8)
-    call("cuMemcpyHtoD", memory, host.ctypes.data, SIZE)
-    agent = nixl_agent(f"agent{number}", nixl_agent_config(backends=["UCX"]))
-    agent.register_memory([(memory, SIZE, number, "")], "VRAM")
-    pipe.send((agent.get_agent_metadata(), memory))
-    metadata, other = pipe.recv()
-    agent.add_remote_agent(metadata)
-    if number == 0:
-        own, theirs = (agent.get_xfer_descs([each], "VRAM") for each in ((memory, SIZE, 0), (other, SIZE, 1)))
-        transfer = agent.initialize_xfer("WRITE", own, theirs, "agent1", b"done")
-        state = agent.transfer(transfer)
-        while state == "PROC":
-            state = agent.check_xfer_state(transfer)
-        assert state == "DONE", state
-        pipe.send("written")
-        assert pipe.recv() == "read"
-    else:
-        assert pipe.recv() == "written"
-        call("cuMemcpyDtoH", host.ctypes.data, memory, SIZE)
-        assert (host == 7).all()
-        pipe.send("read")
-    if number == 1:
-        os._exit(0)  # the agent's destructor may wait for ever: the guide says why
-    agents.append(agent)
+class Rank:
+    def __init__(self, number):
+        from nixl_cu12._api import nixl_agent, nixl_agent_config
+        call("cuInit", 0)
+        call("cuCtxSetCurrent", call("cuDevicePrimaryCtxRetain", number))
+        self.memory, self.host = int(call("cuMemAlloc", SIZE)), np.full(SIZE, 7 * (number == 0), np.uint8)
+        call("cuMemcpyHtoD", self.memory, self.host.ctypes.data, SIZE)
+        self.agent = nixl_agent(f"agent{number}", nixl_agent_config(backends=["UCX"]))
+        self.agent.register_memory([(self.memory, SIZE, number, "")], "VRAM")
+    def transfer(self, metadata, memory):
+        self.agent.add_remote_agent(metadata)
+        own, theirs = (
+            self.agent.get_xfer_descs([each], "VRAM") for each in ((self.memory, SIZE, 0), (memory, SIZE, 1))
+        )
+        return self.agent.initialize_xfer("WRITE", own, theirs, "agent1", b"done")
+    def run(self, transfer):
+        end = time.monotonic() + 30
+        state = self.agent.transfer(transfer)
+        while state == "PROC" and time.monotonic() < end:
+            state = self.agent.check_xfer_state(transfer)
+        return state
+def target(pipe):
+    rank = Rank(1)
+    pipe.send((rank.agent.get_agent_metadata(), rank.memory))
+    assert pipe.recv() == "written"
+    call("cuMemcpyDtoH", rank.host.ctypes.data, rank.memory, SIZE)
+    assert (rank.host == 7).all()
+    pipe.send("read")
+    pipe.recv()
+    os._exit(0)  # the agent's destructor may wait for ever: the guide says why
 if __name__ == "__main__":
     multiprocessing.set_start_method("spawn")
     one, other = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=rank, args=(1, other))
+    process = multiprocessing.Process(target=target, args=(other,))
     process.start()
-    rank(0, one)
-    process.join(60)
-    assert process.exitcode == 0
+    rank = Rank(0)
+    transfer = rank.transfer(*one.recv())
+    assert rank.run(transfer) == "DONE"
+    one.send("written")
+    assert one.recv() == "read"
+END
     print("over")
     sys.stdout.flush()
     os._exit(0)
+"""
+ENDS = """
+    one.send("end")
+    process.join(60)
+    assert process.exitcode == 0
+"""
+KILLED = """
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(60)
+    begun = time.monotonic()
+    try:
+        while rank.run(transfer) == "DONE" and time.monotonic() < begun + 20:
+            time.sleep(0.01)
+    except Exception as error:
+        print(type(error).__name__, time.monotonic() < begun + 10)
 """
 
 
@@ -111,14 +130,21 @@ def test_ucx_moves_memory_of_devices_between_processes(tmp_path: Path, test: str
     assert "ERROR" not in told and "WARN" not in told, told
 
 
-def test_nixl_writes_memory_of_a_device_of_another_process(tmp_path: Path) -> None:
+def _nixl(folder: Path, end: str) -> Completed:
     if find_spec("nixl_cu12") is None:
         pytest.skip("the wheel nixl-cu12 is not installed")
-    program = tmp_path / "prog.py"
-    program.write_text(NIXL)
-    done = run_python(
-        [*RUN, str(program)],
-        env={**os.environ, "UCX_TLS": TRANSPORTS, "UCX_NET_DEVICES": "lo"},
-        timeout=SECONDS,
-    )
+    program = folder / "prog.py"
+    program.write_text(NIXL.replace("END\n", end))
+    environment = {**os.environ, "UCX_TLS": TRANSPORTS, "UCX_NET_DEVICES": "lo"}
+    return run_python([*RUN, str(program)], env=environment, timeout=SECONDS)
+
+
+def test_nixl_writes_memory_of_a_device_of_another_process(tmp_path: Path) -> None:
+    done = _nixl(tmp_path, ENDS)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["over"]), done.stdout + done.stderr
+
+
+def test_nixl_names_the_loss_of_an_agent_that_was_killed_and_does_not_hang(tmp_path: Path) -> None:
+    done = _nixl(tmp_path, KILLED)
+    expected = ["nixlRemoteDisconnectError True", "over"]
+    assert (done.returncode, done.stdout.splitlines()[-2:]) == (0, expected), done.stdout + done.stderr

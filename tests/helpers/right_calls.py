@@ -26,8 +26,18 @@ class Caller:
         self._function = ctypes.CFUNCTYPE(ctypes.c_int)(lambda *_: 0)
         self._kept: list[Any] = []
 
-    def call(self, line: str) -> None:
-        """Make a call and compare its result."""
+    def run(self, line: str) -> None:
+        """Make a call, name an array, or compare a word."""
+        if " == " in line:
+            got, expected = map(self._number, line.split(" == "))
+            assert got == expected, (line, got, expected)
+        elif ": " in line:
+            name, array = line.split(": ")
+            self._room[name] = self._argument(array)
+        else:
+            self._call(line)
+
+    def _call(self, line: str) -> None:
         words, _, expected = line.partition(" = ")
         name, *given = re.findall(r'"[^"]*"|[({\[][^)}\]]*[)}\]]|\S+', words)
         function, declared = self._library[name], self._functions[name]
@@ -46,10 +56,13 @@ class Caller:
             assert result == int(expected or "0", 0), (line, result)
 
     def _number(self, word: str) -> int:
-        if word in self._room:
-            return int(ctypes.c_uint64.from_buffer(self._room[word]).value)
+        name, _, at = word.partition(".")
+        if name in self._room:
+            return int(ctypes.c_uint64.from_buffer(self._room[name], 8 * int(at or 0)).value)
         if word.startswith("@"):
             return ctypes.addressof(self._room[word[1:]])
+        if word == "f":
+            return ctypes.cast(self._function, ctypes.c_void_p).value or 0
         return threading.get_ident() if word == "thread" else int(word, 0)
 
     def _argument(self, word: str) -> Any:
@@ -70,7 +83,8 @@ class Caller:
             return self._function
         if word == "-":
             return None
-        return ctypes.c_float(float(word)) if "." in word else ctypes.c_uint64(self._number(word))
+        is_real = re.fullmatch(r"\d+\.\d+", word)
+        return ctypes.c_float(float(word)) if is_real else ctypes.c_uint64(self._number(word))
 
 
 def main() -> None:
@@ -78,7 +92,7 @@ def main() -> None:
     caller = Caller(sys.argv[1])
     for line in sys.stdin.read().splitlines():
         if not line.startswith("#"):
-            caller.call(line)
+            caller.run(line)
 
 
 if __name__ == "__main__":

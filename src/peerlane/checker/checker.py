@@ -10,8 +10,8 @@ from typing import Any
 from peerlane._check import Analysis
 from peerlane.checker.clocks import align
 from peerlane.checker.findings import findings_of
-from peerlane.checker.sites import Frame, Helpers
-from peerlane.diagnostics.log.log_files import ProcessLog, logs_in, read_names
+from peerlane.checker.sites import Helpers
+from peerlane.diagnostics.log.log_files import Frame, ProcessLog, logs_in, read_names
 from peerlane.support.processes import lives
 
 #: How much later an event may be published than it is dated.

@@ -95,11 +95,14 @@ def _skipped_lines(record: Record) -> tuple[Any, ...] | None:
 
 
 def _lines_of(record: Record) -> tuple[Any, ...]:
-    # The caller counts: programs often have one line of their own for all calls of a kind.
+    # The caller counts: programs often have one line of their own for all calls of a kind.  So does the launch of a
+    # graph, unless the graph lacks an edge, which no launch can mend.
+    is_one_launch = len({str(site["launched"]) for site in record["sites"]}) == 1
     sites = [
         (
             *(site["file"], site["line"], site["verb"], site["access"]),
             *map(tuple, site["callers"][: max(1, site["helpers"])]),
+            *(() if is_one_launch else map(str, [site["launched"]])),
         )
         for site in record["sites"]
     ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from peerlane.checker.sites import Data, Site
+from peerlane.checker.sites import Data, Site, are_of_one_launch
 from peerlane.checker.texts import location_of, nth, span_text
 from peerlane.diagnostics.log.log_files import ProcessLog
 from peerlane.dialects import manifest_of, registered
@@ -52,6 +52,8 @@ def missing_order(
         return _right_offset(data, second, elsewhere)
     if _are_own_notifies(data, first, second):
         calls = replace(calls, record=calls.own_record, wait=calls.own_wait)
+    if are_of_one_launch(first, second):
+        return _edge(first, second, calls)
     index, messages = data["notify"], _messages(first, second)
     channel = f"this channel and {_where(first)}"
     match data["missing"]:
@@ -178,6 +180,15 @@ def missing_order(
                 f"a wait ({calls.wait}) of {second.owner} for each record by itself, after {first.point}, before "
                 f"{second.point}: the wait consumed several records, and only the first of them is promised"
             )
+
+
+def _edge(first: Site, second: Site, calls: Orders) -> str:
+    """Return what orders two operations of a graph, or of two graphs that one line launches."""
+    return (
+        f"an edge ({calls.edge}) from the node of {first.point} to the node of {second.point}; in a capture a wait "
+        f"({calls.event}) of the second stream for an event of the first one. If these are two graphs: such a wait "
+        "between their launches"
+    )
 
 
 def _messages(first: Site, second: Site) -> Orders | None:

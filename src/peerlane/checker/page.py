@@ -132,6 +132,7 @@ def _site(site: Mapping[str, Any], sources: texts.Sources) -> dict[str, Any]:
         "source": sources.around(file, line, _CONTEXT),
         "helpers": [texts.location_of(*each) for each in frames[:helpers]],
         "callers": [texts.location_of(*each) for each in frames[helpers + 1 :]],
+        "launched": texts.location_of(*site["launched"][:2]) if site.get("launched") else "",
     }
 
 

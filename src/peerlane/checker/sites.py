@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from peerlane.checker.texts import location_of, nth
 from peerlane.diagnostics.log.event_log import COLLECTIVES
-from peerlane.diagnostics.log.log_files import ProcessLog
+from peerlane.diagnostics.log.log_files import Frame, ProcessLog
 
 Data: TypeAlias = Mapping[str, Any]
 
@@ -36,9 +36,6 @@ EVENTS = {
     "collected": "end of a collective",
     "source_changed": "changed bytes",
 }
-
-
-Frame: TypeAlias = tuple[str, int, str]
 
 
 class Helpers:
@@ -77,6 +74,10 @@ class Site:
     ----------
     rank : int
         -1 if it is not known.
+    launch : list of Frame
+        Of an operation of a graph: the frames of the launch, whose first is outside helpers; else empty.
+    outer : sequence of Frame
+        The frames outside helpers: those of the launch where texts name that.
     named : Frame
         The line by which texts name it.
     called : str
@@ -101,18 +102,16 @@ class Site:
         self.called = self.log.calls.get(data["site"], self.verb).removeprefix("hcomm.")
         self.depth_in = helpers.depth_of
         self.helpers = self.depth_in(self.frames)
-        self.named = self.frames[self.helpers]
+        self.outer: Sequence[Frame] = self.frames[self.helpers :]
+        launch = self.log.launches.get(data["site"], [])
+        self.launch: Sequence[Frame] = launch[self.depth_in(launch) :] if launch else ()
+        self.named = self.outer[0]
         self.has_file = False
         self.call = ""
         self.runs_again = False
         self.repetition = 0
         self.is_with_end = data["site"] in self.log.with_ends and not self.helpers
         self.is_alone = False
-
-    @property
-    def outer(self) -> Sequence[Frame]:
-        """The frames outside helpers."""
-        return self.frames[self.helpers :]
 
     @property
     def owner(self) -> str:
@@ -199,13 +198,21 @@ class Site:
             "access": self.data["access"],
             "callers": [list(each) for each in self.frames[1:]],
             "helpers": self.helpers,
+            "launched": list(self.launch[0]) if self.launch else None,
             "with_end": self.is_with_end,
             "event": self.data["event"],
         }
 
 
 def distinguish(first: Site, second: Site, help_site: Site | None) -> None:
-    """Name two events by the innermost lines that differ: programs often make all calls of a kind at one line."""
+    """Name two events by the innermost lines that differ: programs often make all calls of a kind at one line.
+
+    An operation of a graph is named by its launch, unless one launch has both: then an edge is missing.
+    """
+    if not are_of_one_launch(first, second):
+        for each in (first, second, help_site):
+            if each is not None and each.launch:
+                each.outer, each.named = each.launch, each.launch[0]
     pairs = list(zip(first.outer, second.outer, strict=False))
     depth = next((number for number, (one, other) in enumerate(pairs) if one[:2] != other[:2]), 0)
     if depth and help_site and len(help_site.outer) > depth and help_site.outer[0] == first.outer[0]:
@@ -218,6 +225,11 @@ def distinguish(first: Site, second: Site, help_site: Site | None) -> None:
     is_one_event = all(first.data[name] == second.data[name] for name in ("log", "event"))
     if first.named[1] and first.named[:2] == second.named[:2] and not is_one_event:
         first.call, second.call = _calls_of_one_line(first, second)
+
+
+def are_of_one_launch(first: Site, second: Site) -> bool:
+    """Return whether two events are operations of graphs that one line launches."""
+    return bool(first.launch) and first.log is second.log and first.launch == second.launch
 
 
 def _calls_of_one_line(first: Site, second: Site) -> tuple[str, str]:

@@ -234,6 +234,12 @@ def _site(
         text = sources.line(file, line).strip() if number == site.get("helpers") else ""
         if text:
             lines += _clipped(f"    {line:>5} | ", printable(text), width)
+    if site.get("launched"):
+        file, line, function = site["launched"]
+        lines += _clipped("          launched at ", f"{location_of(file, line)}, in {function}", width)
+        text = sources.line(file, line).strip()
+        if text:
+            lines += _clipped(f"    {line:>5} | ", printable(text), width)
     return lines
 
 

@@ -278,7 +278,7 @@ class _Builder:
             frames = log.sites.get(number)
             self._sites[key] = len(self.timeline.sites) if frames else 0
             if frames:
-                self.timeline.sites.append(frames)
+                self.timeline.sites.append([*frames, *log.launches.get(number, ())])
         return self._sites[key]
 
     def _take_came(self) -> None:

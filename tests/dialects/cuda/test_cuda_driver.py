@@ -367,3 +367,33 @@ def test_failed_call_is_explained_where_the_variable_says(
     text = (tmp_path / "log").read_text()
     assert text.startswith("peerlane: cuMemFree_v2 returned CUDA_ERROR_INVALID_VALUE (1).")
     assert "Cause: nothing that CUDA allocated begins there" in text
+
+
+def test_no_byte_of_the_host_is_registered_twice(driver: Driver) -> None:
+    begin(driver)
+    memory = np.zeros(240, np.uint8)
+    first = memory.ctypes.data
+    driver.cuMemHostRegister_v2(first, 160, 3)
+    for start, size in ((first, 160), (first + 80, 160), (first + 10, 20)):
+        assert code(driver.cuMemHostRegister_v2, start, size, 3) == 712
+    driver.cuMemHostRegister_v2(first + 160, 80, 3)
+    assert code(driver.cuMemHostUnregister, first + 80) == cuda.INVALID_VALUE
+    driver.cuMemHostUnregister(first)
+    assert code(driver.cuMemHostUnregister, first) == 713
+    driver.cuMemHostUnregister(first + 160)
+
+
+def test_attributes_of_an_address_have_its_mapping_and_what_may_be_done_with_it(driver: Driver) -> None:
+    begin(driver)
+    memory = driver.cuMemAlloc_v2(WORD, 4096)
+    host = np.zeros(4096, np.uint8)
+    driver.cuMemHostRegister_v2(host.ctypes.data, 4096, 8)
+    for number, kind, own, registered in (
+        (15, ctypes.c_bool, 0, 0),
+        (16, ctypes.c_uint, 3, 1),
+        (18, WORD, 4096, 4096),
+        (19, WORD, memory, host.ctypes.data),
+    ):
+        assert driver.cuPointerGetAttribute(kind, number, memory + 100) == own
+        assert driver.cuPointerGetAttribute(kind, number, host.ctypes.data + 100) == registered
+    driver.cuMemHostUnregister(host.ctypes.data)

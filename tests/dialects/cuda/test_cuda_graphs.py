@@ -522,12 +522,13 @@ def test_memory_of_a_graph_is_used_between_its_nodes(driver: Driver, stream: int
     driver.cuStreamSynchronize(stream)
     assert set(bytes_at(driver, memory)) == {8}
     assert code(driver.cuGraphInstantiateWithFlags, WORD, graph, 0) == cuda.INVALID_VALUE
-    assert [attribute(driver, number) for number in range(4)] == [0, SIZE, SIZE, SIZE]
+    assert [attribute(driver, number) for number in range(4)] == [SIZE] * 4
     zero = ctypes.c_uint64()
     driver.cuDeviceSetGraphMemAttribute(0, 1, ctypes.byref(zero))
     assert attribute(driver, 1) == 0
     assert code(driver.cuDeviceSetGraphMemAttribute, 0, 0, ctypes.byref(zero)) == cuda.INVALID_VALUE
     driver.cuDeviceGraphMemTrim(0)
+    assert [attribute(driver, number) for number in (0, 2)] == [0, SIZE]
     driver.cuGraphExecDestroy(executable)
     driver.cuGraphDestroy(graph)
     assert attribute(driver, 2) == 0
@@ -544,13 +545,18 @@ def test_memory_that_a_graph_leaves_is_freed_by_calls(driver: Driver, stream: in
     assert attribute(driver, 0) == SIZE
     assert code(driver.cuGraphLaunch, executable, stream) == cuda.INVALID_VALUE
     getattr(driver, free)(own, *([stream] if free.endswith("Async") else []))
+    driver.cuStreamSynchronize(stream)
+    assert attribute(driver, 0) == SIZE
+    driver.cuDeviceGraphMemTrim(0)
     assert attribute(driver, 0) == 0
     driver.cuGraphLaunch(executable, stream)
     driver.cuStreamSynchronize(stream)
     driver.cuGraphExecDestroy(executable)
     driver.cuGraphDestroy(graph)
     assert set(bytes_at(driver, own)) == {3}
+    assert [attribute(driver, number) for number in (0, 2)] == [SIZE, SIZE]
     driver.cuMemFree_v2(own)
+    assert [attribute(driver, number) for number in (0, 2)] == [0, 0]
     assert code(driver.cuMemFree_v2, own) == cuda.INVALID_VALUE
 
 
@@ -595,6 +601,25 @@ def test_user_object_ends_with_the_last_graph_that_has_it(driver: Driver) -> Non
     driver.cuGraphExecDestroy(executable)
     assert over.wait(20)
     assert code(driver.cuUserObjectRetain, kept, 1) == cuda.INVALID_VALUE
+
+
+def test_update_takes_the_user_objects_of_the_graph_and_ends_those_before(driver: Driver) -> None:
+    ended = [threading.Event(), threading.Event()]
+    destroy = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda word: ended[(word or 0) - 1].set())
+    graphs = []
+    for word in (1, 2):
+        graphs.append(driver.cuGraphCreate(WORD, 0))
+        kept = driver.cuUserObjectCreate(WORD, ctypes.c_void_p(word), destroy, 1, 1)
+        driver.cuGraphRetainUserObject(graphs[-1], kept, 1, 1)
+    executable = driver.cuGraphInstantiateWithFlags(WORD, graphs[0], 0)
+    driver.cuGraphDestroy(graphs[0])
+    result = struct("CUgraphExecUpdateResultInfo_v1")
+    driver.cuGraphExecUpdate_v2(executable, graphs[1], ctypes.byref(result))
+    assert ended[0].wait(20)
+    driver.cuGraphDestroy(graphs[1])
+    assert not ended[1].is_set()
+    driver.cuGraphExecDestroy(executable)
+    assert ended[1].wait(20)
 
 
 # Captures.

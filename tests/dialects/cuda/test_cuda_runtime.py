@@ -51,6 +51,15 @@ def test_first_call_makes_the_context_of_the_first_device(runtime: Driver) -> No
     assert driver.cuDevicePrimaryCtxGetState(0, INT, INT)[1] == 1
 
 
+def test_call_that_asks_for_devices_starts_the_driver(runtime: Driver) -> None:
+    driver = Driver()
+    runtime.cudaDriverGetVersion(INT)
+    assert code(driver.cuDeviceGetCount, INT) == 3
+    count = runtime.cudaGetDeviceCount(INT)
+    assert driver.cuDeviceGetCount(INT) == count
+    assert code(driver.cuCtxSynchronize) == 201  # no context was made
+
+
 def test_versions_are_those_of_the_library_and_the_driver(runtime: Driver) -> None:
     expected = 12090 if runtime.library._name.endswith(".12") else 13050
     assert runtime.cudaRuntimeGetVersion(INT) == expected

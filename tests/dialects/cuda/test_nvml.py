@@ -114,7 +114,7 @@ def test_calls_before_the_start_and_after_the_end_are_refused(fresh: Callable[..
     nvml.nvmlShutdown()
     assert nvml.nvmlDeviceGetCount_v2(c_uint) == nvml.nvmlDeviceGetCount(c_uint) == 2
     nvml.nvmlShutdown()
-    nvml.nvmlShutdown()
+    assert code(nvml.nvmlShutdown) == UNINITIALIZED
     assert code(nvml.nvmlDeviceGetCount_v2, c_uint) == UNINITIALIZED
     nvml.nvmlInit()
     assert nvml.nvmlDeviceGetCount_v2(c_uint) == 2

@@ -12,7 +12,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -358,6 +358,24 @@ def called_at(site: int) -> Iterator[None]:
     finally:
         if site:
             _core.log_fix(before)
+
+
+def site() -> int:
+    """Return the number of the program's line that calls, for :func:`launched_at`; 0 without a log."""
+    return _core.log_site()
+
+
+def launched_at(added: int, launch: int) -> AbstractContextManager[None]:
+    """Log what this thread does in the block as an operation of a graph.
+
+    Parameters
+    ----------
+    added : int
+        The :func:`site` of the call that added the operation; 0 if it had no log.
+    launch : int
+        That of the call that launches the graph.
+    """
+    return called_at(_core.log_site_launched(added, launch))
 
 
 def unwatched(*, read: bool, written: bool) -> None:

@@ -13,9 +13,11 @@ import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from peerlane import _core
+
+Frame: TypeAlias = tuple[str, int, str]  #: file, line, function
 
 KINDS: tuple[str, ...] = tuple(_core.LOG_KINDS)  #: the names of the kinds of events, by number
 OPS: tuple[str, ...] = _core.LOG_OPS  #: the names of the operations of an access, by number
@@ -69,6 +71,8 @@ class ProcessLog:
     sites : dict
         For the number of a site its frames, innermost first: file, line, function.  Those of the standard library,
         of pytest and of peerlane are left out.
+    launches : dict
+        For the number of a site of an operation of a graph the frames of the launch.
     with_ends : set of int
         The sites at which the end of a ``with`` block called peerlane: their line is that of the ``with``.
     failing : set of int
@@ -95,7 +99,8 @@ class ProcessLog:
     pid: int = 0
     rank: int = -1
     argv: list[str] = field(default_factory=list)
-    sites: dict[int, list[tuple[str, int, str]]] = field(default_factory=dict)
+    sites: dict[int, list[Frame]] = field(default_factory=dict)
+    launches: dict[int, list[Frame]] = field(default_factory=dict)
     with_ends: set[int] = field(default_factory=set)
     failing: set[int] = field(default_factory=set)
     dialects: dict[int, str] = field(default_factory=dict)
@@ -180,12 +185,23 @@ def _is_of_program(file: str) -> bool:
     return not file.startswith(_LIBRARY) or any(each in file for each in _PACKAGES)
 
 
+def _frames(listed: Any) -> list[Frame]:
+    return [(str(file), int(line), str(name)) for file, line, name in listed]
+
+
+def _of_program(frames: list[Frame]) -> list[Frame]:
+    return [each for each in frames if _is_of_program(each[0])]
+
+
 def _take_name(log: ProcessLog, entry: dict[str, Any]) -> None:
     if "frames" in entry:
-        frames = [(str(file), int(line), str(name)) for file, line, name in entry["frames"]]
+        frames = _frames(entry["frames"])
         # Lines of the program, if there are any; else the innermost line of the library.
-        of_program = [each for each in frames if _is_of_program(each[0])]
+        of_program = _of_program(frames)
         log.sites[int(entry["site"])] = of_program or frames[:1]
+        if "launched" in entry:
+            launch = _frames(entry["launched"])
+            log.launches[int(entry["site"])] = _of_program(launch) or launch[:1]
         if "with_end" in entry and of_program[:1] == frames[:1]:
             log.with_ends.add(int(entry["site"]))
         if "failing" in entry or ("handled" in entry and any(_is_cleanup(*each[:2]) for each in of_program)):

@@ -37,6 +37,8 @@ class Orders:
         The name of a token: a notify or an event.
     sync, event : str
         Within a process: how a thread waits for a stream, and how a stream waits for another one.
+    edge : str
+        The call that adds an edge to a graph; empty: the dialect has no graphs.
     barrier : str
         A barrier of ranks.  Empty: the dialect has none, and its tokens work between any two processes.
     own_record, own_wait : str
@@ -58,6 +60,7 @@ class Orders:
     token: str = "notify"
     sync: str = "Stream.sync"
     event: str = "Stream.wait"
+    edge: str = ""
     barrier: str = "Group.barrier"
     own_record: str = "Stream.notify"
     own_wait: str = "Stream.wait"

@@ -17,6 +17,11 @@ _NAMES = {
 }
 _HOST, _DEVICE = (enums["CUmemorytype"][f"CU_MEMORYTYPE_{name}"] for name in ("HOST", "DEVICE"))
 _NO_DEVICE = -2
+_READ, _READ_AND_WRITE = (
+    enums["CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS"][f"CU_POINTER_ATTRIBUTE_ACCESS_FLAG_{name}"]
+    for name in ("READ", "READWRITE")
+)
+_REGISTERED_READ_ONLY = 8  # a flag of cuMemHostRegister
 _WORD, _INT, _BOOL, _SIGNED = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_bool, ctypes.c_int32
 
 
@@ -28,6 +33,11 @@ def _pool(pointee: Pointee) -> int:
     buffer = machine.owned(pointee.region.base, host=not pointee.region.is_device)
     pool = gpu.pools.holding(buffer) if buffer is not None else None
     return 0 if pool is None else pool.handle
+
+
+def _access(pointee: Pointee) -> int:
+    region = pointee.region
+    return _READ if region.is_registered and region.flags & _REGISTERED_READ_ONLY else _READ_AND_WRITE
 
 
 #: Of each attribute its type in the program's memory, and the value.
@@ -43,6 +53,12 @@ _ATTRIBUTES: dict[str, tuple[Any, Callable[[Pointee], Any]]] = {
     "IS_LEGACY_CUDA_IPC_CAPABLE": (_BOOL, lambda pointee: pointee.region.is_device and not _pool(pointee)),
     "RANGE_START_ADDR": (_WORD, lambda pointee: pointee.region.base),
     "RANGE_SIZE": (_WORD, lambda pointee: pointee.region.size),
+    "MAPPING_SIZE": (_WORD, lambda pointee: pointee.region.size),
+    "MAPPING_BASE_ADDR": (_WORD, lambda pointee: pointee.region.base),
+    "MEMORY_BLOCK_ID": (_WORD, lambda pointee: pointee.region.allocation % (1 << 64)),
+    "IS_GPU_DIRECT_RDMA_CAPABLE": (_BOOL, lambda pointee: False),
+    "IS_HW_DECOMPRESS_CAPABLE": (_BOOL, lambda pointee: False),
+    "ACCESS_FLAGS": (_INT, _access),
     "MAPPED": (_BOOL, lambda pointee: True),
     "ALLOWED_HANDLE_TYPES": (_INT, lambda pointee: 0),
     "MEMPOOL_HANDLE": (_WORD, _pool),

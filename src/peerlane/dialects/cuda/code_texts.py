@@ -1,4 +1,7 @@
-"""The texts of codes of CUDA's libraries: their names, and words of our own, the names in small letters."""
+"""The texts of codes of CUDA's libraries: their names, and words of our own, the names in small letters.
+
+Of success they are the vendor's words, which programs compare.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Mapping
 from peerlane.dialects._shared.code_texts import CodeTexts, spoken, texts
 
 _UNKNOWN = "unrecognized error code"
+_SUCCESS = "no error"
 
 
 def _without(name: str, *beginnings: str) -> str:
@@ -22,7 +26,11 @@ def texts_of(enums: Mapping[str, Mapping[str, int]]) -> dict[str, CodeTexts]:
         return {
             "cuGetErrorName": texts(members, "", str),
             "cuGetErrorString": texts(
-                members, "", lambda name: _without(name, "CUDA_", "ERROR_").replace("_", " ").lower()
+                members,
+                "",
+                lambda name: (
+                    _without(name, "CUDA_", "ERROR_").replace("_", " ").lower() if members[name] else _SUCCESS
+                ),
             ),
         }
     if "cudaError_t" in enums:
@@ -30,7 +38,9 @@ def texts_of(enums: Mapping[str, Mapping[str, int]]) -> dict[str, CodeTexts]:
         return {
             "cudaGetErrorName": texts(members, _UNKNOWN, str),
             "cudaGetErrorString": texts(
-                members, _UNKNOWN, lambda name: spoken(_without(name, "cudaError", "cuda"))
+                members,
+                _UNKNOWN,
+                lambda name: spoken(_without(name, "cudaError", "cuda")) if members[name] else _SUCCESS,
             ),
         }
     if "ncclResult_t" in enums:

@@ -14,12 +14,14 @@ from peerlane.dialects.cuda.copies import box_of
 from peerlane.dialects.cuda.kernels import refusing
 from peerlane.dialects.cuda.memory import refuse_empty
 from peerlane.dialects.cuda.pools import location_of, rights_of
-from peerlane.dialects.cuda.state import call, calls, define, enums, gpu, invalid, machine, refuse_flags
+from peerlane.dialects.cuda.state import call, calls, define, enums, gpu, invalid, refuse_flags
 from peerlane.dialects.gpu.callbacks import HostCall
 from peerlane.dialects.gpu.captures import ACTIVE, NONE
 from peerlane.dialects.gpu.copies import Copy
 from peerlane.dialects.gpu.events import EventOperation, GpuEvent
+from peerlane.dialects.gpu.graphs import fields
 from peerlane.dialects.gpu.graphs.executable import Executable
+from peerlane.dialects.gpu.graphs.fields import Fields
 from peerlane.dialects.gpu.graphs.graph import Child, Empty, Graph, Node
 from peerlane.dialects.gpu.graphs.memory import Allocation, Free
 from peerlane.dialects.gpu.graphs.operation import Operation
@@ -32,11 +34,9 @@ from peerlane.dialects.gpu.vendor import Reason
 from peerlane.streams.callbacks import CFunction
 
 graphs = gpu.graphs
-Fields = Mapping[str, Any]
 _layout = Layout(calls.declarations.library())
 _TYPES = enums["CUgraphNodeType"]
 _KINDS = {number: name.removeprefix("CU_GRAPH_NODE_TYPE_") for name, number in _TYPES.items()}
-_MEMORY = {name.removeprefix("CU_MEMORYTYPE_"): number for name, number in enums["CUmemorytype"].items()}
 _RESULTS = enums["CUgraphInstantiateResult"]
 _DOT = enums["CUgraphDebugDot_flags"]
 _HANDLES = _DOT["CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES"]
@@ -255,52 +255,16 @@ def _copy_of(described: Fields) -> Copy:
         return other(described)
     box = box_of(described)
     if box is None:
-        raise invalid("the copy has no bytes", "copy one byte or more")
+        raise gpu.copies.empty()
     return box
-
-
-def _fields_of_copy(copy: Copy) -> Fields:
-    width, height, depth = copy.extent
-    fields = {"WidthInBytes": width, "Height": height, "Depth": depth}
-    for end, side, region in (("dst", copy.dst, copy.ends[0]), ("src", copy.src, copy.ends[1])):
-        is_device = region is not None and region.is_device
-        fields |= {
-            f"{end}MemoryType": _MEMORY["DEVICE" if is_device else "HOST"],
-            f"{end}Device" if is_device else f"{end}Host": side.address,
-            f"{end}Pitch": side.pitch or width,
-            f"{end}Height": side.rows or height,
-            f"{end}XInBytes": side.x,
-            f"{end}Y": side.y,
-            f"{end}Z": side.z,
-        }
-    return fields
 
 
 def fill_of(described: Fields) -> Fill:
     """Return the fill that parameters describe."""
     if not described:
         raise invalid("the parameters are NULL", "pass a CUDA_MEMSET_NODE_PARAMS")
-    element, width, height = described["elementSize"], described["width"], described["height"]
-    if element not in (1, 2, 4) or not width or not height:
-        raise invalid(
-            f"{height} rows of {width} elements have {element} bytes each",
-            "pass one or more, with 1, 2 or 4 bytes",
-        )
-    row = element * width
-    pitch = described["pitch"] if height > 1 else row
-    return Fill(gpu.memory, described["dst"], described["value"], (row, height, 1), (element, pitch, height))
-
-
-def _fields_of_fill(fill: Fill) -> Fields:
-    (row, height, _), (element, pitch, _) = fill.extent, fill.layout
-    return {
-        "dst": fill.dst,
-        "pitch": pitch,
-        "value": fill.value,
-        "elementSize": element,
-        "width": row // element,
-        "height": height,
-    }
+    layout = described["width"], described["height"], described["pitch"]
+    return gpu.memory.fill_of(described["dst"], described["value"], described["elementSize"], layout)
 
 
 def _host_call_of(described: Fields) -> HostCall:
@@ -308,12 +272,6 @@ def _host_call_of(described: Fields) -> HostCall:
         raise invalid("the parameters are NULL", "pass a CUDA_HOST_NODE_PARAMS")
     gpu.callbacks.refuse_no_code("fn", described["fn"])
     return HostCall(CFunction(described["fn"]), (described["userData"],))
-
-
-def _fields_of_host_call(host_call: HostCall) -> Fields:
-    function = host_call.function
-    code = function.code if isinstance(function, CFunction) else 0
-    return {"fn": code, "userData": host_call.words[0]}
 
 
 def _batch_of(described: Fields) -> WordBatch:
@@ -330,8 +288,8 @@ def _batch_of(described: Fields) -> WordBatch:
 def _plain(operation: Any) -> Fields:
     """Return a CUstreamBatchMemOpParams as the batches of streams have it: waits and writes lie alike."""
     lies = operation.waitValue
-    fields = {"address": lies.address, "value": lies.value, "value64": lies.value64, "flags": lies.flags}
-    return {"operation": lies.operation, "waitValue": fields, "writeValue": fields}
+    word = {"address": lies.address, "value": lies.value, "value64": lies.value64, "flags": lies.flags}
+    return {"operation": lies.operation, "waitValue": word, "writeValue": word}
 
 
 _refuse_kernel = refusing("a graph's node with a kernel")
@@ -340,12 +298,12 @@ for _name in ("cuGraphAddKernelNode", "cuGraphAddKernelNode_v2"):
 
 
 _MEMBERS: Mapping[str, tuple[str, Callable[[Fields], Operation]]] = {
-    "MEMCPY": ("memcpy", lambda fields: _copy_of(fields["copyParams"])),
+    "MEMCPY": ("memcpy", lambda params: _copy_of(params["copyParams"])),
     "MEMSET": ("memset", fill_of),
     "HOST": ("host", _host_call_of),
-    "EMPTY": ("", lambda fields: Empty()),
-    "WAIT_EVENT": ("eventWait", lambda fields: _event(fields["event"], "WAIT_EVENT")),
-    "EVENT_RECORD": ("eventRecord", lambda fields: _event(fields["event"], "EVENT_RECORD")),
+    "EMPTY": ("", lambda params: Empty()),
+    "WAIT_EVENT": ("eventWait", lambda params: _event(params["event"], "WAIT_EVENT")),
+    "EVENT_RECORD": ("eventRecord", lambda params: _event(params["event"], "EVENT_RECORD")),
     "BATCH_MEM_OP": ("memOp", _batch_of),
 }
 _CONTEXTS = {"MEMCPY": "copyCtx", "MEMSET": "ctx", "BATCH_MEM_OP": "ctx"}
@@ -523,17 +481,17 @@ def of_kind(node: Node, kind: str) -> Any:
 
 @call
 def cuGraphMemcpyNodeGetParams(hNode: Node) -> Fields:
-    return _fields_of_copy(of_kind(hNode, "MEMCPY"))
+    return fields.of_box(of_kind(hNode, "MEMCPY"))
 
 
 @call
 def cuGraphMemsetNodeGetParams(hNode: Node) -> Fields:
-    return _fields_of_fill(of_kind(hNode, "MEMSET"))
+    return fields.of_fill(of_kind(hNode, "MEMSET"))
 
 
 @call
 def cuGraphHostNodeGetParams(hNode: Node) -> Fields:
-    return _fields_of_host_call(of_kind(hNode, "HOST"))
+    return fields.of_host_call(of_kind(hNode, "HOST"))
 
 
 @call
@@ -554,20 +512,9 @@ def cuGraphEventWaitNodeGetEvent(hNode: Node) -> int:
     return wait.event.handle
 
 
-def _fields_of_allocation(allocation: Allocation) -> Fields:
-    owned = allocation.owned
-    device = owned.device
-    where = {"type": 1, "id": machine.id_of(device.ordinal)} if device else {"type": 2, "id": 0}
-    return {
-        "poolProps": {"allocType": 1, "location": where},
-        "bytesize": allocation.nbytes,
-        "dptr": owned.address,
-    }
-
-
 @call
 def cuGraphMemAllocNodeGetParams(hNode: Node) -> Fields:
-    return _fields_of_allocation(of_kind(hNode, "MEM_ALLOC"))
+    return fields.of_allocation(of_kind(hNode, "MEM_ALLOC"))
 
 
 @call
@@ -579,15 +526,15 @@ def cuGraphMemFreeNodeGetParams(hNode: Node) -> int:
 def fields_of(node: Node) -> Fields:
     """Return what a node does as a CUgraphNodeParams."""
     operation = node.operation
-    fields: Fields = {}
+    described: Fields = {}
     if isinstance(operation, Copy):
-        fields = {"memcpy": {"copyParams": _fields_of_copy(operation)}}
+        described = {"memcpy": {"copyParams": fields.of_box(operation)}}
     elif isinstance(operation, Fill):
-        fields = {"memset": _fields_of_fill(operation)}
+        described = {"memset": fields.of_fill(operation)}
     elif isinstance(operation, HostCall):
-        fields = {"host": _fields_of_host_call(operation)}
+        described = {"host": fields.of_host_call(operation)}
     elif isinstance(operation, Child):
-        fields = {
+        described = {
             "graph": {
                 "graph": operation.graph.handle,
                 "ownership": _OWNERSHIP["CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID"],
@@ -595,12 +542,12 @@ def fields_of(node: Node) -> Fields:
         }
     elif isinstance(operation, EventOperation):
         member = "eventWait" if operation.kind == "WAIT_EVENT" else "eventRecord"
-        fields = {member: {"event": operation.event.handle}}
+        described = {member: {"event": operation.event.handle}}
     elif isinstance(operation, Allocation):
-        fields = {"alloc": _fields_of_allocation(operation)}
+        described = {"alloc": fields.of_allocation(operation)}
     elif isinstance(operation, Free):
-        fields = {"free": {"dptr": operation.owned.address}}
-    return {"type": _TYPES[f"CU_GRAPH_NODE_TYPE_{operation.kind}"], **fields}
+        described = {"free": {"dptr": operation.owned.address}}
+    return {"type": _TYPES[f"CU_GRAPH_NODE_TYPE_{operation.kind}"], **described}
 
 
 define("cuGraphNodeGetParams", fields_of)
@@ -835,7 +782,7 @@ def cuDeviceSetGraphMemAttribute(device: Device, attr: int, value: int) -> None:
 
 @call
 def cuDeviceGraphMemTrim(device: Device) -> None:
-    """Do nothing: memory of graphs goes back to the device with its graph."""
+    graphs.memory.trim(device)
 
 
 # Captures.

@@ -29,11 +29,12 @@ ORDERS = {
     "barrier": "",
     "sync": "cuStreamSynchronize",
     "event": "cuStreamWaitEvent",
+    "edge": "cuGraphAddDependencies",
 }
 ORDERS_OF = {
     "cuda": {
         key: f"cuda{ORDERS[key].removeprefix('cu')}"
-        for key in ("wait", "record", "own_record", "own_wait", "sync", "event")
+        for key in ("wait", "record", "own_record", "own_wait", "sync", "event", "edge")
     }
 }
 LIBRARIES = {

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from peerlane import Device
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.peers import Peers
 from peerlane.dialects.gpu.regions import Region, Regions
@@ -159,6 +160,18 @@ class Copies:
         to = self._laid("dst", dst, ends[0], extent)
         source = self._laid("src", src, ends[1], extent)
         return Copy(self, dst, src, extent, ends, _box_mover(to, source, extent))
+
+    def line(self, dst: int, src: int, nbytes: int, kind: str = "") -> Copy:
+        """Return the copy of bytes: ``INVALID_VALUE`` without bytes; refused as :meth:`box`."""
+        if not nbytes:
+            raise self.empty()
+        copy = self.box(Side(dst), Side(src), (nbytes, 1, 1), kind)
+        self._can_wait(dst, src, nbytes)
+        return copy
+
+    def empty(self) -> Refusal:
+        """Return the refusal of a copy without bytes, where the vendor refuses that."""
+        return self._machine.vendor.invalid("the copy has no bytes", "copy one byte or more")
 
     def move_now(self, move: Callable[[AnyStream | None], None], ends: Ends) -> None:
         """Move bytes in the order of the null stream, and of that of the one device that both ends lie on.

@@ -195,7 +195,7 @@ class Memory:
         """End a registration, once no stream uses it.
 
         It waits for the streams of the device that was current when it was registered, and of those whose streams
-        use words of the memory.  ``NOT_REGISTERED`` for an address where none begins.
+        use words of the memory.  ``NOT_REGISTERED``, or ``WITHIN_REGISTERED`` for an address that is not the first.
         """
         machine = self._machine
         self._streams.captures.refuse_unsafe()
@@ -203,7 +203,7 @@ class Memory:
         if registered is None or registered.start != address:
             around = f"; the {registered.size:,} bytes at {registered.start:#x} are" if registered else ""
             raise machine.vendor.refusal(
-                Reason.NOT_REGISTERED,
+                Reason.NOT_REGISTERED if registered is None else Reason.WITHIN_REGISTERED,
                 f"{address:#x} is not registered{around}",
                 "pass what {register} was given, once",
             )
@@ -266,6 +266,26 @@ class Memory:
             stream.capture.add(stream, Fill(self, dst, value, extent, layout))
         else:
             queue(stream)
+
+    def fill_of(self, dst: int, value: int, element: int, layout: tuple[int, int, int]) -> Fill:
+        """Return the fill of rows of elements, as a node: ``INVALID_VALUE`` for other elements, and for none.
+
+        Parameters
+        ----------
+        dst, value : int
+        element : int
+            The bytes of an element: 1, 2 or 4.
+        layout : tuple of int
+            Elements of a row, rows, and bytes from one row to the next.
+        """
+        width, height, pitch = layout
+        if element not in (1, 2, 4) or not width or not height:
+            raise self._machine.vendor.invalid(
+                f"{height} rows of {width} elements have {element} bytes each",
+                "pass one or more, with 1, 2 or 4 bytes",
+            )
+        row = element * width
+        return Fill(self, dst, value, (row, height, 1), (element, pitch if height > 1 else row, height))
 
     def filling(
         self,

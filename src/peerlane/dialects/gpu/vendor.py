@@ -49,6 +49,7 @@ class Reason(enum.Enum):
     PEER_NOT_ENABLED = "access that is not enabled", Fault.PEER_NOT_ENABLED
     REGISTERED = "memory that the vendor's calls know already", Fault.INVALID_VALUE
     NOT_REGISTERED = "memory that is not registered", Fault.INVALID_VALUE
+    WITHIN_REGISTERED = "an address within registered memory in place of its first", Fault.INVALID_VALUE
     NOT_INTERPROCESS = "an event that was made for one process", Fault.INVALID_VALUE
     EVENT_NOT_OPENED = "a handle of which no event can be opened", Fault.BAD_HANDLE
     MEMORY_NOT_OPENED = "a handle of which no memory can be opened", Fault.BAD_HANDLE

@@ -68,6 +68,7 @@ CODES: Mapping[Reason | Fault, str] = MappingProxyType(
         Reason.NO_ALLOCATION: "hipErrorNotFound",
         Reason.REGISTERED: "hipErrorHostMemoryAlreadyRegistered",
         Reason.NOT_REGISTERED: "hipErrorHostMemoryNotRegistered",
+        Reason.WITHIN_REGISTERED: "hipErrorHostMemoryNotRegistered",
         Reason.ILLEGAL_STATE: "hipErrorIllegalState",
         Reason.CAPTURE_UNSUPPORTED: "hipErrorStreamCaptureUnsupported",
         Reason.CAPTURE_INVALIDATED: "hipErrorStreamCaptureInvalidated",

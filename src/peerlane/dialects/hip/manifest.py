@@ -45,5 +45,6 @@ ORDERS = {
     "barrier": "",
     "sync": "hipStreamSynchronize",
     "event": "hipStreamWaitEvent",
+    "edge": "hipGraphAddDependencies",
 }
 LIBRARIES = {"amdhip64": "hip", "hiprtc": "hip"}

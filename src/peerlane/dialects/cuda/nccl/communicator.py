@@ -194,7 +194,9 @@ class Communicator(Resource):
             return known  # most often
         with of_driver(INVALID_ARGUMENT):
             if gpu.streams.meaning(handle) in (0, LEGACY_STREAM):
-                return gpu.streams.null(self.context)
+                null = gpu.streams.null(self.context)
+                gpu.graphs.captured(null)  # refuses it while a blocking stream is captured
+                return null
             stream = gpu.streams.of(handle)
         if stream.context.device is not self.context.device:
             raise invalid(

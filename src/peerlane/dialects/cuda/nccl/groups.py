@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from peerlane import Buffer, Event, Stream, copy
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.cuda.nccl.codes import misuse
+from peerlane.dialects.cuda.nccl.codes import UNHANDLED_CUDA_ERROR, misuse, of_driver
 from peerlane.dialects.cuda.nccl.communicator import Communicator
 from peerlane.dialects.cuda.nccl.state import call
-from peerlane.dialects.cuda.state import machine
+from peerlane.dialects.cuda.state import gpu, machine
 from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.errors import Error
 from peerlane.ranks.deadlock.wait_state import calling
@@ -183,7 +184,7 @@ def together(jobs: Sequence[Job]) -> None:
 
 
 def _launch(operations: Sequence[Operation]) -> None:
-    if len(operations) == 1 and operations[0].lane is None:
+    if len(operations) == 1 and operations[0].lane is None and operations[0].stream.capture is None:
         _queue_one(operations[0])  # without the cost of a group
         return
     by_communicator: dict[Communicator, list[Operation]] = {}
@@ -192,8 +193,12 @@ def _launch(operations: Sequence[Operation]) -> None:
     pairs = {each: _to_itself(each, some) for each, some in by_communicator.items()}
     failure: Refusal | None = None
     for communicator, some in by_communicator.items():
+        work = _Work(communicator, some, pairs[communicator])
         try:
-            _queue(communicator, some, pairs[communicator])
+            if any(each.stream.capture is not None for each in some):
+                _capture(work)
+            else:
+                work.queue()
         except Refusal as error:
             failure = failure or error
     if failure is not None:
@@ -216,15 +221,62 @@ def _queue_one(operation: Operation) -> None:
         communicator.lose(error)
 
 
-def _queue(communicator: Communicator, operations: Sequence[Operation], pairs: Sequence[_Pair]) -> None:
-    """Queue the operations of a group side by side, but for collectives, which run in their order before messages.
+@dataclass(slots=True)
+class _Work:
+    """What a communicator does in a group, also as a node of a graph: on hardware it is a kernel.
 
-    They run behind earlier work of all streams of the group, and before later work of all.
+    Attributes
+    ----------
+    communicator : Communicator
+    operations : sequence of Operation
+    pairs : sequence of (Buffer, Buffer)
+        Both ends of each message of this rank to itself.
     """
-    try:
-        _queue_each(communicator, operations, pairs)
-    except Error as error:
-        communicator.lose(error)
+
+    communicator: Communicator
+    operations: Sequence[Operation]
+    pairs: Sequence[_Pair]
+
+    kind: ClassVar[str] = "KERNEL"
+
+    def queue(self) -> None:
+        """Queue the operations side by side, but for collectives, which run in their order before messages.
+
+        They run behind earlier work of all streams of the group, and before later work of all.
+        """
+        try:
+            _queue_each(self.communicator, self.operations, self.pairs)
+        except Error as error:
+            self.communicator.lose(error)
+
+    def prepared(self) -> Callable[[AnyStream], None]:
+        """Check the communicator; return what queues the operations on a stream of a launch."""
+        failure = self.communicator.failure
+        if failure is not None:
+            raise gpu.vendor.invalid(f"{self.operations[0].name}: {failure}", failure.remedy)
+        return self._launch
+
+    def _launch(self, stream: AnyStream) -> None:
+        operations = [replace(each, stream=stream) for each in self.operations]
+        with suppress(Refusal):  # which ncclCommGetAsyncError returns
+            _Work(self.communicator, operations, self.pairs).queue()
+
+
+def _capture(work: _Work) -> None:
+    """Add work to the capture of its streams; later operations of all of them follow it."""
+    first, *others = dict.fromkeys(each.stream for each in work.operations)
+    capture = first.capture
+    if capture is None or any(each.capture is not capture for each in others):
+        raise misuse(
+            f"{work.operations[0].name}: only some streams of the group are in one capture",
+            "let all streams of a communicator join the capture before the group",
+        )
+    with of_driver(UNHANDLED_CUDA_ERROR):
+        for each in others:
+            capture.join(first, capture.dependencies[each])
+        node = capture.add(first, work)
+        for each in others:
+            capture.join(each, (node,))
 
 
 def _queue_each(communicator: Communicator, operations: Sequence[Operation], pairs: Sequence[_Pair]) -> None:

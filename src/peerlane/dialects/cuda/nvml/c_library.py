@@ -57,9 +57,4 @@ def _refuse_unless(is_initialized: bool) -> None:
 def library(header: str) -> Library:
     """Return the library of the header."""
     entries = Entries(calls, lambda: _refuse_unless(initialized.count > 0), _ALWAYS)
-    shutdown = Entries(calls, lambda: _refuse_unless(initialized.ever), ()).function("nvmlShutdown")
-
-    def call(name: str) -> Callable[..., Any]:
-        return shutdown if name == "nvmlShutdown" else entries.function(name)
-
-    return _Nvml(declarations, call=call, refuse=calls.refuse_argument)
+    return _Nvml(declarations, call=entries.function, refuse=calls.refuse_argument)

@@ -40,10 +40,9 @@ names_of_codes = code_names["nvml"] = {value: name for name, value in _codes.ite
 
 
 class _Initialized:
-    """How many calls have initialized NVML and were not yet undone, and whether there ever was one."""
+    """How many calls have initialized NVML and were not yet undone."""
 
     count = 0
-    ever = False
 
 
 initialized = _Initialized()

@@ -40,7 +40,6 @@ _FLAGS = (
 def _begin() -> None:
     devices()
     initialized.count += 1
-    initialized.ever = True
 
 
 @call
@@ -63,8 +62,7 @@ def nvmlInitWithFlags(flags: int) -> None:
 
 @call
 def nvmlShutdown() -> None:
-    """End; a call too many does nothing."""
-    initialized.count = max(0, initialized.count - 1)
+    initialized.count -= 1
 
 
 @calls.value("nvmlErrorString")

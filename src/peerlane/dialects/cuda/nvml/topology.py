@@ -61,11 +61,13 @@ def nvmlSystemGetTopologyGpuSet(cpuNumber: int, count: int) -> tuple[int, list[i
 def nvmlDeviceGetP2PStatus(device1: Device, device2: Device, p2pIndex: int) -> int:
     """Return whether the first device can do something with the memory of the second one."""
     names = {number: name for name, number in enums["nvmlGpuP2PCapsIndex_t"].items()}
-    if p2pIndex not in names or names[p2pIndex].endswith("_UNKNOWN"):
+    if p2pIndex not in names:
         raise invalid(f"{p2pIndex} is not an index", "pass a member of nvmlGpuP2PCapsIndex_t")
     if device1 is device2:
         raise invalid("both devices are one", "pass two devices")
     index = names[p2pIndex].removeprefix("NVML_P2P_CAPS_INDEX_")
+    if index == "UNKNOWN":
+        return _STATUS["NVML_P2P_STATUS_UNKNOWN"]
     is_joined = device1.link(device2) == NVLINK
     status = access_state(
         can_access=device1.can_access(device2), is_beside=device1.info.switch == device2.info.switch

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 from peerlane.dialects.cuda import graphs as driver
-from peerlane.dialects.cuda.graphs import Fields, graphs
+from peerlane.dialects.cuda.graphs import graphs
 from peerlane.dialects.cuda.runtime.copies import box_of, kind_of
 from peerlane.dialects.cuda.runtime.table import call, twins, twins_of_12
-from peerlane.dialects.cuda.state import gpu, invalid
-from peerlane.dialects.gpu.copies import Copy, Side
+from peerlane.dialects.cuda.state import gpu
+from peerlane.dialects.gpu.copies import Copy
+from peerlane.dialects.gpu.graphs import fields
 from peerlane.dialects.gpu.graphs.executable import Executable
+from peerlane.dialects.gpu.graphs.fields import Fields
 from peerlane.dialects.gpu.graphs.graph import Graph, Node
 
-_DEFAULT = 4  # cudaMemcpyDefault
 _SAME = (
     *(
         "ThreadExchangeStreamCaptureMode",
@@ -66,7 +66,7 @@ twins_of_12(
 def _copy_of(described: Fields) -> Copy:
     box = box_of(described, kind_of(described["kind"]) if described else "")
     if box is None:
-        raise invalid("the copy has no bytes", "copy one byte or more")
+        raise gpu.copies.empty()
     return box
 
 
@@ -74,11 +74,7 @@ driver.copies_of["srcPtr"] = _copy_of
 
 
 def _line(dst: int, src: int, count: int, kind: int) -> Copy:
-    if not count:
-        raise invalid("count is 0", "copy one byte or more")
-    for name, address in (("dst", dst), ("src", src)):
-        gpu.regions.has(name, address, count)
-    return gpu.copies.box(Side(dst), Side(src), (count, 1, 1), kind_of(kind))
+    return gpu.copies.line(dst, src, count, kind_of(kind))
 
 
 @call
@@ -123,31 +119,18 @@ def cudaGraphExecMemcpyNodeSetParams1D(
     graphs.set_step(hGraphExec, node, _line(dst, src, count, kind))
 
 
-def _fields_of(copy: Copy) -> Fields:
-    width, height, depth = copy.extent
-    fields: dict[str, Any] = {
-        "extent": {"width": width, "height": height, "depth": depth},
-        "kind": _DEFAULT,
-    }
-    for end, side in (("dst", copy.dst), ("src", copy.src)):
-        pitch, rows = side.pitch or width, side.rows or height
-        fields[f"{end}Ptr"] = {"ptr": side.address, "pitch": pitch, "xsize": width, "ysize": rows}
-        fields[f"{end}Pos"] = {"x": side.x, "y": side.y, "z": side.z}
-    return fields
-
-
 @call
 def cudaGraphMemcpyNodeGetParams(node: Node) -> Fields:
-    return _fields_of(driver.of_kind(node, "MEMCPY"))
+    return fields.of_pitched(driver.of_kind(node, "MEMCPY"))
 
 
 @call
 def cudaGraphNodeGetParams(node: Node) -> Fields:
-    fields = driver.fields_of(node)
     operation = node.operation
-    return (
-        {**fields, "memcpy": {"copyParams": _fields_of(operation)}} if isinstance(operation, Copy) else fields
-    )
+    described = driver.fields_of(node)
+    if isinstance(operation, Copy):
+        return {**described, "memcpy": {"copyParams": fields.of_pitched(operation)}}
+    return described
 
 
 @call

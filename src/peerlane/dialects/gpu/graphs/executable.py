@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from peerlane import Event, Stream
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.graphs.graph import Child, Empty, Graph, Node, numbers
 from peerlane.dialects.gpu.graphs.memory import Allocation
@@ -27,12 +28,14 @@ class Step:
     child : Steps or None
         Of a child graph.
     is_enabled : bool
+    site : int
+        Of the call that described the operation, in the event log.
     """
 
-    __slots__ = ("before", "child", "is_enabled", "node", "operation")
+    __slots__ = ("before", "child", "is_enabled", "node", "operation", "site")
 
     def __init__(self, node: Node, before: tuple[int, ...]) -> None:
-        self.node, self.operation, self.before = node, node.operation, before
+        self.node, self.operation, self.site, self.before = node, node.operation, node.site, before
         self.child = Steps(node.operation.graph) if isinstance(node.operation, Child) else None
         self.is_enabled = True
 
@@ -181,6 +184,7 @@ class Executable(Resource):
         begin = stream.neutral.record() if len(plan.lanes) > (own >= 0) else None
         begun = {own}
         ends: dict[int, Event] = {}
+        site = event_log.site()
         for number, (task, queue) in enumerate(zip(plan.tasks, queues, strict=True)):
             lane = lanes[task.lane]
             if task.lane not in begun and begin is not None:
@@ -189,7 +193,11 @@ class Executable(Resource):
             for before in task.before:
                 if plan.tasks[before].lane != task.lane:
                     lane.neutral.wait(ends[before])
-            queue(lane)
+            if site:
+                with event_log.launched_at(task.step.site, site):
+                    queue(lane)
+            else:
+                queue(lane)
             if task.is_waited_for or (task.is_last and task.lane != own):
                 ends[number] = lane.neutral.record()
         for number, task in enumerate(plan.tasks):

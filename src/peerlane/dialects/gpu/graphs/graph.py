@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from peerlane import Device
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.graphs.operation import Operation
@@ -61,9 +62,11 @@ class Node(Resource):
         The nodes before and behind it, in the order of the edges.
     number : int
         Unique in its graph.
+    site : int
+        Of the call that added its operation, in the event log.
     """
 
-    __slots__ = ("dependencies", "dependents", "graph", "number", "operation")
+    __slots__ = ("dependencies", "dependents", "graph", "number", "operation", "site")
 
     name = "graph node"
     is_counted = False
@@ -75,6 +78,7 @@ class Node(Resource):
         self.dependencies: dict[Node, None] = {}
         self.dependents: dict[Node, None] = {}
         self.number = graph.count_node()
+        self.site = event_log.site()
 
     def depend(self, on: Node) -> None:
         """Add an edge from another node."""

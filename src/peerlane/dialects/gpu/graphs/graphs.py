@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.gpu.captures import MODES
@@ -110,7 +111,8 @@ class Graphs:
             operation = node.operation
             if isinstance(operation, Child):
                 operation = Child(self._copy(operation.graph, None))
-            copy.originals[node] = self._add(copy, operation, (), node.context)
+            copied = copy.originals[node] = self._add(copy, operation, (), node.context)
+            copied.site = node.site
         for node in graph.nodes:
             for each in node.dependencies:
                 copy.originals[node].depend(copy.originals[each])
@@ -178,7 +180,7 @@ class Graphs:
         """
         self._refuse_other_kind(node.operation, operation)
         operation.prepared(node.context.device)
-        node.operation = operation
+        node.operation, node.site = operation, event_log.site()
 
     def _refuse_other_kind(self, before: Operation, after: Operation) -> None:
         if before.kind != after.kind:
@@ -275,7 +277,7 @@ class Graphs:
         graph = self._copy(executable.graph, None)
         for step, node in zip(executable.steps, graph.nodes, strict=True):
             if not isinstance(step.operation, Child):
-                node.operation = step.operation
+                node.operation, node.site = step.operation, step.site
         return graph
 
     def upload(self, executable: Executable, stream: AnyStream) -> None:
@@ -283,14 +285,18 @@ class Graphs:
         executable.follow(stream)
 
     def update(self, executable: Executable, graph: Graph) -> Mismatch:
-        """Give an executable graph the parameters of a graph that fits; return why it does not.
+        """Give an executable graph the parameters and user objects of a graph that fits; return why it does not.
 
-        Nothing was changed then.
+        Nothing was changed then.  References to other user objects end with the newest launch.
         """
         mismatch = self._updates.mismatch(executable.steps, graph)
         if mismatch is not None:
             return mismatch
         self._updates.apply(executable.steps, graph)
+        before, executable.user_objects = executable.user_objects, dict(graph.user_objects)
+        for user_object, count in executable.user_objects.items():
+            user_object.retain(count)
+        self._release_all(before, executable.await_newest)
         return Mismatch(SUCCESS, None, None, "")
 
     def step(self, executable: Executable, node: Node) -> Step:
@@ -315,7 +321,7 @@ class Graphs:
         )
         if cause:
             raise self._invalid(cause, "make the executable graph anew")
-        step.operation = operation
+        step.operation, step.site = operation, event_log.site()
 
     def set_child(self, executable: Executable, node: Node, child: Graph) -> None:
         """Give the steps of a child graph the parameters of a graph that fits."""

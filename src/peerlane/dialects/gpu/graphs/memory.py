@@ -34,6 +34,8 @@ class OwnedMemory(Resource):
         By device: the right that it was given, "none", "r" or "rw".
     is_allocated : bool
         Whether a launch allocated it, and nothing freed it since.
+    is_used : bool
+        Whether a launch allocated it, and nothing trimmed it since.
     is_freed_by : Graph or None
         The graph with a node that frees it.
     users : int
@@ -49,6 +51,7 @@ class OwnedMemory(Resource):
         "graph",
         "is_allocated",
         "is_freed_by",
+        "is_used",
         "location",
         "users",
     )
@@ -75,10 +78,15 @@ class OwnedMemory(Resource):
             self.buffer: Buffer = Host().allocate(nbytes)
         else:
             self.buffer = self.device.allocate(nbytes, peer=True)
-        self.is_allocated = False
+        self.is_allocated = self.is_used = False
         self.is_freed_by: Graph | None = None
         self.users = 1
         self._freed: Event | None = None
+
+    @property
+    def machine(self) -> GpuMachine:
+        """The machine that has it."""
+        return self._memory.machine
 
     @property
     def address(self) -> int:
@@ -95,7 +103,7 @@ class OwnedMemory(Resource):
             machine.enter_host(buffer)
         else:
             machine.enter(machine.context_of(self.device.ordinal), buffer, peer=True)
-        self.is_allocated = True
+        self.is_allocated = self.is_used = True
         machine.of_graphs[buffer.address] = self
         self._memory.count()
 
@@ -107,12 +115,17 @@ class OwnedMemory(Resource):
         machine.of_graphs.pop(buffer.address, None)
         self.is_allocated, self._freed = False, None
         if not self.users:
+            self._memory.forget(self)
             close_for(buffer, call, None if stream is None else stream.neutral)
             return
         allocations.forget(buffer.id, call)
         if stream is not None:
             with event_log.freed_for_reuse(buffer, stream.neutral):
                 self._freed = stream.neutral.record()
+
+    def trim(self) -> None:
+        """Let it count as unused, if it is free and no launch runs that uses it."""
+        self.is_used = self.is_allocated or (self._freed is not None and not self._freed.is_done)
 
     def release(self) -> None:
         """Count one user less; without users it ends with its free."""
@@ -125,9 +138,10 @@ class OwnedMemory(Resource):
         """Give the memory back to its device, unless the program has it."""
         if self.buffer.is_closed:
             return
-        self._memory.forget(self)
         if not self.context.is_live:
             self._memory.machine.of_graphs.pop(self.address, None)
+        if not self.is_allocated or not self.context.is_live:
+            self._memory.forget(self)
         if not self.is_allocated:
             close_for(self.buffer, "the end of its graph")
 
@@ -268,7 +282,7 @@ class MemoryOfGraphs:
         return owned
 
     def forget(self, owned: OwnedMemory) -> None:
-        """Forget memory that no graph has any more."""
+        """Forget memory that neither a graph nor the program has any more."""
         self._all.pop(owned.address, None)
 
     def count(self) -> None:
@@ -301,10 +315,18 @@ class MemoryOfGraphs:
             )
         self.machine.table(_Table).high.pop((device, number), None)
 
+    def trim(self, device: Device) -> None:
+        """Let memory that no launch uses count as unused; its graph keeps it, because its address may not change."""
+        for each in self._of(device):
+            each.trim()
+
     def _now(self, device: Device | None) -> tuple[int, int]:
-        mine = [each for each in self._all.values() if each.device is device]
-        used = sum(each.buffer.size for each in mine if each.is_allocated)
+        mine = self._of(device)
+        used = sum(each.buffer.size for each in mine if each.is_used)
         return used, sum(each.buffer.size for each in mine)
+
+    def _of(self, device: Device | None) -> list[OwnedMemory]:
+        return [each for each in self._all.values() if each.device is device]
 
 
 class _Table:

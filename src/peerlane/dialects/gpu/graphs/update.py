@@ -81,7 +81,7 @@ class Updates:
             if isinstance(node.operation, Child) and step.child is not None:
                 self.apply(step.child, node.operation.graph)
             else:
-                step.operation = node.operation
+                step.operation, step.site = node.operation, node.site
 
     def why_not(self, before: Operation, after: Operation) -> str:
         """Return why an operation of the same kind cannot replace another one; empty if it can."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any
 
 from peerlane.dialects.hip.binding import facts, real_name, structs
@@ -25,6 +26,18 @@ def put(target: Any, name: str, data: bytes) -> None:
             ctypes.memmove(int(target) + offset, data, len(data))
             return
     raise KeyError(name)
+
+
+def put_fields(target: Any, fields: Mapping[str, Any]) -> None:
+    """Write whole numbers to fields of a struct, and to those of structs within it."""
+    sizes = {
+        field: nbytes for field, _, _, _, nbytes in facts()["structs"][real_name(target._name())]["fields"]
+    }
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            put_fields(getattr(target, name), value)
+        else:
+            put(target, name, value.to_bytes(sizes[name], "little"))
 
 
 def text(value: str) -> CStr:

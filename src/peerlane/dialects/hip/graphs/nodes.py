@@ -9,23 +9,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from peerlane.dialects.gpu.callbacks import HostCall
-from peerlane.dialects.gpu.copies import Copy, Side
+from peerlane.dialects.gpu.copies import Copy
 from peerlane.dialects.gpu.events import EventOperation
+from peerlane.dialects.gpu.graphs import fields
+from peerlane.dialects.gpu.graphs.fields import Fields
 from peerlane.dialects.gpu.graphs.graph import Child, Empty, Graph, Node
-from peerlane.dialects.gpu.graphs.memory import Allocation
 from peerlane.dialects.gpu.graphs.operation import Operation
 from peerlane.dialects.gpu.memory import Fill
 from peerlane.dialects.gpu.values import MOST_OPERATIONS, WordBatch
 from peerlane.dialects.hip.binding.checks import refuse_bits, refuse_no_struct
 from peerlane.dialects.hip.binding.convention import INVALID_DIRECTION, invalid, member, refusal
 from peerlane.dialects.hip.binding.pointers import read, write
-from peerlane.dialects.hip.binding.results import fill, put, struct
+from peerlane.dialects.hip.binding.results import fill, put, put_fields, struct
 from peerlane.dialects.hip.binding.results import handle as handle_of
 from peerlane.dialects.hip.copies.boxes import described, pitched
 from peerlane.dialects.hip.copies.memcpy import with_device
 from peerlane.dialects.hip.devices.peers import device_of
 from peerlane.dialects.hip.graphs.graph import OnNode, graph_handle, graphs, kind_name, node_handle, nodes_at
-from peerlane.dialects.hip.state import calls, gpu, machine
+from peerlane.dialects.hip.state import calls, gpu
 from peerlane.dialects.hip.streams.events import events
 from peerlane.dialects.hip.streams.values import operation_of
 from peerlane.streams.callbacks import CFunction
@@ -40,7 +41,7 @@ _NODE = "hipErrorInvalidValue not a graph, a dependency that is not a node of it
 
 def _copy_of(prepared: Copy | None) -> Copy:
     if prepared is None:
-        raise invalid("the copy has no bytes", "copy one byte or more")
+        raise gpu.copies.empty()
     return prepared
 
 
@@ -50,25 +51,13 @@ def _box(params: Any) -> Copy:
 
 
 def _line(dst: int, src: int, count: int, kind: Any) -> Copy:
-    if not count:
-        raise invalid("count is 0", "copy one byte or more")
-    copy = gpu.copies.box(Side(dst), Side(src), (count, 1, 1), with_device(kind))
-    for name, address in (("dst", dst), ("src", src)):
-        gpu.regions.has(name, address, count)
-    return copy
+    return gpu.copies.line(dst, src, count, with_device(kind))
 
 
 def _fill(params: Any) -> Fill:
     refuse_no_struct("hipMemsetParams", "the parameters", params)
-    element, width, height = params.elementSize, params.width, params.height
-    if element not in (1, 2, 4) or not width or not height:
-        raise invalid(
-            f"{height} rows of {width} elements have {element} bytes each",
-            "pass one or more, with 1, 2 or 4 bytes",
-        )
-    row = element * width
-    pitch = params.pitch if height > 1 else row
-    return Fill(gpu.memory, int(params.dst), params.value, (row, height, 1), (element, pitch, height))
+    layout = params.width, params.height, params.pitch
+    return gpu.memory.fill_of(int(params.dst), params.value, params.elementSize, layout)
 
 
 def _host_call(params: Any) -> HostCall:
@@ -406,133 +395,52 @@ def hipGraphExecNodeSetParams(graphExec: int, node: int, nodeParams: Any) -> Non
         graphs.set_step(executable, on, operation_in(nodeParams))
 
 
-def _set(target: Any, **fields: int) -> None:
-    """Write whole numbers of 4 or 8 bytes to the fields of a struct."""
-    for name, value in fields.items():
-        nbytes = 4 if name in ("elementSize", "value", "kind", "srcMemoryType", "dstMemoryType") else _WORD
-        put(target, name, value.to_bytes(nbytes, "little"))
+def _declare_get(name: str, returned: str, kind: str, fields_of: Callable[[Any], Fields], what: str) -> None:
+    """Declare the call that returns the parameters of a node: a struct, which hip-python 7.2 fills."""
 
+    def parameters(node: int) -> Any:
+        params = struct(returned)()
+        put_fields(params, fields_of(_of_kind(graphs.node(node), kind)))
+        return params
 
-_DEFAULT, _HOST, _DEVICE = 4, 0, 1  # of hipMemcpyKind and hipMemoryType
+    doc = f"""Return {what}
 
-
-@calls.call("hipGraphMemcpyNodeGetParams")
-def hipGraphMemcpyNodeGetParams(node: OnNode) -> Any:
-    """Return the copy of a node; its kind is hipMemcpyDefault.
-
-    Gives: a hipMemcpy3DParms
+    Gives: a {returned}
     Refuses: hipErrorInvalidValue not a node, a node of another type
-    Basis: D; C for the kind
+    Basis: D{"; C for the kind" if returned == "hipMemcpy3DParms" else ""}
     """
-    copy: Copy = _of_kind(node, "MEMCPY")
-    params = struct("hipMemcpy3DParms")()
-    width, height, depth = copy.extent
-    for end, side in (("dst", copy.dst), ("src", copy.src)):
-        memory = getattr(params, f"{end}Ptr")
-        _set(memory, ptr=side.address, pitch=side.pitch or width, xsize=width, ysize=side.rows or height)
-        _set(getattr(params, f"{end}Pos"), x=side.x, y=side.y, z=side.z)
-    _set(params.extent, width=width, height=height, depth=depth)
-    _set(params, kind=_DEFAULT)
-    return params
-
-
-@calls.call("hipDrvGraphMemcpyNodeGetParams")
-def hipDrvGraphMemcpyNodeGetParams(hNode: OnNode) -> Any:
-    """Return the copy of a node.
-
-    Gives: a HIP_MEMCPY3D
-    Refuses: hipErrorInvalidValue not a node, a node of another type
-    Basis: D
-    """
-    copy: Copy = _of_kind(hNode, "MEMCPY")
-    params = struct("HIP_MEMCPY3D")()
-    width, height, depth = copy.extent
-    for end, side, region in (("dst", copy.dst, copy.ends[0]), ("src", copy.src, copy.ends[1])):
-        is_device = region is not None and region.is_device
-        _set(
-            params,
-            **{
-                f"{end}MemoryType": _DEVICE if is_device else _HOST,
-                f"{end}{'Device' if is_device else 'Host'}": side.address,
-                f"{end}Pitch": side.pitch or width,
-                f"{end}Height": side.rows or height,
-                f"{end}XInBytes": side.x,
-                f"{end}Y": side.y,
-                f"{end}Z": side.z,
-            },
-        )
-    _set(params, WidthInBytes=width, Height=height, Depth=depth)
-    return params
-
-
-@calls.call("hipGraphMemsetNodeGetParams")
-def hipGraphMemsetNodeGetParams(node: OnNode) -> Any:
-    """Return the fill of a node.
-
-    Gives: a hipMemsetParams
-    Refuses: hipErrorInvalidValue not a node, a node of another type
-    Basis: D
-    """
-    operation: Fill = _of_kind(node, "MEMSET")
-    params = struct("hipMemsetParams")()
-    (row, height, _), (element, pitch, _) = operation.extent, operation.layout
-    value = operation.value & (1 << 32) - 1
-    _set(params, dst=operation.dst, elementSize=element, height=height, pitch=pitch, value=value)
-    _set(params, width=row // element)
-    return params
-
-
-@calls.call("hipGraphHostNodeGetParams")
-def hipGraphHostNodeGetParams(node: OnNode) -> Any:
-    """Return the function of a node and its argument.
-
-    Gives: a hipHostNodeParams
-    Refuses: hipErrorInvalidValue not a node, a node of another type
-    Basis: D
-    """
-    host_call: HostCall = _of_kind(node, "HOST")
-    params = struct("hipHostNodeParams")()
-    code = host_call.function.code if isinstance(host_call.function, CFunction) else 0
-    _set(params, fn=code, userData=host_call.words[0])
-    return params
-
-
-@calls.call("hipGraphMemAllocNodeGetParams")
-def hipGraphMemAllocNodeGetParams(node: OnNode) -> Any:
-    """Return the allocation of a node, with the address.
-
-    Gives: a hipMemAllocNodeParams
-    Refuses: hipErrorInvalidValue not a node, a node of another type
-    Basis: D
-    """
-    allocation: Allocation = _of_kind(node, "MEM_ALLOC")
-    params = struct("hipMemAllocNodeParams")()
-    device = allocation.owned.device
-    location = params.poolProps.location
-    number = machine.id_of(device.ordinal) if device is not None else 0
-    put(location, "type", (1 if device is not None else 2).to_bytes(4, "little"))
-    put(location, "id", number.to_bytes(4, "little"))
-    put(params.poolProps, "allocType", (1).to_bytes(4, "little"))
-    _set(params, bytesize=allocation.nbytes, dptr=allocation.owned.address)
-    return params
-
-
-def _declare_filled(name: str, kind: str) -> None:
-    """Declare the call of hip-python 7.2, which fills a struct."""
+    calls.declare(name, parameters, doc, __name__)
 
     @calls.declare_overload(name, "earlier")
     def fill_struct(node: int, params: Any) -> None:
-        fill(refuse_no_struct(kind, "the parameters", params), calls.bodies[name](node))
+        fill(refuse_no_struct(returned, "the parameters", params), parameters(node))
 
 
-for _name, _struct in (
-    ("hipGraphMemcpyNodeGetParams", "hipMemcpy3DParms"),
-    ("hipDrvGraphMemcpyNodeGetParams", "HIP_MEMCPY3D"),
-    ("hipGraphMemsetNodeGetParams", "hipMemsetParams"),
-    ("hipGraphHostNodeGetParams", "hipHostNodeParams"),
-    ("hipGraphMemAllocNodeGetParams", "hipMemAllocNodeParams"),
-):
-    _declare_filled(_name, _struct)
+_declare_get(
+    "hipGraphMemcpyNodeGetParams",
+    "hipMemcpy3DParms",
+    "MEMCPY",
+    fields.of_pitched,
+    "the copy of a node; its kind is hipMemcpyDefault.",
+)
+_declare_get("hipDrvGraphMemcpyNodeGetParams", "HIP_MEMCPY3D", "MEMCPY", fields.of_box, "the copy of a node.")
+_declare_get(
+    "hipGraphMemsetNodeGetParams", "hipMemsetParams", "MEMSET", fields.of_fill, "the fill of a node."
+)
+_declare_get(
+    "hipGraphHostNodeGetParams",
+    "hipHostNodeParams",
+    "HOST",
+    fields.of_host_call,
+    "the function of a node and its argument.",
+)
+_declare_get(
+    "hipGraphMemAllocNodeGetParams",
+    "hipMemAllocNodeParams",
+    "MEM_ALLOC",
+    fields.of_allocation,
+    "the allocation of a node, with the address.",
+)
 
 
 @calls.call("hipGraphMemFreeNodeGetParams")
@@ -610,9 +518,9 @@ def hipDeviceSetGraphMemAttribute(device: int, attr: Any, value: int) -> None:
 
 @calls.call("hipDeviceGraphMemTrim")
 def hipDeviceGraphMemTrim(device: int) -> None:
-    """Do nothing: the memory of a graph goes back to the device with the graph.
+    """Let memory that no launch uses count as unused; the device has it back with the end of its graph.
 
     Refuses: hipErrorInvalidDevice the id
-    Basis: D; C for doing nothing
+    Basis: D; C for what stays reserved
     """
-    device_of(device)
+    graphs.memory.trim(device_of(device))
