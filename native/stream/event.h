@@ -17,7 +17,7 @@ class Event {
 
     // The reference is the caller's; null: there is no record.
     Mark* mark() const {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(*this);
         if (mark_) mark_->hold();
         return mark_;
     }
@@ -25,7 +25,7 @@ class Event {
     void replace(Mark* mark) {
         Mark* before;
         {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(*this);
             before = std::exchange(mark_, mark);
         }
         if (before) before->drop();
@@ -34,7 +34,7 @@ class Event {
     bool record_quickly(Stream& stream) {
         Mark* before;
         {
-            const std::lock_guard lock(mutex_);   // the scheduler's lock is inside it
+            const Lock lock(*this);   // the scheduler's lock is inside it
             if (!is_quick_ || stream.device != device) return false;
             before = std::exchange(mark_, Scheduler::get().record(stream));
         }
@@ -43,15 +43,26 @@ class Event {
     }
     // Whether calls of C may use it without Python: it is neither closed nor known to other processes.
     bool is_quick() const {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(*this);
         return is_quick_;
     }
     void end_quick_calls() {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(*this);
         is_quick_ = false;
     }
 
   private:
+    // In a forked child nobody else is there, and another thread of the parent's may have had the lock.
+    class Lock {
+      public:
+        explicit Lock(const Event& event) : lock_(event.mutex_, std::defer_lock) {
+            if (!Heap::get().is_forked()) lock_.lock();
+        }
+
+      private:
+        std::unique_lock<std::mutex> lock_;
+    };
+
     mutable std::mutex mutex_;
     Mark* mark_ = nullptr;
     bool is_quick_ = true;

@@ -1,6 +1,6 @@
 """Draws calls of a C library, right and wrong ones, and prints the answers.
 
-Its words are acl, hip or cuda, a seed, and maybe ``asked``.
+Its words are acl, hip, cuda or cudart, a seed, and maybe ``asked``.
 
 With ``asked`` the dialect answers all of them; else native code answers those that it may.  The last line has the
 number of hot calls, and how many of them Python answered.
@@ -23,12 +23,25 @@ from peerlane.c_abi import directory
 _ROOM = 256
 _CALLS = 1200
 _DEVICES = 3
-_KINDS = {"acl": (0, 1, 2, 3, 4, 5, 6, -1), "hip": (0, 1, 2, 3, 4, 5), "cuda": ()}
-_LIBRARIES = {"acl": "libascendcl.so", "hip": "libamdhip64.so", "cuda": "libcuda.so.1"}
+_KINDS = {
+    "acl": (0, 1, 2, 3, 4, 5, 6, -1),
+    "hip": (0, 1, 2, 3, 4, 5),
+    "cuda": (),
+    "cudart": (0, 1, 2, 3, 4, 5),
+}
+_LIBRARIES = {
+    "acl": "libascendcl.so",
+    "hip": "libamdhip64.so",
+    "cuda": "libcuda.so.1",
+    "cudart": "libcudart.so.13",
+}
 _ON_EVENTS = ("record", "await", "query", "sync", "ask", "wait")
+_OF_MEMORY = ("attribute", "attributes", "device")
+_ATTRIBUTES = (1, 2, 6, 8, 9, 99)  # context, type, SYNC_MEMOPS, managed, device; no attribute
 _OF_CONTEXTS = ("push", "pop", "current", "id", "state", "retain", "release")
 _COMMON = ("get", "copy", "queue", "launch")
-_HOT = {"acl": _COMMON, "hip": _COMMON + _ON_EVENTS, "cuda": _COMMON + _ON_EVENTS + _OF_CONTEXTS}
+_HOT = {"acl": _COMMON, "hip": _COMMON + _ON_EVENTS, "cudart": _COMMON + _ON_EVENTS}
+_HOT["cuda"] = _COMMON + _ON_EVENTS + _OF_CONTEXTS + _OF_MEMORY
 _NOT_READY = 600  # of hip and cuda
 _NAMES = {
     "acl": {
@@ -46,6 +59,15 @@ _NAMES = {
         "await": "hipStreamWaitEvent", "query": "hipEventQuery", "sync": "hipEventSynchronize",
         "ask": "hipStreamQuery", "pooled": "hipMallocAsync", "unpooled": "hipFreeAsync",
     },
+    "cudart": {
+        "set": "cudaSetDevice", "get": "cudaGetDevice", "reset": "cudaDeviceReset", "copy": "cudaMemcpy",
+        "queue": "cudaMemcpyAsync", "stream": "cudaStreamCreate", "end": "cudaStreamDestroy",
+        "wait": "cudaStreamSynchronize", "make": "cudaMalloc", "make_host": "cudaMallocHost", "free": "cudaFree",
+        "free_host": "cudaFreeHost", "peer": "cudaDeviceEnablePeerAccess", "launch": "cudaLaunchHostFunc",
+        "event": "cudaEventCreate", "end_event": "cudaEventDestroy", "record": "cudaEventRecord",
+        "await": "cudaStreamWaitEvent", "query": "cudaEventQuery", "sync": "cudaEventSynchronize",
+        "ask": "cudaStreamQuery", "pooled": "cudaMallocAsync", "unpooled": "cudaFreeAsync",
+    },
     "cuda": {
         "set": "cuCtxSetCurrent", "get": "cuCtxGetDevice", "reset": "cuDevicePrimaryCtxReset_v2", "copy": "cuMemcpy",
         "queue": "cuMemcpyAsync", "stream": "cuStreamCreate", "end": "cuStreamDestroy_v2",
@@ -58,7 +80,8 @@ _NAMES = {
         "push": "cuCtxPushCurrent_v2", "pop": "cuCtxPopCurrent_v2", "current": "cuCtxGetCurrent", "id": "cuCtxGetId",
         "state": "cuDevicePrimaryCtxGetState", "retain": "cuDevicePrimaryCtxRetain",
         "release": "cuDevicePrimaryCtxRelease_v2", "own": "cuCtxCreate_v2", "end_own": "cuCtxDestroy_v2",
-        "flags": "cuDevicePrimaryCtxSetFlags_v2",
+        "flags": "cuDevicePrimaryCtxSetFlags_v2", "attribute": "cuPointerGetAttribute",
+        "attributes": "cuPointerGetAttributes", "device": "cuDeviceGet", "set_attribute": "cuPointerSetAttribute",
     },
 }  # fmt: skip
 
@@ -68,7 +91,7 @@ class Program:
 
     Parameters
     ----------
-    dialect : {"acl", "hip", "cuda"}
+    dialect : {"acl", "hip", "cuda", "cudart"}
     seed : int
     is_asked : bool
         Whether the dialect is asked each time.
@@ -163,6 +186,21 @@ class Program:
         code = self.call(what, *words.get(what, (event,)))
         return 0 if code == _NOT_READY else code
 
+    def of_memory(self, what: str, device: int) -> object:
+        """Ask for a device, or for attributes of an address, or set one."""
+        values = (ctypes.c_uint64 * 2)(7, 7)
+        if what == "device":
+            return self.call(what, values, device), list(values)
+        numbers = (ctypes.c_int32 * 2)(self.draw.choice(_ATTRIBUTES), self.draw.choice(_ATTRIBUTES))
+        address = ctypes.c_void_p(self.place())
+        if what == "attributes":
+            start, second = ctypes.addressof(values), self.draw.choices((8, None), [40, 1])[0]
+            places = (ctypes.c_void_p * 2)(start, second and start + second)
+            return self.call(what, ctypes.c_uint32(2), numbers, places, address), list(values)
+        if what == "set_attribute":
+            return self.call(what, ctypes.byref(ctypes.c_bool(self.draw.random() < 0.5)), 6, address)
+        return self.call(what, values, numbers[0], address), list(values)
+
     def of_context(self, what: str, device: int) -> object:
         """Make a call of contexts."""
         place, other = ctypes.c_void_p(7), ctypes.c_int32(7)
@@ -201,11 +239,17 @@ class Program:
                 "pooled": 2, "unpooled": 2,
             }  # fmt: skip
         if self.dialect == "cuda":
-            weights |= dict.fromkeys(_OF_CONTEXTS, 10) | {"own": 0.5, "end_own": 0.3, "flags": 0.5}
+            weights |= (
+                dict.fromkeys(_OF_CONTEXTS, 10)
+                | dict.fromkeys(_OF_MEMORY, 15)
+                | {"set_attribute": 1, "own": 0.5, "end_own": 0.3, "flags": 0.5}
+            )
         what = self.draw.choices(list(weights), list(weights.values()))[0]
         device = self.draw.choice((0, 0, 0, 0, 0, 1, 1, 2, 7))
         if what == "there":
-            return what, self.beside(lambda: self.call("reset", *([] if self.dialect == "hip" else [device])))
+            return what, self.beside(
+                lambda: self.call("reset", *([device] if self.dialect in ("acl", "cuda") else []))
+            )
         return what, self.one(what, device)
 
     def one(self, what: str, device: int) -> object:
@@ -220,7 +264,9 @@ class Program:
             return self.launched()
         if what in ("make", "make_host", "pooled"):
             more: list[Any] = [0]
-            if (self.dialect, what) in (("acl", "make_host"), ("hip", "make")) or self.dialect == "cuda":
+            if (self.dialect, what) in (("acl", "make_host"), ("hip", "make")) or self.dialect.startswith(
+                "cud"
+            ):
                 more = []
             if what == "pooled":
                 more = [ctypes.c_void_p(self.draw.choice(self.streams[-5:]))]
@@ -246,13 +292,15 @@ class Program:
             return self.on_event(what)
         if what in (*_OF_CONTEXTS, "own", "end_own", "flags"):
             return self.of_context(what, device)
+        if what in (*_OF_MEMORY, "set_attribute"):
+            return self.of_memory(what, device)
         if what == "set":
             return self.set(device)
         if what == "peer":
             return self.call(
                 what, ctypes.c_void_p(self.contexts[-1]) if self.dialect == "cuda" else device, 0
             )
-        return self.call(what, *([] if self.dialect == "hip" else [device]))
+        return self.call(what, *([device] if self.dialect in ("acl", "cuda") else []))
 
     def set(self, device: int) -> object:
         """Make a device current: in CUDA, its primary context."""

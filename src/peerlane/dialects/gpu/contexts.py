@@ -29,8 +29,8 @@ class Contexts:
                 f"the primary context of device {machine.id_of(ordinal)} has ended",
                 "retain it as long as it is used",
             )
-        context = machine.resources.get(handle)
-        if isinstance(context, Context):
+        context = machine.context_with(handle)
+        if context is not None:
             return context
         cause = f"{handle:#x} is not a context" if handle else "the context is NULL"
         raise machine.vendor.refusal(reason, cause, "pass what {create_context} returned")

@@ -275,18 +275,18 @@ class GpuMachine(Machine):
         context = self.context_with(newest[0])
         return context if context is not None and context.is_live else None
 
+    def context_with(self, handle: int) -> Context | None:
+        """Return the context of a handle; None if it has ended, or there is none."""
+        context = self.resources.get(handle)
+        if context is None:
+            ordinal, rest = divmod(handle - _FIRST, _STEP)
+            return None if rest else self._primary.get(ordinal)
+        return context if isinstance(context, Context) else None
+
     def primary_ordinal(self, handle: int) -> int | None:
         """Return the number of the device whose primary context has a handle; None if none has."""
         ordinal, rest = divmod(handle - _FIRST, _STEP)
         return None if rest or not 0 <= ordinal < len(self.devices()) else ordinal
-
-    def context_with(self, handle: int) -> Context | None:
-        """Return the context of a handle; None if it has ended, or there is none."""
-        ordinal = self.primary_ordinal(handle)
-        if ordinal is not None:
-            return self._primary.get(ordinal)
-        context = self.resources.get(handle)
-        return context if isinstance(context, Context) else None
 
     def context_of(self, ordinal: int) -> Context:
         """Return the context of the streams and events of a device, until it is reset."""
