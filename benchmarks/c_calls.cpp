@@ -29,8 +29,27 @@ int hipLaunchHostFunc(void* stream, void (*function)(void*), void* data);
 int hipStreamAddCallback(void* stream, void (*function)(void*, int, void*), void* data, unsigned flags);
 int hipEventCreate(void** event);
 int hipEventRecord(void* event, void* stream);
+int hipEventQuery(void* event);
+int hipStreamWaitEvent(void* stream, void* event, unsigned flags);
 int hipMemcpy(void* dst, const void* src, size_t count, int kind);
 int hipMemcpyAsync(void* dst, const void* src, size_t count, int kind, void* stream);
+int cuInit(unsigned flags);
+int cuDevicePrimaryCtxRetain(void** context, int device);
+int cuCtxSetCurrent(void* context);
+int cuCtxGetDevice(int* device);
+int cuCtxPushCurrent_v2(void* context);
+int cuCtxPopCurrent_v2(void** context);
+int cuMemAlloc_v2(uint64_t* memory, size_t size);
+int cuStreamCreate(void** stream, unsigned flags);
+int cuStreamSynchronize(void* stream);
+int cuStreamWaitEvent(void* stream, void* event, unsigned flags);
+int cuEventCreate(void** event, unsigned flags);
+int cuEventRecord(void* event, void* stream);
+int cuEventQuery(void* event);
+int cuMemcpyHtoD_v2(uint64_t dst, const void* src, size_t count);
+int cuMemcpyDtoH_v2(void* dst, uint64_t src, size_t count);
+int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t count, void* stream);
+int cuPointerGetAttribute(void* value, int attribute, uint64_t address);
 struct ChannelDesc {
     uint32_t header[4];
     uint32_t remoteRank;
@@ -145,8 +164,45 @@ void add_hip(std::vector<Contender>& all) {
     OK(hipEventCreate(&event));
     const auto wait = [] { OK(hipStreamSynchronize(stream)); };
     all.push_back(timed_to_the_end("hipEventRecord", [] { OK(hipEventRecord(event, stream)); }, wait));
+    all.push_back(timed("hipEventQuery", [] { OK(hipEventQuery(event)); }));
+    all.push_back(timed_to_the_end("hipStreamWaitEvent", [] { OK(hipStreamWaitEvent(stream, event, 0)); }, wait));
+    all.push_back(timed("hipStreamSynchronize", wait));
     all.push_back(timed_to_the_end("hipLaunchHostFunc", [] { OK(hipLaunchHostFunc(stream, count, nullptr)); }, wait));
     all.push_back(timed_to_the_end("hipStreamAddCallback", [] { OK(hipStreamAddCallback(stream, count_on_stream, nullptr, 0)); }, wait));
+}
+
+void add_cuda(std::vector<Contender>& all) {
+    constexpr int kMemoryType = 2;
+    static void *context, *stream, *event;
+    static uint64_t a, b;
+    static char host[kBytes];
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    OK(cuMemAlloc_v2(&a, kBytes));
+    OK(cuMemAlloc_v2(&b, kBytes));
+    OK(cuStreamCreate(&stream, 0));
+    OK(cuEventCreate(&event, 0));
+    const auto wait = [] { OK(cuStreamSynchronize(stream)); };
+    all.push_back(timed("cuCtxGetDevice", [] {
+        int device;
+        OK(cuCtxGetDevice(&device));
+    }));
+    all.push_back(timed("cuCtxPushCurrent and cuCtxPopCurrent", [] {
+        OK(cuCtxPushCurrent_v2(context));
+        OK(cuCtxPopCurrent_v2(nullptr));
+    }));
+    all.push_back(timed("cuPointerGetAttribute", [] {
+        int type;
+        OK(cuPointerGetAttribute(&type, kMemoryType, a));
+    }));
+    all.push_back(timed("cuMemcpyHtoD", [] { OK(cuMemcpyHtoD_v2(a, host, kBytes)); }));
+    all.push_back(timed("cuMemcpyDtoH", [] { OK(cuMemcpyDtoH_v2(host, a, kBytes)); }));
+    all.push_back(timed("cuMemcpyAsync", [] { OK(cuMemcpyAsync(a, b, kBytes, stream)); }));
+    all.push_back(timed_to_the_end("cuEventRecord", [] { OK(cuEventRecord(event, stream)); }, wait));
+    all.push_back(timed("cuEventQuery", [] { OK(cuEventQuery(event)); }));
+    all.push_back(timed_to_the_end("cuStreamWaitEvent", [] { OK(cuStreamWaitEvent(stream, event, 0)); }, wait));
+    all.push_back(timed("cuStreamSynchronize", wait));
 }
 
 void add_hcomm(std::vector<Contender>& all) {
@@ -187,6 +243,7 @@ int main(int count, char** words) {
     std::vector<Contender> all;
     add_acl(all);
     add_hip(all);
+    add_cuda(all);
     add_hcomm(all);
     const int rounds = std::atoi(words[1]), number = std::atoi(words[2]);
     for (const Contender& each : all) each.sample(number);

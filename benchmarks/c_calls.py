@@ -15,7 +15,7 @@ from peerlane.cli.bench.measure import SHARE, Figure, Skip, figure
 from peerlane.cli.bench.plan import Plan
 
 _SOURCE = Path(__file__).with_suffix(".cpp")
-_LIBRARIES = ("ascendcl", "amdhip64", "hcomm")
+_LIBRARIES = ("ascendcl", "amdhip64", "cuda", "hcomm")
 _NUMBER = 20_000
 _SECONDS = 600
 

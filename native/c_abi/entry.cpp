@@ -51,8 +51,13 @@ PyObject* module_of_entries(Python& python) {
     see_forks();
     PyObject* const function = python.PyObject_GetAttrString(entries, "quick_calls");
     PyObject* const address = function ? python.PyObject_CallFunction(function, nullptr) : nullptr;
-    if (!address) python.PyErr_Print();
-    else quick.store(reinterpret_cast<const Quick*>(python.PyLong_AsUnsignedLongLongMask(address)), std::memory_order_release);
+    if (!address) {
+        python.PyErr_Print();
+        return entries;
+    }
+    const auto* const table = reinterpret_cast<const Quick*>(python.PyLong_AsUnsignedLongLongMask(address));
+    if (!python.is_own) table->follow_joins();
+    quick.store(table, std::memory_order_release);
     return entries;
 }
 

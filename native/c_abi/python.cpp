@@ -1,5 +1,7 @@
 #include "c_abi/python.h"
 
+#include "c_abi/entry.h"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -238,6 +240,27 @@ bool make() {
 // program has registered to run at the exit runs after this, and calls again.
 thread_local bool is_ending = false;   // what calls now gets a state for the call alone
 
+thread_local bool are_joins_followed = false;
+
+// While it lives, who joins a thread under the GIL gives that away.
+class Waiting {
+public:
+    explicit Waiting(Python& python) {
+        const Quick* const table = quick.load(std::memory_order_acquire);
+        if (!table || python.PyGILState_Check()) return;
+        if (!python.is_own && !std::exchange(are_joins_followed, true)) table->follow_joins();
+        waiters_ = table->gil_waiters;
+        waiters_->fetch_add(1, std::memory_order_acq_rel);
+    }
+    ~Waiting() {
+        if (waiters_) waiters_->fetch_sub(1, std::memory_order_acq_rel);
+    }
+    Waiting(const Waiting&) = delete;
+
+private:
+    std::atomic<uint32_t>* waiters_ = nullptr;
+};
+
 // Whether the GIL can be had soon: another thread tries, as nobody joins it.  Who ends this thread may hold the GIL and wait for its
 // end, as the destructor of a module's object does that joins a thread.
 bool is_gil_to_be_had() {
@@ -250,6 +273,7 @@ bool is_gil_to_be_had() {
     const auto shared = std::make_shared<Try>();
     try {
         std::thread([shared] {
+            const Waiting waiting(functions);
             functions.PyGILState_Release(functions.PyGILState_Ensure());
             const std::lock_guard lock(shared->mutex);
             shared->is_over = true;
@@ -344,6 +368,7 @@ bool is_thread_of_c(Python& python) {
 void see_forks() { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
 
 Gil::Gil(Python& python) : python_(python) {
+    const Waiting waiting(python);
     keep_state();
     state_ = python.PyGILState_Ensure();
 }

@@ -19,7 +19,8 @@ use_sources()
 from peerlane.dialects._shared import c_declarations  # noqa: E402
 from peerlane.dialects._shared.hook import read_manifest  # noqa: E402
 
-_QUICK = re.findall(r"\(\*(\w+)\)", (Path(__file__).parents[1] / "c_abi/quick.h").read_text())
+_QUICK_TABLE = (Path(__file__).parents[1] / "c_abi/quick.h").read_text()
+_QUICK = {name: returns for returns, name in re.findall(r"(\w+) \(\*(\w+)\)", _QUICK_TABLE)}
 _TYPES = {"i": "int{}_t", "u": "uint{}_t"}
 _HEAD = """// Made of {text} by entry_points.py.
 #include "c_abi/entry.h"
@@ -27,6 +28,7 @@ _HEAD = """// Made of {text} by entry_points.py.
 using peerlane::c_abi::call;
 using peerlane::c_abi::Entry;
 using peerlane::c_abi::Formatted;
+using peerlane::c_abi::kDeclined;
 using peerlane::c_abi::quick;
 """
 
@@ -108,7 +110,11 @@ def _entry_point(declarations, library: str, function, *, has_texts: bool) -> st
     if function.name in _QUICK:
         served = f"table->{function.name}({', '.join(names)})"
         table = "const auto* const table = quick.load(std::memory_order_acquire)"
-        body = f"if ({table}; table && {served}) return 0;\n    {body}"
+        if _QUICK[function.name] == "bool":
+            body = f"if ({table}; table && {served}) return 0;\n    {body}"
+        else:
+            served = f"const int32_t code = table ? {served} : kDeclined; code != kDeclined"
+            body = f"{table};\n    if ({served}) return code;\n    {body}"
     if function.is_variadic:
         last = names[-1]
         given += ", ..."

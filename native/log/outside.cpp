@@ -59,6 +59,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "log/imports.h"
+
 #pragma GCC diagnostic ignored "-Wignored-attributes"   // of the functions that templates name: only callers heed them
 
 extern "C" {   // what a library with checked calls imports
@@ -1109,12 +1111,6 @@ std::set<ElfW(Addr)>& patched() {
     return *all;
 }
 
-#ifdef __aarch64__
-bool is_address(uint64_t type) { return type == R_AARCH64_JUMP_SLOT || type == R_AARCH64_GLOB_DAT || type == R_AARCH64_ABS64; }
-#else
-bool is_address(uint64_t type) { return type == R_X86_64_JUMP_SLOT || type == R_X86_64_GLOB_DAT || type == R_X86_64_64; }
-#endif
-
 // A module in Go makes system calls by itself.
 bool is_go(const dl_phdr_info& module) {
     for (int i = 0; i < module.dlpi_phnum; ++i) {
@@ -1133,70 +1129,6 @@ bool is_go(const dl_phdr_info& module) {
     return false;
 }
 
-using Ranges = std::vector<std::pair<uintptr_t, uintptr_t>>;
-bool is_within(const Ranges& ranges, uintptr_t at) {
-    return std::any_of(ranges.begin(), ranges.end(), [&](const auto& each) { return each.first <= at && at < each.second; });
-}
-
-// `system`: where what it may import lies, if it is resolved already.
-void patch(const dl_phdr_info& module, const Ranges& system, bool is_python) {
-    const ElfW(Dyn)* entry = nullptr;
-    Ranges read_only, code;
-    for (int i = 0; i < module.dlpi_phnum; ++i) {
-        const auto& part = module.dlpi_phdr[i];
-        const uintptr_t begin = module.dlpi_addr + part.p_vaddr;
-        if (part.p_type == PT_DYNAMIC) entry = reinterpret_cast<const ElfW(Dyn)*>(begin);
-        if (part.p_type == PT_GNU_RELRO) read_only.emplace_back(begin, begin + part.p_memsz);
-        if (part.p_type == PT_LOAD && !(part.p_flags & PF_W)) code.emplace_back(begin, begin + part.p_memsz);
-    }
-    const ElfW(Sym)* symbols = nullptr;
-    const char* names = nullptr;
-    uintptr_t tables[2] = {0, 0};
-    size_t sizes[2] = {0, 0};
-    for (; entry && entry->d_tag != DT_NULL; ++entry) {
-        if (entry->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);
-        if (entry->d_tag == DT_STRTAB) names = reinterpret_cast<const char*>(entry->d_un.d_ptr);
-        if (entry->d_tag == DT_JMPREL) tables[0] = entry->d_un.d_ptr;
-        if (entry->d_tag == DT_PLTRELSZ) sizes[0] = entry->d_un.d_val;
-        if (entry->d_tag == DT_RELA) tables[1] = entry->d_un.d_ptr;
-        if (entry->d_tag == DT_RELASZ) sizes[1] = entry->d_un.d_val;
-    }
-    if (!symbols || !names) return;
-    const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    for (int table = 0; table < 2; ++table) {
-        const auto* const all = reinterpret_cast<const ElfW(Rela)*>(tables[table]);
-        for (size_t i = 0; all && i < sizes[table] / sizeof *all; ++i) {
-            if (!is_address(ELF64_R_TYPE(all[i].r_info))) continue;
-            const ElfW(Sym)& symbol = symbols[ELF64_R_SYM(all[i].r_info)];
-            if (symbol.st_shndx != SHN_UNDEF || all[i].r_addend != 0) continue;
-            void* const hook = hook_of(names + symbol.st_name, is_python);
-            if (!hook) continue;
-            const uintptr_t at = module.dlpi_addr + all[i].r_offset, begin = at / page * page;
-            // Other threads run code, and what another library defines under such a name is no call of the system's.
-            auto& slot = *reinterpret_cast<void**>(at);
-            const auto target = reinterpret_cast<uintptr_t>(std::atomic_ref(slot).load(std::memory_order_relaxed));
-            if (is_within(code, at) || !(is_within(system, target) || is_within(code, target))) continue;
-            const bool is_read_only = is_within(read_only, at);
-            if (is_read_only && ::mprotect(reinterpret_cast<void*>(begin), page, PROT_READ | PROT_WRITE) != 0) continue;
-            std::atomic_ref(slot).store(hook, std::memory_order_relaxed);
-            if (is_read_only) ::mprotect(reinterpret_cast<void*>(begin), page, PROT_READ);
-        }
-    }
-}
-
-bool is_of_system(std::string_view path) {
-    const std::string_view name = path.substr(path.rfind('/') + 1);
-    for (const std::string_view each : {"libc.so", "libc-", "ld-linux", "libpthread", "libdl.", "librt.", "linux-vdso", "libasan", "libtsan", "libubsan", "libgcc_s"})
-        if (name.starts_with(each)) return true;
-    return false;
-}
-
-// Modules of the system are not hooked for what they do among themselves, and peerlane's log what they do.
-bool is_left_alone(std::string_view path) {
-    if (is_of_system(path) || path.substr(path.rfind('/') + 1).starts_with("libpeerlane")) return true;
-    return path.find("/peerlane/") != path.npos && (path.find("/peerlane/_") != path.npos || path.find("/peerlane/lib/") != path.npos);
-}
-
 uint64_t patched_loads = 0, patched_unloads = 0;   // the system's counts; under modules_mutex
 
 void patch_modules() {
@@ -1211,15 +1143,7 @@ void patch_modules() {
     {
         const Quiet quiet;
         const std::lock_guard lock(modules_mutex);
-        ::dl_iterate_phdr(
-            [](dl_phdr_info* module, size_t, void* about) {
-                if (module->dlpi_name && is_of_system(module->dlpi_name))
-                    for (int i = 0; i < module->dlpi_phnum; ++i)
-                        if (const auto& part = module->dlpi_phdr[i]; part.p_type == PT_LOAD)
-                            static_cast<Work*>(about)->system.emplace_back(module->dlpi_addr + part.p_vaddr, module->dlpi_addr + part.p_vaddr + part.p_memsz);
-                return 0;
-            },
-            &work);
+        work.system = system_ranges();
         ::dl_iterate_phdr(
             [](dl_phdr_info* module, size_t, void* about) {
                 auto& work = *static_cast<Work*>(about);
@@ -1230,7 +1154,7 @@ void patch_modules() {
                 patched_unloads = module->dlpi_subs;
                 if (base == work.own || is_left_alone(path) || !patched().insert(module->dlpi_addr).second) return 0;
                 const bool is_python = base == work.python || path.find("/lib-dynload/") != path.npos || (path.empty() && is_in(*module, work.python));
-                patch(*module, work.system, is_python);
+                hook_imports(*module, work.system, [is_python](std::string_view name) { return hook_of(name, is_python); });
                 work.has_go = work.has_go || is_go(*module);
                 return 0;
             },

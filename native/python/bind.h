@@ -4,6 +4,7 @@
 #include "copy/copy_engine.h"
 #include "log/log.h"
 #include "memory/memory.h"
+#include "stream/event.h"
 #include "stream/scheduler.h"
 
 void bind_memory(nanobind::module_& m);
@@ -60,6 +61,10 @@ struct StreamHandle {
     ~StreamHandle();
     StreamHandle(const StreamHandle&) = delete;
 };
+struct EventHandle {
+    std::shared_ptr<peerlane::Event> event;
+    explicit EventHandle(uint32_t device) : event(std::make_shared<peerlane::Event>(device)) {}
+};
 struct GroupHandle {
     std::shared_ptr<peerlane::Group> group = std::make_shared<peerlane::Group>();
 };
@@ -109,7 +114,9 @@ struct ReservationHandle {
 template <class Shared>
 struct Held {   // a reference to what is counted by hold() and drop()
     Shared* shared;
-    ~Held() { shared->drop(); }
+    ~Held() {
+        if (shared) shared->drop();
+    }
 };
 
 // Observers: hand over what is new in their log.  With the GIL, where the program's code may run.
@@ -193,6 +200,11 @@ class GilReleased {
   private:
     PyThreadState* state_;
 };
+
+// Threads of C that wait for the GIL, to call a vendor's library.
+extern std::atomic<uint32_t> gil_waiters;
+// Let modules that join a thread under the GIL give it away while another thread of C waits for it; not for those loaded later.
+void follow_joins() noexcept;
 
 // Called with the GIL by the thread that finalizes, as late as Python allows.
 void interpreter_exits();

@@ -2,19 +2,28 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string_view.h>
 
 #include "c_abi/quick.h"
 #include "memory/code.h"
 #include "python/bind_operands.h"
+#include "python/contexts.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 using namespace peerlane;
+using c_abi::kDeclined;
 
 namespace {
 
@@ -28,6 +37,42 @@ struct KnownStream {
     uint64_t handle = 0;
     StreamPtr stream;
 };
+
+// The events that a thread uses, in the same manner.  UCX uses some hundred in turn.
+constexpr size_t kEvents = 1024;
+
+struct KnownEvent {
+    uint64_t handle = 0;
+    std::shared_ptr<Event> event;
+};
+
+// Contexts that a thread makes current, and primary contexts that it retains, in the same manner.
+constexpr size_t kContexts = 16;
+
+struct KnownPrimary {
+    int32_t device = -1;
+    uint32_t flags = 0;
+    ContextPtr context;
+};
+
+// What the dialect has answered, and answers for as long as the state holds: to a function, or to an attribute, about a number.
+struct Question {
+    int64_t what;      // an attribute, or -1 and less: a function of kGetters
+    uint64_t about;    // the function's argument; of an attribute, the allocation
+    bool operator==(const Question&) const = default;
+};
+struct QuestionHash {
+    size_t operator()(const Question& question) const { return static_cast<size_t>(question.about * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(question.what)); }
+};
+struct CachedAnswer {
+    size_t size = 0;
+    std::array<char, 16> bytes{};
+
+    void write(uint64_t address) const { std::memcpy(reinterpret_cast<void*>(address), bytes.data(), size); }
+};
+constexpr size_t kAnswers = 4096;   // then all are dropped
+enum Getter : int64_t { cuDeviceGet = -1, cuDeviceGetAttribute = -2, cuDeviceGetCount = -3, cuDeviceGetUuid = -4 };
+constexpr std::array<std::string_view, 4> kGetters{"cuDeviceGet", "cuDeviceGetAttribute", "cuDeviceGetCount", "cuDeviceGetUuid"};
 
 // Memory that a program has registered: this very allocation, whatever lies there by now.
 struct KnownMemory {
@@ -56,16 +101,24 @@ struct KnownThread {
 
     uint64_t epoch = 0;   // 0: nothing
     int32_t device = 0;   // by the program's number
+    int32_t not_ready = kDeclined;   // the code of a query of work that is not over
     bool has_registrations = false;   // some pageable memory is not only that
     bool has_pools = false;   // a device may lack access to memory of another one
     CallbackQueue* callbacks = nullptr;   // held; where functions of C wait
+    PushedContexts* pushed = nullptr;     // of a vendor where the newest is the current one; its device and null stream count
+    std::array<ContextPtr, kContexts> contexts;
+    std::array<KnownPrimary, kContexts> primaries;
+    std::unordered_map<Question, CachedAnswer, QuestionHash> answers;
     std::array<KnownStream, kStreams> streams;
+    std::vector<KnownEvent> events;   // kEvents, or none yet
     std::array<KnownLane, kLanes> lanes;
 };
 
 std::atomic<uint64_t> epoch{1};
+std::array<std::atomic<bool>, kVendors.size()> pools_keep_memory{};   // then records and waits decide what is used again
 // These stay: exit handlers and destructors of the program call when the objects of their thread have ended.
 thread_local std::array<KnownThread*, kVendors.size()> known_threads{};   // the room for thread_local is small
+thread_local std::vector<ContextStack::OfThread>* pushed_contexts = nullptr;
 thread_local bool has_ended = false;
 
 void forget_thread() {
@@ -76,13 +129,39 @@ struct Ending {
     ~Ending() {
         has_ended = true;
         forget_thread();
+        delete std::exchange(pushed_contexts, nullptr);
     }
 };
+
+void see_end_of_thread() { static thread_local const Ending ending; }
 
 KnownStream& slot_of(KnownThread& known, uint64_t handle) { return known.streams[handle / 64 % kStreams]; }
 
 KnownLane& slot_of(KnownThread& known, uint64_t thread, uint64_t channel) {
     return known.lanes[(thread / 64 + channel / 64 * 5) % kLanes];
+}
+
+// Null: there is none, or it has ended.
+Context* current_of(const KnownThread& known) {
+    if (!known.pushed || known.pushed->empty()) return nullptr;
+    Context* const newest = known.pushed->back().get();
+    return newest->is_live.load(std::memory_order_acquire) ? newest : nullptr;
+}
+
+// Null: it is not known.
+Stream* stream_of(KnownThread& known, uint64_t handle) {
+    if (handle == 0 && known.pushed) {
+        const Context* const current = current_of(known);
+        return current ? current->null_stream() : nullptr;
+    }
+    const KnownStream& on = slot_of(known, handle);
+    return on.handle == handle ? on.stream.get() : nullptr;
+}
+
+Event* event_of(const KnownThread& known, uint64_t handle) {
+    if (known.events.empty()) return nullptr;
+    const KnownEvent& at = known.events[handle / 64 % kEvents];
+    return at.handle == handle ? at.event.get() : nullptr;
 }
 
 // Null: the dialect must be asked, as something has changed, somebody watches, or the order of the work is drawn.
@@ -105,13 +184,130 @@ bool served(const Work& work) noexcept {
 bool get_device(Vendor vendor, uint64_t number) noexcept {
     const KnownThread* const known_thread = known(vendor);
     if (!known_thread || number == 0) return false;
-    *reinterpret_cast<int32_t*>(number) = known_thread->device;
+    const Context* const current = current_of(*known_thread);
+    const int32_t device = !known_thread->pushed ? known_thread->device : current ? current->device.load(std::memory_order_relaxed) : -1;
+    if (device < 0) return false;
+    *reinterpret_cast<int32_t*>(number) = device;
     return true;
+}
+
+bool get_context(uint64_t context) noexcept {
+    const KnownThread* const known_thread = known(cuda);
+    if (!known_thread || !known_thread->pushed || context == 0) return false;
+    const Context* const current = current_of(*known_thread);
+    if (!current && !known_thread->pushed->empty()) return false;
+    *reinterpret_cast<uint64_t*>(context) = current ? current->handle.load(std::memory_order_relaxed) : 0;
+    return true;
+}
+
+// Null: it is not known, or it has ended.
+const ContextPtr* context_of(const KnownThread& known, uint64_t handle) {
+    const ContextPtr& at = known.contexts[handle / 64 % kContexts];
+    return known.pushed && handle != 0 && at && at->handle.load(std::memory_order_relaxed) == handle && at->is_live.load(std::memory_order_acquire) ? &at : nullptr;
+}
+
+bool get_context_id(uint64_t context, uint64_t id) noexcept {
+    if (context == 0) {
+        const KnownThread* const known_thread = known(cuda);
+        return known_thread && current_of(*known_thread) && get_context(id);
+    }
+    const KnownThread* const known_thread = known(cuda);
+    if (!known_thread || id == 0 || !context_of(*known_thread, context)) return false;
+    *reinterpret_cast<uint64_t*>(id) = context;
+    return true;
+}
+
+bool push_context(uint64_t handle) noexcept {
+    KnownThread* const known_thread = known(cuda);
+    const ContextPtr* const context = known_thread ? context_of(*known_thread, handle) : nullptr;
+    return context && served([&] {
+        known_thread->pushed->push_back(*context);
+        return true;
+    });
+}
+
+bool pop_context(uint64_t handle) noexcept {
+    KnownThread* const known_thread = known(cuda);
+    if (!known_thread || !known_thread->pushed || known_thread->pushed->empty()) return false;
+    if (handle != 0) *reinterpret_cast<uint64_t*>(handle) = known_thread->pushed->back()->handle.load(std::memory_order_relaxed);
+    known_thread->pushed->pop_back();
+    return true;
+}
+
+bool set_context(uint64_t handle) noexcept {
+    if (handle == 0) return pop_context(0);
+    KnownThread* const known_thread = known(cuda);
+    const ContextPtr* const context = known_thread ? context_of(*known_thread, handle) : nullptr;
+    if (!context || known_thread->pushed->empty()) return false;
+    known_thread->pushed->back() = *context;
+    return true;
+}
+
+// Null: it is not known.
+const CachedAnswer* answer_of(const KnownThread& known, Question question) {
+    const auto at = known.answers.find(question);
+    return at == known.answers.end() ? nullptr : &at->second;
+}
+
+template <Getter getter>
+bool get_constant(uint64_t address, uint64_t about) noexcept {
+    const KnownThread* const known_thread = known(cuda);
+    const CachedAnswer* const answer = known_thread ? answer_of(*known_thread, {getter, about}) : nullptr;
+    if (!answer || address == 0) return false;
+    answer->write(address);
+    return true;
+}
+
+bool get_attributes(uint32_t count, uint64_t attributes, uint64_t addresses, uint64_t pointer) noexcept {
+    constexpr uint32_t kMost = 16;
+    const KnownThread* const known_thread = known(cuda);
+    if (!known_thread || count == 0 || count > kMost || attributes == 0 || addresses == 0 || pointer == 0) return false;
+    return served([&] {
+        const Range range = Heap::get().resolve("address", pointer, 1);
+        if (!range.extent) return false;
+        const uint64_t allocation = range.extent->id.load(std::memory_order_relaxed);
+        Heap::get().unpin(range);
+        const CachedAnswer* answers[kMost];
+        for (uint32_t i = 0; i < count; ++i) {
+            answers[i] = answer_of(*known_thread, {reinterpret_cast<const int32_t*>(attributes)[i], allocation});
+            if (!answers[i] || reinterpret_cast<const uint64_t*>(addresses)[i] == 0) return false;
+        }
+        for (uint32_t i = 0; i < count; ++i) answers[i]->write(reinterpret_cast<const uint64_t*>(addresses)[i]);
+        return true;
+    });
+}
+
+// Null: it is not known, or it has ended.
+const KnownPrimary* primary_of(int32_t device) {
+    const KnownThread* const known_thread = known(cuda);
+    if (!known_thread || device < 0) return nullptr;
+    const KnownPrimary& at = known_thread->primaries[static_cast<size_t>(device) % kContexts];
+    return at.device == device && at.context->is_live.load(std::memory_order_acquire) ? &at : nullptr;
+}
+
+bool get_primary_state(int32_t device, uint64_t flags, uint64_t is_active) noexcept {
+    const KnownPrimary* const primary = primary_of(device);
+    if (!primary || flags == 0 || is_active == 0) return false;
+    *reinterpret_cast<uint32_t*>(flags) = primary->flags;
+    *reinterpret_cast<int32_t*>(is_active) = 1;
+    return true;
+}
+
+bool retain_primary(uint64_t handle, int32_t device) noexcept {
+    const KnownPrimary* const primary = primary_of(device);
+    if (!primary || handle == 0 || !primary->context->change_references(1)) return false;
+    *reinterpret_cast<uint64_t*>(handle) = primary->context->handle.load(std::memory_order_relaxed);
+    return true;
+}
+
+bool release_primary(int32_t device) noexcept {
+    const KnownPrimary* const primary = primary_of(device);
+    return primary && primary->context->change_references(-1);
 }
 
 // A kind of a copy is one of the first numbers.
 bool is_plain(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, int32_t kinds) {
-    return size != 0 && size <= kBrief && kind >= 0 && kind < kinds && dst != src && dst != 0 && src != 0;
+    return size != 0 && kind >= 0 && kind < kinds && dst != src && dst != 0 && src != 0;
 }
 
 // Of acl: whether a kind is that of a copy between these devices, or leaves it to the addresses (facts/acl 4.2).
@@ -132,16 +328,16 @@ uint64_t submit_copy(Stream& stream, Operand& to, Operand& from, bool direct) {
 
 // `direct`, of acl: the copy may fail when it runs, at a line that only Python knows, if it is one between two devices.
 bool copy_on(KnownThread& known_thread, uint64_t handle, uint64_t dst, uint64_t src, uint64_t size, int32_t kind, bool direct) {
-    const KnownStream& known = slot_of(known_thread, handle);
-    if (!known.stream || known.handle != handle || Scheduler::get().schedule() != Schedule::eager) return false;
-    Stream& stream = *known.stream;
+    Stream* const known_stream = stream_of(known_thread, handle);
+    if (!known_stream || Scheduler::get().schedule() != Schedule::eager) return false;
+    Stream& stream = *known_stream;
     Operand to("dst", dst, size), from("src", src, size);
     const uint32_t a = to.range().device, b = from.range().device;
     const auto is_other = [&](uint32_t device) { return device != kHost && device != stream.device; };
     if (known_thread.has_pools && (is_other(a) || is_other(b))) return false;
     if (direct && !is_kind_of(kind, a, b)) return false;
     if (to.is_pageable() || from.is_pageable()) {   // it cannot wait: it is made now, if it is its turn
-        if (known_thread.has_registrations || a == b || !stream.is_settled() || stream.closing) return false;
+        if (size > kBrief || known_thread.has_registrations || a == b || !stream.is_settled() || stream.closing) return false;
         Heap::get().check_access(to.range(), from.range(), kHost);
         copy(to, from, size, direct);
         return true;
@@ -154,11 +350,11 @@ bool copy_on(KnownThread& known_thread, uint64_t handle, uint64_t dst, uint64_t 
 // In the order of the null stream, complete on return: see hipMemcpy of the dialect.  `on_one`: a copy between two devices
 // follows the work of both, which the dialect looks at.
 bool copy_if_alone(KnownThread& known_thread, uint64_t dst, uint64_t src, uint64_t size, bool on_one) {
-    const KnownStream& null = slot_of(known_thread, 0);
-    if (!null.stream || null.handle != 0 || null.stream->closing || !null.stream->is_settled()) return false;
+    Stream* const null = stream_of(known_thread, 0);
+    if (size > kBrief || !null || null->closing || !null->is_settled()) return false;
     const Operand to("dst", dst, size), from("src", src, size);
     if (known_thread.has_registrations && (to.is_pageable() || from.is_pageable())) return false;
-    const uint32_t device = null.stream->device, a = to.range().device, b = from.range().device;
+    const uint32_t device = null->device, a = to.range().device, b = from.range().device;
     if (a != device && b != device) return false;
     if (on_one && a != b && a != kHost && b != kHost) return false;
     copy(to, from, size);
@@ -178,12 +374,95 @@ bool write_on(KnownThread& known_thread, uint64_t thread, uint64_t channel, uint
 }
 
 bool call_on(KnownThread& known_thread, uint64_t handle, const HostCall& call) {
-    const KnownStream& known = slot_of(known_thread, handle);
-    if (!known.stream || known.handle != handle || !known_thread.callbacks || !is_code(call.code) ||
-        Scheduler::get().schedule() != Schedule::eager)
-        return false;
-    Scheduler::get().call(*known.stream, *known_thread.callbacks, call);
+    Stream* const stream = stream_of(known_thread, handle);
+    if (!stream || !known_thread.callbacks || !is_code(call.code) || Scheduler::get().schedule() != Schedule::eager) return false;
+    Scheduler::get().call(*stream, *known_thread.callbacks, call);
     return true;
+}
+
+// Where no memory waits for a record to be used again.
+KnownThread* known_of_events(Vendor vendor) {
+    if (pools_keep_memory[vendor].load(std::memory_order_acquire) || Scheduler::get().schedule() != Schedule::eager) return nullptr;
+    return known(vendor);
+}
+
+template <Vendor vendor>
+bool record(uint64_t handle, uint64_t stream) noexcept {
+    KnownThread* const known_thread = known_of_events(vendor);
+    if (!known_thread) return false;
+    Event* const event = event_of(*known_thread, handle);
+    Stream* const on = stream_of(*known_thread, stream);
+    return event && on && served([&] { return event->record_quickly(*on); });
+}
+
+template <Vendor vendor>
+bool wait_on(uint64_t stream, uint64_t handle, uint32_t flags) noexcept {
+    KnownThread* const known_thread = known_of_events(vendor);
+    if (!known_thread || flags != 0) return false;
+    const Event* const event = event_of(*known_thread, handle);
+    Stream* const on = stream_of(*known_thread, stream);
+    if (!event || !on || !event->is_quick() || on->closing) return false;
+    const Held<Mark> mark{event->mark()};
+    return served([&] {
+        if (mark.shared) Scheduler::get().wait(*on, *mark.shared, 0);
+        return true;
+    });
+}
+
+template <Vendor vendor>
+int32_t query_event(uint64_t handle) noexcept {
+    KnownThread* const known_thread = known(vendor);
+    const Event* const event = known_thread ? event_of(*known_thread, handle) : nullptr;
+    if (!event || !event->is_quick()) return kDeclined;
+    const Held<Mark> mark{event->mark()};
+    if (!mark.shared) return 0;
+    bool is_over = false;
+    const bool is_served = Scheduler::get().schedule() == Schedule::eager && served([&] {
+        is_over = Scheduler::get().query_and_help(*mark.shared);
+        return true;
+    });
+    return !is_served ? kDeclined : is_over ? 0 : known_thread->not_ready;
+}
+
+// Whether all that a synchronization of the stream waits for is over, with no failure to report.
+bool is_over(const Stream& stream) {
+    if (stream.legacy) return stream.is_settled();
+    return stream.completed.load(std::memory_order_acquire) == stream.submitted.load(std::memory_order_relaxed) && !stream.failed.load(std::memory_order_relaxed);
+}
+
+template <Vendor vendor>
+int32_t query_stream(uint64_t handle) noexcept {
+    KnownThread* const known_thread = known(vendor);
+    const Stream* const stream = known_thread ? stream_of(*known_thread, handle) : nullptr;
+    if (!stream || stream->closing) return kDeclined;
+    return is_over(*stream) ? 0 : stream->legacy || stream->failed.load(std::memory_order_relaxed) ? kDeclined : known_thread->not_ready;
+}
+
+constexpr double kShortWait = 2e-4;   // seconds; the calling thread may hold the GIL meanwhile
+
+template <Vendor vendor>
+bool synchronize_stream(uint64_t handle) noexcept {
+    KnownThread* const known_thread = known_of_events(vendor);
+    Stream* const stream = known_thread ? stream_of(*known_thread, handle) : nullptr;
+    if (!stream || stream->closing || Scheduler::get().has_released()) return false;
+    if (is_over(*stream)) return true;
+    return !stream->legacy && served([&] {
+        Scheduler::get().synchronize(*stream, Deadline::in(kShortWait), {});
+        return is_over(*stream);
+    });
+}
+
+template <Vendor vendor>
+bool synchronize_event(uint64_t handle) noexcept {
+    KnownThread* const known_thread = known_of_events(vendor);
+    const Event* const event = known_thread ? event_of(*known_thread, handle) : nullptr;
+    if (!event || !event->is_quick()) return false;
+    const Held<Mark> mark{event->mark()};
+    if (!mark.shared) return true;
+    return served([&] {
+        Scheduler::get().synchronize(*mark.shared, Deadline::in(kShortWait), {});
+        return mark.shared->state.load(std::memory_order_acquire) == Mark::done;
+    });
 }
 
 bool launch(Vendor vendor, uint64_t stream, const HostCall& call) noexcept {
@@ -206,10 +485,21 @@ constexpr int32_t kKindsOfCuda = 5;   // of the runtime's copies
 
 bool launch_of_cuda(uint64_t stream, uint64_t function, uint64_t word) noexcept { return launch(cuda, stream, {.code = function, .words = {word}}); }
 
+// The runtime makes a context current first, if there is none.
+template <auto kCall>
+constexpr auto in_context = [](auto... words) noexcept {
+    const KnownThread* const known_thread = known(cuda);
+    const bool has_context = known_thread && current_of(*known_thread);
+    if constexpr (std::is_same_v<decltype(kCall(words...)), bool>) return has_context && kCall(words...);
+    else return has_context ? kCall(words...) : kDeclined;
+};
+
 constexpr c_abi::Quick kQuick{
+    .gil_waiters = &gil_waiters,
+    .follow_joins = follow_joins,
     .aclrtGetDevice = [](uint64_t number) noexcept { return get_device(acl, number); },
     .aclrtMemcpy = [](uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept {
-        if (!known(acl) || size > room || !is_plain(dst, src, size, kind, 6)) return false;
+        if (!known(acl) || size > room || size > kBrief || !is_plain(dst, src, size, kind, 6)) return false;
         return served([&] {
             copy(dst, src, size, true);
             return true;
@@ -243,7 +533,32 @@ constexpr c_abi::Quick kQuick{
         constexpr uint64_t success = 0;
         return flags == 0 && launch(hip, stream, {.code = function, .words = {stream, success, word}, .has_many = true});
     },
+    .hipEventRecord = record<hip>,
+    .hipEventQuery = query_event<hip>,
+    .hipEventSynchronize = synchronize_event<hip>,
+    .hipStreamWaitEvent = wait_on<hip>,
+    .hipStreamQuery = query_stream<hip>,
+    .hipStreamSynchronize = synchronize_stream<hip>,
     .cuCtxGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
+    .cuDeviceGet = [](uint64_t device, int32_t ordinal) noexcept { return get_constant<cuDeviceGet>(device, static_cast<uint32_t>(ordinal)); },
+    .cuDeviceGetAttribute = [](uint64_t value, int32_t attribute, int32_t device) noexcept {
+        return get_constant<cuDeviceGetAttribute>(value, uint64_t{static_cast<uint32_t>(attribute)} << 32 | static_cast<uint32_t>(device));
+    },
+    .cuDeviceGetCount = [](uint64_t count) noexcept { return get_constant<cuDeviceGetCount>(count, 0); },
+    .cuDeviceGetUuid = [](uint64_t uuid, int32_t device) noexcept { return get_constant<cuDeviceGetUuid>(uuid, static_cast<uint32_t>(device)); },
+    .cuDeviceGetUuid_v2 = [](uint64_t uuid, int32_t device) noexcept { return get_constant<cuDeviceGetUuid>(uuid, static_cast<uint32_t>(device)); },
+    .cuPointerGetAttribute = [](uint64_t address, int32_t attribute, uint64_t pointer) noexcept {
+        return get_attributes(1, reinterpret_cast<uint64_t>(&attribute), reinterpret_cast<uint64_t>(&address), pointer);
+    },
+    .cuPointerGetAttributes = get_attributes,
+    .cuCtxGetCurrent = get_context,
+    .cuCtxGetId = get_context_id,
+    .cuCtxPushCurrent_v2 = push_context,
+    .cuCtxPopCurrent_v2 = pop_context,
+    .cuCtxSetCurrent = set_context,
+    .cuDevicePrimaryCtxGetState = get_primary_state,
+    .cuDevicePrimaryCtxRetain = retain_primary,
+    .cuDevicePrimaryCtxRelease_v2 = release_primary,
     .cuMemcpy = copy_of_cuda,
     .cuMemcpyHtoD_v2 = copy_of_cuda,
     .cuMemcpyDtoH_v2 = copy_of_cuda,
@@ -253,19 +568,31 @@ constexpr c_abi::Quick kQuick{
     .cuMemcpyDtoHAsync_v2 = copy_of_cuda_on,
     .cuMemcpyDtoDAsync_v2 = copy_of_cuda_on,
     .cuLaunchHostFunc = launch_of_cuda,
+    .cuEventRecord = record<cuda>,
+    .cuEventQuery = query_event<cuda>,
+    .cuEventSynchronize = synchronize_event<cuda>,
+    .cuStreamWaitEvent = wait_on<cuda>,
+    .cuStreamQuery = query_stream<cuda>,
+    .cuStreamSynchronize = synchronize_stream<cuda>,
     .cudaGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
     .cudaMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
-        return kind >= 0 && kind < kKindsOfCuda && copy_of_cuda(dst, src, size);
+        return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda>(dst, src, size);
     },
     .cudaMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
-        return kind >= 0 && kind < kKindsOfCuda && copy_of_cuda_on(dst, src, size, stream);
+        return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda_on>(dst, src, size, stream);
     },
-    .cudaLaunchHostFunc = launch_of_cuda,
+    .cudaLaunchHostFunc = in_context<launch_of_cuda>,
+    .cudaEventRecord = in_context<record<cuda>>,
+    .cudaEventQuery = in_context<query_event<cuda>>,
+    .cudaEventSynchronize = in_context<synchronize_event<cuda>>,
+    .cudaStreamWaitEvent = in_context<wait_on<cuda>>,
+    .cudaStreamQuery = in_context<query_stream<cuda>>,
+    .cudaStreamSynchronize = in_context<synchronize_stream<cuda>>,
 };
 
 // What is told of this thread, as of a state; null if its objects have ended.
 KnownThread* known_as_of(Vendor vendor, uint64_t then) {
-    static thread_local const Ending ending;
+    see_end_of_thread();
     if (has_ended) return nullptr;
     KnownThread*& known_thread = known_threads[vendor];
     if (!known_thread || known_thread->epoch != then) delete std::exchange(known_thread, new KnownThread);
@@ -289,7 +616,62 @@ KnownMemory known_memory(const Memory& memory) {
 
 void forget_c_threads() { epoch.fetch_add(1, std::memory_order_acq_rel); }
 
+PushedContexts& ContextStack::of_thread() const {
+    see_end_of_thread();
+    if (!pushed_contexts) pushed_contexts = new std::vector<OfThread>;
+    for (OfThread& each : *pushed_contexts)
+        if (each.stack == number_) return *each.pushed;
+    return *pushed_contexts->emplace_back(number_, std::make_unique<PushedContexts>()).pushed;
+}
+
+// What Python holds of a context.
+struct ContextHandle {
+    ContextPtr context = std::make_shared<Context>();
+};
+
+static void bind_contexts(nb::module_& m) {
+    nb::class_<ContextHandle>(m, "Context", "What native code knows of a context of a vendor's program.")
+        .def(nb::init<>())
+        .def_prop_rw(
+            "handle", [](const ContextHandle& self) { return self.context->handle.load(std::memory_order_relaxed); },
+            [](const ContextHandle& self, uint64_t handle) { self.context->handle.store(handle, std::memory_order_relaxed); })
+        .def_prop_ro("references", [](const ContextHandle& self) { return self.context->references(); })
+        .def("retain", [](const ContextHandle& self) { self.context->retain(); })
+        .def("release", [](const ContextHandle& self) { return self.context->release(); }, "Drop a reference, and return how many are left.")
+        .def("release_all", [](const ContextHandle& self) { self.context->release_all(); })
+        .def("end", [](const ContextHandle& self) { self.context->is_live.store(false, std::memory_order_release); })
+        .def(
+            "know",
+            [](const ContextHandle& self, int32_t device, const StreamHandle* null) {
+                self.context->device.store(device, std::memory_order_relaxed);
+                if (null) self.context->know_null_stream(null->stream);
+            },
+            "device"_a, "null_stream"_a.none(), "Tell the program's number of its device, and its null stream.");
+    nb::class_<ContextStack>(m, "ContextStack", "The contexts that each thread has pushed; all methods are about the calling thread.")
+        .def(nb::init<>())
+        .def(
+            "newest",
+            [](const ContextStack& self) -> std::optional<std::pair<uint64_t, bool>> {
+                const PushedContexts& pushed = self.of_thread();
+                if (pushed.empty()) return std::nullopt;
+                return std::pair(pushed.back()->handle.load(std::memory_order_relaxed), pushed.back()->is_live.load(std::memory_order_acquire));
+            },
+            "The handle of the newest context, and whether it is alive; None if there is none.")
+        .def("push", [](const ContextStack& self, const ContextHandle& context) { self.of_thread().push_back(context.context); }, "context"_a)
+        .def(
+            "pop",
+            [](const ContextStack& self) -> uint64_t {
+                PushedContexts& pushed = self.of_thread();
+                if (pushed.empty()) return 0;
+                const uint64_t handle = pushed.back()->handle.load(std::memory_order_relaxed);
+                pushed.pop_back();
+                return handle;
+            },
+            "Take the newest context away, and return its handle; 0 if there is none.");
+}
+
 void bind_c_calls(nb::module_& m) {
+    bind_contexts(m);
     m.def("c_calls", [] { return reinterpret_cast<uintptr_t>(&kQuick); }, "The address of the table that libraries for C ask.");
     m.def("c_epoch", [] { return epoch.load(std::memory_order_acquire); },
           "The number of the present state of all threads, to be asked for before what is told of one is looked up.");
@@ -298,22 +680,74 @@ void bind_c_calls(nb::module_& m) {
     m.def("forget_c_thread", &forget_thread, "Drop what is known of this thread: after its device or context has changed.");
     m.def(
         "know_c_thread",
-        [](std::string_view vendor, uint64_t then, int32_t device, bool has_registrations, bool has_pools) {
+        [](std::string_view vendor, uint64_t then, int32_t device, bool has_registrations, bool has_pools, int32_t not_ready,
+           const ContextStack* contexts) {
             KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
             if (!known_thread) return;
             known_thread->device = device;
+            known_thread->not_ready = not_ready;
+            known_thread->pushed = contexts ? &contexts->of_thread() : nullptr;
             known_thread->has_registrations = has_registrations;
             known_thread->has_pools = has_pools;
         },
-        "vendor"_a, "epoch"_a, "device"_a, "has_registrations"_a, "has_pools"_a,
-        "Tell the device of this thread, as of that state, whether the program has registered host memory, and whether a device may lack access to "
-        "memory of another one.");
+        "vendor"_a, "epoch"_a, "device"_a, "has_registrations"_a, "has_pools"_a, "not_ready"_a = kDeclined, "contexts"_a.none() = nb::none(),
+        "Tell the device of this thread, as of that state, whether the program has registered host memory, whether a device "
+        "may lack access to memory of another one, the code of a query of work that is not over (-1: the dialect is asked), and of which contexts the newest is the current one.");
+    m.def(
+        "know_c_context",
+        [](std::string_view vendor, uint64_t then, const ContextHandle& context) {
+            KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
+            if (known_thread) known_thread->contexts[context.context->handle / 64 % kContexts] = context.context;
+        },
+        "vendor"_a, "epoch"_a, "context"_a, "Tell a context that this thread makes current, as of that state.");
+    const auto know_answer = [](std::string_view vendor, uint64_t then, Question question, const nb::bytes& answer) {
+        KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
+        CachedAnswer kept{.size = answer.size()};
+        if (!known_thread || kept.size > kept.bytes.size()) return;
+        if (known_thread->answers.size() == kAnswers) known_thread->answers.clear();
+        std::memcpy(kept.bytes.data(), answer.c_str(), kept.size);
+        known_thread->answers.insert_or_assign(question, kept);
+    };
+    m.def(
+        "know_c_constant",
+        [know_answer](std::string_view vendor, uint64_t then, std::string_view function, uint64_t about, const nb::bytes& answer) {
+            const auto getter = std::find(kGetters.begin(), kGetters.end(), function);
+            if (getter == kGetters.end()) throw nb::value_error("no function that is answered so");
+            know_answer(vendor, then, {kGetters.begin() - getter - 1, about}, answer);
+        },
+        "vendor"_a, "epoch"_a, "function"_a, "about"_a, "answer"_a, "Tell what a function has written, and writes as long as that state holds.");
+    m.def(
+        "know_c_attribute",
+        [know_answer](std::string_view vendor, uint64_t then, uint32_t attribute, uint64_t allocation, const nb::bytes& answer) {
+            know_answer(vendor, then, {attribute, allocation}, answer);
+        },
+        "vendor"_a, "epoch"_a, "attribute"_a, "allocation"_a, "answer"_a, "Tell an attribute of the addresses in an allocation, as of that state.");
+    m.def(
+        "know_c_primary",
+        [](std::string_view vendor, uint64_t then, uint32_t device, const ContextHandle& context, uint32_t flags) {
+            if (KnownThread* const known_thread = known_as_of(vendor_of(vendor), then))
+                known_thread->primaries[device % kContexts] = {static_cast<int32_t>(device), flags, context.context};
+        },
+        "vendor"_a, "epoch"_a, "device"_a, "context"_a, "flags"_a,
+        "Tell the primary context of a device, by the program's number, and its flags, as of that state.");
     m.def(
         "know_c_stream",
         [](std::string_view vendor, uint64_t then, uint64_t handle, const StreamHandle& stream) {
             if (KnownThread* const known_thread = known_as_of(vendor_of(vendor), then)) slot_of(*known_thread, handle) = {handle, stream.stream};
         },
         "vendor"_a, "epoch"_a, "handle"_a, "stream"_a, "Tell the stream of a handle in this thread, as of that state.");
+    m.def(
+        "know_c_event",
+        [](std::string_view vendor, uint64_t then, uint64_t handle, const EventHandle& event) {
+            KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
+            if (!known_thread) return;
+            known_thread->events.resize(kEvents);
+            known_thread->events[handle / 64 % kEvents] = {handle, event.event};
+        },
+        "vendor"_a, "epoch"_a, "handle"_a, "event"_a, "Tell the event of a handle in this thread, as of that state.");
+    m.def(
+        "pools_keep_memory", [](std::string_view vendor, bool they_do) { pools_keep_memory[vendor_of(vendor)].store(they_do, std::memory_order_release); },
+        "vendor"_a, "they_do"_a, "Tell whether freed memory waits for records and waits before it is used again: then these ask the dialect.");
     m.def(
         "know_c_callbacks",
         [](std::string_view vendor, uint64_t then, const Held<CallbackQueue>& queue) {

@@ -198,6 +198,14 @@ static void bind_stream(nb::module_& m) {
             },
             nb::rv_policy::take_ownership)
         .def(
+            "_record_event",
+            [](const StreamHandle& self, const EventHandle& event) {
+                note_site();
+                event.event->replace(scheduler().record(*self.stream));
+                log_if_observed();
+            },
+            "event"_a, "Make the event's last record.")
+        .def(
             "_wait_mark",
             [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns, uint64_t only) {
                 note_site();
@@ -301,6 +309,22 @@ static void bind_marks(nb::module_& m) {
              nb::sig("def failure(self) -> typing.Any"))
         .def("fileno", [](const HeldMark& self) { return scheduler().event_fd(*self.shared); },
              "A descriptor that is readable once the record is over; it lives as long as this object.");
+
+    nb::class_<EventHandle>(m, "Event", "The last record of an event.")
+        .def(nb::init<uint32_t>(), "device"_a)
+        .def_prop_rw(
+            "_mark",
+            [](const EventHandle& self) -> HeldMark* {
+                Mark* const mark = self.event->mark();
+                return mark ? new HeldMark{mark} : nullptr;
+            },
+            [](const EventHandle& self, const HeldMark& mark) {
+                mark.shared->hold();
+                self.event->replace(mark.shared);
+            },
+            nb::for_getter(nb::rv_policy::take_ownership), nb::for_getter(nb::sig("def _mark(self) -> Mark | None")), "The last record, None if there is none.")
+        .def("_end_quick_calls", [](const EventHandle& self) { self.event->end_quick_calls(); },
+             "Let no call of C use it without Python any more: it is closed, or other processes know it.");
 
     nb::class_<WaitSet>(m, "WaitSet", "What the tasks of an event loop wait for, by tokens of the caller's.")
         .def(nb::init<>())

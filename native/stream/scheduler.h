@@ -92,6 +92,8 @@ class Scheduler {
 
     bool query(Stream& stream);                     // all done?
     bool query(Mark& mark);
+    // The same, of a program that asks again and again: run a piece of the mark's stream if no other thread has begun it.
+    bool query_and_help(Mark& mark);
     // Wait until all operations submitted so far are over; run them if no other thread does.
     Outcome synchronize(Stream& stream, Deadline deadline, Poll poll);
     Outcome synchronize(Mark& mark, Deadline deadline, Poll poll);

@@ -266,6 +266,15 @@ bool Scheduler::query(Mark& mark) {
     return mark.state.load(std::memory_order_acquire) != Mark::pending;
 }
 
+bool Scheduler::query_and_help(Mark& mark) {
+    const auto is_over = [&] { return mark.state.load(std::memory_order_acquire) != Mark::pending; };
+    if (is_over()) return true;
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    if (mark.stream && can_help(*mark.stream)) run_slice(lock, *mark.stream, {.at = Clock::now()});
+    return is_over();
+}
+
 namespace {
 
 // The program's wait begins and ends in its turn.

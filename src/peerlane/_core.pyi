@@ -636,6 +636,23 @@ class Mark:
         A descriptor that is readable once the record is over; it lives as long as this object.
         """
 
+class Event:
+    """The last record of an event."""
+
+    def __init__(self, device: int) -> None: ...
+
+    @property
+    def _mark(self) -> Mark | None:
+        """The last record, None if there is none."""
+
+    @_mark.setter
+    def _mark(self, arg: Mark, /) -> None: ...
+
+    def _end_quick_calls(self) -> None:
+        """
+        Let no call of C use it without Python any more: it is closed, or other processes know it.
+        """
+
 class WaitSet:
     """What the tasks of an event loop wait for, by tokens of the caller's."""
 
@@ -744,6 +761,9 @@ class Stream:
     def _set_stops(self, stops: bool) -> None: ...
 
     def _record_mark(self) -> Mark: ...
+
+    def _record_event(self, event: Event) -> None:
+        """Make the event's last record."""
 
     def _wait_mark(self, mark: Mark, timeout_ns: int, only: int = 0) -> None:
         """
@@ -1037,6 +1057,51 @@ class QuickMethod:
     def __init__(self, way: str, otherwise: Callable[..., None]) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
+class Context:
+    """What native code knows of a context of a vendor's program."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def handle(self) -> int: ...
+
+    @handle.setter
+    def handle(self, arg: int, /) -> None: ...
+
+    @property
+    def references(self) -> int: ...
+
+    def retain(self) -> None: ...
+
+    def release(self) -> int:
+        """Drop a reference, and return how many are left."""
+
+    def release_all(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def know(self, device: int, null_stream: Stream | None) -> None:
+        """Tell the program's number of its device, and its null stream."""
+
+class ContextStack:
+    """
+    The contexts that each thread has pushed; all methods are about the calling thread.
+    """
+
+    def __init__(self) -> None: ...
+
+    def newest(self) -> tuple[int, bool] | None:
+        """
+        The handle of the newest context, and whether it is alive; None if there is none.
+        """
+
+    def push(self, context: Context) -> None: ...
+
+    def pop(self) -> int:
+        """
+        Take the newest context away, and return its handle; 0 if there is none.
+        """
+
 def c_calls() -> int:
     """The address of the table that libraries for C ask."""
 
@@ -1055,13 +1120,37 @@ def forget_c_thread() -> None:
     Drop what is known of this thread: after its device or context has changed.
     """
 
-def know_c_thread(vendor: str, epoch: int, device: int, has_registrations: bool, has_pools: bool) -> None:
+def know_c_thread(vendor: str, epoch: int, device: int, has_registrations: bool, has_pools: bool, not_ready: int = -1, contexts: ContextStack | None = None) -> None:
     """
-    Tell the device of this thread, as of that state, whether the program has registered host memory, and whether a device may lack access to memory of another one.
+    Tell the device of this thread, as of that state, whether the program has registered host memory, whether a device may lack access to memory of another one, the code of a query of work that is not over (-1: the dialect is asked), and of which contexts the newest is the current one.
+    """
+
+def know_c_context(vendor: str, epoch: int, context: Context) -> None:
+    """Tell a context that this thread makes current, as of that state."""
+
+def know_c_constant(vendor: str, epoch: int, function: str, about: int, answer: bytes) -> None:
+    """
+    Tell what a function has written, and writes as long as that state holds.
+    """
+
+def know_c_attribute(vendor: str, epoch: int, attribute: int, allocation: int, answer: bytes) -> None:
+    """Tell an attribute of the addresses in an allocation, as of that state."""
+
+def know_c_primary(vendor: str, epoch: int, device: int, context: Context, flags: int) -> None:
+    """
+    Tell the primary context of a device, by the program's number, and its flags, as of that state.
     """
 
 def know_c_stream(vendor: str, epoch: int, handle: int, stream: Stream) -> None:
     """Tell the stream of a handle in this thread, as of that state."""
+
+def know_c_event(vendor: str, epoch: int, handle: int, event: Event) -> None:
+    """Tell the event of a handle in this thread, as of that state."""
+
+def pools_keep_memory(vendor: str, they_do: bool) -> None:
+    """
+    Tell whether freed memory waits for records and waits before it is used again: then these ask the dialect.
+    """
 
 def know_c_callbacks(vendor: str, epoch: int, queue: CallbackQueue) -> None:
     """

@@ -29,7 +29,7 @@ def answers(*words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("dialect", ["acl", "hip"])
+@pytest.mark.parametrize("dialect", ["acl", "hip", "cuda", "cudart"])
 def test_quick_calls_answer_and_copy_as_the_dialect_does(dialect: str, seed: int) -> None:
     *quick, counts = answers(dialect, str(seed))
     *asked, _ = answers(dialect, str(seed), "asked")

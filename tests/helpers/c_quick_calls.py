@@ -1,7 +1,6 @@
 """Draws calls of a C library, right and wrong ones, and prints the answers.
 
-Its words are acl or hip, a seed, and maybe ``asked``.
-
+Its words are acl, hip, cuda or cudart, a seed, and maybe ``asked``.
 
 With ``asked`` the dialect answers all of them; else native code answers those that it may.  The last line has the
 number of hot calls, and how many of them Python answered.
@@ -24,8 +23,26 @@ from peerlane.c_abi import directory
 _ROOM = 256
 _CALLS = 1200
 _DEVICES = 3
-_KINDS = {"acl": (0, 1, 2, 3, 4, 5, 6, -1), "hip": (0, 1, 2, 3, 4, 5)}
-_HOT = ("get", "copy", "queue", "launch")
+_KINDS = {
+    "acl": (0, 1, 2, 3, 4, 5, 6, -1),
+    "hip": (0, 1, 2, 3, 4, 5),
+    "cuda": (),
+    "cudart": (0, 1, 2, 3, 4, 5),
+}
+_LIBRARIES = {
+    "acl": "libascendcl.so",
+    "hip": "libamdhip64.so",
+    "cuda": "libcuda.so.1",
+    "cudart": "libcudart.so.13",
+}
+_ON_EVENTS = ("record", "await", "query", "sync", "ask", "wait")
+_OF_MEMORY = ("attribute", "attributes", "device")
+_ATTRIBUTES = (1, 2, 6, 8, 9, 99)  # context, type, SYNC_MEMOPS, managed, device; no attribute
+_OF_CONTEXTS = ("push", "pop", "current", "id", "state", "retain", "release")
+_COMMON = ("get", "copy", "queue", "launch")
+_HOT = {"acl": _COMMON, "hip": _COMMON + _ON_EVENTS, "cudart": _COMMON + _ON_EVENTS}
+_HOT["cuda"] = _COMMON + _ON_EVENTS + _OF_CONTEXTS + _OF_MEMORY
+_NOT_READY = 600  # of hip and cuda
 _NAMES = {
     "acl": {
         "set": "aclrtSetDevice", "get": "aclrtGetDevice", "reset": "aclrtResetDevice", "copy": "aclrtMemcpy",
@@ -38,6 +55,33 @@ _NAMES = {
         "queue": "hipMemcpyAsync", "stream": "hipStreamCreate", "end": "hipStreamDestroy",
         "wait": "hipStreamSynchronize", "make": "hipMalloc", "make_host": "hipHostMalloc", "free": "hipFree",
         "free_host": "hipHostFree", "peer": "hipDeviceEnablePeerAccess", "launch": "hipLaunchHostFunc",
+        "event": "hipEventCreate", "end_event": "hipEventDestroy", "record": "hipEventRecord",
+        "await": "hipStreamWaitEvent", "query": "hipEventQuery", "sync": "hipEventSynchronize",
+        "ask": "hipStreamQuery", "pooled": "hipMallocAsync", "unpooled": "hipFreeAsync",
+    },
+    "cudart": {
+        "set": "cudaSetDevice", "get": "cudaGetDevice", "reset": "cudaDeviceReset", "copy": "cudaMemcpy",
+        "queue": "cudaMemcpyAsync", "stream": "cudaStreamCreate", "end": "cudaStreamDestroy",
+        "wait": "cudaStreamSynchronize", "make": "cudaMalloc", "make_host": "cudaMallocHost", "free": "cudaFree",
+        "free_host": "cudaFreeHost", "peer": "cudaDeviceEnablePeerAccess", "launch": "cudaLaunchHostFunc",
+        "event": "cudaEventCreate", "end_event": "cudaEventDestroy", "record": "cudaEventRecord",
+        "await": "cudaStreamWaitEvent", "query": "cudaEventQuery", "sync": "cudaEventSynchronize",
+        "ask": "cudaStreamQuery", "pooled": "cudaMallocAsync", "unpooled": "cudaFreeAsync",
+    },
+    "cuda": {
+        "set": "cuCtxSetCurrent", "get": "cuCtxGetDevice", "reset": "cuDevicePrimaryCtxReset_v2", "copy": "cuMemcpy",
+        "queue": "cuMemcpyAsync", "stream": "cuStreamCreate", "end": "cuStreamDestroy_v2",
+        "wait": "cuStreamSynchronize", "make": "cuMemAlloc_v2", "make_host": "cuMemAllocHost_v2",
+        "free": "cuMemFree_v2", "free_host": "cuMemFreeHost", "peer": "cuCtxEnablePeerAccess",
+        "launch": "cuLaunchHostFunc",
+        "event": "cuEventCreate", "end_event": "cuEventDestroy_v2", "record": "cuEventRecord",
+        "await": "cuStreamWaitEvent", "query": "cuEventQuery", "sync": "cuEventSynchronize", "ask": "cuStreamQuery",
+        "pooled": "cuMemAllocAsync", "unpooled": "cuMemFreeAsync",
+        "push": "cuCtxPushCurrent_v2", "pop": "cuCtxPopCurrent_v2", "current": "cuCtxGetCurrent", "id": "cuCtxGetId",
+        "state": "cuDevicePrimaryCtxGetState", "retain": "cuDevicePrimaryCtxRetain",
+        "release": "cuDevicePrimaryCtxRelease_v2", "own": "cuCtxCreate_v2", "end_own": "cuCtxDestroy_v2",
+        "flags": "cuDevicePrimaryCtxSetFlags_v2", "attribute": "cuPointerGetAttribute",
+        "attributes": "cuPointerGetAttributes", "device": "cuDeviceGet", "set_attribute": "cuPointerSetAttribute",
     },
 }  # fmt: skip
 
@@ -47,7 +91,7 @@ class Program:
 
     Parameters
     ----------
-    dialect : {"acl", "hip"}
+    dialect : {"acl", "hip", "cuda", "cudart"}
     seed : int
     is_asked : bool
         Whether the dialect is asked each time.
@@ -56,9 +100,10 @@ class Program:
     def __init__(self, dialect: str, seed: int, is_asked: bool) -> None:
         self.dialect, self.is_asked = dialect, is_asked
         self.draw = random.Random(seed)
-        name = {"acl": "libascendcl.so", "hip": "libamdhip64.so"}[dialect]
-        self.library = ctypes.CDLL(str(directory() / name))
+        self.library = ctypes.CDLL(str(directory() / _LIBRARIES[dialect]))
         self.hot = self.answered = 0
+        self.events: list[int] = [0, 1 << 40]
+        self.contexts: list[int] = [0, 1 << 40]
         self.streams: list[int] = [0, 1 << 40]
         self.buffers: list[int] = [0]
         self.pinned: list[int] = []
@@ -73,7 +118,7 @@ class Program:
         if self.is_asked:
             host.forget_c_threads()
         name = _NAMES[self.dialect][what]
-        self.hot += what in _HOT
+        self.hot += what in _HOT[self.dialect]
         sys.setprofile(self._see)
         try:
             return int(getattr(self.library, name)(*words))
@@ -81,7 +126,7 @@ class Program:
             sys.setprofile(None)
 
     def _see(self, frame: FrameType, event: str, _: Any) -> None:
-        hot = (_NAMES[self.dialect][what] for what in _HOT)
+        hot = (_NAMES[self.dialect][what] for what in _HOT[self.dialect])
         at = frame.f_code
         self.answered += event == "call" and at.co_name in hot and at.co_filename.endswith("c_library.py")
 
@@ -111,8 +156,10 @@ class Program:
         words = [ctypes.c_void_p(dst), ctypes.c_void_p(src), ctypes.c_size_t(size)]
         if self.dialect == "acl":
             words.insert(1, ctypes.c_size_t(self.draw.choice((*[size] * 8, _ROOM, 4))))
-        kinds = _KINDS[self.dialect]
-        words.append(ctypes.c_int32(self.draw.choices(kinds, [1, 4, 4, 8, 4, *[1] * (len(kinds) - 5)])[0]))
+        if kinds := _KINDS[self.dialect]:
+            words.append(
+                ctypes.c_int32(self.draw.choices(kinds, [1, 4, 4, 8, 4, *[1] * (len(kinds) - 5)])[0])
+            )
         return self.call(what, *words, *stream)
 
     def got(self) -> object:
@@ -127,16 +174,82 @@ class Program:
         stream = self.draw.choice(self.streams[-5:])
         return self.call("launch", ctypes.c_void_p(stream), code, ctypes.c_void_p(self.draw.randrange(1000)))
 
+    def on_event(self, what: str) -> object:
+        """Record an event, wait for it or ask for it, or ask for a stream; what is not over yet may be over now."""
+        stream = ctypes.c_void_p(self.draw.choice(self.streams[-5:]))
+        event = ctypes.c_void_p(self.draw.choice(self.events[-5:]))
+        words = {
+            "record": (event, stream),
+            "await": (stream, event, ctypes.c_uint32(self.draw.choices((0, 1, 2), [40, 1, 1])[0])),
+            "ask": (stream,),
+        }
+        code = self.call(what, *words.get(what, (event,)))
+        return 0 if code == _NOT_READY else code
+
+    def of_memory(self, what: str, device: int) -> object:
+        """Ask for a device, or for attributes of an address, or set one."""
+        values = (ctypes.c_uint64 * 2)(7, 7)
+        if what == "device":
+            return self.call(what, values, device), list(values)
+        numbers = (ctypes.c_int32 * 2)(self.draw.choice(_ATTRIBUTES), self.draw.choice(_ATTRIBUTES))
+        address = ctypes.c_void_p(self.place())
+        if what == "attributes":
+            start, second = ctypes.addressof(values), self.draw.choices((8, None), [40, 1])[0]
+            places = (ctypes.c_void_p * 2)(start, second and start + second)
+            return self.call(what, ctypes.c_uint32(2), numbers, places, address), list(values)
+        if what == "set_attribute":
+            return self.call(what, ctypes.byref(ctypes.c_bool(self.draw.random() < 0.5)), 6, address)
+        return self.call(what, values, numbers[0], address), list(values)
+
+    def of_context(self, what: str, device: int) -> object:
+        """Make a call of contexts."""
+        place, other = ctypes.c_void_p(7), ctypes.c_int32(7)
+        context = ctypes.c_void_p(self.draw.choice(self.contexts[-6:]))
+        if what == "push":
+            return self.call(what, context)
+        if what in ("pop", "current"):
+            wanted = ctypes.byref(place) if what == "current" or self.draw.random() < 0.5 else None
+            return self.call(what, wanted), place.value
+        if what == "id":
+            return self.call(
+                what, context if self.draw.random() < 0.5 else None, ctypes.byref(place)
+            ), place.value
+        if what == "state":
+            return self.call(what, device, ctypes.byref(place), ctypes.byref(other)), place.value, other.value
+        if what == "release":
+            return self.call(what, device)
+        if what == "flags":
+            return self.call(what, device, ctypes.c_uint32(self.draw.choice((0, 1, 4))))
+        if what == "end_own":
+            return self.call(what, context)
+        code, handle = self.made(what, *([device] if what == "retain" else [ctypes.c_uint32(0), device]))
+        if not code and handle not in self.contexts:
+            self.contexts.append(handle)
+        return code, handle
+
     def step(self) -> object:
         """Make one call."""
-        what = self.draw.choices(
-            ["get", "copy", "queue", "wait", "make", "make_host", "free", "free_host", "stream", "end", "set",
-             "reset", "peer", "there", "launch"],
-            [20, 60, 60, 10, 5, 3, 1, 1, 4, 1, 6, 0.3, 3, 0.3, 20],
-        )[0]  # fmt: skip
+        weights = {
+            "get": 20, "copy": 60, "queue": 60, "wait": 10, "make": 5, "make_host": 3, "free": 1, "free_host": 1,
+            "stream": 4, "end": 1, "set": 6, "reset": 0.3, "peer": 3, "there": 0.3, "launch": 20,
+        }  # fmt: skip
+        if self.dialect != "acl":
+            weights |= {
+                "event": 5, "end_event": 0.5, "record": 30, "await": 30, "query": 30, "sync": 20, "ask": 20,
+                "pooled": 2, "unpooled": 2,
+            }  # fmt: skip
+        if self.dialect == "cuda":
+            weights |= (
+                dict.fromkeys(_OF_CONTEXTS, 10)
+                | dict.fromkeys(_OF_MEMORY, 15)
+                | {"set_attribute": 1, "own": 0.5, "end_own": 0.3, "flags": 0.5}
+            )
+        what = self.draw.choices(list(weights), list(weights.values()))[0]
         device = self.draw.choice((0, 0, 0, 0, 0, 1, 1, 2, 7))
         if what == "there":
-            return what, self.beside(lambda: self.call("reset", *([device] if self.dialect == "acl" else [])))
+            return what, self.beside(
+                lambda: self.call("reset", *([device] if self.dialect in ("acl", "cuda") else []))
+            )
         return what, self.one(what, device)
 
     def one(self, what: str, device: int) -> object:
@@ -149,24 +262,52 @@ class Program:
             return self.got()
         if what == "launch":
             return self.launched()
-        if what in ("make", "make_host"):
-            more = [] if (self.dialect, what) in (("acl", "make_host"), ("hip", "make")) else [0]
+        if what in ("make", "make_host", "pooled"):
+            more: list[Any] = [0]
+            if (self.dialect, what) in (("acl", "make_host"), ("hip", "make")) or self.dialect.startswith(
+                "cud"
+            ):
+                more = []
+            if what == "pooled":
+                more = [ctypes.c_void_p(self.draw.choice(self.streams[-5:]))]
             code, address = self.made(what, ctypes.c_size_t(_ROOM), *more)
             if not code:
-                (self.buffers if what == "make" else self.pinned).append(address)
+                (self.pinned if what == "make_host" else self.buffers).append(address)
             return code
         if what in ("free", "free_host"):
             return self.call(what, ctypes.c_void_p(self.draw.choice([*self.buffers, *self.pinned])))
-        if what == "stream":
-            code, handle = self.made("stream")
+        if what == "unpooled":
+            stream = ctypes.c_void_p(self.draw.choice(self.streams[-5:]))
+            return self.call(what, ctypes.c_void_p(self.draw.choice(self.buffers)), stream)
+        if what in ("stream", "event"):
+            code, handle = self.made(what, *([ctypes.c_uint32(0)] if self.dialect == "cuda" else []))
             if not code:
-                self.streams.append(handle)
+                (self.streams if what == "stream" else self.events).append(handle)
             return code
         if what in ("wait", "end"):
             return self.call(what, ctypes.c_void_p(self.draw.choice(self.streams)))
+        if what == "end_event":
+            return self.call(what, ctypes.c_void_p(self.draw.choice(self.events)))
+        if what in _ON_EVENTS:
+            return self.on_event(what)
+        if what in (*_OF_CONTEXTS, "own", "end_own", "flags"):
+            return self.of_context(what, device)
+        if what in (*_OF_MEMORY, "set_attribute"):
+            return self.of_memory(what, device)
+        if what == "set":
+            return self.set(device)
         if what == "peer":
-            return self.call(what, device, 0)
-        return self.call(what, *([] if what == "reset" and self.dialect == "hip" else [device]))
+            return self.call(
+                what, ctypes.c_void_p(self.contexts[-1]) if self.dialect == "cuda" else device, 0
+            )
+        return self.call(what, *([device] if self.dialect in ("acl", "cuda") else []))
+
+    def set(self, device: int) -> object:
+        """Make a device current: in CUDA, its primary context."""
+        if self.dialect != "cuda":
+            return self.call("set", device)
+        code, handle = self.of_context("retain", device)
+        return code or self.call("set", ctypes.c_void_p(handle))
 
     @staticmethod
     def beside(work: Callable[[], int]) -> int:
@@ -181,12 +322,14 @@ class Program:
         """Make the calls, and print what they answer and leave."""
         if self.dialect == "acl":
             self.library.aclInit(None)
+        if self.dialect == "cuda":
+            self.library.cuInit(0)
         for number in range(_CALLS):
             print(number, *map(str, (self.step(), bytes(self.pageable)[:8].hex())))
             if number % 10 == 0:
                 self.pageable[number % 8] = number % 256
         for device in range(_DEVICES):  # a stream is waited for while its device is set
-            self.call("set", device)
+            self.set(device)
             for each in self.streams:
                 print("end", self.call("wait", ctypes.c_void_p(each)))
         for each in self.pinned:
@@ -199,7 +342,7 @@ class Program:
 
     def fork(self) -> None:
         """Print what a forked child is answered after calls that worked."""
-        self.call("set", 0)
+        self.set(0)
         _, address = self.made("make", ctypes.c_size_t(_ROOM), *([0] if self.dialect == "acl" else []))
         words = self._into_pageable(address)
         print("parent", self.got(), self.call("copy", *words), self.call("copy", *words), flush=True)
@@ -217,7 +360,7 @@ class Program:
         ]
         if self.dialect == "acl":
             words.insert(1, ctypes.c_size_t(_ROOM))
-        return [*words, ctypes.c_int32(2)]
+        return words if self.dialect == "cuda" else [*words, ctypes.c_int32(2)]
 
 
 if __name__ == "__main__":

@@ -72,6 +72,10 @@ untold: Callable[[], list[Any]]
 #: (stream) returns such a failure of a stream, which counts as reported from now on; None if there is none
 take_failure: Callable[[Any], Any]
 
+#: what native code knows of a context of a vendor's program: its handle, references, device and null stream
+Context: Callable[[], Any]
+#: the contexts that each thread has pushed
+ContextStack: Callable[[], Any]
 #: returns the address of the table by which C programs make calls without Python; the functions below fill it
 c_calls: Callable[[], int]
 #: returns the number of the present state of all threads; ask for it before you look up what to enter for a thread
@@ -81,10 +85,23 @@ forget_c_threads: Callable[[], None]
 #: drops the entries of this thread: after its device or context has changed
 forget_c_thread: Callable[[], None]
 #: (dialect, number of the state, device, whether the program has registered host memory, whether copies between two
-#: devices must be asked for): enters this thread
-know_c_thread: Callable[[str, int, int, bool, bool], None]
+#: devices must be asked for, the code of a query of work that is not over, or -1, the stack whose newest context is the
+#: current one, or None): enters this thread
+know_c_thread: Callable[..., None]
 #: (dialect, number of the state, handle, stream): enters the stream of a handle in this thread
 know_c_stream: Callable[[str, int, int, Any], None]
+#: (dialect, number of the state, handle, event): enters the event of a handle in this thread
+know_c_event: Callable[[str, int, int, Any], None]
+#: (dialect, number of the state, context): enters a context that this thread makes current
+know_c_context: Callable[[str, int, Any], None]
+#: (dialect, number of the state, device, context, flags): enters the primary context of a device in this thread
+know_c_primary: Callable[[str, int, int, Any, int], None]
+#: (dialect, number of the state, function, argument, bytes): enters what a function writes for an argument
+know_c_constant: Callable[[str, int, str, int, bytes], None]
+#: (dialect, number of the state, attribute, allocation, bytes): enters an attribute of the addresses in an allocation
+know_c_attribute: Callable[[str, int, int, int, bytes], None]
+#: (dialect, whether freed memory waits for records and waits before it is used again)
+pools_keep_memory: Callable[[str, bool], None]
 #: (dialect, number of the state, queue): enters the queue of C functions that wait for this thread to call them
 know_c_callbacks: Callable[[str, int, Any], None]
 #: (number of the state, thread, channel, stream, memory of the peer, memory of this process): enters the memory that

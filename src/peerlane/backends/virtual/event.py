@@ -25,11 +25,10 @@ from peerlane.support.timeouts import checked_timeout
 _numbers = itertools.count(1)
 
 
-class VirtualEvent(Event):
+class VirtualEvent(_core.Event, Event):
     __slots__ = (
         "__weakref__",
         "_is_closed",
-        "_mark",
         "_mine",
         "_slots",
         "_relays",
@@ -37,7 +36,6 @@ class VirtualEvent(Event):
         "device",
         "id",
     )
-    _mark: _core.Mark | None
     _mine: int  # the number of this object's own record among those of all processes
     _slots: dict[
         int, tuple[int, int]
@@ -50,7 +48,10 @@ class VirtualEvent(Event):
     @classmethod
     def _make(cls, device: Any, mark: _core.Mark | None) -> VirtualEvent:
         event = cls.__new__(cls)
-        event.device, event._mark, event._is_closed, event.id = device, mark, False, next(_numbers)
+        _core.Event.__init__(event, number_of(device))
+        if mark is not None:
+            event._mark = mark
+        event.device, event._is_closed, event.id = device, False, next(_numbers)
         event._mine, event._slots, event._relays, event._signal = 0, {}, [], None
         if observers.active:
             observers.created(event)
@@ -61,6 +62,7 @@ class VirtualEvent(Event):
     @classmethod
     def _adopt(cls, offer: _core.Offer, device: Any) -> VirtualEvent:
         event = cls._make(device, None)
+        event._end_quick_calls()
         event._signal = offer.signal(device.backend.ledger)
         if observers.active:
             observers.send("import", event)
@@ -74,9 +76,11 @@ class VirtualEvent(Event):
         signal = self._signal
         if signal is None:
             signal = _core.Signal(backend.ledger)
-            if self._mark is not None:
+            self._end_quick_calls()  # which would not publish a record
+            mark = self._mark
+            if mark is not None:
                 self._mine = signal.issue()
-                self._relayed(self._mark)._record_notify(self._record(signal, self._mine))
+                self._relayed(mark)._record_notify(self._record(signal, self._mine))
             self._signal = signal
         return VirtualHandle._make(
             self, allow, lambda all_: backend.offer_signal(HandleKind.EVENT, signal, ordinal, all_)
@@ -201,6 +205,7 @@ class VirtualEvent(Event):
 
     def close(self) -> None:
         self._is_closed = True
+        self._end_quick_calls()
         if self._signal is not None:
             self._signal.let_go()
         if observers.active:
@@ -289,7 +294,8 @@ class VirtualEvent(Event):
 
     def _recorded(self, call: str) -> _core.Mark:
         self._check_open(call)
-        if self._mark is None:
+        mark = self._mark
+        if mark is None:
             raise InvalidValue(
                 f"{call}: the event was never recorded, so nothing would ever end the wait; record it with "
                 "stream.record(event) first",
@@ -298,7 +304,7 @@ class VirtualEvent(Event):
                 device=self.device.name,
                 detail=Refused(reason="not_recorded", event=self.id),
             )
-        return self._mark
+        return mark
 
     def _raise_failure(self, mark: _core.Mark) -> None:
         failure = mark.failure()
@@ -310,12 +316,12 @@ class VirtualEvent(Event):
             state = "closed"
         elif self._foreign:
             state = f"record {self._foreign}, of another process"
-        elif self._mark is None:
+        elif (mark := self._mark) is None:
             state = "not recorded"
         else:
             with event_log.quiet():  # a repr orders nothing in the program
-                done = "done" if self._mark.time_ns is not None else "pending"
-            state = f"operation {self._mark.sequence} of stream {self._mark.stream_id}, {done}"
+                done = "done" if mark.time_ns is not None else "pending"
+            state = f"operation {mark.sequence} of stream {mark.stream_id}, {done}"
         return f"<Event on {self.device.name}: {state}>"
 
 

@@ -104,7 +104,7 @@ class VirtualStream(_core.Stream, Stream):
                     stream_device=self.device.name,
                 ),
             )
-        event._mark = self._record_mark()
+        self._record_event(event)
         event._publish(self)
         return event
 

@@ -105,26 +105,35 @@ class Context(Resource):
     is_primary : bool
         Whether selecting the device made it: all threads that select the device share it, and the last release ends
         it.
-    references : int
-        How often it was selected and not yet released.
+    native : object
+        What native code knows of it: its handle, and how often it was selected and not yet released.
     node : object
         ``node.is_closed`` is true after the context ended, or the process left the device's node.
     default_stream : object
         The dialect's default stream of the context; None before its first use.
     """
 
-    __slots__ = ("default_stream", "device", "is_primary", "node", "number", "references")
+    __slots__ = ("default_stream", "device", "is_primary", "native", "node", "number")
 
     name = "context"
 
     def __init__(self, device: Device, *, is_primary: bool = True, number: int | None = None) -> None:
+        self.native = host.Context()
         super().__init__(self)
         self.device = device
         self.number = device.ordinal if number is None else number
         self.is_primary = is_primary
         self.node: Any = device.backend  # device.is_closed would cost as much as a small copy
-        self.references = 0
         self.default_stream: Any = None
+
+    @property
+    def handle(self) -> int:
+        """The number by which the program knows it; 0 before it is issued."""
+        return int(self.native.handle)
+
+    @handle.setter
+    def handle(self, handle: int) -> None:
+        self.native.handle = handle
 
     @property
     def is_permanent(self) -> bool:
@@ -184,6 +193,8 @@ class Machine:
         By handle: streams, events and all other objects that a program holds.
     allocations : dict
         By address.
+    closings : int
+        It changes when allocations have been closed.
     vendor_name : str
         Who issues the handles, in messages.
     show : callable
@@ -220,6 +231,7 @@ class Machine:
         self._primary: dict[int, Context] = {}
         self._counts: Counter[tuple[Device, type]] = Counter()
         self.allocations: dict[int, _Allocation] = {}
+        self.closings = 0
         self.resources: dict[int, Resource] = {}
         self._ended: OrderedDict[int, _Ended] = OrderedDict()
         self._visible: tuple[Device, ...] | None = None
@@ -279,8 +291,8 @@ class Machine:
         device = self._device_to_use(ordinal)
         with self.lock:
             context = self._primary.setdefault(device.ordinal, Context(device, number=self.number_of(device)))
-            if not (share and context.references):
-                context.references += 1
+            if not (share and context.native.references):
+                context.native.retain()
             self.thread.context = context
         return context
 
@@ -305,8 +317,9 @@ class Machine:
             context = self._primary.get(device.ordinal)
             if context is None:
                 return False
-            context.references = 0 if all_references else context.references - 1
-            if context.references:
+            if all_references:
+                context.native.release_all()
+            elif context.native.release() > 0:
                 return True
         return self.end_context(context, f"the last reset of device {ordinal}")
 
@@ -320,6 +333,7 @@ class Machine:
             if not context.is_live:
                 return False
             context.node = _ClosedNode()
+            context.native.end()
             host.forget_c_threads()
             if context.is_primary:
                 del self._primary[device.ordinal]
@@ -334,6 +348,7 @@ class Machine:
                 buffers = [self.allocations.pop(address).buffer for address in addresses]
             for buffer in buffers:
                 close_for(buffer, f"the last reset of {device.name}")
+            self.closings += 1
         return True
 
     def _is_used(self, device: Device) -> bool:
@@ -485,6 +500,7 @@ class Machine:
         if buffer is not None:
             with event_log.freed_at_once() if event_log.active else nullcontext():
                 close_for(buffer, call, stream)
+            self.closings += 1
         return buffer is not None
 
     def take(self, address: int, *, host: bool) -> Buffer | None:

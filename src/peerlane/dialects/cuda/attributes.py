@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from peerlane.dialects.cuda.quick import quick
 from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine
 from peerlane.dialects.gpu.attributes import Pointee
 from peerlane.errors import Error
@@ -26,7 +27,7 @@ _WORD, _INT, _BOOL, _SIGNED = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_bool, c
 
 
 def _context(pointee: Pointee) -> int:
-    return gpu.contexts.handle_of(machine.context_of(pointee.region.ordinal))
+    return machine.context_of(pointee.region.ordinal).handle
 
 
 def _pool(pointee: Pointee) -> int:
@@ -62,6 +63,19 @@ _ATTRIBUTES: dict[str, tuple[Any, Callable[[Pointee], Any]]] = {
     "MAPPED": (_BOOL, lambda pointee: True),
     "ALLOWED_HANDLE_TYPES": (_INT, lambda pointee: 0),
     "MEMPOOL_HANDLE": (_WORD, _pool),
+}
+
+
+#: Those that all addresses of an allocation share as long as it lives.
+_OF_ALLOCATIONS = {
+    "CONTEXT",
+    "MEMORY_TYPE",
+    "SYNC_MEMOPS",
+    "BUFFER_ID",
+    "IS_MANAGED",
+    "DEVICE_ORDINAL",
+    "MAPPED",
+    "ALLOWED_HANDLE_TYPES",
 }
 
 
@@ -112,3 +126,14 @@ def cuPointerSetAttribute(value: int, attribute: int, ptr: int) -> None:
     if _NAMES.get(attribute) != "SYNC_MEMOPS" or not value:
         raise invalid(f"attribute {attribute} cannot be set", "set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 6")
     gpu.attributes.set_synchronous(ptr, is_set=bool(ctypes.c_bool.from_address(value).value))
+
+
+def record(then: int, numbers: Sequence[int], address: int) -> None:
+    """Record attributes of an address for native code, as of an epoch."""
+    pointee = pointee_at(address)
+    if pointee is None or pointee.region.is_registered:
+        return
+    for number in numbers:
+        name, kind, value_of = _described(number)
+        if name in _OF_ALLOCATIONS:
+            quick.attribute(then, number, pointee.region.allocation, bytes(kind(value_of(pointee))))

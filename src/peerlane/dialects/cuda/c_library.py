@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from peerlane.dialects._shared.c_library import Library
+from peerlane.dialects._shared.c_library import Library, Words
 from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     attributes,
     batches,
@@ -23,7 +24,7 @@ from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     virtual,
 )
 from peerlane.dialects.cuda.entries import Entries
-from peerlane.dialects.cuda.quick import learn_calls, learn_stream, learn_thread
+from peerlane.dialects.cuda.quick import quick
 from peerlane.dialects.cuda.state import calls, driver, gpu
 from peerlane.dialects.gpu.vendor import Reason
 
@@ -72,6 +73,12 @@ def _function() -> Callable[[str], Callable[..., Any]]:
     return lambda name: (begun if name in _BEFORE_INIT | _WITHOUT_CONTEXT else usable)(name)
 
 
+def _record_attributes(then: int, words: Words) -> None:
+    count, numbers, _, address = words
+    attributes.record(then, list((ctypes.c_int32 * count).from_address(numbers)), address)
+
+
+_INT, _UUID = 4, 16  # bytes
 _COPIES = ("cuMemcpy", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyDtoD_v2")
 _QUEUED = ("cuMemcpyAsync", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2")
 
@@ -87,9 +94,21 @@ def library(header: str) -> Library:
         call=_function(),
         refuse=calls.refuse_argument,
         learn={
-            "cuCtxGetDevice": learn_thread,
-            **dict.fromkeys(_COPIES, learn_thread),
-            **dict.fromkeys(_QUEUED, learn_stream),
-            "cuLaunchHostFunc": learn_calls,
+            **dict.fromkeys(("cuCtxGetDevice", "cuCtxGetCurrent", "cuCtxPopCurrent_v2"), quick.thread),
+            **dict.fromkeys(("cuCtxGetId", "cuCtxPushCurrent_v2", "cuCtxSetCurrent"), quick.context),
+            "cuDevicePrimaryCtxRetain": lambda then, words: quick.primary(then, words[1]),
+            "cuDevicePrimaryCtxGetState": lambda then, words: quick.primary(then, words[0]),
+            "cuDevicePrimaryCtxRelease_v2": lambda then, words: quick.primary(then, words[0]),
+            "cuDeviceGet": quick.constant("cuDeviceGet", _INT),
+            "cuDeviceGetAttribute": quick.constant("cuDeviceGetAttribute", _INT),
+            "cuDeviceGetCount": quick.constant("cuDeviceGetCount", _INT),
+            **dict.fromkeys(
+                ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"), quick.constant("cuDeviceGetUuid", _UUID)
+            ),
+            "cuPointerGetAttribute": lambda then, words: attributes.record(then, words[1:2], words[2]),
+            "cuPointerGetAttributes": _record_attributes,
+            **dict.fromkeys(_COPIES, quick.thread),
+            **dict.fromkeys(_QUEUED, quick.stream),
+            **quick.of_streams("cu"),
         },
     )

@@ -16,13 +16,12 @@ contexts = gpu.contexts
 _FLAGS = enums["CUctx_flags"]["CU_CTX_FLAGS_MASK"]
 _API_VERSION = 3020  # of contexts that cuCtxCreate made
 _LIMITS = {"STACK_SIZE": 1024, "PRINTF_FIFO_SIZE": 1 << 20, "MALLOC_HEAP_SIZE": 8 << 20}
-_handle = contexts.handle_of
 _PARTITIONS = {"minSmPartitionSize": 8, "smCoscheduledAlignment": 8}  # of compute capability 9
 
 
 @call
 def cuDevicePrimaryCtxRetain(dev: Device) -> int:
-    return _handle(contexts.retain(dev))
+    return contexts.retain(dev).handle
 
 
 @call
@@ -56,7 +55,7 @@ def cuDevicePrimaryCtxGetState(dev: Device) -> tuple[int, int]:
 
 def _create(flags: int, dev: Device) -> int:
     refuse_flags(flags, _FLAGS)
-    return _handle(contexts.create(dev, flags))
+    return contexts.create(dev, flags).handle
 
 
 def _refuse_parameters(*parameters: int) -> None:
@@ -103,7 +102,7 @@ def cuCtxPushCurrent_v2(ctx: Context) -> None:
 
 @call
 def cuCtxPopCurrent_v2() -> int:
-    return _handle(contexts.pop())
+    return contexts.pop()
 
 
 @call
@@ -115,7 +114,7 @@ def cuCtxSetCurrent(ctx: int) -> None:
 def cuCtxGetCurrent() -> int:
     """Return the current context; NULL without one."""
     context = machine.current()
-    return 0 if context is None else _handle(context)
+    return 0 if context is None else context.handle
 
 
 @call
@@ -136,7 +135,7 @@ def cuCtxSetFlags(flags: int) -> None:
 
 @call
 def cuCtxGetId(ctx: int) -> int:
-    return _handle(contexts.of(ctx) if ctx else machine.context())
+    return (contexts.of(ctx) if ctx else machine.context()).handle
 
 
 @call

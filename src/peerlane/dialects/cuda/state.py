@@ -20,7 +20,7 @@ from peerlane.dialects.gpu.gpu import Gpu
 from peerlane.dialects.gpu.vendor import CallNames, Policy, Reason, Vendor
 from peerlane.support.libraries import binding
 
-_LOG_FILE = "CUDA_LOG_FILE"
+LOG_FILE = "CUDA_LOG_FILE"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _PREFIX = "GPU-"
 
@@ -105,7 +105,7 @@ machine, explain = gpu.machine, gpu.failures.take
 def report(failure: Failure) -> None:
     """Keep the message of a failed call, and write it where CUDA_LOG_FILE says: stdout, stderr or a file."""
     message = gpu.failures.record(failure)
-    target = os.environ.get(_LOG_FILE)
+    target = os.environ.get(LOG_FILE)
     if not target:
         return
     streams = {"stdout": sys.stdout, "stderr": sys.stderr}

@@ -58,12 +58,12 @@ def cuStreamGetDevice(hStream: AnyStream) -> int:
 
 @call
 def cuStreamGetCtx(hStream: AnyStream) -> int:
-    return gpu.contexts.handle_of(hStream.context)
+    return hStream.context.handle
 
 
 @call
 def cuStreamGetCtx_v2(hStream: AnyStream) -> tuple[int, int]:
-    return gpu.contexts.handle_of(hStream.context), 0
+    return hStream.context.handle, 0
 
 
 @call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from peerlane.backend import host
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.regions import Region, Regions
 from peerlane.dialects.gpu.vendor import Reason
@@ -90,3 +91,4 @@ class Attributes:
             self._machine.synchronous.add(region.allocation)
         else:
             self._machine.synchronous.discard(region.allocation)
+        host.forget_c_threads()  # which know the attribute

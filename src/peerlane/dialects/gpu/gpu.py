@@ -93,7 +93,7 @@ class Gpu:
             The first failure of that work; everything has ended nevertheless.
         """
         ordinal = self.machine.context().device.ordinal
-        self.machine.flags.pop(ordinal, None)
+        self.machine.flags.drop(ordinal)
         self.peers.forget(ordinal)
         self.machine.release(ordinal, all_references=True)
 

@@ -21,6 +21,7 @@ from peerlane.support.records import dataclass
 
 INVALID_DEVICE = -2  # both vendors' number of a device that is hidden, or that ranges do not share
 _LOST_KEPT = 1024
+_FIRST, _STEP = 1 << 61, 64  # numbers of primary contexts, which no address and no other handle has
 _Kind = TypeVar("_Kind", bound=Resource)
 _Table = TypeVar("_Table")
 
@@ -59,6 +60,19 @@ class HostMemory(Registration):
         super().__init__(start, size)
         object.__setattr__(self, "record", record)
         object.__setattr__(self, "users", set())
+
+
+class _Flags(dict[int, int]):
+    """The flags that the program set, by device number; native code knows those of primary contexts."""
+
+    def __setitem__(self, ordinal: int, flags: int) -> None:
+        super().__setitem__(ordinal, flags)
+        host.forget_c_threads()
+
+    def drop(self, ordinal: int) -> None:
+        """Forget those of a device."""
+        if self.pop(ordinal, None) is not None:
+            host.forget_c_threads()
 
 
 class GraphMemory(Protocol):
@@ -118,7 +132,7 @@ class GpuMachine(Machine):
     def __init__(self, vendor: Vendor) -> None:
         self.vendor, self.vendor_name, self.show = vendor, vendor.name, vendor.visible
         # Emptied and never replaced: a caller may have looked it up before the node was entered.
-        self.flags: dict[int, int] = {}
+        self.flags = _Flags()
         self.advised: dict[int, list[Any]] = {}
         self.records: dict[int, AllocationRecord] = {}
         self.registrations = Registrations[HostMemory]()
@@ -135,6 +149,7 @@ class GpuMachine(Machine):
         super().forget()
         self._ordinal = _Ordinal()
         self.is_shown = self.has_pools = False
+        self._pushed: Any = None
         for kept in (
             self.flags,
             self.advised,
@@ -209,12 +224,20 @@ class GpuMachine(Machine):
         return tuple(self.id_of(device.ordinal) for device in devices)
 
     @property
+    def pushed(self) -> Any:
+        """The contexts that this thread pushed, for native code and Python alike."""
+        if self._pushed is None:
+            with self.lock:
+                self._pushed = self._pushed or host.ContextStack()
+        return self._pushed
+
+    @property
     def ordinal(self) -> int:
         """The number of this thread's device; refused as :meth:`context` if it has none."""
         self.devices()
+        if self.vendor.policy.needs_context:
+            return self.context().device.ordinal
         if self._ordinal.number is None:
-            if self.vendor.policy.needs_context:
-                raise self._no_context()
             self._ordinal.number = self.shown()[0].ordinal
         return self._ordinal.number
 
@@ -232,19 +255,52 @@ class GpuMachine(Machine):
     def use(self, ordinal: int) -> Device:
         """Make a device current in this thread; ``INVALID_DEVICE`` with the valid ones."""
         device = self._device_to_use(ordinal)
-        self._ordinal.number = ordinal
-        self.thread.context = self.context_of(ordinal)
+        self.enter_context(self.context_of(ordinal))
         return device
 
-    def enter_context(self, context: Context | None) -> None:
-        """Make a context current in this thread, or none."""
-        if context is None:
-            self._ordinal.number = None
-            self.thread.context = type(self.thread).context  # what every thread begins with
+    def enter_context(self, context: Context) -> None:
+        """Make a context current in this thread.
+
+        Where a thread needs a context, the current one is the newest that it pushed: this replaces it.
+        """
+        self._device_to_use(context.device.ordinal)
+        if self.vendor.policy.needs_context:
+            self.pushed.pop()
+            self.pushed.push(context.native)
         else:
-            self._device_to_use(context.device.ordinal)
             self._ordinal.number = context.device.ordinal
             self.thread.context = context
+
+    def current(self) -> Context | None:
+        """Return the context of this thread, None if it has none or it was released."""
+        if not self.vendor.policy.needs_context:
+            return super().current()
+        self.check_fork()
+        context = self._newest()
+        if context is None:
+            self.devices()  # the node may be another one, where the thread pushed none
+            context = self._newest()
+        return context
+
+    def _newest(self) -> Context | None:
+        newest = self.pushed.newest()
+        if newest is None or not newest[1]:
+            return None
+        context = self.context_with(newest[0])
+        return context if context is not None and context.is_live else None
+
+    def context_with(self, handle: int) -> Context | None:
+        """Return the context of a handle; None if it has ended, or there is none."""
+        context = self.resources.get(handle)
+        if context is None:
+            ordinal, rest = divmod(handle - _FIRST, _STEP)
+            return None if rest else self._primary.get(ordinal)
+        return context if isinstance(context, Context) else None
+
+    def primary_ordinal(self, handle: int) -> int | None:
+        """Return the number of the device whose primary context has a handle; None if none has."""
+        ordinal, rest = divmod(handle - _FIRST, _STEP)
+        return None if rest or not 0 <= ordinal < len(self.devices()) else ordinal
 
     def context_of(self, ordinal: int) -> Context:
         """Return the context of the streams and events of a device, until it is reset."""
@@ -255,8 +311,10 @@ class GpuMachine(Machine):
         with self.lock:
             context = self._primary.get(ordinal)
             if context is None or not context.is_live:
-                context = self._primary[ordinal] = Context(self.device(ordinal))
-                context.references = 1
+                context = Context(self.device(ordinal))
+                context.handle = _FIRST + _STEP * ordinal
+                context.native.retain()
+                self._primary[ordinal] = context
         return context
 
     def has_primary(self, ordinal: int) -> bool:
@@ -275,16 +333,18 @@ class GpuMachine(Machine):
         """
         context = self.current()
         if context is None:
-            if self.vendor.policy.needs_context and isinstance(self.thread.context, Context):
-                raise self.vendor.refusal(
-                    Reason.DEVICE_RESET,
-                    "the context of this thread has ended",
-                    "make one current that is alive, with {set_device}",
-                )
+            if self.vendor.policy.needs_context:
+                raise self._no_context()
             context = self.thread.context = self.context_of(self.ordinal)
         return context
 
     def _no_context(self) -> Refusal:
+        if self.pushed.newest() is not None:
+            return self.vendor.refusal(
+                Reason.DEVICE_RESET,
+                "the context of this thread has ended",
+                "make one current that is alive, with {set_device}",
+            )
         return self.vendor.refusal(
             Reason.NO_CONTEXT, "this thread has no current context", "call {set_device} in this thread first"
         )

@@ -55,9 +55,11 @@ class Pool(Resource):
 
     __slots__ = (
         "_buffers",
+        "_closings",
         "_high",
         "_reuse",
         "_shared",
+        "_used",
         "access",
         "is_default",
         "is_shareable",
@@ -92,6 +94,7 @@ class Pool(Resource):
         self.kept = Kept(reuse, context.device, self.settings)
         self._reuse = reuse
         self._buffers: dict[int, Buffer] = {}
+        self._used, self._closings = 0, -1  # the sum of their sizes, as of the machine's last closing
         self._shared: set[int] = set()
         self._high = dict.fromkeys(_HIGH, 0)
 
@@ -108,10 +111,14 @@ class Pool(Resource):
     @property
     def used(self) -> int:
         """Bytes that were allocated and not freed."""
-        with self._reuse.machine.lock:
-            self._buffers = {number: each for number, each in self._buffers.items() if not each.is_closed}
-            self._shared &= self._buffers.keys()
-            return sum(each.size for each in self._buffers.values())
+        machine = self._reuse.machine
+        with machine.lock:
+            if self._closings != machine.closings:
+                self._closings = machine.closings
+                self._buffers = {number: each for number, each in self._buffers.items() if not each.is_closed}
+                self._shared &= self._buffers.keys()
+                self._used = sum(each.size for each in self._buffers.values())
+            return self._used
 
     @property
     def reserved(self) -> int:
@@ -131,6 +138,7 @@ class Pool(Resource):
         """Count memory that was allocated from it."""
         with self._reuse.machine.lock:
             self._buffers[buffer.id] = buffer
+            self._used += buffer.size
             used = self.used
             for mark, now in ((_USED_HIGH, used), (_RESERVED_HIGH, used + self.kept.nbytes)):
                 self._high[mark] = max(self._high[mark], now)
@@ -148,7 +156,8 @@ class Pool(Resource):
         if self.kept.nbytes > self.used:
             self.kept.release()
         with self._reuse.machine.lock:
-            self._buffers.pop(buffer.id, None)
+            if self._buffers.pop(buffer.id, None) is not None:
+                self._used -= buffer.size
         self.kept.add(buffer, stream)
 
     def abandon(self) -> None:

@@ -58,18 +58,25 @@ class Reuse:
     def __init__(self, machine: GpuMachine, streams: Streams) -> None:
         self.machine = machine
         self._filled: set[Kept] = set()
+        self._observers: list[Callable[[bool], object]] = []
         streams.after_waiting(self._release)
         before_counting.append(self._give_all_back)
 
     def note(self, kept: Kept, *, is_filled: bool) -> None:
         """Note whether a pool keeps memory."""
         (self._filled.add if is_filled else self._filled.discard)(kept)
+        for observer in self._observers:
+            observer(bool(self._filled))
+
+    def when_kept(self, observer: Callable[[bool], object]) -> None:
+        """Call a function with whether any pool keeps memory, each time that this may have changed."""
+        self._observers.append(observer)
 
     def _of(self, device: Device) -> list[Kept]:
         for left in [
             each for each in tuple(self._filled) if each.device.is_closed
         ]:  # of a node that this process left
-            self._filled.discard(left)
+            self.note(left, is_filled=False)
         return [each for each in tuple(self._filled) if each.device is device]
 
     def _release(self, device: Device) -> None:

@@ -10,13 +10,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from peerlane.backend import host
 from peerlane.diagnostics.memory.addresses import is_mapped
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function
 from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects._shared.c_library import Library, Words, Wrong
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Arguments, Refusal
+from peerlane.dialects.gpu.quick import QuickCalls
 from peerlane.dialects.hip import hip, hiprtc  # noqa: F401 - they declare the calls
 from peerlane.dialects.hip.binding import facts, real_name
 from peerlane.dialects.hip.binding.convention import (
@@ -30,10 +30,8 @@ from peerlane.dialects.hip.binding.convention import (
 from peerlane.dialects.hip.binding.enums import enumeration, is_enumeration
 from peerlane.dialects.hip.log import log
 from peerlane.dialects.hip.policy import policy
-from peerlane.dialects.hip.state import calls, gpu, machine
-from peerlane.dialects.hip.streams.stream import stream_of
+from peerlane.dialects.hip.state import calls, gpu
 from peerlane.errors import Error
-from peerlane.streams import callbacks
 
 _ARCHITECTURE = 942  # gcnArch, a field of the earlier struct alone: the digits of gfx942
 _LIMITS = enumeration("hipLimit_t")["hipLimitRange"]  # the vendor knows a limit below that, and has no value
@@ -241,28 +239,7 @@ def _signed(word: Any) -> int:
     return ctypes.c_int32(word).value
 
 
-def _learn_thread(then: int, _: Words = ()) -> bool:
-    context = machine.context()
-    if not machine.is_native(context) or not policy.is_plain or log.has_calls or gpu.streams.captures.begun:
-        return False
-    number = machine.id_of(context.device.ordinal)
-    host.know_c_thread("hip", then, number, bool(machine.registrations), False)
-    if context.default_stream is not None:
-        host.know_c_stream("hip", then, 0, context.default_stream.neutral)
-    return True
-
-
-def _learn_stream(then: int, words: Words) -> bool:
-    handle = words[-1]
-    if not _learn_thread(then) or handle not in machine.resources:
-        return False
-    host.know_c_stream("hip", then, handle, stream_of(handle).neutral)
-    return True
-
-
-def _learn_calls(then: int, words: Words) -> None:
-    if _learn_stream(then, words[:1]) if words[0] else _learn_thread(then):
-        host.know_c_callbacks("hip", then, callbacks.runner.queue())
+_quick = QuickCalls("hip", gpu, may=lambda: policy.is_plain and not log.has_calls)
 
 
 def library(header: str) -> Library:
@@ -272,10 +249,10 @@ def library(header: str) -> Library:
         call=_call(declarations_of("hip")),
         refuse=_refuse,
         learn={
-            "hipGetDevice": _learn_thread,
-            "hipMemcpy": _learn_thread,
-            "hipMemcpyAsync": _learn_stream,
-            "hipLaunchHostFunc": _learn_calls,
-            "hipStreamAddCallback": _learn_calls,
+            "hipGetDevice": _quick.thread,
+            "hipMemcpy": _quick.thread,
+            "hipMemcpyAsync": _quick.stream,
+            "hipStreamAddCallback": _quick.call,
+            **_quick.of_streams("hip"),
         },
     )

@@ -8,7 +8,7 @@ from typing import Any
 from peerlane.dialects._shared.c_library import Library
 from peerlane.dialects.cuda.codes import RUNTIME_NAMES
 from peerlane.dialects.cuda.entries import Entries
-from peerlane.dialects.cuda.quick import learn_calls, learn_stream, learn_thread
+from peerlane.dialects.cuda.quick import quick
 from peerlane.dialects.cuda.runtime import (  # noqa: F401 - they declare calls
     copies,
     devices,
@@ -83,9 +83,9 @@ def library(header: str) -> Library:
         call=call,
         refuse=runtime.calls.refuse_argument,
         learn={
-            "cudaGetDevice": learn_thread,
-            "cudaMemcpy": learn_thread,
-            "cudaMemcpyAsync": learn_stream,
-            "cudaLaunchHostFunc": learn_calls,
+            "cudaGetDevice": quick.thread,
+            "cudaMemcpy": quick.thread,
+            "cudaMemcpyAsync": quick.stream,
+            **quick.of_streams("cuda"),
         },
     )

@@ -96,7 +96,7 @@ def cudaSetValidDevices(device_arr: Any, len: int) -> None:
 def cudaDeviceReset() -> None:
     """End all that the process has on the current device; the next call starts it anew."""
     device = current.device()
-    machine.flags.pop(device.ordinal, None)
+    machine.flags.drop(device.ordinal)
     gpu.peers.forget(device.ordinal)
     machine.release(device.ordinal, all_references=True)
 

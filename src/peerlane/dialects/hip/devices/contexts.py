@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip.binding.convention import invalid, refusal
 from peerlane.dialects.hip.binding.results import struct
@@ -17,8 +16,8 @@ from peerlane.dialects.hip.state import calls, gpu, machine
 contexts = gpu.contexts
 
 
-def _handle(context: Context) -> Any:
-    return struct("ihipCtx_t").fromObj(contexts.handle_of(context))
+def _handle(handle: int) -> Any:
+    return struct("ihipCtx_t").fromObj(handle)
 
 
 @calls.call("hipCtxCreate")
@@ -32,7 +31,7 @@ def hipCtxCreate(flags: int, device: int) -> Any:
     shown = machine.shown()
     if not 0 <= device < len(shown):
         raise invalid(f"there is no device {device}; {len(shown)} are visible", "pass the id of one")
-    return _handle(contexts.create(shown[device], flags))
+    return _handle(contexts.create(shown[device], flags).handle)
 
 
 @calls.call("hipCtxDestroy")
@@ -127,7 +126,7 @@ def hipDevicePrimaryCtxRetain(dev: DeviceId) -> Any:
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    return _handle(machine.context_of(dev.ordinal))
+    return _handle(machine.context_of(dev.ordinal).handle)
 
 
 @calls.call("hipDevicePrimaryCtxRelease")
