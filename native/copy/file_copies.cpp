@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <unordered_map>
+#include <utility>
 
 #include "copy/task.h"
 #include "log/outside.h"
@@ -14,7 +15,7 @@
 namespace peerlane {
 
 namespace {
-constexpr uint64_t kMostParts = 1024;        // IOV_MAX
+constexpr uint64_t kMostParts = 128;         // of a step: a call of the system for each costs as much as some KiB
 constexpr uint64_t kApart = uint64_t{16} << 10;
 constexpr int kFirstKept = 3;                // not a standard stream's number, should that be free
 }
@@ -115,7 +116,7 @@ void FileCopies::fail(int error, const Part& part, uint64_t done) {
 
 void FileCopies::step(uint64_t i) {
     const uint64_t end = steps_[i].first + steps_[i].count;
-    for (uint64_t at = steps_[i].first; at < end && !has_failed_.load(std::memory_order_relaxed);) {
+    for (uint64_t at = steps_[i].first; at < end;) {
         const Run run = run_of(at, end);
         const ssize_t moved = move(at, run.end - at, 0);
         uint64_t left = static_cast<uint64_t>(std::max<ssize_t>(moved, 0));
@@ -124,13 +125,27 @@ void FileCopies::step(uint64_t i) {
     }
 }
 
-bool FileCopies::run_at_once() {
+// After a call that moved only some of its bytes errno is 0.
+bool FileCopies::run_all(int flags) {
     for (uint64_t at = 0; at < parts_.size();) {
         const Run run = run_of(at, std::min(parts_.size(), at + kMostParts));
-        if (move(at, run.end - at, RWF_NOWAIT) != static_cast<ssize_t>(run.size)) return false;
+        errno = 0;
+        if (move(at, run.end - at, flags) != static_cast<ssize_t>(run.size)) return false;
         at = run.end;
     }
     return true;
+}
+
+FileCopies::AtOnce FileCopies::run_at_once() {
+    if (run_all(RWF_NOWAIT)) return AtOnce::done;
+    return errno == EOPNOTSUPP ? AtOnce::is_unknown : AtOnce::would_wait;
+}
+
+bool FileCopies::run_through_cache() {
+    int before = -1;
+    for (const Part& part : parts_)
+        if (std::exchange(before, part.fd) != part.fd && (fcntl(part.fd, F_GETFL) & (O_DIRECT | O_DSYNC)) != 0) return false;
+    return run_all(0);
 }
 
 }  // namespace peerlane

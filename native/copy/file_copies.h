@@ -35,8 +35,13 @@ class FileCopies {
     uint64_t steps() const { return steps_.size(); }
     // Under a fault guard: it may be abandoned in the middle.
     void step(uint64_t i);
-    // All steps, if the system need not wait for a device; false: some of it has to be done by steps.
-    bool run_at_once();
+    // Whether helpers pay for their wake-up.
+    bool is_for_many() const { return size_ >= kManyBytes || parts_.size() >= kManyParts; }
+    enum class AtOnce : uint8_t { done, would_wait, is_unknown };
+    // All steps, unless the system would have to wait for a device, or does not say whether it would: then some were made.
+    AtOnce run_at_once();
+    // Instead, for files of which writes end in the page cache: false if some of it has to be done by steps.
+    bool run_through_cache();
     // Once all steps are over; null: none.
     const Failure* failure() const { return has_failed_.load(std::memory_order_acquire) ? &failure_ : nullptr; }
 
@@ -52,6 +57,8 @@ class FileCopies {
         uint64_t end, size;
     };
     Run run_of(uint64_t first, uint64_t end) const;
+    static constexpr uint64_t kManyBytes = uint64_t{4} << 20, kManyParts = 256;
+    bool run_all(int flags);
     ssize_t move(uint64_t first, uint64_t count, int flags) const;
     ssize_t move_apart(const Part& part, char* host, uint64_t done, uint64_t size) const;
     void finish(uint64_t at, uint64_t done);

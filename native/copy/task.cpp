@@ -245,7 +245,7 @@ Task plan_files(FileCopies& files, const std::vector<Piece>& pieces) {
     task.pieces = &pieces;
     task.size = files.size();
     task.steps = files.steps();
-    task.parallel = task.size >= kTeamFrom;
+    task.parallel = files.is_for_many();
     return task;
 }
 

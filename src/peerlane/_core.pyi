@@ -1468,14 +1468,18 @@ class FileCopies:
 class FilePieces:
     """Pieces of memory and of files, between which bytes are copied."""
 
-    def __init__(self, reads: bool, pieces: Sequence[tuple[int, int, int, int]]) -> None:
+    def __init__(self, reads: bool, pieces: Sequence[tuple[int, int, int, int]], files: Sequence[tuple[int, int, int]]) -> None:
         """
-        ``pieces``: the file's descriptor and offset, the memory's address, and bytes.
+        ``pieces``: the file's descriptor and offset, the memory's address, and bytes.  ``files``: each descriptor, and the device and inode of its file.
         """
+
+    @property
+    def have_changed(self) -> bool:
+        """Whether a descriptor is closed, or another file's by now."""
 
     def run_at_once(self) -> bool:
         """
-        Copy them now, if the system need not wait for a device; False: some of it has to be submitted.
+        Copy them now, if the page cache has or takes the bytes; False: some of it has to be submitted.
         """
 
     def submit(self, stream: Stream) -> FileCopies:

@@ -35,7 +35,9 @@ def test_nixl_mistake_with_a_file_is_a_race_between_the_transfer_and_the_host(
     done = checked_program(PROGRAM, mistake, kind, devices=1)
     lines = {_line("the transfer"), _line(second)}
     races = [each for each in done.findings if {site["line"] for site in each["sites"]} == lines]
-    assert [(each["kind"], each["certain"]) for each in races] == [("race", True)], f"{told(done.findings)}\n{done.output}"
+    assert [(each["kind"], each["certain"]) for each in races] == [("race", True)], (
+        f"{told(done.findings)}\n{done.output}"
+    )
     assert "nixl_agent.check_xfer_state" in races[0]["missing"]
 
 

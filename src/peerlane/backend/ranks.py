@@ -645,6 +645,15 @@ class Ranks(Protocol):
 
     # Files.
 
-    def file_pieces(self, reads: bool, pieces: Sequence[tuple[int, int, int, int]], /) -> FilePieces:
-        """Return ``pieces``: a file's descriptor and offset, the memory's address, and bytes."""
+    def file_pieces(
+        self,
+        reads: bool,
+        pieces: Sequence[tuple[int, int, int, int]],
+        files: Sequence[tuple[int, int, int]],
+        /,
+    ) -> FilePieces:
+        """Return ``pieces``: a file's descriptor and offset, the memory's address, and bytes.
+
+        ``files`` are the descriptors, and the device and inode of the file that each one is.
+        """
         ...

@@ -1,8 +1,8 @@
 """Moves blocks to a file and back; the arguments are "right" or a mistake, and "DRAM", "VRAM" or "view"."""
 
-import os
 import sys
 import tempfile
+from pathlib import Path
 
 import numpy as np
 from nixl._api import nixl_agent, nixl_agent_config
@@ -48,4 +48,4 @@ with tempfile.TemporaryDirectory() as folder:
         print(blocks[4096:8192].sum())  # the read behind a release
         sys.exit()
     wait(back)
-    print(os.path.getsize(f"{folder}/blocks"), int(blocks[:SIZE].sum()))
+    print(Path(folder, "blocks").stat().st_size, int(blocks[:SIZE].sum()))

@@ -351,7 +351,7 @@ REFUSED: list[tuple[str, Callable[[Files], Any], type[Exception], str]] = [
             "a",
         ),
         b.nixlInvalidParamError,
-        "POSIX move no bytes between FILE_SEG of this agent and DRAM_SEG",
+        "'POSIX' moves no bytes between FILE_SEG of this agent and DRAM_SEG",
     ),
     ("metadata", lambda at: at.agent.get_agent_metadata(), b.nixlInvalidParamError, "reaches other agents"),
     ("notifications", lambda at: at.agent.get_new_notifs(), b.nixlBackendError, "sends notifications"),

@@ -340,32 +340,39 @@ class nixlAgent:
         if isinstance(region, FileRegion) and region.path is not None:
             self._paths.discard(region.device)
 
-    def _registered(self, descs: nixlRegDList, names: set[str]) -> list[OwnRegion]:
-        """Return the regions that were registered with exactly these descriptors, with some of these back-ends."""
+    def _registered(self, descs: nixlRegDList, backend: str) -> list[OwnRegion]:
+        """Return the regions that a back-end has of exactly these descriptors."""
         mem, regions = descs.getType(), dict[OwnRegion, None]()
         for address, size, device, _ in descs.rows:
-            key = device, address, _length(mem, size)
-            same = itertools.chain.from_iterable(self.regions.of(name, mem, key) for name in in_order(names))
+            same = self.regions.of(backend, mem, (device, address, _length(mem, size)))
             each = next((each for each in same if each not in regions), None)
             if each is None:
                 raise nixlNotFoundError(
                     f"{size:,} bytes at {address:#x} of device {device} ({mem.name}) were not registered "
-                    f"as one piece by agent {self.name!r} with {' or '.join(in_order(names))}",
+                    f"as one piece by agent {self.name!r} with {backend}",
                     "pass the list that register_memory returned",
                 )
             regions[each] = None
         return list(regions)
 
     def deregisterMem(self, descs: nixlRegDList, backends: Sequence[int] = ()) -> nixl_status_t:
-        """Deregister memory; after a refusal all is registered still."""
+        """Deregister memory, by default from all back-ends that have it; after a refusal all is registered still."""
         checked("deregisterMem", "descs", descs, nixlRegDList)
-        names = self._among("deregisterMem", backends)
+        names = in_order(self._among("deregisterMem", backends))
         with self._lock:
-            for region in self._registered(descs, names):
-                for name in region.backends & names:
+            registered: dict[str, list[OwnRegion]] = {}
+            for at, name in enumerate(names):
+                try:
+                    registered[name] = self._registered(descs, name)
+                except nixlNotFoundError:
+                    is_last = at + 1 == len(names)
+                    if backends or (is_last and not registered):
+                        raise
+            for name, regions in registered.items():
+                for region in regions:
                     self.regions.remove(region, name)
-                if not region.backends:
-                    self._end(region)
+                    if not region.backends:
+                        self._end(region)
         return nixl_status_t.NIXL_SUCCESS
 
     def queryMem(self, descs: nixlRegDList, backend: int) -> list[dict[str, str] | None]:
@@ -426,16 +433,17 @@ class nixlAgent:
         """Return the metadata of some registrations; without any only how to reach the agent."""
         checked("getLocalPartialMD", "descs", descs, nixlRegDList)
         connects = _flag("getLocalPartialMD", "inc_conn_info", inc_conn_info)
-        names = self._among("getLocalPartialMD", backends)
-        if not descs.isEmpty() and not any(
-            PLUGINS[name].is_remote and takes(name, descs.getType()) for name in names
-        ):
+        mem, among = descs.getType(), self._among("getLocalPartialMD", backends)
+        names = {name for name in among if PLUGINS[name].is_remote}
+        if not descs.isEmpty() and not any(takes(name, mem) for name in names):
             raise nixlBackendError(
-                f"no back-end reaches {descs.getType().name} of another agent",
+                f"no back-end reaches {mem.name} of another agent",
                 "pass memory that 'UCX' has, or an empty list",
             )
         with self._lock:
-            return self._metadata(self._registered(descs, names), connects or descs.isEmpty(), names)
+            regions = [self._registered(descs, name) for name in names if self.regions.has(name, mem)]
+            own = itertools.chain.from_iterable(regions)
+            return self._metadata(own, connects or descs.isEmpty(), names)
 
     def loadRemoteMD(self, metadata: bytes) -> bytes:
         """Load the metadata of another agent, or more of it; return its name.  After a refusal nothing is changed."""
@@ -488,8 +496,8 @@ class nixlAgent:
             return nixl_status_t.NIXL_SUCCESS if known else nixl_status_t.NIXL_ERR_NOT_FOUND
         try:
             peer = self._peer(name)
-            for at, row in enumerate(descs.rows):
-                peer.regions.find("UCX", row, descs.getType(), name, at)
+            if not descs.isEmpty():
+                peer.regions.find("UCX", descs.rows, descs.getType(), name)
         except nixlNotFoundError:
             return nixl_status_t.NIXL_ERR_NOT_FOUND
         return nixl_status_t.NIXL_SUCCESS
@@ -579,7 +587,7 @@ class nixlAgent:
             mem, rows, backends = more[0].getType(), more[0].rows, more[1:]
         peer = None if name == NIXL_INIT_AGENT else self._peer(name)
         names = self._able("prepXferDlist", (mem,), *backends)
-        return self._keep(_Prepared(peer, mem, self._located(names, peer, mem, rows)))
+        return self._keep(_Prepared(peer, mem, self._located(names, peer, mem, rows, stays=True)))
 
     def _able(self, call: str, mems: Iterable[nixl_mem_t], backends: Sequence[int] = ()) -> list[str]:
         """Return the back-ends that have memory of these kinds."""
@@ -594,7 +602,13 @@ class nixlAgent:
         return names
 
     def _located(
-        self, backends: Sequence[str], peer: Peer | None, mem: nixl_mem_t, rows: Sequence[Sequence[int]]
+        self,
+        backends: Sequence[str],
+        peer: Peer | None,
+        mem: nixl_mem_t,
+        rows: Sequence[Sequence[int]],
+        *,
+        stays: bool = False,
     ) -> dict[str, list[tuple[int, int, Any]]]:
         """Return the rows with their regions by the back-ends that have all; nixlNotFoundError if none has."""
         if not rows:
@@ -605,9 +619,8 @@ class nixlAgent:
         missing: nixlNotFoundError | None = None
         for name in backends:
             try:
-                located[name] = [
-                    (row[0], row[1], regions.find(name, row, mem, whose, at)) for at, row in enumerate(rows)
-                ]
+                known = regions.find(name, rows, mem, whose, stays=stays)
+                located[name] = [(*row[:2], each) for row, each in zip(rows, known, strict=True)]
             except nixlNotFoundError as error:
                 missing = missing or error
         if missing is not None and not located:
@@ -660,25 +673,22 @@ class nixlAgent:
                 f"{', '.join(local.rows)}, the other one {remote.mem.name} of {', '.join(remote.rows)}",
                 "register both with one back-end, and prepare the lists again",
             )
-        moving = self._moving(common, local.mem, remote.mem, message)
-        mine = _picked("local", local.rows[moving], local_indices)
-        theirs = _picked("remote", remote.rows[moving], remote_indices)
-        if not mine and not theirs:
+        near, far = _numbers_of("local", local_indices), _numbers_of("remote", remote_indices)
+        if not near and not far:
             raise nixlInvalidParamError("there are no indices", "pass one or more for each side")
-        _check_alike(mine, theirs)
+        _check_counts(near, far)
+        moving = self._moving(common, local.mem, remote.mem, message)
+        mine, theirs = _picked("local", local.rows[moving], near), _picked("remote", remote.rows[moving], far)
+        _check_sizes(mine, theirs)
         rows = _paired(mine, theirs)
         return self._request(moving, peer, operation, rows if apart else _merged(rows), message)
 
     def _moving(
         self, names: Iterable[str], local: nixl_mem_t, remote: nixl_mem_t, message: bytes | None
     ) -> str:
-        """Return which of some back-ends moves the bytes of a transfer."""
-        name = next((name for name in in_order(names) if moves(name, local, remote)), None)
-        if name is None:
-            raise nixlInvalidParamError(
-                f"{' and '.join(in_order(names))} move no bytes between {local.name} of this agent and {remote.name}",
-                "for files pass memory as the local side, and files of this agent as the other one",
-            )
+        """Return which of some back-ends, one or more, is to move the bytes of a transfer."""
+        able = in_order(names)
+        name = next((name for name in able if moves(name, local, remote)), able[0])
         check_notifies(name, message)
         return name
 
@@ -697,7 +707,8 @@ class nixlAgent:
             checked("createXferReq", name, descs, nixlXferDList)
         name = _text("createXferReq", "the agent", remote_agent)
         message = _bytes("createXferReq", "the notification", notif_msg) or None
-        _check_alike(local_descs.rows, remote_descs.rows)
+        _check_counts(local_descs.rows, remote_descs.rows)
+        _check_sizes(local_descs.rows, remote_descs.rows)
         peer = self._peer(name)
         local, remote = local_descs.getType(), remote_descs.getType()
         able = self._able("createXferReq", (local, remote), backend)
@@ -709,6 +720,12 @@ class nixlAgent:
     def _request(
         self, backend: str, peer: Peer, operation: nixl_xfer_op_t, rows: list[Any], message: bytes | None
     ) -> int:
+        local, remote = rows[0][1].mem, rows[0][3].mem
+        if not moves(backend, local, remote):
+            raise nixlInvalidParamError(
+                f"{backend!r} moves no bytes between {local.name} of this agent and {remote.name}",
+                "for files pass memory as the local side, and files of this agent as the other one",
+            )
         is_write = operation is nixl_xfer_op_t.NIXL_WRITE
         regions, own = [region for row in rows for region in (row[1], row[3])], self._own
         bytes_of = FileMoves(is_write, rows) if backend == "POSIX" else MemoryMoves(peer, is_write, rows)
@@ -768,6 +785,7 @@ class nixlAgent:
         request = self._asked(reqh)
         if not request.start:
             raise nixlNotPostedError("the transfer was never posted", "call transfer first")
+        request.check_failure()
         telemetry = nixlXferTelemetry()
         telemetry.startTime = int(request.start * 1e6)
         telemetry.postDuration = max(1, int(request.post_time * 1e6))
@@ -932,7 +950,7 @@ def _length(mem: nixl_mem_t, size: int) -> int:
     return size or WHOLE if mem is nixl_mem_t.FILE_SEG else size
 
 
-def _picked(side: str, rows: list[Any], indices: Any) -> list[Any]:
+def _numbers_of(side: str, indices: Any) -> list[int]:
     is_array = isinstance(indices, np.ndarray)
     if is_array and indices.ndim != 1:
         raise ValueError(f"the {side} indices are an array of one dimension, not of shape {indices.shape}")
@@ -940,7 +958,11 @@ def _picked(side: str, rows: list[Any], indices: Any) -> list[Any]:
     chosen = np.asarray(indices) if is_array or is_list else np.asarray(0.5)
     if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
         raise RuntimeError(f"the {side} indices are a list or an array of ints, not {indices!r:.60}")
-    numbers = chosen.tolist()
+    numbers: list[int] = chosen.tolist()
+    return numbers
+
+
+def _picked(side: str, rows: list[Any], numbers: Iterable[int]) -> list[Any]:
     for each in numbers:
         if not 0 <= each < len(rows):
             raise nixlInvalidParamError(
@@ -949,13 +971,17 @@ def _picked(side: str, rows: list[Any], indices: Any) -> list[Any]:
     return [rows[each] for each in numbers]
 
 
-def _check_alike(mine: Sequence[Any], theirs: Sequence[Any]) -> None:
-    """Refuse two sides that differ in the number of their rows, or in a row's bytes (its second element)."""
+def _check_counts(mine: Sequence[Any], theirs: Sequence[Any]) -> None:
+    """Refuse two sides that differ in the number of their rows."""
     if len(mine) != len(theirs):
         raise nixlInvalidParamError(
             f"there are {len(mine)} descriptors of this agent and {len(theirs)} of the other",
             "pass as many of each",
         )
+
+
+def _check_sizes(mine: Sequence[Any], theirs: Sequence[Any]) -> None:
+    """Refuse two sides of which a row differs in its bytes (its second element)."""
     for at, (near, far) in enumerate(zip(mine, theirs, strict=True)):
         if near[1] != far[1]:
             raise nixlInvalidParamError(

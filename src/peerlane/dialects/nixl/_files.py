@@ -44,6 +44,15 @@ def path_of(meta: bytes) -> Path | None:
 class FileRegion(OwnRegion):
     """A part of a file that an agent has registered.
 
+    Attributes
+    ----------
+    path : Path, optional
+        The path by which it was registered.
+    fd : int
+        Its descriptor.
+    ident : (int, int)
+        The device and inode of the file; zeros under the vendor's policy.
+
     Its device is the file's descriptor, or with a path any number that no other registered path has.
 
     Raises
@@ -64,7 +73,7 @@ class FileRegion(OwnRegion):
                     f"the file {self.path.name!r} cannot be opened: {getattr(error, 'strerror', error)}",
                     "pass a path such as 'rw,create:/tmp/file', and a name that may be opened so",
                 ) from error
-        self._file = self._ident() if is_strict() else None
+        self.ident = self._ident() if is_strict() else (0, 0)
 
     def _ident(self) -> tuple[int, int]:
         try:
@@ -84,7 +93,7 @@ class FileRegion(OwnRegion):
     def check_open(self) -> None:
         """Raise nixlBackendError if the descriptor was closed, or is another file's by now."""
         present = self._ident()
-        if self._file is not None and self._file != present and is_strict():
+        if self.ident not in (present, (0, 0)) and is_strict():
             raise nixlBackendError(
                 f"descriptor {self.device} was closed after it was registered, and is another file's now",
                 f"deregister it before you close it ({REFUSED})",
@@ -122,22 +131,24 @@ class FileMoves:
     """
 
     backend = "POSIX"
+    most_at_once = 1 << 20
 
     def __init__(self, is_write: bool, rows: Sequence[tuple[int, OwnRegion, int, Any, int]]) -> None:
         self._is_write, self._rows = is_write, rows
         self._files: list[FileRegion] = list({id(row[3]): row[3] for row in rows}.values())
-        self._pieces: Any = ranks().file_pieces(
-            not is_write, [(file.fd, offset, address, size) for address, _, offset, file, size in rows]
-        )
+        pieces = [(file.fd, offset, address, size) for address, _, offset, file, size in rows]
+        files = [(each.fd, *each.ident) for each in self._files]
+        self._pieces: Any = ranks().file_pieces(not is_write, pieces, files)
         self._copies: FileCopies | None = None
 
     def check(self) -> None:
         """Raise nixlBackendError if a file is not there any more."""
-        for each in self._files:
-            each.check_open()
+        if self._pieces.have_changed:
+            for each in self._files:
+                each.check_open()
 
     def run_at_once(self) -> bool:
-        """Move the bytes now, if the system need not wait for a disk; False if some are to be submitted."""
+        """Move the bytes now, if the page cache has or takes them; False if some are to be submitted."""
         return bool(self._pieces.run_at_once())
 
     def submit(self, stream: Stream) -> None:

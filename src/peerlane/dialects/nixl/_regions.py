@@ -233,38 +233,66 @@ class Regions(Generic[_Kind]):
                 each for each in known if each.is_live or not (strict or (mem, _sort_key(each)) in reused)
             ]
 
-    def find(self, backend: str, row: Sequence[int], mem: nixl_mem_t, whose: str, at: int) -> _Kind:
-        """Return the back-end's region that has all bytes of a descriptor; nixlNotFoundError if none does.
+    def has(self, backend: str, mem: nixl_mem_t) -> bool:
+        """Return whether a back-end has memory of a kind."""
+        return bool(self._sorted.get((backend, mem)))
+
+    def find(
+        self, backend: str, rows: Sequence[Sequence[int]], mem: nixl_mem_t, whose: str, *, stays: bool = False
+    ) -> list[_Kind]:
+        """Return for each descriptor the back-end's region that has all of its bytes; nixlNotFoundError if none does.
+
+        As the vendor, go on from the region of the descriptor before, unless the descriptors go back.
 
         Parameters
         ----------
         backend : str
-        row : sequence of int
+        rows : sequence of sequence of int
             Address, bytes and device.
         mem : nixl_mem_t
         whose : str
             The agent, for the text.
-        at : int
-            Which descriptor it is, for the text.
+        stays : bool
+            Whether descriptors that go back may stay in the region of the one before.
         """
-        address, nbytes, device = row[:3]
         known = self._sorted.get((backend, mem), [])
-        after = bisect_left(known, (device, address, nbytes), key=_sort_key)
-        looked_at = known[after : after + 1] + known[max(after - 1, 0) : after]
-        for each in looked_at:
-            if each.covers(address, nbytes, device):
-                return each
-        if address + nbytes >= WORD and not is_strict():  # the vendor's sum is one of 64 bits
-            for each in looked_at:
-                if each.covers(address, nbytes - WORD, device):
-                    return each
+        regions: list[_Kind] = []
+        at, before = 0, (0, 0, 0)
+        for row in rows:
+            address, nbytes, device = row[:3]
+            key = device, address, nbytes
+            if stays and regions and _covers(known[at], *row[:3]):
+                looked_at: Sequence[int] = (at,)
+            elif not regions or key < before:
+                after = bisect_left(known, key, key=_sort_key)
+                looked_at = (after, after - 1)
+            else:
+                looked_at = range(at, len(known))
+            match = next((i for i in looked_at if 0 <= i < len(known) and _covers(known[i], *row[:3])), None)
+            if match is None:
+                raise self._nowhere(known, len(regions), row, mem, whose, backend)
+            at, before = match, key
+            regions.append(known[at])
+        return regions
+
+    def _nowhere(
+        self, known: Sequence[_Kind], at: int, row: Sequence[int], mem: nixl_mem_t, whose: str, backend: str
+    ) -> nixlNotFoundError:
+        address, nbytes, device = row[:3]
         shown = [str(each) for each in known[:_MOST_NAMED]]
         more = ", ..." if len(known) > len(shown) else ""
-        raise nixlNotFoundError(
+        return nixlNotFoundError(
             f"descriptor {at} ({nbytes:,} bytes at {address:#x} of device {device}, {mem.name}) lies in no "
             f"registered memory of {whose}, which has {', '.join(shown) or 'none'}{more} with {backend!r}",
             "register it, and load the metadata that was made after that",
         )
+
+
+def _covers(region: Region, address: int, nbytes: int, device: int) -> bool:
+    if region.covers(address, nbytes, device):
+        return True
+    wraps = address + nbytes >= WORD and not is_strict()  # the vendor's sum is one of 64 bits
+    return wraps and region.covers(address, nbytes - WORD, device)
 
 
 def _sort_key(region: Region) -> tuple[int, int, int]:

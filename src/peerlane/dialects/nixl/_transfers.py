@@ -30,7 +30,6 @@ from peerlane.memory import raw
 if TYPE_CHECKING:
     from peerlane.dialects.nixl._peers import Peer
 
-_AT_ONCE = 32 << 10  # bytes that the posting thread itself moves, where nothing holds operations back
 _MOMENT, _LONGEST_END = 0.005, 1.0  # seconds
 #: To look up a member of an enumeration costs more than all else that asks for a state.
 _NOT_POSTED, _ACTIVE, _DONE = (
@@ -50,15 +49,18 @@ class Moves(Protocol):
     ----------
     backend : str
         The back-end that moves them.
+    most_at_once : int
+        How many bytes the posting thread itself moves, where nothing holds operations back.
     """
 
     backend: str
+    most_at_once: int
 
     def check(self) -> None:
         """Raise a Failure if an end is not there any more."""
 
     def run_at_once(self) -> bool:
-        """Move the bytes now; False if they are to be submitted, as that could take long."""
+        """Move the bytes now; False if they are to be submitted."""
 
     def submit(self, stream: Stream) -> None:
         """Move the bytes on a stream; after a raise some may be queued."""
@@ -78,6 +80,7 @@ class MemoryMoves:
     """
 
     backend = "UCX"
+    most_at_once = 32 << 10
 
     def __init__(self, peer: Peer, is_write: bool, rows: Sequence[Row]) -> None:
         self._peer, self._is_write, self._size = peer, is_write, sum(row[4] for row in rows)
@@ -170,7 +173,7 @@ class Request:
         self._theirs = {id(row[3]): row[3] for row in rows}.values()
         self._notifies = PLUGINS[moves.backend].is_remote
         # With an event log each transfer has a stream: the log must not order two transfers.
-        self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
+        self._at_once = peer.is_eager and self.size <= moves.most_at_once and not event_log.active
         self._used = [(each.words, each.slot, each.number) for each in (*self._mine, *self._theirs)]
         self._stream: Stream | None = None
         self._event: Event | None = None
@@ -308,15 +311,19 @@ class Request:
         if self._event is not None and not self._see(self._event):
             self._check_peer(time.monotonic())
             return self._status
-        if self._failure is not None:
-            kind, *texts = self._failure
-            raise kind(*texts)
+        self.check_failure()
         if self._status is _NOT_POSTED:
             raise nixlNotPostedError(
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} was never posted",
                 "call transfer",
             )
         return self._status
+
+    def check_failure(self) -> None:
+        """Raise what made the transfer fail, if that is known."""
+        if self._failure is not None:
+            kind, *texts = self._failure
+            raise kind(*texts)
 
     def release(self) -> Stream | None:
         """End it, also if it is under way; return its stream if that can be used again.
