@@ -249,10 +249,10 @@ def failing(files: Files, name: str) -> Any:
     [
         (
             "short",
-            "100 of the 512 bytes of descriptor 1 were read from all bytes .* at offset 65,436: the file ends",
+            "100 of the 512 bytes of row 1 were read from descriptor .* at offset 65,436: the file ends",
         ),
-        ("beyond", "0 of the 512 bytes .*: the file ends there; make the file as long"),
-        ("no space", "0 of the 512 bytes of descriptor 0 were written to .*: No space left on device"),
+        ("beyond", "0 of the 512 bytes .*: the file ends there; read what the file has"),
+        ("no space", "0 of the 512 bytes of row 0 were written to .*: No space left on device"),
         ("read only", "Bad file descriptor"),
         ("pipe", "Illegal seek"),
         ("truncated", "100 of the 65,536 bytes"),

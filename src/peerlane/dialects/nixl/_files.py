@@ -85,6 +85,11 @@ class FileRegion(OwnRegion):
             ) from error
         return about.st_dev, about.st_ino
 
+    @property
+    def name(self) -> str:
+        """The file, as a text names it."""
+        return f"descriptor {self.device}" if self.path is None else f"file {self.path.name!r}"
+
     def covers(self, address: int, nbytes: int, device: int) -> bool:
         """Return whether it has all of the bytes; as the vendor, let the end of the part wrap at 64 bits."""
         end = (self.start + self.size) % WORD
@@ -104,7 +109,7 @@ class FileRegion(OwnRegion):
         other = os.O_RDONLY if is_write else os.O_WRONLY
         if fcntl.fcntl(self.fd, fcntl.F_GETFL) & os.O_ACCMODE == other:
             raise nixlBackendError(
-                f"{self} was opened {'to be read' if is_write else 'to be written'} only: {os.strerror(errno.EBADF)}",
+                f"{self.name} was opened to be {'read' if is_write else 'written'} only: {os.strerror(errno.EBADF)}",
                 "open it for both",
             )
 
@@ -114,9 +119,8 @@ class FileRegion(OwnRegion):
             os.close(self.fd)
 
     def __str__(self) -> str:
-        what = f"descriptor {self.device}" if self.path is None else f"file {self.path.name!r}"
         size = "all bytes" if self.size == WHOLE else f"{self.size:,} bytes"
-        return f"{size} from {self.start:,} on of {what}"
+        return f"{size} from {self.start:,} on of {self.name}"
 
 
 class FileMoves:
@@ -168,6 +172,6 @@ class FileMoves:
         did = "written to" if self._is_write else "read from"
         why = os.strerror(error) if error else "the file ends there"
         return nixlBackendError(
-            f"{moved:,} of the {size:,} bytes of descriptor {piece} were {did} {file}, at offset {offset:,}: {why}",
-            "make the file as long as what is read" if not error else "look at the file and its disk",
+            f"{moved:,} of the {size:,} bytes of row {piece} were {did} {file.name} at offset {offset:,}: {why}",
+            "look at the file and its disk" if error else "read what the file has, or make it longer",
         )
