@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _ACCESS = {"ro": os.O_RDONLY, "rw": os.O_RDWR}
 _FLAGS = {"direct": os.O_DIRECT, "sync": os.O_SYNC, "noatime": os.O_NOATIME, "create": os.O_CREAT}
 _MODE = 0o644
+_ANY = 0, 0  # the device and inode of a file that is not compared
 _MOST_DESCRIPTOR = (1 << 31) - 1
 
 
@@ -51,7 +52,7 @@ class FileRegion(OwnRegion):
     fd : int
         Its descriptor.
     ident : (int, int)
-        The device and inode of the file; zeros under the vendor's policy.
+        The device and inode of the file; zeros for a descriptor under the vendor's policy.
 
     Its device is the file's descriptor, or with a path any number that no other registered path has.
 
@@ -73,17 +74,20 @@ class FileRegion(OwnRegion):
                     f"the file {self.path.name!r} cannot be opened: {getattr(error, 'strerror', error)}",
                     "pass a path such as 'rw,create:/tmp/file', and a name that may be opened so",
                 ) from error
-        self.ident = self._ident() if is_strict() else (0, 0)
+        self.ident = self._ident() if path is not None or is_strict() else _ANY
 
     def _ident(self) -> tuple[int, int]:
         try:
             about = os.fstat(self.fd)
         except OSError as error:
-            raise nixlBackendError(
-                f"descriptor {self.device} is not open: {error.strerror}",
-                "register an open descriptor, and close it after deregister_memory",
-            ) from error
+            raise self._not_open(error) from error
         return about.st_dev, about.st_ino
+
+    def _not_open(self, error: OSError) -> nixlBackendError:
+        return nixlBackendError(
+            f"{self.name} is not open: {error.strerror}",
+            "register an open descriptor, and close it after deregister_memory",
+        )
 
     @property
     def name(self) -> str:
@@ -98,7 +102,10 @@ class FileRegion(OwnRegion):
     def check_open(self) -> None:
         """Raise nixlBackendError if the descriptor was closed, or is another file's by now."""
         present = self._ident()
-        if self.ident not in (present, (0, 0)) and is_strict():
+        is_checked = (
+            self.path is not None or is_strict()
+        )  # the number of a path's descriptor is the dialect's
+        if self.ident not in (present, _ANY) and is_checked:
             raise nixlBackendError(
                 f"descriptor {self.device} was closed after it was registered, and is another file's now",
                 f"deregister it before you close it ({REFUSED})",
@@ -106,8 +113,11 @@ class FileRegion(OwnRegion):
 
     def check_access(self, is_write: bool) -> None:
         """Raise nixlBackendError if the descriptor was opened for the other direction only."""
-        other = os.O_RDONLY if is_write else os.O_WRONLY
-        if fcntl.fcntl(self.fd, fcntl.F_GETFL) & os.O_ACCMODE == other:
+        try:
+            access = fcntl.fcntl(self.fd, fcntl.F_GETFL) & os.O_ACCMODE
+        except OSError as error:
+            raise self._not_open(error) from error
+        if access == (os.O_RDONLY if is_write else os.O_WRONLY):
             raise nixlBackendError(
                 f"{self.name} was opened to be {'read' if is_write else 'written'} only: {os.strerror(errno.EBADF)}",
                 "open it for both",
