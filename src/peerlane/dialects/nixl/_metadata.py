@@ -16,7 +16,7 @@ _REGION = struct.Struct("<BQQQIQB")
 _TERMS = struct.Struct("<64sIQ")
 _HANDLE = 64
 _CHECK = struct.Struct("<I")
-_BACKENDS = ("UCX", "POSIX")
+_BACKENDS = ("UCX",)  # those that reach other agents
 
 
 class Row(NamedTuple):

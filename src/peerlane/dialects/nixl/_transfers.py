@@ -8,12 +8,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from peerlane import Event, Stream, devices
 from peerlane.diagnostics import call_site
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects.nixl._board import ranks
+from peerlane.dialects.nixl._plugins import PLUGINS, check_notifies
 from peerlane.dialects.nixl._regions import OwnRegion, Region, check_live, failure_of
 from peerlane.dialects.nixl._status import (
     Failure,
@@ -29,7 +30,6 @@ from peerlane.memory import raw
 if TYPE_CHECKING:
     from peerlane.dialects.nixl._peers import Peer
 
-_AT_ONCE = 32 << 10  # bytes that the posting thread itself moves, where nothing holds operations back
 _MOMENT, _LONGEST_END = 0.005, 1.0  # seconds
 #: To look up a member of an enumeration costs more than all else that asks for a state.
 _NOT_POSTED, _ACTIVE, _DONE = (
@@ -38,6 +38,111 @@ _NOT_POSTED, _ACTIVE, _DONE = (
     nixl_status_t.NIXL_SUCCESS,
 )
 
+#: Local address and region, remote address and region, bytes.
+Row: TypeAlias = "tuple[int, OwnRegion, int, Region, int]"
+
+
+class Moves(Protocol):
+    """The bytes of a transfer, which may be moved many times.
+
+    Attributes
+    ----------
+    backend : str
+        The back-end that moves them.
+    most_at_once : int
+        How many bytes the posting thread itself moves, where nothing holds operations back.
+    """
+
+    backend: str
+    most_at_once: int
+
+    def check(self) -> None:
+        """Raise a Failure if an end is not there any more."""
+
+    def run_at_once(self) -> bool:
+        """Move the bytes now; False if they are to be submitted."""
+
+    def submit(self, stream: Stream) -> None:
+        """Move the bytes on a stream; after a raise some may be queued."""
+
+    def ended(self) -> Failure | None:
+        """Return the cause that the stream, which is done, does not know."""
+
+
+class MemoryMoves:
+    """The bytes of a transfer between the memory of two agents.
+
+    Parameters
+    ----------
+    peer : Peer
+    is_write : bool
+    rows : sequence of Row
+    """
+
+    backend = "UCX"
+    most_at_once = 32 << 10
+
+    def __init__(self, peer: Peer, is_write: bool, rows: Sequence[Row]) -> None:
+        self._peer, self._is_write, self._size = peer, is_write, sum(row[4] for row in rows)
+        self._copies: list[tuple[int, int, int]] = []
+        self._failure: Failure | None = None
+        calls: list[tuple[int, int, int]] = []
+        bases = {key: each.base() for key, each in {id(row[3]): row[3] for row in rows}.items()}
+        for near, mine, far, theirs, size in rows:
+            base = bases[id(theirs)]
+            if base is None:
+                calls.append((mine.host_address(near), far, size))
+            elif size:
+                at = base + far - theirs.start
+                self._copies.append((at, near, size) if is_write else (near, at, size))
+        self._call = ranks().process_copies(peer.pid, is_write, calls) if calls else None
+
+    def check(self) -> None:
+        """Do nothing: the copies look at the memory."""
+
+    def run_at_once(self) -> bool:
+        """Move the bytes now."""
+        for dst, src, size in self._copies:
+            raw.quick_copy(dst, src, size, False)
+        if self._call is not None and (error := self._call()):
+            raise self._not_copied(error)
+        return True
+
+    def submit(self, stream: Stream) -> None:
+        """Move the bytes on a stream."""
+        self._failure = None
+        for dst, src, size in self._copies:
+            raw.copy(dst, src, size, stream=stream)
+        if self._call is None:
+            return
+        if event_log.active and self._is_write:
+            event_log.copies_host_memory(self._peer.pid, writes=True)
+        with event_log.quiet():  # the program learns nothing of the dialect's callbacks
+            stream.launch_callback(self._copy_by_call)
+        if event_log.active:
+            event_log.unwatched(read=self._is_write, written=not self._is_write)
+
+    def ended(self) -> Failure | None:
+        """Return the cause that the stream, which is done, does not know."""
+        if self._failure is None and self._call is not None and event_log.active and not self._is_write:
+            event_log.copies_host_memory(self._peer.pid, writes=False)
+        return self._failure
+
+    def _copy_by_call(self) -> None:
+        assert self._call is not None
+        if error := self._call():
+            self._failure = self._not_copied(error)
+            raise self._failure
+
+    def _not_copied(self, error: int) -> Failure:
+        if error == errno.ESRCH:
+            return nixlRemoteDisconnectError(f"process {self._peer.pid} has ended", "remove the agent")
+        why = "not all of it is memory" if error == errno.EFAULT else os.strerror(error)
+        return nixlBackendError(
+            f"the system did not copy {self._size:,} bytes between this process and {self._peer.pid}: {why}",
+            "register memory that lives; where the system forbids it, put the memory on a virtual device",
+        )
+
 
 class Request:
     """One transfer, which may be posted many times.
@@ -45,9 +150,8 @@ class Request:
     Parameters
     ----------
     peer : Peer
-    is_write : bool
-    rows : sequence of (int, Region, int, Region, int)
-        Local address and region, remote address and region, bytes.
+    moves : Moves
+    rows : sequence of Row
     message : bytes, optional
         The notification.
     new_stream : callable
@@ -57,31 +161,19 @@ class Request:
     def __init__(
         self,
         peer: Peer,
-        is_write: bool,
-        rows: Sequence[tuple[int, OwnRegion, int, Region, int]],
+        moves: Moves,
+        rows: Sequence[Row],
         message: bytes | None,
         new_stream: Callable[[], Stream],
     ) -> None:
-        self.peer, self.message, self._new_stream = peer, message, new_stream
+        self.peer, self.moves, self.message, self._new_stream = peer, moves, message, new_stream
         self.site = call_site.position()
         self.descriptors, self.size = len(rows), sum(row[4] for row in rows)
         self._mine = {id(row[1]): row[1] for row in rows}.values()
         self._theirs = {id(row[3]): row[3] for row in rows}.values()
-        self._copies: list[tuple[int, int, int]] = []
-        calls: list[tuple[int, int, int]] = []
-        bases = {id(each): each.base() for each in self._theirs}
-        for near, mine, far, theirs, size in rows:
-            base = bases[id(theirs)]
-            if base is None:
-                calls.append((mine.host_address(near), far, size))
-            elif size:
-                at = base + far - theirs.start
-                self._copies.append((at, near, size) if is_write else (near, at, size))
-        self._is_write = is_write
-        self._call = ranks().process_copies(peer.pid, is_write, calls) if calls else None
-        self._is_write = is_write
+        self._notifies = PLUGINS[moves.backend].is_remote
         # With an event log each transfer has a stream: the log must not order two transfers.
-        self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
+        self._at_once = peer.is_eager and self.size <= moves.most_at_once and not event_log.active
         self._used = [(each.words, each.slot, each.number) for each in (*self._mine, *self._theirs)]
         self._stream: Stream | None = None
         self._event: Event | None = None
@@ -112,14 +204,13 @@ class Request:
                 check_live(self._theirs, f"agent {self.peer.name!r}")
         if message is not None:
             self.message = message
+        if self.message is not None and not self._notifies:
+            check_notifies(self.moves.backend, self.message)
         self.start, self._failure, self._event = start, None, None
         self._status = _ACTIVE
         try:
-            if self._at_once:
-                for dst, src, size in self._copies:
-                    raw.quick_copy(dst, src, size, False)
-                if self._call is not None and (error := self._call()):
-                    raise self._not_copied(error)
+            self.moves.check()
+            if self._at_once and self.moves.run_at_once():
                 if self.message is not None:
                     self.peer.send(self.message)
                 self._status = _DONE
@@ -148,41 +239,18 @@ class Request:
             self._stream = self._new_stream()
         stream = self._stream
         try:
-            for dst, src, size in self._copies:
-                raw.copy(dst, src, size, stream=stream)
+            self.moves.submit(stream)
         except Error:
             stream.abort(close=True)  # what was queued before the refusal
             self._stream = None
             raise
         self._over.clear()
-        if self._call is not None and event_log.active and self._is_write:
-            event_log.copies_host_memory(self.peer.pid, writes=True)
-        with event_log.quiet():  # the program learns nothing of the dialect's callbacks
-            if self._call is not None:
-                stream.launch_callback(self._copy_by_call)
-        if event_log.active and self._call is not None:
-            event_log.unwatched(read=self._is_write, written=not self._is_write)
         if event_log.active:
             stream.record()  # the operation that the notification follows in the log
-        with event_log.quiet():
-            stream.launch_callback(self._send_notification, self.message, (stream.id, stream.submitted))
+        if self.message is not None or not self.peer.is_eager:
+            with event_log.quiet():  # the program learns nothing of the dialect's callbacks
+                stream.launch_callback(self._send_notification, self.message, (stream.id, stream.submitted))
         self._event = stream.record()
-
-    def _copy_by_call(self) -> None:
-        assert self._call is not None
-        if error := self._call():
-            failure = self._not_copied(error)
-            self._fail(failure)
-            raise failure
-
-    def _not_copied(self, error: int) -> Failure:
-        if error == errno.ESRCH:
-            return nixlRemoteDisconnectError(f"process {self.peer.pid} has ended", "remove the agent")
-        why = "not all of it is memory" if error == errno.EFAULT else os.strerror(error)
-        return nixlBackendError(
-            f"the system did not copy {self.size:,} bytes between this process and {self.peer.pid}: {why}",
-            "register memory that lives; where the system forbids it, put the memory on a virtual device",
-        )
 
     def _send_notification(self, message: bytes | None, past: tuple[int, int]) -> None:
         """Send the notification, as the stream's operation after the copies."""
@@ -204,12 +272,13 @@ class Request:
         try:
             self._stream.sync()
         except Error as error:
-            self._fail(error)
+            self._fail(self.moves.ended() or error)
         else:
+            failure = self.moves.ended()
+            if failure is not None:
+                self._fail(failure)
             self._status = _DONE
             self.time = time.monotonic() - self.start
-            if self._call is not None and event_log.active and not self._is_write:
-                event_log.copies_host_memory(self.peer.pid, writes=False)
         self._event = None  # not earlier: after an interrupt nobody would see the transfer end
         return True
 
@@ -242,15 +311,19 @@ class Request:
         if self._event is not None and not self._see(self._event):
             self._check_peer(time.monotonic())
             return self._status
-        if self._failure is not None:
-            kind, *texts = self._failure
-            raise kind(*texts)
+        self.check_failure()
         if self._status is _NOT_POSTED:
             raise nixlNotPostedError(
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} was never posted",
                 "call transfer",
             )
         return self._status
+
+    def check_failure(self) -> None:
+        """Raise what made the transfer fail, if that is known."""
+        if self._failure is not None:
+            kind, *texts = self._failure
+            raise kind(*texts)
 
     def release(self) -> Stream | None:
         """End it, also if it is under way; return its stream if that can be used again.
