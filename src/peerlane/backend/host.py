@@ -85,8 +85,8 @@ forget_c_threads: Callable[[], None]
 #: drops the entries of this thread: after its device or context has changed
 forget_c_thread: Callable[[], None]
 #: (dialect, number of the state, device, whether the program has registered host memory, whether copies between two
-#: devices must be asked for, the code of a query of work that is not over, or -1, the stack whose newest context is the
-#: current one, or None): enters this thread
+#: devices must be asked for, the code of a query of work that is not over, or -1, the stack whose newest context is
+#: the current one, or None): enters this thread
 know_c_thread: Callable[..., None]
 #: (dialect, number of the state, handle, stream): enters the stream of a handle in this thread
 know_c_stream: Callable[[str, int, int, Any], None]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeAlias
 
-from peerlane import Buffer, Event, Stream, copy
+from peerlane import Buffer, Device, Event, Stream, copy
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda.nccl.codes import UNHANDLED_CUDA_ERROR, misuse, of_driver
@@ -249,7 +249,7 @@ class _Work:
         except Error as error:
             self.communicator.lose(error)
 
-    def prepared(self) -> Callable[[AnyStream], None]:
+    def prepared(self, _: Device) -> Callable[[AnyStream], None]:
         """Check the communicator; return what queues the operations on a stream of a launch."""
         failure = self.communicator.failure
         if failure is not None:
