@@ -55,6 +55,7 @@ struct KnownThread {
     }
 
     uint64_t epoch = 0;   // 0: nothing
+    uint64_t failures = 0;   // of streams so far: after another one the dialect may refuse
     int32_t device = 0;   // by the program's number
     bool has_registrations = false;   // some pageable memory is not only that
     bool has_pools = false;   // a device may lack access to memory of another one
@@ -89,6 +90,7 @@ KnownLane& slot_of(KnownThread& known, uint64_t thread, uint64_t channel) {
 KnownThread* known(Vendor vendor) {
     KnownThread* const thread_state = known_threads[vendor];
     if (!thread_state || thread_state->epoch != epoch.load(std::memory_order_acquire)) return nullptr;
+    if (thread_state->failures != Stream::failures.load(std::memory_order_acquire)) [[unlikely]] return nullptr;
     if (Heap::get().is_forked() || log::is_logging() || Turns::is_on()) [[unlikely]] return nullptr;
     return thread_state;
 }
@@ -270,6 +272,7 @@ KnownThread* known_as_of(Vendor vendor, uint64_t then) {
     KnownThread*& known_thread = known_threads[vendor];
     if (!known_thread || known_thread->epoch != then) delete std::exchange(known_thread, new KnownThread);
     known_thread->epoch = then;
+    known_thread->failures = Stream::failures.load(std::memory_order_acquire);
     return known_thread;
 }
 
