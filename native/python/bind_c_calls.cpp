@@ -100,6 +100,7 @@ struct KnownThread {
     }
 
     uint64_t epoch = 0;   // 0: nothing
+    uint64_t failures = 0;   // of streams so far: after another one the dialect may refuse
     int32_t device = 0;   // by the program's number
     int32_t not_ready = kDeclined;   // the code of a query of work that is not over
     bool has_registrations = false;   // some pageable memory is not only that
@@ -168,6 +169,7 @@ Event* event_of(const KnownThread& known, uint64_t handle) {
 KnownThread* known(Vendor vendor) {
     KnownThread* const thread_state = known_threads[vendor];
     if (!thread_state || thread_state->epoch != epoch.load(std::memory_order_acquire)) return nullptr;
+    if (thread_state->failures != Stream::failures.load(std::memory_order_acquire)) [[unlikely]] return nullptr;
     if (Heap::get().is_forked() || log::is_logging() || Turns::is_on()) [[unlikely]] return nullptr;
     return thread_state;
 }
@@ -597,6 +599,7 @@ KnownThread* known_as_of(Vendor vendor, uint64_t then) {
     KnownThread*& known_thread = known_threads[vendor];
     if (!known_thread || known_thread->epoch != then) delete std::exchange(known_thread, new KnownThread);
     known_thread->epoch = then;
+    known_thread->failures = Stream::failures.load(std::memory_order_acquire);
     return known_thread;
 }
 

@@ -155,6 +155,15 @@ def used_after_reset(world: World) -> object:
     return [world.driver.cuDevicePrimaryCtxRelease_v2(0) for _ in range(2)]
 
 
+def memory_of_another(world: World, use: Callable[[int], object]) -> object:
+    """Use memory that was allocated in a context which the program then destroyed."""
+    context = own_context(world.driver)
+    memory = within(world.driver, context, lambda: world.driver.cuMemAlloc_v2(WORD, 64))
+    world.driver.cuMemcpyDtoH_v2(host(), memory, 64)
+    world.driver.cuCtxDestroy_v2(context)
+    return use(memory)
+
+
 def retained(world: World) -> int:
     return int(world.driver.cuDevicePrimaryCtxRetain(WORD, 0))
 
@@ -174,6 +183,14 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
     "2.2 a release too many": (
         lambda w: [w.driver.cuDevicePrimaryCtxRelease_v2(1) for _ in range(1)],
         INVALID_CONTEXT,
+    ),
+    "2.2 free of what a destroyed context had": (
+        lambda w: memory_of_another(w, w.driver.cuMemFree_v2),
+        INVALID_VALUE,
+    ),
+    "2.2 range of what a destroyed context had": (
+        lambda w: memory_of_another(w, lambda at: w.driver.cuMemGetAddressRange_v2(WORD, WORD, at)),
+        NOT_FOUND,
     ),
     "2.2 releases after a reset": (lambda w: reset(w, 2), 0),
     "2.2 a release too many after a reset": (lambda w: reset(w, 3), INVALID_CONTEXT),

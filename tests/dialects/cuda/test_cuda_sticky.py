@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dialects.cuda.driver import NOT_READY, SUCCESS, WORD, CudaError, Driver, begin, code
+from dialects.cuda.driver import NOT_READY, SUCCESS, WORD, CudaError, Driver, begin, code, struct, words
 from helpers.each import for_each
 from helpers.promises import Node
 from peerlane import dialects
+from peerlane.backend import host
 
 ILLEGAL_ADDRESS = 700
 SIZE = 1 << 20
@@ -205,3 +206,47 @@ def test_work_of_a_destroyed_stream_that_fails_makes_its_context_unusable(begun:
     gate.open()
     assert code(begun.cuCtxSynchronize) == ILLEGAL_ADDRESS
     assert code(begun.cuMemAlloc_v2, WORD, 64) == ILLEGAL_ADDRESS
+
+
+def test_copy_that_native_code_would_answer_notices_failed_work_that_nobody_waited_for(begun: Driver) -> None:
+    stream = begun.cuStreamCreate(WORD, 1)
+    source, target = (begun.cuMemAlloc_v2(WORD, 64) for _ in range(2))
+    gate = failing(begun, begun.cuStreamCreate(WORD, 1))
+    for _ in range(3):
+        begun.cuMemcpyAsync(target, source, 64, stream)
+    before, deadline = host.failures(), time.monotonic() + SECONDS
+    gate.open()
+    while host.failures() == before and time.monotonic() < deadline:
+        pass
+    assert code(begun.cuMemcpyAsync, target, source, 64, stream) == ILLEGAL_ADDRESS
+
+
+def test_failed_work_of_a_branch_of_a_graph_makes_the_context_unusable(begun: Driver) -> None:
+    gate, source, target = Gate(), mapped(), begun.cuMemAlloc_v2(WORD, SIZE)
+    begun.cuMemHostRegister_v2(source, SIZE, 0)
+    graph, stream = begun.cuGraphCreate(WORD, 0), begun.cuStreamCreate(WORD, 1)
+    code_of_gate = ctypes.cast(gate.function, ctypes.c_void_p).value
+    waits = struct("CUDA_HOST_NODE_PARAMS_v1", fn=code_of_gate, userData=0)
+    first = begun.cuGraphAddHostNode(WORD, graph, None, 0, ctypes.byref(waits))
+    copy = struct("CUDA_MEMCPY3D_v2", srcMemoryType=1, srcHost=source, dstMemoryType=2, dstDevice=target)
+    copy.WidthInBytes, copy.Height, copy.Depth = SIZE, 1, 1
+    for _ in range(2):
+        begun.cuGraphAddMemcpyNode(WORD, graph, words(first), 1, ctypes.byref(copy), 0)
+    begun.cuGraphLaunch(begun.cuGraphInstantiateWithFlags(WORD, graph, 0), stream)
+    LIBC.mprotect(source, SIZE, 0)
+    gate.open()
+    assert code(begun.cuStreamSynchronize, stream) == ILLEGAL_ADDRESS
+    assert code(begun.cuMemAlloc_v2, WORD, 64) == ILLEGAL_ADDRESS
+
+
+def test_synchronization_of_a_context_waits_for_no_other_one_of_the_device(begun: Driver) -> None:
+    gate, context = Gate(), begun.cuCtxCreate_v2(WORD, 0, 0)
+    stream = begun.cuStreamCreate(WORD, 1)
+    begun.cuLaunchHostFunc(stream, gate.function, 0)
+    begun.cuCtxPopCurrent_v2(WORD)
+    begun.cuCtxSynchronize()  # it would wait for ever: the gate is closed
+    assert code(begun.cuStreamQuery, stream) == NOT_READY
+    gate.open()
+    begun.cuCtxPushCurrent_v2(context)
+    begun.cuCtxSynchronize()
+    begun.cuStreamQuery(stream)

@@ -140,7 +140,7 @@ def cuCtxGetId(ctx: int) -> int:
 
 @call
 def cuCtxSynchronize() -> None:
-    gpu.streams.synchronize_device()
+    gpu.streams.synchronize_context(machine.context())
 
 
 @call
@@ -196,10 +196,7 @@ def cuCtxGetDevice_v2(ctx: int) -> int:
 
 @call
 def cuCtxSynchronize_v2(ctx: int) -> None:
-    if ctx:
-        gpu.streams.synchronize_context(contexts.of(ctx))
-    else:
-        gpu.streams.synchronize_device()
+    gpu.streams.synchronize_context(contexts.of(ctx) if ctx else machine.context())
 
 
 def _refuse_unknown(value: int, enumeration: str) -> None:

@@ -87,6 +87,7 @@ gpu = Gpu(
             needs_context=True,
             own_contexts=True,
             memcpy_peer="both",
+            peer_current=True,
             cross_device="both",
             pool_access="own",
             pool_import="none",

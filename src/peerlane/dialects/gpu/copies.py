@@ -249,8 +249,15 @@ class Copies:
         streams.captures.refuse_unsafe()
         if self._policy.memcpy_peer == "current":
             submit(streams.null(self._machine.context()))
+            return
+        first, second = streams.null_of(to.ordinal), streams.null_of(source.ordinal)
+        current = streams.null(self._machine.context()) if self._policy.peer_current else first
+        if current in (first, second):
+            streams.submit_behind(first, second, submit)
         else:
-            streams.submit_behind(streams.null_of(to.ordinal), streams.null_of(source.ordinal), submit)
+            first.neutral.wait(current.neutral.record())
+            streams.submit_behind(first, second, submit)
+            current.neutral.wait(first.neutral.record())
 
     @staticmethod
     def _mover(dst: int, src: int, nbytes: int) -> Callable[[AnyStream | None], None]:

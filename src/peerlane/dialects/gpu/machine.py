@@ -119,6 +119,8 @@ class GpuMachine(Machine):
         The node's number of each device by that of native code, -1 for the host's.
     of_graphs : dict
         By address: the memory of graphs that is allocated now.
+    of_contexts : dict
+        By context that the program made: the memory that was allocated in it, by address.
     unusable : dict
         By context: why no call can use it any more.
     is_shown : bool
@@ -139,6 +141,7 @@ class GpuMachine(Machine):
         self.synchronous: set[int] = set()
         self.of_graphs: dict[int, GraphMemory] = {}
         self.unusable: dict[Context, str] = {}
+        self.of_contexts: dict[Context, dict[int, Buffer]] = {}
         self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
         self.ordinals = _Ordinals(self)
         self._tables: dict[type, object] = {}
@@ -159,6 +162,7 @@ class GpuMachine(Machine):
             self._tables,
             self.of_graphs,
             self.unusable,
+            self.of_contexts,
         ):
             kept.clear()
         self.registrations.clear()
@@ -371,13 +375,38 @@ class GpuMachine(Machine):
                 "mend that work; {reset} makes the device usable again, without its memory and streams",
             )
 
+    def enter(self, context: Context, buffer: Buffer, *, peer: bool) -> int | None:
+        """Enter a buffer as `Machine.enter` does; it ends with a context that the program made."""
+        with self.lock:
+            address = super().enter(context, buffer, peer=peer)
+            if address is not None and not context.is_primary:
+                self.of_contexts.setdefault(context, {})[address] = buffer
+        return address
+
+    def take(self, address: int, *, host: bool) -> Buffer | None:
+        """Take the allocation at an address out of the tables, as `Machine.take` does."""
+        with self.lock:
+            buffer = super().take(address, host=host)
+            for each in self.of_contexts.values() if buffer is not None else ():
+                each.pop(address, None)
+        return buffer
+
     def end_context(self, context: Context, by: str) -> bool:
-        """End a context as `Machine.end_context` does; what made it unusable was reported already."""
-        if self.unusable.pop(context, None) is None:
-            return super().end_context(context, by)
-        with contextlib.suppress(Error):
-            return super().end_context(context, by)
-        return True
+        """End a context as `Machine.end_context` does, with its memory; what made it unusable was reported."""
+        buffers = self.of_contexts.pop(context, {})
+        reported = (
+            contextlib.suppress(Error) if self.unusable.pop(context, None) else contextlib.nullcontext()
+        )
+        has_ended = True
+        try:
+            with reported:
+                has_ended = super().end_context(context, by)
+        finally:
+            for address, buffer in buffers.items():
+                if self.owned(address, host=False) is buffer:
+                    self.forget_notes(buffer.id)
+                    self.free(address, host=False, call=by)
+        return has_ended
 
     def remove(self, handle: int, kind: type[_Kind], reason: Reason, call: str) -> _Kind:
         """Take back the object of a handle; errors as :meth:`resource`, also if another thread was quicker."""

@@ -257,6 +257,10 @@ AnyStream: TypeAlias = GpuStream | NullStream
 _STREAMS = GpuStream, NullStream, EndingStream
 
 
+class _Lanes(list[GpuStream]):
+    """The streams that executable graphs have."""
+
+
 class _Ending(list[EndingStream]):
     """The streams that were destroyed while they had work."""
 
@@ -427,7 +431,13 @@ class Streams:
         machine = self._machine
         with machine.lock:
             streams = [each for each in machine.resources.values() if isinstance(each, _STREAMS)]
+            streams += self.lanes
         return next((each for each in streams if each.queue.id == number), None)
+
+    @property
+    def lanes(self) -> list[GpuStream]:
+        """The streams on which executable graphs run their branches."""
+        return self._machine.table(_Lanes)
 
     def query(self, stream: AnyStream) -> None:
         """Refuse work that is not over: ``NOT_READY``."""

@@ -86,6 +86,8 @@ class Policy:
         A copy between two devices does not ask for peer access; or it fails without it.
     memcpy_peer : {"both", "current"}
         A copy that names the devices of both ends follows earlier work of both, or of the current one alone.
+    peer_current : {False, True}
+        Where such a copy follows the work of both devices, that of the current one does not count; or it does, too.
     cross_device : {"current", "both"}
         Any other copy between two devices at once follows earlier work of the current device alone, or of both.
     pool_access : {"peers", "own"}
@@ -107,6 +109,7 @@ class Policy:
             "own_contexts": (False, True),
             "peer_copies": ("pass", "strict"),
             "memcpy_peer": ("both", "current"),
+            "peer_current": (False, True),
             "cross_device": ("current", "both"),
             "pool_access": ("peers", "own"),
             "pool_import": ("kept", "none"),
@@ -120,6 +123,7 @@ class Policy:
     own_contexts: bool
     peer_copies: str
     memcpy_peer: str
+    peer_current: bool
     cross_device: str
     pool_access: str
     pool_import: str

@@ -227,6 +227,7 @@ class Executable(Resource):
                 null = self._streams.null_of(context.device.ordinal)
                 lane = GpuStream(null, NON_BLOCKING, 0)
                 self._lanes.append(lane)
+                self._streams.lanes.append(lane)
             else:
                 spare.remove(lane)
             lanes.append(lane)
@@ -236,6 +237,8 @@ class Executable(Resource):
         """Take no more launches; what was launched goes on."""
         lanes, self._lanes = self._lanes, []
         for lane in lanes:
+            if lane in self._streams.lanes:
+                self._streams.lanes.remove(lane)
             lane.queue.close(wait=False)
 
     abandon = end
