@@ -36,6 +36,7 @@ constexpr size_t kStreams = 16;
 struct KnownStream {
     uint64_t handle = 0;
     StreamPtr stream;
+    uint64_t context = 0;   // its handle; 0: contexts do not count
 };
 
 // The events that a thread uses, in the same manner.  UCX uses some hundred in turn.
@@ -44,6 +45,7 @@ constexpr size_t kEvents = 1024;
 struct KnownEvent {
     uint64_t handle = 0;
     std::shared_ptr<Event> event;
+    uint64_t context = 0;   // as of a stream
 };
 
 // Contexts that a thread makes current, and primary contexts that it retains, in the same manner.
@@ -159,10 +161,20 @@ Stream* stream_of(KnownThread& known, uint64_t handle) {
     return on.handle == handle ? on.stream.get() : nullptr;
 }
 
-Event* event_of(const KnownThread& known, uint64_t handle) {
+// The handle of the context of a stream that is known.
+uint64_t context_of_stream(KnownThread& known, uint64_t stream) {
+    return stream == 0 && known.pushed ? current_of(known)->handle.load(std::memory_order_relaxed) : slot_of(known, stream).context;
+}
+
+const KnownEvent* known_event(const KnownThread& known, uint64_t handle) {
     if (known.events.empty()) return nullptr;
     const KnownEvent& at = known.events[handle / 64 % kEvents];
-    return at.handle == handle ? at.event.get() : nullptr;
+    return at.handle == handle ? &at : nullptr;
+}
+
+Event* event_of(const KnownThread& known, uint64_t handle) {
+    const KnownEvent* const at = known_event(known, handle);
+    return at ? at->event.get() : nullptr;
 }
 
 // Null: the dialect must be asked, as something has changed, somebody watches, or the order of the work is drawn.
@@ -392,9 +404,10 @@ template <Vendor vendor>
 bool record(uint64_t handle, uint64_t stream) noexcept {
     KnownThread* const known_thread = known_of_events(vendor);
     if (!known_thread) return false;
-    Event* const event = event_of(*known_thread, handle);
+    const KnownEvent* const at = known_event(*known_thread, handle);
     Stream* const on = stream_of(*known_thread, stream);
-    return event && on && served([&] { return event->record_quickly(*on); });
+    if (!at || !on || at->context != context_of_stream(*known_thread, stream)) return false;
+    return served([&] { return at->event->record_quickly(*on); });
 }
 
 template <Vendor vendor>
@@ -735,19 +748,21 @@ void bind_c_calls(nb::module_& m) {
         "Tell the primary context of a device, by the program's number, and its flags, as of that state.");
     m.def(
         "know_c_stream",
-        [](std::string_view vendor, uint64_t then, uint64_t handle, const StreamHandle& stream) {
-            if (KnownThread* const known_thread = known_as_of(vendor_of(vendor), then)) slot_of(*known_thread, handle) = {handle, stream.stream};
+        [](std::string_view vendor, uint64_t then, uint64_t handle, const StreamHandle& stream, uint64_t context) {
+            KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
+            if (known_thread) slot_of(*known_thread, handle) = {handle, stream.stream, context};
         },
-        "vendor"_a, "epoch"_a, "handle"_a, "stream"_a, "Tell the stream of a handle in this thread, as of that state.");
+        "vendor"_a, "epoch"_a, "handle"_a, "stream"_a, "context"_a = 0,
+        "Tell the stream of a handle in this thread, as of that state, and the handle of its context, 0 where contexts do not count.");
     m.def(
         "know_c_event",
-        [](std::string_view vendor, uint64_t then, uint64_t handle, const EventHandle& event) {
+        [](std::string_view vendor, uint64_t then, uint64_t handle, const EventHandle& event, uint64_t context) {
             KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
             if (!known_thread) return;
             known_thread->events.resize(kEvents);
-            known_thread->events[handle / 64 % kEvents] = {handle, event.event};
+            known_thread->events[handle / 64 % kEvents] = {handle, event.event, context};
         },
-        "vendor"_a, "epoch"_a, "handle"_a, "event"_a, "Tell the event of a handle in this thread, as of that state.");
+        "vendor"_a, "epoch"_a, "handle"_a, "event"_a, "context"_a = 0, "Tell the event of a handle in this thread, as of that state; the context as of a stream.");
     m.def(
         "pools_keep_memory", [](std::string_view vendor, bool they_do) { pools_keep_memory[vendor_of(vendor)].store(they_do, std::memory_order_release); },
         "vendor"_a, "they_do"_a, "Tell whether freed memory waits for records and waits before it is used again: then these ask the dialect.");

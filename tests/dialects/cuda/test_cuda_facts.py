@@ -291,7 +291,7 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
     ),
     "4.7 end of a registration inside": (
         lambda w: w.driver.cuMemHostUnregister(registered(w) + 64),
-        NOT_REGISTERED,
+        INVALID_VALUE,
     ),
     "4.8 no managed bytes": (lambda w: w.driver.cuMemAllocManaged(WORD, 0, 1), INVALID_VALUE),
     "4.8 flags of managed memory": (lambda w: w.driver.cuMemAllocManaged(WORD, 64, 4), INVALID_VALUE),

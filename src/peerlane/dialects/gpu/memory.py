@@ -157,7 +157,6 @@ class Memory:
         machine = self._machine
         self._streams.captures.refuse_unsafe()
         record = AllocationRecord(flags, machine.context().device.ordinal)
-        self._refuse_unregistrable(address, nbytes)
         with machine.lock:
             before = machine.registrations.overlapping(address, nbytes)
             if before is not None and machine.vendor.policy.register_again == "refused":
@@ -166,6 +165,7 @@ class Memory:
                     f"the {before.size:,} bytes at {before.start:#x} are registered",
                     "register memory once, or end its registration before",
                 )
+            self._refuse_unregistrable(address, nbytes)
             if not machine.registrations.begins(address):
                 machine.registrations.add(HostMemory(address, nbytes, record))
 

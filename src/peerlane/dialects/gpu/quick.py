@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from peerlane.backend import host
 from peerlane.dialects._shared.c_library import Words
+from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.gpu.gpu import Gpu
 from peerlane.streams import callbacks
 
@@ -71,8 +72,14 @@ class QuickCalls:
         may_lack_access = machine.has_pools and machine.vendor.policy.pool_access == "own"
         host.know_c_thread(self._dialect, then, number, registered, may_lack_access, self._not_ready(), stack)
         if null is not None:
-            host.know_c_stream(self._dialect, then, 0, null)
+            host.know_c_stream(self._dialect, then, 0, null, self._number_of(context))
         return True
+
+    def _number_of(self, context: Context | None) -> int:
+        """Return the handle of a context, 0 where contexts do not count."""
+        if context is None or not self._gpu.machine.vendor.policy.own_contexts:
+            return 0
+        return context.handle
 
     def constant(self, function: str, size: int) -> Callable[[int, Words], None]:
         """Return what records the bytes that a function has written to its first word, by its last words."""
@@ -109,7 +116,8 @@ class QuickCalls:
         handle = words[-1]
         if not self.thread(then) or handle not in self._gpu.machine.resources:
             return False
-        host.know_c_stream(self._dialect, then, handle, self._gpu.streams.of(handle).neutral)
+        stream = self._gpu.streams.of(handle)
+        host.know_c_stream(self._dialect, then, handle, stream.neutral, self._number_of(stream.context))
         return True
 
     def call(self, then: int, words: Words) -> None:
@@ -123,7 +131,8 @@ class QuickCalls:
             return
         event = self._gpu.events.of(words[0])
         if event.captured is None and not event.freed and self._gpu.machine.is_native(event.context):
-            host.know_c_event(self._dialect, then, event.handle, event.neutral)
+            number = self._number_of(event.context)
+            host.know_c_event(self._dialect, then, event.handle, event.neutral, number)
 
     def record(self, then: int, words: Words) -> None:
         """Record the event and the stream of the record of an event."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from peerlane import Device, Stream, StreamGroup
+from peerlane.backend import host
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.captures import Capture, Captures
@@ -394,6 +395,7 @@ class Streams:
             stream.capture.drop(stream)
         neutral = stream.queue
         if machine.vendor.policy.stream_destroy == "returns" and not stream.is_done:
+            host.forget_c_threads()
             self._let_end(EndingStream(stream))
             return
         with contextlib.ExitStack() as ending:
