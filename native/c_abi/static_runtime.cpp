@@ -181,10 +181,22 @@ int note(dl_phdr_info* object, size_t, void* data) {
     return 0;
 }
 
-// The objects that were looked at.  It stays: destructors of the program may load libraries.
+// The objects that were looked at.  It stays: destructors of the program may load libraries.  Nobody waits for the lock, which a forked
+// child may inherit from a thread that it does not have: an object is examined once more instead.
 struct Examined {
+    using Object = std::pair<std::string, uint64_t>;
+
+    bool has(const Object& object) {
+        const std::unique_lock lock(mutex, std::try_to_lock);
+        return lock.owns_lock() && each.count(object) != 0;
+    }
+    void add(const Object& object) {
+        const std::unique_lock lock(mutex, std::try_to_lock);
+        if (lock.owns_lock()) each.insert(object);
+    }
+
     std::mutex mutex;
-    std::set<std::pair<std::string, uint64_t>> each;
+    std::set<Object> each;
     std::atomic<unsigned long long> loaded{0};
 };
 
@@ -203,13 +215,9 @@ int replace_all(bool is_known = false) {
     if (objects.loaded == all.loaded.load(std::memory_order_acquire)) return 0;
     int replaced = 0;
     for (const auto& object : objects.each) {
-        {
-            const std::lock_guard lock(all.mutex);
-            if (all.each.count(object)) continue;
-        }
+        if (all.has(object)) continue;
         if (!is_known) replaced += replace(object.first.c_str(), object.second);
-        const std::lock_guard lock(all.mutex);
-        all.each.insert(object);
+        all.add(object);
     }
     all.loaded.store(objects.loaded, std::memory_order_release);
     return replaced;
