@@ -141,9 +141,7 @@ def cuGetErrorName(error: int) -> bytes:
 
 @call
 def cuGetErrorString(error: int) -> bytes:
-    """Return words of our own: the name of the code, in small letters; of success the vendor's."""
-    if not error:
-        return _text("no error")
+    """Return words of our own: the name of the code, in small letters."""
     name = _name_of_code(error).removeprefix("CUDA_").removeprefix("ERROR_")
     return _text(name.replace("_", " ").lower())
 

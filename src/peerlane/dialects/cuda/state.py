@@ -89,7 +89,7 @@ gpu = Gpu(
             memcpy_peer="both",
             cross_device="both",
             pool_access="own",
-            registering_again="refused",
+            register_again="refused",
         ),
         visible=visible,
         hidden_by=_VISIBLE,

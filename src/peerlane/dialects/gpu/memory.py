@@ -161,7 +161,7 @@ class Memory:
     def _refuse_unregistrable(self, address: int, nbytes: int) -> None:
         vendor = self._machine.vendor
         known = self._machine.registrations.overlapping(address, nbytes)
-        if known is not None and vendor.policy.registering_again == "refused":
+        if known is not None and vendor.policy.register_again == "refused":
             raise vendor.refusal(
                 Reason.REGISTERED,
                 f"the {known.size:,} bytes at {known.start:#x} are registered, and so some of the {nbytes:,} at "

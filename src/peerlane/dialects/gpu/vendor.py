@@ -90,7 +90,7 @@ class Policy:
         Devices reach the memory of pools by peer access, too; or by the access to the pool alone.
     pool_size : {"high", "used"}
         The largest size of a pool bounds all that it ever had since its high mark was reset; or what is in use.
-    registering_again : {"kept", "refused"}
+    register_again : {"kept", "refused"}
         An address that is registered keeps its registration; or no byte can be registered twice.
     """
 
@@ -103,7 +103,7 @@ class Policy:
             "cross_device": ("current", "both"),
             "pool_access": ("peers", "own"),
             "pool_size": ("high", "used"),
-            "registering_again": ("kept", "refused"),
+            "register_again": ("kept", "refused"),
         }
     )
 
@@ -114,7 +114,7 @@ class Policy:
     cross_device: str
     pool_access: str
     pool_size: str
-    registering_again: str
+    register_again: str
 
     def __init__(self, **rules: bool | str) -> None:
         for name, value in rules.items():

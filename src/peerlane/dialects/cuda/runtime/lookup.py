@@ -53,9 +53,7 @@ def plain(runtime: Runtime) -> dict[str, Callable[..., Any]]:
     names = {number: name for name, number in numbers["enums"]["cudaError_t"].items()}
 
     def text(error: int) -> str:
-        """Return words of our own: the name of the code, in small letters; of success the vendor's."""
-        if not error:
-            return "no error"
+        """Return words of our own: the name of the code, in small letters."""
         name = names.get(error, "").removeprefix("cudaError").removeprefix("cuda")
         return "".join(f" {each.lower()}" if each.isupper() else each for each in name).strip() or _UNKNOWN
 
