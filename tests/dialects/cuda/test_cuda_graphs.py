@@ -570,6 +570,18 @@ def test_memory_that_a_graph_leaves_is_freed_by_calls(driver: Driver, stream: in
     assert code(driver.cuMemFree_v2, own) == cuda.INVALID_VALUE
 
 
+def test_reset_of_a_device_ends_memory_that_a_graph_left(driver: Driver, stream: int) -> None:
+    graph = driver.cuGraphCreate(WORD, 0)
+    allocation(driver, graph, [])
+    executable = launched(driver, graph, stream)
+    driver.cuGraphExecDestroy(executable)
+    driver.cuGraphDestroy(graph)
+    assert attribute(driver, 0) == SIZE
+    driver.cuDevicePrimaryCtxReset_v2(0)
+    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(WORD, 0))
+    assert [attribute(driver, number) for number in (0, 2)] == [0, 0]
+
+
 def test_launch_frees_the_memory_of_the_one_before_where_the_program_asked_for_it(
     driver: Driver, stream: int
 ) -> None:
