@@ -173,8 +173,8 @@ _CUPY = Suite(
     devices=4,
     reasons={
         r"TestMemoryAsyncPool": (
-            "It expects that a pool reserves more than is allocated: the driver's pools grow by large blocks, and "
-            "peerlane's by what is allocated"
+            "It expects that a pool grows by large blocks, or has freed memory until the program synchronizes; a "
+            "pool of peerlane has what is allocated, and returns what is freed"
         ),
     },
     kernels={
