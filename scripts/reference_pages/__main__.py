@@ -12,10 +12,8 @@ PAGES = ROOT / "docs" / "reference"
 
 
 def main() -> None:
-    """Write all: the module of a dialect's name makes its page anew; a dialect of C libraries alone has none."""
+    """Write all: the module of a dialect's name makes its page anew."""
     for name in registered():
-        if not Path(__file__).with_name(f"{name}.py").exists():
-            continue
         page = PAGES / f"{name}.md"
         page.write_text(import_module(f"reference_pages.{name}").page(page.read_text()))
 

@@ -560,6 +560,18 @@ def test_memory_that_a_graph_leaves_is_freed_by_calls(driver: Driver, stream: in
     assert code(driver.cuMemFree_v2, own) == cuda.INVALID_VALUE
 
 
+def test_reset_of_a_device_ends_memory_that_a_graph_left(driver: Driver, stream: int) -> None:
+    graph = driver.cuGraphCreate(WORD, 0)
+    allocation(driver, graph, [])
+    executable = launched(driver, graph, stream)
+    driver.cuGraphExecDestroy(executable)
+    driver.cuGraphDestroy(graph)
+    assert attribute(driver, 0) == SIZE
+    driver.cuDevicePrimaryCtxReset_v2(0)
+    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(WORD, 0))
+    assert [attribute(driver, number) for number in (0, 2)] == [0, 0]
+
+
 def test_launch_frees_the_memory_of_the_one_before_where_the_program_asked_for_it(
     driver: Driver, stream: int
 ) -> None:
@@ -635,6 +647,37 @@ def ended(driver: Driver, stream: int) -> int:
 
 def status(driver: Driver, stream: int) -> int:
     return int(driver.cuStreamIsCapturing(stream, INT))
+
+
+def test_captured_launch_has_the_operations_that_the_executable_graph_has_then(
+    driver: Driver, stream: int
+) -> None:
+    """Not those of the graph that it was made of, which has another node by then, or has ended."""
+    memory = [driver.cuMemAlloc_v2(WORD, SIZE) for _ in range(3)]
+    inner = driver.cuGraphCreate(WORD, 0)
+    fill(driver, inner, [], memory[0], 1)
+    graph = driver.cuGraphCreate(WORD, 0)
+    child = driver.cuGraphAddChildGraphNode(WORD, graph, 0, 0, inner)
+    node = fill(driver, graph, [child], memory[1], 2)
+    off = fill(driver, graph, [node], memory[2], 3)
+    executable = driver.cuGraphInstantiateWithFlags(WORD, graph, 0)
+    newer = driver.cuGraphCreate(WORD, 0)
+    fill(driver, newer, [], memory[0], 4)
+    driver.cuGraphExecChildGraphNodeSetParams(executable, child, newer)
+    described = struct(
+        "CUDA_MEMSET_NODE_PARAMS_v1", dst=memory[1], value=5, elementSize=1, width=SIZE, height=1
+    )
+    driver.cuGraphExecMemsetNodeSetParams(executable, node, ctypes.byref(described), 0)
+    driver.cuGraphNodeSetEnabled(executable, off, 0)
+    empty(driver, graph)
+    capture(driver, stream)
+    driver.cuGraphLaunch(executable, stream)
+    outer = ended(driver, stream)
+    driver.cuGraphDestroy(graph)
+    driver.cuGraphExecDestroy(executable)
+    launched(driver, outer, stream)
+    driver.cuStreamSynchronize(stream)
+    assert [set(bytes_at(driver, each)) for each in memory] == [{4}, {5}, {0}]
 
 
 def test_captured_operations_run_at_the_launch_alone(driver: Driver, stream: int) -> None:

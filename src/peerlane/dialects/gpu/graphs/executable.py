@@ -153,7 +153,7 @@ class Executable(Resource):
         self.graph, self.flags, self._streams = graph, flags, streams
         self.steps = Steps(graph)
         self.number = next(numbers)
-        self.user_objects: dict[UserObject, int] = dict(graph.user_objects)
+        self.user_objects: dict[UserObject, int] = {}
         self._plan: _Plan | None = None
         self._lanes: list[GpuStream] = []
         self._newest: tuple[Stream, Event] | None = None

@@ -11,8 +11,8 @@ from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.gpu.captures import MODES
 from peerlane.dialects.gpu.events import EventOperation
 from peerlane.dialects.gpu.graphs import dot
-from peerlane.dialects.gpu.graphs.executable import AUTO_FREE, Executable, Step
-from peerlane.dialects.gpu.graphs.graph import Child, Graph, Node
+from peerlane.dialects.gpu.graphs.executable import AUTO_FREE, Executable, Step, Steps
+from peerlane.dialects.gpu.graphs.graph import Child, Empty, Graph, Node
 from peerlane.dialects.gpu.graphs.memory import Allocation, Free, MemoryOfGraphs
 from peerlane.dialects.gpu.graphs.operation import Operation
 from peerlane.dialects.gpu.graphs.update import SUCCESS, Mismatch, Updates
@@ -116,9 +116,7 @@ class Graphs:
         for node in graph.nodes:
             for each in node.dependencies:
                 copy.originals[node].depend(copy.originals[each])
-        for user_object, count in graph.user_objects.items():
-            user_object.retain(count)
-            copy.user_objects[user_object] = count
+        self._retain_all(copy, graph.user_objects)
         return copy
 
     def find_in_clone(self, node: Node, clone: Graph) -> Node:
@@ -230,8 +228,7 @@ class Graphs:
         graph.executables += 1
         for each in executable.allocations():
             each.owned.users += 1
-        for user_object, count in executable.user_objects.items():
-            user_object.retain(count)
+        self._retain_all(executable, graph.user_objects)
         return executable
 
     def destroy_executable(self, executable: Executable, call: str) -> None:
@@ -257,7 +254,7 @@ class Graphs:
                     "launch it outside of the capture",
                 )
             stream.capture.refuse_invalidated()
-            child = self._graph_of(executable)
+            child = self._graph_of(executable.steps, executable.user_objects)
             child.parent = stream.capture.add(stream, Child(child))
             return
         unfreed = [each.owned for each in executable.allocations() if each.owned.is_allocated]
@@ -272,13 +269,29 @@ class Graphs:
             owned.free(stream, "the next launch of its graph")
         executable.launch(stream)
 
-    def _graph_of(self, executable: Executable) -> Graph:
-        """Return a graph with the operations that an executable graph has now."""
-        graph = self._copy(executable.graph, None)
-        for step, node in zip(executable.steps, graph.nodes, strict=True):
-            if not isinstance(step.operation, Child):
-                node.operation, node.site = step.operation, step.site
+    def _graph_of(self, steps: Steps, user_objects: dict[UserObject, int]) -> Graph:
+        """Return a graph of steps, with references to user objects."""
+        graph = self.create()
+        nodes: list[Node] = []
+        for step in steps:
+            operation = step.operation if step.is_enabled else Empty()
+            if step.child is not None:
+                operation = Child(self._graph_of(step.child, {}))
+            node = self._add(graph, operation, (), step.node.context)
+            node.site = step.site
+            nodes.append(node)
+        for step, node in zip(steps, nodes, strict=True):
+            for number in step.before:
+                node.depend(nodes[number])
+        self._retain_all(graph, user_objects)
         return graph
+
+    @staticmethod
+    def _retain_all(owner: Graph | Executable, objects: dict[UserObject, int]) -> None:
+        """Give a graph new references to user objects."""
+        for user_object, count in objects.items():
+            user_object.retain(count)
+        owner.user_objects = dict(objects)
 
     def upload(self, executable: Executable, stream: AnyStream) -> None:
         """Let later work of a stream follow the launches so far: there is nothing to upload."""
@@ -293,9 +306,8 @@ class Graphs:
         if mismatch is not None:
             return mismatch
         self._updates.apply(executable.steps, graph)
-        before, executable.user_objects = executable.user_objects, dict(graph.user_objects)
-        for user_object, count in executable.user_objects.items():
-            user_object.retain(count)
+        before = executable.user_objects
+        self._retain_all(executable, graph.user_objects)
         self._release_all(before, executable.await_newest)
         return Mismatch(SUCCESS, None, None, "")
 

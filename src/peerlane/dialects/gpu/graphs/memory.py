@@ -206,7 +206,11 @@ class MemoryOfGraphs:
 
     @property
     def _all(self) -> dict[int, OwnedMemory]:
-        return self.machine.table(_Table).owned
+        """By address; the reset of a device ends memory that the program had."""
+        owned = self.machine.table(_Table).owned
+        for address in [at for at, each in owned.items() if each.buffer.is_closed]:
+            del owned[address]
+        return owned
 
     def add_allocation(
         self,

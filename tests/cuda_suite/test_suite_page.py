@@ -1,0 +1,66 @@
+"""The runner of vendors' tests: what it counts, and what its page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cuda_suite.page import counts_of, page_of, passing_part
+from cuda_suite.running import CRASHED, FAILED, KERNEL, PASSED, SKIPPED, outcomes
+from cuda_suite.suites import Group, Suite
+
+pytestmark = pytest.mark.any_schedule
+TESTS = """
+import ctypes, os, pytest
+def test_devices():
+    count = ctypes.c_int()
+    cuda = ctypes.CDLL("libcuda.so.1")
+    assert cuda.cuInit(0) == cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+    assert count.value == int(os.environ["EXPECTED"])
+def test_compiles(): ctypes.CDLL("libnvrtc.so.0")
+def test_moved(): raise AttributeError("a name that moved")
+def test_unknown(): assert 1 == 2
+@pytest.mark.skip(reason="no texture")
+def test_texture(): pass
+"""
+GROUP = Group("devices", ("test_*.py",))
+SUITE = Suite(
+    title="A vendor's tests",
+    source="a folder",
+    groups=(GROUP,),
+    wheels=("numpy",),
+    reasons={"a name that moved": "It names what has moved"},
+    devices=2,
+    environment={"EXPECTED": "2"},
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "test_vendor.py").write_text(TESTS)
+    (tmp_path / "test_ends.py").write_text("import os\ndef test_ends(): os._exit(3)\n")
+    return tmp_path
+
+
+def test_suite_page_counts_each_end_and_gives_its_reason(folder: Path) -> None:
+    found = outcomes(SUITE, folder, "test_vendor.py")
+    assert [(each.name, each.kind) for each in found] == [
+        ("test_devices", PASSED),
+        ("test_compiles", KERNEL),
+        ("test_moved", FAILED),
+        ("test_unknown", FAILED),
+        ("test_texture", SKIPPED),
+    ]
+    assert passing_part(counts_of(found)) == (1, 3)
+    page = page_of("vendor", SUITE, "5", {GROUP: {"test_vendor.py": found}})
+    assert "| `test_vendor.py` | 1 | 2 | 1 | 1 |" in page
+    assert "* It names what has moved (1): `test_vendor.py::test_moved`." in page
+    assert "* Not explained yet (1): `test_vendor.py::test_unknown`." in page
+    assert "* no texture (1)." in page
+    assert "Of the 3 tests that ran and need no kernel, 1 pass (33.3 %); none crashed." in page
+
+
+def test_suite_page_counts_a_file_whose_process_ends_as_crashed(folder: Path) -> None:
+    [found] = outcomes(SUITE, folder, "test_ends.py")
+    assert (found.kind, passing_part(counts_of([found]))) == (CRASHED, (0, 1))
