@@ -43,6 +43,7 @@ constexpr size_t kEvents = 1024;
 
 struct KnownEvent {
     uint64_t handle = 0;
+    uint32_t device = 0;   // whose streams record it
     std::shared_ptr<Event> event;
 };
 
@@ -157,10 +158,15 @@ Stream* stream_of(KnownThread& known, uint64_t handle) {
     return on.handle == handle ? on.stream.get() : nullptr;
 }
 
-Event* event_of(const KnownThread& known, uint64_t handle) {
+const KnownEvent* known_event_of(const KnownThread& known, uint64_t handle) {
     if (known.events.empty()) return nullptr;
     const KnownEvent& at = known.events[handle / 64 % kEvents];
-    return at.handle == handle ? at.event.get() : nullptr;
+    return at.handle == handle && at.event ? &at : nullptr;
+}
+
+const Event* event_of(const KnownThread& known, uint64_t handle) {
+    const KnownEvent* const at = known_event_of(known, handle);
+    return at ? at->event.get() : nullptr;
 }
 
 // Null: the dialect must be asked, as something has changed, somebody watches, or the order of the work is drawn.
@@ -387,9 +393,9 @@ template <Vendor vendor>
 bool record(uint64_t handle, uint64_t stream) noexcept {
     KnownThread* const known_thread = known_of_events(vendor);
     if (!known_thread) return false;
-    Event* const event = event_of(*known_thread, handle);
+    const KnownEvent* const at = known_event_of(*known_thread, handle);
     Stream* const on = stream_of(*known_thread, stream);
-    return event && on && served([&] { return event->record_quickly(*on); });
+    return at && on && on->device == at->device && served([&] { return at->event->record_quickly(*on); });
 }
 
 template <Vendor vendor>
@@ -617,8 +623,9 @@ PushedContexts& ContextStack::of_thread() const {
     see_end_of_thread();
     if (!pushed_contexts) pushed_contexts = new std::vector<OfThread>;
     for (OfThread& each : *pushed_contexts)
-        if (each.stack == number_) return *each.pushed;
-    return *pushed_contexts->emplace_back(number_, std::make_unique<PushedContexts>()).pushed;
+        if (each.stack.lock() == identity_) return *each.pushed;
+    std::erase_if(*pushed_contexts, [](const OfThread& each) { return each.stack.expired(); });   // of nodes that were left
+    return *pushed_contexts->emplace_back(identity_, std::make_unique<PushedContexts>()).pushed;
 }
 
 // What Python holds of a context.
@@ -733,13 +740,13 @@ void bind_c_calls(nb::module_& m) {
         "vendor"_a, "epoch"_a, "handle"_a, "stream"_a, "Tell the stream of a handle in this thread, as of that state.");
     m.def(
         "know_c_event",
-        [](std::string_view vendor, uint64_t then, uint64_t handle, const EventHandle& event) {
+        [](std::string_view vendor, uint64_t then, uint64_t handle, const EventHandle& event, uint32_t device) {
             KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
             if (!known_thread) return;
             known_thread->events.resize(kEvents);
-            known_thread->events[handle / 64 % kEvents] = {handle, event.event};
+            known_thread->events[handle / 64 % kEvents] = {handle, device, event.event};
         },
-        "vendor"_a, "epoch"_a, "handle"_a, "event"_a, "Tell the event of a handle in this thread, as of that state.");
+        "vendor"_a, "epoch"_a, "handle"_a, "event"_a, "device"_a, "Tell the event of a handle, and whose streams record it, as of that state.");
     m.def(
         "pools_keep_memory", [](std::string_view vendor, bool they_do) { pools_keep_memory[vendor_of(vendor)].store(they_do, std::memory_order_release); },
         "vendor"_a, "they_do"_a, "Tell whether freed memory waits for records and waits before it is used again: then these ask the dialect.");

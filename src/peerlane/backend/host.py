@@ -82,8 +82,9 @@ forget_c_thread: Callable[[], None]
 know_c_thread: Callable[..., None]
 #: (dialect, number of the state, handle, stream): enters the stream of a handle in this thread
 know_c_stream: Callable[[str, int, int, Any], None]
-#: (dialect, number of the state, handle, event): enters the event of a handle in this thread
-know_c_event: Callable[[str, int, int, Any], None]
+#: (dialect, number of the state, handle, event, native number of its device): enters the event of a handle in this
+#: thread
+know_c_event: Callable[[str, int, int, Any, int], None]
 #: (dialect, number of the state, context): enters a context that this thread makes current
 know_c_context: Callable[[str, int, Any], None]
 #: (dialect, number of the state, device, context, flags): enters the primary context of a device in this thread

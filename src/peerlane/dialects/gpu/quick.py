@@ -122,7 +122,9 @@ class QuickCalls:
             return
         event = self._gpu.events.of(words[0])
         if event.captured is None and not event.freed and self._gpu.machine.is_native(event.context):
-            host.know_c_event(self._dialect, then, event.handle, event.neutral)
+            device = event.context.device
+            number = device.backend.number(device.ordinal)
+            host.know_c_event(self._dialect, then, event.handle, event.neutral, number)
 
     def record(self, then: int, words: Words) -> None:
         """Record the event and the stream of the record of an event."""
