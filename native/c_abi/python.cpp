@@ -242,7 +242,7 @@ thread_local bool is_ending = false;   // what calls now gets a state for the ca
 
 thread_local bool are_joins_followed = false;
 
-// While it lives, who joins a thread under the GIL gives that away.
+// While it lives, a join under the GIL gives the GIL away.
 class Waiting {
 public:
     explicit Waiting(Python& python) {

@@ -63,8 +63,7 @@ struct StreamHandle {
     StreamHandle(const StreamHandle&) = delete;
 };
 struct EventHandle {
-    std::shared_ptr<peerlane::Event> event;
-    explicit EventHandle(uint32_t device) : event(std::make_shared<peerlane::Event>(device)) {}
+    std::shared_ptr<peerlane::Event> event = std::make_shared<peerlane::Event>();
 };
 struct GroupHandle {
     std::shared_ptr<peerlane::Group> group = std::make_shared<peerlane::Group>();

@@ -44,6 +44,7 @@ constexpr size_t kEvents = 1024;
 
 struct KnownEvent {
     uint64_t handle = 0;
+    uint32_t device = 0;   // whose streams record it
     std::shared_ptr<Event> event;
     uint64_t context = 0;   // as of a stream
 };
@@ -166,22 +167,25 @@ uint64_t context_of_stream(KnownThread& known, uint64_t stream) {
     return stream == 0 && known.pushed ? current_of(known)->handle.load(std::memory_order_relaxed) : slot_of(known, stream).context;
 }
 
-const KnownEvent* known_event(const KnownThread& known, uint64_t handle) {
+const KnownEvent* known_event_of(const KnownThread& known, uint64_t handle) {
     if (known.events.empty()) return nullptr;
     const KnownEvent& at = known.events[handle / 64 % kEvents];
-    return at.handle == handle ? &at : nullptr;
+    return at.handle == handle && at.event ? &at : nullptr;
 }
 
-Event* event_of(const KnownThread& known, uint64_t handle) {
-    const KnownEvent* const at = known_event(known, handle);
+const Event* event_of(const KnownThread& known, uint64_t handle) {
+    const KnownEvent* const at = known_event_of(known, handle);
     return at ? at->event.get() : nullptr;
 }
+
+// Whether work has failed since the state was told, which the dialect may have to say of calls that succeeded.
+bool has_failed_since(const KnownThread& thread_state) { return thread_state.failures != Stream::failures.load(std::memory_order_acquire); }
 
 // Null: the dialect must be asked, as something has changed, somebody watches, or the order of the work is drawn.
 KnownThread* known(Vendor vendor) {
     KnownThread* const thread_state = known_threads[vendor];
     if (!thread_state || thread_state->epoch != epoch.load(std::memory_order_acquire)) return nullptr;
-    if (thread_state->failures != Stream::failures.load(std::memory_order_acquire)) [[unlikely]] return nullptr;
+    if (has_failed_since(*thread_state)) [[unlikely]] return nullptr;
     if (Heap::get().is_forked() || log::is_logging() || Turns::is_on()) [[unlikely]] return nullptr;
     return thread_state;
 }
@@ -404,9 +408,9 @@ template <Vendor vendor>
 bool record(uint64_t handle, uint64_t stream) noexcept {
     KnownThread* const known_thread = known_of_events(vendor);
     if (!known_thread) return false;
-    const KnownEvent* const at = known_event(*known_thread, handle);
+    const KnownEvent* const at = known_event_of(*known_thread, handle);
     Stream* const on = stream_of(*known_thread, stream);
-    if (!at || !on || at->context != context_of_stream(*known_thread, stream)) return false;
+    if (!at || !on || on->device != at->device || at->context != context_of_stream(*known_thread, stream)) return false;
     return served([&] { return at->event->record_quickly(*on); });
 }
 
@@ -436,7 +440,7 @@ int32_t query_event(uint64_t handle) noexcept {
         is_over = Scheduler::get().query_and_help(*mark.shared);
         return true;
     });
-    return !is_served ? kDeclined : is_over ? 0 : known_thread->not_ready;
+    return !is_served || has_failed_since(*known_thread) ? kDeclined : is_over ? 0 : known_thread->not_ready;
 }
 
 // Whether all that a synchronization of the stream waits for is over, with no failure to report.
@@ -476,7 +480,7 @@ bool synchronize_event(uint64_t handle) noexcept {
     if (!mark.shared) return true;
     return served([&] {
         Scheduler::get().synchronize(*mark.shared, Deadline::in(kShortWait), {});
-        return mark.shared->state.load(std::memory_order_acquire) == Mark::done;
+        return mark.shared->state.load(std::memory_order_acquire) == Mark::done && !has_failed_since(*known_thread);
     });
 }
 
@@ -636,8 +640,9 @@ PushedContexts& ContextStack::of_thread() const {
     see_end_of_thread();
     if (!pushed_contexts) pushed_contexts = new std::vector<OfThread>;
     for (OfThread& each : *pushed_contexts)
-        if (each.stack == number_) return *each.pushed;
-    return *pushed_contexts->emplace_back(number_, std::make_unique<PushedContexts>()).pushed;
+        if (each.stack.lock() == identity_) return *each.pushed;
+    std::erase_if(*pushed_contexts, [](const OfThread& each) { return each.stack.expired(); });   // of nodes that were left
+    return *pushed_contexts->emplace_back(identity_, std::make_unique<PushedContexts>()).pushed;
 }
 
 // What Python holds of a context.
@@ -756,13 +761,14 @@ void bind_c_calls(nb::module_& m) {
         "Tell the stream of a handle in this thread, as of that state, and the handle of its context, 0 where contexts do not count.");
     m.def(
         "know_c_event",
-        [](std::string_view vendor, uint64_t then, uint64_t handle, const EventHandle& event, uint64_t context) {
+        [](std::string_view vendor, uint64_t then, uint64_t handle, const EventHandle& event, uint32_t device, uint64_t context) {
             KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
             if (!known_thread) return;
             known_thread->events.resize(kEvents);
-            known_thread->events[handle / 64 % kEvents] = {handle, event.event, context};
+            known_thread->events[handle / 64 % kEvents] = {handle, device, event.event, context};
         },
-        "vendor"_a, "epoch"_a, "handle"_a, "event"_a, "context"_a = 0, "Tell the event of a handle in this thread, as of that state; the context as of a stream.");
+        "vendor"_a, "epoch"_a, "handle"_a, "event"_a, "device"_a, "context"_a,
+        "Tell the event of a handle, whose streams record it, and the handle of its context as of a stream, as of that state.");
     m.def(
         "pools_keep_memory", [](std::string_view vendor, bool they_do) { pools_keep_memory[vendor_of(vendor)].store(they_do, std::memory_order_release); },
         "vendor"_a, "they_do"_a, "Tell whether freed memory waits for records and waits before it is used again: then these ask the dialect.");

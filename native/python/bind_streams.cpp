@@ -189,15 +189,6 @@ static void bind_stream(nb::module_& m) {
         .def("_set_stops", [](const StreamHandle& self, bool stops) { scheduler().set_stops(*self.stream, stops); },
              "stops"_a)
         .def(
-            "_record_mark",
-            [](const StreamHandle& self) {
-                note_site();
-                auto* held = new HeldMark{scheduler().record(*self.stream)};
-                log_if_observed();
-                return held;
-            },
-            nb::rv_policy::take_ownership)
-        .def(
             "_record_event",
             [](const StreamHandle& self, const EventHandle& event) {
                 note_site();
@@ -205,6 +196,17 @@ static void bind_stream(nb::module_& m) {
                 log_if_observed();
             },
             "event"_a, "Make the event's last record.")
+        .def(
+            "_wait_event",
+            [](const StreamHandle& self, const EventHandle& event, uint64_t timeout_ns) {
+                const HeldMark mark{event.event->mark()};
+                if (!mark.shared) return false;
+                note_site();
+                scheduler().wait(*self.stream, *mark.shared, timeout_ns, call_site());
+                log_if_observed();
+                return true;
+            },
+            "event"_a, "timeout_ns"_a, "Wait for the event's last record; False if there is none.")
         .def(
             "_wait_mark",
             [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns, uint64_t only) {
@@ -265,6 +267,27 @@ static void bind_stream(nb::module_& m) {
             "memory"_a, "by_line"_a, "Free an allocation when what was submitted by now is over; `by_line`: a line of the program asks for it.");
 }
 
+static bool query_mark(Mark& mark) {
+    bool done = mark.state.load(std::memory_order_acquire) != Mark::pending;
+    if (!done) {
+        const GilReleased gil;
+        done = scheduler().query(mark);
+    }
+    if (done && log::wanted()) [[unlikely]] log_sync(mark.stream_id, mark.sequence);
+    return done;
+}
+
+static bool synchronize_mark(Mark& mark, double seconds) {
+    Heap::get().check_usable();
+    bool done = mark.state.load(std::memory_order_acquire) != Mark::pending;
+    if (!done) {
+        const Deadline deadline = Deadline::in(seconds);
+        done = waited([&](Poll poll) { return scheduler().synchronize(mark, deadline, poll); });
+    }
+    if (done && log::wanted()) [[unlikely]] log_sync(mark.stream_id, mark.sequence);
+    return done;
+}
+
 static void bind_marks(nb::module_& m) {
     nb::class_<HeldMark>(m, "Mark", "One record of an event.")
         .def_prop_ro("stream_id", [](const HeldMark& self) { return self.shared->stream_id; })
@@ -277,30 +300,8 @@ static void bind_marks(nb::module_& m) {
                 return self.shared->time_ns;
             },
             "Steady clock; None while it is pending.")
-        .def(
-            "query",
-            [](const HeldMark& self) {
-                bool done = self.shared->state.load(std::memory_order_acquire) != Mark::pending;
-                if (!done) {
-                    const GilReleased gil;
-                    done = scheduler().query(*self.shared);
-                }
-                if (done && log::wanted()) [[unlikely]] log_sync(self.shared->stream_id, self.shared->sequence);
-                return done;
-            })
-        .def(
-            "synchronize",
-            [](const HeldMark& self, double seconds) {
-                Heap::get().check_usable();
-                bool done = self.shared->state.load(std::memory_order_acquire) != Mark::pending;
-                if (!done) {
-                    const Deadline deadline = Deadline::in(seconds);
-                    done = waited([&](Poll poll) { return scheduler().synchronize(*self.shared, deadline, poll); });
-                }
-                if (done && log::wanted()) [[unlikely]] log_sync(self.shared->stream_id, self.shared->sequence);
-                return done;
-            },
-            "seconds"_a)
+        .def("query", [](const HeldMark& self) { return query_mark(*self.shared); })
+        .def("synchronize", [](const HeldMark& self, double seconds) { return synchronize_mark(*self.shared, seconds); }, "seconds"_a)
         .def("failure",
              [](const HeldMark& self) {
                  if (self.shared->state.load(std::memory_order_acquire) != Mark::failed) return nb::object(nb::none());
@@ -311,18 +312,32 @@ static void bind_marks(nb::module_& m) {
              "A descriptor that is readable once the record is over; it lives as long as this object.");
 
     nb::class_<EventHandle>(m, "Event", "The last record of an event.")
-        .def(nb::init<uint32_t>(), "device"_a)
-        .def_prop_rw(
+        .def(nb::init<>())
+        .def(
+            "_query",
+            [](const EventHandle& self) -> std::optional<bool> {
+                const HeldMark mark{self.event->mark()};
+                if (!mark.shared) return std::nullopt;
+                return query_mark(*mark.shared);
+            },
+            "Whether the last record is over; None if there is none.")
+        .def(
+            "_synchronize",
+            [](const EventHandle& self, double seconds) -> std::optional<bool> {
+                const HeldMark mark{self.event->mark()};
+                if (!mark.shared) return std::nullopt;
+                if (!synchronize_mark(*mark.shared, seconds)) return false;
+                if (mark.shared->state.load(std::memory_order_acquire) == Mark::failed) return std::nullopt;
+                return true;
+            },
+            "seconds"_a, "Wait for the last record, and return whether it was over in time; None if there is none, or it failed.")
+        .def_prop_ro(
             "_mark",
             [](const EventHandle& self) -> HeldMark* {
                 Mark* const mark = self.event->mark();
                 return mark ? new HeldMark{mark} : nullptr;
             },
-            [](const EventHandle& self, const HeldMark& mark) {
-                mark.shared->hold();
-                self.event->replace(mark.shared);
-            },
-            nb::for_getter(nb::rv_policy::take_ownership), nb::for_getter(nb::sig("def _mark(self) -> Mark | None")), "The last record, None if there is none.")
+            nb::rv_policy::take_ownership, nb::sig("def _mark(self) -> Mark | None"), "The last record, None if there is none.")
         .def("_end_quick_calls", [](const EventHandle& self) { self.event->end_quick_calls(); },
              "Let no call of C use it without Python any more: it is closed, or other processes know it.");
 

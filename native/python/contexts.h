@@ -49,19 +49,16 @@ using PushedContexts = std::vector<ContextPtr>;   // of one thread, the newest l
 // The contexts that threads have pushed, on one node.
 class ContextStack {
   public:
-    ContextStack() : number_(numbers_.fetch_add(1, std::memory_order_relaxed)) {}
-
-    // It lives as long as the thread; after the ends of the thread's objects, for ever.
+    // It lives as long as the thread and this; after the ends of the thread's objects, for ever.
     PushedContexts& of_thread() const;
 
     struct OfThread {
-        uint64_t stack;
+        std::weak_ptr<const char> stack;
         std::unique_ptr<PushedContexts> pushed;
     };
 
   private:
-    static inline std::atomic<uint64_t> numbers_{1};
-    const uint64_t number_;
+    const std::shared_ptr<const char> identity_ = std::make_shared<const char>();
 };
 
 }  // namespace peerlane

@@ -9,11 +9,9 @@ namespace peerlane {
 
 class Event {
   public:
-    explicit Event(uint32_t device) : device(device) {}
+    Event() = default;
     ~Event() { replace(nullptr); }
     Event(const Event&) = delete;
-
-    const uint32_t device;
 
     // The reference is the caller's; null: there is no record.
     Mark* mark() const {
@@ -35,7 +33,7 @@ class Event {
         Mark* before;
         {
             const Lock lock(*this);   // the scheduler's lock is inside it
-            if (!is_quick_ || stream.device != device) return false;
+            if (!is_quick_) return false;
             before = std::exchange(mark_, Scheduler::get().record(stream));
         }
         if (before) before->drop();

@@ -639,14 +639,19 @@ class Mark:
 class Event:
     """The last record of an event."""
 
-    def __init__(self, device: int) -> None: ...
+    def __init__(self) -> None: ...
+
+    def _query(self) -> bool | None:
+        """Whether the last record is over; None if there is none."""
+
+    def _synchronize(self, seconds: float) -> bool | None:
+        """
+        Wait for the last record, and return whether it was over in time; None if there is none, or it failed.
+        """
 
     @property
     def _mark(self) -> Mark | None:
         """The last record, None if there is none."""
-
-    @_mark.setter
-    def _mark(self, arg: Mark, /) -> None: ...
 
     def _end_quick_calls(self) -> None:
         """
@@ -760,10 +765,11 @@ class Stream:
 
     def _set_stops(self, stops: bool) -> None: ...
 
-    def _record_mark(self) -> Mark: ...
-
     def _record_event(self, event: Event) -> None:
         """Make the event's last record."""
+
+    def _wait_event(self, event: Event, timeout_ns: int) -> bool:
+        """Wait for the event's last record; False if there is none."""
 
     def _wait_mark(self, mark: Mark, timeout_ns: int, only: int = 0) -> None:
         """
@@ -1141,11 +1147,15 @@ def know_c_primary(vendor: str, epoch: int, device: int, context: Context, flags
     Tell the primary context of a device, by the program's number, and its flags, as of that state.
     """
 
-def know_c_stream(vendor: str, epoch: int, handle: int, stream: Stream) -> None:
-    """Tell the stream of a handle in this thread, as of that state."""
+def know_c_stream(vendor: str, epoch: int, handle: int, stream: Stream, context: int = 0) -> None:
+    """
+    Tell the stream of a handle in this thread, as of that state, and the handle of its context, 0 where contexts do not count.
+    """
 
-def know_c_event(vendor: str, epoch: int, handle: int, event: Event) -> None:
-    """Tell the event of a handle in this thread, as of that state."""
+def know_c_event(vendor: str, epoch: int, handle: int, event: Event, device: int, context: int) -> None:
+    """
+    Tell the event of a handle, whose streams record it, and the handle of its context as of a stream, as of that state.
+    """
 
 def pools_keep_memory(vendor: str, they_do: bool) -> None:
     """

@@ -88,12 +88,12 @@ forget_c_thread: Callable[[], None]
 #: devices must be asked for, the code of a query of work that is not over, or -1, the stack whose newest context is
 #: the current one, or None): enters this thread
 know_c_thread: Callable[..., None]
-#: (dialect, number of the state, handle, stream, handle of its context, 0 where contexts do not count): enters the stream
-#: of a handle in this thread
+#: (dialect, number of the state, handle, stream, handle of its context, 0 where contexts do not count): enters the
+#: stream of a handle in this thread
 know_c_stream: Callable[..., None]
-#: (dialect, number of the state, handle, event, handle of its context or 0): enters the event of a handle in this
-#: thread
-know_c_event: Callable[..., None]
+#: (dialect, number of the state, handle, event, native number of its device, handle of its context or 0): enters the
+#: event of a handle in this thread
+know_c_event: Callable[[str, int, int, Any, int, int], None]
 #: (dialect, number of the state, context): enters a context that this thread makes current
 know_c_context: Callable[[str, int, Any], None]
 #: (dialect, number of the state, device, context, flags): enters the primary context of a device in this thread

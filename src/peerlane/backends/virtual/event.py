@@ -46,11 +46,12 @@ class VirtualEvent(_core.Event, Event):
     id: int
 
     @classmethod
-    def _make(cls, device: Any, mark: _core.Mark | None) -> VirtualEvent:
+    def _make(cls, device: Any, stream: _core.Stream | None = None) -> VirtualEvent:
+        """Make an event, recorded by a stream if there is one."""
         event = cls.__new__(cls)
-        _core.Event.__init__(event, number_of(device))
-        if mark is not None:
-            event._mark = mark
+        _core.Event.__init__(event)
+        if stream is not None:
+            stream._record_event(event)
         event.device, event._is_closed, event.id = device, False, next(_numbers)
         event._mine, event._slots, event._relays, event._signal = 0, {}, [], None
         if observers.active:
@@ -61,7 +62,7 @@ class VirtualEvent(_core.Event, Event):
 
     @classmethod
     def _adopt(cls, offer: _core.Offer, device: Any) -> VirtualEvent:
-        event = cls._make(device, None)
+        event = cls._make(device)
         event._end_quick_calls()
         event._signal = offer.signal(device.backend.ledger)
         if observers.active:
@@ -141,9 +142,11 @@ class VirtualEvent(_core.Event, Event):
         if foreign:
             self._check_open("Event.is_done")
             return self._foreign_end(foreign)[0]
-        mark = self._recorded("Event.is_done")
-        done = mark.query()
+        done = None if self._is_closed else self._query()
+        if done is None:
+            done = self._recorded("Event.is_done").query()
         if done and observers.active:
+            mark = self._recorded("Event.is_done")
             observers.send("query", self, stream=mark.stream_id, sequence=mark.sequence)
         return done
 
@@ -165,8 +168,12 @@ class VirtualEvent(_core.Event, Event):
         if foreign:
             self._sync_foreign(foreign, timeout)
             return
+        seconds = checked_timeout("Event.sync", timeout)
+        in_time = None if self._is_closed or observers.active else self._synchronize(seconds)
+        if in_time:
+            return
         mark = self._recorded("Event.sync")
-        if not mark.synchronize(checked_timeout("Event.sync", timeout)):
+        if in_time is False or not mark.synchronize(seconds):
             state = stream_waits.of_stream("timeout", mark.stream_id, mark.sequence, timeout)
             raise WaitTimeout(
                 wait_texts.reason(repr(self), state),

@@ -34,7 +34,7 @@ class Queues:
 
     def create_event(self, device: Any) -> VirtualEvent:
         number_of(device)  # raises if its node was left
-        return VirtualEvent._make(device, None)
+        return VirtualEvent._make(device)
 
     def create_notify(self, device: Any, kind: int) -> VirtualNotify:
         return VirtualNotify._make(device, NotifyKind(kind))

@@ -83,7 +83,7 @@ class VirtualStream(_core.Stream, Stream):
 
     def record(self, event: Event | None = None) -> Event:
         if event is None:
-            return VirtualEvent._make(self.device, self._record_mark())
+            return VirtualEvent._make(self.device, self)
         if not isinstance(event, VirtualEvent):
             raise TypeError(f"Stream.record: the event must be an Event, not {type(event).__name__}")
         event._check_open("Stream.record")
@@ -125,7 +125,8 @@ class VirtualStream(_core.Stream, Stream):
             other._check_open("Stream.wait")
             self._wait_notify(other._foreign_record(foreign), deadline)
             return
-        self._wait_mark(other._recorded("Stream.wait"), deadline)
+        if other._is_closed or not self._wait_event(other, deadline):
+            other._recorded("Stream.wait")
 
     def notify(self, notify: Notify) -> None:
         if not isinstance(notify, VirtualNotify):

@@ -131,8 +131,9 @@ class QuickCalls:
             return
         event = self._gpu.events.of(words[0])
         if event.captured is None and not event.freed and self._gpu.machine.is_native(event.context):
-            number = self._number_of(event.context)
-            host.know_c_event(self._dialect, then, event.handle, event.neutral, number)
+            device, context = event.context.device, self._number_of(event.context)
+            number = device.backend.number(device.ordinal)
+            host.know_c_event(self._dialect, then, event.handle, event.neutral, number, context)
 
     def record(self, then: int, words: Words) -> None:
         """Record the event and the stream of the record of an event."""
