@@ -310,7 +310,7 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
 }
 
 
-@pytest.mark.parametrize("section", list(dict.fromkeys(name.split()[0] for name in ROWS)))
+@pytest.mark.parametrize("section", dict.fromkeys(name.split()[0] for name in ROWS))
 def test_calls_have_the_codes_of_the_facts(node: Node, section: str) -> None:
     wrong = []
     for name, (call, expected) in ROWS.items():

@@ -256,11 +256,15 @@ def test_device_without_access_to_a_pool_does_not_fill_its_memory(reach: Reach, 
 @for_each("name", PEER)
 def test_copy_that_names_both_devices_needs_no_access_to_a_pool(begun: Driver, name: str) -> None:
     reach, back = Reach(begun, 0), np.zeros(64, np.uint8)
-    begun.cuMemsetD8_v2(reach.own, 9, 64)
-    PEER[name](reach, reach.far, reach.own)
-    begun.cuMemsetD8Async(reach.own, 0, 64, reach.stream)
-    PEER[name](reach, reach.own, reach.far)
-    begun.cuStreamSynchronize(reach.stream)
+    steps: list[Callable[[], object]] = [
+        lambda: begun.cuMemsetD8_v2(reach.own, 9, 64),
+        lambda: PEER[name](reach, reach.far, reach.own),
+        lambda: begun.cuMemsetD8Async(reach.own, 0, 64, reach.stream),
+        lambda: PEER[name](reach, reach.own, reach.far),
+    ]
+    for step in steps:
+        step()
+        begun.cuCtxSynchronize()
     begun.cuMemcpyDtoH_v2(back.ctypes.data, reach.own, 64)
     assert set(back) == ({0} if name == "captured" else {9})
 
