@@ -65,6 +65,7 @@ def test_checker_names_both_lines_and_the_wait_that_is_missing(tmp_path: Path) -
         "callers": [["p.py", 90, "main"]],
         "event": 2,
         "helpers": 0,
+        "launched": None,
         "with_end": False,
     }
     assert (found["sites"][1]["line"], found["sites"][1]["verb"], found["sites"][1]["rank"]) == (
