@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import operator
 import os
@@ -11,17 +10,19 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from peerlane import Stream, devices
+from peerlane import devices
 from peerlane.diagnostics import call_site, live_objects
 from peerlane.diagnostics.live_objects import LiveObject
 from peerlane.diagnostics.log import event_log
+from peerlane.dialects._shared.moves import Streams
 from peerlane.dialects.nixl import _listener
-from peerlane.dialects.nixl._board import SLOTS, OwnBoard, Past, log_received, log_sent, logged
+from peerlane.dialects.nixl._board import OwnBoard, Past, log_received, log_sent, logged
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
 from peerlane.dialects.nixl._metadata import Metadata, Row, decode, encode
 from peerlane.dialects.nixl._peers import Peer, Self, local_agents
@@ -42,8 +43,7 @@ from peerlane.dialects.nixl._status import (
     nixlNotPostedError,
     nixlNotSupportedError,
 )
-from peerlane.dialects.nixl._transfers import Request, new_stream
-from peerlane.support.processes import start_time
+from peerlane.dialects.nixl._transfers import Request, device_of
 
 _PLUGINS: Mapping[
     str, tuple[dict[str, str], list[str], list[str]]
@@ -69,7 +69,6 @@ _numbers = itertools.count(
     0x1000, 0x10
 )  # one counter for all agents: a handle of another agent is recognised
 _YES = ("y", "yes", "on", "1", "true", "enable")
-_STREAMS_KEPT = 64
 #: After so many calls without a notification a call sleeps for so many seconds: a sender may need the processor.
 _IDLE, _REST = 500, 5e-5
 
@@ -148,25 +147,9 @@ class _Resources:
         self.regions: Regions[OwnRegion] = Regions()
         self.peers: dict[str, Peer] = {}
         self.requests: dict[int, Request] = {}
-        self.streams: list[Stream] = []
+        self.streams = Streams()
         self.listener: _listener.Listener | None = None
         self.pid, self.is_closed = os.getpid(), False
-
-    def stream(self, regions: Sequence[Region]) -> Stream:
-        """Return a stream for a transfer between these regions."""
-        with contextlib.suppress(IndexError):
-            while True:
-                kept = self.streams.pop()
-                if not kept.is_closed:
-                    return kept
-        return new_stream(regions)
-
-    def keep(self, stream: Stream) -> None:
-        """Keep a stream for later transfers."""
-        if len(self.streams) < _STREAMS_KEPT:
-            self.streams.append(stream)
-        else:
-            stream.close()
 
     def close(self) -> None:
         """End all of them."""
@@ -385,10 +368,7 @@ class nixlAgent:
             for each in regions
             if "UCX" in each.backends and each.mem in (0, 1)
         ]
-        board, pid = self.board, os.getpid()
-        metadata = Metadata(
-            self.name, board.ident, pid, start_time(pid), board.fd, connects, tuple(backends), rows
-        )
+        metadata = Metadata(self.name, self.board.origin, connects, tuple(backends), rows)
         content = encode(metadata)
         if (
             event_log.active
@@ -417,7 +397,7 @@ class nixlAgent:
 
     def loadRemoteMD(self, metadata: bytes) -> bytes:
         """Load the metadata of another agent, or more of it; return its name.  After a refusal nothing is changed."""
-        loaded = decode(_bytes("loadRemoteMD", "the metadata", metadata), SLOTS)
+        loaded = decode(_bytes("loadRemoteMD", "the metadata", metadata))
         if loaded.name == self.name:
             raise nixlInvalidParamError(
                 f"the metadata is of an agent {loaded.name!r}, which is this agent's name",
@@ -432,7 +412,7 @@ class nixlAgent:
         with self._lock:
             known = self._peers.get(loaded.name)
             if known is not None:
-                if known.ident != loaded.ident:
+                if known.ident != loaded.origin.ident:
                     raise nixlNotAllowedError(
                         f"another agent {loaded.name!r} is known already",
                         "remove that one first, or name them apart",
@@ -647,8 +627,9 @@ class nixlAgent:
 
     def _request(self, peer: Peer, operation: nixl_xfer_op_t, rows: list[Any], message: bytes | None) -> int:
         is_write = operation is nixl_xfer_op_t.NIXL_WRITE
-        regions, own = [region for row in rows for region in (row[1], row[3])], self._own
-        return self._keep(Request(peer, is_write, rows, message, lambda: own.stream(regions)))
+        device = device_of(region for row in rows for region in (row[1], row[3]))
+        take = partial(self._own.streams.take, device)
+        return self._keep(Request(peer, is_write, rows, message, take))
 
     def _asked(self, handle: int) -> Request:
         request = self._requests.get(handle)
@@ -679,7 +660,7 @@ class nixlAgent:
         del self._requests[reqh]
         stream = request.release()
         if stream is not None:
-            self._own.keep(stream)
+            self._own.streams.keep(stream)
         return nixl_status_t.NIXL_SUCCESS
 
     def queryXferBackend(self, reqh: int) -> int:

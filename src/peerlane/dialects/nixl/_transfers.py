@@ -7,13 +7,14 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from peerlane import Event, Stream, devices
+from peerlane import Stream
 from peerlane.diagnostics import call_site
 from peerlane.diagnostics.log import event_log
-from peerlane.dialects.nixl._board import ranks
+from peerlane.dialects._shared.moves import End, Moves, ProcessCall
 from peerlane.dialects.nixl._regions import OwnRegion, Region, check_live, failure_of
 from peerlane.dialects.nixl._status import (
     Failure,
@@ -24,13 +25,12 @@ from peerlane.dialects.nixl._status import (
     nixlRepostActiveError,
 )
 from peerlane.errors import Error
-from peerlane.memory import raw
 
 if TYPE_CHECKING:
     from peerlane.dialects.nixl._peers import Peer
 
 _AT_ONCE = 32 << 10  # bytes that the posting thread itself moves, where nothing holds operations back
-_MOMENT, _LONGEST_END = 0.005, 1.0  # seconds
+_LONGEST_END = 1.0  # seconds
 #: To look up a member of an enumeration costs more than all else that asks for a state.
 _NOT_POSTED, _ACTIVE, _DONE = (
     nixl_status_t.NIXL_ERR_NOT_POSTED,
@@ -67,7 +67,7 @@ class Request:
         self.descriptors, self.size = len(rows), sum(row[4] for row in rows)
         self._mine = {id(row[1]): row[1] for row in rows}.values()
         self._theirs = {id(row[3]): row[3] for row in rows}.values()
-        self._copies: list[tuple[int, int, int]] = []
+        copies: list[tuple[int, int, int]] = []
         calls: list[tuple[int, int, int]] = []
         bases = {id(each): each.base() for each in self._theirs}
         for near, mine, far, theirs, size in rows:
@@ -76,17 +76,14 @@ class Request:
                 calls.append((mine.host_address(near), far, size))
             elif size:
                 at = base + far - theirs.start
-                self._copies.append((at, near, size) if is_write else (near, at, size))
-        self._is_write = is_write
-        self._call = ranks().process_copies(peer.pid, is_write, calls) if calls else None
-        self._is_write = is_write
+                copies.append((at, near, size) if is_write else (near, at, size))
+        call = ProcessCall(peer.pid, is_write, calls, self._not_copied) if calls else None
+        self._moves = Moves(copies, call)
         # With an event log each transfer has a stream: the log must not order two transfers.
         self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
         self._used = [(each.words, each.slot, each.number) for each in (*self._mine, *self._theirs)]
         self._stream: Stream | None = None
-        self._event: Event | None = None
-        with event_log.quiet():  # its lock orders nothing in the program
-            self._over = threading.Event()
+        self._end: End | None = None
         self._lock = threading.RLock()  # callbacks of the stream do not take it
         self._status = _NOT_POSTED
         # Not the exception: with its traceback it would keep the program's frames alive.
@@ -101,7 +98,7 @@ class Request:
     def _post(self, message: bytes | None) -> nixl_status_t:
         start = time.monotonic()
         self._check_peer(start)
-        if self._event is not None and not self._see(self._event):
+        if self._end is not None and not self._see(self._end):
             raise nixlRepostActiveError(
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} is under way still",
                 "post it again when check_xfer_state says DONE",
@@ -112,14 +109,11 @@ class Request:
                 check_live(self._theirs, f"agent {self.peer.name!r}")
         if message is not None:
             self.message = message
-        self.start, self._failure, self._event = start, None, None
+        self.start, self._failure, self._end, self._moves.failure = start, None, None, None
         self._status = _ACTIVE
         try:
             if self._at_once:
-                for dst, src, size in self._copies:
-                    raw.quick_copy(dst, src, size, False)
-                if self._call is not None and (error := self._call()):
-                    raise self._not_copied(error)
+                self._moves.run()
                 if self.message is not None:
                     self.peer.send(self.message)
                 self._status = _DONE
@@ -133,13 +127,13 @@ class Request:
             if self._stream is not None:
                 self._stream.abort(close=True)
                 self._stream = None
-            self._event, self._status = None, _NOT_POSTED
+            self._end, self._status = None, _NOT_POSTED
             raise
         self.post_time = time.monotonic() - start
         # Under `lazy` a query would make it run.  With an event log only the program's own query may learn that it is
         # over: a query by chance would hide a race.
         may_ask = self.peer.is_eager and not event_log.active
-        if self._failure is not None or (may_ask and self._event is not None and self._event.is_done):
+        if self._failure is not None or (may_ask and self._end is not None and self._end.event.is_done):
             return self._known()
         return self._status
 
@@ -148,32 +142,16 @@ class Request:
             self._stream = self._new_stream()
         stream = self._stream
         try:
-            for dst, src, size in self._copies:
-                raw.copy(dst, src, size, stream=stream)
+            self._moves.queue(stream)
         except Error:
             stream.abort(close=True)  # what was queued before the refusal
             self._stream = None
             raise
-        self._over.clear()
-        if self._call is not None and event_log.active and self._is_write:
-            event_log.copies_host_memory(self.peer.pid, writes=True)
-        with event_log.quiet():  # the program learns nothing of the dialect's callbacks
-            if self._call is not None:
-                stream.launch_callback(self._copy_by_call)
-        if event_log.active and self._call is not None:
-            event_log.unwatched(read=self._is_write, written=not self._is_write)
         if event_log.active:
             stream.record()  # the operation that the notification follows in the log
-        with event_log.quiet():
-            stream.launch_callback(self._send_notification, self.message, (stream.id, stream.submitted))
-        self._event = stream.record()
-
-    def _copy_by_call(self) -> None:
-        assert self._call is not None
-        if error := self._call():
-            failure = self._not_copied(error)
-            self._fail(failure)
-            raise failure
+        self._end = End(
+            stream, self.peer.is_eager, partial(self._notify, self.message, (stream.id, stream.submitted))
+        )
 
     def _not_copied(self, error: int) -> Failure:
         if error == errno.ESRCH:
@@ -184,33 +162,25 @@ class Request:
             "register memory that lives; where the system forbids it, put the memory on a virtual device",
         )
 
-    def _send_notification(self, message: bytes | None, past: tuple[int, int]) -> None:
+    def _notify(self, message: bytes | None, past: tuple[int, int]) -> None:
         """Send the notification, as the stream's operation after the copies."""
         if message is not None:
             self.peer.send(message, past)
-        self._over.set()
 
-    def _see(self, event: Event) -> bool:
+    def _see(self, end: End) -> bool:
         """Return whether the stream is done, and note its outcome; wait briefly, to free the processor for others."""
         assert self._stream is not None
-        if not event.is_done:
-            if self.peer.is_eager:
-                with contextlib.suppress(Error):  # the stream raises it below
-                    event.sync(_MOMENT)
-            else:
-                self._over.wait(_MOMENT)
-            if not event.is_done:
-                return False
+        if not end.has_come():
+            return False
         try:
             self._stream.sync()
         except Error as error:
-            self._fail(error)
+            self._fail(self._moves.failure or error)
         else:
             self._status = _DONE
             self.time = time.monotonic() - self.start
-            if self._call is not None and event_log.active and not self._is_write:
-                event_log.copies_host_memory(self.peer.pid, writes=False)
-        self._event = None  # not earlier: after an interrupt nobody would see the transfer end
+            self._moves.is_over()
+        self._end = None  # not earlier: after an interrupt nobody would see the transfer end
         return True
 
     def _fail(self, error: BaseException) -> None:
@@ -224,7 +194,7 @@ class Request:
         try:
             self.peer.check_usable(now)
         except nixlRemoteDisconnectError as error:
-            stream, self._stream, self._event = self._stream, None, None
+            stream, self._stream, self._end = self._stream, None, None
             if stream is not None:
                 stream.abort()
                 with contextlib.suppress(Error):  # the program learns by this error that the transfer is over
@@ -239,7 +209,7 @@ class Request:
             return self._known()
 
     def _known(self) -> nixl_status_t:
-        if self._event is not None and not self._see(self._event):
+        if self._end is not None and not self._see(self._end):
             self._check_peer(time.monotonic())
             return self._status
         if self._failure is not None:
@@ -259,12 +229,12 @@ class Request:
         learn that it was over by chance: its stream, which would order it before later transfers, is closed.
         """
         with self._lock:
-            return self._end()
+            return self._let_go()
 
-    def _end(self) -> Stream | None:
+    def _let_go(self) -> Stream | None:
         stream, self._stream = self._stream, None
-        event, self._event = self._event, None
-        if stream is not None and event is not None and (event_log.active or not event.is_done):
+        end, self._end = self._end, None
+        if stream is not None and end is not None and (event_log.active or not end.event.is_done):
             stream.abort(close=True)
             return None
         if stream is not None and self._failure is not None:
@@ -273,8 +243,6 @@ class Request:
         return stream
 
 
-def new_stream(regions: Sequence[Region]) -> Stream:
-    """Return a stream of the device that has the memory, of the first device for memory of the host."""
-    present = devices()
-    number = next((each.device for each in regions if each.mem == 1 and each.device < len(present)), 0)
-    return present[number].create_stream()
+def device_of(regions: Iterable[Region]) -> int:
+    """Return the device that has the memory; 0 for memory of the host."""
+    return next((each.device for each in regions if each.mem == 1), 0)

@@ -1,0 +1,208 @@
+"""What a transfer does: copies of memory that this process has mapped, and a call for memory that it has not."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from peerlane import Event, Stream, devices
+from peerlane.backend.ranks import Ranks
+from peerlane.diagnostics.log import event_log
+from peerlane.errors import Error
+from peerlane.memory import raw
+
+MOMENT = 0.005  #: seconds that a query waits: programs query in loops, which take the processor from the copy
+_STREAMS_KEPT = 64
+
+
+def ranks() -> Ranks:
+    """Return the verbs of the back-end."""
+    verbs: Ranks = devices()[0].backend.ranks
+    return verbs
+
+
+class Call(Protocol):
+    """Moves bytes that this process has not mapped."""
+
+    def __call__(self) -> None:
+        """Move the bytes; raise if it cannot."""
+
+    def begins(self) -> None:
+        """Log that the call is about to be made or queued."""
+
+    def is_queued(self) -> None:
+        """Log that the call was made or queued."""
+
+    def is_over(self) -> None:
+        """Log that the program knows of the end."""
+
+
+class ProcessCall:
+    """Moves ordinary memory between this process and another one by the system.
+
+    Parameters
+    ----------
+    pid : int
+    is_write : bool
+    pieces : sequence of (int, int, int)
+        This process's address, the other's, and bytes.
+    failed : callable
+        Makes the exception of an error's number.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        is_write: bool,
+        pieces: Sequence[tuple[int, int, int]],
+        failed: Callable[[int], BaseException],
+    ) -> None:
+        self._pid, self._is_write, self._failed = pid, is_write, failed
+        self._copies = ranks().process_copies(pid, is_write, pieces)
+
+    def __call__(self) -> None:
+        if error := self._copies():
+            raise self._failed(error)
+
+    def begins(self) -> None:
+        if event_log.active and self._is_write:
+            event_log.copies_host_memory(self._pid, writes=True)
+
+    def is_queued(self) -> None:
+        if event_log.active:
+            event_log.unwatched(read=self._is_write, written=not self._is_write)
+
+    def is_over(self) -> None:
+        if event_log.active and not self._is_write:
+            event_log.copies_host_memory(self._pid, writes=False)
+
+
+class Moves:
+    """The copies and the call of a transfer.
+
+    Parameters
+    ----------
+    copies : sequence of (int, int, int)
+        Destination, source and bytes.
+    call : Call, optional
+        Follows the copies.
+    then : sequence of (int, int, int)
+        Copies behind the call.
+    holding : object
+        Kept as long as this.
+
+    Attributes
+    ----------
+    failure : exception, optional
+        Of the call; the stream has an ``Error`` of its own.
+    """
+
+    def __init__(
+        self,
+        copies: Sequence[tuple[int, int, int]],
+        call: Call | None = None,
+        then: Sequence[tuple[int, int, int]] = (),
+        holding: object = None,
+    ) -> None:
+        self._copies, self._call, self._then = copies, call, then
+        self._holding = holding
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        """Move the bytes in this thread."""
+        for dst, src, size in self._copies:
+            raw.quick_copy(dst, src, size, False)
+        if self._call is not None:
+            self._call.begins()
+            self._call()
+            self._call.is_queued()
+        for dst, src, size in self._then:
+            raw.quick_copy(dst, src, size, False)
+
+    def queue(self, stream: Stream) -> None:
+        """Queue them on a stream; after an ``Error`` some may be queued."""
+        for dst, src, size in self._copies:
+            raw.copy(dst, src, size, stream=stream)
+        if self._call is not None:
+            self._call.begins()
+            with event_log.quiet():  # the program learns nothing of the dialect's callbacks
+                stream.launch_callback(self._make, self._call)
+            self._call.is_queued()
+        for dst, src, size in self._then:
+            raw.copy(dst, src, size, stream=stream)
+
+    def _make(self, call: Call) -> None:
+        try:
+            call()
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def is_over(self) -> None:
+        """Log that the program knows of the end."""
+        if self._call is not None:
+            self._call.is_over()
+
+
+class End:
+    """The end of what a transfer has queued on a stream.
+
+    Parameters
+    ----------
+    stream : Stream
+    is_eager : bool
+        Whether the schedule is eager: under ``lazy`` a query would make the operations run.
+    then : callable
+        Called at the end.
+
+    Attributes
+    ----------
+    event : Event
+    """
+
+    def __init__(self, stream: Stream, is_eager: bool, then: Callable[[], None]) -> None:
+        self._is_eager = is_eager
+        with event_log.quiet():  # neither its lock nor the callback orders anything in the program
+            self._over = threading.Event()
+            stream.launch_callback(self._finish, then)
+        self.event: Event = stream.record()
+
+    def _finish(self, then: Callable[[], None]) -> None:
+        then()
+        self._over.set()
+
+    def has_come(self) -> bool:
+        """Return whether it has come; wait briefly, to free the processor for others."""
+        if not self.event.is_done:
+            if self._is_eager:
+                with contextlib.suppress(Error):  # the stream raises it
+                    self.event.sync(MOMENT)
+            else:
+                self._over.wait(MOMENT)
+        return self.event.is_done
+
+
+class Streams:
+    """Streams that transfers have used, for later ones: no two transfers that are under way share one."""
+
+    def __init__(self) -> None:
+        self._kept: list[Stream] = []
+
+    def take(self, device: int) -> Stream:
+        """Return a stream of no transfer: one that was kept, or a new one of a device."""
+        with contextlib.suppress(IndexError):
+            while True:
+                kept = self._kept.pop()
+                if not kept.is_closed:
+                    return kept
+        present = devices()
+        return present[device if device < len(present) else 0].create_stream()
+
+    def keep(self, stream: Stream) -> None:
+        """Keep a stream."""
+        if len(self._kept) < _STREAMS_KEPT:
+            self._kept.append(stream)
+        else:
+            stream.close()
