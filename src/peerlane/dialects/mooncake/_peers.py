@@ -89,10 +89,8 @@ class LocalPeer:
 class _OtherRegion(Registration):
     """Registered memory of another process; ``memory``: how this process maps it, None if it does not."""
 
-    slot: int
-    number: int
+    row: Row
     memory: BorrowedMemory | None
-    is_shared: bool
 
 
 class NearPeer:
@@ -126,10 +124,10 @@ class NearPeer:
 
     def _learn(self, rows: Sequence[Row]) -> None:
         self._first = rows[0].start if rows else 0
-        live = {(row.start, row.size, row.number) for row in rows if row.is_shared}
+        known = {row.start: row for row in rows}
         for start in list(self._regions.starts):
             region = self._regions.around(start)
-            if region is not None and (region.start, region.size, region.number) not in live:
+            if region is not None and region.row != known.get(start):
                 self._regions.remove(start)
                 if region.memory is not None:
                     region.memory.close()
@@ -138,15 +136,15 @@ class NearPeer:
                 continue
             owner = f"engine {self.name!r}"
             memory = None if row.offer is None else BorrowedMemory("mooncake", owner, row.size, row.offer)
-            self._regions.add(_OtherRegion(*row[:4], memory, row.is_shared))
+            self._regions.add(_OtherRegion(row.start, row.size, row, memory))
             if event_log.active:
                 event_log.take(registration_key(self._origin.ident, row.slot, row.number), 1)
 
     def _region(self, piece: Piece, *, may_ask: bool = True) -> _OtherRegion:
         _, address, size = piece
         region = self._regions.around(address, size)
-        is_live = region is not None and self._board.words[region.slot] == region.number
-        if region is not None and is_live and region.is_shared:
+        is_live = region is not None and self._board.words[region.row.slot] == region.row.number
+        if region is not None and is_live and region.row.is_shared:
             return region
         if may_ask:  # it may have registered more since
             description = self._client.describe()
@@ -235,7 +233,7 @@ class FarPeer:
         staging = Host().allocate(sum(size for *_, size in pieces))
         copies: Copies = []
         parts = []
-        content, at = staging.view(), 0
+        content, at = memoryview(staging), 0
         for near, far, size in pieces:
             staged = staging.address + at
             copies.append((staged, near, size) if is_write else (near, staged, size))

@@ -10,12 +10,13 @@ import contextlib
 import ctypes
 import itertools
 import os
+import select
 import socket
 import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared import frames
@@ -133,7 +134,7 @@ class Service:
                 ).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError, ValueError):
+        with connection, contextlib.suppress(OSError, ValueError, struct.error):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while True:
                 with event_log.quiet():
@@ -161,14 +162,14 @@ class Service:
                     self._check(address, size)
                 return "DONE", b""
             address, size = _PIECE.unpack_from(body)
-            content = body[_PIECE.size :]
+            content = bytearray(body[_PIECE.size :])  # the copy below has only its address
             self._check(address, size)
             if verb == b"READ" and size <= _CHUNK and not content:
                 copied = bytearray(size)
                 raw.copy(_address_of(copied), address, size)
                 return "DONE", bytes(copied)
             if verb == b"WRIT" and size == len(content):
-                raw.copy(address, _address_of(bytearray(content)), size)
+                raw.copy(address, _address_of(content), size)
                 return "DONE", b""
         except (Refusal, Error) as error:
             return "FAIL", str(error).encode()
@@ -246,13 +247,9 @@ class Client:
     def _connected(self, seconds: float) -> socket.socket:
         """Return the connection, a new one if the other end has closed the present one."""
         if self._connection is not None:
-            try:
-                is_over = not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                is_over = False
-            except OSError:
-                is_over = True
-            if is_over:
+            events = select.poll()  # select() cannot wait for descriptors above 1,023
+            events.register(self._connection, select.POLLIN)
+            if events.poll(0):  # between two requests only its end can come
                 self._disconnect()
         if self._connection is None:
             self._connection = socket.create_connection(self._address, timeout=min(seconds, _CONNECT_SECONDS))
@@ -290,13 +287,13 @@ class Client:
         for at in range(0, len(rows), _CHUNK // _PIECE.size):
             self.ask("LOOK", b"".join(rows[at : at + _CHUNK // _PIECE.size]))
 
-    def write(self, address: int, content: Any, seconds: float) -> None:
+    def write(self, address: int, content: memoryview, seconds: float) -> None:
         """Write bytes of registered memory there."""
         for at in range(0, len(content), _CHUNK):
             part = content[at : at + _CHUNK]
             self.ask("WRIT", _PIECE.pack(address + at, len(part)), part, seconds=seconds)
 
-    def read(self, address: int, content: Any, seconds: float) -> None:
+    def read(self, address: int, content: memoryview, seconds: float) -> None:
         """Read bytes of registered memory there."""
         for at in range(0, len(content), _CHUNK):
             part = content[at : at + _CHUNK]
@@ -315,14 +312,14 @@ class FarCall:
     ----------
     client : Client
     is_write : bool
-    pieces : sequence of (array of bytes, int)
+    pieces : sequence of (memoryview, int)
         A part of the buffer, and the other's address.
     seconds : float
         The most to wait for an answer.
     """
 
     def __init__(
-        self, client: Client, is_write: bool, pieces: Sequence[tuple[Any, int]], seconds: float
+        self, client: Client, is_write: bool, pieces: Sequence[tuple[memoryview, int]], seconds: float
     ) -> None:
         self._client, self._is_write, self._pieces, self._seconds = client, is_write, pieces, seconds
 
