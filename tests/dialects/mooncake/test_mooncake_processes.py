@@ -259,25 +259,6 @@ def test_mooncake_engine_of_the_parent_is_refused_in_the_child_of_a_fork(ends: E
     assert ends.write("device") == 0
 
 
-def test_mooncake_child_of_a_fork_transfers_with_an_engine_of_its_own(ends: Ends) -> None:
-    assert (
-        ends.other.run(
-            "import os\n"
-            "child = os.fork()\n"
-            "if child == 0:\n"
-            "    try:\n"
-            "        mine = TransferEngine(); mine.initialize('127.0.0.1', 'P2PHANDSHAKE', 'tcp', '')\n"
-            "        text = np.full(64, 8, np.uint8)\n"
-            f"        code = mine.transfer_sync_write('{ends.there}', text.ctypes.data, host.ctypes.data, 64)\n"
-            "    finally:\n"
-            "        os._exit(code & 255)\n"
-            "result = os.waitpid(child, 0)[1]"
-        )
-        == 0
-    )
-    assert ends.content_there("host", 65) == bytes([8] * 64 + [0])
-
-
 def test_mooncake_hostile_bytes_at_the_port_harm_nothing(ends: Ends) -> None:
     drawn = random.Random(36)
     port = ends.engine.get_rpc_port()

@@ -30,13 +30,13 @@ class Call(Protocol):
         """Move the bytes; raise if it cannot."""
 
     def begins(self) -> None:
-        """Log that the call is about to be made or queued."""
+        """Log that this thread is about to make or queue the call."""
 
     def is_queued(self) -> None:
-        """Log that the call was made or queued."""
+        """Log that it was made or queued."""
 
     def is_over(self) -> None:
-        """Log that the program knows of the end."""
+        """Log that this thread knows of the end."""
 
 
 class ProcessCall:
@@ -141,7 +141,7 @@ class Moves:
             raise
 
     def is_over(self) -> None:
-        """Log that the program knows of the end."""
+        """Log that this thread knows of the end."""
         if self._call is not None:
             self._call.is_over()
 

@@ -59,12 +59,16 @@ class Description(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registered(Registration):
-    """Registered memory: its word on the board, what others need of it, and the line that registered it."""
+    """Registered memory: its word on the board, what others need of it, and the line that registered it.
+
+    ``line`` is that line in the event log.
+    """
 
     slot: int
     number: int
     memory: OwnMemory
     site: call_site.Position | None
+    line: int
 
     def __str__(self) -> str:
         return f"{self.size:,} bytes at {self.start:#x}"
@@ -101,9 +105,8 @@ class Segment:
             self.board.check_room(len(pieces))
             for start, size in pieces:
                 slot, number = self.board.begin()
-                self._regions.add(
-                    Registered(start, size, slot, number, OwnMemory(start, size), call_site.position())
-                )
+                memory, line = OwnMemory(start, size), event_log.line()
+                self._regions.add(Registered(start, size, slot, number, memory, call_site.position(), line))
                 if event_log.active:
                     event_log.post(registration_key(self.board.ident, slot, number))
         if event_log.active and pieces:

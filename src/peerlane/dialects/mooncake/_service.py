@@ -22,7 +22,7 @@ from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared import frames
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.mooncake._failures import DNS, SOCKET, refused
-from peerlane.dialects.mooncake._segments import Description, Segment, decode
+from peerlane.dialects.mooncake._segments import Description, Registered, Segment, decode
 from peerlane.errors import Error
 from peerlane.memory import raw
 
@@ -148,7 +148,7 @@ class Service:
                 else:
                     take(key)
                     answer = self._answer(verb, body)
-                _send(connection, answer[0], answer[1])
+                _send(connection, answer[0], post(), answer[1])
         self._connections.discard(connection)
 
     def _answer(self, verb: bytes, body: bytes) -> tuple[str, frames.Content]:
@@ -159,33 +159,36 @@ class Service:
         try:
             if verb == b"LOOK":
                 for address, size in _PIECE.iter_unpack(body):
-                    self._check(address, size)
+                    self._region(address, size)
                 return "DONE", b""
             address, size = _PIECE.unpack_from(body)
             content = bytearray(body[_PIECE.size :])  # the copy below has only its address
-            self._check(address, size)
+            region = self._region(address, size)
             if verb == b"READ" and size <= _CHUNK and not content:
-                copied = bytearray(size)
-                raw.copy(_address_of(copied), address, size)
-                return "DONE", bytes(copied)
+                content = bytearray(size)
+                with event_log.called_at(region.line):
+                    raw.copy(_address_of(content), address, size)
+                return "DONE", bytes(content)
             if verb == b"WRIT" and size == len(content):
-                raw.copy(address, _address_of(content), size)
+                with event_log.called_at(region.line):
+                    raw.copy(address, _address_of(content), size)
                 return "DONE", b""
         except (Refusal, Error) as error:
             return "FAIL", str(error).encode()
         raise ValueError(f"{verb!r} is no request")
 
-    def _check(self, address: int, size: int) -> None:
-        if self._segment.find(address, size) is None:
+    def _region(self, address: int, size: int) -> Registered:
+        region = self._segment.find(address, size)
+        if region is None:
             raise refused(f"{size:,} bytes at {address:#x} are not registered; {self._segment.shown}", "")
+        return region
 
 
 def _address_of(content: bytearray) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(content)) if content else 0
 
 
-def _send(connection: socket.socket, verb: str, *body: frames.Content) -> None:
-    key = post()
+def _send(connection: socket.socket, verb: str, key: event_log.Key, *body: frames.Content) -> None:
     with event_log.quiet():
         frames.send(connection, _MAGIC, verb, _KEY.pack(*key), *body)
 
@@ -212,8 +215,16 @@ class Client:
         self._lock = threading.Lock()
         self._connection: socket.socket | None = None
 
-    def ask(self, verb: str, *body: frames.Content, seconds: float = _CONNECT_SECONDS) -> bytes:
-        """Send a request, and return the answer.
+    def ask(self, verb: str, *body: frames.Content) -> bytes:
+        """Send a request of this thread, and return the answer; raise as :meth:`exchange`."""
+        key, answer = self.exchange(verb, post(), *body, seconds=_CONNECT_SECONDS)
+        take(key)
+        return answer
+
+    def exchange(
+        self, verb: str, key: event_log.Key, *body: frames.Content, seconds: float
+    ) -> tuple[event_log.Key, bytes]:
+        """Send a request that follows what posted a key, and return the answer with its key.
 
         Raises
         ------
@@ -224,10 +235,10 @@ class Client:
             try:
                 with event_log.quiet():
                     connection = self._connected(seconds)
-                _send(connection, verb, *body)
+                _send(connection, verb, key, *body)
                 with event_log.quiet():
                     outcome, answer = frames.receive(connection, _MAGIC)
-                key = _KEY.unpack_from(answer)
+                first, second = _KEY.unpack_from(answer)
             except (OSError, ValueError, struct.error) as error:
                 self._disconnect()
                 raise refused(
@@ -235,14 +246,13 @@ class Client:
                     "look whether its process lives, and whether it is an engine of peerlane at that address",
                     DNS if isinstance(error, socket.gaierror) else SOCKET,
                 ) from None
-        take((key[0], key[1]))
         content = answer[_KEY.size :]
         if outcome != b"DONE":
             raise refused(
                 f"engine {self.name!r} refused: {content.decode(errors='replace')}",
                 "register the bytes there, and pass addresses inside of them",
             )
-        return content
+        return (first, second), content
 
     def _connected(self, seconds: float) -> socket.socket:
         """Return the connection, a new one if the other end has closed the present one."""
@@ -287,23 +297,6 @@ class Client:
         for at in range(0, len(rows), _CHUNK // _PIECE.size):
             self.ask("LOOK", b"".join(rows[at : at + _CHUNK // _PIECE.size]))
 
-    def write(self, address: int, content: memoryview, seconds: float) -> None:
-        """Write bytes of registered memory there."""
-        for at in range(0, len(content), _CHUNK):
-            part = content[at : at + _CHUNK]
-            self.ask("WRIT", _PIECE.pack(address + at, len(part)), part, seconds=seconds)
-
-    def read(self, address: int, content: memoryview, seconds: float) -> None:
-        """Read bytes of registered memory there."""
-        for at in range(0, len(content), _CHUNK):
-            part = content[at : at + _CHUNK]
-            answer = self.ask("READ", _PIECE.pack(address + at, len(part)), seconds=seconds)
-            if len(answer) != len(part):
-                raise refused(
-                    f"engine {self.name!r} answered {len(answer):,} bytes for {len(part):,}", "restart it"
-                )
-            part[:] = answer
-
 
 class FarCall:
     """Moves bytes between a staging buffer of this process and memory of another machine.
@@ -322,15 +315,35 @@ class FarCall:
         self, client: Client, is_write: bool, pieces: Sequence[tuple[memoryview, int]], seconds: float
     ) -> None:
         self._client, self._is_write, self._pieces, self._seconds = client, is_write, pieces, seconds
+        self._key, self._answers = _NO_KEY, [_NO_KEY]
 
     def __call__(self) -> None:
-        for part, address in self._pieces:
-            if self._is_write:
-                self._client.write(address, part, self._seconds)
-            else:
-                self._client.read(address, part, self._seconds)
+        for content, address in self._pieces:
+            for at in range(0, len(content), _CHUNK):
+                self._move(address + at, content[at : at + _CHUNK])
+
+    def _move(self, address: int, part: memoryview) -> None:
+        piece = _PIECE.pack(address, len(part))
+        if self._is_write:
+            key, _ = self._client.exchange("WRIT", self._key, piece, part, seconds=self._seconds)
+        else:
+            key, answer = self._client.exchange("READ", self._key, piece, seconds=self._seconds)
+            if len(answer) != len(part):
+                raise refused(
+                    f"engine {self._client.name!r} answered {len(answer):,} bytes for {len(part):,}",
+                    "restart it",
+                )
+            part[:] = answer
+        self._answers.append(key)
 
     def begins(self) -> None:
-        """Log nothing: the requests have keys of their own."""
+        """Let the other engine's work come after what this thread did."""
+        self._key, self._answers = post(), []
 
-    is_queued = is_over = begins
+    def is_queued(self) -> None:
+        """Log nothing."""
+
+    def is_over(self) -> None:
+        """Let this thread come after the other engine's work."""
+        for key in self._answers:
+            take(key)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from peerlane.dialects._shared.call import Refusal as _Refusal
+from peerlane.dialects._shared.call import name_code as _name_code
 from peerlane.dialects.mooncake import _arguments as _read
 from peerlane.dialects.mooncake._engines import InnerTransferEngine as InnerTransferEngine
 from peerlane.dialects.mooncake._failures import FAILED as _FAILED
@@ -73,6 +74,7 @@ def _answers(failed: Any = None) -> Callable[[Callable[_P, _R]], Callable[_P, _R
                 answer: Any = _report(method.__name__, error, failed, arguments)
                 return answer  # type: ignore[no-any-return]
 
+        _name_code(call, f"TransferEngine.{method.__name__}")
         return call
 
     return decorate
