@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from peerlane import Event, Stream, devices
@@ -29,11 +30,8 @@ class Call(Protocol):
     def __call__(self) -> None:
         """Move the bytes; raise if it cannot."""
 
-    def begins(self) -> None:
-        """Log that this thread is about to make or queue the call."""
-
-    def is_queued(self) -> None:
-        """Log that it was made or queued."""
+    def logged(self, stream: Stream | None) -> AbstractContextManager[None]:
+        """Log the call that the block queues on a stream, or makes now."""
 
     def is_over(self) -> None:
         """Log that this thread knows of the end."""
@@ -48,6 +46,8 @@ class ProcessCall:
     is_write : bool
     pieces : sequence of (int, int, int)
         This process's address, the other's, and bytes.
+    on_device : sequence of (int, int)
+        Those of this process's addresses that are of a device, as the program has them, with their bytes.
     failed : callable
         Makes the exception of an error's number.
     """
@@ -57,22 +57,28 @@ class ProcessCall:
         pid: int,
         is_write: bool,
         pieces: Sequence[tuple[int, int, int]],
+        on_device: Sequence[tuple[int, int]],
         failed: Callable[[int], BaseException],
     ) -> None:
-        self._pid, self._is_write, self._failed = pid, is_write, failed
+        self._pid, self._is_write, self._on_device, self._failed = pid, is_write, on_device, failed
         self._copies = ranks().process_copies(pid, is_write, pieces)
 
     def __call__(self) -> None:
         if error := self._copies():
             raise self._failed(error)
 
-    def begins(self) -> None:
-        if event_log.active and self._is_write:
+    @contextlib.contextmanager
+    def logged(self, stream: Stream | None) -> Iterator[None]:
+        if not event_log.active:
+            yield
+            return
+        if self._is_write:
             event_log.copies_host_memory(self._pid, writes=True)
-
-    def is_queued(self) -> None:
-        if event_log.active:
-            event_log.unwatched(read=self._is_write, written=not self._is_write)
+        own = [raw.buffer(*piece) for piece in self._on_device]
+        access = event_log.channel_access(stream, *(([], own) if self._is_write else (own, [])))
+        with access if own else event_log.quiet():
+            yield
+        event_log.unwatched(read=self._is_write, written=not self._is_write)
 
     def is_over(self) -> None:
         if event_log.active and not self._is_write:
@@ -115,9 +121,8 @@ class Moves:
         for dst, src, size in self._copies:
             raw.quick_copy(dst, src, size, False)
         if self._call is not None:
-            self._call.begins()
-            self._call()
-            self._call.is_queued()
+            with self._call.logged(None):
+                self._call()
         for dst, src, size in self._then:
             raw.quick_copy(dst, src, size, False)
 
@@ -126,10 +131,8 @@ class Moves:
         for dst, src, size in self._copies:
             raw.copy(dst, src, size, stream=stream)
         if self._call is not None:
-            self._call.begins()
-            with event_log.quiet():  # the program learns nothing of the dialect's callbacks
+            with self._call.logged(stream):  # without the callback, of which the program learns nothing
                 stream.launch_callback(self._make, self._call)
-            self._call.is_queued()
         for dst, src, size in self._then:
             raw.copy(dst, src, size, stream=stream)
 

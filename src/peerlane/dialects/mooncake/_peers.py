@@ -166,7 +166,7 @@ class NearPeer:
         self.check()
         copies: Copies = []
         calls: Copies = []
-        viewed = []
+        viewed, on_device = [], []
         for piece in pieces:
             near, far, size = piece
             region = self._region(piece)
@@ -174,10 +174,14 @@ class NearPeer:
                 own = OwnMemory(near, size)
                 calls.append((own.host_address(near), far, size))
                 viewed.append(own)
+                if own.is_on_device:
+                    on_device.append((near, size))
             else:
                 at = region.memory.address() + far - region.start
                 copies.append((at, near, size) if is_write else (near, at, size))
-        call = ProcessCall(self._origin.pid, is_write, calls, self._not_copied) if calls else None
+        if not calls:
+            return Moves(copies)
+        call = ProcessCall(self._origin.pid, is_write, calls, on_device, self._not_copied)
         return Moves(copies, call, holding=viewed)
 
     def _not_copied(self, error: int) -> BaseException:

@@ -15,9 +15,10 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from peerlane import Stream
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared import frames
 from peerlane.dialects._shared.call import Refusal
@@ -30,6 +31,7 @@ _MAGIC = b"plmoon-1"
 _KEY, _PIECE, _NAME = struct.Struct("<QQ"), struct.Struct("<QQ"), struct.Struct("<I")
 _NO_KEY = (0, 0)
 _CONNECT_SECONDS = 5.0
+_PORT = 12001  # of a name without one
 _CHUNK = 4 << 20  # bytes of a frame
 _MOST_CONNECTIONS = 256
 _numbers = itertools.count(1)
@@ -204,12 +206,12 @@ class Client:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        host, _, port = name.rpartition(":")
+        host, colon, port = name.rpartition(":")
+        if not colon:
+            host, port = name, str(_PORT)
         if not host or not port.isdecimal() or int(port) >= 1 << 16:
             raise refused(
-                f"{name!r} is no segment",
-                "pass host:port of an engine, its port from get_rpc_port()",
-                SOCKET if name else DNS,
+                f"{name!r} is no segment", "pass host:port of an engine, its port from get_rpc_port()", DNS
             )
         self._address = host.strip("[]"), int(port)
         self._lock = threading.Lock()
@@ -336,12 +338,12 @@ class FarCall:
             part[:] = answer
         self._answers.append(key)
 
-    def begins(self) -> None:
+    @contextlib.contextmanager
+    def logged(self, stream: Stream | None) -> Iterator[None]:
         """Let the other engine's work come after what this thread did."""
         self._key, self._answers = post(), []
-
-    def is_queued(self) -> None:
-        """Log nothing."""
+        with event_log.quiet():
+            yield
 
     def is_over(self) -> None:
         """Let this thread come after the other engine's work."""

@@ -69,15 +69,18 @@ class Request:
         self._theirs = {id(row[3]): row[3] for row in rows}.values()
         copies: list[tuple[int, int, int]] = []
         calls: list[tuple[int, int, int]] = []
+        on_device: list[tuple[int, int]] = []
         bases = {id(each): each.base() for each in self._theirs}
         for near, mine, far, theirs, size in rows:
             base = bases[id(theirs)]
             if base is None:
                 calls.append((mine.host_address(near), far, size))
+                if calls[-1][0] != near:
+                    on_device.append((near, size))
             elif size:
                 at = base + far - theirs.start
                 copies.append((at, near, size) if is_write else (near, at, size))
-        call = ProcessCall(peer.pid, is_write, calls, self._not_copied) if calls else None
+        call = ProcessCall(peer.pid, is_write, calls, on_device, self._not_copied) if calls else None
         self._moves = Moves(copies, call)
         # With an event log each transfer has a stream: the log must not order two transfers.
         self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
