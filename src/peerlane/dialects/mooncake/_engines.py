@@ -60,7 +60,7 @@ class InnerTransferEngine:
         The host is none of this machine.
     """
 
-    def __init__(self, host: str, needs_registration: bool) -> None:
+    def __init__(self, host: str, *, needs_registration: bool) -> None:
         self.segment, self.inbox = Segment(), Inbox()
         service = self._service(host)
         self.port, self._needs_registration = service.port, needs_registration

@@ -13,6 +13,7 @@ from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.boards import SLOTS, Board, Origin
 from peerlane.dialects._shared.boards import OtherBoard as _OtherBoard
 from peerlane.dialects._shared.boards import OwnBoard as _OwnBoard
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.lent_memory import Offer, OwnMemory, decode_offer, encode_offer
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.mooncake._failures import INVALID_ARGUMENT, NOT_REGISTERED, OVERLAPPED, refused
@@ -113,22 +114,23 @@ class Segment:
             event_log.lends_host_memory()
 
     def _check(self, pieces: Sequence[tuple[int, int]]) -> None:
-        before: tuple[int, int] | None = None
-        for start, size in sorted(pieces):
-            shown = f"{size:,} bytes at {start:#x}"
+        ordered = sorted(pieces)
+        for at, (start, size) in enumerate(ordered):
             if not size:
-                raise refused(f"{shown} are no memory", "register 1 byte or more", INVALID_ARGUMENT)
-            if start + size > _WORD:
-                raise refused(f"{shown} end beyond the last address", "pass the bytes of one allocation")
-            other = self._regions.overlapping(start, size)
-            if other is not None or (before is not None and sum(before) > start):
-                known = str(other) if other is not None else f"{before[1]:,} bytes at {before[0]:#x}"  # type: ignore[index]
                 raise refused(
-                    f"{shown} overlap registered memory, {known}",
-                    "register each byte once, or unregister the other memory first",
-                    OVERLAPPED,
+                    f"0 bytes at {start:#x} are no memory", "register 1 byte or more", INVALID_ARGUMENT
                 )
-            before = start, size
+            if start + size > _WORD:
+                raise refused(
+                    f"{size:,} bytes at {start:#x} end beyond the last address",
+                    "pass the bytes of one allocation",
+                )
+            if at and sum(ordered[at - 1]) > start:
+                raise _overlapping(start, size, *ordered[at - 1])
+        for start, size in ordered:
+            other = self._regions.overlapping(start, size)
+            if other is not None:
+                raise _overlapping(start, size, other.start, other.size)
 
     def remove(self, starts: Sequence[int]) -> None:
         """Unregister memory; what is not registered is refused, when the rest has ended."""
@@ -167,6 +169,14 @@ class Segment:
         """End all registrations."""
         self.remove([each.start for each in self])
         self.board.close()
+
+
+def _overlapping(start: int, size: int, other_start: int, other_size: int) -> Refusal:
+    return refused(
+        f"{size:,} bytes at {start:#x} overlap {other_size:,} bytes at {other_start:#x}",
+        "register each byte once, or unregister the other memory first",
+        OVERLAPPED,
+    )
 
 
 def shown(regions: Sequence[Registration]) -> str:

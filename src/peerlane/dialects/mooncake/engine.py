@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 import logging
+import os
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -25,6 +26,7 @@ SUPPORT_CUDA = SUPPORT_EFA = SUPPORT_HIP = SUPPORT_INTRA_NVLINK = SUPPORT_MNNVL 
 
 _P2P = "P2PHANDSHAKE"
 _ANY = "*"
+_FORCED = "MC_FORCE_TCP"
 _log = logging.getLogger("mooncake.engine")
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -120,7 +122,8 @@ class TransferEngine:
             )
         if wanted == "xgmi":
             raise _refused("the protocol 'xgmi' is not one of the Python API", "pass 'hip'")
-        self._engine = InnerTransferEngine(_host_of(name), wanted != "tcp")
+        by_tcp = wanted == "tcp" or _FORCED in os.environ
+        self._engine = InnerTransferEngine(_host_of(name), needs_registration=not by_tcp)
         _log.info(
             "%s serves the protocol %r: memory of this machine is copied, other machines are reached by TCP",
             self._engine.name,
@@ -476,8 +479,8 @@ def _pieces(call: str, near: Any, far: Any, sizes: Any) -> list[tuple[int, int, 
 
 
 def _host_of(name: str) -> str:
-    """Return the host of ``host``, ``host:port`` or ``[address]:port``."""
+    """Return the host of ``host``, ``host:port``, ``host:port:npu_0``, an IPv6 address or ``[address]:port``."""
     if name.startswith("["):
         return name[1:].partition("]")[0]
     host, _, rest = name.partition(":")
-    return name if ":" in rest else host
+    return name if ":" in rest and ":npu_" not in rest else host

@@ -6,7 +6,7 @@ MODULES = {
 }
 ENTRY = "mooncake.engine"
 PACKAGES = {"mooncake": "mooncake-transfer-engine"}
-VARIABLES = ("MC_TRANSFER_TIMEOUT", "MC_TCP_BIND_ADDRESS")
+VARIABLES = ("MC_TRANSFER_TIMEOUT", "MC_TCP_BIND_ADDRESS", "MC_FORCE_TCP")
 ANEW = "peerlane.dialects.mooncake._engines:begin_anew"
 EXPLAIN = "peerlane.dialects.mooncake:explain"
 REMEDY = (
