@@ -89,6 +89,9 @@ void Task::step(uint64_t i) const {
         case Kind::pieces:
             step_pieces(i);
             return;
+        case Kind::files:
+            files->step(i);
+            return;
         case Kind::reduce:
             step_reduction(i);
             return;
@@ -232,6 +235,17 @@ Task plan_pieces(std::vector<Piece>& pieces) {
     task.steps = (pieces.size() + task.per_step - 1) / task.per_step;
     task.parallel = total >= kTeamFrom;
     for (const Piece& piece : pieces) task.staged |= piece.staged;
+    return task;
+}
+
+Task plan_files(FileCopies& files, const std::vector<Piece>& pieces) {
+    Task task;
+    task.kind = files.steps() ? Task::Kind::files : Task::Kind::none;
+    task.files = &files;
+    task.pieces = &pieces;
+    task.size = files.size();
+    task.steps = files.steps();
+    task.parallel = files.is_for_many();
     return task;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "copy/file_copies.h"
 #include "copy/reduce_kernels.h"
 #include "memory/fault_guard.h"
 #include "memory/heap.h"
@@ -22,7 +23,7 @@ struct Side {
     uint32_t device = kHost;
 };
 
-// One entry of a batch, resolved.
+// One entry of a batch, resolved; an end in a file is null.
 struct Piece {
     char* dst;
     const char* src;
@@ -33,7 +34,7 @@ struct Piece {
 // Steps 0 to `steps` - 1; each touches at most about kChunk bytes.  A step runs under a fault guard, owns nothing
 // and may be run by any thread: by several at a time if `parallel`, else in order.
 struct Task {
-    enum class Kind : uint8_t { none, bytes, rows, long_rows, fill, pieces, reduce };
+    enum class Kind : uint8_t { none, bytes, rows, long_rows, fill, pieces, files, reduce };
 
     Kind kind = Kind::none;
     bool parallel = false;
@@ -48,6 +49,7 @@ struct Task {
     uint64_t height = 1, dst_pitch = 0, src_pitch = 0;
     uint64_t per_step = 1;    // rows, pieces
     const std::vector<Piece>* pieces = nullptr;
+    FileCopies* files = nullptr;
     const Reduction* reduction = nullptr;
 
     void step(uint64_t i) const;
@@ -80,6 +82,8 @@ Task plan_fill(char* dst, uint64_t value, unsigned width, uint64_t size);
 Task plan_reduce(char* dst, const char* src, uint64_t size, const Reduction& reduction, bool staged);
 // Cuts pieces that are longer than a step.  Pieces must not overlap one another.
 Task plan_pieces(std::vector<Piece>& pieces);
+// `pieces`: the files' memory, for the text of a fault.
+Task plan_files(FileCopies& files, const std::vector<Piece>& pieces);
 
 // The bytes from the first to the last of a pitched rectangle; throws Refusal when that wraps.
 uint64_t pitched_span(const char* role, uint64_t pitch, uint64_t width, uint64_t height);

@@ -1284,6 +1284,12 @@ void note_changed_file() {
     if (is_noted()) sent(kEverybody);
 }
 
+void note_file(int fd, bool writes) {
+    if (!is_noted()) return;
+    const Medium medium = medium_of(fd, !writes);
+    writes ? sent(medium) : received(medium);
+}
+
 // The call goes on, and what it looks at may still change.
 void note_looked_at(const char* path) {
     struct stat about;

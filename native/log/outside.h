@@ -23,6 +23,9 @@ void set_outputs(const std::vector<uint64_t>& files);
 void note_changed_file();
 void note_looked_at(const char* path);
 
+// peerlane itself writes a file of the program's, or has read it: its own calls are not hooked.
+void note_file(int fd, bool writes);
+
 // A descriptor of peerlane's becomes readable: another process may have it, by a message or by a fork.
 void note_readable() noexcept;
 

@@ -30,6 +30,7 @@ void bind_call_sites(nanobind::module_& m);
 void bind_waits(nanobind::module_& m);
 void bind_log(nanobind::module_& m);
 void bind_processes(nanobind::module_& m);
+void bind_files(nanobind::module_& m);
 void bind_far(nanobind::module_& m);
 
 // Let the dialects be asked again before calls of C are answered without Python.

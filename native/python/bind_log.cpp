@@ -378,7 +378,7 @@ void bind_log(nb::module_& m) {
     for (size_t i = 0; i < std::size(log::kKindNames); ++i) kinds[log::kKindNames[i]] = i;
     m.attr("LOG_KINDS") = kinds;
     nb::list ops;
-    for (int op = 0; op <= static_cast<int>(OpKind::stepwise); ++op) ops.append(name_of(static_cast<OpKind>(op)));
+    for (int op = 0; op <= static_cast<int>(OpKind::file); ++op) ops.append(name_of(static_cast<OpKind>(op)));
     m.attr("LOG_OPS") = nb::tuple(ops);
     static constexpr auto log_rest = [] {
         const log::ByNoLine of_nobody;

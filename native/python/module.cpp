@@ -29,5 +29,6 @@ NB_MODULE(_core, m) {
     bind_waits(m);
     bind_log(m);
     bind_processes(m);
+    bind_files(m);
     bind_far(m);
 }

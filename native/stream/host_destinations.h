@@ -32,8 +32,9 @@ void each_of_host_written_by(const Op& op, const Visit& visit) {
             return;
         }
         case OpKind::batch:
+        case OpKind::file:
             for (const Piece& piece : static_cast<const Batch*>(op.extra)->pieces)
-                if (!see({piece.dst, piece.size, piece.size})) return;
+                if (piece.dst && !see({piece.dst, piece.size, piece.size})) return;
             return;
         default:
             return;

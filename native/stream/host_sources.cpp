@@ -23,7 +23,9 @@ void each_written(const Op& op, const Visit& visit) {
         case OpKind::write_value:
             return visit(op.dst, op.size);
         case OpKind::batch:
-            for (const Piece& piece : static_cast<const Batch*>(op.extra)->pieces) visit(piece.dst, piece.size);
+        case OpKind::file:
+            for (const Piece& piece : static_cast<const Batch*>(op.extra)->pieces)
+                if (piece.dst) visit(piece.dst, piece.size);
             return;
         case OpKind::descriptor:   // its list is not read yet
             return visit(nullptr, UINT64_MAX);
@@ -52,7 +54,9 @@ void each_read(const Op& op, const Visit& visit) {
             return;
         }
         case OpKind::batch:
-            for (const Piece& piece : static_cast<const Batch*>(op.extra)->pieces) visit(HostRows{piece.src, piece.size, piece.size});
+        case OpKind::file:
+            for (const Piece& piece : static_cast<const Batch*>(op.extra)->pieces)
+                if (piece.src) visit(HostRows{piece.src, piece.size, piece.size});
             return;
         default:
             return;
@@ -97,7 +101,7 @@ void HostSources::look_at(Watched& watched, Stream& stream, const Op& op, uint64
         Extent* extent;
         if (rows.size() == 0 || !is_of_host(rows.host, extent)) return;
         if (!runs_at_once) add_writer(stream, sequence, rows.low(), rows.high(), true);
-        is_unwatched = is_unwatched || (op.kind == OpKind::batch && static_cast<const Batch*>(op.extra)->pieces.size() > kMostPieces);
+        is_unwatched = is_unwatched || (op.is_batch() && static_cast<const Batch*>(op.extra)->pieces.size() > kMostPieces);
         if (is_unwatched) return;
         const bool is_late = (stream.group && !stream.group->may_run(op.phase)) || is_behind_writer(stream, rows.low(), rows.high());
         if (!extent && !op.keep) {   // it may be freed as soon as it was read, and is watched until then alone

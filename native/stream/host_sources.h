@@ -17,6 +17,10 @@ namespace peerlane {
 // Whether an operation reads memory of the host that nothing keeps alive: it may be freed as soon as it was read.
 inline bool is_source_of_nobody(const Op& op) {
     Extent* extent;
+    if (op.kind == OpKind::file) {
+        const auto& pieces = static_cast<const Batch*>(op.extra)->pieces;
+        return std::any_of(pieces.begin(), pieces.end(), [&](const Piece& piece) { return piece.src && is_of_host(piece.src, extent) && !extent; });
+    }
     return (op.kind == OpKind::copy || op.kind == OpKind::reduce) && !op.keep && is_of_host(op.src, extent) && !extent;
 }
 

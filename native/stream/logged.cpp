@@ -80,8 +80,8 @@ void add_span(log::Spans& spans, const char* host, uint64_t size, bool written) 
 
 void add_spans(log::Spans& spans, const std::vector<Piece>& pieces) {
     for (const Piece& piece : pieces) {
-        add_span(spans, piece.dst, piece.size, true);
-        add_span(spans, piece.src, piece.size, false);
+        if (piece.dst) add_span(spans, piece.dst, piece.size, true);
+        if (piece.src) add_span(spans, piece.src, piece.size, false);
     }
 }
 
@@ -144,6 +144,7 @@ void add_spans(log::Spans& spans, const Op& op, uint8_t by) {
             add_span(spans, Heap::get().host_of(op.dst_extent, 0), op.dst_extent->size, true);
             return;
         case OpKind::batch:
+        case OpKind::file:
             add_spans(spans, static_cast<const Batch*>(op.extra)->pieces);
             return;
         case OpKind::stepwise: {

@@ -10,8 +10,8 @@ constexpr uint64_t kMostSpares = 4096;   // 16 MiB
 
 const char* name_of(OpKind kind) {
     constexpr const char* kNames[] = {"copy", "copy_2d", "write_value", "fill", "reduce", "free", "batch", "descriptor",
-                                      "record", "wait", "notify", "wait_notify", "callback", "wait_value", "far", "collective"};
-    static_assert(std::size(kNames) == static_cast<size_t>(OpKind::stepwise) + 1);
+                                      "record", "wait", "notify", "wait_notify", "callback", "wait_value", "far", "collective", "file"};
+    static_assert(std::size(kNames) == static_cast<size_t>(OpKind::file) + 1);
     return kNames[static_cast<int>(kind)];
 }
 

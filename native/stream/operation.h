@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "copy/task.h"
@@ -11,7 +12,7 @@ namespace peerlane {
 
 enum class OpKind : uint8_t {
     copy, copy_2d, write_value, fill, reduce, free, batch, descriptor, record, wait, notify, wait_notify, callback, wait_value, far,
-    stepwise
+    stepwise, file
 };
 
 const char* name_of(OpKind kind);
@@ -46,6 +47,11 @@ struct Batch : Extra {
     ~Batch() override {
         for (const Range& range : pins) Heap::get().unpin(range);
     }
+};
+
+// Copies between memory and files: each of its pieces has one end.
+struct FileBatch : Batch {
+    std::shared_ptr<FileCopies> copies;
 };
 
 struct Notify;
@@ -123,10 +129,10 @@ struct Op {
     void* keep = nullptr;           // a Python object; released by a later Python call
 
     bool owns_extra() const {
-        return kind == OpKind::copy_2d || kind == OpKind::batch || kind == OpKind::descriptor || kind == OpKind::wait_value ||
-               kind == OpKind::far || kind == OpKind::stepwise;
+        return kind == OpKind::copy_2d || is_batch() || kind == OpKind::wait_value || kind == OpKind::far || kind == OpKind::stepwise;
     }
-    bool moves_bytes() const { return kind <= OpKind::reduce || kind == OpKind::batch || kind == OpKind::descriptor; }
+    bool is_batch() const { return kind == OpKind::batch || kind == OpKind::descriptor || kind == OpKind::file; }
+    bool moves_bytes() const { return kind <= OpKind::reduce || is_batch(); }
     Range dst_range() const { return range(dst, dst_extent, size); }
     Range src_range() const { return range(src, src_extent, src_size()); }
     // A rectangle's two spans may differ.  Unpinning the source by the destination's would release other pins.

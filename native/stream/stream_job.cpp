@@ -57,9 +57,11 @@ void Scheduler::open_job(Lock& lock, Stream& stream) {
             case OpKind::descriptor:
                 static_cast<Launch&>(*op.extra).read(op.dst, op.direct);
                 [[fallthrough]];
-            default:
-                for (const Range& held : static_cast<Batch&>(*op.extra).pins) Heap::get().check_lease("address", held);
-                job->task = plan_pieces(static_cast<Batch&>(*op.extra).pieces);
+            default: {
+                auto& batch = static_cast<Batch&>(*op.extra);
+                for (const Range& held : batch.pins) Heap::get().check_lease("address", held);
+                job->task = op.kind == OpKind::file ? plan_files(*static_cast<FileBatch&>(batch).copies, batch.pieces) : plan_pieces(batch.pieces);
+            }
         }
         if (job->task.kind != Task::Kind::none) rearm_fault_handlers();
         check_ends(job->sides, job->side_count);

@@ -44,7 +44,7 @@ Stream* Scheduler::choose(bool small_only) {
     const auto is_small = [](const Stream& stream) {
         const Op& op = stream.queue.front();
         if (!op.moves_bytes()) return true;
-        return !stream.job && op.size <= kBrief && op.kind != OpKind::batch && op.kind != OpKind::descriptor;
+        return !stream.job && op.size <= kBrief && !op.is_batch();
     };
     if (able_.size() == 0) return nullptr;
     const uint64_t step = Turns::next_step();

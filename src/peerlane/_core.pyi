@@ -1456,6 +1456,35 @@ class ProcessCopies:
     @property
     def size(self) -> int: ...
 
+class FileCopies:
+    """Copies between memory and files that were given to a stream."""
+
+    @property
+    def failure(self) -> tuple[int, int, int] | None:
+        """
+        Once they are over: the system's error, or 0 where the file ends; the index of the piece, and how many of its bytes were copied.
+        """
+
+class FilePieces:
+    """Pieces of memory and of files, between which bytes are copied."""
+
+    def __init__(self, reads: bool, pieces: Sequence[tuple[int, int, int, int]], files: Sequence[tuple[int, int, int]]) -> None:
+        """
+        ``pieces``: the file's descriptor and offset, the memory's address, and bytes.  ``files``: each descriptor, and the device and inode of its file.
+        """
+
+    @property
+    def have_changed(self) -> bool:
+        """Whether a descriptor is closed, or another file's by now."""
+
+    def run_at_once(self) -> bool:
+        """
+        Copy them now, if the page cache has or takes the bytes; False: some of it has to be submitted.
+        """
+
+    def submit(self, stream: Stream) -> FileCopies:
+        """Copy them on a stream."""
+
 def far_start(library: str, interface: str) -> tuple[bytes, str, str] | list[str] | str:
     """
     Start the engine, once; return this process's address, the library and its version, what was tried to load one, or why it does not start.

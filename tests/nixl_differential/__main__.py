@@ -1,7 +1,7 @@
 """Runs drawn programs on the vendor's wheel and on the dialect, and says where they differ.
 
 ``python -m nixl_differential VENDOR COUNT``: VENDOR is an interpreter that has the wheel.  Programs in which
-transfers use deregistered memory run under the vendor's policy; the others run under both.
+transfers use deregistered memory run under the vendor's policy; the others run under both.  So do those with files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ def compare(vendor: str, count: int) -> int:
     """Print one line for each difference, and a summary; return how many programs differ."""
     ours = [sys.executable, "-m", "peerlane", "run", "--dialect", "nixl"]
     differing = 0
-    for use, policies, first in (("deregistered", ["vendor"], 0), ("kept", ["vendor", "strict"], 1_000_000)):
+    for use, policies, first in (
+        ("deregistered", ["vendor"], 0),
+        ("kept", ["vendor", "strict"], 1_000_000),
+        ("files", ["vendor", "strict"], 2_000_000),
+    ):
         theirs = _outcomes([vendor], first, count, use, "vendor")
         for policy in policies:
             mine = _outcomes(ours, first, count, use, policy)

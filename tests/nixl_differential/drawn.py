@@ -1,7 +1,7 @@
 """Draws programs of calls of ``nixl``, runs them, and prints the outcome of each call as JSON.
 
-``python drawn.py FIRST COUNT deregistered|kept``: the seeds, and whether transfers may use deregistered memory.  It
-needs nothing of peerlane: it runs on the vendor's wheel as well.
+``python drawn.py FIRST COUNT deregistered|kept|files``: the seeds, and whether transfers may use deregistered memory,
+or move bytes of files (``drawn_files.py``).  It needs nothing of peerlane: it runs on the vendor's wheel as well.
 """
 
 import itertools
@@ -26,35 +26,22 @@ SECONDS = 20.0
 QUIET = 0.25  # seconds in which a notification arrives
 
 
-class Program:
-    """One drawn program: three agents, each with two arrays of its own."""
+class Drawn:
+    """A drawn program: each ``draw_`` method draws a call."""
 
-    def __init__(self, seed, may_use_deregistered):
+    first = often = ()
+
+    def __init__(self, seed):
         self.drawn = random.Random(seed)
-        self.may_use_deregistered = may_use_deregistered
-        self.names = [f"{name}{seed}" for name in "abc"]
-        config = nixl_agent_config(enable_prog_thread=False, capture_telemetry=bool(seed % 2))
-        self.agents = [nixl_agent(name, config) for name in self.names]
-        self.arrays = [np.arange(SIZE).astype(np.uint8) + at for at in range(6)]
-        self.registered = {0: [], 1: [], 2: []}
-        self.gone = []
-        self.handles = []
-        self.prepared = {0: [], 1: [], 2: []}
         self.outcomes = []
 
     def run(self):
         """Make the calls; return their outcomes, and the bytes and notifications that are left."""
         kinds = [name[5:] for name in dir(self) if name.startswith("draw_")]
-        weights = [
-            3 if kind in ("register", "add", "initialize", "make", "transfer") else 1 for kind in kinds
-        ]
-        for kind in ["register", "register", "register", "add", "add", "add"]:
+        weights = [3 if kind in self.often else 1 for kind in kinds]
+        for kind in [*self.first, *self.drawn.choices(kinds, weights, k=CALLS - len(self.first))]:
             self.call(kind)
-        for kind in self.drawn.choices(kinds, weights, k=CALLS - 6):
-            self.call(kind)
-        self.go_on()
-        left = [sorted(each for each in agent.notifs.items() if each[1]) for agent in self.agents]
-        return [*self.outcomes, repr(left), self.sums()]
+        return [*self.outcomes, *self.left()]
 
     def call(self, kind):
         """Draw the arguments of a call, make it, and note what came of it."""
@@ -69,6 +56,31 @@ class Program:
         self.outcomes.append(
             f"{said} -> {outcome if isinstance(outcome, (str, bool, int)) else repr(outcome)}"
         )
+
+
+class Program(Drawn):
+    """One drawn program: three agents, each with two arrays of its own."""
+
+    first = "register", "register", "register", "add", "add", "add"
+    often = "register", "add", "initialize", "make", "transfer"
+
+    def __init__(self, seed, may_use_deregistered):
+        super().__init__(seed)
+        self.may_use_deregistered = may_use_deregistered
+        self.names = [f"{name}{seed}" for name in "abc"]
+        config = nixl_agent_config(enable_prog_thread=False, capture_telemetry=bool(seed % 2))
+        self.agents = [nixl_agent(name, config) for name in self.names]
+        self.arrays = [np.arange(SIZE).astype(np.uint8) + at for at in range(6)]
+        self.registered = {0: [], 1: [], 2: []}
+        self.gone = []
+        self.handles = []
+        self.prepared = {0: [], 1: [], 2: []}
+
+    def left(self):
+        """Return the notifications and bytes that are left."""
+        self.go_on()
+        left = [sorted(each for each in agent.notifs.items() if each[1]) for agent in self.agents]
+        return [repr(left), self.sums()]
 
     def sums(self):
         """Return a checksum of all arrays."""
@@ -343,10 +355,17 @@ class Program:
 def main():
     first, count, use = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     for seed in itertools.islice(itertools.count(first), count):
-        print("program " + json.dumps([seed, Program(seed, use == "deregistered").run()]), flush=True)
+        if use == "files":
+            from drawn_files import FileProgram
+
+            program = FileProgram(seed)
+        else:
+            program = Program(seed, use == "deregistered")
+        print("program " + json.dumps([seed, program.run()]), flush=True)
 
 
 if __name__ == "__main__":
+    sys.modules["drawn"] = sys.modules["__main__"]
     main()
     sys.stdout.flush()
     os._exit(0)  # the agents of some hundred programs need no orderly end

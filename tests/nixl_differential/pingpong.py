@@ -83,11 +83,11 @@ def one_round(kind, size, times):
     other.join(10)
 
 
-def timed(command, *case):
-    """Run one round; return its microseconds."""
+def timed(command, program, case):
+    """Run one round of a program; return its microseconds."""
     env = {**os.environ, "NIXL_LOG_LEVEL": "FATAL", "UCX_LOG_LEVEL": "fatal"}
     done = subprocess.run(
-        [*command, __file__, *map(str, case)],
+        [*command, program, *map(str, case)],
         env=env,
         capture_output=True,
         text=True,
@@ -97,19 +97,27 @@ def timed(command, *case):
     return next(float(line[3:]) for line in done.stdout.splitlines() if line.startswith("us "))
 
 
+def compared(vendor, program, title, ours, theirs=None):
+    """Run a program's rounds for the dialect and for the wheel, by turns; print the figures and their ratio."""
+    command = [sys.executable, "-m", "peerlane", "run", "--dialect", "nixl"]
+    rounds = [
+        (timed(command, program, ours), timed([vendor], program, theirs or ours)) for _ in range(ROUNDS)
+    ]
+    ratios = sorted(mine / other for mine, other in rounds)
+    mine, other = (statistics.median(each) for each in zip(*rounds, strict=True))
+    print(
+        f"{title}: {mine:,.1f} us, the wheel {other:,.1f} us, ratio {statistics.median(ratios):.2f} "
+        f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
+        flush=True,
+    )
+
+
 def main(vendor):
     """Print the ratios."""
-    ours = [sys.executable, "-m", "peerlane", "run", "--dialect", "nixl"]
     for kind, size, times in CASES:
-        rounds = [
-            (timed(ours, kind, size, times), timed([vendor], "DRAM", size, times)) for _ in range(ROUNDS)
-        ]
-        ratios = sorted(mine / theirs for mine, theirs in rounds)
-        mine, theirs = (statistics.median(each) for each in zip(*rounds, strict=True))
-        print(
-            f"{kind}, {size:,} bytes: {mine:,.1f} us, the wheel's DRAM {theirs:,.1f} us, ratio "
-            f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})",
-            flush=True,
+        case = kind, size, times
+        compared(
+            vendor, __file__, f"{kind} beside the wheel's DRAM, {size:,} bytes", case, ("DRAM", size, times)
         )
 
 

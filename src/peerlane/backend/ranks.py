@@ -21,6 +21,8 @@ Bank: TypeAlias = (
 LateArea: TypeAlias = "_core.LateArea"  # memory of two processes for the late writes of a channel
 Members: TypeAlias = "_core.Members"  # the watched processes of a group
 MessageRings: TypeAlias = "_core.MessageRings"  # rings in shared memory with one reader, each with one sender
+FileCopies: TypeAlias = "_core.FileCopies"  # copies between memory and files that were given to a stream
+FilePieces: TypeAlias = "_core.FilePieces"  # pieces of memory and of files, between which bytes are copied
 ProcessCopies: TypeAlias = "_core.ProcessCopies"  # copies between the memory of two processes, by the system
 Undelivered: TypeAlias = (
     "_core.Undelivered"  # copies the contents of a late area to the memory that they were written for
@@ -639,4 +641,19 @@ class Ranks(Protocol):
         self, pid: int, writes: bool, pieces: Sequence[tuple[int, int, int]], /
     ) -> ProcessCopies:
         """Return copies of ``pieces``: this process's address, the other's, and bytes."""
+        ...
+
+    # Files.
+
+    def file_pieces(
+        self,
+        reads: bool,
+        pieces: Sequence[tuple[int, int, int, int]],
+        files: Sequence[tuple[int, int, int]],
+        /,
+    ) -> FilePieces:
+        """Return ``pieces``: a file's descriptor and offset, the memory's address, and bytes.
+
+        ``files`` are the descriptors, and the device and inode of the file that each one is.
+        """
         ...

@@ -233,7 +233,7 @@ def test_nixl_transfer_that_was_interrupted_can_be_posted_again(
     near.fill(3)
     local = pair.a.get_xfer_descs([(near.address, size, 0)], "VRAM")
     handle = pair.a.initialize_xfer(
-        "WRITE", local, _bindings.nixlXferDList(local.getType(), [(far.address, size, 1)]), "b"
+        "WRITE", local, _bindings.nixlXferDList(local.getType(), [(far.address, size, 1)]), "b", b"x"
     )
     stream = type(pl.devices()[0].create_stream())
 

@@ -108,7 +108,7 @@ CASES: list[tuple[str, Call, type[BaseException], str]] = [
         "not registered so",
         lambda at: at.b.deregister_memory(at.b.get_reg_descs([(at.p, 8, 0, "")], "DRAM")),
         b.nixlNotFoundError,
-        "not registered as one piece by agent 'b'; pass the list that register_memory returned",
+        "not registered as one piece by agent 'b' with UCX; pass the list that register_memory returned",
     ),
     (
         "deregister a list",

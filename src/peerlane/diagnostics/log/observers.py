@@ -48,7 +48,8 @@ class Operation:
         is reported when it is over, and not if it raised.
     kind : str
         ``copy``, ``copy_2d``, ``fill``, ``reduce``, ``write_value``, ``free``, ``batch``, ``descriptor``, ``record``,
-        ``wait``, ``notify``, ``wait_notify``, ``wait_value``, ``callback`` or ``collective``.
+        ``wait``, ``notify``, ``wait_notify``, ``wait_value``, ``callback``, ``collective`` or ``file`` (copies
+        between memory and files).
     spans : tuple of Span
         The bytes that it reads and writes, as far as they are known: those of a descriptor's copies are known when it
         starts.  A wait starts when it is over; a cancelled operation never starts.

@@ -55,7 +55,7 @@ class TracedOperation:
     stream, sequence : int
         The operation's stream, and its number there.
     kind : str
-        ``copy``, ``copy_2d``, ``fill``, ``reduce``, ``free``, ``batch`` or ``descriptor``.
+        ``copy``, ``copy_2d``, ``fill``, ``reduce``, ``free``, ``batch``, ``descriptor`` or ``file``.
     nbytes : int
         Bytes moved, including those between the rows of a rectangle; 0 for ``free``.
     start_ns, end_ns : int

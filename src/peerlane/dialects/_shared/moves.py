@@ -1,4 +1,4 @@
-"""What a transfer does: copies of memory that this process has mapped, and a call for memory that it has not."""
+"""What a transfer does; between memory: copies of what this process has mapped, and a call for what it has not."""
 
 from __future__ import annotations
 
@@ -22,6 +22,19 @@ def ranks() -> Ranks:
     """Return the verbs of the back-end."""
     verbs: Ranks = devices()[0].backend.ranks
     return verbs
+
+
+class Moves(Protocol):
+    """The bytes of a transfer, which may be moved many times."""
+
+    def run(self) -> bool:
+        """Move the bytes in this thread; return False if some are to be queued instead."""
+
+    def queue(self, stream: Stream) -> None:
+        """Queue them on a stream; after a raise some may be queued."""
+
+    def finish(self, stream: Stream) -> None:
+        """Note in this thread the end of what was queued on a stream, which is done; raise what made it fail."""
 
 
 class Call(Protocol):
@@ -85,8 +98,8 @@ class ProcessCall:
             event_log.copies_host_memory(self._pid, writes=False)
 
 
-class Moves:
-    """The copies and the call of a transfer.
+class MemoryMoves:
+    """The copies and the call of a transfer between memory.
 
     Parameters
     ----------
@@ -98,11 +111,6 @@ class Moves:
         Copies behind the call.
     holding : object
         Kept as long as this.
-
-    Attributes
-    ----------
-    failure : exception, optional
-        Of the call; the stream has an ``Error`` of its own.
     """
 
     def __init__(
@@ -114,9 +122,9 @@ class Moves:
     ) -> None:
         self._copies, self._call, self._then = copies, call, then
         self._holding = holding
-        self.failure: BaseException | None = None
+        self._failure: BaseException | None = None  # of the call; the stream has an Error of its own
 
-    def run(self) -> None:
+    def run(self) -> bool:
         """Move the bytes in this thread."""
         for dst, src, size in self._copies:
             raw.quick_copy(dst, src, size, False)
@@ -125,9 +133,12 @@ class Moves:
                 self._call()
         for dst, src, size in self._then:
             raw.quick_copy(dst, src, size, False)
+        self._note_end()
+        return True
 
     def queue(self, stream: Stream) -> None:
         """Queue them on a stream; after an ``Error`` some may be queued."""
+        self._failure = None
         for dst, src, size in self._copies:
             raw.copy(dst, src, size, stream=stream)
         if self._call is not None:
@@ -140,11 +151,18 @@ class Moves:
         try:
             call()
         except BaseException as error:
-            self.failure = error
+            self._failure = error
             raise
 
-    def is_over(self) -> None:
-        """Log that this thread knows of the end."""
+    def finish(self, stream: Stream) -> None:
+        """Note in this thread the end of what was queued on a stream, which is done; raise what made it fail."""
+        try:
+            stream.sync()
+        except Error as error:
+            raise self._failure or error from None
+        self._note_end()
+
+    def _note_end(self) -> None:
         if self._call is not None:
             self._call.is_over()
 
@@ -157,7 +175,7 @@ class End:
     stream : Stream
     is_eager : bool
         Whether the schedule is eager: under ``lazy`` a query would make the operations run.
-    then : callable
+    then : callable, optional
         Called at the end.
 
     Attributes
@@ -165,21 +183,19 @@ class End:
     event : Event
     """
 
-    def __init__(self, stream: Stream, is_eager: bool, then: Callable[[], None]) -> None:
-        self._is_eager = is_eager
-        with event_log.quiet():  # neither its lock nor the callback orders anything in the program
-            self._over = threading.Event()
-            stream.launch_callback(self._finish, then)
+    def __init__(self, stream: Stream, is_eager: bool, then: Callable[[], None] | None = None) -> None:
+        with event_log.quiet():  # neither its lock nor the callbacks order anything in the program
+            self._over = None if is_eager else threading.Event()
+            if then is not None:
+                stream.launch_callback(then)
+            if self._over is not None:
+                stream.launch_callback(self._over.set)
         self.event: Event = stream.record()
-
-    def _finish(self, then: Callable[[], None]) -> None:
-        then()
-        self._over.set()
 
     def has_come(self) -> bool:
         """Return whether it has come; wait briefly, to free the processor for others."""
         if not self.event.is_done:
-            if self._is_eager:
+            if self._over is None:
                 with contextlib.suppress(Error):  # the stream raises it
                     self.event.sync(MOMENT)
             else:

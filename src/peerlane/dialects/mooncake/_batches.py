@@ -49,7 +49,7 @@ class Batch:
         self._stream = stream = streams.take(device)
         try:
             moves.queue(stream)
-            self._end = End(stream, is_eager, lambda: None)
+            self._end = End(stream, is_eager)
         except BaseException:
             stream.abort(close=True)  # what was queued before the refusal
             raise
@@ -77,12 +77,8 @@ class Batch:
         self._finish()
 
     def _finish(self) -> None:
-        try:
-            self._stream.sync()
-        except Error as error:
-            raise self._moves.failure or error from None
+        self._moves.finish(self._stream)
         self.peer.check()
-        self._moves.is_over()
 
     def release(self) -> None:
         """End it, also if it is under way; a stream that is done serves later transfers."""

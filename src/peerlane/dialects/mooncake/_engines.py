@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from peerlane import Buffer, Host, devices
 from peerlane.diagnostics import call_site, live_objects
 from peerlane.diagnostics.live_objects import LiveObject
-from peerlane.dialects._shared.moves import Moves, Streams
+from peerlane.dialects._shared.moves import MemoryMoves, Streams
 from peerlane.dialects.mooncake._batches import Batch
 from peerlane.dialects.mooncake._failures import FAILED, INVALID_ARGUMENT, refused
 from peerlane.dialects.mooncake._peers import Peer, connect
@@ -121,7 +121,7 @@ class InnerTransferEngine:
         if known is not None:
             known.close()
 
-    def moves(self, peer: Peer, is_write: bool, pieces: Sequence[Piece]) -> Moves:
+    def moves(self, peer: Peer, is_write: bool, pieces: Sequence[Piece]) -> MemoryMoves:
         """Return what a transfer does, all of whose pieces were checked; empty pieces move nothing."""
         some = [piece for piece in pieces if piece[2]]
         for near, _, size in some:
@@ -144,10 +144,8 @@ class InnerTransferEngine:
     def transfer(self, target: str, is_write: bool, pieces: Sequence[Piece]) -> Peer:
         """Move bytes now, and return the peer."""
         peer = self.peer(target)
-        moves = self.moves(peer, is_write, pieces)
-        moves.run()
+        self.moves(peer, is_write, pieces).run()
         peer.check()
-        moves.is_over()
         return peer
 
     def submit(self, target: str, is_write: bool, pieces: Sequence[Piece], *, is_single: bool) -> int:

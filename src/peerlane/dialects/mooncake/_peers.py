@@ -12,7 +12,7 @@ from peerlane import Host
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.lent_memory import BorrowedMemory, OwnMemory
-from peerlane.dialects._shared.moves import Moves, ProcessCall
+from peerlane.dialects._shared.moves import MemoryMoves, ProcessCall
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.mooncake._failures import refused
 from peerlane.dialects.mooncake._segments import (
@@ -57,7 +57,7 @@ class LocalPeer:
         """Whether the engine has ended."""
         return self._segment() is None
 
-    def moves(self, is_write: bool, pieces: Sequence[Piece]) -> Moves:
+    def moves(self, is_write: bool, pieces: Sequence[Piece]) -> MemoryMoves:
         """Return the copies of a transfer; refuse memory that is not registered."""
         segment = self._segment()
         if segment is None:
@@ -68,7 +68,7 @@ class LocalPeer:
             if segment.find(far, size) is None:
                 raise _unregistered(self.name, piece, segment.shown)
             copies.append((far, near, size) if is_write else (near, far, size))
-        return Moves(copies)
+        return MemoryMoves(copies)
 
     def check(self) -> None:
         """Do nothing: it ends with this process."""
@@ -161,7 +161,7 @@ class NearPeer:
         known = [each for each in map(self._regions.around, self._regions.starts) if each is not None]
         raise _unregistered(self.name, piece, shown(known))
 
-    def moves(self, is_write: bool, pieces: Sequence[Piece]) -> Moves:
+    def moves(self, is_write: bool, pieces: Sequence[Piece]) -> MemoryMoves:
         """Return the copies of a transfer; refuse memory that is not registered."""
         self.check()
         copies: Copies = []
@@ -180,9 +180,9 @@ class NearPeer:
                 at = region.memory.address() + far - region.start
                 copies.append((at, near, size) if is_write else (near, at, size))
         if not calls:
-            return Moves(copies)
+            return MemoryMoves(copies)
         call = ProcessCall(self._origin.pid, is_write, calls, on_device, self._not_copied)
-        return Moves(copies, call, holding=viewed)
+        return MemoryMoves(copies, call, holding=viewed)
 
     def _not_copied(self, error: int) -> BaseException:
         pid = self._origin.pid
@@ -229,10 +229,10 @@ class FarPeer:
     def check(self) -> None:
         """Do nothing: each request was answered."""
 
-    def moves(self, is_write: bool, pieces: Sequence[Piece]) -> Moves:
+    def moves(self, is_write: bool, pieces: Sequence[Piece]) -> MemoryMoves:
         """Return the copies of a transfer; refuse memory that is not registered."""
         if not pieces:
-            return Moves(())
+            return MemoryMoves(())
         self._client.look(pieces)
         staging = Host().allocate(sum(size for *_, size in pieces))
         copies: Copies = []
@@ -245,7 +245,7 @@ class FarPeer:
             at += size
         call = FarCall(self._client, is_write, parts, self._seconds)
         before, after = (copies, []) if is_write else ([], copies)
-        return Moves(before, call, after, holding=[staging])
+        return MemoryMoves(before, call, after, holding=[staging])
 
     def notify(self, name: str, message: str) -> None:
         """Send a notify."""

@@ -24,9 +24,11 @@ from peerlane.dialects._shared.moves import Streams
 from peerlane.dialects.nixl import _listener
 from peerlane.dialects.nixl._board import OwnBoard, Past, log_received, log_sent, logged
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
+from peerlane.dialects.nixl._files import FileMoves, FileRegion, path_of
 from peerlane.dialects.nixl._metadata import Metadata, Row, decode, encode
 from peerlane.dialects.nixl._peers import Peer, Self, local_agents
-from peerlane.dialects.nixl._regions import OwnRegion, Region, Regions, check_memory
+from peerlane.dialects.nixl._plugins import PLUGINS, check_notifies, in_order, moves, plugin_of, takes
+from peerlane.dialects.nixl._regions import WHOLE, OwnRegion, Region, Regions, check_memory
 from peerlane.dialects.nixl._status import (
     DEFAULT_COMM_PORT,
     NIXL_INIT_AGENT,
@@ -43,28 +45,8 @@ from peerlane.dialects.nixl._status import (
     nixlNotPostedError,
     nixlNotSupportedError,
 )
-from peerlane.dialects.nixl._transfers import Request, device_of
+from peerlane.dialects.nixl._transfers import Request, device_of, memory_moves
 
-_PLUGINS: Mapping[
-    str, tuple[dict[str, str], list[str], list[str]]
-] = {  # default parameters; kinds of memory of the plugin; those of its back-end
-    "POSIX": (
-        {
-            "ios_pool_size": "65536",
-            "kernel_queue_size": "256",
-            "use_aio": "false",
-            "use_posix_aio": "false",
-            "use_uring": "false",
-        },
-        ["DRAM_SEG", "FILE_SEG"],
-        ["FILE_SEG", "DRAM_SEG"],
-    ),
-    "UCX": (
-        {"num_workers": "1", "ucx_devices": "", "ucx_error_handling_mode": "peer"},
-        ["DRAM_SEG", "VRAM_SEG"],
-        ["DRAM_SEG", "VRAM_SEG"],
-    ),
-}
 _numbers = itertools.count(
     0x1000, 0x10
 )  # one counter for all agents: a handle of another agent is recognised
@@ -133,10 +115,12 @@ class nixlXferTelemetry:
 
 
 class _Prepared:
-    """A checked descriptor list, of this agent (``peer`` None) or of a peer."""
+    """A checked descriptor list, of this agent (``peer`` None) or of a peer; ``rows``: by back-end."""
 
-    def __init__(self, peer: Peer | None, rows: list[tuple[int, int, Region]]) -> None:
-        self.peer, self.rows = peer, rows
+    def __init__(
+        self, peer: Peer | None, mem: nixl_mem_t, rows: dict[str, list[tuple[int, int, Region]]]
+    ) -> None:
+        self.peer, self.mem, self.rows = peer, mem, rows
 
 
 class _Resources:
@@ -206,6 +190,7 @@ class nixlAgent:
         self.name = name
         self._lock = threading.RLock()
         self._inbox: dict[str, list[bytes]] = {}
+        self._paths: set[int] = set()  # the numbers of registered paths
         self._idle = 0  # calls in a row without a notification
         self._backends: dict[int, str] = {}
         self._params: dict[int, dict[str, str]] = {}
@@ -218,7 +203,7 @@ class nixlAgent:
         weakref.finalize(self, self._own.close).atexit = False
         local_agents[self.board.ident] = self
         self._self: Self | None = None
-        self._has_registered = False
+        self._has_registered = self._has_notifications = False
         self.is_charged = True
         if config.useListenThread:
             self._own.listener = _listener.Listener(config.listenPort, weakref.ref(self))
@@ -237,18 +222,12 @@ class nixlAgent:
 
     def getAvailPlugins(self) -> list[str]:
         """Return the names of the plugins."""
-        return list(_PLUGINS)
+        return sorted(PLUGINS)
 
     def getPluginParams(self, plugin: str) -> tuple[dict[str, str], list[str]]:
         """Return a plugin's parameters with their defaults, and its kinds of memory."""
-        params, mems, _ = self._plugin(plugin)
-        return dict(params), list(mems)
-
-    def _plugin(self, plugin: str) -> tuple[dict[str, str], list[str], list[str]]:
-        name = _text("plugin", "the name", plugin)
-        if name not in _PLUGINS:
-            raise nixlNotFoundError(f"there is no plugin {name!r}", f"pass one of {', '.join(_PLUGINS)}")
-        return _PLUGINS[name]
+        record = plugin_of(_text("getPluginParams", "the plugin", plugin))
+        return dict(record.params), [mem.name for mem in record.mems]
 
     def createBackend(self, plugin: str, params: Mapping[str, str]) -> int:
         """Create a back-end of a plugin; return its handle."""
@@ -256,18 +235,19 @@ class nixlAgent:
         for key, value in params.items():
             checked("createBackend", "a parameter's name", key, str)
             checked("createBackend", f"the parameter {key!r}", value, str)
-        self._plugin(plugin)
+        record = plugin_of(_text("createBackend", "the plugin", plugin))
         if plugin in self._backends.values():
             raise nixlInvalidParamError(
                 f"back-end {plugin!r} was created already", "use the one that is there"
             )
         handle = next(_numbers)
         self._backends[handle], self._params[handle] = plugin, dict(params)
+        self._has_notifications = self._has_notifications or record.is_remote
         return handle
 
     def getBackendParams(self, backend: int) -> tuple[dict[str, str], list[str]]:
         """Return a back-end's parameters, and its kinds of memory."""
-        return dict(self._params[backend]), list(_PLUGINS[self._backend(backend)][2])
+        return dict(self._params[backend]), [mem.name for mem in PLUGINS[self._backend(backend)].backend_mems]
 
     def _backend(self, handle: object) -> str:
         if handle not in self._backends:
@@ -288,53 +268,94 @@ class nixlAgent:
         """Register memory; after a refusal nothing is registered."""
         checked("registerMem", "descs", descs, nixlRegDList)
         mem = descs.getType()
-        takes = {name for name in self._among("registerMem", backends) if mem.name in _PLUGINS[name][2]}
-        if descs.isEmpty() or not takes:
-            raise nixlBackendError(
-                "the list has no descriptor"
-                if descs.isEmpty()
-                else f"no back-end of {self.name!r} takes {mem.name}",
-                f"register memory that a back-end takes; there are {', '.join(self.backend_names) or 'none'}",
+        names = {name for name in self._among("registerMem", backends) if takes(name, mem)}
+        if not names:
+            raise (nixlBackendError if backends else nixlNotFoundError)(
+                f"no back-end takes {mem.name}; agent {self.name!r} has "
+                f"{', '.join(in_order(self.backend_names)) or 'none'}",
+                "register memory that a back-end takes",
             )
-        if "UCX" in takes:
+        if descs.isEmpty():
+            raise nixlBackendError("the list has no descriptor", "pass one descriptor or more")
+        if mem is not nixl_mem_t.FILE_SEG:
             for row in descs.rows:
                 check_memory(mem, row)
         with self._lock:
             self.board.check_room(len(descs.rows))
-            self._has_registered = self._has_registered or "UCX" in takes
-            for address, size, device, _ in descs.rows:
-                slot, number = self.board.begin()
-                self.regions.add(
-                    OwnRegion(mem, device, address, size, slot, number, self.board.words, backends=takes)
-                )
+            regions: list[OwnRegion] = []
+            try:
+                for row in descs.rows:
+                    regions.append(self._region(mem, row, names))
+            except nixlBackendError:
+                for region in regions:
+                    self._end(region)
+                raise
+            self._has_registered = True
+            for region in regions:
+                self.regions.add(region)
         return nixl_status_t.NIXL_SUCCESS
 
-    def _registered(self, descs: nixlRegDList) -> list[OwnRegion]:
-        """Return the regions that were registered with exactly these descriptors."""
-        regions: dict[OwnRegion, None] = {}
+    def _region(self, mem: nixl_mem_t, row: Sequence[Any], names: set[str]) -> OwnRegion:
+        address, size, device, meta = row
+        slot, number = self.board.begin()
+        region = mem, device, address, _length(mem, size), slot, number, self.board.words
+        try:
+            if mem is not nixl_mem_t.FILE_SEG:
+                return OwnRegion(*region, backends=names)
+            path = path_of(meta)
+            if path is None:
+                return FileRegion(*region, backends=names)
+            if device in self._paths:
+                raise nixlBackendError(
+                    f"file {path.name!r} was registered with the number {device}, which another path has",
+                    "pass another number as the device for each path",
+                )
+            opened = FileRegion(*region, backends=names, path=path)
+            self._paths.add(device)
+            return opened
+        except nixlBackendError:
+            self.board.end(slot)
+            raise
+
+    def _end(self, region: OwnRegion) -> None:
+        self.board.end(region.slot)
+        region.end()
+        if isinstance(region, FileRegion) and region.path is not None:
+            self._paths.discard(region.device)
+
+    def _registered(self, descs: nixlRegDList, backend: str) -> list[OwnRegion]:
+        """Return the regions that a back-end has of exactly these descriptors."""
+        mem, regions = descs.getType(), dict[OwnRegion, None]()
         for address, size, device, _ in descs.rows:
-            same = self.regions.of(descs.getType(), (device, address, size))
+            same = self.regions.of(backend, mem, (device, address, _length(mem, size)))
             each = next((each for each in same if each not in regions), None)
             if each is None:
                 raise nixlNotFoundError(
-                    f"{size:,} bytes at {address:#x} of device {device} ({descs.getType().name}) were not registered "
-                    f"as one piece by agent {self.name!r}",
+                    f"{size:,} bytes at {address:#x} of device {device} ({mem.name}) were not registered "
+                    f"as one piece by agent {self.name!r} with {backend}",
                     "pass the list that register_memory returned",
                 )
             regions[each] = None
         return list(regions)
 
     def deregisterMem(self, descs: nixlRegDList, backends: Sequence[int] = ()) -> nixl_status_t:
-        """Deregister memory; after a refusal all is registered still."""
+        """Deregister memory, by default from all back-ends that have it; after a refusal all is registered still."""
         checked("deregisterMem", "descs", descs, nixlRegDList)
-        names = self._among("deregisterMem", backends)
+        names = in_order(self._among("deregisterMem", backends))
         with self._lock:
-            for region in self._registered(descs):
-                region.backends -= names
-                if not region.backends:
-                    self.board.end(region.slot)
-                    region.end()
-                    self.regions.remove(region)
+            registered: dict[str, list[OwnRegion]] = {}
+            for at, name in enumerate(names):
+                try:
+                    registered[name] = self._registered(descs, name)
+                except nixlNotFoundError:
+                    is_last = at + 1 == len(names)
+                    if backends or (is_last and not registered):
+                        raise
+            for name, regions in registered.items():
+                for region in regions:
+                    self.regions.remove(region, name)
+                    if not region.backends:
+                        self._end(region)
         return nixl_status_t.NIXL_SUCCESS
 
     def queryMem(self, descs: nixlRegDList, backend: int) -> list[dict[str, str] | None]:
@@ -366,9 +387,10 @@ class nixlAgent:
         rows = [
             Row(each.mem, each.device, each.start, each.size, each.slot, each.number, each.offered())
             for each in regions
-            if "UCX" in each.backends and each.mem in (0, 1)
+            if "UCX" in each.backends
         ]
-        metadata = Metadata(self.name, self.board.origin, connects, tuple(backends), rows)
+        remote = tuple(name for name in backends if PLUGINS[name].is_remote)
+        metadata = Metadata(self.name, self.board.origin, connects, remote, rows)
         content = encode(metadata)
         if (
             event_log.active
@@ -380,8 +402,10 @@ class nixlAgent:
 
     def getLocalMD(self) -> bytes:
         """Return the metadata of this agent."""
-        if not self._backends:
-            raise nixlInvalidParamError(f"agent {self.name!r} has no back-end", "call create_backend('UCX')")
+        if not self._has_notifications:
+            raise nixlInvalidParamError(
+                f"agent {self.name!r} has no back-end that reaches other agents", "call create_backend('UCX')"
+            )
         with self._lock:
             return self._metadata(self.regions, True, self.backend_names)
 
@@ -391,9 +415,17 @@ class nixlAgent:
         """Return the metadata of some registrations; without any only how to reach the agent."""
         checked("getLocalPartialMD", "descs", descs, nixlRegDList)
         connects = _flag("getLocalPartialMD", "inc_conn_info", inc_conn_info)
-        names = self._among("getLocalPartialMD", backends)
+        mem, among = descs.getType(), self._among("getLocalPartialMD", backends)
+        names = {name for name in among if PLUGINS[name].is_remote}
+        if not descs.isEmpty() and not any(takes(name, mem) for name in names):
+            raise nixlBackendError(
+                f"no back-end reaches {mem.name} of another agent",
+                "pass memory that 'UCX' has, or an empty list",
+            )
         with self._lock:
-            return self._metadata(self._registered(descs), connects or descs.isEmpty(), names)
+            regions = [self._registered(descs, name) for name in names if self.regions.has(name, mem)]
+            own = itertools.chain.from_iterable(regions)
+            return self._metadata(own, connects or descs.isEmpty(), names)
 
     def loadRemoteMD(self, metadata: bytes) -> bytes:
         """Load the metadata of another agent, or more of it; return its name.  After a refusal nothing is changed."""
@@ -405,8 +437,8 @@ class nixlAgent:
             )
         if not self.backend_names & set(loaded.backends):
             raise nixlBackendError(
-                f"agent {loaded.name!r} has {', '.join(loaded.backends) or 'no back-end'}, and {self.name!r} has "
-                f"{', '.join(self.backend_names) or 'none'}",
+                f"agent {loaded.name!r} can be reached by {', '.join(loaded.backends) or 'no back-end'}, and "
+                f"{self.name!r} has {', '.join(self.backend_names) or 'none'}",
                 "create a back-end that both have",
             )
         with self._lock:
@@ -446,8 +478,8 @@ class nixlAgent:
             return nixl_status_t.NIXL_SUCCESS if known else nixl_status_t.NIXL_ERR_NOT_FOUND
         try:
             peer = self._peer(name)
-            for at, row in enumerate(descs.rows):
-                peer.regions.find(row, descs.getType(), name, at)
+            if not descs.isEmpty():
+                peer.regions.find("UCX", descs.rows, descs.getType(), name)
         except nixlNotFoundError:
             return nixl_status_t.NIXL_ERR_NOT_FOUND
         return nixl_status_t.NIXL_SUCCESS
@@ -535,25 +567,47 @@ class nixlAgent:
         else:
             checked("prepXferDlist", "descs", more[0] if more else None, nixlXferDList)
             mem, rows, backends = more[0].getType(), more[0].rows, more[1:]
-        self._usable("prepXferDlist", mem, *backends)
         peer = None if name == NIXL_INIT_AGENT else self._peer(name)
-        return self._keep(_Prepared(peer, self._located(peer, mem, rows)))
+        names = self._able("prepXferDlist", (mem,), *backends)
+        return self._keep(_Prepared(peer, mem, self._located(names, peer, mem, rows, stays=True)))
 
-    def _usable(self, call: str, mem: nixl_mem_t, backends: Sequence[int] = ()) -> None:
-        if "UCX" not in self._among(call, backends) or mem not in (0, 1):
+    def _able(self, call: str, mems: Iterable[nixl_mem_t], backends: Sequence[int] = ()) -> list[str]:
+        """Return the back-ends that have memory of these kinds."""
+        among = in_order(self._among(call, backends))
+        names = [name for name in among if all(takes(name, mem) for mem in mems)]
+        if not names:
             raise nixlNotFoundError(
-                f"no back-end of agent {self.name!r} moves {mem.name} for this call",
-                "create and name 'UCX' for it",
+                f"{call}: no back-end takes {' and '.join(mem.name for mem in mems)}; this call may use "
+                f"{', '.join(among) or 'none'} of agent {self.name!r}",
+                "create and name 'POSIX' for files, 'UCX' for the memory of other agents",
             )
+        return names
 
     def _located(
-        self, peer: Peer | None, mem: nixl_mem_t, rows: Sequence[Sequence[int]]
-    ) -> list[tuple[int, int, Any]]:
+        self,
+        backends: Sequence[str],
+        peer: Peer | None,
+        mem: nixl_mem_t,
+        rows: Sequence[Sequence[int]],
+        *,
+        stays: bool = False,
+    ) -> dict[str, list[tuple[int, int, Any]]]:
+        """Return the rows with their regions by the back-ends that have all; nixlNotFoundError if none has."""
         if not rows:
             raise nixlNotFoundError("the list has no descriptor", "pass one descriptor or more")
         regions: Any = self.regions if peer is None else peer.regions
         whose = f"agent {(self if peer is None else peer).name!r}"
-        return [(row[0], row[1], regions.find(row, mem, whose, at)) for at, row in enumerate(rows)]
+        located: dict[str, list[tuple[int, int, Any]]] = {}
+        missing: nixlNotFoundError | None = None
+        for name in backends:
+            try:
+                known = regions.find(name, rows, mem, whose, stays=stays)
+                located[name] = [(*row[:2], each) for row, each in zip(rows, known, strict=True)]
+            except nixlNotFoundError as error:
+                missing = missing or error
+        if missing is not None and not located:
+            raise missing
+        return located
 
     def _keep(self, resource: Any) -> int:
         handle = next(_numbers)
@@ -592,13 +646,33 @@ class nixlAgent:
         peer = remote.peer
         if peer.is_removed:
             peer.check_usable(time.monotonic())
-        mine = _picked("local", local.rows, local_indices)
-        theirs = _picked("remote", remote.rows, remote_indices)
-        if not mine and not theirs:
+        common = [
+            name for name in self._among("makeXferReq", backend) if name in local.rows and name in remote.rows
+        ]
+        if not common:
+            raise nixlInvalidParamError(
+                f"no back-end of agent {self.name!r} has both sides: the local one is {local.mem.name} of "
+                f"{', '.join(local.rows)}, the other one {remote.mem.name} of {', '.join(remote.rows)}",
+                "register both with one back-end, and prepare the lists again",
+            )
+        near, far = _numbers_of("local", local_indices), _numbers_of("remote", remote_indices)
+        if not near and not far:
             raise nixlInvalidParamError("there are no indices", "pass one or more for each side")
-        _check_alike(mine, theirs)
+        _check_counts(near, far)
+        moving = self._moving(common, local.mem, remote.mem, message)
+        mine, theirs = _picked("local", local.rows[moving], near), _picked("remote", remote.rows[moving], far)
+        _check_sizes(mine, theirs)
         rows = _paired(mine, theirs)
-        return self._request(peer, operation, rows if apart else _merged(rows), message)
+        return self._request(moving, peer, operation, rows if apart else _merged(rows), message)
+
+    def _moving(
+        self, names: Iterable[str], local: nixl_mem_t, remote: nixl_mem_t, message: bytes | None
+    ) -> str:
+        """Return which of some back-ends, one or more, is to move the bytes of a transfer."""
+        able = in_order(names)
+        name = next((name for name in able if moves(name, local, remote)), able[0])
+        check_notifies(name, message)
+        return name
 
     def createXferReq(
         self,
@@ -615,21 +689,30 @@ class nixlAgent:
             checked("createXferReq", name, descs, nixlXferDList)
         name = _text("createXferReq", "the agent", remote_agent)
         message = _bytes("createXferReq", "the notification", notif_msg) or None
-        _check_alike(local_descs.rows, remote_descs.rows)
+        _check_counts(local_descs.rows, remote_descs.rows)
+        _check_sizes(local_descs.rows, remote_descs.rows)
         peer = self._peer(name)
-        for mem in (local_descs.getType(), remote_descs.getType()):
-            self._usable("createXferReq", mem, backend)
-        rows = _paired(
-            self._located(None, local_descs.getType(), local_descs.rows),
-            self._located(peer, remote_descs.getType(), remote_descs.rows),
-        )
-        return self._request(peer, operation, rows, message)
+        local, remote = local_descs.getType(), remote_descs.getType()
+        able = self._able("createXferReq", (local, remote), backend)
+        mine = self._located(able, None, local, local_descs.rows)
+        theirs = self._located(list(mine), peer, remote, remote_descs.rows)
+        moving = self._moving(theirs, local, remote, message)
+        return self._request(moving, peer, operation, _paired(mine[moving], theirs[moving]), message)
 
-    def _request(self, peer: Peer, operation: nixl_xfer_op_t, rows: list[Any], message: bytes | None) -> int:
+    def _request(
+        self, backend: str, peer: Peer, operation: nixl_xfer_op_t, rows: list[Any], message: bytes | None
+    ) -> int:
+        local, remote = rows[0][1].mem, rows[0][3].mem
+        if not moves(backend, local, remote):
+            raise nixlInvalidParamError(
+                f"{backend!r} moves no bytes between {local.name} of this agent and {remote.name}",
+                "for files pass memory as the local side, and files of this agent as the other one",
+            )
         is_write = operation is nixl_xfer_op_t.NIXL_WRITE
+        bytes_of = FileMoves(is_write, rows) if backend == "POSIX" else memory_moves(peer, is_write, rows)
         device = device_of(region for row in rows for region in (row[1], row[3]))
         take = partial(self._own.streams.take, device)
-        return self._keep(Request(peer, is_write, rows, message, take))
+        return self._keep(Request(backend, peer, bytes_of, rows, message, take))
 
     def _asked(self, handle: int) -> Request:
         request = self._requests.get(handle)
@@ -665,12 +748,14 @@ class nixlAgent:
 
     def queryXferBackend(self, reqh: int) -> int:
         """Return the handle of the back-end that moves the bytes."""
-        self._asked(reqh)
-        return next(handle for handle, name in self._backends.items() if name == "UCX")
+        backend = self._asked(reqh).backend
+        return next(handle for handle, name in self._backends.items() if name == backend)
 
     def estimateXferCost(self, reqh: int) -> tuple[int, int, int]:
         """Return (0, 0, -1): nothing is estimated."""
-        self._asked(reqh)
+        backend = self._asked(reqh).backend
+        if not PLUGINS[backend].is_remote:
+            raise nixlNotSupportedError(f"{backend!r} estimates no costs", "ask for transfers of 'UCX' only")
         return 0, 0, -1
 
     def getXferTelemetry(self, reqh: int) -> nixlXferTelemetry:
@@ -683,6 +768,7 @@ class nixlAgent:
         request = self._asked(reqh)
         if not request.start:
             raise nixlNotPostedError("the transfer was never posted", "call transfer first")
+        request.check_failure()
         telemetry = nixlXferTelemetry()
         telemetry.startTime = int(request.start * 1e6)
         telemetry.postDuration = max(1, int(request.post_time * 1e6))
@@ -692,7 +778,7 @@ class nixlAgent:
         telemetry.totalBytes, telemetry.descCount, telemetry.backendName = (
             request.size,
             request.descriptors,
-            "UCX",
+            request.backend,
         )
         return telemetry
 
@@ -729,8 +815,8 @@ class nixlAgent:
         self, notif_map: dict[str, list[bytes]], backends: Sequence[int] = ()
     ) -> dict[str, list[bytes]]:
         """Add the notifications that have come to a mapping of agents to messages; return it."""
-        if backends:
-            self._among("getNotifs", backends)
+        if backends and not any(PLUGINS[name].is_remote for name in self._among("getNotifs", backends)):
+            raise self._silent()
         fresh = self.fetch(notif_map)
         if event_log.active:
             for messages in fresh.values():
@@ -741,6 +827,8 @@ class nixlAgent:
     def fetch(self, notif_map: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
         """As :meth:`getNotifs`; the caller has to log which of them the program has seen."""
         fresh: dict[str, list[bytes]] = {}
+        if not self._has_notifications:
+            raise self._silent()
         with self._lock:
             self.board.collect(self._inbox)
             if self._inbox:
@@ -755,6 +843,11 @@ class nixlAgent:
             notifs.setdefault(name, []).extend(messages)
         return notifs
 
+    def _silent(self) -> nixlBackendError:
+        return nixlBackendError(
+            f"agent {self.name!r} has no back-end that sends notifications", "call create_backend('UCX')"
+        )
+
     def genNotif(self, remote_agent: str, msg: bytes, backends: Sequence[int] = ()) -> nixl_status_t:
         """Send a notification of its own: it may overtake transfers that are under way."""
         name, message = _text("genNotif", "the agent", remote_agent), _bytes("genNotif", "the message", msg)
@@ -763,6 +856,8 @@ class nixlAgent:
                 f"genNotif: the back-ends are a list of handles, not {backends!r}; send_notif of NIXL 1.5.1 passes "
                 "one handle, so call it without backend"
             )
+        if not self._has_notifications:
+            raise self._silent()
         peer = self._peer(name)
         peer.check_usable(time.monotonic())
         peer.send(message)
@@ -833,7 +928,12 @@ def _strided(descs: Any) -> list[tuple[int, int, int]]:
     return [(at + i * stride, size, device) for at, size, device, stride, count in rows for i in range(count)]
 
 
-def _picked(side: str, rows: list[Any], indices: Any) -> list[Any]:
+def _length(mem: nixl_mem_t, size: int) -> int:
+    """Return the bytes that a row stands for: 0 of a file are all that follow."""
+    return size or WHOLE if mem is nixl_mem_t.FILE_SEG else size
+
+
+def _numbers_of(side: str, indices: Any) -> list[int]:
     is_array = isinstance(indices, np.ndarray)
     if is_array and indices.ndim != 1:
         raise ValueError(f"the {side} indices are an array of one dimension, not of shape {indices.shape}")
@@ -841,7 +941,11 @@ def _picked(side: str, rows: list[Any], indices: Any) -> list[Any]:
     chosen = np.asarray(indices) if is_array or is_list else np.asarray(0.5)
     if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
         raise RuntimeError(f"the {side} indices are a list or an array of ints, not {indices!r:.60}")
-    numbers = chosen.tolist()
+    numbers: list[int] = chosen.tolist()
+    return numbers
+
+
+def _picked(side: str, rows: list[Any], numbers: Iterable[int]) -> list[Any]:
     for each in numbers:
         if not 0 <= each < len(rows):
             raise nixlInvalidParamError(
@@ -850,13 +954,17 @@ def _picked(side: str, rows: list[Any], indices: Any) -> list[Any]:
     return [rows[each] for each in numbers]
 
 
-def _check_alike(mine: Sequence[Any], theirs: Sequence[Any]) -> None:
-    """Refuse two sides that differ in the number of their rows, or in a row's bytes (its second element)."""
+def _check_counts(mine: Sequence[Any], theirs: Sequence[Any]) -> None:
+    """Refuse two sides that differ in the number of their rows."""
     if len(mine) != len(theirs):
         raise nixlInvalidParamError(
             f"there are {len(mine)} descriptors of this agent and {len(theirs)} of the other",
             "pass as many of each",
         )
+
+
+def _check_sizes(mine: Sequence[Any], theirs: Sequence[Any]) -> None:
+    """Refuse two sides of which a row differs in its bytes (its second element)."""
     for at, (near, far) in enumerate(zip(mine, theirs, strict=True)):
         if near[1] != far[1]:
             raise nixlInvalidParamError(

@@ -249,7 +249,7 @@ class nixl_agent:
         return [self.backends[name] for name in backends]
 
     def get_plugin_list(self) -> list[str]:
-        """Return the names of the plugins: UCX moves bytes, POSIX only answers ``query_memory``."""
+        """Return the names of the plugins: UCX moves bytes between agents, POSIX between memory and files."""
         return self.plugin_list
 
     def get_plugin_mem_types(self, backend: str) -> list[str]:
@@ -318,7 +318,9 @@ class nixl_agent:
         Raises
         ------
         nixlBackendError
-            The list is empty, no back-end takes the kind of memory, or the addresses are not such memory.
+            The list is empty, the addresses are not such memory, or a file cannot be opened.
+        nixlNotFoundError
+            No back-end takes the kind of memory.
         TypeError
             The list cannot be made into descriptors; the log says why.
         KeyError
@@ -329,7 +331,7 @@ class nixl_agent:
         return descs  # type: ignore[no-any-return]
 
     def deregister_memory(self, dereg_list: nixlRegDList, backends: list[str] = []) -> None:  # noqa: B006
-        """Deregister memory; other agents' later transfers of it are refused.
+        """Deregister memory, by default from all back-ends; other agents' later transfers of it are refused.
 
         Raises
         ------
@@ -409,7 +411,13 @@ class nixl_agent:
         return nixl_prepped_dlist_handle(self.agent, number)
 
     def estimate_xfer_cost(self, req_handle: nixl_xfer_handle) -> tuple[int, int, str]:
-        """Return (0, 0, "UNKNOWN"), as the vendor's UCX does: nothing is estimated."""
+        """Return (0, 0, "UNKNOWN"), as the vendor's UCX does: nothing is estimated.
+
+        Raises
+        ------
+        nixlNotSupportedError
+            The back-end is POSIX.
+        """
         duration, margin, _ = self.agent.estimateXferCost(_number(req_handle))
         return duration, margin, "UNKNOWN"
 
@@ -483,7 +491,9 @@ class nixl_agent:
         nixlNotFoundError
             The agent is not known, or a descriptor lies in no registered memory.
         nixlInvalidParamError
-            Counts or sizes differ.
+            Counts or sizes differ, or the back-end does not move bytes between these kinds of memory.
+        nixlBackendError
+            There is a notification, and POSIX sends none.
         KeyError, TypeError
             Another operation, an unknown back-end, or another type.
         """
@@ -510,7 +520,7 @@ class nixl_agent:
         nixlNotAllowedError
             Either side has deregistered memory that it uses: the vendor lets this pass.
         nixlBackendError
-            The bytes could not be moved.
+            The bytes could not be moved, or there is a notification and the back-end sends none.
         """
         return _state(self.agent.postXferReq(_number(handle), notif_msg))
 
@@ -578,7 +588,7 @@ class nixl_agent:
         KeyError
             An unknown back-end.
         nixlBackendError
-            Another process wrote nonsense where its notifications stand.
+            No back-end has notifications, or another process wrote nonsense where its own stand.
         """
         return self.agent.getNotifs({}, () if backends == [] else self._handles(backends))
 
@@ -642,7 +652,7 @@ class nixl_agent:
         Raises
         ------
         nixlInvalidParamError
-            The agent has no back-end.
+            The agent has no back-end that reaches other agents.
         """
         return self.agent.getLocalMD()
 
@@ -734,7 +744,7 @@ class nixl_agent:
             A list of tuples (address, bytes, device); an array of such rows (uint64 or int64); a tensor; a list of
             tensors; or such descriptors, which are returned.
         mem_type : str, optional
-            ``"DRAM"`` or ``"VRAM"``, for tuples and rows.
+            ``"DRAM"``, ``"VRAM"`` or ``"FILE"``, for tuples and rows.
 
         Returns
         -------

@@ -15,7 +15,7 @@ _MAGIC = b"peerlane nixl 1\n"
 _HEAD = struct.Struct("<16s16sIQIBHHI")
 _REGION = struct.Struct("<BQQQIQB")
 _CHECK = struct.Struct("<I")
-_BACKENDS = ("UCX", "POSIX")
+_BACKENDS = ("UCX",)  # those that reach other agents
 
 
 class Row(NamedTuple):

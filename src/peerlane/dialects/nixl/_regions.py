@@ -25,9 +25,10 @@ from peerlane.memory import raw
 
 _POLICY = "PEERLANE_NIXL_POLICY"
 _POLICIES = ("strict", "vendor")
-_REFUSED = f"the vendor lets this pass; {_POLICY}=vendor does too"
+REFUSED = f"the vendor lets this pass; {_POLICY}=vendor does too"
 _MOST_NAMED = 8
-_WORD = 1 << 64
+WORD = 1 << 64
+WHOLE = WORD - 1  #: the bytes of a file that was registered with 0
 
 
 def is_strict() -> bool:
@@ -43,6 +44,8 @@ class Region:
     mem : nixl_mem_t
     device, start, size : int
         As they were registered.
+    backends : set of str
+        The back-ends that have it.
     slot, number : int
         The index of the registration's word on the agent's board, and its value while the registration lives.
     words : memoryview
@@ -61,6 +64,7 @@ class Region:
     ) -> None:
         self.mem, self.device, self.start, self.size = mem, device, start, size
         self.slot, self.number, self.words = slot, number, words
+        self.backends = {"UCX"}  # no other one reaches other agents
 
     @property
     def is_live(self) -> bool:
@@ -87,8 +91,6 @@ class OwnRegion(Region):
 
     Attributes
     ----------
-    backends : set of str
-        The back-ends that have it.
     site : Place
         The line of the program that registered it.
     """
@@ -157,26 +159,28 @@ def failure_of(error: BaseException, what: str) -> Failure:
 
 
 class Regions(Generic[_Kind]):
-    """The regions of an agent, sorted: the vendor compares a descriptor with two neighbours alone (facts/nixl 4)."""
+    """The regions of an agent, by back-end and sorted: the vendor looks at two neighbours alone (facts/nixl 4)."""
 
     def __init__(self) -> None:
-        self._sorted: dict[nixl_mem_t, list[_Kind]] = {mem: [] for mem in nixl_mem_t}
+        self._sorted: dict[tuple[str, nixl_mem_t], list[_Kind]] = {}
 
     def __iter__(self) -> Iterator[_Kind]:
-        return itertools.chain.from_iterable(map(tuple, self._sorted.values()))
+        return iter(dict.fromkeys(itertools.chain.from_iterable(map(tuple, list(self._sorted.values())))))
 
     def add(self, region: _Kind) -> None:
-        """Add a region."""
-        insort(self._sorted[region.mem], region, key=_sort_key)
+        """Add a region to its back-ends."""
+        for backend in region.backends:
+            insort(self._sorted.setdefault((backend, region.mem), []), region, key=_sort_key)
 
-    def remove(self, region: _Kind) -> None:
-        """Remove a region."""
-        known = self._sorted[region.mem]
+    def remove(self, region: _Kind, backend: str) -> None:
+        """Remove a region from a back-end that has it."""
+        known = self._sorted[backend, region.mem]
         del known[known.index(region, bisect_left(known, _sort_key(region), key=_sort_key))]
+        region.backends.remove(backend)
 
-    def of(self, mem: nixl_mem_t, key: tuple[int, int, int]) -> Iterator[_Kind]:
-        """Return the regions with exactly this device, address and size."""
-        known = self._sorted[mem]
+    def of(self, backend: str, mem: nixl_mem_t, key: tuple[int, int, int]) -> Iterator[_Kind]:
+        """Return the regions of a back-end with exactly this device, address and size."""
+        known = self._sorted.get((backend, mem), [])
         for at in range(bisect_left(known, key, key=_sort_key), len(known)):
             if _sort_key(known[at]) != key:
                 return
@@ -188,42 +192,71 @@ class Regions(Generic[_Kind]):
         An ended region could hide a later registration of the same bytes.
         """
         strict = is_strict()
-        for mem, known in self._sorted.items():
+        for (_, mem), known in self._sorted.items():
             known[:] = [
                 each for each in known if each.is_live or not (strict or (mem, _sort_key(each)) in reused)
             ]
 
-    def find(self, row: Sequence[int], mem: nixl_mem_t, whose: str, at: int) -> _Kind:
-        """Return the region that has all bytes of a descriptor; nixlNotFoundError if none does.
+    def has(self, backend: str, mem: nixl_mem_t) -> bool:
+        """Return whether a back-end has memory of a kind."""
+        return bool(self._sorted.get((backend, mem)))
+
+    def find(
+        self, backend: str, rows: Sequence[Sequence[int]], mem: nixl_mem_t, whose: str, *, stays: bool = False
+    ) -> list[_Kind]:
+        """Return for each descriptor the back-end's region that has all of its bytes; nixlNotFoundError if none does.
+
+        As the vendor, go on from the region of the descriptor before, unless the descriptors go back.
 
         Parameters
         ----------
-        row : sequence of int
+        backend : str
+        rows : sequence of sequence of int
             Address, bytes and device.
         mem : nixl_mem_t
         whose : str
             The agent, for the text.
-        at : int
-            Which descriptor it is, for the text.
+        stays : bool
+            Whether descriptors that go back may stay in the region of the one before.
         """
+        known = self._sorted.get((backend, mem), [])
+        regions: list[_Kind] = []
+        at, before = 0, (0, 0, 0)
+        for row in rows:
+            address, nbytes, device = row[:3]
+            key = device, address, nbytes
+            if stays and regions and _covers(known[at], *row[:3]):
+                looked_at: Sequence[int] = (at,)
+            elif not regions or key < before:
+                after = bisect_left(known, key, key=_sort_key)
+                looked_at = (after, after - 1)
+            else:
+                looked_at = range(at, len(known))
+            match = next((i for i in looked_at if 0 <= i < len(known) and _covers(known[i], *row[:3])), None)
+            if match is None:
+                raise self._nowhere(known, len(regions), row, mem, whose, backend)
+            at, before = match, key
+            regions.append(known[at])
+        return regions
+
+    def _nowhere(
+        self, known: Sequence[_Kind], at: int, row: Sequence[int], mem: nixl_mem_t, whose: str, backend: str
+    ) -> nixlNotFoundError:
         address, nbytes, device = row[:3]
-        known = self._sorted[mem]
-        after = bisect_left(known, (device, address, nbytes), key=_sort_key)
-        looked_at = known[after : after + 1] + known[max(after - 1, 0) : after]
-        for each in looked_at:
-            if each.covers(address, nbytes, device):
-                return each
-        if address + nbytes >= _WORD and not is_strict():  # the vendor's sum is one of 64 bits
-            for each in looked_at:
-                if each.covers(address, nbytes - _WORD, device):
-                    return each
-        shown = [str(each) for each in self][:_MOST_NAMED]
+        shown = [str(each) for each in known[:_MOST_NAMED]]
         more = ", ..." if len(known) > len(shown) else ""
-        raise nixlNotFoundError(
+        return nixlNotFoundError(
             f"descriptor {at} ({nbytes:,} bytes at {address:#x} of device {device}, {mem.name}) lies in no "
-            f"registered memory of {whose}, which has {', '.join(shown) or 'none'}{more}",
+            f"registered memory of {whose}, which has {', '.join(shown) or 'none'}{more} with {backend!r}",
             "register it, and load the metadata that was made after that",
         )
+
+
+def _covers(region: Region, address: int, nbytes: int, device: int) -> bool:
+    if region.covers(address, nbytes, device):
+        return True
+    wraps = address + nbytes >= WORD and not is_strict()  # the vendor's sum is one of 64 bits
+    return wraps and region.covers(address, nbytes - WORD, device)
 
 
 def _sort_key(region: Region) -> tuple[int, int, int]:
@@ -235,7 +268,7 @@ def check_live(regions: Iterable[Region], whose: str) -> None:
     for each in regions:
         if not each.is_live and is_strict():
             raise nixlNotAllowedError(
-                f"{whose} has deregistered {each}, which the transfer uses", f"register it again ({_REFUSED})"
+                f"{whose} has deregistered {each}, which the transfer uses", f"register it again ({REFUSED})"
             )
 
 
@@ -259,7 +292,7 @@ def check_memory(mem: nixl_mem_t, row: Sequence[int]) -> None:
         elif nbytes and strict:
             if address == 0:
                 raise nixlBackendError(
-                    f"{shown}: the address is NULL", f"pass the address of memory ({_REFUSED})"
+                    f"{shown}: the address is NULL", f"pass the address of memory ({REFUSED})"
                 )
             spare = ctypes.create_string_buffer(1)
             for at in (address, address + nbytes - 1):

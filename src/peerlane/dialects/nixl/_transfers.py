@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from peerlane import Stream
 from peerlane.diagnostics import call_site
 from peerlane.diagnostics.log import event_log
-from peerlane.dialects._shared.moves import End, Moves, ProcessCall
+from peerlane.dialects._shared.moves import End, MemoryMoves, Moves, ProcessCall
+from peerlane.dialects.nixl._plugins import PLUGINS, check_notifies
 from peerlane.dialects.nixl._regions import OwnRegion, Region, check_live, failure_of
 from peerlane.dialects.nixl._status import (
     Failure,
@@ -29,7 +30,6 @@ from peerlane.errors import Error
 if TYPE_CHECKING:
     from peerlane.dialects.nixl._peers import Peer
 
-_AT_ONCE = 32 << 10  # bytes that the posting thread itself moves, where nothing holds operations back
 _LONGEST_END = 1.0  # seconds
 #: To look up a member of an enumeration costs more than all else that asks for a state.
 _NOT_POSTED, _ACTIVE, _DONE = (
@@ -38,16 +38,52 @@ _NOT_POSTED, _ACTIVE, _DONE = (
     nixl_status_t.NIXL_SUCCESS,
 )
 
+#: Local address and region, remote address and region, bytes.
+Row: TypeAlias = "tuple[int, OwnRegion, int, Region, int]"
+
+
+def memory_moves(peer: Peer, is_write: bool, rows: Sequence[Row]) -> MemoryMoves:
+    """Return the moves of a transfer between the memory of two agents."""
+    copies: list[tuple[int, int, int]] = []
+    calls: list[tuple[int, int, int]] = []
+    on_device: list[tuple[int, int]] = []
+    regions = {id(row[3]): row[3] for row in rows}
+    bases = {key: each.base() for key, each in regions.items()}
+    for near, mine, far, theirs, size in rows:
+        base = bases[id(theirs)]
+        if base is None:
+            calls.append((mine.host_address(near), far, size))
+            if calls[-1][0] != near:
+                on_device.append((near, size))
+        elif size:
+            at = base + far - theirs.start
+            copies.append((at, near, size) if is_write else (near, at, size))
+    if not calls:
+        return MemoryMoves(copies)
+    not_copied = partial(_not_copied, peer.pid, sum(row[4] for row in rows))
+    return MemoryMoves(copies, ProcessCall(peer.pid, is_write, calls, on_device, not_copied))
+
+
+def _not_copied(pid: int, size: int, error: int) -> Failure:
+    if error == errno.ESRCH:
+        return nixlRemoteDisconnectError(f"process {pid} has ended", "remove the agent")
+    why = "not all of it is memory" if error == errno.EFAULT else os.strerror(error)
+    return nixlBackendError(
+        f"the system did not copy {size:,} bytes between this process and {pid}: {why}",
+        "register memory that lives; where the system forbids it, put the memory on a virtual device",
+    )
+
 
 class Request:
     """One transfer, which may be posted many times.
 
     Parameters
     ----------
+    backend : str
+        The back-end that moves the bytes.
     peer : Peer
-    is_write : bool
-    rows : sequence of (int, Region, int, Region, int)
-        Local address and region, remote address and region, bytes.
+    moves : Moves
+    rows : sequence of Row
     message : bytes, optional
         The notification.
     new_stream : callable
@@ -56,34 +92,23 @@ class Request:
 
     def __init__(
         self,
+        backend: str,
         peer: Peer,
-        is_write: bool,
-        rows: Sequence[tuple[int, OwnRegion, int, Region, int]],
+        moves: Moves,
+        rows: Sequence[Row],
         message: bytes | None,
         new_stream: Callable[[], Stream],
     ) -> None:
-        self.peer, self.message, self._new_stream = peer, message, new_stream
+        self.backend, self.peer, self.message, self._moves = backend, peer, message, moves
+        self._new_stream = new_stream
         self.site = call_site.position()
         self.descriptors, self.size = len(rows), sum(row[4] for row in rows)
         self._mine = {id(row[1]): row[1] for row in rows}.values()
         self._theirs = {id(row[3]): row[3] for row in rows}.values()
-        copies: list[tuple[int, int, int]] = []
-        calls: list[tuple[int, int, int]] = []
-        on_device: list[tuple[int, int]] = []
-        bases = {id(each): each.base() for each in self._theirs}
-        for near, mine, far, theirs, size in rows:
-            base = bases[id(theirs)]
-            if base is None:
-                calls.append((mine.host_address(near), far, size))
-                if calls[-1][0] != near:
-                    on_device.append((near, size))
-            elif size:
-                at = base + far - theirs.start
-                copies.append((at, near, size) if is_write else (near, at, size))
-        call = ProcessCall(peer.pid, is_write, calls, on_device, self._not_copied) if calls else None
-        self._moves = Moves(copies, call)
+        plugin = PLUGINS[backend]
+        self._notifies = plugin.is_remote
         # With an event log each transfer has a stream: the log must not order two transfers.
-        self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
+        self._at_once = peer.is_eager and self.size <= plugin.most_at_once and not event_log.active
         self._used = [(each.words, each.slot, each.number) for each in (*self._mine, *self._theirs)]
         self._stream: Stream | None = None
         self._end: End | None = None
@@ -112,11 +137,12 @@ class Request:
                 check_live(self._theirs, f"agent {self.peer.name!r}")
         if message is not None:
             self.message = message
-        self.start, self._failure, self._end, self._moves.failure = start, None, None, None
+        if self.message is not None and not self._notifies:
+            check_notifies(self.backend, self.message)
+        self.start, self._failure, self._end = start, None, None
         self._status = _ACTIVE
         try:
-            if self._at_once:
-                self._moves.run()
+            if self._at_once and self._moves.run():
                 if self.message is not None:
                     self.peer.send(self.message)
                 self._status = _DONE
@@ -152,23 +178,10 @@ class Request:
             raise
         if event_log.active:
             stream.record()  # the operation that the notification follows in the log
-        self._end = End(
-            stream, self.peer.is_eager, partial(self._notify, self.message, (stream.id, stream.submitted))
-        )
-
-    def _not_copied(self, error: int) -> Failure:
-        if error == errno.ESRCH:
-            return nixlRemoteDisconnectError(f"process {self.peer.pid} has ended", "remove the agent")
-        why = "not all of it is memory" if error == errno.EFAULT else os.strerror(error)
-        return nixlBackendError(
-            f"the system did not copy {self.size:,} bytes between this process and {self.peer.pid}: {why}",
-            "register memory that lives; where the system forbids it, put the memory on a virtual device",
-        )
-
-    def _notify(self, message: bytes | None, past: tuple[int, int]) -> None:
-        """Send the notification, as the stream's operation after the copies."""
-        if message is not None:
-            self.peer.send(message, past)
+        past = stream.id, stream.submitted
+        message = self.message
+        then = None if message is None else partial(self.peer.send, message, past)
+        self._end = End(stream, self.peer.is_eager, then)
 
     def _see(self, end: End) -> bool:
         """Return whether the stream is done, and note its outcome; wait briefly, to free the processor for others."""
@@ -176,13 +189,12 @@ class Request:
         if not end.has_come():
             return False
         try:
-            self._stream.sync()
-        except Error as error:
-            self._fail(self._moves.failure or error)
+            self._moves.finish(self._stream)
+        except (Error, Failure) as error:
+            self._fail(error)
         else:
             self._status = _DONE
             self.time = time.monotonic() - self.start
-            self._moves.is_over()
         self._end = None  # not earlier: after an interrupt nobody would see the transfer end
         return True
 
@@ -215,15 +227,19 @@ class Request:
         if self._end is not None and not self._see(self._end):
             self._check_peer(time.monotonic())
             return self._status
-        if self._failure is not None:
-            kind, *texts = self._failure
-            raise kind(*texts)
+        self.check_failure()
         if self._status is _NOT_POSTED:
             raise nixlNotPostedError(
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} was never posted",
                 "call transfer",
             )
         return self._status
+
+    def check_failure(self) -> None:
+        """Raise what made the transfer fail, if that is known."""
+        if self._failure is not None:
+            kind, *texts = self._failure
+            raise kind(*texts)
 
     def release(self) -> Stream | None:
         """End it, also if it is under way; return its stream if that can be used again.

@@ -1,0 +1,112 @@
+"""Plugins: what the back-ends that are made of them move, and why there is no other one (facts/nixl 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, NoReturn
+
+from peerlane.dialects.nixl._regions import is_strict
+from peerlane.dialects.nixl._status import nixl_mem_t, nixlBackendError, nixlNotFoundError
+
+_DRAM, _VRAM, _FILE = nixl_mem_t.DRAM_SEG, nixl_mem_t.VRAM_SEG, nixl_mem_t.FILE_SEG
+
+
+class Plugin(NamedTuple):
+    """A plugin.
+
+    Attributes
+    ----------
+    params : mapping
+        The parameters of its back-ends, with their defaults.
+    mems, backend_mems : tuple of nixl_mem_t
+        Its kinds of memory, and those that a back-end names: the same ones in another order.
+    is_remote : bool
+        Whether a back-end reaches other agents, and sends notifications.
+    most_at_once : int
+        How many bytes the posting thread itself moves, where nothing holds operations back.
+    """
+
+    params: Mapping[str, str]
+    mems: tuple[nixl_mem_t, ...]
+    backend_mems: tuple[nixl_mem_t, ...]
+    is_remote: bool
+    most_at_once: int
+
+
+#: In the order in which a transfer that fits several prefers them.
+PLUGINS: Mapping[str, Plugin] = {
+    "UCX": Plugin(
+        {"num_workers": "1", "ucx_devices": "", "ucx_error_handling_mode": "peer"},
+        (_DRAM, _VRAM),
+        (_DRAM, _VRAM),
+        is_remote=True,
+        most_at_once=32 << 10,
+    ),
+    "POSIX": Plugin(
+        {
+            "ios_pool_size": "65536",
+            "kernel_queue_size": "256",
+            "use_aio": "false",
+            "use_posix_aio": "false",
+            "use_uring": "false",
+        },
+        (_DRAM, _FILE),
+        (_FILE, _DRAM),
+        is_remote=False,
+        most_at_once=1 << 20,
+    ),
+}
+_FILES = "use 'POSIX' for files"
+#: Why a plugin of the vendor's is not here, and what to do instead.
+_ELSEWHERE = {
+    "GDS": ("moves bytes between files and a GPU by cuFile", _FILES),
+    "GDS_MT": ("moves bytes between files and a GPU by cuFile", _FILES),
+    "OBJ": ("moves bytes to a store of objects (S3)", _FILES),
+    "AZURE_BLOB": ("moves bytes to a store of objects (Azure)", _FILES),
+    "INFINIA": ("moves bytes to a store of objects (Infinia)", _FILES),
+    "GUSLI": ("moves bytes to block devices", _FILES),
+    "GPUNETIO": ("moves bytes by a GPU's kernels", "use 'UCX' between agents"),
+    "LIBFABRIC": ("moves bytes by network adapters", "use 'UCX' between agents"),
+}
+
+
+def plugin_of(name: str) -> Plugin:
+    """Return the plugin of that name; nixlNotFoundError if virtual devices have none."""
+    return PLUGINS.get(name) or _refuse(name)
+
+
+def _refuse(name: str) -> NoReturn:
+    if name in _ELSEWHERE:
+        does, instead = _ELSEWHERE[name]
+        raise nixlNotFoundError(f"plugin {name!r} {does}, which virtual devices do not have", instead)
+    raise nixlNotFoundError(f"there is no plugin {name!r}", f"pass one of {', '.join(sorted(PLUGINS))}")
+
+
+def in_order(backends: Iterable[str]) -> list[str]:
+    """Return back-ends in the order in which a transfer prefers them."""
+    named = set(backends)
+    return [name for name in PLUGINS if name in named]
+
+
+def takes(backend: str, mem: nixl_mem_t) -> bool:
+    """Return whether a back-end registers memory of a kind.
+
+    The vendor's POSIX moves no memory of a GPU, which is work for its GDS.  Here it does, unless the policy is the
+    vendor's.
+    """
+    return mem in PLUGINS[backend].mems or (backend == "POSIX" and mem is _VRAM and is_strict())
+
+
+def check_notifies(backend: str, message: bytes | None) -> None:
+    """Refuse a notification of a transfer whose back-end sends none."""
+    if message is not None and not PLUGINS[backend].is_remote:
+        raise nixlBackendError(
+            f"{backend!r} sends no notifications, and this transfer has one of {len(message):,} bytes",
+            "leave it out when you make the transfer and post it; send_notif sends one with 'UCX'",
+        )
+
+
+def moves(backend: str, local: nixl_mem_t, remote: nixl_mem_t) -> bool:
+    """Return whether a back-end moves bytes between these kinds of memory."""
+    is_to_file = remote is _FILE and local is not _FILE
+    return takes(backend, local) and takes(backend, remote) and is_to_file == (backend == "POSIX")
