@@ -21,10 +21,7 @@ _AREAS = {
 
 def page(text: str) -> str:
     """Return the page with its tables made anew."""
-    rows = {
-        name: methods.row(TransferEngine, name, _refused(name))
-        for name in methods.names(TransferEngine)
-    }
+    rows = {name: methods.row(TransferEngine, name, _refused(name)) for name in methods.names(TransferEngine)}
     return methods.page(text, _HEAD, _AREAS, rows)
 
 
