@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import numpy as np
@@ -150,6 +153,30 @@ def test_mooncake_memory_registered_after_the_first_transfer_is_reached(ends: En
     assert ends.engine.transfer_sync_write(ends.there, ends.local("device"), there, 100) == 0
     assert bytes.fromhex(ends.other.run("result = later.view()[:101].tobytes().hex()")) == (
         ends.content("device")[:100] + b"\0"
+    )
+
+
+def test_mooncake_threads_that_use_new_memory_at_once_all_write(ends: Ends) -> None:
+    count, size = 16, 2 << 20
+    targets = ends.other.run(
+        f"many = [pl.devices()[1].allocate({size}) for _ in range({count})]\n"
+        "result = [each.address for each in many if not other.register_memory(each.address, each.size)]"
+    )
+    assert len(targets) == count
+    begin = threading.Barrier(8)
+
+    def write(first: int) -> list[int]:
+        begin.wait(30)
+        return [
+            ends.engine.transfer_sync_write(ends.there, ends.local("host"), targets[(first + at) % count], 64)
+            for at in range(count)
+        ]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(itertools.chain(*threads.map(write, range(8), timeout=30))) == {0}
+    wanted = list(ends.content("host")[:64])
+    assert (
+        ends.other.run(f"result = [each.view()[:64].tolist() == {wanted} for each in many]") == [True] * count
     )
 
 

@@ -13,6 +13,9 @@ from peerlane.errors import Error
 INVALID_ARGUMENT, NOT_REGISTERED, OVERLAPPED = -1, -3, -7
 FAILED, SOCKET, DNS = -1, -102, -101
 
+#: What each method answers when it is refused, for the reference.
+ANSWERS: dict[str, str] = {}
+
 _log = logging.getLogger("mooncake.engine")
 _LIKE_AN_ADDRESS = 1 << 32
 

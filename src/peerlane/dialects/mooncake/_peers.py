@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -105,6 +106,7 @@ class NearPeer:
     def __init__(self, client: Client, description: Description) -> None:
         self.name, self._client, self._origin = client.name, client, description.origin
         self._board = OtherBoard(description.origin)
+        self._lock = threading.RLock()  # two threads may learn of the same registration
         self._regions: Registrations[_OtherRegion] = Registrations()
         self._first = 0
         self._learn(description.rows)
@@ -163,7 +165,11 @@ class NearPeer:
 
     def moves(self, is_write: bool, pieces: Sequence[Piece]) -> MemoryMoves:
         """Return the copies of a transfer; refuse memory that is not registered."""
-        self.check()
+        with self._lock:
+            self.check()
+            return self._moves(is_write, pieces)
+
+    def _moves(self, is_write: bool, pieces: Sequence[Piece]) -> MemoryMoves:
         copies: Copies = []
         calls: Copies = []
         viewed, on_device = [], []
@@ -204,8 +210,9 @@ class NearPeer:
 
     def close(self) -> None:
         """Close its memory and its board."""
-        self._learn(())
-        self._board.close()
+        with self._lock:
+            self._learn(())
+            self._board.close()
         self._client.close()
 
 

@@ -16,6 +16,7 @@ from peerlane.dialects._shared.call import Refusal as _Refusal
 from peerlane.dialects._shared.call import name_code as _name_code
 from peerlane.dialects.mooncake import _arguments as _read
 from peerlane.dialects.mooncake._engines import InnerTransferEngine as InnerTransferEngine
+from peerlane.dialects.mooncake._failures import ANSWERS as _ANSWERS
 from peerlane.dialects.mooncake._failures import FAILED as _FAILED
 from peerlane.dialects.mooncake._failures import refused as _refused
 from peerlane.dialects.mooncake._failures import report as _report
@@ -77,6 +78,7 @@ def _answers(failed: Any = None) -> Callable[[Callable[_P, _R]], Callable[_P, _R
                 return answer  # type: ignore[no-any-return]
 
         _name_code(call, f"TransferEngine.{method.__name__}")
+        _ANSWERS[method.__name__] = "the code" if failed is None else str(failed)
         return call
 
     return decorate
