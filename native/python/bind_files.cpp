@@ -23,7 +23,7 @@ struct FilePieces {
         ino_t number;
     };
     std::vector<File> files;
-    bool asks_first = true;   // whether the system would wait: not all file systems say so
+    enum class AtOnce : uint8_t { asks, by_cache, never } at_once = AtOnce::asks;   // not all file systems say whether they would wait
 
     // Pins the memory into `batch`; throws Refusal.
     std::shared_ptr<FileCopies> resolve(Batch& batch) const {
@@ -44,25 +44,26 @@ struct FilePieces {
     }
 };
 
-bool run_at_once(FilePieces& files) {
-    Heap::get().check_usable();
-    if (log::is_logging()) return false;
-    Batch batch;
-    const auto copies = files.resolve(batch);
-    if (files.asks_first) {
-        const FileCopies::AtOnce outcome = copies->run_at_once();
-        if (outcome != FileCopies::AtOnce::is_unknown) return outcome == FileCopies::AtOnce::done;
-        files.asks_first = false;
-    }
-    const nb::gil_scoped_release release;
-    return copies->run_through_cache();
-}
-
 bool have_changed(const FilePieces& files) {
     return std::any_of(files.files.begin(), files.files.end(), [](const FilePieces::File& file) {
         struct stat about;
         return fstat(file.fd, &about) != 0 || about.st_dev != file.device || about.st_ino != file.number;
     });
+}
+
+bool run_at_once(FilePieces& files) {
+    Heap::get().check_usable();
+    if (files.at_once == FilePieces::AtOnce::never || log::is_logging() || have_changed(files)) return false;
+    Batch batch;
+    const auto copies = files.resolve(batch);
+    if (files.at_once == FilePieces::AtOnce::asks) {
+        const FileCopies::AtOnce outcome = copies->run_at_once();
+        if (outcome != FileCopies::AtOnce::is_unknown) return outcome == FileCopies::AtOnce::done;
+        files.at_once = copies->is_cached() ? FilePieces::AtOnce::by_cache : FilePieces::AtOnce::never;
+        if (files.at_once == FilePieces::AtOnce::never) return false;
+    }
+    const nb::gil_scoped_release release;
+    return copies->run_through_cache();
 }
 
 std::shared_ptr<FileCopies> submit_files(const FilePieces& files, const StreamHandle& stream) {
@@ -103,7 +104,6 @@ void bind_files(nb::module_& m) {
              },
              "reads"_a, "pieces"_a, "files"_a,
              "``pieces``: the file's descriptor and offset, the memory's address, and bytes.  ``files``: each descriptor, and the device and inode of its file.")
-        .def_prop_ro("have_changed", have_changed, "Whether a descriptor is closed, or another file's by now.")
-        .def("run_at_once", run_at_once, "Copy them now, if the page cache has or takes the bytes; False: some of it has to be submitted.")
+        .def("run_at_once", run_at_once, "Copy them now, if the page cache has or takes the bytes; False: some of it has to be submitted, or a descriptor is another file's by now.")
         .def("submit", submit_files, "stream"_a, "Copy them on a stream.");
 }

@@ -151,15 +151,9 @@ class FileMoves:
         self._is_write, self._rows = is_write, rows
         self._files: list[FileRegion] = list({id(row[3]): row[3] for row in rows}.values())
         pieces = [(file.fd, offset, address, size) for address, _, offset, file, size in rows]
-        files = [(each.fd, *each.ident) for each in self._files]
+        files = [(each.fd, *each.ident) for each in self._files if each.ident != _ANY]
         self._pieces: Any = ranks().file_pieces(not is_write, pieces, files)
         self._copies: FileCopies | None = None
-
-    def check(self) -> None:
-        """Raise nixlBackendError if a file is not there any more."""
-        if self._pieces.have_changed:
-            for each in self._files:
-                each.check_open()
 
     def run_at_once(self) -> bool:
         """Move the bytes now, if the page cache has or takes them; False if some are to be submitted."""
@@ -168,6 +162,7 @@ class FileMoves:
     def submit(self, stream: Stream) -> None:
         """Move the bytes on a stream."""
         for each in self._files:
+            each.check_open()
             each.check_access(self._is_write)
         self._copies = self._pieces.submit(stream)
 

@@ -56,9 +56,6 @@ class Moves(Protocol):
     backend: str
     most_at_once: int
 
-    def check(self) -> None:
-        """Raise a Failure if an end is not there any more."""
-
     def run_at_once(self) -> bool:
         """Move the bytes now; False if they are to be submitted."""
 
@@ -96,9 +93,6 @@ class MemoryMoves:
                 at = base + far - theirs.start
                 self._copies.append((at, near, size) if is_write else (near, at, size))
         self._call = ranks().process_copies(peer.pid, is_write, calls) if calls else None
-
-    def check(self) -> None:
-        """Do nothing: the copies look at the memory."""
 
     def run_at_once(self) -> bool:
         """Move the bytes now."""
@@ -209,7 +203,6 @@ class Request:
         self.start, self._failure, self._event = start, None, None
         self._status = _ACTIVE
         try:
-            self.moves.check()
             if self._at_once and self.moves.run_at_once():
                 if self.message is not None:
                     self.peer.send(self.message)
