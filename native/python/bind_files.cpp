@@ -2,7 +2,9 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "python/bind_operands.h"
 #include "stream/descriptor.h"
@@ -44,10 +46,12 @@ struct FilePieces {
     }
 };
 
+// It does not ask for times: the next write of a file whose times were asked for takes longer.
 bool have_changed(const FilePieces& files) {
     return std::any_of(files.files.begin(), files.files.end(), [](const FilePieces::File& file) {
-        struct stat about;
-        return fstat(file.fd, &about) != 0 || about.st_dev != file.device || about.st_ino != file.number;
+        struct statx about;
+        return statx(file.fd, "", AT_EMPTY_PATH, STATX_INO, &about) != 0 || makedev(about.stx_dev_major, about.stx_dev_minor) != file.device ||
+               about.stx_ino != file.number;
     });
 }
 

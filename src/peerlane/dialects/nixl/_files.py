@@ -6,16 +6,19 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerlane.dialects.nixl._board import ranks
 from peerlane.dialects.nixl._regions import REFUSED, WHOLE, WORD, OwnRegion, is_strict
-from peerlane.dialects.nixl._status import Failure, nixlBackendError
+from peerlane.dialects.nixl._status import Failure, nixl_mem_t, nixlBackendError
+from peerlane.dialects.nixl.logging import get_logger
 
 if TYPE_CHECKING:
     from peerlane import Stream
     from peerlane.backend.ranks import FileCopies
 
+_logger = get_logger("posix")
 _ACCESS = {"ro": os.O_RDONLY, "rw": os.O_RDWR}
 _FLAGS = {"direct": os.O_DIRECT, "sync": os.O_SYNC, "noatime": os.O_NOATIME, "create": os.O_CREAT}
 _MODE = 0o644
@@ -133,6 +136,13 @@ class FileRegion(OwnRegion):
         return f"{size} from {self.start:,} on of {self.name}"
 
 
+@cache
+def _warn_of_vram() -> None:
+    _logger.warning(
+        "POSIX moves VRAM here; NIXL's own needs GDS for it (PEERLANE_NIXL_POLICY=vendor refuses it)"
+    )
+
+
 class FileMoves:
     """The bytes of a transfer between memory and files.
 
@@ -149,6 +159,8 @@ class FileMoves:
 
     def __init__(self, is_write: bool, rows: Sequence[tuple[int, OwnRegion, int, Any, int]]) -> None:
         self._is_write, self._rows = is_write, rows
+        if any(row[1].mem is nixl_mem_t.VRAM_SEG for row in rows):
+            _warn_of_vram()
         self._files: list[FileRegion] = list({id(row[3]): row[3] for row in rows}.values())
         pieces = [(file.fd, offset, address, size) for address, _, offset, file, size in rows]
         files = [(each.fd, *each.ident) for each in self._files if each.ident != _ANY]
