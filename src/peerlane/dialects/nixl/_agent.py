@@ -344,13 +344,18 @@ class nixlAgent:
         names = in_order(self._among("deregisterMem", backends))
         with self._lock:
             registered: dict[str, list[OwnRegion]] = {}
-            for at, name in enumerate(names):
+            missing = (
+                None
+                if names
+                else nixlNotFoundError(f"agent {self.name!r} has no back-end", "create one first")
+            )
+            for name in names:
                 try:
                     registered[name] = self._registered(descs, name)
-                except nixlNotFoundError:
-                    is_last = at + 1 == len(names)
-                    if backends or (is_last and not registered):
-                        raise
+                except nixlNotFoundError as error:
+                    missing = missing or error
+            if missing is not None and (backends or not registered):
+                raise missing
             for name, regions in registered.items():
                 for region in regions:
                     self.regions.remove(region, name)

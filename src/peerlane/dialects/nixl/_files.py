@@ -6,17 +6,20 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerlane.dialects._shared.moves import ranks
 from peerlane.dialects.nixl._regions import REFUSED, WHOLE, WORD, OwnRegion, is_strict
-from peerlane.dialects.nixl._status import nixlBackendError
+from peerlane.dialects.nixl._status import nixl_mem_t, nixlBackendError
+from peerlane.dialects.nixl.logging import get_logger
 from peerlane.errors import Error
 
 if TYPE_CHECKING:
     from peerlane import Stream
     from peerlane.backend.ranks import FileCopies
 
+_logger = get_logger("posix")
 _ACCESS = {"ro": os.O_RDONLY, "rw": os.O_RDWR}
 _FLAGS = {"direct": os.O_DIRECT, "sync": os.O_SYNC, "noatime": os.O_NOATIME, "create": os.O_CREAT}
 _MODE = 0o644
@@ -134,6 +137,13 @@ class FileRegion(OwnRegion):
         return f"{size} from {self.start:,} on of {self.name}"
 
 
+@cache
+def _warn_of_vram() -> None:
+    _logger.warning(
+        "POSIX moves VRAM here; NIXL's own needs GDS for it (PEERLANE_NIXL_POLICY=vendor refuses it)"
+    )
+
+
 class FileMoves:
     """The bytes of a transfer between memory and files.
 
@@ -147,27 +157,23 @@ class FileMoves:
 
     def __init__(self, is_write: bool, rows: Sequence[tuple[int, OwnRegion, int, Any, int]]) -> None:
         self._is_write, self._rows = is_write, rows
+        if any(row[1].mem is nixl_mem_t.VRAM_SEG for row in rows):
+            _warn_of_vram()
         self._files: list[FileRegion] = list({id(row[3]): row[3] for row in rows}.values())
         pieces = [(file.fd, offset, address, size) for address, _, offset, file, size in rows]
-        files = [(each.fd, *each.ident) for each in self._files]
+        files = [(each.fd, *each.ident) for each in self._files if each.ident != _ANY]
         self._pieces: Any = ranks().file_pieces(not is_write, pieces, files)
         self._copies: FileCopies | None = None  # it keeps files open
         self._failure: tuple[int, int, int] | None = None
 
-    def _check_open(self) -> None:
-        if self._pieces.have_changed:
-            for each in self._files:
-                each.check_open()
-
     def run(self) -> bool:
         """Move the bytes now, if the page cache has or takes them; False if some are to be queued."""
-        self._check_open()
         return bool(self._pieces.run_at_once())
 
     def queue(self, stream: Stream) -> None:
         """Queue them on a stream; nixlBackendError if a file is closed, or was not opened for this direction."""
-        self._check_open()
         for each in self._files:
+            each.check_open()
             each.check_access(self._is_write)
         self._failure, self._copies = None, self._pieces.submit(stream)
 
