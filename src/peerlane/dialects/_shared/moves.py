@@ -122,7 +122,7 @@ class MemoryMoves:
     ) -> None:
         self._copies, self._call, self._then = copies, call, then
         self._holding = holding
-        self._failure: BaseException | None = None  # of the call; the stream has an Error of its own
+        self._failure: Exception | None = None  # of the call; the stream has an Error of its own
 
     def run(self) -> bool:
         """Move the bytes in this thread."""
@@ -148,19 +148,25 @@ class MemoryMoves:
             raw.copy(dst, src, size, stream=stream)
 
     def _make(self, call: Call) -> None:
+        # The stream keeps what a callback raises.  So it is not the failure, which `finish` raises in frames of the program.
         try:
             call()
-        except BaseException as error:
-            self._failure = error
-            raise
+        except Exception as error:  # noqa: BLE001 - `finish` raises it
+            self._failure = error.with_traceback(None)
+        if self._failure is not None:
+            raise RuntimeError(str(self._failure))
 
     def finish(self, stream: Stream) -> None:
         """Note in this thread the end of what was queued on a stream, which is done; raise what made it fail."""
         try:
             stream.sync()
         except Error as error:
-            raise self._failure or error from None
+            raise self._take_failure() or error from None
         self._note_end()
+
+    def _take_failure(self) -> Exception | None:
+        failure, self._failure = self._failure, None
+        return failure
 
     def _note_end(self) -> None:
         if self._call is not None:
