@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -61,8 +63,10 @@ class ProcessCall:
         This process's address, the other's, and bytes.
     on_device : sequence of (int, int)
         Those of this process's addresses that are of a device, as the program has them, with their bytes.
+    ended : callable
+        Makes the exception for a process that has ended.
     failed : callable
-        Makes the exception of an error's number.
+        Makes any other exception from its cause and what to do.
     """
 
     def __init__(
@@ -71,14 +75,24 @@ class ProcessCall:
         is_write: bool,
         pieces: Sequence[tuple[int, int, int]],
         on_device: Sequence[tuple[int, int]],
-        failed: Callable[[int], BaseException],
+        ended: Callable[[], Exception],
+        failed: Callable[[str, str], Exception],
     ) -> None:
-        self._pid, self._is_write, self._on_device, self._failed = pid, is_write, on_device, failed
+        self._pid, self._is_write, self._on_device = pid, is_write, on_device
+        self._ended, self._failed = ended, failed
         self._copies = ranks().process_copies(pid, is_write, pieces)
 
     def __call__(self) -> None:
-        if error := self._copies():
-            raise self._failed(error)
+        error = self._copies()
+        if not error:
+            return
+        if error == errno.ESRCH:
+            raise self._ended()
+        why = "not all of it is memory" if error == errno.EFAULT else os.strerror(error)
+        raise self._failed(
+            f"the system did not copy {self._copies.size:,} bytes between this process and {self._pid}: {why}",
+            "register memory that lives; where the system forbids it, put the memory on a virtual device",
+        )
 
     @contextlib.contextmanager
     def logged(self, stream: Stream | None) -> Iterator[None]:
@@ -148,7 +162,7 @@ class MemoryMoves:
             raw.copy(dst, src, size, stream=stream)
 
     def _make(self, call: Call) -> None:
-        # The stream keeps what a callback raises.  So it is not the failure, which `finish` raises in frames of the program.
+        # Not the failure, which `finish` raises in frames of the program: the stream keeps what a callback raises.
         try:
             call()
         except Exception as error:  # noqa: BLE001 - `finish` raises it

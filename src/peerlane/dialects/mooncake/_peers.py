@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from peerlane import Host
 from peerlane.diagnostics.log import event_log
@@ -187,18 +187,10 @@ class NearPeer:
                 copies.append((at, near, size) if is_write else (near, at, size))
         if not calls:
             return MemoryMoves(copies)
-        call = ProcessCall(self._origin.pid, is_write, calls, on_device, self._not_copied)
-        return MemoryMoves(copies, call, holding=viewed)
-
-    def _not_copied(self, error: int) -> BaseException:
         pid = self._origin.pid
-        if error == errno.ESRCH:
-            return refused(f"process {pid} of engine {self.name!r} has ended", "use another engine")
-        why = "not all of it is memory" if error == errno.EFAULT else os.strerror(error)
-        return refused(
-            f"the system did not copy between this process and {pid}: {why}",
-            "register memory that lives; where the system forbids it, put the memory on a virtual device",
-        )
+        ended = partial(refused, f"process {pid} of engine {self.name!r} has ended", "use another engine")
+        call = ProcessCall(pid, is_write, calls, on_device, ended, refused)
+        return MemoryMoves(copies, call, holding=viewed)
 
     def notify(self, name: str, message: str) -> None:
         """Send a notify."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -60,18 +58,9 @@ def memory_moves(peer: Peer, is_write: bool, rows: Sequence[Row]) -> MemoryMoves
             copies.append((at, near, size) if is_write else (near, at, size))
     if not calls:
         return MemoryMoves(copies)
-    not_copied = partial(_not_copied, peer.pid, sum(row[4] for row in rows))
-    return MemoryMoves(copies, ProcessCall(peer.pid, is_write, calls, on_device, not_copied))
-
-
-def _not_copied(pid: int, size: int, error: int) -> Failure:
-    if error == errno.ESRCH:
-        return nixlRemoteDisconnectError(f"process {pid} has ended", "remove the agent")
-    why = "not all of it is memory" if error == errno.EFAULT else os.strerror(error)
-    return nixlBackendError(
-        f"the system did not copy {size:,} bytes between this process and {pid}: {why}",
-        "register memory that lives; where the system forbids it, put the memory on a virtual device",
-    )
+    ended = partial(nixlRemoteDisconnectError, f"process {peer.pid} has ended", "remove the agent")
+    call = ProcessCall(peer.pid, is_write, calls, on_device, ended, nixlBackendError)
+    return MemoryMoves(copies, call)
 
 
 class Request:
