@@ -20,7 +20,7 @@ docs: export NO_MKDOCS_2_WARNING := 1
 # In each of these processes numpy would start a thread for each core.
 test soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test lint soak check-score test-nixl test-torch test-cuda bench wheel stubs reference docs clean
+.PHONY: demo test lint soak check-score test-mooncake test-nixl test-torch test-cuda bench wheel stubs reference docs clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) examples/model_weights.py
@@ -46,6 +46,16 @@ check-score: $(VENV)/installed-test
 # Put its dated lines into docs/facts/nixl.md.
 test-nixl: $(VENV)/installed-test $(VENV)-nixl/installed
 	PYTHONPATH=tests $(RUN) -m nixl_differential $(VENV)-nixl/bin/python 200
+
+# Compares drawn programs on the wheel of Mooncake's engine and on the dialect, for some ten minutes.  Needs libibverbs1
+# and libnl-route-3-200.  Put its dated line into docs/facts/mooncake.md.
+test-mooncake: $(VENV)/installed-test $(VENV)-mooncake/installed
+	PYTHONPATH=tests $(RUN) -m mooncake_differential $(VENV)-mooncake/bin/python 60
+
+$(VENV)-mooncake/installed:
+	$(PYTHON) -m venv $(VENV)-mooncake
+	$(VENV)-mooncake/bin/python -m pip install --quiet mooncake-transfer-engine-non-cuda==0.3.13.post1 numpy
+	touch $@
 
 $(VENV)-nixl/installed:
 	$(PYTHON) -m venv $(VENV)-nixl

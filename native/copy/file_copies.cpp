@@ -141,11 +141,11 @@ FileCopies::AtOnce FileCopies::run_at_once() {
     return errno == EOPNOTSUPP ? AtOnce::is_unknown : AtOnce::would_wait;
 }
 
-bool FileCopies::run_through_cache() {
+bool FileCopies::is_cached() const {
     int before = -1;
-    for (const Part& part : parts_)
-        if (std::exchange(before, part.fd) != part.fd && (fcntl(part.fd, F_GETFL) & (O_DIRECT | O_DSYNC)) != 0) return false;
-    return run_all(0);
+    return std::none_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+        return std::exchange(before, part.fd) != part.fd && (fcntl(part.fd, F_GETFL) & (O_DIRECT | O_DSYNC)) != 0;
+    });
 }
 
 }  // namespace peerlane

@@ -40,8 +40,10 @@ class FileCopies {
     enum class AtOnce : uint8_t { done, would_wait, is_unknown };
     // All steps, unless the system would have to wait for a device, or does not say whether it would: then some were made.
     AtOnce run_at_once();
-    // Instead, for files of which writes end in the page cache: false if some of it has to be done by steps.
-    bool run_through_cache();
+    // Whether no file bypasses the page cache, or waits for its device.
+    bool is_cached() const;
+    // All steps, for such files; false: some of it has to be done by steps.
+    bool run_through_cache() { return run_all(0); }
     // Once all steps are over; null: none.
     const Failure* failure() const { return has_failed_.load(std::memory_order_acquire) ? &failure_ : nullptr; }
 

@@ -2,7 +2,9 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "python/bind_operands.h"
 #include "stream/descriptor.h"
@@ -23,7 +25,7 @@ struct FilePieces {
         ino_t number;
     };
     std::vector<File> files;
-    bool asks_first = true;   // whether the system would wait: not all file systems say so
+    enum class AtOnce : uint8_t { asks, by_cache, never } at_once = AtOnce::asks;   // not all file systems say whether they would wait
 
     // Pins the memory into `batch`; throws Refusal.
     std::shared_ptr<FileCopies> resolve(Batch& batch) const {
@@ -44,25 +46,28 @@ struct FilePieces {
     }
 };
 
+// It does not ask for times: the next write of a file whose times were asked for takes longer.
+bool have_changed(const FilePieces& files) {
+    return std::any_of(files.files.begin(), files.files.end(), [](const FilePieces::File& file) {
+        struct statx about;
+        return statx(file.fd, "", AT_EMPTY_PATH, STATX_INO, &about) != 0 || makedev(about.stx_dev_major, about.stx_dev_minor) != file.device ||
+               about.stx_ino != file.number;
+    });
+}
+
 bool run_at_once(FilePieces& files) {
     Heap::get().check_usable();
-    if (log::is_logging()) return false;
+    if (files.at_once == FilePieces::AtOnce::never || log::is_logging() || have_changed(files)) return false;
     Batch batch;
     const auto copies = files.resolve(batch);
-    if (files.asks_first) {
+    if (files.at_once == FilePieces::AtOnce::asks) {
         const FileCopies::AtOnce outcome = copies->run_at_once();
         if (outcome != FileCopies::AtOnce::is_unknown) return outcome == FileCopies::AtOnce::done;
-        files.asks_first = false;
+        files.at_once = copies->is_cached() ? FilePieces::AtOnce::by_cache : FilePieces::AtOnce::never;
+        if (files.at_once == FilePieces::AtOnce::never) return false;
     }
     const nb::gil_scoped_release release;
     return copies->run_through_cache();
-}
-
-bool have_changed(const FilePieces& files) {
-    return std::any_of(files.files.begin(), files.files.end(), [](const FilePieces::File& file) {
-        struct stat about;
-        return fstat(file.fd, &about) != 0 || about.st_dev != file.device || about.st_ino != file.number;
-    });
 }
 
 std::shared_ptr<FileCopies> submit_files(const FilePieces& files, const StreamHandle& stream) {
@@ -103,7 +108,6 @@ void bind_files(nb::module_& m) {
              },
              "reads"_a, "pieces"_a, "files"_a,
              "``pieces``: the file's descriptor and offset, the memory's address, and bytes.  ``files``: each descriptor, and the device and inode of its file.")
-        .def_prop_ro("have_changed", have_changed, "Whether a descriptor is closed, or another file's by now.")
-        .def("run_at_once", run_at_once, "Copy them now, if the page cache has or takes the bytes; False: some of it has to be submitted.")
+        .def("run_at_once", run_at_once, "Copy them now, if the page cache has or takes the bytes; False: some of it has to be submitted, or a descriptor is another file's by now.")
         .def("submit", submit_files, "stream"_a, "Copy them on a stream.");
 }

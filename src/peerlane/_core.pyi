@@ -1585,13 +1585,9 @@ class FilePieces:
         ``pieces``: the file's descriptor and offset, the memory's address, and bytes.  ``files``: each descriptor, and the device and inode of its file.
         """
 
-    @property
-    def have_changed(self) -> bool:
-        """Whether a descriptor is closed, or another file's by now."""
-
     def run_at_once(self) -> bool:
         """
-        Copy them now, if the page cache has or takes the bytes; False: some of it has to be submitted.
+        Copy them now, if the page cache has or takes the bytes; False: some of it has to be submitted, or a descriptor is another file's by now.
         """
 
     def submit(self, stream: Stream) -> FileCopies:

@@ -295,7 +295,7 @@ def test_run_child_without_dialect_import_loads_hook_only(here: Path) -> None:
 def test_run_child_uninstalls_dialect_its_import_fails(run: Run) -> None:
     program = "import sys, peerlane.dialects as d; print(d.installed()); d.uninstall('acl'); import acl"
     done = child_of(run, program)
-    assert done.stdout == "('acl', 'cuda', 'hcomm', 'hip', 'nixl')\n"
+    assert done.stdout == "('acl', 'cuda', 'hcomm', 'hip', 'mooncake', 'nixl')\n"
     assert "No module named 'acl'" in done.stderr
 
 

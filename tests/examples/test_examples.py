@@ -125,8 +125,9 @@ def test_kv_cache_example_under_each_schedule_verifies_every_byte(schedule: str)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_nixl_example_under_each_schedule_verifies_every_block(schedule: str) -> None:
-    done = run("-m", "peerlane", "run", str(EXAMPLES / "nixl_prefill_decode.py"), schedule=schedule)
+@pytest.mark.parametrize("library", ["nixl", "mooncake"])
+def test_kv_cache_example_under_each_schedule_verifies_every_block(library: str, schedule: str) -> None:
+    done = run("-m", "peerlane", "run", str(EXAMPLES / f"{library}_prefill_decode.py"), schedule=schedule)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert done.stdout == "4 requests, 32 of 32 blocks right in the other process\n"
 

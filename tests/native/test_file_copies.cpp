@@ -100,7 +100,7 @@ void at_once_moves_all_or_says_so() {
     char byte = 42, back = 0;
     FileCopies out(false), in(true), beyond(true);
     out.add({fd, 0, 0, 1}, &byte);
-    CHECK(out.run_at_once() == FileCopies::AtOnce::done || out.run_through_cache());
+    CHECK(out.is_cached() && (out.run_at_once() == FileCopies::AtOnce::done || out.run_through_cache()));
     in.add({fd, 0, 0, 1}, &back);
     CHECK((in.run_at_once() == FileCopies::AtOnce::done || in.run_through_cache()) && back == 42);
     beyond.add({fd, 1, 0, 1}, &back);

@@ -6,42 +6,16 @@ transfers use deregistered memory run under the vendor's policy; the others run 
 
 from __future__ import annotations
 
-import datetime
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
+from helpers import differential
+
 DRAWN = Path(__file__).with_name("drawn.py")
-AT_ONCE = 20
-SECONDS = 60.0
-
-Outcomes = dict[int, list[str]]
 
 
-def outcomes(command: list[str], first: int, count: int, use: str, policy: str) -> Outcomes:
-    """Run programs, and go on behind one in which the process is killed or hangs; return what they printed."""
-    found: Outcomes = {}
-    at = first
-    while at < first + count:
-        some = min(AT_ONCE, first + count - at)
-        try:
-            done = subprocess.run(
-                [*command, str(DRAWN), str(at), str(some), use],
-                env={**os.environ, "PEERLANE_NIXL_POLICY": policy},
-                capture_output=True,
-                text=True,
-                timeout=SECONDS + 3 * some,
-                check=False,
-            )
-            printed = done.stdout
-        except subprocess.TimeoutExpired as error:
-            printed = (error.stdout or b"").decode()
-        lines = [line[8:] for line in printed.splitlines() if line.startswith("program ")]
-        found.update(dict(map(json.loads, lines)))
-        at += len(lines) if len(lines) == some else len(lines) + 1
-    return found
+def _outcomes(command: list[str], first: int, count: int, use: str, policy: str) -> differential.Outcomes:
+    return differential.outcomes(command, DRAWN, first, count, [use], {"PEERLANE_NIXL_POLICY": policy})
 
 
 def compare(vendor: str, count: int) -> int:
@@ -53,24 +27,11 @@ def compare(vendor: str, count: int) -> int:
         ("kept", ["vendor", "strict"], 1_000_000),
         ("files", ["vendor", "strict"], 2_000_000),
     ):
-        theirs = outcomes([vendor], first, count, use, "vendor")
+        theirs = _outcomes([vendor], first, count, use, "vendor")
         for policy in policies:
-            mine = outcomes(ours, first, count, use, policy)
-            calls = 0
-            for seed, told in theirs.items():
-                same = mine.get(seed, [])
-                calls += len(told) - 2
-                if told != same:
-                    differing += 1
-                    pairs = zip(told, [*same, *["nothing"] * len(told)], strict=False)
-                    at, (one, other) = next((at, pair) for at, pair in enumerate(pairs) if pair[0] != pair[1])
-                    print(f"program {seed}, call {at}:\n  vendor: {one}\n  ours:   {other}")
-            print(
-                f"{datetime.date.today()}: {len(theirs)} programs, {calls:,} calls, memory {use}, policy {policy}: "
-                f"{sum(theirs[seed] != mine.get(seed) for seed in theirs)} differ; "
-                f"{count - len(theirs)} programs crashed or hung the vendor's agents",
-                flush=True,
-            )
+            mine = _outcomes(ours, first, count, use, policy)
+            what = f", memory {use}, policy {policy}"
+            differing += differential.compare(theirs, mine, count, what)
     return differing
 
 

@@ -206,7 +206,7 @@ def test_dialects_of_the_variable_are_registered_and_whole_paths(
 ) -> None:
     folders = [folder_of(tmp_path / each, "variable", MODULES={each: each}) for each in ("first", "second")]
     monkeypatch.setenv("PEERLANE_DIALECT_FOLDERS", ":".join(map(str, folders)))
-    assert dialects.registered() == ("variable", "acl", "cuda", "hcomm", "hip", "nixl")
+    assert dialects.registered() == ("variable", "acl", "cuda", "hcomm", "hip", "mooncake", "nixl")
     assert dialects.manifest_of("variable").modules == {"first": "first"}
     monkeypatch.setenv("PEERLANE_DIALECT_FOLDERS", "here/variable")
     with pytest.raises(errors.InvalidValue, match="has 'here/variable'; give whole paths"):

@@ -210,8 +210,8 @@ def test_nixl_transfer_under_way_is_not_posted_again(pair: Pair, monkeypatch: py
     finish(pair.a, handle)
     request = pair.a.agent._requests[handle._handle]
     with pl.devices()[0].create_stream() as stream, monkeypatch.context() as patched:
-        patched.setattr(request, "_event", stream.record())
-        patched.setattr(Request, "_see", lambda request, event: False)
+        patched.setattr(request, "_end", stream.record())
+        patched.setattr(Request, "_see", lambda request, end: False)
         assert pair.a.check_xfer_state(handle) == "DONE"
         with pytest.raises(
             _bindings.nixlRepostActiveError, match="post it again when check_xfer_state says DONE"

@@ -19,6 +19,7 @@ from helpers.nixl_calls import SECONDS, address_of, finish, over
 from helpers.promises import Node
 from peerlane.dialects.nixl import _bindings as b
 from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config
+from peerlane.dialects.nixl._files import _warn_of_vram
 
 SIZE = 1 << 16
 
@@ -406,6 +407,13 @@ def test_nixl_notification_of_a_post_is_refused_and_stays_as_on_the_wheel(files:
         with pytest.raises(b.nixlBackendError, match="sends no notifications"):
             files.agent.transfer(handle, message)
         assert files.agent.check_xfer_state(handle) == "DONE"
+
+
+def test_nixl_vram_and_files_log_one_warning(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    _warn_of_vram.cache_clear()
+    handles = [files.make("READ", [(0, 0, 512)], mem) for mem in ("DRAM", "VRAM", "VRAM")]
+    assert len(handles) == 3
+    assert capsys.readouterr().out.count("NIXL's own needs GDS for it") == 1
 
 
 def test_nixl_vram_and_files_under_the_vendors_policy_are_for_no_back_end(

@@ -20,9 +20,10 @@ import peerlane as pl
 from helpers.nixl_calls import OTHER, address_of, finish, heard, rows
 from helpers.peers import Peer
 from helpers.promises import Node
+from peerlane.dialects._shared.boards import SLOTS
 from peerlane.dialects.nixl import _bindings, _status
 from peerlane.dialects.nixl._api import nixl_agent
-from peerlane.dialects.nixl._board import SLOTS, OtherBoard
+from peerlane.dialects.nixl._board import OtherBoard
 from peerlane.dialects.nixl._metadata import decode
 
 Shared: TypeAlias = tuple[pl.Device, pl.Device, Peer]
@@ -287,7 +288,7 @@ def test_nixl_forged_metadata_with_a_right_checksum_does_no_harm(ends: Ends) -> 
             continue
         outcomes.add("loaded")
         # What it claims of memory is tried: the owner's process, not the claim, decides what is opened.
-        region = decode(bytes(forged) + struct.pack("<I", zlib.crc32(forged)), 1 << 15).rows[0]
+        region = decode(bytes(forged) + struct.pack("<I", zlib.crc32(forged))).rows[0]
         local = agent.get_xfer_descs([(address_of(ends.dram), 1, 0)], "DRAM")
         try:
             agent.register_memory([(address_of(ends.dram), 1, 0, "")], "DRAM")
@@ -301,8 +302,8 @@ def test_nixl_forged_metadata_with_a_right_checksum_does_no_harm(ends: Ends) -> 
 
 
 def test_nixl_nonsense_in_a_ring_is_named_once_and_then_forgotten(ends: Ends) -> None:
-    metadata = decode(ends.agent.get_agent_metadata(), SLOTS)
-    board = OtherBoard(metadata.pid, metadata.started, metadata.fd, metadata.ident)
+    metadata = decode(ends.agent.get_agent_metadata())
+    board = OtherBoard(metadata.origin)
     os.pwrite(board.fd, struct.pack("<Q", 5_000), 4096 + 8 * SLOTS + 8 * 40)  # the head of ring 40
     with pytest.raises(_bindings.nixlBackendError, match="wrote 5,000 bytes that are none"):
         ends.agent.get_new_notifs()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reference_pages import nixl
+from peerlane.dialects.nixl._api import nixl_agent
+from reference_pages import methods, nixl
 
 pytestmark = pytest.mark.any_schedule
 
@@ -19,5 +20,5 @@ def test_nixl_reference_page_equals_docstrings() -> None:
 
 
 def test_nixl_reference_page_lists_each_of_the_40_methods_once() -> None:
-    assert sorted(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE)) == sorted(nixl.methods())
-    assert len(nixl.methods()) == 40
+    assert sorted(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE)) == sorted(methods.names(nixl_agent))
+    assert len(methods.names(nixl_agent)) == 40

@@ -51,7 +51,10 @@ subprocess.run([sys.executable, "-c", "import toy; print(toy.toyGetDeviceCount()
 def test_unknown_dialect_is_refused_with_the_toy_among_the_valid_ones() -> None:
     done = peerlane("run", "--dialect", "toys", "-c", "")
     assert done.returncode == 2
-    assert "'toys' is not valid (did you mean 'toy'?); valid: toy, acl, cuda, hcomm, hip, nixl" in done.stderr
+    assert (
+        "'toys' is not valid (did you mean 'toy'?); valid: toy, acl, cuda, hcomm, hip, mooncake, nixl"
+        in done.stderr
+    )
 
 
 def test_check_names_the_toys_calls_in_what_is_missing(tmp_path: Path) -> None:

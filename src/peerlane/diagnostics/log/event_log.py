@@ -349,9 +349,14 @@ def channel_notify(stream: Any, notify: Any) -> Iterator[None]:
         _core.log_late_notify(None, None)
 
 
+def line() -> int:
+    """Return the number of the program's present line, for :func:`called_at`; 0 without a log."""
+    return _core.log_site_of_program() if active else 0
+
+
 @contextmanager
 def called_at(site: int) -> Iterator[None]:
-    """Log what this thread does in the block as called at a site of ``_core.log_site()``; 0 changes nothing."""
+    """Log what this thread does in the block as called at a site of :func:`line`; 0 changes nothing."""
     before = _core.log_fix(site) if site else 0
     try:
         yield
@@ -380,8 +385,7 @@ def launched_at(added: int, launch: int) -> AbstractContextManager[None]:
 
 def unwatched(*, read: bool, written: bool) -> None:
     """Log the start of an operation that reads or writes memory of the host which the log does not follow."""
-    site = _core.log_site_of_program()
-    with called_at(site):
+    with called_at(line()):
         for is_so, flags in ((read, 0), (written, _SHARED)):
             if is_so:
                 _core.log_event(KINDS["unwatched"], a=1, flags=flags)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -19,7 +18,7 @@ from peerlane.backend import host
 from peerlane.diagnostics.memory.addresses import is_code, is_mapped
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, Struct
 from peerlane.dialects._shared.c_layout import Layout
-from peerlane.dialects._shared.call import Arguments, Refusal
+from peerlane.dialects._shared.call import Arguments, Refusal, name_code
 from peerlane.errors import Error
 from peerlane.streams.callbacks import CFunction
 from peerlane.support.records import dataclass
@@ -181,10 +180,7 @@ class Library:
                         learn(epoch, words)
                 return result
 
-        code = entry.__code__.replace(co_name=symbol)  # findings name the call
-        if sys.version_info >= (3, 11):
-            code = code.replace(co_qualname=symbol)
-        entry.__code__ = code
+        name_code(entry, symbol)
         return entry
 
     def read_struct(self, name: str, address: int) -> Any:

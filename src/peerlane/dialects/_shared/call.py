@@ -64,6 +64,14 @@ class Failure:
     arguments: Arguments
 
 
+def name_code(function: Callable[..., Any], name: str) -> None:
+    """Let tracebacks and findings name a call that several share the code of."""
+    code = function.__code__.replace(co_name=name)
+    if sys.version_info >= (3, 11):
+        code = code.replace(co_qualname=name)
+    function.__code__ = code
+
+
 class Check:
     """A check of arguments that runs before a call's body.
 
@@ -465,10 +473,7 @@ class Table:
         if signature is not None:
             function.__signature__ = signature  # type: ignore[attr-defined]
         function.__name__ = function.__qualname__ = short
-        code = function.__code__.replace(co_name=name)  # tracebacks and findings name the call
-        if sys.version_info >= (3, 11):
-            code = code.replace(co_qualname=name)
-        function.__code__ = code
+        name_code(function, name)
         self._modules.setdefault(module, {})[short] = function
         return function
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import operator
 import os
@@ -11,17 +10,19 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from peerlane import Stream, devices
+from peerlane import devices
 from peerlane.diagnostics import call_site, live_objects
 from peerlane.diagnostics.live_objects import LiveObject
 from peerlane.diagnostics.log import event_log
+from peerlane.dialects._shared.moves import Streams
 from peerlane.dialects.nixl import _listener
-from peerlane.dialects.nixl._board import SLOTS, OwnBoard, Past, log_received, log_sent, logged
+from peerlane.dialects.nixl._board import OwnBoard, Past, log_received, log_sent, logged
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
 from peerlane.dialects.nixl._files import FileMoves, FileRegion, path_of
 from peerlane.dialects.nixl._metadata import Metadata, Row, decode, encode
@@ -44,14 +45,12 @@ from peerlane.dialects.nixl._status import (
     nixlNotPostedError,
     nixlNotSupportedError,
 )
-from peerlane.dialects.nixl._transfers import MemoryMoves, Request, new_stream
-from peerlane.support.processes import start_time
+from peerlane.dialects.nixl._transfers import Request, device_of, memory_moves
 
 _numbers = itertools.count(
     0x1000, 0x10
 )  # one counter for all agents: a handle of another agent is recognised
 _YES = ("y", "yes", "on", "1", "true", "enable")
-_STREAMS_KEPT = 64
 #: After so many calls without a notification a call sleeps for so many seconds: a sender may need the processor.
 _IDLE, _REST = 500, 5e-5
 
@@ -132,25 +131,9 @@ class _Resources:
         self.regions: Regions[OwnRegion] = Regions()
         self.peers: dict[str, Peer] = {}
         self.requests: dict[int, Request] = {}
-        self.streams: list[Stream] = []
+        self.streams = Streams()
         self.listener: _listener.Listener | None = None
         self.pid, self.is_closed = os.getpid(), False
-
-    def stream(self, regions: Sequence[Region]) -> Stream:
-        """Return a stream for a transfer between these regions."""
-        with contextlib.suppress(IndexError):
-            while True:
-                kept = self.streams.pop()
-                if not kept.is_closed:
-                    return kept
-        return new_stream(regions)
-
-    def keep(self, stream: Stream) -> None:
-        """Keep a stream for later transfers."""
-        if len(self.streams) < _STREAMS_KEPT:
-            self.streams.append(stream)
-        else:
-            stream.close()
 
     def close(self) -> None:
         """End all of them."""
@@ -361,13 +344,18 @@ class nixlAgent:
         names = in_order(self._among("deregisterMem", backends))
         with self._lock:
             registered: dict[str, list[OwnRegion]] = {}
-            for at, name in enumerate(names):
+            missing = (
+                None
+                if names
+                else nixlNotFoundError(f"agent {self.name!r} has no back-end", "create one first")
+            )
+            for name in names:
                 try:
                     registered[name] = self._registered(descs, name)
-                except nixlNotFoundError:
-                    is_last = at + 1 == len(names)
-                    if backends or (is_last and not registered):
-                        raise
+                except nixlNotFoundError as error:
+                    missing = missing or error
+            if missing is not None and (backends or not registered):
+                raise missing
             for name, regions in registered.items():
                 for region in regions:
                     self.regions.remove(region, name)
@@ -406,9 +394,8 @@ class nixlAgent:
             for each in regions
             if "UCX" in each.backends
         ]
-        board, pid = self.board, os.getpid()
         remote = tuple(name for name in backends if PLUGINS[name].is_remote)
-        metadata = Metadata(self.name, board.ident, pid, start_time(pid), board.fd, connects, remote, rows)
+        metadata = Metadata(self.name, self.board.origin, connects, remote, rows)
         content = encode(metadata)
         if (
             event_log.active
@@ -447,7 +434,7 @@ class nixlAgent:
 
     def loadRemoteMD(self, metadata: bytes) -> bytes:
         """Load the metadata of another agent, or more of it; return its name.  After a refusal nothing is changed."""
-        loaded = decode(_bytes("loadRemoteMD", "the metadata", metadata), SLOTS)
+        loaded = decode(_bytes("loadRemoteMD", "the metadata", metadata))
         if loaded.name == self.name:
             raise nixlInvalidParamError(
                 f"the metadata is of an agent {loaded.name!r}, which is this agent's name",
@@ -462,7 +449,7 @@ class nixlAgent:
         with self._lock:
             known = self._peers.get(loaded.name)
             if known is not None:
-                if known.ident != loaded.ident:
+                if known.ident != loaded.origin.ident:
                     raise nixlNotAllowedError(
                         f"another agent {loaded.name!r} is known already",
                         "remove that one first, or name them apart",
@@ -727,9 +714,10 @@ class nixlAgent:
                 "for files pass memory as the local side, and files of this agent as the other one",
             )
         is_write = operation is nixl_xfer_op_t.NIXL_WRITE
-        regions, own = [region for row in rows for region in (row[1], row[3])], self._own
-        bytes_of = FileMoves(is_write, rows) if backend == "POSIX" else MemoryMoves(peer, is_write, rows)
-        return self._keep(Request(peer, bytes_of, rows, message, lambda: own.stream(regions)))
+        bytes_of = FileMoves(is_write, rows) if backend == "POSIX" else memory_moves(peer, is_write, rows)
+        device = device_of(region for row in rows for region in (row[1], row[3]))
+        take = partial(self._own.streams.take, device)
+        return self._keep(Request(backend, peer, bytes_of, rows, message, take))
 
     def _asked(self, handle: int) -> Request:
         request = self._requests.get(handle)
@@ -760,17 +748,17 @@ class nixlAgent:
         del self._requests[reqh]
         stream = request.release()
         if stream is not None:
-            self._own.keep(stream)
+            self._own.streams.keep(stream)
         return nixl_status_t.NIXL_SUCCESS
 
     def queryXferBackend(self, reqh: int) -> int:
         """Return the handle of the back-end that moves the bytes."""
-        backend = self._asked(reqh).moves.backend
+        backend = self._asked(reqh).backend
         return next(handle for handle, name in self._backends.items() if name == backend)
 
     def estimateXferCost(self, reqh: int) -> tuple[int, int, int]:
         """Return (0, 0, -1): nothing is estimated."""
-        backend = self._asked(reqh).moves.backend
+        backend = self._asked(reqh).backend
         if not PLUGINS[backend].is_remote:
             raise nixlNotSupportedError(f"{backend!r} estimates no costs", "ask for transfers of 'UCX' only")
         return 0, 0, -1
@@ -795,7 +783,7 @@ class nixlAgent:
         telemetry.totalBytes, telemetry.descCount, telemetry.backendName = (
             request.size,
             request.descriptors,
-            request.moves.backend,
+            request.backend,
         )
         return telemetry
 

@@ -6,16 +6,20 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from peerlane.dialects.nixl._board import ranks
+from peerlane.dialects._shared.moves import ranks
 from peerlane.dialects.nixl._regions import REFUSED, WHOLE, WORD, OwnRegion, is_strict
-from peerlane.dialects.nixl._status import Failure, nixlBackendError
+from peerlane.dialects.nixl._status import nixl_mem_t, nixlBackendError
+from peerlane.dialects.nixl.logging import get_logger
+from peerlane.errors import Error
 
 if TYPE_CHECKING:
     from peerlane import Stream
     from peerlane.backend.ranks import FileCopies
 
+_logger = get_logger("posix")
 _ACCESS = {"ro": os.O_RDONLY, "rw": os.O_RDWR}
 _FLAGS = {"direct": os.O_DIRECT, "sync": os.O_SYNC, "noatime": os.O_NOATIME, "create": os.O_CREAT}
 _MODE = 0o644
@@ -133,6 +137,13 @@ class FileRegion(OwnRegion):
         return f"{size} from {self.start:,} on of {self.name}"
 
 
+@cache
+def _warn_of_vram() -> None:
+    _logger.warning(
+        "POSIX moves VRAM here; NIXL's own needs GDS for it (PEERLANE_NIXL_POLICY=vendor refuses it)"
+    )
+
+
 class FileMoves:
     """The bytes of a transfer between memory and files.
 
@@ -144,40 +155,42 @@ class FileMoves:
         The memory's address and region, the file's offset and region, bytes.
     """
 
-    backend = "POSIX"
-    most_at_once = 1 << 20
-
     def __init__(self, is_write: bool, rows: Sequence[tuple[int, OwnRegion, int, Any, int]]) -> None:
         self._is_write, self._rows = is_write, rows
+        if any(row[1].mem is nixl_mem_t.VRAM_SEG for row in rows):
+            _warn_of_vram()
         self._files: list[FileRegion] = list({id(row[3]): row[3] for row in rows}.values())
         pieces = [(file.fd, offset, address, size) for address, _, offset, file, size in rows]
-        files = [(each.fd, *each.ident) for each in self._files]
+        files = [(each.fd, *each.ident) for each in self._files if each.ident != _ANY]
         self._pieces: Any = ranks().file_pieces(not is_write, pieces, files)
-        self._copies: FileCopies | None = None
+        self._copies: FileCopies | None = None  # it keeps files open
+        self._failure: tuple[int, int, int] | None = None
 
-    def check(self) -> None:
-        """Raise nixlBackendError if a file is not there any more."""
-        if self._pieces.have_changed:
-            for each in self._files:
-                each.check_open()
-
-    def run_at_once(self) -> bool:
-        """Move the bytes now, if the page cache has or takes them; False if some are to be submitted."""
+    def run(self) -> bool:
+        """Move the bytes now, if the page cache has or takes them; False if some are to be queued."""
         return bool(self._pieces.run_at_once())
 
-    def submit(self, stream: Stream) -> None:
-        """Move the bytes on a stream."""
+    def queue(self, stream: Stream) -> None:
+        """Queue them on a stream; nixlBackendError if a file is closed, or was not opened for this direction."""
         for each in self._files:
+            each.check_open()
             each.check_access(self._is_write)
-        self._copies = self._pieces.submit(stream)
+        self._failure, self._copies = None, self._pieces.submit(stream)
 
-    def ended(self) -> Failure | None:
-        """Return what the stream, which is done, does not know to have failed."""
-        copies, self._copies = self._copies, None  # which keeps files open
-        failure = None if copies is None else copies.failure
-        if failure is None:
-            return None
-        error, piece, moved = failure
+    def finish(self, stream: Stream) -> None:
+        """Close the files of a stream that is done; nixlBackendError if not all bytes were moved."""
+        try:
+            stream.sync()
+        except Error:
+            self._copies = None
+            raise
+        if self._copies is not None:
+            self._failure = self._copies.failure  # before the next line: an interrupt may come between
+            self._copies = None
+        if self._failure is not None:
+            raise self._not_moved(*self._failure)
+
+    def _not_moved(self, error: int, piece: int, moved: int) -> nixlBackendError:
         _, _, offset, file, size = self._rows[piece]
         did = "written to" if self._is_write else "read from"
         why = os.strerror(error) if error else "the file ends there"

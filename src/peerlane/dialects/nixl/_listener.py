@@ -6,16 +6,14 @@ import contextlib
 import logging
 import queue
 import socket
-import struct
 import threading
 import weakref
 from typing import Protocol
 
+from peerlane.dialects._shared import frames
 from peerlane.dialects.nixl._status import Failure
 
-_FRAME = struct.Struct("<8s4sI")  # magic, verb, bytes of the body
 _MAGIC = b"plnixl-1"
-_MOST = 64 << 20
 _SECONDS = 5.0
 
 _log = logging.getLogger("nixl.listener")
@@ -88,7 +86,7 @@ class Listener:
                 return
             with connection, contextlib.suppress(OSError, Failure, ValueError):
                 connection.settimeout(_SECONDS)
-                self._answer(connection, *_received(connection))
+                self._answer(connection, *frames.receive(connection, _MAGIC))
 
     def _answer(self, connection: socket.socket, verb: bytes, body: bytes) -> None:
         agent = self._agent()
@@ -99,7 +97,7 @@ class Listener:
         elif verb == b"GONE":
             agent.invalidateRemoteMD(body.decode())
         elif verb == b"SEND" and body.decode() == agent.name:
-            _send(connection, "LOAD", agent.getLocalMD())
+            frames.send(connection, _MAGIC, "LOAD", agent.getLocalMD())
 
     def _go_on(self) -> None:
         while True:
@@ -113,31 +111,9 @@ class Listener:
 
     def _ask(self, address: str, port: int, verb: str, body: bytes) -> None:
         with socket.create_connection((address, port), timeout=_SECONDS) as connection:
-            _send(connection, verb, body)
+            frames.send(connection, _MAGIC, verb, body)
             if verb == "SEND":
-                _, metadata = _received(connection)
+                _, metadata = frames.receive(connection, _MAGIC)
                 agent = self._agent()
                 if agent is not None:
                     agent.loadRemoteMD(metadata)
-
-
-def _send(connection: socket.socket, verb: str, body: bytes) -> None:
-    connection.sendall(_FRAME.pack(_MAGIC, verb.encode(), len(body)) + body)
-
-
-def _received(connection: socket.socket) -> tuple[bytes, bytes]:
-    magic, verb, size = _FRAME.unpack(_exactly(connection, _FRAME.size))
-    if magic != _MAGIC or size > _MOST:
-        raise ValueError("the other end does not speak for an agent of peerlane")
-    return verb, _exactly(connection, size)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    parts = []
-    while size:
-        part = connection.recv(min(size, 1 << 20))
-        if not part:
-            raise ValueError("the other end closed the connection")
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)

@@ -7,14 +7,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from peerlane.dialects._shared.boards import SLOTS, Origin
+from peerlane.dialects._shared.lent_memory import Offer, decode_offer, encode_offer
 from peerlane.dialects.nixl._status import nixl_mem_t, nixlMismatchError
-from peerlane.ranks.lending import Terms
 
 _MAGIC = b"peerlane nixl 1\n"
 _HEAD = struct.Struct("<16s16sIQIBHHI")
 _REGION = struct.Struct("<BQQQIQB")
-_TERMS = struct.Struct("<64sIQ")
-_HANDLE = 64
 _CHECK = struct.Struct("<I")
 _BACKENDS = ("UCX",)  # those that reach other agents
 
@@ -28,17 +27,14 @@ class Row(NamedTuple):
     size: int
     slot: int
     number: int
-    offer: tuple[bytes, Terms | None] | None
+    offer: Offer | None
 
 
 class Metadata(NamedTuple):
     """The contents of metadata; ``connects``: whether they suffice to reach the agent."""
 
     name: str
-    ident: bytes
-    pid: int
-    started: int
-    fd: int
+    origin: Origin
     connects: bool
     backends: tuple[str, ...]
     rows: Sequence[Row]
@@ -49,10 +45,7 @@ def encode(metadata: Metadata) -> bytes:
     name = metadata.name.encode()
     backends = sum(1 << at for at, each in enumerate(_BACKENDS) if each in metadata.backends)
     head = (
-        metadata.ident,
-        metadata.pid,
-        metadata.started,
-        metadata.fd,
+        *metadata.origin,
         metadata.connects,
         backends,
         len(name),
@@ -60,25 +53,14 @@ def encode(metadata: Metadata) -> bytes:
     )
     parts = [_HEAD.pack(_MAGIC, *head), name]
     for row in metadata.rows:
-        terms = None if row.offer is None else row.offer[1]
-        kind = 0 if row.offer is None else 1 if terms is None else 2
-        parts.append(_REGION.pack(row.mem, row.device, row.start, row.size, row.slot, row.number, kind))
-        if row.offer is not None:
-            parts.append(row.offer[0].ljust(_HANDLE, b"\0"))
-        if terms is not None:
-            parts.append(_TERMS.pack(terms.bank.encode(), terms.line, terms.number))
+        kind, offer = encode_offer(row.offer)
+        parts.append(_REGION.pack(*row[:6], kind) + offer)
     body = b"".join(parts)
     return body + _CHECK.pack(zlib.crc32(body))
 
 
-def decode(content: bytes, slots: int) -> Metadata:
+def decode(content: bytes) -> Metadata:
     """Return the metadata in bytes.
-
-    Parameters
-    ----------
-    content : bytes
-    slots : int
-        How many registrations a board has words for.
 
     Raises
     ------
@@ -86,7 +68,7 @@ def decode(content: bytes, slots: int) -> Metadata:
         The bytes are not metadata of an agent, or some are missing.
     """
     try:
-        return _decode(content, slots)
+        return _decode(content)
     except (struct.error, ValueError) as error:
         raise nixlMismatchError(
             f"these {len(content):,} bytes are not the metadata of an agent: {error}",
@@ -94,7 +76,7 @@ def decode(content: bytes, slots: int) -> Metadata:
         ) from None
 
 
-def _decode(content: bytes, slots: int) -> Metadata:
+def _decode(content: bytes) -> Metadata:
     magic, ident, pid, started, fd, connects, backends, named, count = _HEAD.unpack_from(content)
     if magic != _MAGIC:
         raise ValueError("they begin otherwise")
@@ -106,30 +88,20 @@ def _decode(content: bytes, slots: int) -> Metadata:
     if not name or not 0 < pid < 1 << 31 or fd >= 1 << 31 or connects > 1:
         raise ValueError("the name or the process is impossible")
     rest = memoryview(body)[at:]
-    read = list(_rows(rest, count, slots))
+    read = list(_rows(rest, count))
     used = read[-1][1] if read else 0
     if used != len(rest):
         raise ValueError(f"{len(rest) - used} bytes are left over")
     names = tuple(each for bit, each in enumerate(_BACKENDS) if backends >> bit & 1)
-    return Metadata(name, ident, pid, started, fd, bool(connects), names, [row for row, _ in read])
+    return Metadata(name, Origin(ident, pid, started, fd), bool(connects), names, [row for row, _ in read])
 
 
-def _rows(rest: memoryview, count: int, slots: int) -> Iterator[tuple[Row, int]]:
+def _rows(rest: memoryview, count: int) -> Iterator[tuple[Row, int]]:
     at = 0
     for _ in range(count):
         mem, device, start, size, slot, number, kind = _REGION.unpack_from(rest, at)
         at += _REGION.size
-        offer: tuple[bytes, Terms | None] | None = None
-        if kind:
-            handle, terms = bytes(rest[at : at + _HANDLE]), None
-            at += _HANDLE
-            if kind == 2:
-                bank, word, value = _TERMS.unpack_from(rest, at)
-                at += _TERMS.size
-                terms = Terms.decode([bank.decode("ascii"), word, value])
-            if len(handle) != _HANDLE or (kind == 2 and terms is None):
-                raise ValueError("a handle is impossible")
-            offer = handle, terms
-        if kind > 2 or slot >= slots or not number or start + size > 1 << 64:
+        offer, at = decode_offer(kind, rest, at)
+        if slot >= SLOTS or not number or start + size > 1 << 64:
             raise ValueError("a registration is impossible")
         yield Row(nixl_mem_t(mem), device, start, size, slot, number, offer), at

@@ -46,18 +46,18 @@ class Peer:
     """
 
     def __init__(self, owner: str, metadata: Metadata, is_eager: bool) -> None:
-        self._owner, self.name, self.ident, self.pid = owner, metadata.name, metadata.ident, metadata.pid
+        self._owner, self.name, self.ident, self.pid = owner, metadata.name, *metadata.origin[:2]
         self.is_eager, self.is_removed = is_eager, False
         self._owner_name = owner.encode()
         self.backends = set(metadata.backends)
         self.regions: Regions[Region] = Regions()
         self._board: OtherBoard | None = None
         self._agent: weakref.ref[Agent] | None = None
-        agent = local_agents.get(metadata.ident)
-        if agent is not None and metadata.pid == os.getpid():
+        agent = local_agents.get(self.ident)
+        if agent is not None and self.pid == os.getpid():
             self._agent = weakref.ref(agent)
         else:
-            self._board = OtherBoard(metadata.pid, metadata.started, metadata.fd, metadata.ident)
+            self._board = OtherBoard(metadata.origin)
         self.learn(metadata.rows)
 
     @property

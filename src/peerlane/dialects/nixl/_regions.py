@@ -8,10 +8,10 @@ from bisect import bisect_left, insort
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from peerlane import Buffer, Kind, devices
-from peerlane.backend.ranks import Lent
+from peerlane import Kind, devices
 from peerlane.diagnostics import call_site
 from peerlane.dialects._shared import environment
+from peerlane.dialects._shared.lent_memory import BorrowedMemory, Offer, OwnMemory
 from peerlane.dialects.nixl._status import (
     Failure,
     nixl_mem_t,
@@ -22,8 +22,6 @@ from peerlane.dialects.nixl._status import (
 )
 from peerlane.errors import Error, PeerLost
 from peerlane.memory import raw
-from peerlane.ranks.lending import Loan, Terms, borrow
-from peerlane.sharing.handle import EVERYONE
 
 _POLICY = "PEERLANE_NIXL_POLICY"
 _POLICIES = ("strict", "vendor")
@@ -31,7 +29,6 @@ REFUSED = f"the vendor lets this pass; {_POLICY}=vendor does too"
 _MOST_NAMED = 8
 WORD = 1 << 64
 WHOLE = WORD - 1  #: the bytes of a file that was registered with 0
-_OPEN_SECONDS = 5.0
 
 
 def is_strict() -> bool:
@@ -102,43 +99,25 @@ class OwnRegion(Region):
         super().__init__(*region)
         self.backends = set(backends)
         self.site = call_site.position()
-        self._loan: Loan | None = None
-        self._view: memoryview | None = None
+        self._memory = OwnMemory(self.start, self.size)
 
-    @property
-    def is_on_device(self) -> bool:
-        """Whether peerlane has its bytes on a virtual device."""
-        return bool(self.size) and raw.locate(self.start).kind is Kind.DEVICE
-
-    def offered(self) -> tuple[bytes, Terms | None] | None:
-        """Return what other processes open it by, a handle and the terms of its lease; None for host memory."""
+    def offered(self) -> Offer | None:
+        """Return what other processes open it by; None for host memory."""
         try:
-            if not self.is_on_device:
-                return None
-            if self._loan is None:
-                self._loan = Loan(raw.buffer(self.start, self.size), ends=is_strict())
-            handle, terms = self._loan.offer(EVERYONE)
+            return self._memory.offer(ends=is_strict())
         except Error as error:
             raise failure_of(error, f"{self} cannot be shared with other processes") from error
-        return bytes(handle), terms
 
     def host_address(self, address: int) -> int:
-        """Return the host's address of a byte: the system does not know the device addresses of peerlane."""
+        """Return the host's address of a byte."""
         try:
-            if not self.is_on_device:
-                return address
-            if self._view is None:
-                self._view = raw.view(self.start, self.size)
+            return self._memory.host_address(address)
         except Error as error:
             raise failure_of(error, f"{self} cannot be used") from error
-        return ctypes.addressof(ctypes.c_char.from_buffer(self._view)) + address - self.start
 
     def end(self) -> None:
         """Take it back: no process may use it any more."""
-        self._view = None
-        if self._loan is not None:
-            self._loan.take_back()
-            self._loan = None
+        self._memory.take_back()
 
 
 class OtherRegion(Region):
@@ -147,42 +126,27 @@ class OtherRegion(Region):
     Attributes
     ----------
     agent : str
-    offer : tuple, optional
+    offer : Offer, optional
         As of :meth:`OwnRegion.offered`.
     """
 
-    def __init__(self, *region: Any, agent: str, offer: tuple[bytes, Terms | None] | None) -> None:
+    def __init__(self, *region: Any, agent: str, offer: Offer | None) -> None:
         super().__init__(*region)
-        self.agent, self.offer = agent, offer
-        self._buffer: Buffer | None = None
+        self.agent = agent
+        self._memory = None if offer is None else BorrowedMemory("nixl", f"agent {agent!r}", self.size, offer)
 
     def base(self) -> int | None:
-        if self.offer is None:
+        if self._memory is None:
             return None
-        if self._buffer is None:
-            self._buffer = self._open(*self.offer)
-        return self._buffer.last_address
-
-    def _open(self, handle: bytes, terms: Terms | None) -> Buffer:
         try:
-            buffer = Buffer.open(handle, timeout=_OPEN_SECONDS)
-            if buffer.size != self.size:
-                buffer.close()
-                raise nixlBackendError(
-                    f"agent {self.agent!r} offers {buffer.size:,} bytes as {self}", "load its metadata"
-                )
-            if terms is not None:
-                lent = Lent(f"agent {self.agent!r}", "its registered memory", "it was deregistered")
-                borrow("nixl", buffer, terms, _OPEN_SECONDS, name=lent)
+            return self._memory.address()
         except Error as error:
             raise failure_of(error, f"memory of agent {self.agent!r} cannot be opened") from error
-        return buffer
 
     def end(self) -> None:
         """Close its memory."""
-        if self._buffer is not None:
-            self._buffer.close()
-            self._buffer = None
+        if self._memory is not None:
+            self._memory.close()
 
 
 def failure_of(error: BaseException, what: str) -> Failure:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
-from peerlane import Event, Stream, devices
+from peerlane import Stream
 from peerlane.diagnostics import call_site
 from peerlane.diagnostics.log import event_log
-from peerlane.dialects.nixl._board import ranks
+from peerlane.dialects._shared.moves import End, MemoryMoves, Moves, ProcessCall
 from peerlane.dialects.nixl._plugins import PLUGINS, check_notifies
 from peerlane.dialects.nixl._regions import OwnRegion, Region, check_live, failure_of
 from peerlane.dialects.nixl._status import (
@@ -25,12 +24,11 @@ from peerlane.dialects.nixl._status import (
     nixlRepostActiveError,
 )
 from peerlane.errors import Error
-from peerlane.memory import raw
 
 if TYPE_CHECKING:
     from peerlane.dialects.nixl._peers import Peer
 
-_MOMENT, _LONGEST_END = 0.005, 1.0  # seconds
+_LONGEST_END = 1.0  # seconds
 #: To look up a member of an enumeration costs more than all else that asks for a state.
 _NOT_POSTED, _ACTIVE, _DONE = (
     nixl_status_t.NIXL_ERR_NOT_POSTED,
@@ -42,106 +40,27 @@ _NOT_POSTED, _ACTIVE, _DONE = (
 Row: TypeAlias = "tuple[int, OwnRegion, int, Region, int]"
 
 
-class Moves(Protocol):
-    """The bytes of a transfer, which may be moved many times.
-
-    Attributes
-    ----------
-    backend : str
-        The back-end that moves them.
-    most_at_once : int
-        How many bytes the posting thread itself moves, where nothing holds operations back.
-    """
-
-    backend: str
-    most_at_once: int
-
-    def check(self) -> None:
-        """Raise a Failure if an end is not there any more."""
-
-    def run_at_once(self) -> bool:
-        """Move the bytes now; False if they are to be submitted."""
-
-    def submit(self, stream: Stream) -> None:
-        """Move the bytes on a stream; after a raise some may be queued."""
-
-    def ended(self) -> Failure | None:
-        """Return the cause that the stream, which is done, does not know."""
-
-
-class MemoryMoves:
-    """The bytes of a transfer between the memory of two agents.
-
-    Parameters
-    ----------
-    peer : Peer
-    is_write : bool
-    rows : sequence of Row
-    """
-
-    backend = "UCX"
-    most_at_once = 32 << 10
-
-    def __init__(self, peer: Peer, is_write: bool, rows: Sequence[Row]) -> None:
-        self._peer, self._is_write, self._size = peer, is_write, sum(row[4] for row in rows)
-        self._copies: list[tuple[int, int, int]] = []
-        self._failure: Failure | None = None
-        calls: list[tuple[int, int, int]] = []
-        bases = {key: each.base() for key, each in {id(row[3]): row[3] for row in rows}.items()}
-        for near, mine, far, theirs, size in rows:
-            base = bases[id(theirs)]
-            if base is None:
-                calls.append((mine.host_address(near), far, size))
-            elif size:
-                at = base + far - theirs.start
-                self._copies.append((at, near, size) if is_write else (near, at, size))
-        self._call = ranks().process_copies(peer.pid, is_write, calls) if calls else None
-
-    def check(self) -> None:
-        """Do nothing: the copies look at the memory."""
-
-    def run_at_once(self) -> bool:
-        """Move the bytes now."""
-        for dst, src, size in self._copies:
-            raw.quick_copy(dst, src, size, False)
-        if self._call is not None and (error := self._call()):
-            raise self._not_copied(error)
-        return True
-
-    def submit(self, stream: Stream) -> None:
-        """Move the bytes on a stream."""
-        self._failure = None
-        for dst, src, size in self._copies:
-            raw.copy(dst, src, size, stream=stream)
-        if self._call is None:
-            return
-        if event_log.active and self._is_write:
-            event_log.copies_host_memory(self._peer.pid, writes=True)
-        with event_log.quiet():  # the program learns nothing of the dialect's callbacks
-            stream.launch_callback(self._copy_by_call)
-        if event_log.active:
-            event_log.unwatched(read=self._is_write, written=not self._is_write)
-
-    def ended(self) -> Failure | None:
-        """Return the cause that the stream, which is done, does not know."""
-        if self._failure is None and self._call is not None and event_log.active and not self._is_write:
-            event_log.copies_host_memory(self._peer.pid, writes=False)
-        return self._failure
-
-    def _copy_by_call(self) -> None:
-        assert self._call is not None
-        if error := self._call():
-            self._failure = self._not_copied(error)
-            raise self._failure
-
-    def _not_copied(self, error: int) -> Failure:
-        if error == errno.ESRCH:
-            return nixlRemoteDisconnectError(f"process {self._peer.pid} has ended", "remove the agent")
-        why = "not all of it is memory" if error == errno.EFAULT else os.strerror(error)
-        return nixlBackendError(
-            f"the system did not copy {self._size:,} bytes between this process and {self._peer.pid}: {why}",
-            "register memory that lives; where the system forbids it, put the memory on a virtual device",
-        )
+def memory_moves(peer: Peer, is_write: bool, rows: Sequence[Row]) -> MemoryMoves:
+    """Return the moves of a transfer between the memory of two agents."""
+    copies: list[tuple[int, int, int]] = []
+    calls: list[tuple[int, int, int]] = []
+    on_device: list[tuple[int, int]] = []
+    regions = {id(row[3]): row[3] for row in rows}
+    bases = {key: each.base() for key, each in regions.items()}
+    for near, mine, far, theirs, size in rows:
+        base = bases[id(theirs)]
+        if base is None:
+            calls.append((mine.host_address(near), far, size))
+            if calls[-1][0] != near:
+                on_device.append((near, size))
+        elif size:
+            at = base + far - theirs.start
+            copies.append((at, near, size) if is_write else (near, at, size))
+    if not calls:
+        return MemoryMoves(copies)
+    ended = partial(nixlRemoteDisconnectError, f"process {peer.pid} has ended", "remove the agent")
+    call = ProcessCall(peer.pid, is_write, calls, on_device, ended, nixlBackendError)
+    return MemoryMoves(copies, call)
 
 
 class Request:
@@ -149,6 +68,8 @@ class Request:
 
     Parameters
     ----------
+    backend : str
+        The back-end that moves the bytes.
     peer : Peer
     moves : Moves
     rows : sequence of Row
@@ -160,25 +81,26 @@ class Request:
 
     def __init__(
         self,
+        backend: str,
         peer: Peer,
         moves: Moves,
         rows: Sequence[Row],
         message: bytes | None,
         new_stream: Callable[[], Stream],
     ) -> None:
-        self.peer, self.moves, self.message, self._new_stream = peer, moves, message, new_stream
+        self.backend, self.peer, self.message, self._moves = backend, peer, message, moves
+        self._new_stream = new_stream
         self.site = call_site.position()
         self.descriptors, self.size = len(rows), sum(row[4] for row in rows)
         self._mine = {id(row[1]): row[1] for row in rows}.values()
         self._theirs = {id(row[3]): row[3] for row in rows}.values()
-        self._notifies = PLUGINS[moves.backend].is_remote
+        plugin = PLUGINS[backend]
+        self._notifies = plugin.is_remote
         # With an event log each transfer has a stream: the log must not order two transfers.
-        self._at_once = peer.is_eager and self.size <= moves.most_at_once and not event_log.active
+        self._at_once = peer.is_eager and self.size <= plugin.most_at_once and not event_log.active
         self._used = [(each.words, each.slot, each.number) for each in (*self._mine, *self._theirs)]
         self._stream: Stream | None = None
-        self._event: Event | None = None
-        with event_log.quiet():  # its lock orders nothing in the program
-            self._over = threading.Event()
+        self._end: End | None = None
         self._lock = threading.RLock()  # callbacks of the stream do not take it
         self._status = _NOT_POSTED
         # Not the exception: with its traceback it would keep the program's frames alive.
@@ -193,7 +115,7 @@ class Request:
     def _post(self, message: bytes | None) -> nixl_status_t:
         start = time.monotonic()
         self._check_peer(start)
-        if self._event is not None and not self._see(self._event):
+        if self._end is not None and not self._see(self._end):
             raise nixlRepostActiveError(
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} is under way still",
                 "post it again when check_xfer_state says DONE",
@@ -205,12 +127,11 @@ class Request:
         if message is not None:
             self.message = message
         if self.message is not None and not self._notifies:
-            check_notifies(self.moves.backend, self.message)
-        self.start, self._failure, self._event = start, None, None
+            check_notifies(self.backend, self.message)
+        self.start, self._failure, self._end = start, None, None
         self._status = _ACTIVE
         try:
-            self.moves.check()
-            if self._at_once and self.moves.run_at_once():
+            if self._at_once and self._moves.run():
                 if self.message is not None:
                     self.peer.send(self.message)
                 self._status = _DONE
@@ -224,13 +145,13 @@ class Request:
             if self._stream is not None:
                 self._stream.abort(close=True)
                 self._stream = None
-            self._event, self._status = None, _NOT_POSTED
+            self._end, self._status = None, _NOT_POSTED
             raise
         self.post_time = time.monotonic() - start
         # Under `lazy` a query would make it run.  With an event log only the program's own query may learn that it is
         # over: a query by chance would hide a race.
         may_ask = self.peer.is_eager and not event_log.active
-        if self._failure is not None or (may_ask and self._event is not None and self._event.is_done):
+        if self._failure is not None or (may_ask and self._end is not None and self._end.event.is_done):
             return self._known()
         return self._status
 
@@ -239,47 +160,31 @@ class Request:
             self._stream = self._new_stream()
         stream = self._stream
         try:
-            self.moves.submit(stream)
+            self._moves.queue(stream)
         except Error:
             stream.abort(close=True)  # what was queued before the refusal
             self._stream = None
             raise
-        self._over.clear()
         if event_log.active:
             stream.record()  # the operation that the notification follows in the log
-        if self.message is not None or not self.peer.is_eager:
-            with event_log.quiet():  # the program learns nothing of the dialect's callbacks
-                stream.launch_callback(self._send_notification, self.message, (stream.id, stream.submitted))
-        self._event = stream.record()
+        past = stream.id, stream.submitted
+        message = self.message
+        then = None if message is None else partial(self.peer.send, message, past)
+        self._end = End(stream, self.peer.is_eager, then)
 
-    def _send_notification(self, message: bytes | None, past: tuple[int, int]) -> None:
-        """Send the notification, as the stream's operation after the copies."""
-        if message is not None:
-            self.peer.send(message, past)
-        self._over.set()
-
-    def _see(self, event: Event) -> bool:
+    def _see(self, end: End) -> bool:
         """Return whether the stream is done, and note its outcome; wait briefly, to free the processor for others."""
         assert self._stream is not None
-        if not event.is_done:
-            if self.peer.is_eager:
-                with contextlib.suppress(Error):  # the stream raises it below
-                    event.sync(_MOMENT)
-            else:
-                self._over.wait(_MOMENT)
-            if not event.is_done:
-                return False
+        if not end.has_come():
+            return False
         try:
-            self._stream.sync()
-        except Error as error:
-            self._fail(self.moves.ended() or error)
+            self._moves.finish(self._stream)
+        except (Error, Failure) as error:
+            self._fail(error)
         else:
-            failure = self.moves.ended()
-            if failure is not None:
-                self._fail(failure)
             self._status = _DONE
             self.time = time.monotonic() - self.start
-        self._event = None  # not earlier: after an interrupt nobody would see the transfer end
+        self._end = None  # not earlier: after an interrupt nobody would see the transfer end
         return True
 
     def _fail(self, error: BaseException) -> None:
@@ -293,7 +198,7 @@ class Request:
         try:
             self.peer.check_usable(now)
         except nixlRemoteDisconnectError as error:
-            stream, self._stream, self._event = self._stream, None, None
+            stream, self._stream, self._end = self._stream, None, None
             if stream is not None:
                 stream.abort()
                 with contextlib.suppress(Error):  # the program learns by this error that the transfer is over
@@ -308,7 +213,7 @@ class Request:
             return self._known()
 
     def _known(self) -> nixl_status_t:
-        if self._event is not None and not self._see(self._event):
+        if self._end is not None and not self._see(self._end):
             self._check_peer(time.monotonic())
             return self._status
         self.check_failure()
@@ -332,12 +237,12 @@ class Request:
         learn that it was over by chance: its stream, which would order it before later transfers, is closed.
         """
         with self._lock:
-            return self._end()
+            return self._let_go()
 
-    def _end(self) -> Stream | None:
+    def _let_go(self) -> Stream | None:
         stream, self._stream = self._stream, None
-        event, self._event = self._event, None
-        if stream is not None and event is not None and (event_log.active or not event.is_done):
+        end, self._end = self._end, None
+        if stream is not None and end is not None and (event_log.active or not end.event.is_done):
             stream.abort(close=True)
             return None
         if stream is not None and self._failure is not None:
@@ -346,8 +251,6 @@ class Request:
         return stream
 
 
-def new_stream(regions: Sequence[Region]) -> Stream:
-    """Return a stream of the device that has the memory, of the first device for memory of the host."""
-    present = devices()
-    number = next((each.device for each in regions if each.mem == 1 and each.device < len(present)), 0)
-    return present[number].create_stream()
+def device_of(regions: Iterable[Region]) -> int:
+    """Return the device that has the memory; 0 for memory of the host."""
+    return next((each.device for each in regions if each.mem == 1), 0)

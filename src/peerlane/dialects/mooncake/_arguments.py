@@ -1,0 +1,42 @@
+"""Arguments as the vendor's bindings read them: another type is a ``TypeError`` (facts/mooncake 2)."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+_WORDS = 1 << 64
+
+
+def word(call: str, name: str, value: Any) -> int:
+    """Return a number of 64 bits."""
+    if type(value) is not int:
+        if isinstance(value, float) or not hasattr(type(value), "__index__"):
+            raise TypeError(f"{call}: {name} is an int, not {type(value).__name__} ({value!r:.60})")
+        value = operator.index(value)
+    if not 0 <= value < _WORDS:
+        raise TypeError(f"{call}: {name} is a number of 0 to 2**64 - 1, not {value}")
+    return int(value)
+
+
+def words(call: str, name: str, values: Any) -> list[int]:
+    """Return numbers of 64 bits."""
+    if isinstance(values, (str, bytes, dict)) or not hasattr(type(values), "__getitem__"):
+        raise TypeError(f"{call}: {name} is a list of ints, not {type(values).__name__} ({values!r:.60})")
+    return [word(call, f"{name}[{at}]", value) for at, value in enumerate(values)]
+
+
+def text(call: str, name: str, value: Any) -> str:
+    """Return a text."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode(errors="surrogateescape")
+    if not isinstance(value, str):
+        raise TypeError(f"{call}: {name} is a str, not {type(value).__name__} ({value!r:.60})")
+    return value
+
+
+def kind(call: str, name: str, value: Any, wanted: type) -> Any:
+    """Return an object of a class."""
+    if not isinstance(value, wanted):
+        raise TypeError(f"{call}: {name} is a {wanted.__name__}, not {type(value).__name__} ({value!r:.60})")
+    return value
