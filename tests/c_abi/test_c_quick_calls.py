@@ -23,7 +23,11 @@ def answers(*words: str) -> list[str]:
         timeout=120,
         check=False,
         # On a node of its own: what other processes have allocated there decides how a copy beyond memory fails.
-        env={**os.environ, "PEERLANE_NODE": f"name=quick-{os.getpid()},devices=3", "PEERLANE_SCHEDULE": "eager"},
+        env={
+            **os.environ,
+            "PEERLANE_NODE": f"name=quick-{os.getpid()},devices=3",
+            "PEERLANE_SCHEDULE": "eager",
+        },
     )
     assert said.returncode == 0, said.stderr
     return said.stdout.splitlines()
