@@ -41,15 +41,20 @@ void FileCopies::add(const FilePiece& piece, char* host) {
 
 void FileCopies::keep_files() {
     std::unordered_map<int, int> own;
+    int before = -1, now = -1;   // of the part before
     for (Part& part : parts_) {
-        const auto [known, is_new] = own.try_emplace(part.fd, -1);
-        if (is_new) {
-            kept_.reserve(kept_.size() + 1);
-            known->second = fcntl(part.fd, F_DUPFD_CLOEXEC, kFirstKept);
-            if (known->second >= 0) kept_.push_back(known->second);
+        if (part.fd != before) {
+            before = part.fd;
+            const auto [known, is_new] = own.try_emplace(part.fd, part.fd);
+            if (is_new) {
+                kept_.reserve(kept_.size() + 1);
+                const int kept = fcntl(part.fd, F_DUPFD_CLOEXEC, kFirstKept);
+                // Without room for descriptors the program's own have to do: the vendor uses these always.
+                if (kept >= 0) kept_.push_back(known->second = kept);
+            }
+            now = known->second;
         }
-        // Without room for descriptors the program's own have to do: the vendor uses these always.
-        if (known->second >= 0) part.fd = known->second;
+        part.fd = now;
     }
 }
 

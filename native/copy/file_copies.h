@@ -22,7 +22,11 @@ class FileCopies {
         uint64_t piece = 0, moved = 0;
     };
 
-    explicit FileCopies(bool reads) : reads_(reads) {}
+    // `pieces`: about how many will be added.
+    FileCopies(bool reads, uint64_t pieces) : reads_(reads) {
+        memory_.reserve(pieces);
+        parts_.reserve(pieces);
+    }
     ~FileCopies();
     FileCopies(const FileCopies&) = delete;
 

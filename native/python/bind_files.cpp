@@ -29,7 +29,7 @@ struct FilePieces {
 
     // Pins the memory into `batch`; throws Refusal.
     std::shared_ptr<FileCopies> resolve(Batch& batch) const {
-        const auto copies = std::make_shared<FileCopies>(reads);
+        const auto copies = std::make_shared<FileCopies>(reads, pieces.size());
         PinList pins(batch);
         batch.pieces.reserve(pieces.size());
         for (const FilePiece& piece : pieces) {

@@ -35,7 +35,7 @@ void drawn_pieces_arrive(std::mt19937_64& random, uint64_t size, size_t count) {
     std::vector<char> mine(size), back(size);
     for (char& each : mine) each = static_cast<char>(random());
     const int fd = new_file();
-    FileCopies out(false), in(true);
+    FileCopies out(false, 1), in(true, 1);
     std::vector<size_t> order(count);
     std::iota(order.begin(), order.end(), 0);
     if (random() % 2 != 0) std::shuffle(order.begin(), order.end(), random);
@@ -57,7 +57,7 @@ void short_file_names_the_piece(std::mt19937_64& random) {
     const int fd = new_file();
     CHECK(ftruncate(fd, 1000) == 0);
     std::vector<char> bytes(4096, 9);
-    FileCopies in(true);
+    FileCopies in(true, 1);
     in.add({fd, 0, 0, 100}, bytes.data());
     in.add({fd, 0, 0, 0}, nullptr);
     in.add({fd, 900, 0, 200}, &bytes[100]);
@@ -71,12 +71,12 @@ void short_file_names_the_piece(std::mt19937_64& random) {
 
 void refusals_are_the_system_s(std::mt19937_64& random) {
     char byte = 1;
-    FileCopies closed(false);
+    FileCopies closed(false, 1);
     closed.add({-1, 0, 0, 1}, &byte);
     run(closed, random);
     CHECK(closed.failure() && closed.failure()->error == EBADF && closed.failure()->moved == 0);
     const int full = open("/dev/full", O_RDWR | O_CLOEXEC);
-    FileCopies out(false);
+    FileCopies out(false, 1);
     out.add({full, 0, 0, 1}, &byte);
     run(out, random);
     CHECK(out.failure() && out.failure()->error == ENOSPC);
@@ -86,7 +86,7 @@ void refusals_are_the_system_s(std::mt19937_64& random) {
 void kept_files_outlive_the_program_s(std::mt19937_64& random) {
     const int fd = new_file(), copy = dup(fd);
     char byte = 42, back = 0;
-    FileCopies out(false);
+    FileCopies out(false, 1);
     out.add({fd, 0, 0, 1}, &byte);
     out.keep_files();
     close(fd);
@@ -98,7 +98,7 @@ void kept_files_outlive_the_program_s(std::mt19937_64& random) {
 void at_once_moves_all_or_says_so() {
     const int fd = new_file();
     char byte = 42, back = 0;
-    FileCopies out(false), in(true), beyond(true);
+    FileCopies out(false, 1), in(true, 1), beyond(true, 1);
     out.add({fd, 0, 0, 1}, &byte);
     CHECK(out.is_cached() && (out.run_at_once() == FileCopies::AtOnce::done || out.run_through_cache()));
     in.add({fd, 0, 0, 1}, &back);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -31,6 +33,31 @@ def test_mooncake_engine_is_served_and_a_refusal_is_written_to_standard_error() 
     done = run_python(["-m", "peerlane", "run", "--dialect", "mooncake", "-c", IMPORTS], timeout=60)
     assert (done.returncode, done.stdout) == (0, "served\n"), done.stderr
     assert "TransferEngine.transfer_sync_write returned -1" in done.stderr
+
+
+def test_mooncake_real_package_without_a_card_is_shadowed_and_with_one_refused(tmp_path: Path) -> None:
+    real = tmp_path / "mooncake"
+    real.mkdir()
+    (real / "__init__.py").write_text("")
+    (real / "engine.py").write_text("")
+    env = {name: value for name, value in os.environ.items() if name != "PEERLANE_PROBED"}
+    env["PYTHONPATH"] = str(tmp_path)
+    words = [
+        "-m",
+        "peerlane",
+        "run",
+        "--dialect",
+        "mooncake",
+        "-c",
+        "import mooncake; print(mooncake.__name__)",
+    ]
+    done = run_python(words, timeout=60, env=env)
+    assert (done.returncode, done.stdout) == (0, "peerlane.dialects.mooncake\n"), done.stderr
+    # The module stands for a machine with a card: it changes what the probe looks for.
+    (real / "engine.py").write_text("import glob\nglob.glob = lambda pattern: [pattern]\n")
+    done = run_python(words, timeout=60, env=env)
+    assert done.returncode == 2
+    assert "cannot install dialect 'mooncake'" in done.stderr and "--shadow-real" in done.stderr
 
 
 def test_mooncake_fixture_gives_fresh_devices_and_names_what_a_test_left(pytester: pytest.Pytester) -> None:

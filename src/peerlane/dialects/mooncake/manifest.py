@@ -5,6 +5,12 @@ MODULES = {
     "mooncake.engine": "peerlane.dialects.mooncake.engine",
 }
 ENTRY = "mooncake.engine"
+# The engine works without any card, so it cannot tell: the files of cards of NVIDIA, AMD, Ascend and RDMA do.
+PROBE = """
+import glob, os, mooncake.engine
+cards = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "infiniband/uverbs*")
+os._exit(0 if any(glob.glob("/dev/" + each) for each in cards) else 1)
+"""
 PACKAGES = {"mooncake": "mooncake-transfer-engine"}
 VARIABLES = ("MC_TRANSFER_TIMEOUT", "MC_TCP_BIND_ADDRESS", "MC_FORCE_TCP")
 ANEW = "peerlane.dialects.mooncake._engines:begin_anew"
