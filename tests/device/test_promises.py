@@ -286,9 +286,13 @@ def test_enter_node_again_alone_with_other_shape_succeeds(node: Node) -> None:
 
 def test_enter_node_refused_keeps_settings_of_present_node(node: Node) -> None:
     d0, _ = node(f"name=kept-{os.getpid()},devices=2")
-    (Path(os.environ["PEERLANE_RUNTIME_DIR"]) / "blocked.node").mkdir()
-    with pytest.raises(pl.Error, match="cannot open the state"):
-        pl.enter_node("name=blocked,devices=2,poison=true")
+    blocked = Path(os.environ["PEERLANE_RUNTIME_DIR"]) / "blocked.node"
+    blocked.mkdir()
+    try:
+        with pytest.raises(pl.Error, match="cannot open the state"):
+            pl.enter_node("name=blocked,devices=2,poison=true")
+    finally:
+        blocked.rmdir()  # the test runs under each schedule in one folder
     assert not (d0.allocate(64).view() == 0xCB).all()
 
 
