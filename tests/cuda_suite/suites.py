@@ -83,10 +83,6 @@ _CORE = Suite(
     ),
     wheels=("cuda-core", "cuda-bindings"),
     reasons={
-        r"DID NOT RAISE CUDAError|TestBufferPeerAccessAfterImport": (
-            "It copies memory of a pool in a stream of a device without access to the pool: hardware refuses the "
-            "copy, and peerlane makes it ([facts](facts/cuda.md#45-stream-ordered-memory-and-pools))"
-        ),
         r"process C did not signal": (
             "It closes a buffer that the thread of a queue still has to pickle, and waits for the other end; NVIDIA "
             "marks it as flaky"
