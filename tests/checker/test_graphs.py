@@ -114,6 +114,18 @@ def test_check_names_the_captured_line_and_the_launch_that_no_wait_follows(tmp_p
     assert f"records after line {launch}" in finding["missing"]
 
 
+def test_missing_order_of_one_line_names_the_launch_and_the_call(tmp_path: Path) -> None:
+    begin, _, _ = PROGRAM.partition("graph = done(hip.hipGraphCreate(0))")
+    one_line = TWO_GRAPHS.replace("stream))\ndone(hip.hipMemsetAsync", "stream)); done(hip.hipMemsetAsync")
+    assert one_line != TWO_GRAPHS
+    program = tmp_path / "graph.py"
+    program.write_text(begin + one_line.replace("CAPTURE", CAPTURE))
+    [finding] = checked(program, 3)
+    line = line_of(program, "done(hip.hipGraphLaunch")
+    assert f"records after the launch of a graph at line {line}" in finding["missing"]
+    assert f"before the hipMemsetAsync at line {line}" in finding["missing"]
+
+
 MEMORY = """
 params = hip.hipMemAllocNodeParams()
 params.poolProps.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice

@@ -235,6 +235,10 @@ def are_of_one_launch(first: Site, second: Site) -> bool:
 def _calls_of_one_line(first: Site, second: Site) -> tuple[str, str]:
     if first.owner != second.owner:
         return f"{first}", f"{second}"
-    if first.called != second.called:
-        return f"the {first.called}", f"the {second.called}"
+    calls = [
+        "the launch of a graph" if each.launch and each.outer is each.launch else f"the {each.called}"
+        for each in (first, second)
+    ]
+    if calls[0] != calls[1]:
+        return calls[0], calls[1]
     return f"the first {first.called}", f"the second {second.called}"
