@@ -78,6 +78,31 @@ def test_stripped_program_stays_as_it_is(tmp_path: Path) -> None:
     assert run(str(program), folder=tmp_path) == 1
 
 
+CHILD = "import subprocess, sys; sys.exit(subprocess.run(['./prog']).returncode)"
+GRANDCHILD = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {CHILD!r}]).returncode)"
+REPLACEMENT = "import os; os.execv('./prog', ['./prog'])"
+
+
+@pytest.mark.parametrize("code", [CHILD, GRANDCHILD, REPLACEMENT], ids=["child", "grandchild", "execv"])
+def test_program_with_the_runtime_inside_is_replaced_when_python_starts_it(tmp_path: Path, code: str) -> None:
+    built(tmp_path, "prog", COPY % {"static": ""} + PROGRAM)
+    assert run("-c", code, folder=tmp_path) == 0
+
+
+def test_rank_starts_a_program_with_the_runtime_inside(tmp_path: Path) -> None:
+    built(tmp_path, "prog", COPY % {"static": ""} + PROGRAM)
+    words = ["launch", "-n", "2", "--dialect", "cuda", "--devices", "2", "-c", CHILD]
+    assert run_python(["-m", "peerlane", *words], timeout=SECONDS, cwd=tmp_path).returncode == 0
+
+
+def test_python_starts_a_program_with_address_sanitizer(tmp_path: Path) -> None:
+    try:
+        built(tmp_path, "prog", "int main(void) { return 0; }", "-fsanitize=address")
+    except subprocess.CalledProcessError:
+        pytest.skip("the compiler has no AddressSanitizer")
+    assert run("-c", CHILD, folder=tmp_path) == 0
+
+
 @pytest.mark.parametrize("is_child", [False, True], ids=["in the program", "in its child"])
 def test_module_with_the_runtime_inside_runs_on_virtual_devices(tmp_path: Path, is_child: bool) -> None:
     include = sysconfig.get_paths()["include"]
