@@ -25,6 +25,8 @@ VARIABLE = "PEERLANE_DIALECTS"
 FOLDERS = "PEERLANE_DIALECT_FOLDERS"
 MANIFEST = "manifest.py"
 EXTENSIONS = "extensions.py"
+#: An option ``-X`` of a Python that a C library has started: its process is no program of Python.
+SERVES_C = "peerlane_serves_c"
 
 _BUILT_IN = __file__.rpartition("/_shared/")[0]
 
@@ -104,7 +106,7 @@ class DialectFinder:
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
         extensions = f"{folders()[name]}/{EXTENSIONS}"
-        if os.path.exists(extensions):
+        if SERVES_C not in sys._xoptions and os.path.exists(extensions):
             WATCH.follow(name, extensions)
 
     def uninstall(self, name: str) -> None:
