@@ -50,13 +50,12 @@ PyObject* module_of_entries(Python& python) {
     if (!imported || std::exchange(entries, imported)) return entries;
     see_forks();
     PyObject* const function = python.PyObject_GetAttrString(entries, "quick_calls");
-    PyObject* const address = function ? python.PyObject_CallFunction(function, nullptr) : nullptr;
+    PyObject* const address = function ? python.PyObject_CallFunction(function, "i", python.is_own ? 1 : 0) : nullptr;
     if (!address) {
         python.PyErr_Print();
         return entries;
     }
     const auto* const table = reinterpret_cast<const Quick*>(python.PyLong_AsUnsignedLongLongMask(address));
-    if (!python.is_own) table->follow_joins();
     quick.store(table, std::memory_order_release);
     return entries;
 }

@@ -164,6 +164,8 @@ bool start() {
     char* const arguments[] = {self};
     if (!functions.PyStatus_Exception(status)) status = functions.PyConfig_SetBytesString(&config, &config.program_name, program().c_str());
     if (!functions.PyStatus_Exception(status)) status = functions.PyConfig_SetBytesArgv(&config, 1, arguments);
+    // The hook of dialects leaves the program's libraries alone: a copy of CUDA's runtime that was replaced between two calls would fail in one of them.
+    if (!functions.PyStatus_Exception(status)) status = functions.PyWideStringList_Append(&config.xoptions, L"peerlane_serves_c");
     if (!functions.PyStatus_Exception(status)) status = functions.Py_InitializeFromConfig(&config);
     functions.PyConfig_Clear(&config);
     if (functions.PyStatus_Exception(status)) {

@@ -19,7 +19,7 @@ namespace peerlane::c_abi {
     X(PyImport_ImportModule) X(PyLong_AsUnsignedLongLongMask) X(PyLong_FromLongLong)                 \
     X(PyLong_FromUnsignedLongLong) X(PyObject_CallFunction) X(PyObject_GetAttrString)                \
     X(PyObject_Vectorcall) X(PyOS_AfterFork_Child) X(PyOS_AfterFork_Parent) X(PyOS_BeforeFork)       \
-    X(PyStatus_Exception) X(PyUnicode_AsUTF8)
+    X(PyStatus_Exception) X(PyUnicode_AsUTF8) X(PyWideStringList_Append)
 
 struct Python {
 #define PEERLANE_DECLARE(name) decltype(&::name) name = nullptr;

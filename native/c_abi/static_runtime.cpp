@@ -223,7 +223,8 @@ int replace_all(bool is_known = false) {
     return replaced;
 }
 
-// In a program of C it is loaded before all others.  In one of Python it comes later: the import hook has examined what is there.
+// In a program of C, and in a child, it is loaded before all others.  In the first process of Python it comes later: the import hook has
+// examined what is there.
 __attribute__((constructor)) void on_load() {
     const bool is_first = dlsym(RTLD_DEFAULT, "dlopen") == reinterpret_cast<void*>(&dlopen);
     replace_all(!is_first);

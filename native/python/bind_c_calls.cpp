@@ -694,6 +694,7 @@ static void bind_contexts(nb::module_& m) {
 void bind_c_calls(nb::module_& m) {
     bind_contexts(m);
     m.def("c_calls", [] { return reinterpret_cast<uintptr_t>(&kQuick); }, "The address of the table that libraries for C ask.");
+    m.def("follow_joins", &follow_joins, "Let joins under the GIL give it away, in the modules that are loaded.");
     m.def("c_epoch", [] { return epoch.load(std::memory_order_acquire); },
           "The number of the present state of all threads, to be asked for before what is told of one is looked up.");
     m.def("forget_c_threads", &forget_c_threads,

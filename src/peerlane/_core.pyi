@@ -1111,6 +1111,9 @@ class ContextStack:
 def c_calls() -> int:
     """The address of the table that libraries for C ask."""
 
+def follow_joins() -> None:
+    """Let joins under the GIL give it away, in the modules that are loaded."""
+
 def c_epoch() -> int:
     """
     The number of the present state of all threads, to be asked for before what is told of one is looked up.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -54,13 +55,72 @@ print("over")
 """
 
 
+LATE_JOINER = """
+#include <Python.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+static atomic_int is_joined;
+static void* work(void* ask) {
+    int count = 0;
+    while (!is_joined) {}
+    usleep(100000);  // until the other thread is in its join
+    return (void*)(long)(((int (*)(int*))ask)(&count) ? -1 : count);
+}
+int join(void* ask) {
+    pthread_t thread;
+    void* result;
+    if (pthread_create(&thread, 0, work, ask)) return -2;
+    is_joined = 1;
+    pthread_join(thread, &result);
+    return (int)(long)result;
+}
+static PyObject* call(PyObject* self, PyObject* ask) { return PyLong_FromLong(join(PyLong_AsVoidPtr(ask))); }
+static PyMethodDef methods[] = {{"join", call, METH_O, ""}, {0, 0, 0, 0}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "joining", "", -1, methods, 0, 0, 0, 0};
+PyMODINIT_FUNC PyInit_joining(void) { return PyModule_Create(&module); }
+"""
+LATE_PROGRAM = """
+import ctypes, sys
+from peerlane.c_abi import directory
+folder, loading, name, vendor = sys.argv[1:]
+library = ctypes.CDLL(f"{directory()}/{name}")
+assert library[f"{vendor}Init"](0) == 0
+ask = ctypes.cast(library[{"hip": "hipGetDeviceCount", "cu": "cuDeviceGetCount"}[vendor]], ctypes.c_void_p)
+if loading == "import":
+    sys.path.insert(0, folder)
+    import joining
+    assert joining.join(ask.value) == 2
+else:
+    assert ctypes.PyDLL(f"{folder}/joining.so").join(ask) == 2  # it keeps the GIL
+print("over")
+"""
+
+
+def assert_ends(program: str, *words: str) -> None:
+    run = ["-m", "peerlane", "run", "--devices", "2", "-c", program, *words]
+    done = run_python(run, timeout=SECONDS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
+    assert done.seconds < 10
+
+
+@pytest.mark.parametrize("loading", ["import", "ctypes"])
+@pytest.mark.parametrize("library", [("libamdhip64.so", "hip"), ("libcuda.so.1", "cu")], ids=["hip", "cuda"])
+def test_module_loaded_after_the_first_call_joins_a_thread_that_calls(
+    tmp_path: Path, library: tuple[str, str], loading: str
+) -> None:
+    source = tmp_path / "joining.c"
+    source.write_text(LATE_JOINER)
+    include = sysconfig.get_paths()["include"]
+    words = ["-shared", "-fPIC", "-O1", "-pthread", f"-I{include}", source, "-o", tmp_path / "joining.so"]
+    subprocess.run([shutil.which("cc") or "gcc", *words], check=True, timeout=SECONDS)
+    assert_ends(LATE_PROGRAM, str(tmp_path), loading, *library)
+
+
 @pytest.mark.parametrize("calls", [0, 20])
 def test_thread_of_c_ends_though_the_thread_that_joins_it_holds_the_gil(tmp_path: Path, calls: int) -> None:
     source, library = tmp_path / "joiner.c", tmp_path / "joiner.so"
     source.write_text(JOINER)
     words = ["-shared", "-fPIC", "-O1", "-pthread", source, "-o", library]
     subprocess.run([shutil.which("cc") or "gcc", *words], check=True, timeout=SECONDS)
-    run = ["-m", "peerlane", "run", "--devices", "2", "-c", PROGRAM, str(library), str(calls)]
-    done = run_python(run, timeout=SECONDS)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
-    assert done.seconds < 10
+    assert_ends(PROGRAM, str(library), str(calls))

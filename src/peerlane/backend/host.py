@@ -76,6 +76,8 @@ take_failure: Callable[[Any], Any]
 Context: Callable[[], Any]
 #: the contexts that each thread has pushed
 ContextStack: Callable[[], Any]
+#: lets joins under the GIL give it away, in the modules that are loaded
+follow_joins: Callable[[], None]
 #: returns the address of the table by which C programs make calls without Python; the functions below fill it
 c_calls: Callable[[], int]
 #: returns the number of the present state of all threads; ask for it before you look up what to enter for a thread

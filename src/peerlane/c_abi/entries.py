@@ -16,6 +16,7 @@ from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.log.event_log import see_forks
 from peerlane.dialects import manifest_of
 from peerlane.dialects._shared.c_library import Library
+from peerlane.dialects._shared.hook import WATCH
 from peerlane.errors import Error
 
 see_forks()  # the library, which imports this, registers for forks next
@@ -39,8 +40,14 @@ def bind(dialect: str, header: str, symbol: str) -> Callable[..., Any]:
         raise
 
 
-def quick_calls() -> int:
-    """Return the address of the table of calls that native code answers by itself."""
+def quick_calls(is_own: bool) -> int:
+    """Return the address of the table of calls that native code answers by itself.
+
+    In a program of Python, unlike in one that started Python for peerlane's own use, joins under the GIL give it away
+    from now on.
+    """
+    if not is_own:
+        WATCH.call_after_loads(host.follow_joins)
     return host.c_calls()
 
 

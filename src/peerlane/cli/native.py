@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 
-from peerlane.dialects._shared.hook import FINDER, WATCH, folders
+from peerlane.dialects._shared.hook import FINDER, WATCH
+from peerlane.dialects._shared.hook import folders as dialect_folders
 
 _ELF = b"\x7fELF"
 _VARIABLE = "LD_LIBRARY_PATH"
@@ -37,14 +38,24 @@ def is_native(path: str) -> bool:
     return first.startswith(b"#!") and b"python" not in first and os.access(path, os.X_OK)
 
 
-def set_library_path() -> None:
-    """Set the variables by which children load the vendors' C libraries, and those start this Python."""
+def set_library_path(program: str = "") -> None:
+    """Set the variables by which children load the vendors' C libraries, and those start this Python.
+
+    Parameters
+    ----------
+    program : str, optional
+        The program of machine code that replaces this process.
+    """
     from peerlane.c_abi import folders
 
     ours = folders()
     others = [each for each in os.environ.get(_VARIABLE, "").split(":") if each and each not in ours]
     os.environ[_VARIABLE] = ":".join([*ours, *others])
     os.environ.setdefault("PEERLANE_PYTHON", sys.executable)
+    is_chosen = len(FINDER.installed) < len(dialect_folders())
+    for each in WATCH.adapters.values():
+        if first := each["loads_first"](program, is_chosen=is_chosen):
+            _load_first(first)
 
 
 def load_libraries() -> None:
@@ -60,17 +71,12 @@ def load_libraries() -> None:
 
 
 def _load_first(name: str) -> None:
-    """Let the program load a library of peerlane before all others."""
+    """Let programs load a library of peerlane before all others."""
     from peerlane.c_abi import folder
 
     library, known = f"{folder()}/preload/lib{name}.so", os.environ.get("LD_PRELOAD", "")
     if library not in known.split(":"):
         os.environ["LD_PRELOAD"] = f"{library}:{known}" if known else library
-
-
-def _follow_threads() -> None:
-    """Let the log of the program have the order of its threads."""
-    _load_first("peerlane_threads")
     # AddressSanitizer refuses to run behind another library, which does it no harm if it takes no memory before.
     options = os.environ.get("ASAN_OPTIONS", "")
     if "verify_asan_link_order" not in options:
@@ -79,13 +85,9 @@ def _follow_threads() -> None:
 
 def execute(words: list[str]) -> int:
     """Replace this process by a program; return the shell's exit code for one that does not start."""
-    set_library_path()
+    set_library_path(words[0])
     if os.environ.get("PEERLANE_LOG"):
-        _follow_threads()
-    is_chosen = len(FINDER.installed) < len(folders())
-    for each in WATCH.adapters.values():
-        if first := each["loads_first"](words[0], is_chosen=is_chosen):
-            _load_first(first)
+        _load_first("peerlane_threads")  # the log has the order of the program's threads
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

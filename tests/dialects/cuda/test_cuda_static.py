@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from peerlane.c_abi import directory
 from peerlane.dialects.cuda.extensions import has_runtime
 from peerlane.testing.procs import run_python
 
@@ -76,6 +77,49 @@ def test_stripped_program_stays_as_it_is(tmp_path: Path) -> None:
     program = built(tmp_path, "prog", COPY % {"static": ""} + PROGRAM, "-s")
     assert not has_runtime(str(program))
     assert run(str(program), folder=tmp_path) == 1
+
+
+CHILD = "import subprocess, sys; sys.exit(subprocess.run(['./prog']).returncode)"
+GRANDCHILD = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {CHILD!r}]).returncode)"
+REPLACEMENT = "import os; os.execv('./prog', ['./prog'])"
+
+
+@pytest.mark.parametrize("code", [CHILD, GRANDCHILD, REPLACEMENT], ids=["child", "grandchild", "execv"])
+def test_program_with_the_runtime_inside_is_replaced_when_python_starts_it(tmp_path: Path, code: str) -> None:
+    built(tmp_path, "prog", COPY % {"static": ""} + PROGRAM)
+    assert run("-c", code, folder=tmp_path) == 0
+
+
+EARLY = """
+int cuInit(unsigned);
+int cuDeviceGetCount(int*);
+int main(void) {
+    int count = 0, before = cudaGetDeviceCount(&count);
+    if (cuInit(0) || cuDeviceGetCount(&count)) return 1;  // Python starts, and imports modules
+    return before == 35 && cudaGetDeviceCount(&count) == before ? 0 : 2;
+}
+"""
+
+
+def test_copy_that_was_not_replaced_at_the_start_fails_in_each_call(tmp_path: Path) -> None:
+    links = f"-L{directory()}", "-l:libcuda.so.1"
+    built(tmp_path, "prog", COPY % {"static": ""} + EARLY, *links)
+    words = ["run", "--devices", "2", "-c", CHILD]  # all dialects: children are programs of any vendor
+    assert run_python(["-m", "peerlane", *words], timeout=SECONDS, cwd=tmp_path).returncode == 0
+
+
+def test_rank_starts_a_program_with_the_runtime_inside(tmp_path: Path) -> None:
+    built(tmp_path, "prog", COPY % {"static": ""} + PROGRAM)
+    words = ["launch", "-n", "2", "--dialect", "cuda", "--devices", "2", "-c", CHILD]
+    assert run_python(["-m", "peerlane", *words], timeout=SECONDS, cwd=tmp_path).returncode == 0
+
+
+def test_python_starts_a_program_with_address_sanitizer(tmp_path: Path) -> None:
+    try:
+        built(tmp_path, "prog", "int main(void) { return 0; }", "-fsanitize=address")
+    except subprocess.CalledProcessError:
+        pytest.skip("the compiler has no AddressSanitizer")
+    assert run("-c", CHILD, folder=tmp_path) == 0
 
 
 @pytest.mark.parametrize("is_child", [False, True], ids=["in the program", "in its child"])

@@ -16,7 +16,7 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder, Sou
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
     from typing import Any
 
@@ -25,6 +25,8 @@ VARIABLE = "PEERLANE_DIALECTS"
 FOLDERS = "PEERLANE_DIALECT_FOLDERS"
 MANIFEST = "manifest.py"
 EXTENSIONS = "extensions.py"
+#: An option ``-X`` of a Python that a C library has started: its process is no program of Python.
+SERVES_C = "peerlane_serves_c"
 
 _BUILT_IN = __file__.rpartition("/_shared/")[0]
 
@@ -104,7 +106,7 @@ class DialectFinder:
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
         extensions = f"{folders()[name]}/{EXTENSIONS}"
-        if os.path.exists(extensions):
+        if SERVES_C not in sys._xoptions and os.path.exists(extensions):
             WATCH.follow(name, extensions)
 
     def uninstall(self, name: str) -> None:
@@ -125,14 +127,15 @@ class _ExtensionWatch:
     ----------
     adapters : dict
         By dialect: the names that the file assigns.  ``creating`` gets the path of each module before it is
-        loaded, ``executed`` the module when its code has run, and ``loads_first`` returns the library in
-        ``lib/preload`` that a program of machine code needs before all others; ``is_chosen`` tells whether the user
-        named the dialect.
+        loaded, ``executed`` the module when its code has run, ``opening`` the name and the flags of each library
+        that ctypes opens, before it does, and ``loads_first`` returns the library in ``lib/preload`` that a program
+        of machine code needs before all others; ``is_chosen`` tells whether the user named the dialect.
     """
 
     def __init__(self) -> None:
         self.adapters: dict[str, dict[str, Any]] = {}
         self._is_watching = False
+        self._after_load: Callable[[], object] = bool
 
     def follow(self, name: str, path: str) -> None:
         """Show modules to a dialect from now on."""
@@ -140,13 +143,18 @@ class _ExtensionWatch:
         names: dict[str, Any] = {"__name__": EXTENSIONS}
         exec(loader.get_code(EXTENSIONS), names)  # type: ignore[arg-type]
         self.adapters[name] = names
-        if "_ctypes" in sys.modules:  # the only one that matters though it was there before
-            names["executed"](sys.modules["_ctypes"])
-        if not self._is_watching:
-            self._is_watching = True
-            self._watch()
+        self._watch()
+
+    def call_after_loads(self, function: Callable[[], object]) -> None:
+        """Call a function now, and whenever Python or ctypes has loaded a module or library."""
+        self._after_load = function
+        self._watch()
+        function()
 
     def _watch(self) -> None:
+        if self._is_watching:
+            return
+        self._is_watching = True
         create, execute, adapters = (
             ExtensionFileLoader.create_module,
             ExtensionFileLoader.exec_module,
@@ -156,15 +164,38 @@ class _ExtensionWatch:
         def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
             for each in adapters.values():
                 each["creating"](str(spec.origin))
-            return create(loader, spec)
+            module = create(loader, spec)
+            self._after_load()  # before its code runs, if that is not part of its creation
+            return module
 
         def exec_module(loader: ExtensionFileLoader, module: ModuleType) -> None:
             execute(loader, module)
+            if module.__name__ == "_ctypes":
+                self._watch_ctypes(module)
             for each in adapters.values():
                 each["executed"](module)
+            self._after_load()
 
         ExtensionFileLoader.create_module = create_module  # type: ignore[assignment,method-assign]
         ExtensionFileLoader.exec_module = exec_module  # type: ignore[assignment,method-assign]
+        if "_ctypes" in sys.modules:
+            self._watch_ctypes(sys.modules["_ctypes"])
+
+    def _watch_ctypes(self, module: Any) -> None:
+        opening, adapters = module.dlopen, self.adapters
+
+        def dlopen(name: Any, flags: int = 0) -> int:
+            for each in adapters.values():
+                each["opening"](name, flags)
+            opened: int = opening(name, flags)
+            self._after_load()
+            return opened
+
+        dlopen.__wrapped__ = opening  # type: ignore[attr-defined]
+        module.dlopen = dlopen
+        public: Any = sys.modules.get("ctypes")
+        if hasattr(public, "_dlopen"):  # it was imported before
+            public._dlopen = dlopen
 
 
 WATCH = _ExtensionWatch()

@@ -90,8 +90,8 @@ def _open_replaced(path: bytes, flags: int) -> None:
 
     from peerlane.support.libraries import folder
 
-    opening: Any = getattr(dlopen, "__wrapped__", dlopen)
-    library = opening(f"{folder()}/preload/libpeerlane_static_runtime.so", 0)
+    unwatched: Any = getattr(dlopen, "__wrapped__", dlopen)
+    library = unwatched(f"{folder()}/preload/libpeerlane_static_runtime.so", 0)
     call_cdeclfunction(dlsym(library, "peerlane_replace_runtime"), (path, flags))
 
 
@@ -101,20 +101,10 @@ def creating(path: str) -> None:
         _open_replaced(os.fsencode(path), sys.getdlopenflags())
 
 
-def _follow(module: Any) -> None:
-    """Look at what ctypes opens."""
-    opening = module.dlopen
-    if hasattr(opening, "__wrapped__"):
-        return
-
-    def dlopen(name: Any, flags: int = 0) -> int:
-        if name is not None and not _is_own(name):
-            _open_replaced(os.fsencode(name), flags or _NOW)
-        opened: int = opening(name, flags)
-        return opened
-
-    dlopen.__wrapped__ = opening  # type: ignore[attr-defined]
-    module.dlopen = dlopen
+def opening(name: Any, flags: int) -> None:
+    """Replace the runtime in a library that ctypes opens, before it does."""
+    if name is not None and not _is_own(name):
+        _open_replaced(os.fsencode(name), flags or _NOW)
 
 
 def _is_own(name: Any) -> bool:
@@ -123,9 +113,7 @@ def _is_own(name: Any) -> bool:
 
 
 def executed(module: ModuleType) -> None:
-    """Let the capsules of a module have the addresses of peerlane's functions; look at what ctypes opens."""
-    if module.__name__ == "_ctypes":
-        _follow(module)
+    """Let the capsules of a module have the addresses of peerlane's functions."""
     if module.__name__ not in _CAPSULES:
         return
     import ctypes
