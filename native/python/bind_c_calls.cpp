@@ -178,6 +178,11 @@ const Event* event_of(const KnownThread& known, uint64_t handle) {
     return at ? at->event.get() : nullptr;
 }
 
+// Whether failed work has made the current context unusable: the dialect refuses most calls then.
+bool is_refused(const KnownThread& known) {
+    return known.pushed && !known.pushed->empty() && !known.pushed->back()->is_usable.load(std::memory_order_acquire);
+}
+
 // Whether work has failed since the state was told, which the dialect may have to say of calls that succeeded.
 bool has_failed_since(const KnownThread& thread_state) { return thread_state.failures != Stream::failures.load(std::memory_order_acquire); }
 
@@ -185,7 +190,7 @@ bool has_failed_since(const KnownThread& thread_state) { return thread_state.fai
 KnownThread* known(Vendor vendor) {
     KnownThread* const thread_state = known_threads[vendor];
     if (!thread_state || thread_state->epoch != epoch.load(std::memory_order_acquire)) return nullptr;
-    if (has_failed_since(*thread_state)) [[unlikely]] return nullptr;
+    if (has_failed_since(*thread_state) || is_refused(*thread_state)) [[unlikely]] return nullptr;
     if (Heap::get().is_forked() || log::is_logging() || Turns::is_on()) [[unlikely]] return nullptr;
     return thread_state;
 }
@@ -661,6 +666,7 @@ static void bind_contexts(nb::module_& m) {
         .def("release", [](const ContextHandle& self) { return self.context->release(); }, "Drop a reference, and return how many are left.")
         .def("release_all", [](const ContextHandle& self) { self.context->release_all(); })
         .def("end", [](const ContextHandle& self) { self.context->is_live.store(false, std::memory_order_release); })
+        .def("mark_unusable", [](const ContextHandle& self) { self.context->is_usable.store(false, std::memory_order_release); })
         .def(
             "know",
             [](const ContextHandle& self, int32_t device, const StreamHandle* null) {

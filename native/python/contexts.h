@@ -15,6 +15,7 @@ class Context {
     std::atomic<uint64_t> handle{0};     // by which the program knows it; 0: none yet
     std::atomic<int32_t> device{-1};     // the program's number of its device; -1: not known
     std::atomic<bool> is_live{true};
+    std::atomic<bool> is_usable{true};   // no failed work has made each call of it fail
 
     // Null: not known.
     Stream* null_stream() const { return has_null_stream_.load(std::memory_order_acquire) ? null_stream_.get() : nullptr; }

@@ -1086,6 +1086,8 @@ class Context:
 
     def end(self) -> None: ...
 
+    def mark_unusable(self) -> None: ...
+
     def know(self, device: int, null_stream: Stream | None) -> None:
         """Tell the program's number of its device, and its null stream."""
 

@@ -286,6 +286,20 @@ def test_physical_memory_is_mapped_given_access_and_shared_by_descriptor(begun: 
     os.close(fd.value)
 
 
+def test_access_of_an_address_in_mapped_memory_is_that_of_the_current_device(begun: Driver) -> None:
+    size = begun.cuMemGetAllocationGranularity(WORD, properties(0), 0)
+    address = begun.cuMemAddressReserve(WORD, size, 0, 0, 0)
+    begun.cuMemMap(address, size, 0, begun.cuMemCreate(WORD, size, properties(0), 0), 0)
+    other = begun.cuDevicePrimaryCtxRetain(WORD, 1)
+    begun.cuMemSetAccess(address, size, (ctypes.c_int32 * 3)(1, 1, 1), 1)
+    for right in (3, 1, 0):
+        begun.cuMemSetAccess(address, size, (ctypes.c_int32 * 3)(1, 0, right), 1)
+        assert begun.cuPointerGetAttribute(INT, 16, address + 64) == right
+        begun.cuCtxPushCurrent_v2(other)
+        assert begun.cuPointerGetAttribute(INT, 16, address) == 1
+        begun.cuCtxPopCurrent_v2(WORD)
+
+
 def test_handle_of_memory_is_opened_by_another_process(node: Node) -> None:
     spec = f"name=cuda-{os.getpid()},devices=2"
     node(spec)

@@ -901,6 +901,22 @@ def test_null_stream_has_no_capture_and_no_state_while_another_is_captured(
     assert code(driver.cuStreamUpdateCaptureDependencies, blocking, 0, 0, 0) == ILLEGAL_STATE
 
 
+@pytest.mark.parametrize("null", [0, 1])
+@pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL])
+@pytest.mark.parametrize("call", ["cuStreamQuery", "cuStreamWaitEvent"])
+def test_call_that_touches_the_null_stream_makes_the_capture_of_a_blocking_stream_invalid(
+    driver: Driver, call: str, mode: int, null: int
+) -> None:
+    stream, event = driver.cuStreamCreate(WORD, 0), driver.cuEventCreate(WORD, 0)
+    arguments = {"cuStreamQuery": (null,), "cuStreamWaitEvent": (null, event, 0)}[call]
+    for _ in range(2):
+        getattr(driver, call)(*arguments)  # native code answers the second one
+    capture(driver, stream, mode)
+    assert code(getattr(driver, call), *arguments) == IMPLICIT
+    assert code(driver.cuStreamEndCapture, stream, WORD) == INVALIDATED
+    getattr(driver, call)(*arguments)
+
+
 def test_captures_do_not_merge_and_do_not_depend_on_other_work(driver: Driver, stream: int) -> None:
     other = driver.cuStreamCreate(WORD, 1)
     event, outside = (driver.cuEventCreate(WORD, 0) for _ in range(2))

@@ -14,6 +14,7 @@ import pytest
 from dialects.cuda.driver import (
     INT,
     INVALID_VALUE,
+    LAYOUT,
     WORD,
     CudaError,
     Driver,
@@ -251,6 +252,38 @@ def test_device_without_access_to_a_pool_does_not_copy_its_memory(
 @for_each("name", FILLS)
 def test_device_without_access_to_a_pool_does_not_fill_its_memory(reach: Reach, name: str) -> None:
     assert answer(lambda: FILLS[name](reach)) == (0 if reach.right == READ_WRITE else INVALID_VALUE)
+
+
+def word_batch(driver: Driver, address: int) -> tuple[int, Any]:
+    """A batch that waits for a word and writes it."""
+    batch = (LAYOUT.struct("CUstreamBatchMemOpParams_v1") * 2)()
+    for each, operation in zip(batch, (1, 2), strict=True):
+        each.waitValue.operation, each.waitValue.address = operation, address
+    return 2, batch
+
+
+WORDS: dict[str, tuple[int, Callable[[Reach], object]]] = {
+    "wait": (READ, lambda reach: reach.driver.cuStreamWaitValue32_v2(reach.stream, reach.far, 0, 0)),
+    "write": (READ_WRITE, lambda reach: reach.driver.cuStreamWriteValue64_v2(reach.stream, reach.far, 5, 0)),
+    "batch": (
+        READ_WRITE,
+        lambda reach: reach.driver.cuStreamBatchMemOp_v2(
+            reach.stream, *word_batch(reach.driver, reach.far), 0
+        ),
+    ),
+    "captured": (
+        READ_WRITE,
+        lambda reach: reach.captured(
+            lambda: reach.driver.cuStreamWriteValue32_v2(reach.stream, reach.far, 5, 0)
+        ),
+    ),
+}
+
+
+@for_each("name", WORDS)
+def test_stream_of_a_device_without_access_to_a_pool_does_not_use_its_words(reach: Reach, name: str) -> None:
+    needed, use = WORDS[name]
+    assert answer(lambda: use(reach)) == (0 if reach.right >= needed else INVALID_VALUE)
 
 
 @for_each("name", PEER)

@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dialects.cuda.driver import NOT_READY, SUCCESS, WORD, CudaError, Driver, begin, code, struct, words
+from dialects.cuda.driver import (
+    INVALID_VALUE,
+    NOT_READY,
+    SUCCESS,
+    WORD,
+    CudaError,
+    Driver,
+    begin,
+    code,
+    struct,
+    words,
+)
 from helpers.each import for_each
 from helpers.promises import Node
 from peerlane import dialects
@@ -139,7 +150,7 @@ def test_copy_that_native_code_answered_is_refused_behind_failed_work(begun: Dri
 
 
 def test_refused_call_leaves_the_context_usable(begun: Driver) -> None:
-    code(begun.cuMemcpyDtoH_v2, 1 << 40, begun.cuMemAlloc_v2(WORD, 64), 64)
+    assert code(begun.cuMemcpyDtoH_v2, 0, begun.cuMemAlloc_v2(WORD, 64), 64) == INVALID_VALUE
     begun.cuMemAlloc_v2(WORD, 64)
     assert begun.cuCtxSynchronize() == []
 
@@ -250,3 +261,77 @@ def test_synchronization_of_a_context_waits_for_no_other_one_of_the_device(begun
     begun.cuCtxPushCurrent_v2(context)
     begun.cuCtxSynchronize()
     begun.cuStreamQuery(stream)
+
+
+QUICK: dict[str, Callable[[Driver, int, int], object]] = {
+    "a copy": lambda driver, memory, _: driver.cuMemcpyDtoD_v2(memory, memory + 64, 8),
+    "a copy on the null stream": lambda driver, memory, _: driver.cuMemcpyAsync(memory, memory + 64, 8, 0),
+    "the null stream is waited for": lambda driver, *_: driver.cuStreamSynchronize(0),
+    "the null stream is asked": lambda driver, *_: driver.cuStreamQuery(0),
+    "a stream of another context is asked": lambda driver, _, other: driver.cuStreamQuery(other),
+}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_call_that_native_code_answers_is_refused_where_an_unusable_context_is_current_again(
+    begun: Driver, name: str
+) -> None:
+    first, second = (begun.cuDevicePrimaryCtxRetain(WORD, device) for device in (0, 1))
+    memory = begun.cuMemAlloc_v2(WORD, SIZE)
+    failing(begun, begun.cuStreamCreate(WORD, 1)).open()
+    assert code(begun.cuCtxSynchronize) == ILLEGAL_ADDRESS
+    begun.cuCtxSetCurrent(second)
+    other, far = begun.cuStreamCreate(WORD, 1), begun.cuMemAlloc_v2(WORD, SIZE)
+    for _ in range(3):
+        QUICK[name](begun, far, other)
+        begun.cuStreamSynchronize(0)
+    begun.cuCtxSetCurrent(first)
+    assert code(QUICK[name], begun, memory, other) == ILLEGAL_ADDRESS
+    begun.cuCtxSetCurrent(second)
+    QUICK[name](begun, far, other)
+
+
+IMMEDIATE: dict[str, Callable[[Driver, int, int], object]] = {
+    "a copy": lambda driver, memory, host: driver.cuMemcpyHtoD_v2(memory, host, 64),
+    "a copy of a batch": lambda driver, memory, host: driver.cuMemcpyBatchAsync_v2(
+        words(memory),
+        words(host),
+        words(64),
+        1,
+        ctypes.byref(struct("CUmemcpyAttributes_v1", srcAccessOrder=1)),
+        words(0),
+        1,
+        driver.cuStreamCreate(WORD, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IMMEDIATE)
+def test_failed_work_of_a_call_that_makes_it_at_once_is_the_answer_of_every_later_one(
+    begun: Driver, name: str
+) -> None:
+    memory, host = begun.cuMemAlloc_v2(WORD, SIZE), mapped()
+    LIBC.mprotect(host, SIZE, 0)
+    assert code(IMMEDIATE[name], begun, memory, host) == ILLEGAL_ADDRESS
+    assert code(begun.cuMemcpyDtoD_v2, memory, memory + 64, 8) == ILLEGAL_ADDRESS
+    assert code(begun.cuCtxSynchronize) == ILLEGAL_ADDRESS
+
+
+@pytest.mark.parametrize("right", [0, 1])
+def test_copy_to_mapped_memory_without_access_is_refused_and_the_context_stays_usable(
+    begun: Driver, right: int
+) -> None:
+    made = (ctypes.c_int32 * 8)(1, 0, 1, 0)
+    size = begun.cuMemGetAllocationGranularity(WORD, made, 0)
+    address = begun.cuMemAddressReserve(WORD, size, 0, 0, 0)
+    begun.cuMemMap(address, size, 0, begun.cuMemCreate(WORD, size, made, 0), 0)
+    own, stream = begun.cuMemAlloc_v2(WORD, 64), begun.cuStreamCreate(WORD, 1)
+    for each in (3, right):
+        begun.cuMemSetAccess(address, size, (ctypes.c_int32 * 3)(1, 0, each), 1)
+    for _ in range(3):
+        assert code(begun.cuMemcpyAsync, address, own, 64, stream) == INVALID_VALUE
+        assert code(begun.cuMemcpy, address, own, 64) == INVALID_VALUE
+        if not right:
+            assert code(begun.cuMemcpy, own, address, 64) == INVALID_VALUE
+    begun.cuMemAlloc_v2(WORD, 64)
+    begun.cuCtxSynchronize()

@@ -18,10 +18,10 @@ _NAMES = {
 }
 _HOST, _DEVICE = (enums["CUmemorytype"][f"CU_MEMORYTYPE_{name}"] for name in ("HOST", "DEVICE"))
 _NO_DEVICE = -2
-_READ, _READ_AND_WRITE = (
-    enums["CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS"][f"CU_POINTER_ATTRIBUTE_ACCESS_FLAG_{name}"]
-    for name in ("READ", "READWRITE")
-)
+_ACCESS = {
+    right: enums["CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS"][f"CU_POINTER_ATTRIBUTE_ACCESS_FLAG_{name}"]
+    for right, name in (("none", "NONE"), ("r", "READ"), ("rw", "READWRITE"))
+}
 _REGISTERED_READ_ONLY = 8  # a flag of cuMemHostRegister
 _WORD, _INT, _BOOL, _SIGNED = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_bool, ctypes.c_int32
 
@@ -38,7 +38,10 @@ def _pool(pointee: Pointee) -> int:
 
 def _access(pointee: Pointee) -> int:
     region = pointee.region
-    return _READ if region.is_registered and region.flags & _REGISTERED_READ_ONLY else _READ_AND_WRITE
+    right = gpu.virtual_memory.right(machine.context().device, pointee.address)
+    if right is None:
+        right = "r" if region.is_registered and region.flags & _REGISTERED_READ_ONLY else "rw"
+    return _ACCESS[right]
 
 
 #: Of each attribute its type in the program's memory, and the value.
@@ -113,12 +116,14 @@ def cuPointerGetAttributes(
     """Write many attributes; those that the address does not have are 0, its device -2."""
     if not all(data):
         raise invalid("an address of a value is NULL", "pass an address for each attribute")
-    pointee = pointee_at(ptr)
-    for attribute, target in zip(attributes, data, strict=True):
+    pointee, values = pointee_at(ptr), []
+    for attribute in attributes:
         name, kind, value_of = _described(attribute)
         value = None if pointee is None else value_of(pointee)
         absent = _NO_DEVICE if name == "DEVICE_ORDINAL" else 0
-        kind.from_address(target).value = absent if value is None else value
+        values.append((kind, absent if value is None else value))
+    for target, (kind, value) in zip(data, values, strict=True):
+        kind.from_address(target).value = value
 
 
 @call

@@ -14,8 +14,8 @@ from peerlane.errors import Error
 class Batches:
     """The batches of a vendor's program."""
 
-    def __init__(self, vendor: Vendor) -> None:
-        self._vendor = vendor
+    def __init__(self, vendor: Vendor, reported: Callable[[Error], Error | Refusal]) -> None:
+        self._vendor, self._reported = vendor, reported
 
     def run(self, count: int, submit: Callable[[int], None], name: str) -> tuple[int, Refusal] | None:
         """Submit the operations in order, each by its number, up to the first that fails.
@@ -28,11 +28,12 @@ class Batches:
         for at in range(count):
             try:
                 submit(at)
-            except Refusal as error:
-                return at, Refusal(error.code, f"{name} {at}: {error}", error.remedy)
-            except Error as error:
-                cause, remedy = self._vendor.explain(error)
-                return at, Refusal(self._vendor.code(error.fault), f"{name} {at}: {cause}", remedy)
+            except (Refusal, Error) as error:
+                failure = self._reported(error) if isinstance(error, Error) else error
+                if isinstance(failure, Refusal):
+                    return at, Refusal(failure.code, f"{name} {at}: {failure}", failure.remedy)
+                cause, remedy = self._vendor.explain(failure)
+                return at, Refusal(self._vendor.code(failure.fault), f"{name} {at}: {cause}", remedy)
         return None
 
     def group_of(self, name: str, starts: Sequence[int], count: int) -> Callable[[int], int]:

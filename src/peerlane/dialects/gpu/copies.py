@@ -226,9 +226,8 @@ class Copies:
         self._move_on(stream, copy)
 
     def refuse_out_of_reach(self, by: AnyStream | Device, ends: Ends) -> None:
-        """Refuse ends that the device which copies was not given access to, by the policy; see `Peers`."""
-        if self._policy.pool_access == "own":
-            self._peers.refuse_out_of_reach(by, ("dst", ends[0], "rw"), ("src", ends[1], "r"))
+        """Refuse ends that the device which copies was not given access to; see `Peers`."""
+        self._peers.refuse_out_of_reach(by, ("dst", ends[0], "rw"), ("src", ends[1], "r"))
 
     def _copy_on(
         self, stream: AnyStream, dst: int, src: int, nbytes: int, can_wait: bool, *, is_peer: bool = False

@@ -191,8 +191,9 @@ class Events:
 
     def queue_wait(self, stream: AnyStream, event: GpuEvent) -> None:
         """Queue a wait for the last record that ran, if there is one."""
+        neutral = stream.neutral  # refused for a null stream while a blocking stream is captured
         if event.neutral.is_recorded:
-            stream.neutral.wait(event.neutral)
+            neutral.wait(event.neutral)
             if event.freed:
                 self._reuse.follow(event.freed, stream)
 

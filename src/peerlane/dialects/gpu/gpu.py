@@ -78,8 +78,8 @@ class Gpu:
         self.virtual_memory = VirtualMemory(self.machine, self.streams, self.regions, self.peers, self.reuse)
         self.managed = Managed(self.machine, self.streams, self.regions)
         self.attributes = Attributes(self.machine, self.regions)
-        self.values = Values(self.machine, self.streams)
-        self.batches = Batches(vendor)
+        self.values = Values(self.machine, self.streams, self.regions, self.peers)
+        self.batches = Batches(vendor, self.unusable.reported)
         self.graphs = Graphs(self.machine, self.streams, self.regions, self.peers)
 
     def reset_device(self) -> None:

@@ -231,7 +231,7 @@ class Memory:
             self.fill_box(stream, dst, value, (row, 1, 1), (width, row, 1))
             return
         on = stream or self._streams.of(0)
-        self._refuse_out_of_reach(on, region)
+        self._peers.refuse_out_of_reach(on, ("dst", region, "rw"))
         raw.fill(dst, value % (1 << 8 * width), count=count, width=width, stream=on.neutral)
         if stream is None:
             self._settle(dst, region, on)
@@ -310,7 +310,7 @@ class Memory:
                 f"the slices lie {rows:,} rows apart and have {height:,}",
                 "pass an extent of at most ysize rows",
             )
-        self._refuse_out_of_reach(by, region)
+        self._peers.refuse_out_of_reach(by, ("dst", region, "rw"))
         most = (depth - 1) * per_slice + (height - 1) * pitch + nbytes
         self._regions.refuse_beyond("dst", dst, most)
         self._regions.refuse_outside("dst", dst, most, region)
@@ -326,11 +326,6 @@ class Memory:
                 raw.fill(start, number, count=count, width=element, stream=stream.neutral)
 
         return queue
-
-    def _refuse_out_of_reach(self, by: AnyStream | Device, region: Region) -> None:
-        """Refuse memory that the device which fills it was not given access to, by the policy; see `Peers`."""
-        if self._machine.vendor.policy.pool_access == "own":
-            self._peers.refuse_out_of_reach(by, ("dst", region, "rw"))
 
     def _settle(self, dst: int, region: Region, stream: AnyStream) -> None:
         synchronous = self._machine.synchronous

@@ -93,7 +93,7 @@ class Peers:
         return "rw"
 
     def refuse_out_of_reach(self, by: AnyStream | Device, *needs: tuple[str, Region | None, str]) -> None:
-        """Refuse memory that enabled access leaves out, and to which a device was not given access.
+        """Refuse memory that enabled access leaves out, and to which a device was not given access, by the policy.
 
         Parameters
         ----------
@@ -108,6 +108,8 @@ class Peers:
         Refusal
             ``INVALID_VALUE``.
         """
+        if self._machine.vendor.policy.pool_access != "own":
+            return
         device = by if isinstance(by, Device) else by.context.device
         lacks = self._lacking(device, needs)
         if lacks is None:

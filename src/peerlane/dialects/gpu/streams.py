@@ -132,6 +132,11 @@ class EndingStream(Resource):
         """Its queue."""
         return self.stream.queue
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its work is over; to ask orders nothing, unlike a query of the program."""
+        return self.queue.completed >= self.queue.submitted
+
     def wait(self) -> None:
         """Wait until its work is over; report the first failure."""
         self.queue.sync()
@@ -243,7 +248,8 @@ class NullStream(Resource):
     @property
     def is_done(self) -> bool:
         """Whether the work of all blocking streams is over."""
-        return self.group.is_idle or self.neutral.record().is_done
+        neutral = self.neutral  # refused while a blocking stream is captured
+        return self.group.is_idle or neutral.record().is_done
 
     def end(self) -> None:
         """Wait for queued work and take no more; report the first failure."""
@@ -394,8 +400,7 @@ class Streams:
         if stream.capture is not None:
             stream.capture.drop(stream)
         neutral = stream.queue
-        if machine.vendor.policy.stream_destroy == "returns" and not stream.is_done:
-            host.forget_c_threads()
+        if machine.vendor.policy.stream_destroy == "returns":
             self._let_end(EndingStream(stream))
             return
         with contextlib.ExitStack() as ending:
@@ -414,10 +419,12 @@ class Streams:
         """Let a stream end with its work, and forget those whose work is over."""
         ending = self._machine.table(_Ending)
         self._machine.issue(stream)
-        for each in list(ending):
-            if each.queue.is_done:
-                self._forget(each)
         ending.append(stream)
+        if not stream.is_over:
+            host.forget_c_threads()
+        for each in list(ending):
+            if each.is_over:
+                self._forget(each)
 
     def _forget(self, stream: EndingStream) -> None:
         """Forget a stream that was destroyed and whose work is over."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from peerlane.backend import host
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.streams import AnyStream, EndingStream, Streams
 from peerlane.dialects.gpu.vendor import Reason
@@ -40,19 +41,33 @@ class Unusable:
             self.refuse()
 
     def reported(self, error: Error) -> Error | Refusal:
-        """Return the refusal for an error of queued work that makes its context unusable; else the error."""
-        failed, sticky = error.failed_operation, self._machine.vendor.sticky
-        if failed is None or error.fault not in sticky:
+        """Return the refusal for an error that makes a context unusable; else the error.
+
+        It is an error of queued work, or of the work of the call itself; a call that is refused before its work has
+        another code than ``ILLEGAL_ADDRESS``.
+        """
+        vendor, failed = self._machine.vendor, error.failed_operation
+        code = vendor.code(Reason.ILLEGAL_ADDRESS)
+        if error.fault not in vendor.sticky or (failed is None and vendor.code(error.fault) != code):
             return error
-        self._note(error, failed.stream)
-        cause, remedy = self._machine.vendor.explain(error)
-        return Refusal(self._machine.vendor.code(Reason.ILLEGAL_ADDRESS), cause, remedy)
+        if failed is not None:
+            self._note(error, failed.stream)
+        else:
+            self._end_use(self._machine.current(), error)
+        cause, remedy = vendor.explain(error)
+        return Refusal(code, cause, remedy)
 
     def _note(self, error: Error, number: int) -> AnyStream | EndingStream | None:
         """Note what an error of a stream, by its number of the core, made unusable; return the stream."""
         machine = self._machine
         stream = self._streams.with_queue(number) if error.fault in machine.vendor.sticky else None
-        if stream is not None and stream.context.is_live:
-            machine.unusable.setdefault(stream.context, str(error))
-            host.forget_c_threads()
+        if stream is not None:
+            self._end_use(stream.context, error)
         return stream
+
+    def _end_use(self, context: Context | None, error: Error) -> None:
+        """Make a context unusable for an error, if it has not ended."""
+        if context is not None and context.is_live:
+            self._machine.unusable.setdefault(context, str(error))
+            context.native.mark_unusable()
+            host.forget_c_threads()

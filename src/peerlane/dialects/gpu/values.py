@@ -8,6 +8,8 @@ from typing import NamedTuple
 from peerlane import Device, Kind, Stream
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.machine import GpuMachine, HostMemory
+from peerlane.dialects.gpu.peers import Peers
+from peerlane.dialects.gpu.regions import Regions
 from peerlane.dialects.gpu.streams import AnyStream, Streams
 from peerlane.memory import raw
 
@@ -53,9 +55,9 @@ class WordBatch:
     def __init__(self, values: Values, words: tuple[WordOperation, ...]) -> None:
         self._values, self.words = values, words
 
-    def prepared(self, _: Device) -> Callable[[AnyStream], None]:
-        """Check all words; return what queues the operations."""
-        steps = [self._values.step(each) for each in self.words]
+    def prepared(self, device: Device) -> Callable[[AnyStream], None]:
+        """Check all words, for a device; return what queues the operations."""
+        steps = [self._values.step(device, each) for each in self.words]
 
         def queue(stream: AnyStream) -> None:
             for step in steps:
@@ -67,8 +69,8 @@ class WordBatch:
 class Values:
     """The words that streams of a vendor's program write and wait for."""
 
-    def __init__(self, machine: GpuMachine, streams: Streams) -> None:
-        self._machine, self._streams = machine, streams
+    def __init__(self, machine: GpuMachine, streams: Streams, regions: Regions, peers: Peers) -> None:
+        self._machine, self._streams, self._regions, self._peers = machine, streams, regions, peers
 
     def wait(self, stream: int, address: int, value: int, flags: int, mask: int, width: int) -> None:
         """Let later operations of a stream wait for a word; see :meth:`_waiting`.  NULL is refused first."""
@@ -85,23 +87,28 @@ class Values:
         if stream.capture is not None:
             stream.capture.add(stream, WordBatch(self, words))
             return
-        for queue in [self.step(each) for each in words]:
+        for queue in [self.step(stream, each) for each in words]:
             queue(stream)
 
-    def step(self, word: WordOperation) -> Callable[[AnyStream], None]:
-        """Check a wait or a write, as :meth:`wait` and :meth:`write` do; return what queues it."""
+    def step(self, by: AnyStream | Device, word: WordOperation) -> Callable[[AnyStream], None]:
+        """Check a wait or a write, as :meth:`wait` and :meth:`write` do; return what queues it.
+
+        ``by`` is what uses the word, as of `Peers.refuse_out_of_reach`.
+        """
         _, address, value, flags, mask, width = word
         if word.is_wait:
-            return self._waiting(address, value, flags, mask, width)
-        return self._writing(address, value, flags, width)
+            return self._waiting(by, address, value, flags, mask, width)
+        return self._writing(by, address, value, flags, width)
 
     def _waiting(
-        self, address: int, value: int, flags: int, mask: int, width: int
+        self, by: AnyStream | Device, address: int, value: int, flags: int, mask: int, width: int
     ) -> Callable[[AnyStream], None]:
         """Return the operation by which a stream waits until a comparison of a masked word with a value holds.
 
         Parameters
         ----------
+        by : AnyStream or Device
+            What waits.
         address, value : int
         flags : int
             The comparison: 0 at least, 1 equal, 2 a common bit, 3 a bit of the mask that neither has.
@@ -112,9 +119,10 @@ class Values:
         Raises
         ------
         Refusal
-            ``INVALID_VALUE`` NULL, not aligned, memory that the vendor does not know, flags.
+            ``INVALID_VALUE`` NULL, not aligned, memory that the vendor does not know or that the device has no access
+            to, flags.
         """
-        registered = self._checked(address, width)
+        registered = self._checked(by, address, width, "r")
         if flags >= len(_COMPARISONS):
             raise self._machine.vendor.invalid(
                 f"flags are {flags:#x}", "pass {wait_for_at_least} (0), Eq (1), And (2) or Nor (3)"
@@ -129,19 +137,22 @@ class Values:
 
         return wait
 
-    def _writing(self, address: int, value: int, flags: int, width: int) -> Callable[[AnyStream], None]:
+    def _writing(
+        self, by: AnyStream | Device, address: int, value: int, flags: int, width: int
+    ) -> Callable[[AnyStream], None]:
         """Return the operation that stores a word on a stream; refused as :meth:`_waiting`, and for any flag."""
-        registered = self._checked(address, width)
+        registered = self._checked(by, address, width, "rw")
         if flags:
             raise self._machine.vendor.invalid(f"flags are {flags:#x}; they are reserved", "pass 0")
         return lambda stream: raw.write_value(address, value, stream=_user(stream, registered), width=width)
 
-    def _checked(self, address: int, width: int) -> HostMemory | None:
-        """Refuse an unusable word; return the registration that it lies in, None for allocated memory."""
+    def _checked(self, by: AnyStream | Device, address: int, width: int, right: str) -> HostMemory | None:
+        """Refuse an unusable word, for a right; return the registration around it, None for allocated memory."""
         self._refuse_null(address)
         if address % width:
             raise self._unusable(f"{address:#x} is not a multiple of {width}")
         if raw.locate(address).kind is not Kind.PAGEABLE:
+            self._peers.refuse_out_of_reach(by, ("addr", self._regions.at(address), right))
             return None
         registered = self._machine.registrations.around(address, width)
         if registered is None:

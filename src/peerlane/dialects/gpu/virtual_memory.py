@@ -335,13 +335,15 @@ class VirtualMemory:
             reservation = self._around("ptr", address)
             return reservation.addresses.access(device, address - reservation.start)
 
-    def _grant(self, device: Device, address: int, region: Region) -> str:
+    def right(self, device: Device, address: int) -> str | None:
+        """Return what :meth:`access` does; None for an address that is not reserved."""
         reservation = self._machine.table(_Ranges).all.around(address)
-        return (
-            "none"
-            if reservation is None
-            else reservation.addresses.access(device, address - reservation.start)
-        )
+        if reservation is None:
+            return None
+        return reservation.addresses.access(device, address - reservation.start)
+
+    def _grant(self, device: Device, address: int, region: Region) -> str:
+        return self.right(device, address) or "none"
 
     def _around(self, name: str, address: int) -> Reservation:
         """Return the reservation that an address is in; ``INVALID_VALUE`` for others."""
