@@ -140,7 +140,7 @@ class Service:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while True:
                 with event_log.quiet():
-                    verb, body = frames.receive(connection, _MAGIC)
+                    verb, body = frames.receive(connection, _MAGIC, None)
                 key, body = _KEY.unpack_from(body), body[_KEY.size :]
                 if verb == b"NOTE":
                     (size,) = _NAME.unpack_from(body)
@@ -239,7 +239,7 @@ class Client:
                     connection = self._connected(seconds)
                 _send(connection, verb, key, *body)
                 with event_log.quiet():
-                    outcome, answer = frames.receive(connection, _MAGIC)
+                    outcome, answer = frames.receive(connection, _MAGIC, seconds)
                 first, second = _KEY.unpack_from(answer)
             except (OSError, ValueError, struct.error) as error:
                 self._disconnect()
