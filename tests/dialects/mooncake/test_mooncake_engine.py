@@ -309,6 +309,18 @@ def test_mooncake_opcode_and_notify_have_their_classes(pair: Pair) -> None:
     with pytest.raises(TypeError, match="notify is a TransferNotify"):
         pair.one.transfer_sync(pair.there, 1, 1, 1, Read, "x")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="TransferNotify: msg is a str"):
+def test_mooncake_texts_that_are_no_utf8_are_replaced_or_refused_as_the_vendors(pair: Pair) -> None:
+    near, far = address_of(pair.source), pair.far.address
+    notify = TransferNotify(b"\xff", b"a\xfe")  # type: ignore[arg-type]
+    assert pair.one.transfer_sync(pair.there, near, far, 64, Write, notify) == 0
+    assert [(each.name, each.msg) for each in pair.other.get_notifies()] == [("\ufffd", "a\ufffd")]
+    with pytest.raises(TypeError, match="TransferNotify: name has no UTF-8"):
+        TransferNotify("\ud800", "")
+    with pytest.raises(TypeError, match="send_probe: peer_server_name has no UTF-8"):
+        pair.one.send_probe("\udcff:1")
+    assert TransferEngine().initialize("a" * 300, "P2PHANDSHAKE", "tcp", "") == 0
+
+
         TransferNotify("name")
     assert TransferEngine.TransferOpcode is TransferOpcode  # type: ignore[attr-defined]
     assert (int(Read), int(Write), str(Read)) == (0, 1, "TransferOpcode.Read")
@@ -329,3 +341,4 @@ def test_mooncake_engine_initialized_again_has_another_port_and_no_memory(pair: 
     assert pair.one.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", None) == 0  # type: ignore[arg-type]
     assert pair.one.get_rpc_port() != before
     assert pair.one.unregister_memory(pair.near.address) == -3
+    assert [pair.one.send_probe(each) for each in (".:1", "a" * 300 + ":1")] == [-101, -101]

@@ -82,7 +82,7 @@ class InnerTransferEngine:
         for address in (chosen,) if chosen else (host, "0.0.0.0"):
             try:
                 return Service(address, self.segment, self.inbox)
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
                 failure = error
         self.segment.close()
         raise refused(

@@ -246,7 +246,7 @@ class Client:
                 raise refused(
                     f"engine {self.name!r} cannot be reached within {seconds:g} s: {error}",
                     "look whether its process lives, and whether it is an engine of peerlane at that address",
-                    DNS if isinstance(error, socket.gaierror) else SOCKET,
+                    DNS if isinstance(error, (socket.gaierror, UnicodeError)) else SOCKET,
                 ) from None
         content = answer[_KEY.size :]
         if outcome != b"DONE":
