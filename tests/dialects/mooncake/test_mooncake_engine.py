@@ -120,10 +120,35 @@ def test_mooncake_submitted_write_is_reported_once(pair: Pair) -> None:
     assert pair.one.transfer_check_status(number) == -1
 
 
-def test_mooncake_batch_status_of_a_submitted_write_is_refused_as_the_vendors(pair: Pair) -> None:
-    number = pair.one.transfer_submit_write(pair.there, pair.near.address, pair.far.address, SIZE)
+@pytest.mark.parametrize("wrong", ["submitted", "unknown"])
+def test_mooncake_batch_status_that_is_refused_lets_all_transfers_go_on(pair: Pair, wrong: str) -> None:
+    size = 32 << 20
+    source, target = np.full(size, 7, np.uint8), np.zeros(size, np.uint8)
+    near, far = address_of(source), address_of(target)
+    assert pair.other.register_memory(far, size) == 0
+    batch = pair.one.batch_transfer_async_write(pair.there, [near], [far], [size // 2])
+    single = pair.one.transfer_submit_write(pair.there, near, far + size // 2, size // 2)
+    refused = single if wrong == "submitted" else 8
+    assert pair.one.get_batch_transfer_status([batch, refused]) == -1
+    assert ("call transfer_check_status" if wrong == "submitted" else "no transfer") in dialect.explain()
+    assert [ended(pair.one, each) for each in (batch, single)] == [1, 1]
+    assert (source == target).all()
+
+
+def test_mooncake_batch_status_after_its_time_lets_the_transfer_go_on(
+    pair: Pair,
+) -> None:
+    pair.one._own().seconds = 0.0
+    size = 256 << 20
+    source, target = np.full(size, 7, np.uint8), np.zeros(size, np.uint8)
+    assert pair.other.register_memory(address_of(target), size) == 0
+    number = pair.one.batch_transfer_async_write(
+        pair.there, [address_of(source)], [address_of(target)], [size]
+    )
     assert pair.one.get_batch_transfer_status([number]) == -1
-    assert "call transfer_check_status" in dialect.explain()
+    assert "was not over in 0 s" in dialect.explain()
+    assert ended(pair.one, number) == 1
+    assert (source == target).all()
 
 
 @pytest.mark.parametrize(

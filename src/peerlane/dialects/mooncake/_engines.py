@@ -173,19 +173,21 @@ class InnerTransferEngine:
         return True
 
     def wait(self, numbers: Sequence[int]) -> None:
-        """Wait for transfers; their ends are reported."""
+        """Wait for transfers; the ends of those that are over are reported, and the others go on."""
+        batches = {number: self.batches.of(number) for number in numbers}
+        for number, batch in batches.items():
+            if batch.is_single:
+                raise refused(
+                    f"{number:#x} is of transfer_submit_write: the vendor reports a time-out for it at once",
+                    "call transfer_check_status for it",
+                )
         try:
-            for number in numbers:
-                batch = self.batches.of(number)
-                if batch.is_single:
-                    raise refused(
-                        f"{number:#x} is of transfer_submit_write: the vendor reports a time-out for it at once",
-                        "call transfer_check_status for it",
-                    )
+            for batch in batches.values():
                 batch.wait(self.seconds)
         finally:
-            for number in numbers:
-                self.batches.remove(number)
+            for number, batch in batches.items():
+                if batch.has_ended:
+                    self.batches.remove(number)
 
     def probe(self, name: str) -> None:
         """Ask whether an engine answers."""
