@@ -112,14 +112,15 @@ class InnerTransferEngine:
             known = self._peers.get(name)
             if known is not None and not known.has_ended:
                 return known
-            self._forget(name)
-            own = {ident: (engine.segment, engine.inbox) for ident, engine in list(local.items())}
-            self._peers[name] = peer = connect(name, self.seconds, own)
-            return peer
-
-    def _forget(self, name: str) -> None:
-        known = self._peers.pop(name, None)
+            self._peers.pop(name, None)
         if known is not None:
+        own = {ident: (engine.segment, engine.inbox) for ident, engine in list(local.items())}
+        new = connect(name, self.seconds, own)  # without the lock: a silent peer would stop all transfers
+        with self._lock:
+            peer = self._peers.setdefault(name, new)
+        if peer is not new:
+            new.close()
+        return peer
             known.close()
 
     def moves(self, peer: Peer, is_write: bool, pieces: Sequence[Piece]) -> MemoryMoves:
