@@ -15,6 +15,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -111,8 +112,15 @@ class Service:
         self.port: int = self._socket.getsockname()[1]
         self._connections: set[socket.socket] = set()
         threading.Thread(target=self._accept, name="peerlane mooncake", daemon=True).start()
+        _services.add(self)
 
     def close(self) -> None:
+    def close_inherited(self) -> None:
+        """Close what the child of a fork has inherited, else others do not see its parent's end."""
+        with event_log.quiet():
+            for each in (self._socket, *self._connections):
+                each.close()
+
         """End all connections."""
         with event_log.quiet():
             for each in (self._socket, *tuple(self._connections)):
@@ -188,6 +196,15 @@ class Service:
 
 def _address_of(content: bytearray) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(content)) if content else 0
+
+def _close_inherited() -> None:
+    for each in list(_services):
+        each.close_inherited()
+
+
+_services: weakref.WeakSet[Service] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_close_inherited)
+
 
 
 def _send(connection: socket.socket, verb: str, key: event_log.Key, *body: frames.Content) -> None:
