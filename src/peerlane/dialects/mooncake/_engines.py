@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
 import threading
@@ -12,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from peerlane import Buffer, Host, devices
 from peerlane.diagnostics import call_site, live_objects
 from peerlane.diagnostics.live_objects import LiveObject
-from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.moves import MemoryMoves, Streams
 from peerlane.dialects.mooncake._batches import Batch
 from peerlane.dialects.mooncake._failures import FAILED, INVALID_ARGUMENT, refused
+from peerlane.dialects.mooncake._memory import check
 from peerlane.dialects.mooncake._peers import Peer, connect
 from peerlane.dialects.mooncake._segments import Segment
 from peerlane.dialects.mooncake._service import Client, Inbox, Piece, Service
@@ -114,6 +113,7 @@ class InnerTransferEngine:
                 return known
             self._peers.pop(name, None)
         if known is not None:
+            known.close()
         own = {ident: (engine.segment, engine.inbox) for ident, engine in list(local.items())}
         new = connect(name, self.seconds, own)  # without the lock: a silent peer would stop all transfers
         with self._lock:
@@ -121,14 +121,13 @@ class InnerTransferEngine:
         if peer is not new:
             new.close()
         return peer
-            known.close()
 
     def moves(self, peer: Peer, is_write: bool, pieces: Sequence[Piece]) -> MemoryMoves:
         """Return what a transfer does, all of whose pieces were checked; empty pieces move nothing."""
         some = [piece for piece in pieces if piece[2]]
-        with event_log.quiet():  # the program does not read these bytes
-            for near, _, size in some:
-                self._check_own(near, size)
+        for near, _, size in some:
+            self._check_own(near, size)
+        check(self.name, [(near, size) for near, _, size in some])
         return peer.moves(is_write, some)
 
     def _check_own(self, address: int, size: int) -> None:
@@ -140,9 +139,6 @@ class InnerTransferEngine:
             )
         if not address:
             raise refused(f"{size:,} bytes at NULL are no memory", "pass the address of memory")
-        spare = ctypes.create_string_buffer(1)
-        for at in (address, address + size - 1):  # after a refusal nothing is written
-            raw.copy(ctypes.addressof(spare), at, 1)
 
     def transfer(self, target: str, is_write: bool, pieces: Sequence[Piece]) -> Peer:
         """Move bytes now, and return the peer."""

@@ -24,6 +24,7 @@ from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared import frames
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.mooncake._failures import DNS, SOCKET, refused
+from peerlane.dialects.mooncake._memory import check
 from peerlane.dialects.mooncake._segments import Description, Registered, Segment, decode
 from peerlane.errors import Error
 from peerlane.memory import raw
@@ -111,16 +112,16 @@ class Service:
             self._socket = socket.create_server((host, 0), family=family, backlog=_MOST_CONNECTIONS)
         self.port: int = self._socket.getsockname()[1]
         self._connections: set[socket.socket] = set()
-        threading.Thread(target=self._accept, name="peerlane mooncake", daemon=True).start()
         _services.add(self)
+        threading.Thread(target=self._accept, name="peerlane mooncake", daemon=True).start()
 
-    def close(self) -> None:
     def close_inherited(self) -> None:
         """Close what the child of a fork has inherited, else others do not see its parent's end."""
         with event_log.quiet():
             for each in (self._socket, *self._connections):
                 each.close()
 
+    def close(self) -> None:
         """End all connections."""
         with event_log.quiet():
             for each in (self._socket, *tuple(self._connections)):
@@ -168,8 +169,10 @@ class Service:
             return "DONE", self._segment.describe()
         try:
             if verb == b"LOOK":
-                for address, size in _PIECE.iter_unpack(body):
+                pieces = list(_PIECE.iter_unpack(body))
+                for address, size in pieces:
                     self._region(address, size)
+                check("the engine that was asked", pieces)
                 return "DONE", b""
             address, size = _PIECE.unpack_from(body)
             content = bytearray(body[_PIECE.size :])  # the copy below has only its address
@@ -194,9 +197,6 @@ class Service:
         return region
 
 
-def _address_of(content: bytearray) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(content)) if content else 0
-
 def _close_inherited() -> None:
     for each in list(_services):
         each.close_inherited()
@@ -205,6 +205,9 @@ def _close_inherited() -> None:
 _services: weakref.WeakSet[Service] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_close_inherited)
 
+
+def _address_of(content: bytearray) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(content)) if content else 0
 
 
 def _send(connection: socket.socket, verb: str, key: event_log.Key, *body: frames.Content) -> None:
