@@ -92,4 +92,13 @@ void bind_processes(nb::module_& m) {
              },
              "Copy; return 0, or the number of the system's error.")
         .def_prop_ro("size", &ProcessCopies::size);
+    m.def("check_pages",
+          [](pid_t pid, const std::vector<std::tuple<uint64_t, uint64_t>>& ranges) {
+              std::vector<ProcessRange> parts;
+              for (const auto& [address, size] : ranges) parts.push_back({address, size});
+              const nb::gil_scoped_release release;
+              return check_pages(pid, parts);
+          },
+          "pid"_a, "ranges"_a,
+          "Read each page of ranges (address, bytes) of a process; return 0, or the number of the system's error.");
 }

@@ -1573,6 +1573,11 @@ class ProcessCopies:
     @property
     def size(self) -> int: ...
 
+def check_pages(pid: int, ranges: Sequence[tuple[int, int]]) -> int:
+    """
+    Read each page of ranges (address, bytes) of a process; return 0, or the number of the system's error.
+    """
+
 class FileCopies:
     """Copies between memory and files that were given to a stream."""
 

@@ -643,6 +643,10 @@ class Ranks(Protocol):
         """Return copies of ``pieces``: this process's address, the other's, and bytes."""
         ...
 
+    def check_pages(self, pid: int, ranges: Sequence[tuple[int, int]], /) -> int:
+        """Read each page of ranges (address, bytes) of a process; return 0, or the number of the system's error."""
+        ...
+
     # Files.
 
     def file_pieces(

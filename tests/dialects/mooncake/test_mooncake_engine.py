@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
+import mmap
+import os
+import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +19,13 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node
 from peerlane.dialects import mooncake as dialect
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.mooncake._memory import check_pages
 from peerlane.dialects.mooncake.engine import Read, TransferEngine, TransferNotify, TransferOpcode, Write
 
 SIZE = 4096
 SECONDS = 30.0
+PAGES = 5
 
 
 def engine(protocol: str = "tcp") -> TransferEngine:
@@ -65,6 +73,22 @@ class Pair:
     def came(self, kind: str) -> bytes:
         """Return the bytes of the other end's memory of a kind."""
         return bytes(self.far.view() if kind == "device" else self.target)
+
+
+class Holed:
+    """Pages of memory without the one in the middle."""
+
+    def __init__(self, pages: int = PAGES) -> None:
+        self._memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        unmap = ctypes.CDLL(None).munmap
+        unmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
+        assert unmap(self.address + pages // 2 * mmap.PAGESIZE, mmap.PAGESIZE) == 0
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of the first page."""
+        return ctypes.string_at(self.address, mmap.PAGESIZE)
 
 
 @pytest.fixture
@@ -120,10 +144,35 @@ def test_mooncake_submitted_write_is_reported_once(pair: Pair) -> None:
     assert pair.one.transfer_check_status(number) == -1
 
 
-def test_mooncake_batch_status_of_a_submitted_write_is_refused_as_the_vendors(pair: Pair) -> None:
-    number = pair.one.transfer_submit_write(pair.there, pair.near.address, pair.far.address, SIZE)
+@pytest.mark.parametrize("wrong", ["submitted", "unknown"])
+def test_mooncake_batch_status_that_is_refused_lets_all_transfers_go_on(pair: Pair, wrong: str) -> None:
+    size = 32 << 20
+    source, target = np.full(size, 7, np.uint8), np.zeros(size, np.uint8)
+    near, far = address_of(source), address_of(target)
+    assert pair.other.register_memory(far, size) == 0
+    batch = pair.one.batch_transfer_async_write(pair.there, [near], [far], [size // 2])
+    single = pair.one.transfer_submit_write(pair.there, near, far + size // 2, size // 2)
+    refused = single if wrong == "submitted" else 8
+    assert pair.one.get_batch_transfer_status([batch, refused]) == -1
+    assert ("call transfer_check_status" if wrong == "submitted" else "no transfer") in dialect.explain()
+    assert [ended(pair.one, each) for each in (batch, single)] == [1, 1]
+    assert (source == target).all()
+
+
+def test_mooncake_batch_status_after_its_time_lets_the_transfer_go_on(
+    pair: Pair,
+) -> None:
+    pair.one._own().seconds = 0.0
+    size = 256 << 20
+    source, target = np.full(size, 7, np.uint8), np.zeros(size, np.uint8)
+    assert pair.other.register_memory(address_of(target), size) == 0
+    number = pair.one.batch_transfer_async_write(
+        pair.there, [address_of(source)], [address_of(target)], [size]
+    )
     assert pair.one.get_batch_transfer_status([number]) == -1
-    assert "call transfer_check_status" in dialect.explain()
+    assert "was not over in 0 s" in dialect.explain()
+    assert ended(pair.one, number) == 1
+    assert (source == target).all()
 
 
 @pytest.mark.parametrize(
@@ -160,6 +209,72 @@ def test_mooncake_batch_with_one_wrong_piece_writes_nothing(pair: Pair) -> None:
     assert pair.one.batch_transfer_sync_write(pair.there, *pieces) == -1
     assert pair.one.batch_transfer_async_write(pair.there, *pieces) == 0
     assert not pair.target.any()
+
+
+@pytest.mark.parametrize("whose", ["own", "the peer's"])
+@pytest.mark.parametrize("opcode", [Read, Write])
+def test_mooncake_memory_with_a_hole_moves_nothing(pair: Pair, opcode: TransferOpcode, whose: str) -> None:
+    holed, rest = Holed(), np.full(PAGES * mmap.PAGESIZE, 5, np.uint8)
+    near, far = (holed.address, address_of(rest)) if whose == "own" else (address_of(rest), holed.address)
+    assert pair.other.register_memory(far, rest.nbytes) == 0
+    before = bytes(pair.source), bytes(rest), holed.content
+    ours, theirs = [address_of(pair.source), near], [address_of(pair.target), far]
+    lengths = [SIZE, rest.nbytes]
+    assert pair.one.batch_transfer_sync(pair.there, ours, theirs, lengths, opcode) == -1
+    assert pair.one.batch_transfer_async(pair.there, ours, theirs, lengths, opcode) == 0
+    assert "not all of" in dialect.explain()
+    assert (bytes(pair.source), bytes(rest), holed.content) == before and not pair.target.any()
+    assert pair.other.unregister_memory(far) == 0
+
+
+@pytest.mark.parametrize("pages", [PAGES, 10_000])
+def test_mooncake_pages_of_a_process_are_memory_up_to_the_hole(pages: int) -> None:
+    holed = Holed(pages)
+    before = pages // 2 * mmap.PAGESIZE
+    check_pages("other", os.getpid(), [(holed.address, before)])
+    for start, size in ((0, pages * mmap.PAGESIZE), (1, before), (before + mmap.PAGESIZE - 1, before)):
+        with pytest.raises(Refusal, match="not all of"):
+            check_pages("other", os.getpid(), [(holed.address + start, size)])
+
+
+@pytest.mark.parametrize("whose", ["own", "the peer's"])
+def test_mooncake_registration_of_freed_device_memory_reaches_no_later_allocation(
+    node: Node, whose: str
+) -> None:
+    node("devices=2")
+    pair = Pair("rdma")
+    one, buffer = (pair.one, pair.near) if whose == "own" else (pair.other, pair.far)
+    near, far = pair.near.address, pair.far.address
+    assert pair.one.transfer_sync_write(pair.there, near, far, SIZE) == 0
+    device = buffer.device
+    buffer.close()
+    assert pair.one.transfer_sync_write(pair.there, near, far, SIZE) == -1
+    later = device.allocate(SIZE)
+    later.fill(9)
+    assert later.address in (near, far), "the allocator did not use the address again"
+    pair.far.fill(9) if whose == "own" else pair.near.fill(7)
+    assert pair.one.transfer_sync_write(pair.there, near, far, SIZE) == -1
+    assert "whose allocation has ended" in dialect.explain()
+    assert bytes((pair.far if whose == "own" else later).view()) == bytes([9]) * SIZE
+    assert [one.unregister_memory(later.address), one.register_memory(later.address, SIZE)] == [0, 0]
+    assert pair.one.transfer_sync_write(pair.there, near, far, SIZE) == 0
+
+
+def test_mooncake_silent_peer_stops_no_transfer_with_another(pair: Pair) -> None:
+    pair.one._own().seconds = SECONDS
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        there = f"127.0.0.1:{silent.getsockname()[1]}"
+        codes: list[int] = []
+        thread = threading.Thread(
+            target=lambda: codes.append(pair.one.transfer_sync_write(there, pair.near.address, 8, 8)),
+            daemon=True,
+        )
+        thread.start()
+        with silent.accept()[0]:
+            assert pair.one.transfer_sync_write(pair.there, pair.near.address, pair.far.address, 64) == 0
+            assert not codes, "the silent peer has answered"
+        thread.join(SECONDS)
+    assert codes == [-1]
 
 
 def test_mooncake_registrations_have_the_engines_codes(pair: Pair) -> None:
@@ -207,6 +322,18 @@ def test_mooncake_notify_follows_the_bytes_and_a_failed_transfer_sends_none(pair
     assert pair.other.get_notifies() == pair.one.get_notifies() == []
 
 
+def test_mooncake_texts_that_are_no_utf8_are_replaced_or_refused_as_the_vendors(pair: Pair) -> None:
+    near, far = address_of(pair.source), pair.far.address
+    notify = TransferNotify(b"\xff", b"a\xfe")  # type: ignore[arg-type]
+    assert pair.one.transfer_sync(pair.there, near, far, 64, Write, notify) == 0
+    assert [(each.name, each.msg) for each in pair.other.get_notifies()] == [("\ufffd", "a\ufffd")]
+    with pytest.raises(TypeError, match="TransferNotify: name has no UTF-8"):
+        TransferNotify("\ud800", "")
+    with pytest.raises(TypeError, match="send_probe: peer_server_name has no UTF-8"):
+        pair.one.send_probe("\udcff:1")
+    assert TransferEngine().initialize("a" * 300, "P2PHANDSHAKE", "tcp", "") == 0
+
+
 def test_mooncake_empty_transfers_succeed(pair: Pair) -> None:
     assert pair.one.batch_transfer_sync_write(pair.there, [], [], []) == 0
     assert pair.one.transfer_sync_write(pair.there, 0, 0, 0) == 0
@@ -237,6 +364,7 @@ def test_mooncake_first_buffer_and_probe(pair: Pair) -> None:
     assert pair.one.get_first_buffer_address("127.0.0.1:1") == 0
     probes = [pair.one.send_probe(each) for each in (pair.there, "127.0.0.1:1", "127.0.0.1", "")]
     assert probes == [0, -102, -102, -101]
+    assert [pair.one.send_probe(each) for each in (".:1", "a" * 300 + ":1")] == [-101, -101]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import contextlib
 import itertools
 import os
 import random
+import select
+import signal
 import socket
 import struct
 import threading
@@ -23,7 +25,13 @@ from helpers.promised import overdue
 from helpers.promises import Node
 from peerlane.dialects import mooncake as dialect
 from peerlane.dialects.mooncake._segments import decode
-from peerlane.dialects.mooncake.engine import Read, TransferEngine, TransferNotify, Write
+from peerlane.dialects.mooncake.engine import (
+    Read,
+    TransferEngine,
+    TransferNotify,
+    TransferOpcode,
+    Write,
+)
 
 Shared: TypeAlias = tuple[pl.Device, pl.Device, Peer]
 SIZE = 1 << 20
@@ -238,6 +246,74 @@ def test_mooncake_process_killed_during_a_transfer_ends_it(ends: Ends) -> None:
     while (status := ends.engine.transfer_check_status(number)) == 0:
         assert time.monotonic() < deadline
     assert status == -1
+
+
+@pytest.mark.parametrize("between", ["processes", "machines"])
+@pytest.mark.parametrize("opcode", [Read, Write])
+def test_mooncake_far_memory_with_a_hole_moves_nothing(
+    request: pytest.FixtureRequest, between: str, opcode: TransferOpcode
+) -> None:
+    ends: Ends = request.getfixturevalue("ends" if between == "processes" else "far")
+    there = ends.other.run(
+        "import ctypes, mmap\n"
+        "unmap = ctypes.CDLL(None).munmap; unmap.argtypes = ctypes.c_void_p, ctypes.c_size_t\n"
+        f"memory = mmap.mmap(-1, {SIZE}); at = ctypes.addressof(ctypes.c_char.from_buffer(memory))\n"
+        f"unmap(at + {SIZE // 2}, mmap.PAGESIZE); result = other.register_memory(at, {SIZE}) or at"
+    )
+    before = ends.content("host"), ends.content("device")
+    pieces = [ends.local("device"), ends.local("host")], [ends.remote("device"), there], [SIZE, SIZE]
+    assert ends.engine.batch_transfer_sync(ends.there, *pieces, opcode) == -1
+    assert ends.engine.batch_transfer_async(ends.there, *pieces, opcode) == 0
+    assert "not all of" in dialect.explain()
+    assert (ends.content("host"), ends.content("device")) == before
+    assert not any(ends.content_there("device", SIZE))
+    assert not any(bytes.fromhex(ends.other.run("result = memory[:4096].hex()")))
+
+
+@pytest.mark.parametrize("between", ["processes", "machines"])
+def test_mooncake_far_registration_of_freed_memory_reaches_no_later_allocation(
+    request: pytest.FixtureRequest, between: str
+) -> None:
+    ends: Ends = request.getfixturevalue("ends" if between == "processes" else "far")
+    ends.other.run(
+        f"at = device.address; device.close(); device = pl.devices()[1].allocate({SIZE}); device.fill(3)\n"
+        "assert device.address == at, 'the allocator did not use the address again'"
+    )
+    assert ends.write("device") == -1
+    assert ends.content_there("device", SIZE) == bytes([3]) * SIZE
+
+
+def test_mooncake_notify_that_is_no_utf8_comes_to_another_process(ends: Ends) -> None:
+    notify = TransferNotify(b"\xff", "m")  # type: ignore[arg-type]
+    local, there = ends.local("host"), ends.remote("host")
+    assert ends.engine.transfer_sync(ends.there, local, there, 64, Write, notify) == 0
+    notes = ends.other.run("result = [[each.name, each.msg] for each in other.get_notifies()]")
+    assert notes == [["\ufffd", "m"]]
+
+
+@pytest.mark.parametrize("between", ["processes", "machines"])
+def test_mooncake_killed_process_that_had_forked_is_noticed_at_once(
+    request: pytest.FixtureRequest, between: str
+) -> None:
+    ends: Ends = request.getfixturevalue("ends" if between == "processes" else "far")
+    assert ends.write("host") == 0
+    parent, child = ends.other.run(
+        "import os, signal\nchild = os.fork()\nif child == 0: signal.alarm(60); signal.pause(); os._exit(0)\n"
+        "result = os.getpid(), child"
+    )
+    assert ends.write("host") == 0  # the child has closed its own descriptors only
+    exit = os.pidfd_open(parent)
+    try:
+        os.kill(parent, signal.SIGKILL)
+        assert select.select([exit], [], [], 30)[0]
+        begin = time.monotonic()
+        assert [ends.write("host"), ends.engine.send_probe(ends.there)] == [-1, -102]
+        assert "Connection refused" in dialect.explain()
+        assert time.monotonic() - begin < overdue(1.0)
+        os.kill(child, 0)  # it lives
+    finally:
+        os.close(exit)
+        os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("kind", ["device", "host"])

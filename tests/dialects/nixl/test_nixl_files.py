@@ -196,6 +196,17 @@ def test_nixl_path_is_opened_as_its_modes_say(files: Files, meta: str, outcome: 
     files.agent.deregister_memory(registered)
 
 
+@pytest.mark.parametrize("meta", ["rw, create:{}/file", "RW:{}/file", " rw:{}/file", "create:{}/file", "rw:"])
+def test_nixl_path_with_wrong_modes_is_refused_also_beside_an_open_descriptor(
+    files: Files, meta: str
+) -> None:
+    fd = files.open("open", flags=os.O_RDWR | os.O_CREAT)
+    before = open_descriptors()
+    with pytest.raises(b.nixlBackendError, match="'ro' or 'rw', then any of 'direct'"):
+        files.agent.register_memory([(0, 0, fd, meta.format(files.folder))], "FILE")
+    assert open_descriptors() == before
+
+
 def open_descriptors() -> int:
     """Return how many descriptors this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from typing import Any, TypeAlias
 
 #: Bytes to send: what ``bytes.join`` takes.
@@ -18,18 +19,41 @@ def send(connection: socket.socket, magic: bytes, verb: str, *body: bytes | memo
     connection.sendall(b"".join((_FRAME.pack(magic, verb.encode(), sum(map(len, body))), *body)))
 
 
-def receive(connection: socket.socket, magic: bytes) -> tuple[bytes, bytes]:
-    """Return the verb and the body of a frame; OSError if the connection fails, ValueError if it is no frame."""
-    beginning, verb, size = _FRAME.unpack(_exactly(connection, _FRAME.size))
+def receive(connection: socket.socket, magic: bytes, seconds: float | None) -> tuple[bytes, bytes]:
+    """Return the verb and the body of a frame.
+
+    Parameters
+    ----------
+    connection : socket
+    magic : bytes
+    seconds : float, optional
+        The most that the whole frame may take, and later the socket's time-out; None: any time.
+
+    Raises
+    ------
+    OSError
+        The connection fails, or the frame has not come in time.
+    ValueError
+        It is no frame.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    beginning, verb, size = _FRAME.unpack(_exactly(connection, _FRAME.size, deadline))
     if beginning != magic or size > MOST:
         raise ValueError("the other end does not speak for this dialect of peerlane")
-    return verb, _exactly(connection, size)
+    body = _exactly(connection, size, deadline)
+    connection.settimeout(seconds)
+    return verb, body
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _exactly(connection: socket.socket, size: int, deadline: float | None) -> bytes:
     content = bytearray(size)
     rest = memoryview(content)
     while rest:
+        if deadline is not None:
+            seconds = deadline - time.monotonic()
+            if seconds <= 0:
+                raise TimeoutError("timed out")
+            connection.settimeout(seconds)
         count = connection.recv_into(rest)
         if not count:
             raise ValueError("the other end closed the connection")

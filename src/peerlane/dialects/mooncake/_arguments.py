@@ -27,12 +27,20 @@ def words(call: str, name: str, values: Any) -> list[int]:
 
 
 def text(call: str, name: str, value: Any) -> str:
-    """Return a text."""
+    """Return a text; bytes that are not UTF-8 become U+FFFD."""
+    return content(call, name, value).decode(errors="replace")
+
+
+def content(call: str, name: str, value: Any) -> bytes:
+    """Return the bytes of a text, in UTF-8."""
     if isinstance(value, (bytes, bytearray)):
-        return bytes(value).decode(errors="surrogateescape")
+        return bytes(value)
     if not isinstance(value, str):
         raise TypeError(f"{call}: {name} is a str, not {type(value).__name__} ({value!r:.60})")
-    return value
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise TypeError(f"{call}: {name} has no UTF-8 ({value!a:.60}): {error.reason}") from None
 
 
 def kind(call: str, name: str, value: Any, wanted: type) -> Any:

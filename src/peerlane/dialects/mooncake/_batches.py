@@ -55,6 +55,13 @@ class Batch:
             raise
 
     @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it is under way any more."""
+        with contextlib.suppress(Error):  # of a stream that has failed
+            return self._end.event.is_done
+        return True
+
+    @property
     def is_over(self) -> bool:
         """Whether it is over; an ``Error`` or a ``Refusal`` if it has failed."""
         if not self._end.has_come():

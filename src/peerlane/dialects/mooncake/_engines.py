@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
 import threading
@@ -12,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from peerlane import Buffer, Host, devices
 from peerlane.diagnostics import call_site, live_objects
 from peerlane.diagnostics.live_objects import LiveObject
-from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.moves import MemoryMoves, Streams
 from peerlane.dialects.mooncake._batches import Batch
 from peerlane.dialects.mooncake._failures import FAILED, INVALID_ARGUMENT, refused
+from peerlane.dialects.mooncake._memory import check
 from peerlane.dialects.mooncake._peers import Peer, connect
 from peerlane.dialects.mooncake._segments import Segment
 from peerlane.dialects.mooncake._service import Client, Inbox, Piece, Service
@@ -82,7 +81,7 @@ class InnerTransferEngine:
         for address in (chosen,) if chosen else (host, "0.0.0.0"):
             try:
                 return Service(address, self.segment, self.inbox)
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
                 failure = error
         self.segment.close()
         raise refused(
@@ -112,22 +111,23 @@ class InnerTransferEngine:
             known = self._peers.get(name)
             if known is not None and not known.has_ended:
                 return known
-            self._forget(name)
-            own = {ident: (engine.segment, engine.inbox) for ident, engine in list(local.items())}
-            self._peers[name] = peer = connect(name, self.seconds, own)
-            return peer
-
-    def _forget(self, name: str) -> None:
-        known = self._peers.pop(name, None)
+            self._peers.pop(name, None)
         if known is not None:
             known.close()
+        own = {ident: (engine.segment, engine.inbox) for ident, engine in list(local.items())}
+        new = connect(name, self.seconds, own)  # without the lock: a silent peer would stop all transfers
+        with self._lock:
+            peer = self._peers.setdefault(name, new)
+        if peer is not new:
+            new.close()
+        return peer
 
     def moves(self, peer: Peer, is_write: bool, pieces: Sequence[Piece]) -> MemoryMoves:
         """Return what a transfer does, all of whose pieces were checked; empty pieces move nothing."""
         some = [piece for piece in pieces if piece[2]]
-        with event_log.quiet():  # the program does not read these bytes
-            for near, _, size in some:
-                self._check_own(near, size)
+        for near, _, size in some:
+            self._check_own(near, size)
+        check(self.name, [(near, size) for near, _, size in some])
         return peer.moves(is_write, some)
 
     def _check_own(self, address: int, size: int) -> None:
@@ -139,9 +139,6 @@ class InnerTransferEngine:
             )
         if not address:
             raise refused(f"{size:,} bytes at NULL are no memory", "pass the address of memory")
-        spare = ctypes.create_string_buffer(1)
-        for at in (address, address + size - 1):  # after a refusal nothing is written
-            raw.copy(ctypes.addressof(spare), at, 1)
 
     def transfer(self, target: str, is_write: bool, pieces: Sequence[Piece]) -> Peer:
         """Move bytes now, and return the peer."""
@@ -173,19 +170,21 @@ class InnerTransferEngine:
         return True
 
     def wait(self, numbers: Sequence[int]) -> None:
-        """Wait for transfers; their ends are reported."""
+        """Wait for transfers; the ends of those that are over are reported, and the others go on."""
+        batches = {number: self.batches.of(number) for number in numbers}
+        for number, batch in batches.items():
+            if batch.is_single:
+                raise refused(
+                    f"{number:#x} is of transfer_submit_write: the vendor reports a time-out for it at once",
+                    "call transfer_check_status for it",
+                )
         try:
-            for number in numbers:
-                batch = self.batches.of(number)
-                if batch.is_single:
-                    raise refused(
-                        f"{number:#x} is of transfer_submit_write: the vendor reports a time-out for it at once",
-                        "call transfer_check_status for it",
-                    )
+            for batch in batches.values():
                 batch.wait(self.seconds)
         finally:
-            for number in numbers:
-                self.batches.remove(number)
+            for number, batch in batches.items():
+                if batch.has_ended:
+                    self.batches.remove(number)
 
     def probe(self, name: str) -> None:
         """Ask whether an engine answers."""

@@ -16,6 +16,7 @@ from peerlane.dialects._shared.lent_memory import BorrowedMemory, OwnMemory
 from peerlane.dialects._shared.moves import MemoryMoves, ProcessCall
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.mooncake._failures import refused
+from peerlane.dialects.mooncake._memory import check, check_pages
 from peerlane.dialects.mooncake._segments import (
     Description,
     OtherBoard,
@@ -69,6 +70,7 @@ class LocalPeer:
             if segment.find(far, size) is None:
                 raise _unregistered(self.name, piece, segment.shown)
             copies.append((far, near, size) if is_write else (near, far, size))
+        check(self.name, [(far, size) for _, far, size in pieces])
         return MemoryMoves(copies)
 
     def check(self) -> None:
@@ -188,6 +190,7 @@ class NearPeer:
         if not calls:
             return MemoryMoves(copies)
         pid = self._origin.pid
+        check_pages(self.name, pid, [(far, size) for _, far, size in calls])
         ended = partial(refused, f"process {pid} of engine {self.name!r} has ended", "use another engine")
         call = ProcessCall(pid, is_write, calls, on_device, ended, refused)
         return MemoryMoves(copies, call, holding=viewed)

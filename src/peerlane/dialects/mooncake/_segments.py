@@ -17,6 +17,7 @@ from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.lent_memory import Offer, OwnMemory, decode_offer, encode_offer
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.mooncake._failures import INVALID_ARGUMENT, NOT_REGISTERED, OVERLAPPED, refused
+from peerlane.dialects.mooncake._memory import allocation_of
 from peerlane.errors import Error
 from peerlane.support.machine_identity import own_machine
 
@@ -62,7 +63,7 @@ class Description(NamedTuple):
 class Registered(Registration):
     """Registered memory: its word on the board, what others need of it, and the line that registered it.
 
-    ``line`` is that line in the event log.
+    ``line`` is that line in the event log; ``allocation``: the number of the allocation, None of pageable memory.
     """
 
     slot: int
@@ -70,6 +71,12 @@ class Registered(Registration):
     memory: OwnMemory
     site: call_site.Position | None
     line: int
+    allocation: int | None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the allocation that was registered has not ended."""
+        return allocation_of(self.start) == self.allocation
 
     def __str__(self) -> str:
         return f"{self.size:,} bytes at {self.start:#x}"
@@ -106,8 +113,9 @@ class Segment:
             self.board.check_room(len(pieces))
             for start, size in pieces:
                 slot, number = self.board.begin()
-                memory, line = OwnMemory(start, size), event_log.line()
-                self._regions.add(Registered(start, size, slot, number, memory, call_site.position(), line))
+                memory, line, site = OwnMemory(start, size), event_log.line(), call_site.position()
+                allocation = allocation_of(start)
+                self._regions.add(Registered(start, size, slot, number, memory, site, line, allocation))
                 if event_log.active:
                     event_log.post(registration_key(self.board.ident, slot, number))
         if event_log.active and pieces:
@@ -152,9 +160,15 @@ class Segment:
             )
 
     def find(self, address: int, size: int) -> Registered | None:
-        """Return the registration that has all of these bytes."""
+        """Return the registration that has all of these bytes; a ``Refusal`` if its allocation has ended."""
         with self._lock:
-            return self._regions.around(address, size)
+            region = self._regions.around(address, size)
+        if region is None or region.is_live:
+            return region
+        raise refused(
+            f"{size:,} bytes at {address:#x} lie in registered memory ({region}) whose allocation has ended",
+            "unregister memory before it is freed, and register the new allocation",
+        )
 
     @property
     def shown(self) -> str:
@@ -163,7 +177,8 @@ class Segment:
 
     def describe(self) -> bytes:
         """Return the bytes by which other engines reach the memory."""
-        return encode(Description(own_machine(), self.board.origin, [_row_of(each) for each in self]))
+        rows = [_row_of(each) for each in self if each.is_live]
+        return encode(Description(own_machine(), self.board.origin, rows))
 
     def close(self) -> None:
         """End all registrations."""

@@ -15,6 +15,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -23,6 +24,7 @@ from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared import frames
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.mooncake._failures import DNS, SOCKET, refused
+from peerlane.dialects.mooncake._memory import check
 from peerlane.dialects.mooncake._segments import Description, Registered, Segment, decode
 from peerlane.errors import Error
 from peerlane.memory import raw
@@ -110,7 +112,14 @@ class Service:
             self._socket = socket.create_server((host, 0), family=family, backlog=_MOST_CONNECTIONS)
         self.port: int = self._socket.getsockname()[1]
         self._connections: set[socket.socket] = set()
+        _services.add(self)
         threading.Thread(target=self._accept, name="peerlane mooncake", daemon=True).start()
+
+    def close_inherited(self) -> None:
+        """Close what the child of a fork has inherited, else others do not see its parent's end."""
+        with event_log.quiet():
+            for each in (self._socket, *self._connections):
+                each.close()
 
     def close(self) -> None:
         """End all connections."""
@@ -140,7 +149,7 @@ class Service:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while True:
                 with event_log.quiet():
-                    verb, body = frames.receive(connection, _MAGIC)
+                    verb, body = frames.receive(connection, _MAGIC, None)
                 key, body = _KEY.unpack_from(body), body[_KEY.size :]
                 if verb == b"NOTE":
                     (size,) = _NAME.unpack_from(body)
@@ -160,8 +169,10 @@ class Service:
             return "DONE", self._segment.describe()
         try:
             if verb == b"LOOK":
-                for address, size in _PIECE.iter_unpack(body):
+                pieces = list(_PIECE.iter_unpack(body))
+                for address, size in pieces:
                     self._region(address, size)
+                check("the engine that was asked", pieces)
                 return "DONE", b""
             address, size = _PIECE.unpack_from(body)
             content = bytearray(body[_PIECE.size :])  # the copy below has only its address
@@ -184,6 +195,15 @@ class Service:
         if region is None:
             raise refused(f"{size:,} bytes at {address:#x} are not registered; {self._segment.shown}", "")
         return region
+
+
+def _close_inherited() -> None:
+    for each in list(_services):
+        each.close_inherited()
+
+
+_services: weakref.WeakSet[Service] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 def _address_of(content: bytearray) -> int:
@@ -239,14 +259,14 @@ class Client:
                     connection = self._connected(seconds)
                 _send(connection, verb, key, *body)
                 with event_log.quiet():
-                    outcome, answer = frames.receive(connection, _MAGIC)
+                    outcome, answer = frames.receive(connection, _MAGIC, seconds)
                 first, second = _KEY.unpack_from(answer)
             except (OSError, ValueError, struct.error) as error:
                 self._disconnect()
                 raise refused(
                     f"engine {self.name!r} cannot be reached within {seconds:g} s: {error}",
                     "look whether its process lives, and whether it is an engine of peerlane at that address",
-                    DNS if isinstance(error, socket.gaierror) else SOCKET,
+                    DNS if isinstance(error, (socket.gaierror, UnicodeError)) else SOCKET,
                 ) from None
         content = answer[_KEY.size :]
         if outcome != b"DONE":

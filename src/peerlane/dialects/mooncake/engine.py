@@ -205,8 +205,7 @@ class TransferEngine:
         """Write the first bytes of an object to memory of this process."""
         address = _read.word("write_bytes_to_buffer", "dest_address", dest_address)
         size = _read.word("write_bytes_to_buffer", "length", length)
-        text = _read.text("write_bytes_to_buffer", "src_ptr", src_ptr)
-        content = bytearray(text.encode(errors="surrogateescape"))
+        content = bytearray(_read.content("write_bytes_to_buffer", "src_ptr", src_ptr))
         if size > len(content):
             raise _refused(f"{size:,} bytes were asked of {len(content):,}", "pass a length that src_ptr has")
         if size:

@@ -35,11 +35,23 @@ class Path(NamedTuple):
 
 
 def path_of(meta: bytes) -> Path | None:
-    """Return the path in a registration's meta, as ``rw,create:/tmp/file``; None if it has none."""
+    """Return the path in a registration's meta, as ``rw,create:/tmp/file``; None if it has none.
+
+    Raises
+    ------
+    nixlBackendError
+        It has modes, and some are wrong: without a path the bytes would go to the descriptor of the device's number.
+    """
     modes, colon, name = meta.partition(b":")
-    access, *flags = modes.decode(errors="replace").split(",")
-    if not colon or not name or access not in _ACCESS or not set(flags) <= _FLAGS.keys():
+    access, *flags = words = modes.decode(errors="replace").split(",")
+    if not colon or not {word.strip().lower() for word in words} & (_ACCESS.keys() | _FLAGS.keys()):
         return None
+    if not name or access not in _ACCESS or not set(flags) <= _FLAGS.keys():
+        raise nixlBackendError(
+            f"the meta {os.fsdecode(meta)!r} names no path with valid modes",
+            f"pass {' or '.join(map(repr, _ACCESS))}, then any of {', '.join(map(repr, _FLAGS))}, "
+            "with commas alone between them, then ':' and the path",
+        )
     bits = _ACCESS[access]
     for each in flags:
         bits |= _FLAGS[each]

@@ -85,8 +85,7 @@ class Listener:
             except OSError:
                 return
             with connection, contextlib.suppress(OSError, Failure, ValueError):
-                connection.settimeout(_SECONDS)
-                self._answer(connection, *frames.receive(connection, _MAGIC))
+                self._answer(connection, *frames.receive(connection, _MAGIC, _SECONDS))
 
     def _answer(self, connection: socket.socket, verb: bytes, body: bytes) -> None:
         agent = self._agent()
@@ -113,7 +112,7 @@ class Listener:
         with socket.create_connection((address, port), timeout=_SECONDS) as connection:
             frames.send(connection, _MAGIC, verb, body)
             if verb == "SEND":
-                _, metadata = frames.receive(connection, _MAGIC)
+                _, metadata = frames.receive(connection, _MAGIC, _SECONDS)
                 agent = self._agent()
                 if agent is not None:
                     agent.loadRemoteMD(metadata)
