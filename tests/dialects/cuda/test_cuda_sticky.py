@@ -7,6 +7,7 @@ import mmap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import pytest
 
@@ -61,9 +62,12 @@ def mapped() -> int:
 class Gate:
     """A host function that a stream waits in until it is opened."""
 
+    _kept: ClassVar[list[Gate]] = []  # a stream may call the function after the test has dropped the gate
+
     def __init__(self) -> None:
         self._opened = threading.Event()
         self.function = CALLBACK(lambda _: self._opened.wait(SECONDS) and None)
+        self._kept.append(self)
 
     def open(self) -> None:
         self._opened.set()
