@@ -27,7 +27,8 @@ demo: $(VENV)/installed-demo
 
 test: $(VENV)/installed-test
 	$(MAKE) --jobs=2 --output-sync lint $(VENV)/rewritten-tests
-	$(RUN) -m pytest $(AT_ONCE) --schedules eager,lazy,seeded tests/native tests
+	$(RUN) -m pytest -n 3 --dist worksteal tests/native
+	$(RUN) -m pytest $(AT_ONCE) --schedules eager,lazy,seeded --ignore=tests/native
 
 lint: $(VENV)/installed-test
 	$(RUN) -m ruff check .
