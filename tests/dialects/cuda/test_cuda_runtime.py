@@ -187,6 +187,7 @@ def test_work_that_is_not_over_is_not_the_last_error(runtime: Driver) -> None:
     driver = Driver()
     word = runtime.cudaMalloc(WORD, 8)
     runtime.cudaMemset(word, 0, 8)
+    runtime.cudaDeviceSynchronize()  # no other stream comes behind the fill
     driver.cuStreamWaitValue32_v2(stream, word, 1, 1)
     assert code(runtime.cudaStreamQuery, stream) == cuda.NOT_READY
     assert runtime.library.cudaPeekAtLastError() == 0
@@ -267,6 +268,7 @@ def test_properties_name_the_nodes_of_memory(node: Node) -> None:
 def test_variant_for_threads_uses_the_threads_own_stream(runtime: Driver) -> None:
     word, memory = runtime.cudaMalloc(WORD, 8), runtime.cudaMalloc(WORD, SIZE)
     runtime.cudaMemset(word, 0, 8)
+    runtime.cudaDeviceSynchronize()  # no other stream comes behind the fill
     blocked = runtime.cudaStreamCreateWithFlags(WORD, 1)
     driver = Driver()
     driver.cuStreamWaitValue32_v2_ptsz(0, word, 1, 1)
