@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +16,35 @@ from peerlane.dialects._shared.c_names import declarations_of
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
+LARGE = """
+import ctypes
+from helpers.c_quick_calls import Program
+
+SIZE = 1 << 20
+program = Program("cuda", 0, False)
+program.library.cuInit(0)
+program.set(0)
+(_, source), (_, target) = (program.made("make", ctypes.c_size_t(SIZE)) for _ in range(2))
+_, stream = program.made("stream", ctypes.c_uint32(0))
+_, event = program.made("event", ctypes.c_uint32(0))
+host = ctypes.create_string_buffer(bytes(range(256)) * (SIZE // 256), SIZE)
+words = [ctypes.c_void_p(each) for each in (target, source)]
+assert program.library.cuMemcpyHtoD_v2(words[1], host, ctypes.c_size_t(SIZE)) == 0
+for _ in range(3):
+    assert program.call("queue", *words, ctypes.c_size_t(SIZE), ctypes.c_void_p(stream)) == 0
+    assert program.call("record", ctypes.c_void_p(event), ctypes.c_void_p(stream)) == 0
+    while program.call("query", ctypes.c_void_p(event)) == 600:
+        pass
+    print(program.answered)
+back = ctypes.create_string_buffer(SIZE)
+assert program.library.cuMemcpyDtoH_v2(back, words[0], ctypes.c_size_t(SIZE)) == 0
+assert back.raw == host.raw
+"""
+
+
 def answers(*words: str) -> list[str]:
     said = subprocess.run(
-        [sys.executable, c_quick_calls.__file__, *words],
+        [sys.executable, *words],
         capture_output=True,
         text=True,
         timeout=120,
@@ -27,6 +54,7 @@ def answers(*words: str) -> list[str]:
             **os.environ,
             "PEERLANE_NODE": f"name=quick-{os.getpid()},devices=3",
             "PEERLANE_SCHEDULE": "eager",
+            "PYTHONPATH": str(Path(c_quick_calls.__file__).parents[1]),
         },
     )
     assert said.returncode == 0, said.stderr
@@ -36,11 +64,17 @@ def answers(*words: str) -> list[str]:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("dialect", ["acl", "hip", "cuda", "cudart"])
 def test_quick_calls_answer_and_copy_as_the_dialect_does(dialect: str, seed: int) -> None:
-    *quick, counts = answers(dialect, str(seed))
-    *asked, _ = answers(dialect, str(seed), "asked")
+    words = [c_quick_calls.__file__, dialect, str(seed)]
+    *quick, counts = answers(*words)
+    *asked, _ = answers(*words, "asked")
     assert quick == asked
     hot, answered = map(int, counts.split())
     assert answered < 0.95 * hot
+
+
+def test_python_is_not_asked_again_for_a_large_copy_its_record_and_its_end() -> None:
+    first, *others = map(int, answers("-c", LARGE))
+    assert others == [first, first]
 
 
 def test_a_call_that_worked_returns_success_though_another_thread_ends_its_things_meanwhile() -> None:
