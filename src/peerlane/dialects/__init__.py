@@ -97,7 +97,7 @@ def install(name: str, *, shadow_real: bool = False) -> None:
 
 
 def has_driver(name: str) -> bool:
-    """Tell whether the driver of a dialect's vendor is on this machine: then programs mean that, unless told."""
+    """Tell whether the driver of a dialect's vendor is on this machine: programs use it, if no option forbids it."""
     return any(map(os.path.exists, manifest_of(name).drivers))
 
 
