@@ -31,6 +31,10 @@ int hipEventCreate(void** event);
 int hipEventRecord(void* event, void* stream);
 int hipEventQuery(void* event);
 int hipStreamWaitEvent(void* stream, void* event, unsigned flags);
+int hipMallocAsync(void** memory, size_t size, void* stream);
+int hipFreeAsync(void* memory, void* stream);
+int hipDeviceGetDefaultMemPool(void** pool, int device);
+int hipMemPoolSetAttribute(void* pool, int attribute, void* value);
 int hipMemcpy(void* dst, const void* src, size_t count, int kind);
 int hipMemcpyAsync(void* dst, const void* src, size_t count, int kind, void* stream);
 int cuInit(unsigned flags);
@@ -40,6 +44,10 @@ int cuCtxGetDevice(int* device);
 int cuCtxPushCurrent_v2(void* context);
 int cuCtxPopCurrent_v2(void** context);
 int cuMemAlloc_v2(uint64_t* memory, size_t size);
+int cuMemAllocAsync(uint64_t* memory, size_t size, void* stream);
+int cuMemFreeAsync(uint64_t memory, void* stream);
+int cuDeviceGetDefaultMemPool(void** pool, int device);
+int cuMemPoolSetAttribute(void* pool, int attribute, void* value);
 int cuStreamCreate(void** stream, unsigned flags);
 int cuStreamSynchronize(void* stream);
 int cuStreamWaitEvent(void* stream, void* event, unsigned flags);
@@ -115,6 +123,9 @@ int calls = 0;
 void count(void*) { ++calls; }
 void count_on_stream(void*, int, void*) { ++calls; }
 
+constexpr int kReleaseThreshold = 4;
+uint64_t all_memory = UINT64_MAX;
+
 void add_acl(std::vector<Contender>& all) {
     static void *a, *b, *stream;
     static char host[kBytes];
@@ -167,6 +178,15 @@ void add_hip(std::vector<Contender>& all) {
     all.push_back(timed("hipEventQuery", [] { OK(hipEventQuery(event)); }));
     all.push_back(timed_to_the_end("hipStreamWaitEvent", [] { OK(hipStreamWaitEvent(stream, event, 0)); }, wait));
     all.push_back(timed("hipStreamSynchronize", wait));
+    void* pool;
+    OK(hipDeviceGetDefaultMemPool(&pool, 0));
+    OK(hipMemPoolSetAttribute(pool, kReleaseThreshold, &all_memory));
+    const auto allocate = [] {
+        void* memory;
+        OK(hipMallocAsync(&memory, kBytes, stream));
+        OK(hipFreeAsync(memory, stream));
+    };
+    all.push_back(timed_to_the_end("hipMallocAsync and hipFreeAsync", allocate, wait));
     all.push_back(timed_to_the_end("hipLaunchHostFunc", [] { OK(hipLaunchHostFunc(stream, count, nullptr)); }, wait));
     all.push_back(timed_to_the_end("hipStreamAddCallback", [] { OK(hipStreamAddCallback(stream, count_on_stream, nullptr, 0)); }, wait));
 }
@@ -203,6 +223,16 @@ void add_cuda(std::vector<Contender>& all) {
     all.push_back(timed("cuEventQuery", [] { OK(cuEventQuery(event)); }));
     all.push_back(timed_to_the_end("cuStreamWaitEvent", [] { OK(cuStreamWaitEvent(stream, event, 0)); }, wait));
     all.push_back(timed("cuStreamSynchronize", wait));
+    void* pool;
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    OK(cuMemPoolSetAttribute(pool, kReleaseThreshold, &all_memory));
+    const auto allocate = [] {
+        uint64_t memory;
+        OK(cuMemAllocAsync(&memory, kBytes, stream));
+        OK(cuMemFreeAsync(memory, stream));
+    };
+    all.push_back(timed_to_the_end("cuMemAllocAsync and cuMemFreeAsync", allocate, wait));
+    all.push_back(timed_to_the_end("cuEventRecord while a pool keeps memory", [] { OK(cuEventRecord(event, stream)); }, wait));
 }
 
 void add_hcomm(std::vector<Contender>& all) {

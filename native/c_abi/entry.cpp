@@ -208,7 +208,11 @@ bool ask_python(Python& python, Entry& entry, const Word* words, size_t count, v
 bool ask(Entry& entry, const Word* words, size_t count, void* caller, Word& result) {
     const Undisturbed undisturbed;
     Python* const python_of_process = python();
-    if (!python_of_process || python_of_process->is_over() || count > kMost) return false;
+    if (!python_of_process || count > kMost) return false;
+    if (python_of_process->is_over()) {
+        if (entry.is_done_at_the_end) result = Word(int64_t{0});
+        return entry.is_done_at_the_end;
+    }
     is_asked = true;
     stay_if_leaving(*python_of_process);
     const bool is_answered = ask_python(*python_of_process, entry, words, count, caller, result);

@@ -66,7 +66,8 @@ struct Entry {
     const char* dialect;
     const char* header;
     const char* name;
-    int64_t failed;   // what it returns if Python cannot be asked
+    int64_t failed;            // what it returns if Python cannot be asked
+    bool is_done_at_the_end;   // it ends what has ended with Python
     std::atomic<void*> callable{nullptr};
 };
 

@@ -31,6 +31,9 @@ struct Quick {
     bool (*hipStreamWaitEvent)(uint64_t stream, uint64_t event, uint32_t flags) noexcept;
     int32_t (*hipStreamQuery)(uint64_t stream) noexcept;
     bool (*hipStreamSynchronize)(uint64_t stream) noexcept;
+    bool (*hipMallocAsync)(uint64_t address, uint64_t size, uint64_t stream) noexcept;
+    bool (*hipMallocFromPoolAsync)(uint64_t address, uint64_t size, uint64_t pool, uint64_t stream) noexcept;
+    bool (*hipFreeAsync)(uint64_t address, uint64_t stream) noexcept;
     bool (*cuCtxGetDevice)(uint64_t number) noexcept;
     bool (*cuDeviceGet)(uint64_t device, int32_t ordinal) noexcept;
     bool (*cuDeviceGetAttribute)(uint64_t value, int32_t attribute, int32_t device) noexcept;
@@ -62,6 +65,9 @@ struct Quick {
     bool (*cuStreamWaitEvent)(uint64_t stream, uint64_t event, uint32_t flags) noexcept;
     int32_t (*cuStreamQuery)(uint64_t stream) noexcept;
     bool (*cuStreamSynchronize)(uint64_t stream) noexcept;
+    bool (*cuMemAllocAsync)(uint64_t address, uint64_t size, uint64_t stream) noexcept;
+    bool (*cuMemAllocFromPoolAsync)(uint64_t address, uint64_t size, uint64_t pool, uint64_t stream) noexcept;
+    bool (*cuMemFreeAsync)(uint64_t address, uint64_t stream) noexcept;
     bool (*cudaGetDevice)(uint64_t number) noexcept;
     bool (*cudaMemcpy)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept;
     bool (*cudaMemcpyAsync)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;
@@ -72,6 +78,9 @@ struct Quick {
     bool (*cudaStreamWaitEvent)(uint64_t stream, uint64_t event, uint32_t flags) noexcept;
     int32_t (*cudaStreamQuery)(uint64_t stream) noexcept;
     bool (*cudaStreamSynchronize)(uint64_t stream) noexcept;
+    bool (*cudaMallocAsync)(uint64_t address, uint64_t size, uint64_t stream) noexcept;
+    bool (*cudaMallocFromPoolAsync)(uint64_t address, uint64_t size, uint64_t pool, uint64_t stream) noexcept;
+    bool (*cudaFreeAsync)(uint64_t address, uint64_t stream) noexcept;
 };
 
 }  // namespace peerlane::c_abi

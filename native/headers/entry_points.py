@@ -122,7 +122,8 @@ def _entry_point(declarations, library: str, function, *, has_texts: bool) -> st
             f"va_list given;\n    va_start(given, {last});\n    const Formatted text({last}, given);\n"
             f"    va_end(given);\n    {last} = text.address();\n    {body}"
         )
-    entry = f'static Entry entry_{function.name}{{{library}, "{function.name}", {code}}};\n'
+    succeeds = "ending" in function.words and not declarations.outputs_of(function)
+    entry = f'static Entry entry_{function.name}{{{library}, "{function.name}", {code}, {str(succeeds).lower()}}};\n'
     if function.is_variadic:  # the register that says how many floats there are
         return f"{entry}PEERLANE_C {returns} {function.name}({given}) {{\n    {body}\n}}\n"
     return (

@@ -18,6 +18,7 @@
 #include "c_abi/quick.h"
 #include "memory/code.h"
 #include "python/bind_operands.h"
+#include "python/bind_pools.h"
 #include "python/contexts.h"
 
 namespace nb = nanobind;
@@ -46,8 +47,18 @@ struct KnownEvent {
     uint64_t handle = 0;
     uint32_t device = 0;   // whose streams record it
     std::shared_ptr<Event> event;
+    std::shared_ptr<FreedBefore> freed;
     uint64_t context = 0;   // as of a stream
 };
+
+// Pools that a thread allocates from: by handle, and the current one of each device, by its number in native code.
+constexpr size_t kPools = 16;
+
+struct KnownPool {
+    uint64_t number = 0;
+    std::shared_ptr<PoolMemory> memory;
+};
+using KnownPools = std::array<KnownPool, kPools>;
 
 // Contexts that a thread makes current, and primary contexts that it retains, in the same manner.
 constexpr size_t kContexts = 16;
@@ -109,6 +120,8 @@ struct KnownThread {
     bool has_registrations = false;   // some pageable memory is not only that
     bool has_pools = false;   // a device may lack access to memory of another one
     CallbackQueue* callbacks = nullptr;   // held; where functions of C wait
+    std::shared_ptr<Pools> pools;         // null: the vendor has none
+    KnownPools by_handle, current;
     PushedContexts* pushed = nullptr;     // of a vendor where the newest is the current one; its device and null stream count
     std::array<ContextPtr, kContexts> contexts;
     std::array<KnownPrimary, kContexts> primaries;
@@ -119,7 +132,6 @@ struct KnownThread {
 };
 
 std::atomic<uint64_t> epoch{1};
-std::array<std::atomic<bool>, kVendors.size()> pools_keep_memory{};   // then records and waits decide what is used again
 // These stay: exit handlers and destructors of the program call when the objects of their thread have ended.
 thread_local std::array<KnownThread*, kVendors.size()> known_threads{};   // the room for thread_local is small
 thread_local std::vector<ContextStack::OfThread>* pushed_contexts = nullptr;
@@ -403,34 +415,78 @@ bool call_on(KnownThread& known_thread, uint64_t handle, const HostCall& call) {
     return true;
 }
 
-// Where no memory waits for a record to be used again.
-KnownThread* known_of_events(Vendor vendor) {
-    if (pools_keep_memory[vendor].load(std::memory_order_acquire) || Scheduler::get().schedule() != Schedule::eager) return nullptr;
-    return known(vendor);
+// Of calls that decide what a later query finds.
+KnownThread* known_and_eager(Vendor vendor) {
+    KnownThread* const known_thread = Scheduler::get().schedule() == Schedule::eager ? known(vendor) : nullptr;
+    return known_thread && known_thread->pools ? known_thread : nullptr;
 }
 
 template <Vendor vendor>
 bool record(uint64_t handle, uint64_t stream) noexcept {
-    KnownThread* const known_thread = known_of_events(vendor);
+    KnownThread* const known_thread = known_and_eager(vendor);
     if (!known_thread) return false;
     const KnownEvent* const at = known_event_of(*known_thread, handle);
     Stream* const on = stream_of(*known_thread, stream);
     if (!at || !on || on->device != at->device || at->context != context_of_stream(*known_thread, stream)) return false;
-    return served([&] { return at->event->record_quickly(*on); });
+    return served([&] {
+        known_thread->pools->record(*at->freed, on->id);
+        return at->event->record_quickly(*on);
+    });
 }
 
 template <Vendor vendor>
 bool wait_on(uint64_t stream, uint64_t handle, uint32_t flags) noexcept {
-    KnownThread* const known_thread = known_of_events(vendor);
+    KnownThread* const known_thread = known_and_eager(vendor);
     if (!known_thread || flags != 0) return false;
-    const Event* const event = event_of(*known_thread, handle);
+    const KnownEvent* const at = known_event_of(*known_thread, handle);
     Stream* const on = stream_of(*known_thread, stream);
-    if (!event || !on || !event->is_quick() || on->closing) return false;
-    const Held<Mark> mark{event->mark()};
+    if (!at || !on || !at->event->is_quick() || on->closing) return false;
+    const Held<Mark> mark{at->event->mark()};
     return served([&] {
-        if (mark.shared) Scheduler::get().wait(*on, *mark.shared, 0);
+        if (!mark.shared) return true;
+        Scheduler::get().wait(*on, *mark.shared, 0);
+        known_thread->pools->wait(*at->freed, on->id);
         return true;
     });
+}
+
+bool write_allocated(uint64_t address, PoolMemory& pool, uint64_t size, const Stream& stream) {
+    const uint64_t allocated = pool.take(size, stream);
+    if (allocated != 0) *reinterpret_cast<uint64_t*>(address) = allocated;
+    return allocated != 0;
+}
+
+PoolMemory* pool_of(const KnownPools& pools, uint64_t number, uint64_t step) {
+    const KnownPool& at = pools[number / step % kPools];
+    return at.number == number ? at.memory.get() : nullptr;
+}
+
+constexpr uint64_t kHandleStep = 64;
+
+// Of the current pool of the stream's device.
+template <Vendor vendor>
+bool allocate_on(uint64_t address, uint64_t size, uint64_t handle) noexcept {
+    KnownThread* const known_thread = known_and_eager(vendor);
+    const Stream* const stream = known_thread ? stream_of(*known_thread, handle) : nullptr;
+    if (!stream || stream->closing || address == 0 || size == 0) return false;
+    PoolMemory* const pool = pool_of(known_thread->current, stream->device, 1);
+    return pool && served([&] { return write_allocated(address, *pool, size, *stream); });
+}
+
+template <Vendor vendor>
+bool allocate_from(uint64_t address, uint64_t size, uint64_t from, uint64_t handle) noexcept {
+    KnownThread* const known_thread = known_and_eager(vendor);
+    const Stream* const stream = known_thread ? stream_of(*known_thread, handle) : nullptr;
+    if (!stream || stream->closing || address == 0 || size == 0) return false;
+    PoolMemory* const pool = pool_of(known_thread->by_handle, from, kHandleStep);
+    return pool && served([&] { return write_allocated(address, *pool, size, *stream); });
+}
+
+template <Vendor vendor>
+bool free_on(uint64_t address, uint64_t handle) noexcept {
+    KnownThread* const known_thread = known_and_eager(vendor);
+    Stream* const stream = known_thread ? stream_of(*known_thread, handle) : nullptr;
+    return stream && !stream->closing && served([&] { return known_thread->pools->free(address, *stream); });
 }
 
 template <Vendor vendor>
@@ -466,9 +522,9 @@ constexpr double kShortWait = 2e-4;   // seconds; the calling thread may hold th
 
 template <Vendor vendor>
 bool synchronize_stream(uint64_t handle) noexcept {
-    KnownThread* const known_thread = known_of_events(vendor);
+    KnownThread* const known_thread = known_and_eager(vendor);
     Stream* const stream = known_thread ? stream_of(*known_thread, handle) : nullptr;
-    if (!stream || stream->closing || Scheduler::get().has_released()) return false;
+    if (!stream || stream->closing || Scheduler::get().has_released() || known_thread->pools->have_surplus(stream->device)) return false;
     if (is_over(*stream)) return true;
     return !stream->legacy && served([&] {
         Scheduler::get().synchronize(*stream, Deadline::in(kShortWait), {});
@@ -478,10 +534,10 @@ bool synchronize_stream(uint64_t handle) noexcept {
 
 template <Vendor vendor>
 bool synchronize_event(uint64_t handle) noexcept {
-    KnownThread* const known_thread = known_of_events(vendor);
-    const Event* const event = known_thread ? event_of(*known_thread, handle) : nullptr;
-    if (!event || !event->is_quick()) return false;
-    const Held<Mark> mark{event->mark()};
+    KnownThread* const known_thread = known_and_eager(vendor);
+    const KnownEvent* const at = known_thread ? known_event_of(*known_thread, handle) : nullptr;
+    if (!at || !at->event->is_quick() || known_thread->pools->have_surplus(at->device)) return false;
+    const Held<Mark> mark{at->event->mark()};
     if (!mark.shared) return true;
     return served([&] {
         Scheduler::get().synchronize(*mark.shared, Deadline::in(kShortWait), {});
@@ -563,6 +619,9 @@ constexpr c_abi::Quick kQuick{
     .hipStreamWaitEvent = wait_on<hip>,
     .hipStreamQuery = query_stream<hip>,
     .hipStreamSynchronize = synchronize_stream<hip>,
+    .hipMallocAsync = allocate_on<hip>,
+    .hipMallocFromPoolAsync = allocate_from<hip>,
+    .hipFreeAsync = free_on<hip>,
     .cuCtxGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
     .cuDeviceGet = [](uint64_t device, int32_t ordinal) noexcept { return get_constant<cuDeviceGet>(device, static_cast<uint32_t>(ordinal)); },
     .cuDeviceGetAttribute = [](uint64_t value, int32_t attribute, int32_t device) noexcept {
@@ -598,6 +657,9 @@ constexpr c_abi::Quick kQuick{
     .cuStreamWaitEvent = wait_on<cuda>,
     .cuStreamQuery = query_stream<cuda>,
     .cuStreamSynchronize = synchronize_stream<cuda>,
+    .cuMemAllocAsync = allocate_on<cuda>,
+    .cuMemAllocFromPoolAsync = allocate_from<cuda>,
+    .cuMemFreeAsync = free_on<cuda>,
     .cudaGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
     .cudaMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
         return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda>(dst, src, size);
@@ -612,6 +674,9 @@ constexpr c_abi::Quick kQuick{
     .cudaStreamWaitEvent = in_context<wait_on<cuda>>,
     .cudaStreamQuery = in_context<query_stream<cuda>>,
     .cudaStreamSynchronize = in_context<synchronize_stream<cuda>>,
+    .cudaMallocAsync = in_context<allocate_on<cuda>>,
+    .cudaMallocFromPoolAsync = in_context<allocate_from<cuda>>,
+    .cudaFreeAsync = in_context<free_on<cuda>>,
 };
 
 // What is told of this thread, as of a state; null if its objects have ended.
@@ -709,7 +774,7 @@ void bind_c_calls(nb::module_& m) {
     m.def(
         "know_c_thread",
         [](std::string_view vendor, uint64_t then, int32_t device, bool has_registrations, bool has_pools, int32_t not_ready,
-           const ContextStack* contexts) {
+           const ContextStack* contexts, const PoolsHandle* pools) {
             KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
             if (!known_thread) return;
             known_thread->device = device;
@@ -717,10 +782,11 @@ void bind_c_calls(nb::module_& m) {
             known_thread->pushed = contexts ? &contexts->of_thread() : nullptr;
             known_thread->has_registrations = has_registrations;
             known_thread->has_pools = has_pools;
+            if (pools) known_thread->pools = pools->pools;
         },
-        "vendor"_a, "epoch"_a, "device"_a, "has_registrations"_a, "has_pools"_a, "not_ready"_a = kDeclined, "contexts"_a.none() = nb::none(),
+        "vendor"_a, "epoch"_a, "device"_a, "has_registrations"_a, "has_pools"_a, "not_ready"_a = kDeclined, "contexts"_a.none() = nb::none(), "pools"_a.none() = nb::none(),
         "Tell the device of this thread, as of that state, whether the program has registered host memory, whether a device "
-        "may lack access to memory of another one, the code of a query of work that is not over (-1: the dialect is asked), and of which contexts the newest is the current one.");
+        "may lack access to memory of another one, the code of a query of work that is not over (-1: the dialect is asked), of which contexts the newest is the current one, and the memory of the vendor's pools.");
     m.def(
         "know_c_context",
         [](std::string_view vendor, uint64_t then, const ContextHandle& context) {
@@ -768,17 +834,24 @@ void bind_c_calls(nb::module_& m) {
         "Tell the stream of a handle in this thread, as of that state, and the handle of its context, 0 where contexts do not count.");
     m.def(
         "know_c_event",
-        [](std::string_view vendor, uint64_t then, uint64_t handle, const EventHandle& event, uint32_t device, uint64_t context) {
+        [](std::string_view vendor, uint64_t then, uint64_t handle, const EventHandle& event, const FreedBeforeHandle& freed, uint32_t device, uint64_t context) {
             KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
             if (!known_thread) return;
             known_thread->events.resize(kEvents);
-            known_thread->events[handle / 64 % kEvents] = {handle, device, event.event, context};
+            known_thread->events[handle / 64 % kEvents] = {handle, device, event.event, freed.before, context};
         },
-        "vendor"_a, "epoch"_a, "handle"_a, "event"_a, "device"_a, "context"_a,
-        "Tell the event of a handle, whose streams record it, and the handle of its context as of a stream, as of that state.");
+        "vendor"_a, "epoch"_a, "handle"_a, "event"_a, "freed"_a, "device"_a, "context"_a,
+        "Tell the event of a handle, what was freed before its record, whose streams record it, and the handle of its context as of a stream, as of that state.");
     m.def(
-        "pools_keep_memory", [](std::string_view vendor, bool they_do) { pools_keep_memory[vendor_of(vendor)].store(they_do, std::memory_order_release); },
-        "vendor"_a, "they_do"_a, "Tell whether freed memory waits for records and waits before it is used again: then these ask the dialect.");
+        "know_c_pool",
+        [](std::string_view vendor, uint64_t then, uint64_t handle, uint32_t current_of, const PoolMemoryHandle& pool) {
+            KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
+            if (!known_thread) return;
+            if (handle != 0) known_thread->by_handle[handle / kHandleStep % kPools] = {handle, pool.memory};
+            if (current_of != 0) known_thread->current[current_of % kPools] = {current_of, pool.memory};
+        },
+        "vendor"_a, "epoch"_a, "handle"_a, "current_of"_a, "pool"_a,
+        "Tell the memory of a pool, as of that state: by its handle, or of the device whose current one it is, by the number in native code; 0: not so.");
     m.def(
         "know_c_callbacks",
         [](std::string_view vendor, uint64_t then, const Held<CallbackQueue>& queue) {

@@ -20,6 +20,7 @@ NB_MODULE(_core, m) {
     bind_messages(m);
     bind_group_calls(m);
     bind_ends(m);
+    bind_pools(m);
     bind_c_calls(m);
     bind_observer(m);
     bind_host_views(m);

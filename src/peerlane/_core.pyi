@@ -1063,6 +1063,103 @@ class QuickMethod:
     def __init__(self, way: str, otherwise: Callable[..., None]) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
+class Pools:
+    """The memory of all pools of a vendor's program."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def keep_memory(self) -> bool:
+        """Whether any memory is kept."""
+
+    def take_changes(self) -> list[tuple[int, bool, bool]]:
+        """
+        Return what calls of C without Python have allocated or freed since the last call: the allocation, whether it is in use, and whether one allocated it.
+        """
+
+class FreedBefore:
+    """What was freed to pools before the last record of an event."""
+
+    def __init__(self) -> None: ...
+
+    def record(self, pools: Pools, stream: int) -> None:
+        """A stream records the event."""
+
+    def wait(self, pools: Pools, stream: int) -> None:
+        """
+        A stream waits for the record: it is behind those frees, where pools follow events.
+        """
+
+class PoolMemory:
+    """
+    The memory that a pool has of its location, by allocation: in use, or freed and kept.
+    """
+
+    def __init__(self, pools: Pools, device: int) -> None:
+        """`device`: its number in native code, 0 for one of another back-end."""
+
+    def setting(self, number: int) -> int: ...
+
+    def set(self, number: int, value: int) -> None: ...
+
+    @property
+    def used(self) -> int:
+        """Bytes in use."""
+
+    @property
+    def kept(self) -> int:
+        """Bytes that were freed and are kept."""
+
+    @property
+    def most_used(self) -> int: ...
+
+    @property
+    def most_reserved(self) -> int: ...
+
+    def reset_most_used(self) -> None: ...
+
+    def reset_most_reserved(self) -> None: ...
+
+    def add(self, allocation: int, address: int, size: int) -> None:
+        """Enter memory that the location gave, in use."""
+
+    def remove(self, allocation: int) -> bool:
+        """
+        Drop memory that the location gets back; False if another thread was quicker.
+        """
+
+    def end_quick_frees(self, allocation: int) -> None:
+        """Let no call of C without Python free it."""
+
+    def end_quick_calls(self) -> None:
+        """Let no call of C without Python use the pool any more."""
+
+    def is_in_use(self, allocation: int) -> bool: ...
+
+    def begin_free(self, allocation: int) -> bool:
+        """End the use of memory; False if it was not in use."""
+
+    def keep(self, allocation: int, stream: int, event: Event | None) -> None:
+        """
+        Keep memory whose use has ended; the event is over when the free is, None: only the caller knows.
+        """
+
+    def use(self, allocation: int) -> bool:
+        """Use kept memory again; False if another thread was quicker."""
+
+    def fitting(self, size: int, stream: int) -> list[tuple[int, bool]]:
+        """
+        Return kept memory that fits, smallest first, and whether the stream is behind its free.
+        """
+
+    def kept_allocations(self) -> list[int]:
+        """Return what is kept, smallest first."""
+
+    def freed(self, allocation: int) -> tuple[int, Mark | None] | None:
+        """
+        Return the stream of the free, by number, and its mark, None if it was passed none; None if the memory is not kept.
+        """
+
 class Context:
     """What native code knows of a context of a vendor's program."""
 
@@ -1131,9 +1228,9 @@ def forget_c_thread() -> None:
     Drop what is known of this thread: after its device or context has changed.
     """
 
-def know_c_thread(vendor: str, epoch: int, device: int, has_registrations: bool, has_pools: bool, not_ready: int = -1, contexts: ContextStack | None = None) -> None:
+def know_c_thread(vendor: str, epoch: int, device: int, has_registrations: bool, has_pools: bool, not_ready: int = -1, contexts: ContextStack | None = None, pools: Pools | None = None) -> None:
     """
-    Tell the device of this thread, as of that state, whether the program has registered host memory, whether a device may lack access to memory of another one, the code of a query of work that is not over (-1: the dialect is asked), and of which contexts the newest is the current one.
+    Tell the device of this thread, as of that state, whether the program has registered host memory, whether a device may lack access to memory of another one, the code of a query of work that is not over (-1: the dialect is asked), of which contexts the newest is the current one, and the memory of the vendor's pools.
     """
 
 def know_c_context(vendor: str, epoch: int, context: Context) -> None:
@@ -1157,14 +1254,14 @@ def know_c_stream(vendor: str, epoch: int, handle: int, stream: Stream, context:
     Tell the stream of a handle in this thread, as of that state, and the handle of its context, 0 where contexts do not count.
     """
 
-def know_c_event(vendor: str, epoch: int, handle: int, event: Event, device: int, context: int) -> None:
+def know_c_event(vendor: str, epoch: int, handle: int, event: Event, freed: FreedBefore, device: int, context: int) -> None:
     """
-    Tell the event of a handle, whose streams record it, and the handle of its context as of a stream, as of that state.
+    Tell the event of a handle, what was freed before its record, whose streams record it, and the handle of its context as of a stream, as of that state.
     """
 
-def pools_keep_memory(vendor: str, they_do: bool) -> None:
+def know_c_pool(vendor: str, epoch: int, handle: int, current_of: int, pool: PoolMemory) -> None:
     """
-    Tell whether freed memory waits for records and waits before it is used again: then these ask the dialect.
+    Tell the memory of a pool, as of that state: by its handle, or of the device whose current one it is, by the number in native code; 0: not so.
     """
 
 def know_c_callbacks(vendor: str, epoch: int, queue: CallbackQueue) -> None:

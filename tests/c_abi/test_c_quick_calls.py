@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from helpers import c_quick_calls
+from helpers.c_quick_calls import answers
 from peerlane.dialects._shared.c_library import Library
 from peerlane.dialects._shared.c_names import declarations_of
 
@@ -40,25 +36,6 @@ back = ctypes.create_string_buffer(SIZE)
 assert program.library.cuMemcpyDtoH_v2(back, words[0], ctypes.c_size_t(SIZE)) == 0
 assert back.raw == host.raw
 """
-
-
-def answers(*words: str) -> list[str]:
-    said = subprocess.run(
-        [sys.executable, *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        # On a node of its own: what other processes have allocated there decides how a copy beyond memory fails.
-        env={
-            **os.environ,
-            "PEERLANE_NODE": f"name=quick-{os.getpid()},devices=3",
-            "PEERLANE_SCHEDULE": "eager",
-            "PYTHONPATH": str(Path(c_quick_calls.__file__).parents[1]),
-        },
-    )
-    assert said.returncode == 0, said.stderr
-    return said.stdout.splitlines()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -11,9 +11,11 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -36,12 +38,13 @@ _LIBRARIES = {
     "cudart": "libcudart.so.13",
 }
 _ON_EVENTS = ("record", "await", "query", "sync", "ask", "wait")
+_OF_POOLS = ("pooled", "unpooled")
 _OF_MEMORY = ("attribute", "attributes", "device")
 _ATTRIBUTES = (1, 2, 6, 8, 9, 99)  # context, type, SYNC_MEMOPS, managed, device; no attribute
 _OF_CONTEXTS = ("push", "pop", "current", "id", "state", "retain", "release")
 _COMMON = ("get", "copy", "queue", "launch")
-_HOT = {"acl": _COMMON, "hip": _COMMON + _ON_EVENTS, "cudart": _COMMON + _ON_EVENTS}
-_HOT["cuda"] = _COMMON + _ON_EVENTS + _OF_CONTEXTS + _OF_MEMORY
+_QUEUED = _COMMON + _ON_EVENTS + _OF_POOLS
+_HOT = {"acl": _COMMON, "hip": _QUEUED, "cudart": _QUEUED, "cuda": _QUEUED + _OF_CONTEXTS + _OF_MEMORY}
 _NOT_READY = 600  # of hip and cuda
 _NAMES = {
     "acl": {
@@ -236,7 +239,7 @@ class Program:
         if self.dialect != "acl":
             weights |= {
                 "event": 5, "end_event": 0.5, "record": 30, "await": 30, "query": 30, "sync": 20, "ask": 20,
-                "pooled": 2, "unpooled": 2,
+                "pooled": 10, "unpooled": 10,
             }  # fmt: skip
         if self.dialect == "cuda":
             weights |= (
@@ -269,7 +272,7 @@ class Program:
             ):
                 more = []
             if what == "pooled":
-                more = [ctypes.c_void_p(self.draw.choice(self.streams[-5:]))]
+                return self.pooled(ctypes.c_void_p(self.draw.choice(self.streams[-5:])))
             code, address = self.made(what, ctypes.c_size_t(_ROOM), *more)
             if not code:
                 (self.pinned if what == "make_host" else self.buffers).append(address)
@@ -301,6 +304,17 @@ class Program:
                 what, ctypes.c_void_p(self.contexts[-1]) if self.dialect == "cuda" else device, 0
             )
         return self.call(what, *([device] if self.dialect in ("acl", "cuda") else []))
+
+    def pooled(self, stream: ctypes.c_void_p) -> object:
+        """Allocate memory of a pool, and write it: it may have bytes of an earlier use."""
+        size = ctypes.c_size_t(self.draw.choice((_ROOM, _ROOM, _ROOM, 0)))
+        code, address = self.made("pooled", size, stream)
+        if code or not address:
+            return code, bool(address)
+        self.buffers.append(address)
+        words = [ctypes.c_void_p(address), self.pageable, ctypes.c_size_t(_ROOM)]
+        kind = [] if self.dialect == "cuda" else [ctypes.c_int32(4)]
+        return code, self.call("queue", *words, *kind, stream), self.call("wait", stream)
 
     def set(self, device: int) -> object:
         """Make a device current: in CUDA, its primary context."""
@@ -361,6 +375,26 @@ class Program:
         if self.dialect == "acl":
             words.insert(1, ctypes.c_size_t(_ROOM))
         return words if self.dialect == "cuda" else [*words, ctypes.c_int32(2)]
+
+
+def answers(*words: str) -> list[str]:
+    """Run Python with these words and return the lines that it prints."""
+    said = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        # On a node of its own: what other processes have allocated there decides how a copy beyond memory fails.
+        env={
+            **os.environ,
+            "PEERLANE_NODE": f"name=quick-{os.getpid()},devices=3",
+            "PEERLANE_SCHEDULE": "eager",
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+        },
+    )
+    assert said.returncode == 0, said.stderr
+    return said.stdout.splitlines()
 
 
 if __name__ == "__main__":

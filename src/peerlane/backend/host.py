@@ -76,6 +76,12 @@ take_failure: Callable[[Any], Any]
 Context: Callable[[], Any]
 #: the contexts that each thread has pushed
 ContextStack: Callable[[], Any]
+#: the memory of all pools of a vendor's program
+Pools: Callable[[], Any]
+#: (the memory of all pools, native number of the device or 0): the memory of one pool
+PoolMemory: Callable[[Any, int], Any]
+#: what was freed to pools before the last record of an event
+FreedBefore: Callable[[], Any]
 #: lets joins under the GIL give it away, in the modules that are loaded
 follow_joins: Callable[[], None]
 #: returns the address of the table by which C programs make calls without Python; the functions below fill it
@@ -88,14 +94,14 @@ forget_c_threads: Callable[[], None]
 forget_c_thread: Callable[[], None]
 #: (dialect, number of the state, device, whether the program has registered host memory, whether copies between two
 #: devices must be asked for, the code of a query of work that is not over, or -1, the stack whose newest context is
-#: the current one, or None): enters this thread
+#: the current one, or None, the memory of the vendor's pools): enters this thread
 know_c_thread: Callable[..., None]
 #: (dialect, number of the state, handle, stream, handle of its context, 0 where contexts do not count): enters the
 #: stream of a handle in this thread
 know_c_stream: Callable[..., None]
-#: (dialect, number of the state, handle, event, native number of its device, handle of its context or 0): enters the
-#: event of a handle in this thread
-know_c_event: Callable[[str, int, int, Any, int, int], None]
+#: (dialect, number of the state, handle, event, what was freed before its record, native number of its device, handle
+#: of its context or 0): enters the event of a handle in this thread
+know_c_event: Callable[[str, int, int, Any, Any, int, int], None]
 #: (dialect, number of the state, context): enters a context that this thread makes current
 know_c_context: Callable[[str, int, Any], None]
 #: (dialect, number of the state, device, context, flags): enters the primary context of a device in this thread
@@ -104,8 +110,9 @@ know_c_primary: Callable[[str, int, int, Any, int], None]
 know_c_constant: Callable[[str, int, str, int, bytes], None]
 #: (dialect, number of the state, attribute, allocation, bytes): enters an attribute of the addresses in an allocation
 know_c_attribute: Callable[[str, int, int, int, bytes], None]
-#: (dialect, whether freed memory waits for records and waits before it is used again)
-pools_keep_memory: Callable[[str, bool], None]
+#: (dialect, number of the state, handle or 0, native number of the device whose current pool it is, or 0, memory):
+#: enters a pool in this thread
+know_c_pool: Callable[[str, int, int, int, Any], None]
 #: (dialect, number of the state, queue): enters the queue of C functions that wait for this thread to call them
 know_c_callbacks: Callable[[str, int, Any], None]
 #: (number of the state, thread, channel, stream, memory of the peer, memory of this process): enters the memory that

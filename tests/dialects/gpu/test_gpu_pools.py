@@ -51,9 +51,9 @@ def test_gpu_host_pool_reuses_and_gives_back_memory_of_host(gpu: Gpu) -> None:
     assert region is not None and not region.is_device and region.size == KIB
     gpu.memory.fill(stream, address, 7, KIB)
     stream.wait()
-    assert (pool.used, pool.reserved) == (KIB, KIB)
+    assert (pool.memory.used, pool.reserved) == (KIB, KIB)
     pools.free(address, stream, "toyFree")
-    assert (pool.used, pool.reserved) == (0, KIB)
+    assert (pool.memory.used, pool.reserved) == (0, KIB)
     assert pools.allocate(KIB, stream, pool) == address
     pools.free(address, stream, "toyFree")
     gpu.streams.synchronize(stream)

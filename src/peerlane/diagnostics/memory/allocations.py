@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -80,6 +80,8 @@ class Record:
         return f"{self.sort.ended} by {self.freed_by}{where}" if self.freed_by else self.sort.ended
 
 
+#: Called before records are read: what was allocated and freed without Python is entered then.
+before_reading: list[Callable[[], object]] = []
 _live: dict[int, Record] = {}
 _spread: dict[int, Record] = {}  # the live records that may have holes
 _dead: FreedAllocations[Record] = FreedAllocations(_REMEMBERED)
@@ -90,9 +92,9 @@ def remember(memory: Memory, device: str) -> None:
     _remember(memory.id, memory.last_address, memory.size, device, Sort.ALLOCATION)
 
 
-def reused(allocation: int, address: int, size: int, device: str) -> None:
-    """Note that a dialect allocates again what was passed to :func:`forget`, and the line of the call."""
-    _remember(allocation, address, size, device, Sort.ALLOCATION)
+def reused(allocation: int, address: int, size: int, device: str, *, by_line: bool = True) -> None:
+    """Note that a dialect allocates again what was passed to :func:`forget`, and the line of the call if known."""
+    _remember(allocation, address, size, device, Sort.ALLOCATION, by_line=by_line)
 
 
 def remember_range(reserved: Reservation, device: str) -> None:
@@ -107,10 +109,11 @@ def remember_import(memory: Memory, reserved: Reservation, device: str) -> None:
     record.behind = reserved.size - record.before - record.size
 
 
-def _remember(identity: int, address: int, size: int, device: str, sort: Sort) -> Record:
-    record = _live[identity] = Record(
-        identity, address, _offset(address), size, device, call_site(), sort=sort
-    )
+def _remember(
+    identity: int, address: int, size: int, device: str, sort: Sort, *, by_line: bool = True
+) -> Record:
+    site = call_site() if by_line else None
+    record = _live[identity] = Record(identity, address, _offset(address), size, device, site, sort=sort)
     if sort is not Sort.ALLOCATION:
         _spread[identity] = record
     return record
@@ -127,14 +130,19 @@ def grown(reserved: Reservation) -> None:
     _live[reserved.id] = _spread[reserved.id] = replace(_live[reserved.id], size=reserved.size)
 
 
-def forget(allocation: int, freed_by: str) -> None:
-    """Note that ``freed_by`` ended an allocation, and the line of the call."""
+def forget(allocation: int, freed_by: str, *, by_line: bool = True) -> None:
+    """Note that ``freed_by`` ended an allocation, and the line of the call if it is known."""
     record = _live.pop(allocation, None)
     _spread.pop(allocation, None)
     if record is not None:
-        record.freed_at = call_site()
+        record.freed_at = call_site() if by_line else None
         record.freed_by = freed_by
         _dead.add(record)
+
+
+def _read() -> None:
+    for each in before_reading:
+        each()
 
 
 def forget_node(allocations: Iterable[int]) -> None:
@@ -145,16 +153,19 @@ def forget_node(allocations: Iterable[int]) -> None:
 
 def live_records() -> tuple[Record, ...]:
     """Return the records of all live allocations, oldest first."""
+    _read()
     return tuple(sorted(_live.copy().values(), key=lambda record: record.id))
 
 
 def live_record(allocation: int) -> Record | None:
     """Return the record of a live allocation."""
+    _read()
     return _live.get(allocation)
 
 
 def oldest_live(most: int) -> list[Record]:
     """Return the records of the ``most`` oldest live allocations."""
+    _read()
     while True:
         try:
             return list(itertools.islice(_live.values(), most))
@@ -169,6 +180,7 @@ def spread_records() -> tuple[Record, ...]:
 
 def record_of(allocation: int) -> Record | None:
     """Return the record of a live or recently freed allocation."""
+    _read()
     record = _live.get(allocation)
     if record is not None:
         return record
@@ -186,6 +198,7 @@ def record_at(address: int, allocation: int) -> Record | None:
 
 def freed_at(address: int) -> Record | None:
     """Return the record of the last allocation that was at a device address and was freed."""
+    _read()
     # By offset: the host's views lie in another window than the device's addresses.
     offset = _offset(address)
     window = address - offset

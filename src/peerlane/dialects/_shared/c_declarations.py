@@ -36,6 +36,9 @@ and the arguments, which the dialect's call gets in its place.
 of ``unread refused T f(...);`` are known, and no code reads them.  ``refused "text"`` gives the reason.  Where a
 parameter ``T x else C`` of such a function is 0 or an empty text, it returns the enumerator C of its type.
 
+``ending`` before a function: it ends what the end of the process ends, selects or awaits.  When the process is ending
+it succeeds, as the vendor's library outlives the program's destructors.
+
 ``since V`` behind a function is the version from which the vendor's lookup of functions by name and version finds it.
 ``ptds`` or ``ptsz`` is the ending of its variant for the default streams of threads, ``f_ptds`` or ``f_ptsz``, with
 the version from which the lookup finds that one: ``ptds V``.
@@ -122,6 +125,7 @@ _WORDS = (
     "was_in",
     "was_out",
     "refused",
+    "ending",
     "new",
     "binding",
     "library",
@@ -240,7 +244,7 @@ class Function:
     reason : str
         Why it is refused.
     words : frozenset of str
-        ``unread``, ``new``, ``binding`` and ``library``.
+        ``unread``, ``ending``, ``new``, ``binding`` and ``library``.
     since, variant_since : int
         The versions for the vendor's lookup by name, of the function and of its variant; 0 without one.
     variant : str
@@ -470,7 +474,7 @@ def _add_enum(declared: Declarations, text: str) -> list[str]:
 def _add_functions(declared: Declarations, text: str, words: frozenset[str], reason: str) -> list[str]:
     """Add a function, or functions that are only refused, and return their names in the dialect."""
     is_refused = "refused" in words
-    kept = words & {"unread", "new", "binding", "library"}
+    kept = words & {"unread", "ending", "new", "binding", "library"}
     if not is_refused or "(" in text:
         stay = " ".join(sorted(words - kept - {"refused"}))
         function = _function(f"{stay} {text}".strip())

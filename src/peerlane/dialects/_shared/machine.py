@@ -193,8 +193,6 @@ class Machine:
         By handle: streams, events and all other objects that a program holds.
     allocations : dict
         By address.
-    closings : int
-        It changes when allocations have been closed.
     vendor_name : str
         Who issues the handles, in messages.
     show : callable
@@ -231,7 +229,6 @@ class Machine:
         self._primary: dict[int, Context] = {}
         self._counts: Counter[tuple[Device, type]] = Counter()
         self.allocations: dict[int, _Allocation] = {}
-        self.closings = 0
         self.resources: dict[int, Resource] = {}
         self._ended: OrderedDict[int, _Ended] = OrderedDict()
         self._visible: tuple[Device, ...] | None = None
@@ -348,7 +345,6 @@ class Machine:
                 buffers = [self.allocations.pop(address).buffer for address in addresses]
             for buffer in buffers:
                 close_for(buffer, f"the last reset of {device.name}")
-            self.closings += 1
         return True
 
     def _is_used(self, device: Device) -> bool:
@@ -500,7 +496,6 @@ class Machine:
         if buffer is not None:
             with event_log.freed_at_once() if event_log.active else nullcontext():
                 close_for(buffer, call, stream)
-            self.closings += 1
         return buffer is not None
 
     def take(self, address: int, *, host: bool) -> Buffer | None:

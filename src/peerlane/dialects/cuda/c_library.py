@@ -110,5 +110,6 @@ def library(header: str) -> Library:
             **dict.fromkeys(_COPIES, quick.thread),
             **dict.fromkeys(_QUEUED, quick.stream),
             **quick.of_streams("cu"),
+            **quick.of_pools("cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFreeAsync"),
         },
     )

@@ -89,6 +89,7 @@ class Attributes:
         region = self._regions.required_at("ptr", address, Reason.INVALID_POINTER)
         if is_set:
             self._machine.synchronous.add(region.allocation)
+            self._machine.end_quick_frees(region.allocation)
         else:
             self._machine.synchronous.discard(region.allocation)
         host.forget_c_threads()  # which know the attribute

@@ -58,12 +58,13 @@ class HeaderCalls(Convention):
         report: Callable[[Failure], object],
         failed: Callable[[Error], Refusal | Error] = lambda error: error,
     ) -> None:
+        ending = {name for name, each in declarations.functions.items() if "ending" in each.words}
         super().__init__(
             success=0,
             codes=vendor.fault_codes,
             explain=vendor.explain,
             report=report,
-            late=lambda call: vendor.code(Fault.PROCESS_ENDING),
+            late=lambda call: 0 if call in ending else vendor.code(Fault.PROCESS_ENDING),
         )
         self._vendor, self.declarations, self._kinds = vendor, declarations, kinds
         self._failed = failed

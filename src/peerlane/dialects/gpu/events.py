@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from peerlane import Device, Event, Handle
+from peerlane.backend import host
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.captures import Capture
 from peerlane.dialects.gpu.graphs.graph import Node
 from peerlane.dialects.gpu.machine import GpuMachine
-from peerlane.dialects.gpu.reuse import Freed, Reuse
+from peerlane.dialects.gpu.reuse import Reuse
 from peerlane.dialects.gpu.streams import AnyStream, Streams
 from peerlane.dialects.gpu.vendor import Reason
 
@@ -27,8 +28,8 @@ class GpuEvent(Resource):
     flags : int
     exported : Handle or None
         The handle by which other processes open it.
-    freed : tuple of Freed
-        The memory that was freed to pools before its newest record.
+    freed : object
+        For native code: the memory that was freed to pools before its newest record.
     captured : tuple or None
         Of a newest record that was captured: the capture, and the nodes before it.
     """
@@ -42,7 +43,7 @@ class GpuEvent(Resource):
         self.flags = flags
         self.neutral = neutral
         self.exported: Handle | None = None
-        self.freed: tuple[Freed, ...] = ()
+        self.freed: Any = host.FreedBefore()
         self.captured: tuple[Capture, tuple[Node, ...]] | None = None
 
     @property
@@ -115,7 +116,7 @@ class Events:
             )
         capture = stream.capture
         if capture is None:
-            event.freed = self._reuse.freed_before(stream)
+            event.freed.record(self._reuse.native, stream.neutral.id)
             stream.neutral.record(event.neutral)
             event.captured = None
         elif is_external:
@@ -194,8 +195,7 @@ class Events:
         neutral = stream.neutral  # refused for a null stream while a blocking stream is captured
         if event.neutral.is_recorded:
             neutral.wait(event.neutral)
-            if event.freed:
-                self._reuse.follow(event.freed, stream)
+            event.freed.wait(self._reuse.native, neutral.id)
 
     def elapsed_ms(self, start: GpuEvent, stop: GpuEvent) -> float:
         """Return the ms from one event to another.

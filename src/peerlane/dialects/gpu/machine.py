@@ -82,6 +82,32 @@ class GraphMemory(Protocol):
         """Free it in the order of a stream, or at once."""
 
 
+class MemoryOfPool(Protocol):
+    """The memory of a pool: in use, or freed and kept."""
+
+    native: Any
+
+    def buffer(self, allocation: int) -> Buffer | None:
+        """Return memory of it by its number."""
+
+    def is_in_use(self, buffer: Buffer) -> bool:
+        """Tell whether memory of it is in use."""
+
+    def end(self, buffer: Buffer) -> bool:
+        """Drop memory in use that goes back to its location; False if another thread has freed it."""
+
+    def remove_closed(self) -> list[Buffer]:
+        """Drop memory that ended with a context, and return it."""
+
+
+class Pooled(Protocol):
+    """A pool, as far as its memory goes."""
+
+    @property
+    def memory(self) -> MemoryOfPool:
+        """Its memory."""
+
+
 class _Ordinals(dict[int, int]):
     """The node's number of each device by that of native code; -1 for any other number of native code."""
 
@@ -119,6 +145,8 @@ class GpuMachine(Machine):
         The node's number of each device by that of native code, -1 for the host's.
     of_graphs : dict
         By address: the memory of graphs that is allocated now.
+    pooled : dict
+        By allocation: the pool that has it, in use or kept.
     of_contexts : dict
         By context that the program made: the memory that was allocated in it, by address.
     unusable : dict
@@ -140,6 +168,7 @@ class GpuMachine(Machine):
         self.registrations = Registrations[HostMemory]()
         self.synchronous: set[int] = set()
         self.of_graphs: dict[int, GraphMemory] = {}
+        self.pooled: dict[int, Pooled] = {}
         self.unusable: dict[Context, str] = {}
         self.of_contexts: dict[Context, dict[int, Buffer]] = {}
         self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
@@ -161,6 +190,7 @@ class GpuMachine(Machine):
             self.ordinals,
             self._tables,
             self.of_graphs,
+            self.pooled,
             self.unusable,
             self.of_contexts,
         ):
@@ -383,9 +413,33 @@ class GpuMachine(Machine):
                 self.of_contexts.setdefault(context, {})[address] = buffer
         return address
 
+    def owned(self, address: int, *, host: bool) -> Buffer | None:
+        """Return the allocation at exactly this address, as `Machine.owned` does; None for what a pool keeps."""
+        buffer = super().owned(address, host=host)
+        pool = None if buffer is None else self.pooled.get(buffer.id)
+        return buffer if buffer is None or pool is None or pool.memory.is_in_use(buffer) else None
+
+    def drop_pooled(self, buffer: Buffer) -> None:
+        """Take memory of a pool out of the tables, which its location gets back."""
+        with self.lock:
+            self.pooled.pop(buffer.id, None)
+            self.allocations.pop(buffer.address, None)
+
+    def end_quick_frees(self, allocation: int) -> None:
+        """Let no call of C without Python free an allocation: something was noted of it."""
+        pool = self.pooled.get(allocation)
+        if pool is not None:
+            pool.memory.native.end_quick_frees(allocation)
+
     def take(self, address: int, *, host: bool) -> Buffer | None:
         """Take the allocation at an address out of the tables, as `Machine.take` does."""
         with self.lock:
+            buffer = self.owned(address, host=host)
+            pool = None if buffer is None else self.pooled.get(buffer.id)
+            if buffer is not None and pool is not None:
+                if not pool.memory.end(buffer):
+                    return None
+                del self.pooled[buffer.id]
             buffer = super().take(address, host=host)
             for each in self.of_contexts.values() if buffer is not None else ():
                 each.pop(address, None)
@@ -406,6 +460,9 @@ class GpuMachine(Machine):
                 if self.owned(address, host=False) is buffer:
                     self.forget_notes(buffer.id)
                     self.free(address, host=False, call=by)
+            for pool in set(self.pooled.values()):
+                for buffer in pool.memory.remove_closed():
+                    self.pooled.pop(buffer.id, None)
         return has_ended
 
     def remove(self, handle: int, kind: type[_Kind], reason: Reason, call: str) -> _Kind:

@@ -71,7 +71,7 @@ class PoolSharing:
             raise vendor.refusal(
                 Reason.OUT_OF_MEMORY, f"there is no new file descriptor: {error.strerror}", "close some"
             ) from None
-        flags = sum(pool.settings[each] << each for each in REUSE)
+        flags = sum(bool(pool.get(each)) << each for each in REUSE)
         number = int.from_bytes(os.urandom(8), "little")
         uuid = _HOST if device is None else device.uuid
         header = _HEADER.pack(_MAGIC, uuid, os.getpid(), number, flags, len(pool.access))
@@ -92,7 +92,8 @@ class PoolSharing:
         if contents.uuid not in homes or not contents.access.keys() <= by_uuid.keys():
             raise self._no_pool(fd, "it is of another node")
         pool = self._pools.create_imported(homes[contents.uuid], contents.maker)
-        pool.settings.update({each: contents.flags >> each & 1 for each in REUSE})
+        for each in REUSE:
+            pool.set(each, contents.flags >> each & 1)
         if self._machine.vendor.policy.pool_import == "kept":
             pool.access.update({by_uuid[uuid]: rights for uuid, rights in contents.access.items()})
         return pool

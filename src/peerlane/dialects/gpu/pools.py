@@ -8,13 +8,15 @@ from functools import partial
 from typing import TypeAlias
 
 from peerlane import Buffer, Device, Host, trim
+from peerlane.backend import host
+from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.memory import allocations
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.machine import AllocationRecord, GpuMachine
 from peerlane.dialects.gpu.memory import Memory, host_bytes
 from peerlane.dialects.gpu.peers import Peers
 from peerlane.dialects.gpu.regions import CPU, Region
-from peerlane.dialects.gpu.reuse import REUSE, THRESHOLD, Kept, Reuse
+from peerlane.dialects.gpu.reuse import THRESHOLD, PoolMemory, Reuse
 from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.gpu.vendor import Reason
 
@@ -24,6 +26,7 @@ _BLOCK = 2 << 20  # memory of this size has no neighbours in its block
 _GLOBAL = 1  # the flag of managed memory that every stream reaches
 _RESERVED, _RESERVED_HIGH, _USED, _USED_HIGH = range(5, 9)
 _NOW, _HIGH = (_RESERVED, _USED), (_RESERVED_HIGH, _USED_HIGH)
+_WORD = (1 << 64) - 1
 
 #: Where the memory of a pool lies: on a device, or on a node of the host's memory, `CPU` for any.
 Location: TypeAlias = "Device | int"
@@ -45,30 +48,22 @@ class Pool(Resource):
         The most bytes, 0: what the location has.
     maker : int
         Of an imported pool: the process that created it; else 0.
-    settings : dict
-        By attribute: the value that a program set.
     access : dict
         By device: the right that the program set, "none", "r" or "rw".
-    kept : Kept
-        Freed memory that its location does not have back yet.
+    memory : PoolMemory
+        With the attributes that a program sets.
     """
 
     __slots__ = (
-        "_buffers",
-        "_closings",
-        "_high",
-        "_reuse",
         "_shared",
-        "_used",
         "access",
         "is_default",
         "is_shareable",
-        "kept",
         "kind",
         "largest",
         "location",
         "maker",
-        "settings",
+        "memory",
     )
 
     name = "memory pool"
@@ -89,14 +84,11 @@ class Pool(Resource):
         super().__init__(context)
         self.location, self.kind, self.largest, self.maker = location, kind, largest, maker
         self.is_default, self.is_shareable = is_default, is_shareable
-        self.settings = {**dict.fromkeys(REUSE, 1), THRESHOLD: 0}
         self.access: dict[Device, str] = {}
-        self.kept = Kept(reuse, context.device, self.settings)
-        self._reuse = reuse
-        self._buffers: dict[int, Buffer] = {}
-        self._used, self._closings = 0, -1  # the sum of their sizes, as of the machine's last closing
+        self.memory = PoolMemory(reuse, context.device)
         self._shared: set[int] = set()
-        self._high = dict.fromkeys(_HIGH, 0)
+        if not self.is_quick:
+            self.memory.native.end_quick_calls()
 
     @property
     def is_permanent(self) -> bool:
@@ -109,74 +101,52 @@ class Pool(Resource):
         return self.location if isinstance(self.location, Device) and self.kind != MANAGED else None
 
     @property
-    def used(self) -> int:
-        """Bytes that were allocated and not freed."""
-        machine = self._reuse.machine
-        with machine.lock:
-            if self._closings != machine.closings:
-                self._closings = machine.closings
-                self._buffers = {number: each for number, each in self._buffers.items() if not each.is_closed}
-                self._shared &= self._buffers.keys()
-                self._used = sum(each.size for each in self._buffers.values())
-            return self._used
+    def is_quick(self) -> bool:
+        """Whether native code may allocate from it and free to it: nothing is noted of its memory."""
+        return self.device is not None and not self.maker
 
     @property
     def reserved(self) -> int:
         """Bytes that it holds of its location: those in use and those kept."""
-        return self.used + self.kept.nbytes
+        return self.memory.used + self.memory.kept
 
     @property
     def most_reserved(self) -> int:
         """The most bytes that it held of its location since that mark was reset."""
-        return max(self._high[_RESERVED_HIGH], self.reserved)
-
-    def holds(self, buffer: Buffer) -> bool:
-        """Tell whether memory was allocated from this pool."""
-        return self._buffers.get(buffer.id) is buffer
-
-    def add(self, buffer: Buffer) -> None:
-        """Count memory that was allocated from it."""
-        with self._reuse.machine.lock:
-            self._buffers[buffer.id] = buffer
-            self._used += buffer.size
-            used = self.used
-            for mark, now in ((_USED_HIGH, used), (_RESERVED_HIGH, used + self.kept.nbytes)):
-                self._high[mark] = max(self._high[mark], now)
+        return max(int(self.memory.native.most_reserved), self.reserved)
 
     def share(self, buffer: Buffer) -> None:
         """Note that other processes can open an allocation, which is then never reused."""
         self._shared.add(buffer.id)
+        self.memory.native.end_quick_frees(buffer.id)
 
     def is_shared(self, buffer: Buffer) -> bool:
         """Tell whether other processes can open memory of it."""
         return buffer.is_imported or buffer.id in self._shared
 
-    def keep(self, buffer: Buffer, stream: AnyStream) -> None:
-        """Keep memory that is freed in the order of a stream."""
-        if self.kept.nbytes > self.used:
-            self.kept.release()
-        with self._reuse.machine.lock:
-            if self._buffers.pop(buffer.id, None) is not None:
-                self._used -= buffer.size
-        self.kept.add(buffer, stream)
-
     def abandon(self) -> None:
         """Give the kept memory back to its location."""
-        self.kept.drop()
+        self.memory.native.end_quick_calls()
+        self.memory.drop()
 
     end = abandon
 
     def get(self, attribute: int) -> int:
         """Return an attribute."""
-        if attribute in _HIGH:
-            return self._high[attribute]
-        if attribute in _NOW:
-            return self.used if attribute == _USED else self.reserved
-        return self.settings[attribute]
+        native = self.memory.native
+        now = {_USED: "used", _USED_HIGH: "most_used", _RESERVED_HIGH: "most_reserved"}
+        if attribute == _RESERVED:
+            return self.reserved
+        return int(getattr(native, now[attribute]) if attribute in now else native.setting(attribute))
+
+    def set(self, attribute: int, value: int) -> None:
+        """Set an attribute that is no mark."""
+        self.memory.native.set(attribute, value & _WORD)
 
     def reset_high(self, attribute: int) -> None:
         """Let a high mark count again from the next allocation."""
-        self._high[attribute] = 0
+        native = self.memory.native
+        (native.reset_most_used if attribute == _USED_HIGH else native.reset_most_reserved)()
 
 
 class _Known:
@@ -186,14 +156,11 @@ class _Known:
     ----------
     defaults, current : dict
         By location and type of allocation.
-    all : list of Pool
-        Those that are not destroyed, and those of which memory is in use.
     """
 
     def __init__(self) -> None:
         self.defaults: dict[tuple[Location, int], Pool] = {}
         self.current: dict[tuple[Location, int], Pool] = {}
-        self.all: list[Pool] = []
 
 
 class Pools:
@@ -229,9 +196,6 @@ class Pools:
     def _give(self, pool: Pool) -> Pool:
         """Issue the handle of a pool; ``DEVICE_RESET``."""
         self._machine.issue(pool)
-        known = self._machine.table(_Known)
-        with self._machine.lock:
-            known.all = [*(each for each in known.all if self._is_alive(each) or each.used), pool]
         return pool
 
     def destroy(self, pool: Pool, call: str) -> None:
@@ -248,9 +212,11 @@ class Pools:
         known = machine.table(_Known)
         with machine.lock:
             machine.drop(pool, call)
-            pool.settings[THRESHOLD] = 0
-            pool.kept.release()
+            pool.memory.native.end_quick_calls()
+            pool.set(THRESHOLD, 0)
+            pool.memory.release()
             known.current = {of: each for of, each in known.current.items() if each is not pool}
+        host.forget_c_threads()
 
     def default(self, location: Location, kind: int = PINNED) -> Pool:
         """Return a location's own pool."""
@@ -283,6 +249,7 @@ class Pools:
                 reason, f"the pool is of {own}, not of {wanted}", f"create one of {wanted}"
             )
         self._machine.table(_Known).current[location, kind] = pool
+        host.forget_c_threads()
 
     def refuse_imported(self, pool: Pool) -> None:
         """Refuse a pool of another process, of which only that allocates: ``INVALID_VALUE``."""
@@ -294,7 +261,7 @@ class Pools:
 
     def trim(self, pool: Pool, least: int) -> None:
         """Give kept memory whose free is over back to its location, down to ``least`` bytes."""
-        pool.kept.release(least)
+        pool.memory.release(least)
         trim()
 
     def set(self, pool: Pool, attribute: int, value: int) -> None:
@@ -307,7 +274,7 @@ class Pools:
         if attribute in _HIGH:
             pool.reset_high(attribute)
         else:
-            pool.settings[attribute] = value
+            pool.set(attribute, value)
 
     def set_access(self, pool: Pool, wanted: Iterable[tuple[Device, str]]) -> None:
         """Note which other devices may use a pool's memory: pairs of a device and "none", "r" or "rw".
@@ -356,7 +323,8 @@ class Pools:
 
     def holding(self, buffer: Buffer) -> Pool | None:
         """Return the pool that memory was taken of."""
-        return next((each for each in self._machine.table(_Known).all if each.holds(buffer)), None)
+        pool = self._machine.pooled.get(buffer.id)
+        return pool if isinstance(pool, Pool) else None
 
     def allocate(self, nbytes: int, stream: AnyStream, pool: Pool | None = None) -> int:
         """Allocate memory, to be used in the order of a stream, and return its address; NULL for 0 bytes.
@@ -378,17 +346,16 @@ class Pools:
             pool = self.current(stream.context.device)
         if stream.capture is not None:
             return stream.capture.memory.capture_allocation(stream, nbytes, pool)
-        kept = pool.kept.take(nbytes, stream)
+        kept = pool.memory.take(nbytes, stream)
         if kept is not None:
-            allocations.reused(kept.id, kept.address, kept.size, kept.device.name)
-            return self.enter(kept, pool)
+            return self._use_again(kept, pool)
         self._refuse_beyond(pool, nbytes)
         allocation = self._reuse.with_room(pool.context.device, partial(_allocated, pool, nbytes))
         return self.enter(allocation, pool)
 
     def _refuse_beyond(self, pool: Pool, nbytes: int) -> None:
         counts_past = bool(pool.largest) and self._machine.vendor.policy.pool_size == "high"
-        had = pool.most_reserved if counts_past else pool.used
+        had = pool.most_reserved if counts_past else pool.memory.used
         most = pool.largest or (host_bytes() if pool.device is None else pool.device.total_bytes)
         if had + nbytes > most:
             raise self._machine.vendor.refusal(
@@ -398,8 +365,18 @@ class Pools:
                 "free memory of the pool and set {reserved_high} to 0, or create one with a larger maxSize",
             )
 
+    def _use_again(self, buffer: Buffer, pool: Pool) -> int:
+        if buffer.is_closed:
+            raise self._machine.reset_meanwhile(pool.context.device.ordinal)
+        self._reuse.follow_quick_calls()
+        allocations.reused(buffer.id, buffer.address, buffer.size, buffer.device.name)
+        if pool.device is None:
+            event_log.written_unseen(buffer)
+        self._note(buffer, pool)
+        return buffer.address
+
     def enter(self, buffer: Buffer, pool: Pool) -> int:
-        """Give out memory of a pool and return its address; ``DEVICE_RESET``."""
+        """Give out new memory of a pool and return its address; ``DEVICE_RESET``."""
         machine = self._machine
         if pool.device is None:
             address: int | None = machine.enter_host(buffer)
@@ -408,11 +385,15 @@ class Pools:
             address = machine.enter(machine.context_of(pool.device.ordinal), buffer, peer=True)
         if address is None:
             raise machine.reset_meanwhile(pool.context.device.ordinal)
+        self._note(buffer, pool)
+        pool.memory.enter(buffer)
+        machine.pooled[buffer.id] = pool
+        return address
+
+    def _note(self, buffer: Buffer, pool: Pool) -> None:
         if pool.kind == MANAGED:
             record = AllocationRecord(_GLOBAL, pool.context.device.ordinal, is_managed=True)
-            machine.records[buffer.id] = record
-        pool.add(buffer)
-        return address
+            self._machine.records[buffer.id] = record
 
     def free(self, address: int, stream: AnyStream, call: str) -> None:
         """Free memory in the order of a stream; NULL does nothing.  ``call`` is the vendor's name of the call.
@@ -434,13 +415,12 @@ class Pools:
         if buffer is None or pool is None:
             self._memory.free(address, call)
             return
-        is_host = pool.device is None
+        self._reuse.follow_quick_calls()
         machine.forget_notes(buffer.id)
         if pool.is_shared(buffer) or not self._is_alive(pool):
-            machine.free(address, host=is_host, call=call, stream=stream.neutral)
-        elif machine.take(address, host=is_host) is buffer:
-            allocations.forget(buffer.id, call)
-            pool.keep(buffer, stream)
+            machine.free(address, host=pool.device is None, call=call, stream=stream.neutral)
+        else:
+            pool.memory.free(buffer, stream, call)
 
     def _is_alive(self, pool: Pool) -> bool:
         return self._machine.resources.get(pool.handle) is pool

@@ -9,6 +9,7 @@ from peerlane.backend import host
 from peerlane.dialects._shared.c_library import Words
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.gpu.gpu import Gpu
+from peerlane.dialects.gpu.pools import Pool
 from peerlane.streams import callbacks
 
 ASK = -1
@@ -39,7 +40,6 @@ class QuickCalls:
         not_ready: Callable[[], int] = lambda: ASK,
     ) -> None:
         self._dialect, self._gpu, self._may, self._not_ready = dialect, gpu, may, not_ready
-        gpu.reuse.when_kept(lambda is_kept: host.pools_keep_memory(dialect, is_kept))
 
     def of_streams(self, prefix: str) -> dict[str, Callable[[int, Words], object]]:
         """Return what is recorded after the calls of streams and events that vendors name alike."""
@@ -52,6 +52,12 @@ class QuickCalls:
             f"{prefix}StreamSynchronize": self.stream,
             f"{prefix}LaunchHostFunc": self.call,
         }
+
+    def of_pools(
+        self, allocate: str, allocate_from: str, free: str
+    ) -> dict[str, Callable[[int, Words], object]]:
+        """Return what is recorded after the calls of pools, by their names."""
+        return {allocate: self.allocate, allocate_from: self.allocate_from, free: self.stream}
 
     def thread(self, then: int, _: Words = ()) -> bool:
         """Record this thread's device and null stream; return whether native code may answer its calls."""
@@ -70,7 +76,16 @@ class QuickCalls:
         stack = machine.pushed if needs_context else None
         registered = bool(machine.registrations)
         may_lack_access = machine.has_pools and machine.vendor.policy.pool_access == "own"
-        host.know_c_thread(self._dialect, then, number, registered, may_lack_access, self._not_ready(), stack)
+        host.know_c_thread(
+            self._dialect,
+            then,
+            number,
+            registered,
+            may_lack_access,
+            self._not_ready(),
+            stack,
+            self._gpu.reuse.native,
+        )
         if null is not None:
             host.know_c_stream(self._dialect, then, 0, null, self._number_of(context))
         return True
@@ -130,10 +145,25 @@ class QuickCalls:
         if not self.thread(then):
             return
         event = self._gpu.events.of(words[0])
-        if event.captured is None and not event.freed and self._gpu.machine.is_native(event.context):
+        if event.captured is None and self._gpu.machine.is_native(event.context):
             device, context = event.context.device, self._number_of(event.context)
             number = device.backend.number(device.ordinal)
-            host.know_c_event(self._dialect, then, event.handle, event.neutral, number, context)
+            host.know_c_event(self._dialect, then, event.handle, event.neutral, event.freed, number, context)
+
+    def allocate(self, then: int, words: Words) -> None:
+        """Record the stream that is the last word, and the current pool of its device."""
+        if self.stream(then, words) if words[-1] else self.thread(then):
+            device = self._gpu.streams.of(words[-1]).context.device
+            self._pool(then, self._gpu.pools.current(device), 0, device.backend.number(device.ordinal))
+
+    def allocate_from(self, then: int, words: Words) -> None:
+        """Record the stream that is the last word, and the pool before it."""
+        if self.stream(then, words) if words[-1] else self.thread(then):
+            self._pool(then, self._gpu.pools.of(words[-2]), words[-2], 0)
+
+    def _pool(self, then: int, pool: Pool, handle: int, current_of: int) -> None:
+        if pool.is_quick:
+            host.know_c_pool(self._dialect, then, handle, current_of, pool.memory.native)
 
     def record(self, then: int, words: Words) -> None:
         """Record the event and the stream of the record of an event."""

@@ -5,13 +5,15 @@ HIP's runtime has the same rules (`hip_mempool_impl.cpp` of ROCm/rocm-systems).
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from peerlane import Buffer, Device, Event
+from peerlane.backend import host, registry
 from peerlane.device.device import before_counting
 from peerlane.diagnostics.log import event_log
+from peerlane.diagnostics.memory import allocations
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.streams import AnyStream, Streams
 from peerlane.errors import OutOfMemory
@@ -23,66 +25,60 @@ REUSE = FOLLOW_EVENTS, OPPORTUNISTIC, _INTERNAL = (
     3,
 )  # attributes of a pool, by the number that vendors share
 THRESHOLD = 4
-_SPARE = 8  # memory is reused for what needs at least 8 of 9 parts of it
-
-
-class Freed:
-    """Memory that was freed in the order of a stream.
-
-    Attributes
-    ----------
-    kept : Kept
-        The pool that keeps it.
-    buffer : Buffer
-    stream : AnyStream
-    event : Event
-        Over when the free is.
-    safe : set
-        The streams that are behind the free: there it may be used at once.
-    """
-
-    __slots__ = ("kept", "buffer", "stream", "event", "safe")
-
-    def __init__(self, kept: Kept, buffer: Buffer, stream: AnyStream, event: Event) -> None:
-        self.kept, self.buffer, self.stream, self.event, self.safe = kept, buffer, stream, event, {stream}
-
-
-def _is_over(freed: Freed) -> bool:
-    with event_log.quiet():  # the program did not ask
-        return freed.event.is_done
 
 
 class Reuse:
-    """All freed memory that pools of a vendor's program keep."""
+    """All memory that pools of a vendor's program have.
+
+    Attributes
+    ----------
+    machine : GpuMachine
+    streams : Streams
+    """
 
     def __init__(self, machine: GpuMachine, streams: Streams) -> None:
-        self.machine = machine
-        self._filled: set[Kept] = set()
-        self._observers: list[Callable[[bool], object]] = []
+        self.machine, self.streams = machine, streams
+        self._native: Any = None
+        self._pools: weakref.WeakSet[PoolMemory] = weakref.WeakSet()
         streams.after_waiting(self._release)
         before_counting.append(self._give_all_back)
+        allocations.before_reading.append(self.follow_quick_calls)
 
-    def note(self, kept: Kept, *, is_filled: bool) -> None:
-        """Note whether a pool keeps memory."""
-        (self._filled.add if is_filled else self._filled.discard)(kept)
-        for observer in self._observers:
-            observer(bool(self._filled))
+    @property
+    def native(self) -> Any:
+        """The same for native code."""
+        if self._native is None:
+            with self.machine.lock:
+                self._native = self._native or host.Pools()
+        return self._native
 
-    def when_kept(self, observer: Callable[[bool], object]) -> None:
-        """Call a function with whether any pool keeps memory, each time that this may have changed."""
-        self._observers.append(observer)
+    def enter(self, memory: PoolMemory) -> None:
+        """Enter the memory of a new pool."""
+        self._pools.add(memory)
 
-    def _of(self, device: Device) -> list[Kept]:
-        for left in [
-            each for each in tuple(self._filled) if each.device.is_closed
-        ]:  # of a node that this process left
-            self.note(left, is_filled=False)
-        return [each for each in tuple(self._filled) if each.device is device]
+    def follow_quick_calls(self) -> None:
+        """Let records of allocations show what calls of C without Python did, of which no line is known."""
+        if self._native is None:
+            return
+        call = self.machine.vendor.calls["free_async"]
+        for allocation, is_in_use, is_again in self._native.take_changes():
+            pool = self.machine.pooled.get(allocation)
+            buffer = None if pool is None else pool.memory.buffer(allocation)
+            if buffer is None:
+                continue
+            if is_again:
+                where = buffer.last_address, buffer.size, buffer.device.name
+                allocations.reused(allocation, *where, by_line=False)
+            if not is_in_use:
+                allocations.forget(allocation, call, by_line=False)
+
+    def _of(self, device: Device) -> list[PoolMemory]:
+        return [each for each in tuple(self._pools) if each.device is device and each.kept]
 
     def _release(self, device: Device) -> None:
-        if self._filled:
-            for kept in self._of(device):
-                kept.release()
+        if self.native.keep_memory:
+            for memory in self._of(device):
+                memory.release()
 
     def with_room(self, device: Device, allocate: Callable[[], _Allocated]) -> _Allocated:
         """Allocate; if there is no room, give all kept memory back to the device and try once more."""
@@ -96,64 +92,109 @@ class Reuse:
     def _give_back(self, device: Device) -> bool:
         """Give a device all that its pools keep, in the order of the streams; tell whether there was any."""
         filled = self._of(device)
-        for kept in filled:
-            kept.release(0, at_once=True)
+        for memory in filled:
+            memory.release(0, at_once=True)
         return bool(filled)
 
     def _give_all_back(self) -> None:
-        for device in {kept.device for kept in tuple(self._filled)}:
+        for device in {each.device for each in tuple(self._pools) if not each.device.is_closed}:
             self._give_back(device)
 
-    def freed_before(self, stream: AnyStream) -> tuple[Freed, ...]:
-        """Return the memory that was freed before later work of a stream."""
-        filled = tuple(self._filled)
-        return tuple(freed for kept in filled for freed in kept.behind(stream)) if filled else ()
 
-    @staticmethod
-    def follow(freed: Iterable[Freed], stream: AnyStream) -> None:
-        """Note that a stream is behind the free of memory, where pools follow events."""
-        for each in freed:
-            if each.kept.settings[FOLLOW_EVENTS]:
-                each.safe.add(stream)
-
-
-class Kept:
-    """Memory that was freed to a pool and that the device does not have back yet.
+class PoolMemory:
+    """The memory of a pool: in use, or freed and kept.
 
     Attributes
     ----------
-    nbytes : int
-    settings : dict
-        The attributes of the pool, by number.
+    device : Device
+        Whose streams free it.
+    native : object
+        The same for native code, with the attributes of the pool.
     """
 
-    def __init__(self, reuse: Reuse, device: Device, settings: dict[int, int]) -> None:
-        self._reuse = reuse
-        self.device, self.settings, self.nbytes = device, settings, 0
-        self._freed: list[Freed] = []  # smallest first
+    def __init__(self, reuse: Reuse, device: Device) -> None:
+        self._reuse, self.device = reuse, device
+        self._is_native = device.backend.name == registry.DEFAULT
+        number = device.backend.number(device.ordinal) if self._is_native else 0
+        self.native = host.PoolMemory(reuse.native, number)
+        self._buffers: dict[int, Buffer] = {}
+        self._events: dict[int, Event] = {}  # of frees that native code knows nothing of
+        reuse.enter(self)
 
-    def add(self, buffer: Buffer, stream: AnyStream) -> None:
-        """Keep memory that is freed in the order of a stream."""
-        with event_log.freed_for_reuse(buffer, stream.neutral):
-            freed = Freed(self, buffer, stream, stream.neutral.record())
-        with self._reuse.machine.lock:
-            bisect.insort(self._freed, freed, key=_size)
-            self.nbytes += buffer.size
-            self._reuse.note(self, is_filled=True)
+    @property
+    def used(self) -> int:
+        """How many bytes are in use."""
+        return int(self.native.used)
+
+    @property
+    def kept(self) -> int:
+        """How many bytes are kept."""
+        return int(self.native.kept)
+
+    def buffer(self, allocation: int) -> Buffer | None:
+        """Return memory of it, in use or kept, by its number."""
+        return self._buffers.get(allocation)
+
+    def is_in_use(self, buffer: Buffer) -> bool:
+        """Tell whether memory of it is in use, and not kept."""
+        return bool(self.native.is_in_use(buffer.id))
+
+    def enter(self, buffer: Buffer) -> None:
+        """Enter memory that the location gave, in use."""
+        self._buffers[buffer.id] = buffer
+        self.native.add(buffer.id, buffer.address, buffer.size)
+
+    def end(self, buffer: Buffer) -> bool:
+        """Drop memory in use that goes back to the location; False if another thread has freed it."""
+        return bool(self.native.begin_free(buffer.id)) and self._remove(buffer)
+
+    def remove_closed(self) -> list[Buffer]:
+        """Drop memory that ended with a context, and return it."""
+        closed = [each for each in tuple(self._buffers.values()) if each.is_closed]
+        return [each for each in closed if self._remove(each)]
+
+    def _remove(self, buffer: Buffer) -> bool:
+        self._buffers.pop(buffer.id, None)
+        self._events.pop(buffer.id, None)
+        return bool(self.native.remove(buffer.id))
+
+    def free(self, buffer: Buffer, stream: AnyStream, call: str) -> None:
+        """Free memory in the order of a stream, and keep it; nothing happens if another thread has freed it."""
+        allocation = buffer.id
+        if self.kept > self.used:
+            self.release()
+        if not self.native.begin_free(allocation):
+            return
+        try:
+            with event_log.freed_for_reuse(buffer, stream.neutral):
+                event = stream.neutral.record()
+        except BaseException:
+            self.native.use(allocation)
+            raise
+        allocations.forget(allocation, call)
+        if not self._is_native:
+            self._events[allocation] = event
+        self.native.keep(allocation, stream.neutral.id, event if self._is_native else None)
 
     def take(self, size: int, stream: AnyStream) -> Buffer | None:
         """Return memory to be used in the order of a stream, if some was kept that fits."""
-        with self._reuse.machine.lock:
-            for freed in self._freed[bisect.bisect_left(self._freed, size, key=_size) :]:
-                if freed.buffer.size > size + size // _SPARE:
-                    break
-                is_safe = stream in freed.safe
-                if is_safe or (self.settings[OPPORTUNISTIC] and _is_over(freed)):
+        for allocation, is_safe in self.native.fitting(size, stream.neutral.id):
+            if is_safe or (self.native.setting(OPPORTUNISTIC) and self._is_over(allocation)):
+                buffer = self._buffers.get(allocation)
+                if buffer is not None and self.native.use(allocation):
                     if not is_safe:
-                        event_log.reused(freed.buffer)  # the program does not know that the free is over
-                    self._remove(freed)
-                    return freed.buffer
+                        event_log.reused(buffer)  # the program does not know that the free is over
+                    return buffer
         return None
+
+    def _is_over(self, allocation: int) -> bool:
+        """Tell whether the free of kept memory is over."""
+        freed = self.native.freed(allocation)
+        if freed is None:
+            return False  # another thread uses it again
+        event = self._events.get(allocation)
+        with event_log.quiet():  # the program did not ask
+            return event.is_done if event is not None else bool(freed[1].query())
 
     def release(self, least: int | None = None, *, at_once: bool = False) -> None:
         """Give memory back to the device, down to as many bytes as the release threshold says, or ``least``.
@@ -161,36 +202,23 @@ class Kept:
         Memory that no stream has come to the free of stays; ``at_once``: it goes, in the order of its stream.
         """
         if least is None:
-            least = self.settings[THRESHOLD]
-        for freed in tuple(self._freed):
-            if self.nbytes <= least:
+            least = self.native.setting(THRESHOLD)
+        for allocation in self.native.kept_allocations():
+            if self.kept <= least:
                 return
-            is_over = _is_over(freed)
+            is_over = self._is_over(allocation)
             if is_over or at_once:
-                with self._reuse.machine.lock:
-                    if freed not in self._freed:
-                        continue  # another thread was quicker
-                    self._remove(freed)
-                freed.buffer.close(stream=None if is_over else freed.stream.neutral)
+                self._give_back(allocation, in_order=not is_over)
 
     def drop(self) -> None:
         """Give all back to the device, whose streams have ended."""
-        with self._reuse.machine.lock:
-            freed, self._freed, self.nbytes = self._freed, [], 0
-            self._reuse.note(self, is_filled=False)
-        for each in freed:
-            each.buffer.close()
+        for allocation in self.native.kept_allocations():
+            self._give_back(allocation, in_order=False)
 
-    def behind(self, stream: AnyStream) -> Iterable[Freed]:
-        """Return the memory that was freed before later work of a stream."""
-        return [freed for freed in self._freed if stream in freed.safe]
-
-    def _remove(self, freed: Freed) -> None:
-        self._freed.remove(freed)
-        self.nbytes -= freed.buffer.size
-        if not self._freed:
-            self._reuse.note(self, is_filled=False)
-
-
-def _size(freed: Freed) -> int:
-    return freed.buffer.size
+    def _give_back(self, allocation: int, *, in_order: bool) -> None:
+        freed, buffer = self.native.freed(allocation), self._buffers.get(allocation)
+        if freed is None or buffer is None or not self._remove(buffer):
+            return  # another thread was quicker
+        self._reuse.machine.drop_pooled(buffer)
+        stream = self._reuse.streams.with_queue(freed[0]) if in_order else None
+        buffer.close(stream=None if stream is None else stream.queue)

@@ -45,8 +45,8 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
         ``functions`` (parameters, outputs), ``enums`` (bases, members), ``structs`` (size, fields, union, initial),
         ``constants``, ``byte constants``, ``aliases``, ``older`` (what the earlier version has otherwise),
         ``in C`` (of functions that read in C what the binding returns), ``refusals`` (codes by parameter that
-        may not be 0), ``hiprtc`` and ``hiprtc only`` (names), ``calls`` (numbers of the vendor's profilers) and
-        ``version``.
+        may not be 0), ``ending`` (names of functions that succeed when the process is ending), ``hiprtc`` and
+        ``hiprtc only`` (names), ``calls`` (numbers of the vendor's profilers) and ``version``.
         A field is [name, C type, settable, offset, bytes].
     """
     binding = _Binding(declared)
@@ -85,6 +85,7 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
             for name, function in binding.functions.items()
             if any(each.otherwise for each in function.parameters)
         },
+        "ending": [name for name, each in binding.functions.items() if "ending" in each.words],
         "hiprtc": [name for name in names if "hiprtc" in declared.modules[name]],
         "hiprtc only": [name for name in names if declared.modules[name] == ("hiprtc",)],
         "calls": {number.value: name for name, number in profiled.items()},

@@ -254,5 +254,6 @@ def library(header: str) -> Library:
             "hipMemcpyAsync": _quick.stream,
             "hipStreamAddCallback": _quick.call,
             **_quick.of_streams("hip"),
+            **_quick.of_pools("hipMallocAsync", "hipMallocFromPoolAsync", "hipFreeAsync"),
         },
     )

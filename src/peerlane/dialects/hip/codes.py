@@ -110,6 +110,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "export_pool_pointer": "hipMemPoolExportPointer",
         "file_descriptor": "hipMemHandleTypePosixFileDescriptor",
         "free": "hipFree",
+        "free_async": "hipFreeAsync",
         "granularity": "hipMemGetAllocationGranularity",
         "host_to_host": "hipMemcpyHostToHost",
         "import_pool": "hipMemPoolImportFromShareableHandle",

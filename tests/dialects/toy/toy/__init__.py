@@ -23,6 +23,7 @@ gpu = Gpu(
         },
         calls={
             "free": "toyFree",
+            "free_async": "toyFreeAsync",
             "malloc": "toyMalloc",
             "device_count": "toyGetDeviceCount",
             "set_device": "toySetDevice",

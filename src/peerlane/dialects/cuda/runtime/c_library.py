@@ -87,5 +87,6 @@ def library(header: str) -> Library:
             "cudaMemcpy": quick.thread,
             "cudaMemcpyAsync": quick.stream,
             **quick.of_streams("cuda"),
+            **quick.of_pools("cudaMallocAsync", "cudaMallocFromPoolAsync", "cudaFreeAsync"),
         },
     )

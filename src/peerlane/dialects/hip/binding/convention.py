@@ -44,21 +44,8 @@ codes: Mapping[Reason | Fault, int] = MappingProxyType(
 )
 
 
-#: Calls of destructors and exit handlers.  The vendor's library outlives the interpreter, so they succeed there; what
-#: they ask for is done once this process has left its node.
-_DONE_AT_THE_END = frozenset(
-    (
-        *("hipFree", "hipFreeAsync", "hipFreeHost", "hipHostFree", "hipHostUnregister"),
-        *("hipIpcCloseMemHandle", "hipMemPoolDestroy", "hipMemPoolTrimTo"),
-        *("hipMemAddressFree", "hipMemRelease", "hipMemUnmap"),
-        *("hipStreamDestroy", "hipStreamQuery", "hipStreamSynchronize"),
-        *("hipEventDestroy", "hipEventQuery", "hipEventSynchronize"),
-        *("hipCtxDestroy", "hipCtxPopCurrent", "hipCtxPushCurrent", "hipCtxSetCurrent"),
-        *("hipCtxDisablePeerAccess", "hipDeviceDisablePeerAccess", "hipDevicePrimaryCtxRelease"),
-        *("hipDevicePrimaryCtxReset", "hipDeviceReset", "hipDeviceSynchronize"),
-        *("hipGetDevice", "hipInit", "hipSetDevice"),
-    )
-)
+#: Calls of destructors and exit handlers.  What they ask for is done once this process has left its node.
+_DONE_AT_THE_END = frozenset(facts()["ending"])
 
 
 class LastError(threading.local):
