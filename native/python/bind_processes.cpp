@@ -2,13 +2,16 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <system_error>
+#include <utility>
 
 #include "python/bind.h"
 #include "share/message_rings.h"
 #include "share/process_copies.h"
+#include "share/process_memory.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -92,13 +95,20 @@ void bind_processes(nb::module_& m) {
              },
              "Copy; return 0, or the number of the system's error.")
         .def_prop_ro("size", &ProcessCopies::size);
-    m.def("check_pages",
-          [](pid_t pid, const std::vector<std::tuple<uint64_t, uint64_t>>& ranges) {
-              std::vector<ProcessRange> parts;
-              for (const auto& [address, size] : ranges) parts.push_back({address, size});
-              const nb::gil_scoped_release release;
-              return check_pages(pid, parts);
-          },
-          "pid"_a, "ranges"_a,
-          "Read each page of ranges (address, bytes) of a process; return 0, or the number of the system's error.");
+    nb::class_<ProcessMemory>(m, "ProcessMemory", "Which addresses of a process, this one or another, are memory.")
+        .def(nb::init<pid_t>(), "pid"_a)
+        .def("check",
+             [](const ProcessMemory& self, const std::vector<std::tuple<uint64_t, uint64_t>>& ranges, bool writes) {
+                 std::vector<ProcessMemory::Range> parts;
+                 uint64_t bytes = 0;
+                 for (const auto& [address, size] : ranges) {
+                     parts.push_back({address, size});
+                     bytes += std::min(size, kGiveGilFrom);
+                 }
+                 if (bytes < kGiveGilFrom) return self.check(std::move(parts), writes);
+                 const nb::gil_scoped_release release;
+                 return self.check(std::move(parts), writes);
+             },
+             "ranges"_a, "writes"_a,
+             "Return 0 if all bytes of ``ranges`` (address, bytes) may be read or, with ``writes``, written; else the number of the system's error.");
 }

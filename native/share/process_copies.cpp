@@ -1,9 +1,6 @@
 #include "share/process_copies.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 
@@ -51,32 +48,6 @@ int ProcessCopies::run() const {
     else
         ThreadTeam::get().run(ThreadTeam::cores() - 1, work);
     return failed.load(std::memory_order_relaxed);
-}
-
-int check_pages(pid_t pid, const std::vector<ProcessRange>& ranges) {
-    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    std::array<char, kMostPieces> read;
-    std::array<iovec, kMostPieces> bytes;
-    size_t count = 0;
-    const auto look = [&] {
-        const iovec local{read.data(), count};
-        const ssize_t done = count == 0 ? 0 : process_vm_readv(pid, &local, 1, bytes.data(), count, 0);
-        if (done < 0) return errno;
-        const bool is_whole = static_cast<size_t>(done) == count;
-        count = 0;
-        return is_whole ? 0 : EFAULT;
-    };
-    for (auto [address, size] : ranges) {
-        while (size != 0) {
-            bytes[count++] = {reinterpret_cast<void*>(address), 1};
-            const uint64_t part = std::min(size, page - address % page);
-            address += part;
-            size -= part;
-            if (count < kMostPieces) continue;
-            if (const int error = look()) return error;
-        }
-    }
-    return look();
 }
 
 }  // namespace peerlane

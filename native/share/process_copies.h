@@ -34,11 +34,4 @@ class ProcessCopies {
     std::vector<Step> steps_;
 };
 
-struct ProcessRange {
-    uint64_t address = 0, size = 0;
-};
-// Reads a byte of each page of ranges of a process, this one or another.  Returns 0, or the number of an error: EFAULT
-// where a page is no memory.
-int check_pages(pid_t pid, const std::vector<ProcessRange>& ranges);
-
 }  // namespace peerlane

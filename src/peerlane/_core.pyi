@@ -1670,10 +1670,15 @@ class ProcessCopies:
     @property
     def size(self) -> int: ...
 
-def check_pages(pid: int, ranges: Sequence[tuple[int, int]]) -> int:
-    """
-    Read each page of ranges (address, bytes) of a process; return 0, or the number of the system's error.
-    """
+class ProcessMemory:
+    """Which addresses of a process, this one or another, are memory."""
+
+    def __init__(self, pid: int) -> None: ...
+
+    def check(self, ranges: Sequence[tuple[int, int]], writes: bool) -> int:
+        """
+        Return 0 if all bytes of ``ranges`` (address, bytes) may be read or, with ``writes``, written; else the number of the system's error.
+        """
 
 class FileCopies:
     """Copies between memory and files that were given to a stream."""

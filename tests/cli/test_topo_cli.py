@@ -12,6 +12,7 @@ import pytest
 
 from helpers.launchers_told import without_launcher
 from helpers.prepared import run_python
+from peerlane.backends.virtual.node import Topology
 from peerlane.cli import topo, topo_machines
 from peerlane.errors import Fault, InvalidValue
 
@@ -42,6 +43,18 @@ def run(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
     topo.add_arguments(parser)
     return topo.run(parser.parse_args(arguments))
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",), ("--dialect", "cuda", "--profile", "hgx")])
+def test_topo_of_1024_devices_asks_for_no_single_pair(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    check = Topology._check
+    monkeypatch.setattr(Topology, "_check", lambda self, *of: (asked.append(of), check(self, *of)))
+    assert run("--devices", "1024", *arguments) == 0
+    assert len(asked) < 10 * 1024
+    assert capsys.readouterr().out
 
 
 def test_topo_of_two_switches_prints_links_and_peer_access(capsys: pytest.CaptureFixture[str]) -> None:

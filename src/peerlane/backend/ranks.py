@@ -24,6 +24,7 @@ MessageRings: TypeAlias = "_core.MessageRings"  # rings in shared memory with on
 FileCopies: TypeAlias = "_core.FileCopies"  # copies between memory and files that were given to a stream
 FilePieces: TypeAlias = "_core.FilePieces"  # pieces of memory and of files, between which bytes are copied
 ProcessCopies: TypeAlias = "_core.ProcessCopies"  # copies between the memory of two processes, by the system
+ProcessMemory: TypeAlias = "_core.ProcessMemory"  # which addresses of a process are memory
 Undelivered: TypeAlias = (
     "_core.Undelivered"  # copies the contents of a late area to the memory that they were written for
 )
@@ -643,8 +644,8 @@ class Ranks(Protocol):
         """Return copies of ``pieces``: this process's address, the other's, and bytes."""
         ...
 
-    def check_pages(self, pid: int, ranges: Sequence[tuple[int, int]], /) -> int:
-        """Read each page of ranges (address, bytes) of a process; return 0, or the number of the system's error."""
+    def process_memory(self, pid: int, /) -> ProcessMemory:
+        """Return what says which addresses of a process, this one or another, are memory."""
         ...
 
     # Files.

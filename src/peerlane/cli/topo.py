@@ -119,22 +119,20 @@ def _vendor(dialect: str) -> Callable[..., Any]:
 
 def _draw_as(vendor: Callable[..., Any], node: NodeConfig, console: Console) -> None:
     """Print the matrices that the vendor's tool shows, of links and of access."""
-    topology, every = node.topology, range(node.devices)
+    topology = node.topology
+    rows = topology.link_rows()
     (links, links_legend), (access, access_legend), columns = vendor(
-        node.profile.device_name,
-        [[topology.link(a, b).value for b in every] for a in every],
-        [[topology.reachable(a, b) for b in every] for a in every],
-        [topology.switch(a) for a in every],
+        node.profile.device_name, rows, topology.reach_rows(), [*topology.switch_of]
     )
-    heads = [f"GPU{device}" for device in every]
+    heads = [f"GPU{device}" for device in range(node.devices)]
     width = max(_LEAST_WIDTH, console.width)
     known = {
-        **{kind.value: kind.legend for kind in _kinds(node) if kind.value not in links_legend},
+        **{kind.value: kind.legend for kind in _kinds(rows) if kind.value not in links_legend},
         "OK": "peer access can be enabled",
     }
     for matrix, own, more in ((links, links_legend, columns), (access, access_legend, {})):
-        rows = ([head, *row, *more.values()] for head, row in zip(heads, matrix, strict=True))
-        _table(console, ["", *heads, *more], rows)
+        lines = ([head, *row, *more.values()] for head, row in zip(heads, matrix, strict=True))
+        _table(console, ["", *heads, *more], lines)
         signs = {sign for row in matrix for sign in row}
         console.print()
         console.print("Legend:")
@@ -156,52 +154,50 @@ def _is_shown(sign: str, signs: set[str]) -> bool:
 
 def _as_json(node: NodeConfig) -> dict[str, object]:
     topology = node.topology
-    every = range(node.devices)
+    links = topology.link_rows()
     return {
         "node": {"name": node.name, "profile": node.profile.name, "digest": node.digest},
         "devices": [
-            {"name": _device(i), "switch": topology.switch(i), "memory": node.memory[i]} for i in every
+            {"name": _device(i), "switch": topology.switch(i), "memory": node.memory[i]}
+            for i in range(node.devices)
         ],
-        "link": [[topology.link(a, b).value for b in every] for a in every],
-        "p2p": [[topology.reachable(a, b) for b in every] for a in every],
-        "legend": {kind.value: kind.legend for kind in _kinds(node)},
+        "link": links,
+        "p2p": topology.reach_rows(),
+        "legend": {kind.value: kind.legend for kind in _kinds(links)},
     }
 
 
 def _draw(node: NodeConfig, console: Console) -> None:
-    topology = node.topology
-    every = range(node.devices)
+    links, reach = node.topology.link_rows(), node.topology.reach_rows()
     width = max(_LEAST_WIDTH, console.width)
     console.print(Text("\n".join(_wrapped(node.describe(), width, 2))), soft_wrap=True)
     console.print()
-
-    def link(a: int, b: int) -> str:
-        return topology.link(a, b).value
-
-    def peer(a: int, b: int) -> str:
-        return _peer(node, a, b)
+    peers = [["OK" if each else "--" for each in row] for row in reach]
+    for device, row in enumerate(peers):
+        row[device] = LinkKind.SELF.value
 
     def more(a: int) -> tuple[str, str]:
-        return str(topology.switch(a)), format_size(node.memory[a])
+        return str(node.topology.switch(a)), format_size(node.memory[a])
 
-    if _is_narrow([each.value for each in _kinds(node)], node.devices, width):
-        _matrix(console, every, link, {"switch": lambda a: more(a)[0], "memory": lambda a: more(a)[1]}, width)
+    kinds = _kinds(links)
+    if _is_narrow([each.value for each in kinds], node.devices, width):
+        _matrix(console, links, {"switch": lambda a: more(a)[0], "memory": lambda a: more(a)[1]}, width)
         sets: list[range] = []
     else:
-        sets = [*_alike(node)]
-        _draw_sets(sets, link, more, console)
+        sets = [*_alike(node, links, reach)]
+        _draw_sets(sets, links, more, console)
     console.print()
     console.print("Legend:")
-    _legend(console, ((kind.value, kind.legend) for kind in _kinds(node)), width)
+    _legend(console, ((kind.value, kind.legend) for kind in kinds), width)
     console.print()
     console.print("Peer access, from row to column:")
     if sets:
-        _draw_sets(sets, peer, None, console)
+        _draw_sets(sets, peers, None, console)
     else:
-        _matrix(console, every, peer, {}, width)
+        _matrix(console, peers, {}, width)
     console.print()
     console.print("Legend:")
-    _legend(console, _peer_legend(node), width)
+    _legend(console, _peer_legend(node, reach), width)
 
 
 def _is_narrow(cells: Sequence[str], devices: int, width: int) -> bool:
@@ -212,41 +208,39 @@ def _is_narrow(cells: Sequence[str], devices: int, width: int) -> bool:
 
 def _matrix(
     console: Console,
-    every: range,
-    cell: Callable[[int, int], str],
+    cells: Sequence[Sequence[str]],
     more: Mapping[str, Callable[[int], str]],
     width: int,
 ) -> None:
     """Print a row and a column for each device; columns are called by their numbers where the names do not fit."""
-    rows = [[_device(a), *(cell(a, b) for b in every), *(each(a) for each in more.values())] for a in every]
-    heads = [_device(b) for b in every]
+    rows = [[_device(a), *row, *(each(a) for each in more.values())] for a, row in enumerate(cells)]
+    heads = [_device(b) for b in range(len(cells))]
     if sum(max(map(len, column)) + 2 for column in zip(["", *heads, *more], *rows, strict=True)) - 2 > width:
-        heads = [str(b) for b in every]
+        heads = [str(b) for b in range(len(cells))]
     _table(console, ["", *heads, *more], rows)
 
 
-def _alike(node: NodeConfig) -> Iterator[range]:
+def _alike(node: NodeConfig, links: list[list[str]], reach: list[list[bool]]) -> Iterator[range]:
     """Yield runs of devices that no link and no right of access tells apart."""
-    topology = node.topology
     every = range(node.devices)
+    own = [*zip(node.topology.switch_of, node.memory, strict=True)]
+    matrices: list[Sequence[Sequence[Any]]] = [
+        links,
+        reach,
+        [list(column) for column in zip(*reach, strict=True)],
+    ]
 
-    def is_like(a: int, b: int) -> bool:
-        others = [other for other in every if other not in (a, b)]
+    def are_alike(a: int, b: int) -> bool:  # neighbours
         return (
-            (topology.switch(a), node.memory[a]) == (topology.switch(b), node.memory[b])
-            and topology.reachable(a, b) == topology.reachable(b, a)
-            and all(
-                topology.link(a, other) is topology.link(b, other)
-                and topology.reachable(a, other) == topology.reachable(b, other)
-                and topology.reachable(other, a) == topology.reachable(other, b)
-                for other in others
-            )
+            own[a] == own[b]
+            and reach[a][b] == reach[b][a]
+            and all(rows[a][:a] == rows[b][:a] and rows[a][b + 1 :] == rows[b][b + 1 :] for rows in matrices)
         )
 
     first = 0
     for device in every[1:]:
         # Links within the run are compared too: each of its devices is like the one before.
-        if not is_like(device - 1, device):
+        if not are_alike(device - 1, device):
             yield range(first, device)
             first = device
     yield range(first, node.devices)
@@ -254,18 +248,18 @@ def _alike(node: NodeConfig) -> Iterator[range]:
 
 def _draw_sets(
     sets: Sequence[range],
-    cell: Callable[[int, int], str],
+    cells: Sequence[Sequence[str]],
     more: Callable[[int], tuple[str, str]] | None,
     console: Console,
 ) -> None:
     """Print a row for each set of devices, with what it has to itself and to each other set."""
     rows = []
     for one in sets:
-        inside = cell(one[0], one[1]) if len(one) > 1 else LinkKind.SELF.value
+        inside = cells[one[0]][one[1]] if len(one) > 1 else LinkKind.SELF.value
         to: dict[str, list[str]] = {}
         for other in sets:
             if other is not one:
-                to.setdefault(cell(one[0], other[0]), []).append(_named(other))
+                to.setdefault(cells[one[0]][other[0]], []).append(_named(other))
         others = "; ".join(
             f"{kind} to {'all others' if len(names) == len(sets) - 1 and len(names) > 1 else ', '.join(names)}"
             for kind, names in to.items()
@@ -317,25 +311,17 @@ def _device(index: int) -> str:
     return f"virtual:{index}"
 
 
-def _kinds(node: NodeConfig) -> list[LinkKind]:
-    every = range(node.devices)
-    seen = {node.topology.link(a, b) for a in every for b in every}
-    return [kind for kind in LinkKind if kind in seen]
+def _kinds(links: Iterable[Iterable[str]]) -> list[LinkKind]:
+    shown = set().union(*links)
+    return [kind for kind in LinkKind if kind.value in shown]
 
 
-def _peer(node: NodeConfig, a: int, b: int) -> str:
-    if a == b:
-        return LinkKind.SELF.value
-    return "OK" if node.topology.reachable(a, b) else "--"
-
-
-def _peer_legend(node: NodeConfig) -> Iterator[tuple[str, str]]:
-    every = range(node.devices)
-    pairs = [(a, b) for a in every for b in every if a != b]
+def _peer_legend(node: NodeConfig, reach: list[list[bool]]) -> Iterator[tuple[str, str]]:
     yield LinkKind.SELF.value, LinkKind.SELF.legend
-    if any(node.topology.reachable(a, b) for a, b in pairs):
+    if any(map(any, reach)):
         yield "OK", "peer access can be enabled"
-    for a, b in pairs:
-        if not node.topology.reachable(a, b):
+    for a, row in enumerate(reach):
+        b = next((b for b, each in enumerate(row) if not each and a != b), None)
+        if b is not None:
             yield "--", f"no peer access; for example, {node.topology.reason(a, b)}"
             return

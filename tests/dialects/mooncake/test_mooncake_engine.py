@@ -20,7 +20,8 @@ import peerlane as pl
 from helpers.promises import Node
 from peerlane.dialects import mooncake as dialect
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.mooncake._memory import check_pages
+from peerlane.dialects._shared.moves import ranks
+from peerlane.dialects.mooncake._memory import check_of
 from peerlane.dialects.mooncake.engine import Read, TransferEngine, TransferNotify, TransferOpcode, Write
 
 SIZE = 4096
@@ -231,10 +232,11 @@ def test_mooncake_memory_with_a_hole_moves_nothing(pair: Pair, opcode: TransferO
 def test_mooncake_pages_of_a_process_are_memory_up_to_the_hole(pages: int) -> None:
     holed = Holed(pages)
     before = pages // 2 * mmap.PAGESIZE
-    check_pages("other", os.getpid(), [(holed.address, before)])
+    memory = ranks().process_memory(os.getpid())
+    check_of(memory, "other", [(holed.address, before)], writes=True)
     for start, size in ((0, pages * mmap.PAGESIZE), (1, before), (before + mmap.PAGESIZE - 1, before)):
         with pytest.raises(Refusal, match="not all of"):
-            check_pages("other", os.getpid(), [(holed.address + start, size)])
+            check_of(memory, "other", [(holed.address + start, size)], writes=True)
 
 
 @pytest.mark.parametrize("whose", ["own", "the peer's"])

@@ -367,7 +367,7 @@ def test_mooncake_hostile_bytes_at_the_port_harm_nothing(ends: Ends) -> None:
     port = ends.engine.get_rpc_port()
     before = bytes(ends.host)
     for at in range(300):
-        verb = drawn.choice([b"DESC", b"NOTE", b"LOOK", b"READ", b"WRIT", b"PROB", b"????"])
+        verb = drawn.choice([b"DESC", b"NOTE", b"LKRD", b"LKWR", b"READ", b"WRIT", b"PROB", b"????"])
         body = drawn.randbytes(drawn.choice([0, 4, 16, 20, 32, 48]))
         if at % 3 == 0:  # the bytes of a piece that this engine has not registered
             body = (

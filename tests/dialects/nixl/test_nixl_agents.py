@@ -187,6 +187,28 @@ def test_nixl_release_of_a_running_transfer_sends_no_notification(pair: Pair) ->
     assert notifs == {} or os.environ.get("PEERLANE_SCHEDULE") != "lazy"
 
 
+def test_nixl_release_under_lazy_does_not_let_the_transfer_run(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node("devices=2,memory=64MiB,schedule=lazy")
+    pair = Pair()
+    pair.near.fill(1)
+    handle = pair.make(message=b"never")
+    assert pair.a.transfer(handle) == "PROC"
+    abort = pl.Stream.abort
+
+    def abort_late(stream: pl.Stream, **options: Any) -> None:
+        with pl.devices()[0].create_stream() as later:
+            pl.copy(pair.far[2048:], pair.near[2048:], stream=later)
+            later.sync()  # the worker has run what was asked for before
+        abort(stream, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pl.Stream, "abort", abort_late)
+        pair.a.release_xfer_handle(handle)
+    assert pair.b.get_new_notifs() == {} and not pair.far.view()[:64].any()
+
+
 def test_nixl_transfer_waits_under_lazy_until_its_state_is_asked_for(node: Node) -> None:
     node("devices=2,memory=64MiB,schedule=lazy")
     pair = Pair()

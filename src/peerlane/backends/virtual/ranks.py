@@ -86,7 +86,7 @@ class VirtualRanks:
     far_unreachable = staticmethod(_core.far_unreachable)
     message_rings = staticmethod(_core.MessageRings)
     process_copies = staticmethod(_core.ProcessCopies)
-    check_pages = staticmethod(_core.check_pages)
+    process_memory = staticmethod(_core.ProcessMemory)
     file_pieces = staticmethod(_core.FilePieces)
     record = staticmethod(_core.Notify._record)
     record_on = staticmethod(_core.Stream._record_notify)

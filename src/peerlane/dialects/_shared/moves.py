@@ -18,6 +18,8 @@ from peerlane.memory import raw
 
 MOMENT = 0.005  #: seconds that a query waits: programs query in loops, which take the processor from the copy
 _STREAMS_KEPT = 64
+#: Bytes whose copy is brief; a call on a stream takes two changes of threads more than a copy.
+_MOST_OF_BRIEF_COPIES, _MOST_OF_BRIEF_CALL = 32 << 10, 16 << 20
 
 
 def ranks() -> Ranks:
@@ -27,7 +29,15 @@ def ranks() -> Ranks:
 
 
 class Moves(Protocol):
-    """The bytes of a transfer, which may be moved many times."""
+    """The bytes of a transfer, which may be moved many times.
+
+    Attributes
+    ----------
+    is_brief : bool
+        Whether :meth:`run` lasts less than a few milliseconds, or not longer than to queue them and to see their end.
+    """
+
+    is_brief: bool
 
     def run(self) -> bool:
         """Move the bytes in this thread; return False if some are to be queued instead."""
@@ -40,7 +50,15 @@ class Moves(Protocol):
 
 
 class Call(Protocol):
-    """Moves bytes that this process has not mapped."""
+    """Moves bytes that this process has not mapped.
+
+    Attributes
+    ----------
+    is_brief : bool
+        As of :class:`Moves`.
+    """
+
+    is_brief: bool
 
     def __call__(self) -> None:
         """Move the bytes; raise if it cannot."""
@@ -81,6 +99,7 @@ class ProcessCall:
         self._pid, self._is_write, self._on_device = pid, is_write, on_device
         self._ended, self._failed = ended, failed
         self._copies = ranks().process_copies(pid, is_write, pieces)
+        self.is_brief = self._copies.size <= _MOST_OF_BRIEF_CALL
 
     def __call__(self) -> None:
         error = self._copies()
@@ -135,6 +154,8 @@ class MemoryMoves:
         holding: object = None,
     ) -> None:
         self._copies, self._call, self._then = copies, call, then
+        copied = sum(size for *_, size in (*copies, *then))
+        self.is_brief = copied <= _MOST_OF_BRIEF_COPIES and (call is None or call.is_brief)
         self._holding = holding
         self._failure: Exception | None = None  # of the call; the stream has an Error of its own
 
@@ -211,6 +232,10 @@ class End:
             if self._over is not None:
                 stream.launch_callback(self._over.set)
         self.event: Event = stream.record()
+
+    def is_known(self) -> bool:
+        """Return whether it has come, without a query that makes the operations run."""
+        return self.event.is_done if self._over is None else self._over.is_set()
 
     def has_come(self) -> bool:
         """Return whether it has come; wait briefly, to free the processor for others."""

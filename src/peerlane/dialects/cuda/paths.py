@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Container, Sequence
 
 from peerlane.dialects.cuda.hardware import chip_called
 
@@ -28,12 +29,22 @@ def ends_of(device: int, joined: Sequence[Collection[int]], links: int) -> list[
     links : int
         How many links a device has.
     """
+    return _ends(device, joined, links, _on_switches(joined))
+
+
+def _on_switches(joined: Sequence[Collection[int]]) -> set[int]:
+    """Return the devices whose links go to a switch."""
+    groups = Counter(frozenset((device, *peers)) for device, peers in enumerate(joined))
+    whole = [group for group, members in groups.items() if members == len(group) > 2]
+    return set().union(*whole)
+
+
+def _ends(
+    device: int, joined: Sequence[Collection[int]], links: int, switched: Container[int]
+) -> list[int | None]:
+    if device in switched:
+        return [SWITCH] * links
     peers = sorted(joined[device])
-    if not peers:
-        return [None] * links
-    group = {device, *peers}
-    if len(peers) > 1 and all({each, *joined[each]} == group for each in peers):
-        return [SWITCH for _ in range(links)]
     shares = {each: max(1, links // max(len(peers), len(joined[each]))) for each in peers}
     ends = [each for each in peers for _ in range(shares[each])][:links]
     return [*ends, *[None] * (links - len(ends))]
@@ -69,10 +80,11 @@ def shown(
     """
     every = range(len(kinds))
     joined = [frozenset(b for b in every if kinds[a][b] == NVLINK) for a in every]
-    links = [ends_of(a, joined, chip_called(name).links) for a in every]
+    switched = _on_switches(joined)
+    links = [Counter(_ends(a, joined, chip_called(name).links, switched)) for a in every]
 
     def link(a: int, b: int) -> str:
-        number = sum(end in (b, SWITCH) for end in links[a])
+        number = links[a][b] + links[a][SWITCH]
         return f"{NVLINK}{number or ''}" if b in joined[a] else kinds[a][b]
 
     def state(a: int, b: int) -> str:

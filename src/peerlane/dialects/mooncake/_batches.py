@@ -94,7 +94,7 @@ class Batch:
         # A later transfer on the same stream would come after this one in the log, which nothing promises.
         is_done = False
         with contextlib.suppress(Error):
-            is_done = self._end.event.is_done and not event_log.active
+            is_done = not event_log.active and self._end.is_known()
             if is_done:
                 self._stream.sync()
         if is_done:

@@ -127,7 +127,7 @@ class InnerTransferEngine:
         some = [piece for piece in pieces if piece[2]]
         for near, _, size in some:
             self._check_own(near, size)
-        check(self.name, [(near, size) for near, _, size in some])
+        check(self.name, [(near, size) for near, _, size in some], writes=not is_write)
         return peer.moves(is_write, some)
 
     def _check_own(self, address: int, size: int) -> None:

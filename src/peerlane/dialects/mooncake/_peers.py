@@ -13,10 +13,10 @@ from peerlane import Host
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.lent_memory import BorrowedMemory, OwnMemory
-from peerlane.dialects._shared.moves import MemoryMoves, ProcessCall
+from peerlane.dialects._shared.moves import MemoryMoves, ProcessCall, ranks
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.mooncake._failures import refused
-from peerlane.dialects.mooncake._memory import check, check_pages
+from peerlane.dialects.mooncake._memory import check, check_of
 from peerlane.dialects.mooncake._segments import (
     Description,
     OtherBoard,
@@ -70,7 +70,7 @@ class LocalPeer:
             if segment.find(far, size) is None:
                 raise _unregistered(self.name, piece, segment.shown)
             copies.append((far, near, size) if is_write else (near, far, size))
-        check(self.name, [(far, size) for _, far, size in pieces])
+        check(self.name, [(far, size) for _, far, size in pieces], writes=is_write)
         return MemoryMoves(copies)
 
     def check(self) -> None:
@@ -108,6 +108,7 @@ class NearPeer:
     def __init__(self, client: Client, description: Description) -> None:
         self.name, self._client, self._origin = client.name, client, description.origin
         self._board = OtherBoard(description.origin)
+        self._memory = ranks().process_memory(description.origin.pid)
         self._lock = threading.RLock()  # two threads may learn of the same registration
         self._regions: Registrations[_OtherRegion] = Registrations()
         self._first = 0
@@ -190,7 +191,7 @@ class NearPeer:
         if not calls:
             return MemoryMoves(copies)
         pid = self._origin.pid
-        check_pages(self.name, pid, [(far, size) for _, far, size in calls])
+        check_of(self._memory, self.name, [(far, size) for _, far, size in calls], writes=is_write)
         ended = partial(refused, f"process {pid} of engine {self.name!r} has ended", "use another engine")
         call = ProcessCall(pid, is_write, calls, on_device, ended, refused)
         return MemoryMoves(copies, call, holding=viewed)
@@ -235,7 +236,7 @@ class FarPeer:
         """Return the copies of a transfer; refuse memory that is not registered."""
         if not pieces:
             return MemoryMoves(())
-        self._client.look(pieces)
+        self._client.look(pieces, is_write)
         staging = Host().allocate(sum(size for *_, size in pieces))
         copies: Copies = []
         parts = []

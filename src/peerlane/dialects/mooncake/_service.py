@@ -32,6 +32,7 @@ from peerlane.memory import raw
 _MAGIC = b"plmoon-1"
 _KEY, _PIECE, _NAME = struct.Struct("<QQ"), struct.Struct("<QQ"), struct.Struct("<I")
 _NO_KEY = (0, 0)
+_LOOKS = b"LKRD", b"LKWR"  # whether bytes can be read, and written
 _CONNECT_SECONDS = 5.0
 _PORT = 12001  # of a name without one
 _CHUNK = 4 << 20  # bytes of a frame
@@ -168,11 +169,11 @@ class Service:
         if verb == b"DESC":
             return "DONE", self._segment.describe()
         try:
-            if verb == b"LOOK":
+            if verb in _LOOKS:
                 pieces = list(_PIECE.iter_unpack(body))
                 for address, size in pieces:
                     self._region(address, size)
-                check("the engine that was asked", pieces)
+                check("the engine that was asked", pieces, writes=verb == _LOOKS[True])
                 return "DONE", b""
             address, size = _PIECE.unpack_from(body)
             content = bytearray(body[_PIECE.size :])  # the copy below has only its address
@@ -313,11 +314,11 @@ class Client:
         encoded = name.encode()
         self.ask("NOTE", _NAME.pack(len(encoded)), encoded, message.encode())
 
-    def look(self, pieces: Sequence[Piece]) -> None:
-        """Refuse pieces that are not registered there."""
+    def look(self, pieces: Sequence[Piece], is_write: bool) -> None:
+        """Refuse pieces that are not registered there, or are no memory that can be read or written."""
         rows = [_PIECE.pack(far, size) for _, far, size in pieces]
         for at in range(0, len(rows), _CHUNK // _PIECE.size):
-            self.ask("LOOK", b"".join(rows[at : at + _CHUNK // _PIECE.size]))
+            self.ask(_LOOKS[is_write].decode(), b"".join(rows[at : at + _CHUNK // _PIECE.size]))
 
 
 class FarCall:
@@ -337,6 +338,7 @@ class FarCall:
         self, client: Client, is_write: bool, pieces: Sequence[tuple[memoryview, int]], seconds: float
     ) -> None:
         self._client, self._is_write, self._pieces, self._seconds = client, is_write, pieces, seconds
+        self.is_brief = False  # another machine may be slow
         self._key, self._answers = _NO_KEY, [_NO_KEY]
 
     def __call__(self) -> None:

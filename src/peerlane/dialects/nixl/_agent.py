@@ -51,8 +51,9 @@ _numbers = itertools.count(
     0x1000, 0x10
 )  # one counter for all agents: a handle of another agent is recognised
 _YES = ("y", "yes", "on", "1", "true", "enable")
-#: After so many calls without a notification a call sleeps for so many seconds: a sender may need the processor.
-_IDLE, _REST = 500, 5e-5
+#: After so many calls without a notification a call sleeps for so many seconds: a sender may need the processor.  The
+#: calls last longer than a transfer of 16 MiB, else two programs that answer each other would sleep by turns.
+_IDLE, _REST = 5000, 5e-5
 
 
 class nixlAgentConfig:

@@ -25,6 +25,7 @@ _FLAGS = {"direct": os.O_DIRECT, "sync": os.O_SYNC, "noatime": os.O_NOATIME, "cr
 _MODE = 0o644
 _ANY = 0, 0  # the device and inode of a file that is not compared
 _MOST_DESCRIPTOR = (1 << 31) - 1
+_MOST_OF_BRIEF = 1 << 20  # bytes
 
 
 class Path(NamedTuple):
@@ -169,6 +170,7 @@ class FileMoves:
 
     def __init__(self, is_write: bool, rows: Sequence[tuple[int, OwnRegion, int, Any, int]]) -> None:
         self._is_write, self._rows = is_write, rows
+        self.is_brief = sum(row[4] for row in rows) <= _MOST_OF_BRIEF
         if any(row[1].mem is nixl_mem_t.VRAM_SEG for row in rows):
             _warn_of_vram()
         self._files: list[FileRegion] = list({id(row[3]): row[3] for row in rows}.values())

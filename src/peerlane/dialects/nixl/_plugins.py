@@ -22,15 +22,12 @@ class Plugin(NamedTuple):
         Its kinds of memory, and those that a back-end names: the same ones in another order.
     is_remote : bool
         Whether a back-end reaches other agents, and sends notifications.
-    most_at_once : int
-        How many bytes the posting thread itself moves, where nothing holds operations back.
     """
 
     params: Mapping[str, str]
     mems: tuple[nixl_mem_t, ...]
     backend_mems: tuple[nixl_mem_t, ...]
     is_remote: bool
-    most_at_once: int
 
 
 #: In the order in which a transfer that fits several prefers them.
@@ -40,7 +37,6 @@ PLUGINS: Mapping[str, Plugin] = {
         (_DRAM, _VRAM),
         (_DRAM, _VRAM),
         is_remote=True,
-        most_at_once=32 << 10,
     ),
     "POSIX": Plugin(
         {
@@ -53,7 +49,6 @@ PLUGINS: Mapping[str, Plugin] = {
         (_DRAM, _FILE),
         (_FILE, _DRAM),
         is_remote=False,
-        most_at_once=1 << 20,
     ),
 }
 _FILES = "use 'POSIX' for files"

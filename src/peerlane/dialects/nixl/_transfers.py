@@ -94,10 +94,9 @@ class Request:
         self.descriptors, self.size = len(rows), sum(row[4] for row in rows)
         self._mine = {id(row[1]): row[1] for row in rows}.values()
         self._theirs = {id(row[3]): row[3] for row in rows}.values()
-        plugin = PLUGINS[backend]
-        self._notifies = plugin.is_remote
+        self._notifies = PLUGINS[backend].is_remote
         # With an event log each transfer has a stream: the log must not order two transfers.
-        self._at_once = peer.is_eager and self.size <= plugin.most_at_once and not event_log.active
+        self._at_once = peer.is_eager and moves.is_brief and not event_log.active
         self._used = [(each.words, each.slot, each.number) for each in (*self._mine, *self._theirs)]
         self._stream: Stream | None = None
         self._end: End | None = None
@@ -242,7 +241,7 @@ class Request:
     def _let_go(self) -> Stream | None:
         stream, self._stream = self._stream, None
         end, self._end = self._end, None
-        if stream is not None and end is not None and (event_log.active or not end.event.is_done):
+        if stream is not None and end is not None and (event_log.active or not end.is_known()):
             stream.abort(close=True)
             return None
         if stream is not None and self._failure is not None:

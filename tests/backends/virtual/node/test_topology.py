@@ -75,6 +75,22 @@ def test_topology_query_of_unknown_device_raises_invalid_device(device: int) -> 
         ISLANDS.switch(device)
 
 
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"devices": 7, "switch": 3},
+        {"profile": "two-islands"},
+        {"devices": 3, "p2p": [[0, 1, 0], [0, 0, 1], [1, 1, 1]]},
+        {"devices": 4, "link": [{"a": 3, "b": 1, "kind": "NV"}, {"a": 0, "b": 1, "kind": "SYS"}]},
+    ],
+)
+def test_rows_of_topology_are_the_answers_for_each_pair(node: dict[str, object]) -> None:
+    topology = NodeConfig(node).topology
+    every = range(topology.devices)
+    assert topology.link_rows() == [[topology.link(a, b).value for b in every] for a in every]
+    assert topology.reach_rows() == [[topology.reachable(a, b) for b in every] for a in every]
+
+
 def test_topology_of_1024_devices_makes_no_table() -> None:
     node = NodeConfig({"devices": 1024, "switch": 8})
     assert len(node.topology.links) == 0

@@ -82,8 +82,22 @@ class Topology:
         self._check(a, b)
         if a == b:
             return LinkKind.SELF
-        together = self.switch_of[a] == self.switch_of[b]
-        return self.links.get((min(a, b), max(a, b)), self.inside if together else self.across)
+        return self.links.get((min(a, b), max(a, b))) or self._between(self.switch_of[a], self.switch_of[b])
+
+    def link_rows(self) -> list[list[str]]:
+        """Return for each device the values of its links to all devices, much faster than a query for each pair."""
+        of_switch = {
+            own: [self._between(own, other).value for other in self.switch_of] for own in set(self.switch_of)
+        }
+        rows = [of_switch[switch].copy() for switch in self.switch_of]
+        for device, row in enumerate(rows):
+            row[device] = LinkKind.SELF.value
+        for (a, b), kind in self.links.items():
+            rows[a][b] = rows[b][a] = kind.value
+        return rows
+
+    def _between(self, switch: int, other: int) -> LinkKind:
+        return self.inside if switch == other else self.across
 
     def reachable(self, a: int, b: int) -> bool:
         """Tell whether ``a`` may be given access to the memory of ``b``; a device is not its own peer."""
@@ -92,7 +106,24 @@ class Topology:
             return False
         if self.p2p is not None:
             return bool(self.p2p[a][b])
-        return self.peer_access and self.switch_of[a] == self.switch_of[b]
+        return self._is_within_reach(self.switch_of[a], self.switch_of[b])
+
+    def reach_rows(self) -> list[list[bool]]:
+        """Return for each device which devices it may reach, much faster than a query for each pair."""
+        if self.p2p is not None:
+            rows = [[bool(each) for each in row] for row in self.p2p]
+        else:
+            of_switch = {
+                own: [self._is_within_reach(own, other) for other in self.switch_of]
+                for own in set(self.switch_of)
+            }
+            rows = [of_switch[switch].copy() for switch in self.switch_of]
+        for device, row in enumerate(rows):
+            row[device] = False
+        return rows
+
+    def _is_within_reach(self, switch: int, other: int) -> bool:
+        return self.peer_access and switch == other
 
     def reason(self, a: int, b: int) -> str:
         """Return the reason, in words, why ``a`` may not reach ``b``; empty if it may."""
