@@ -43,8 +43,7 @@ class Run(NamedTuple):
     text: str
 
 
-def run(name: str, event: str, *, checked: bool = False, schedule: str = "eager") -> Run:
-    """Run both processes of a connector."""
+def _run(dialect: str, words: Iterable[str], *, checked: bool = False, schedule: str = "eager") -> Run:
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "findings.json"
         command = [
@@ -53,14 +52,14 @@ def run(name: str, event: str, *, checked: bool = False, schedule: str = "eager"
             "peerlane",
             *(("check", "--json", str(report)) if checked else ("run",)),
         ]
-        command += ["--devices", "2", *(() if checked else ("--dialect", CONNECTORS[name].dialect))]
+        command += ["--devices", "2", *(() if checked else ("--dialect", dialect)), "-m", *words]
         environment = {
             **os.environ,
             "PYTHONPATH": str(Path(__file__).parents[1]),
             "PEERLANE_SCHEDULE": schedule,
         }
         done = subprocess.run(
-            [*command, "-m", "connectors.pair", name, event],
+            command,
             env=environment,
             capture_output=True,
             check=False,
@@ -90,14 +89,26 @@ def _faults(connector: Connector, event: str, result: Run) -> Iterable[str]:
 
 
 def _runs(name: str) -> dict[str, Run]:
+    def run(event: str, *, checked: bool = False, schedule: str = "eager") -> Run:
+        words = ("connectors.pair", name, event)
+        return _run(CONNECTORS[name].dialect, words, checked=checked, schedule=schedule)
+
     drawn = random.Random(name)
-    runs = {event: run(name, event) for event in ("right", "delay", "kill")}
+    runs = {event: run(event) for event in ("right", "delay", "kill")}
     for schedule in _DRAWN_KILLS:
-        moment = drawn.uniform(0, _LATEST_KILL)
-        runs[f"kill@{moment:.3f} {schedule}"] = run(name, f"kill@{moment:.3f}", schedule=schedule)
-    runs["check"] = run(name, "right", checked=True)
-    runs["early"] = run(name, "early", checked=True)
+        event = f"kill@{drawn.uniform(0, _LATEST_KILL):.3f}"
+        runs[f"{event} {schedule}"] = run(event, schedule=schedule)
+    runs["check"] = run("right", checked=True)
+    runs["early"] = run("early", checked=True)
     return runs
+
+
+def _tiers() -> dict[str, Run]:
+    return {
+        f"`{layout}`{', direct I/O' * bool(direct)}": _run("nixl", ("connectors.file_tier", layout, *direct))
+        for layout in ("layer_first", "page_first")
+        for direct in ((), ("direct",))
+    }
 
 
 def main(page: Path, names: Iterable[str]) -> int:
@@ -112,8 +123,10 @@ def main(page: Path, names: Iterable[str]) -> int:
             print(name, event, result.said, f"{len(result.findings)} findings", *faults, flush=True)
             if faults:
                 print(result.text[-3000:])
-    page.write_text(page_of(results))
-    return int(is_wrong)
+    tiers = _tiers()
+    print(*((name, run.said) for name, run in tiers.items()), sep="\n")
+    page.write_text(page_of(results, tiers))
+    return int(is_wrong or not all(each.said["done"] for each in tiers.values()))
 
 
 if __name__ == "__main__":

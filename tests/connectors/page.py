@@ -59,11 +59,23 @@ asked for them. {wrong}
 ## What fails in the connectors
 
 {defects}
+
+## File tiers
+
+SGLang's `HiCacheNixl`, unmodified, stores pages in files by NIXL's back-end POSIX, with a stand-in for the host's
+pool: 32 pages are written, found, read and compared; then files are cut, which the tier must notice, and cleared.
+
+| layout | outcome |
+|---|---|
+{tiers}
+
+vLLM's tier `fs` moves bytes without NIXL, and its tier `obj` needs the plugin OBJ, which peerlane does not have.
+LMCache's own tests of its tiers on NIXL [run as on the wheel](facts/nixl.md#13-file-tiers-of-serving-systems).
 """
 
 
-def page_of(results: Mapping[str, Mapping[str, Run]]) -> str:
-    """Return the page of the runs of each connector."""
+def page_of(results: Mapping[str, Mapping[str, Run]], tiers: Mapping[str, Run]) -> str:
+    """Return the page of the runs of each connector, and of the file tier by its layout."""
     chosen = {name: CONNECTORS[name] for name in results}
     distributions = dict.fromkeys(each.distribution for each in chosen.values())
     from connectors.pair import SOURCE
@@ -76,6 +88,7 @@ def page_of(results: Mapping[str, Mapping[str, Run]]) -> str:
         blocks=len(SOURCE),
         wrong=_wrong(results),
         rows="\n".join(_row(chosen[name].title, runs) for name, runs in results.items()),
+        tiers="\n".join(f"| {name} | {_ending(run)} |" for name, run in tiers.items()),
         parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in chosen.values()),
         defects="\n".join(
             f"* {each.title}: {defect}." for each in chosen.values() for defect in each.defects

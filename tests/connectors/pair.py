@@ -203,7 +203,7 @@ def run(connector: Connector, event: str, port: int) -> dict[str, Any]:
             process.kill()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port that is free, and so are the next ones most likely."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -211,4 +211,4 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(CONNECTORS[sys.argv[1]], sys.argv[2], _free_port())))
+    print(json.dumps(run(CONNECTORS[sys.argv[1]], sys.argv[2], free_port())))

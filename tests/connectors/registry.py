@@ -77,6 +77,11 @@ CONNECTORS: Mapping[str, Connector] = {
         "`NixlPushConnector` as scheduler and as worker, with its writer's thread",
         _OF_VLLM,
         r"^get_block_ids_with_load_errors: \[3, 4, 5, 9\]$",
+        (
+            "hang: when prefill is killed after it has taken decode's registration, no error ends the request; after "
+            "`push_registration_timeout` the scheduler drops the registration and logs it, and decode's blocks stay "
+            "taken",
+        ),
     ),
     "vllm-mooncake": Connector(
         "vLLM, Mooncake",

@@ -98,9 +98,9 @@ class Package(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return ModuleSpec(fullname, self, is_package=True)
 
     def knows(self, fullname: str) -> bool:
-        """Tell whether a module is real, or has names."""
+        """Tell whether a module is real or has names, or holds one that is or has."""
         module = fullname.partition(".")[2]
-        return module in self._real or module in self._names
+        return any(each == module or each.startswith(f"{module}.") for each in (*self._real, *self._names))
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:
         """Make a stand-in."""

@@ -39,6 +39,8 @@ _CONNECTORS = {
     "push": ("nixl.connector", "NixlPushConnector"),
     "mooncake": ("mooncake.mooncake_connector", "MooncakeConnector"),
 }
+#: Seconds, shorter than by default.
+_EXTRA = {"kv_lease_duration": 12, "push_registration_timeout": 5}
 _LAYERS = [f"layers.{each}.attn" for each in range(4)]
 
 
@@ -133,7 +135,10 @@ class _Side:
             engine_id=f"{role} engine",
             kv_buffer_device="cuda",
             kv_connector_extra_config={"mooncake_protocol": "rdma"},
-            get_from_extra_config=lambda name, default: {"kv_lease_duration": 12}.get(name, default),
+            get_from_extra_config=lambda name, default: {
+                "kv_lease_duration": 12,
+                "push_registration_timeout": 5,
+            }.get(name, default),
         )
         config = Record(
             kv_transfer_config=transfer,
