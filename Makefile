@@ -20,7 +20,7 @@ docs: export NO_MKDOCS_2_WARNING := 1
 # In each of these processes numpy would start a thread for each core.
 test soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test lint soak check-score test-mooncake test-nixl test-torch test-cuda bench wheel stubs reference docs clean
+.PHONY: demo test lint soak check-score test-mooncake test-nixl test-torch test-cuda test-connectors bench wheel stubs reference docs clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) examples/model_weights.py
@@ -92,6 +92,24 @@ $(VENV)-cuda/installed: $(NATIVE)
 	$(VENV)-cuda/bin/python -m pip install --quiet cuda-core==1.2.* cuda-bindings==13.5.* numba-cuda cupy-cuda13x nixl-cu12 libucx-cu12 \
 	    nvidia-ml-py==13.* gpustat==1.1.* nvitop==1.7.* nccl4py==0.6.*
 	$(VENV)-cuda/bin/python -m pip install --quiet --no-build-isolation --editable '.[test]'
+	touch $@
+
+# Connectors of serving systems on the dialects nixl and mooncake, and docs/connectors.md; about fifteen minutes.  The
+# wheels come without what they require, as most of their modules are stand-ins: one gigabyte, with PyTorch.
+test-connectors: $(VENV)-connectors/installed
+	PYTHONPATH=tests $(VENV)-connectors/bin/python -m connectors docs/connectors.md $(CONNECTORS)
+
+$(VENV)-connectors/installed: $(NATIVE)
+	$(PYTHON) -m venv $(VENV)-connectors
+	$(VENV)-connectors/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)-connectors/bin/python -m pip install --quiet --group build
+	$(VENV)-connectors/bin/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==2.13.0+cpu
+	$(VENV)-connectors/bin/python -m pip install --quiet --no-deps vllm==0.33.0 sglang==0.5.23 lmcache==0.5.6 ai-dynamo-runtime==1.6.1
+	$(VENV)-connectors/bin/python -m pip install --quiet aiofile aiofiles aiohttp blake3 cachetools cloudpickle cryptography fastapi \
+	    httpx msgspec numba "numpy<2.3" nvtx orjson "prometheus_client<0.25" psutil py-cpuinfo pydantic pyyaml pyzmq redis regex \
+	    requests safetensors sortedcontainers transformers uvicorn xxhash \
+	    opentelemetry-sdk==1.40.* opentelemetry-exporter-otlp==1.40.* opentelemetry-exporter-prometheus
+	$(VENV)-connectors/bin/python -m pip install --quiet --no-build-isolation --editable .
 	touch $@
 
 bench: $(VENV)/installed-bench

@@ -1,0 +1,139 @@
+"""The page of the connectors: what ran, what was a stand-in, and how each run ended."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from connectors.registry import CONNECTORS
+
+if TYPE_CHECKING:
+    from connectors.__main__ import Run
+
+_PAGE = """\
+# Connectors of serving systems
+
+`make test-connectors` runs these connectors on two virtual devices, and writes this page. The files of the connectors
+are not part of this repository: they come from the wheels of their projects, and run unmodified. Prefill and decode
+are processes of their own.
+
+{date}: {versions}, Python {python}, PyTorch {torch} for the CPU, no GPU.
+
+One run alone, in the environment that `make test-connectors` makes:
+
+```sh
+export PYTHONPATH=tests
+.venv-connectors/bin/python -m peerlane run --dialect nixl --devices 2 -m connectors.pair vllm-nixl-pull kill
+```
+
+`run` may be `check`, and the last word is `right`, `delay`, `kill`, `kill@SECONDS` or `early`.
+
+## How the requests ended
+
+Prefill computes {blocks} blocks of a request, and decode asks for them. After each run all blocks of decode are
+compared, byte for byte: with prefill's bytes if the connector says that they are there, and with zeros if nobody
+asked for them. {wrong}
+
+| connector | right | delayed | killed before the request | killed later | `check` | `check`, early look |
+|---|---|---|---|---|---|---|
+{rows}
+
+* **Delayed**: prefill stops for two seconds when decode is about to ask.
+* **Killed before the request**: prefill is killed there. The table has what decode's side of the connector says, and
+  after how many seconds.
+* **Killed later**: at three moments, drawn within 0.1 s after the request; one in each schedule (eager, lazy,
+  seeded).
+* **`check`** has uncertain races where decode hears of the end by a socket, which the log does not see.
+* **An early look** is a mistake of ours: decode reads the blocks before the connector says that they are there.
+  `check` has to name the connector's transfer and the line that reads.
+
+## What ran
+
+| connector | ran unmodified | stand-ins |
+|---|---|---|
+{parts}
+
+## What fails in the connectors
+
+{defects}
+
+## File tiers
+
+SGLang's `HiCacheNixl`, unmodified, stores pages in files by NIXL's back-end POSIX, with a stand-in for the host's
+pool: 32 pages are written, found, read and compared; then files are cut, which the tier must notice, and cleared.
+
+| layout | outcome |
+|---|---|
+{tiers}
+
+vLLM's tier `fs` moves bytes without NIXL, and its tier `obj` needs the plugin OBJ, which peerlane does not have.
+LMCache's own tests of its tiers on NIXL [run as on the wheel](facts/nixl.md#13-file-tiers-of-serving-systems).
+"""
+
+
+def page_of(results: Mapping[str, Mapping[str, Run]], tiers: Mapping[str, Run]) -> str:
+    """Return the page of the runs of each connector, and of the file tier by its layout."""
+    chosen = {name: CONNECTORS[name] for name in results}
+    distributions = dict.fromkeys(each.distribution for each in chosen.values())
+    from connectors.pair import SOURCE
+
+    return _PAGE.format(
+        date=datetime.date.today(),
+        versions=", ".join(f"{each} {version(each)}" for each in distributions),
+        python=platform.python_version(),
+        torch=version("torch").partition("+")[0],
+        blocks=len(SOURCE),
+        wrong=_wrong(results),
+        rows="\n".join(_row(chosen[name].title, runs) for name, runs in results.items()),
+        tiers="\n".join(f"| {name} | {_ending(run)} |" for name, run in tiers.items()),
+        parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in chosen.values()),
+        defects="\n".join(
+            f"* {each.title}: {defect}." for each in chosen.values() for defect in each.defects
+        ),
+    )
+
+
+def _wrong(results: Mapping[str, Mapping[str, Run]]) -> str:
+    wrong = [
+        f"{CONNECTORS[name].title}, {event}: {len(run.said['wrong'])} blocks"
+        for name, runs in results.items()
+        for event, run in runs.items()
+        if run.said["wrong"]
+    ]
+    return (
+        f"Wrong were: {'; '.join(wrong)}."
+        if wrong
+        else "None was wrong in any run, also where prefill was killed."
+    )
+
+
+def _row(title: str, runs: Mapping[str, Run]) -> str:
+    killed = [_ending(run) for event, run in runs.items() if event.startswith("kill@")]
+    cells = [
+        *(_ending(runs[event]) for event in ("right", "delay", "kill")),
+        "; ".join(killed),
+        *(_findings(runs[event]) for event in ("check", "early")),
+    ]
+    return f"| {title} | {' | '.join(cells)} |"
+
+
+def _ending(run: Run) -> str:
+    said = run.said
+    if said["done"]:
+        return "all right"
+    error = said["error"].partition(":")[0] if "Error" in said["error"] else said["error"].partition(";")[0]
+    return f"{error} ({said['seconds']:.0f} s)"
+
+
+def _findings(run: Run) -> str:
+    if not run.findings:
+        return "no findings"
+    counts = [
+        f"{sum(each['certain'] is certain for each in run.findings)} {word}"
+        for certain, word in ((True, "certain"), (False, "uncertain"))
+        if any(each["certain"] is certain for each in run.findings)
+    ]
+    return ", ".join(counts) + " (" + ", ".join(sorted({each["kind"] for each in run.findings})) + ")"

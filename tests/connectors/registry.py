@@ -1,0 +1,176 @@
+"""The connectors that run: what of them, with which stand-ins, and how each ends when prefill is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Connector(NamedTuple):
+    """A connector of a serving system.
+
+    Attributes
+    ----------
+    title : str
+    module : str
+        Its module in this package.
+    variant : str
+        Which of the module's connectors.
+    dialect : str
+    distribution : str
+        Where it is from.
+    ran : str
+        The classes that run unmodified.
+    stand_ins : str
+        What is ours.
+    when_killed : str
+        A pattern of decode's error when prefill is killed before the request.
+    defects : tuple of str
+        What of it fails, by its kind.
+    buffers : int
+        How many buffers the cache has.
+    """
+
+    title: str
+    module: str
+    variant: str
+    dialect: str
+    distribution: str
+    ran: str
+    stand_ins: str
+    when_killed: str
+    defects: tuple[str, ...] = ()
+    buffers: int = 4
+
+
+_OF_VLLM = (
+    "`vllm.config`, `platforms`, `parallel_state`, `envs`, the attention back-end, the scheduler's output and the "
+    "request; tensors without bytes at the addresses of device memory"
+)
+_OF_SGLANG = (
+    "`runtime_context` (one rank of everything), `server_args`, tracing, the model's pools; the addresses of device "
+    "memory and one array of the host"
+)
+_OF_LMCACHE = (
+    "the engine that calls the back-end, and the router; the pool of chunks is a tensor on device memory, which "
+    "LMCache takes for memory of the CPU"
+)
+_NO_WORD = r"^no answer within 10"
+
+CONNECTORS: Mapping[str, Connector] = {
+    "vllm-nixl-pull": Connector(
+        "vLLM, NIXL, pull",
+        "vllm_kv",
+        "pull",
+        "nixl",
+        "vllm",
+        "`NixlPullConnector` as scheduler and as worker, with its listener for handshakes",
+        _OF_VLLM,
+        r"^get_block_ids_with_load_errors: \[3, 4, 5, 9\]$",
+    ),
+    "vllm-nixl-push": Connector(
+        "vLLM, NIXL, push",
+        "vllm_kv",
+        "push",
+        "nixl",
+        "vllm",
+        "`NixlPushConnector` as scheduler and as worker, with its writer's thread",
+        _OF_VLLM,
+        r"^get_block_ids_with_load_errors: \[3, 4, 5, 9\]$",
+        (
+            "hang: when prefill is killed after it has taken decode's registration, no error ends the request; after "
+            "`push_registration_timeout` the scheduler drops the registration and logs it, and decode's blocks stay "
+            "taken",
+        ),
+    ),
+    "vllm-mooncake": Connector(
+        "vLLM, Mooncake",
+        "vllm_kv",
+        "mooncake",
+        "mooncake",
+        "vllm",
+        "`MooncakeConnector` as scheduler and as worker, with its bootstrap server",
+        _OF_VLLM,
+        r"^get_block_ids_with_load_errors: \[3, 4, 5, 9\]$",
+    ),
+    "sglang-nixl": Connector(
+        "SGLang, NIXL",
+        "sglang_kv",
+        "nixl",
+        "nixl",
+        "sglang",
+        "`NixlKVManager`, `NixlKVSender`, `NixlKVReceiver`, `NixlKVBootstrapServer`",
+        _OF_SGLANG,
+        r"^KVTransferError: .*Lost connection with prefill instance",
+    ),
+    "sglang-mooncake": Connector(
+        "SGLang, Mooncake",
+        "sglang_kv",
+        "mooncake",
+        "mooncake",
+        "sglang",
+        "`MooncakeKVManager`, `MooncakeKVSender`, `MooncakeKVReceiver`, `MooncakeKVBootstrapServer`, "
+        "`MooncakeTransferEngine`",
+        _OF_SGLANG,
+        r"^KVTransferError: .*Lost connection with prefill instance",
+    ),
+    "lmcache-pd": Connector(
+        "LMCache, disaggregated prefill",
+        "lmcache_pd",
+        "sync",
+        "nixl",
+        "lmcache",
+        "`PDBackend` as sender and as receiver, `NixlChannel`, the paged allocator: the whole package",
+        _OF_LMCACHE,
+        _NO_WORD,
+        (
+            "hang: no error of the back-end ends decode's wait when prefill is killed between the allocation and the "
+            "write; only a time-out of the router can",
+            "leak: the receiver keeps the chunks of a killed sender for ever, and `contains` says that they are "
+            "there, with bytes that nobody wrote",
+            "stale bytes: the next prefill of the same prompt is told that all of these chunks were sent already, so "
+            "nobody writes them, and decode takes what was in the memory before",
+        ),
+        1,
+    ),
+    "lmcache-pd-async": Connector(
+        "LMCache, disaggregated prefill with coroutines",
+        "lmcache_pd",
+        "async",
+        "nixl",
+        "lmcache",
+        "`PDBackendAsync` as sender and as receiver, `NixlChannel`, the paged allocator: the whole package",
+        _OF_LMCACHE,
+        _NO_WORD,
+        (
+            "hang: as of `PDBackend`",
+            "leak: the receiver keeps the chunks of a killed sender, and `contains` says that they are there, with "
+            "bytes that nobody wrote; a cancellation frees them, which a killed sender cannot send",
+        ),
+        1,
+    ),
+    "dynamo-read": Connector(
+        "Dynamo, decode reads",
+        "dynamo_nixl",
+        "read",
+        "nixl",
+        "ai-dynamo-runtime",
+        "`nixl_connect`: `Connector`, `ReadableOperation`, `ReadOperation`, `RdmaMetadata`",
+        "the workers: a pipe carries the metadata; descriptors are addresses of device memory",
+        r"^(nixl\w+Error|RuntimeError)",
+    ),
+    "dynamo-write": Connector(
+        "Dynamo, prefill writes",
+        "dynamo_nixl",
+        "write",
+        "nixl",
+        "ai-dynamo-runtime",
+        "`nixl_connect`: `Connector`, `WritableOperation`, `WriteOperation`, `RdmaMetadata`",
+        "the workers: a pipe carries the metadata; descriptors are addresses of device memory",
+        _NO_WORD,
+        (
+            "hang: `WritableOperation.wait_for_completion` has no deadline and does not see that the writer has "
+            "ended; the same holds for `ReadableOperation` and a killed reader",
+        ),
+    ),
+}

@@ -1,0 +1,96 @@
+"""The harness of connectors, by a connector of our own: right, delayed, killed, early, and with wrong blocks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.caches import LAYERS
+from connectors.pair import SOURCE, TARGET
+from connectors.stand_ins import Package
+
+pytestmark = pytest.mark.any_schedule
+PROGRAM = """
+import json, sys
+from connectors.pair import free_port, run
+from connectors.registry import Connector
+if __name__ == "__main__":
+    own = Connector("ours", "own_connector", sys.argv[1], "nixl", "", "", "", "")
+    print(json.dumps(run(own, sys.argv[2], free_port())))
+"""
+
+
+def ending(folder: Path, event: str, variant: str = "right", *checked: str) -> dict[str, Any]:
+    program = folder / "pair.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-m", "peerlane", *(checked or ("run",)), "--devices", "2", program, variant, event],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=100,
+    )
+    [line] = [each for each in done.stdout.splitlines() if each.startswith('{"done"')] or [done.stderr]
+    said: dict[str, Any] = json.loads(line)
+    return said
+
+
+def test_pair_succeeds_right_and_when_prefill_stops(tmp_path: Path) -> None:
+    said = ending(tmp_path, "right")
+    assert said["done"] and not said["wrong"], said
+    said = ending(tmp_path, "delay")
+    assert said["done"] and not said["wrong"] and said["seconds"] > 1.5, said
+
+
+def test_pair_reports_a_killed_prefill(tmp_path: Path) -> None:
+    said = ending(tmp_path, "kill")
+    assert not said["done"] and not said["wrong"] and said["error"] == "no answer within 3 s", said
+
+
+def test_pair_names_each_block_of_wrong_bytes(tmp_path: Path) -> None:
+    moved = [TARGET[each] for each, source in enumerate(SOURCE) if source != SOURCE[::-1][each]]
+    said = ending(tmp_path, "right", "mixed up")
+    assert said["done"]
+    assert said["wrong"] == [[layer, block] for layer in range(LAYERS) for block in sorted(moved)]
+    assert ending(tmp_path, "kill", "hasty")["wrong"]
+
+
+def test_pair_early_look_is_a_race(tmp_path: Path) -> None:
+    report = tmp_path / "findings.json"
+    said = ending(tmp_path, "early", "right", "check", "--json", str(report))
+    assert said["done"] and not said["wrong"], said
+    [finding] = json.loads(report.read_text())["findings"]
+    assert finding["kind"] == "race" and finding["certain"]
+    names = {Path(each["file"]).name for each in finding["sites"]}
+    assert names == {"caches.py", "own_connector.py"}
+
+
+def test_package_has_real_modules_and_stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "served" / "part").mkdir(parents=True)
+    for name, text in (
+        ("__init__", "raise AssertionError('the package itself is a stand-in')"),
+        ("part/__init__", ""),
+        ("part/real", "from served.other import Base, number\nclass Real(Base): value: Base | None = None"),
+    ):
+        (tmp_path / "served" / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    package = Package("served", ["part.real"], {"other": {"number": 5}})
+    try:
+        from served import part  # type: ignore[import-not-found]
+        from served.part.real import Real, number  # type: ignore[import-not-found]
+
+        assert number == 5 and part.real.Real is Real and Real().anything is not None
+        assert sys.modules["served"].__spec__.loader is package
+        with pytest.raises(ModuleNotFoundError, match="There is no package"):
+            Package("absent_package", [], {})
+    finally:
+        for name in [each for each in sys.modules if each.partition(".")[0] == "served"]:
+            monkeypatch.delitem(sys.modules, name)
