@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-NATIVE := $(wildcard native/*/* src/peerlane/dialects/*/*.txt src/peerlane/dialects/*/manifest.py) CMakeLists.txt pyproject.toml \
+NATIVE := $(wildcard native/*/* src/peerlane/dialects/*/*.txt src/peerlane/dialects/*/manifest.py) src/peerlane/torch/extension/device_calls.h CMakeLists.txt pyproject.toml \
   src/peerlane/dialects/_shared/c_*.py $(wildcard src/peerlane/dialects/*/_binding.py src/peerlane/dialects/*/code_texts.py)
 # Tests wait for other processes most of the time, so that two cores are busy only with so many workers; and all
 # schedules are one run, as cores idle at the end of each run.

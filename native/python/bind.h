@@ -34,12 +34,15 @@ void bind_log(nanobind::module_& m);
 void bind_processes(nanobind::module_& m);
 void bind_files(nanobind::module_& m);
 void bind_far(nanobind::module_& m);
+void bind_device_calls(nanobind::module_& m);
 
 // Let the dialects be asked again before calls of C are answered without Python.
 void forget_c_threads();
 
 // A number for the line of the program that is calling, which costs about 0.1 us; 0: it is not known.
 uint64_t call_site();
+// The same of the line that called libraries which are installed beside peerlane, such as torch.
+uint64_t call_site_of_program();
 // (code, offset of the instruction), or None.
 nanobind::object site_of(uint64_t number);
 

@@ -52,6 +52,22 @@ void leave_ours(Frame& frame) {
         if (module = module_of(frame); !is_ours(module) && module != "threading") return;
 }
 
+uint64_t number_of(const Frame& frame) {
+    if (!frame) return 0;
+    nb::object code = nb::borrow(frame.code());
+    const int offset = frame.offset();
+    const uint64_t slot = (reinterpret_cast<uintptr_t>(code.ptr()) / 64 * 31 + static_cast<unsigned>(offset)) % kSites;
+    CallSite& site = table()[slot];
+    if (site.code != code.ptr() || site.offset != offset) {
+        // The old one goes last: what its end runs may come here again.
+        const nb::object old = nb::steal(std::exchange(site.code, code.release().ptr()));
+        site.offset = offset;
+        ++site.round;
+        return site.round * kSites + slot;
+    }
+    return site.round * kSites + slot;
+}
+
 // Of a call that was kept and runs now; 0: a call runs where it is made.
 thread_local constinit uint64_t fixed_call_site = 0;
 
@@ -66,19 +82,22 @@ uint64_t call_site() {
     if (fixed_call_site != 0) return fixed_call_site;
     Frame frame;
     leave_ours(frame);
-    if (!frame) return 0;
-    nb::object code = nb::borrow(frame.code());
-    const int offset = frame.offset();
-    const uint64_t slot = (reinterpret_cast<uintptr_t>(code.ptr()) / 64 * 31 + static_cast<unsigned>(offset)) % kSites;
-    CallSite& site = table()[slot];
-    if (site.code != code.ptr() || site.offset != offset) {
-        // The old one goes last: what its end runs may come here again.
-        const nb::object old = nb::steal(std::exchange(site.code, code.release().ptr()));
-        site.offset = offset;
-        ++site.round;
-        return site.round * kSites + slot;
-    }
-    return site.round * kSites + slot;
+    return number_of(frame);
+}
+
+bool is_installed(PyObject* code) {
+    Py_ssize_t length = 0;
+    const char* const text = PyUnicode_AsUTF8AndSize(reinterpret_cast<PyCodeObject*>(code)->co_filename, &length);
+    if (!text) PyErr_Clear();
+    const std::string_view file(text ? text : "", static_cast<size_t>(length));
+    return file.find("/site-packages/") != file.npos || file.find("/dist-packages/") != file.npos;
+}
+
+uint64_t call_site_of_program() {
+    if (fixed_call_site != 0) return fixed_call_site;
+    Frame frame;
+    do leave_ours(frame); while (frame && is_installed(frame.code()) && (frame.go_back(), true));
+    return frame ? number_of(frame) : call_site();
 }
 
 nb::object site_of(uint64_t number) {

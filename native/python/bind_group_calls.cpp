@@ -10,24 +10,24 @@ using namespace peerlane;
 
 namespace {
 
-using Kind = GroupCall::Kind;
+using CallKind = GroupCall::Kind;
 
 enum ValueIndex : uint8_t { kDst, kSrc, kRoot, kDtype, kOp, kValues };
 
 struct GroupVerb {
     std::string_view name;
-    Kind kind;
+    CallKind kind;
     bool has_root, reduces;       // of messages the root is the peer
     uint8_t needed, positional;   // of dst, src and root
 };
 constexpr GroupVerb kGroupVerbs[] = {
-    {"barrier", Kind::barrier, false, false, 0, 0},     {"broadcast", Kind::broadcast, true, false, 1, 2},
-    {"all_gather", Kind::all_gather, false, false, 1, 2}, {"all_to_all", Kind::all_to_all, false, false, 2, 2},
-    {"scatter", Kind::scatter, true, false, 1, 3},      {"all_reduce", Kind::all_reduce, false, true, 1, 2},
-    {"reduce", Kind::reduce, true, true, 1, 3},         {"reduce_scatter", Kind::reduce_scatter, false, true, 2, 2},
-    {"send", Kind::send, true, false, 1, 2},            {"recv", Kind::receive, true, false, 1, 2},
+    {"barrier", CallKind::barrier, false, false, 0, 0},     {"broadcast", CallKind::broadcast, true, false, 1, 2},
+    {"all_gather", CallKind::all_gather, false, false, 1, 2}, {"all_to_all", CallKind::all_to_all, false, false, 2, 2},
+    {"scatter", CallKind::scatter, true, false, 1, 3},      {"all_reduce", CallKind::all_reduce, false, true, 1, 2},
+    {"reduce", CallKind::reduce, true, true, 1, 3},         {"reduce_scatter", CallKind::reduce_scatter, false, true, 2, 2},
+    {"send", CallKind::send, true, false, 1, 2},            {"recv", CallKind::receive, true, false, 1, 2},
 };
-bool is_message(const GroupVerb& verb) { return verb.kind == Kind::send || verb.kind == Kind::receive; }
+bool is_message(const GroupVerb& verb) { return verb.kind == CallKind::send || verb.kind == CallKind::receive; }
 
 enum HeldObject : size_t { kOtherwise, kMaker, kFinish, kNumberOf, kCallName, kHeld };   // kMaker: Rounds or Mails
 using GroupMethod = QuickMethod<GroupVerb, kHeld>;
@@ -47,15 +47,15 @@ using Values = std::array<PyObject*, kValues>;   // null: not given
 // False: the Python function says what is wrong, or serves what is not frequent.
 bool sort_out(const GroupVerb& verb, const Arguments& arguments, Values& values) {
     if (arguments.positional > verb.positional) return false;
-    const bool is_lone = verb.kind == Kind::broadcast || is_message(verb);   // one buffer, in the place of dst
+    const bool is_lone = verb.kind == CallKind::broadcast || is_message(verb);   // one buffer, in the place of dst
     for (size_t i = 0; i < arguments.positional; ++i) values[is_lone && i == 1 ? size_t{kRoot} : i] = arguments.values[i];
-    const nb::handle first = verb.kind == Kind::broadcast ? words().buffer : verb.kind == Kind::send ? words().src : words().dst;
+    const nb::handle first = verb.kind == CallKind::broadcast ? words().buffer : verb.kind == CallKind::send ? words().src : words().dst;
     const nb::handle root = is_message(verb) ? words().peer : words().root;
     for (size_t i = 0; i < arguments.named(); ++i) {
         const nb::handle name = arguments.name(i);
         PyObject* const value = arguments.value(i).ptr();
         size_t index = kValues;
-        if (name.is(words().stream) || (name.is(words().algorithm) && verb.kind == Kind::all_reduce)) {
+        if (name.is(words().stream) || (name.is(words().algorithm) && verb.kind == CallKind::all_reduce)) {
             if (value != Py_None) return false;
             continue;
         }
@@ -148,7 +148,7 @@ bool serve_message(const GroupMethod& method, const Values& values) {
     const auto peer = number(values[kRoot]);
     CallBuffer buffer;
     if (!peer || *peer >= mails.of.size() || !buffer.take(values[kDst])) return false;
-    const bool sends = method.verb->kind == Kind::send;
+    const bool sends = method.verb->kind == CallKind::send;
     const int how = run_message(mails, static_cast<uint32_t>(*peer), sends, *buffer.memory(), buffer.is_mapped());
     PyObject* const arguments[] = {method.held[kCallName], sends ? Py_True : Py_False, values[kRoot], values[kDst]};
     if (how == 2) mails.hand_over(static_cast<uint32_t>(*peer), sends, [&] { return PyObject_Vectorcall(method.held[kFinish], arguments, 4, nullptr); });
@@ -171,10 +171,10 @@ bool serve(const GroupMethod& method, const Arguments& arguments) {
     }
     nb::handle dst = values[kDst] ? values[kDst] : Py_None, src = values[kSrc] ? values[kSrc] : Py_None;
     const bool is_root = *root == rounds.rounds->rank;
-    if (verb.kind == Kind::broadcast && is_root) std::swap(dst, src);
-    if (verb.kind == Kind::scatter && !is_root) src = Py_None;
-    if ((verb.kind == Kind::all_reduce || verb.kind == Kind::reduce) && src.is_none()) src = dst;
-    if (verb.kind == Kind::reduce && !is_root) dst = Py_None;
+    if (verb.kind == CallKind::broadcast && is_root) std::swap(dst, src);
+    if (verb.kind == CallKind::scatter && !is_root) src = Py_None;
+    if ((verb.kind == CallKind::all_reduce || verb.kind == CallKind::reduce) && src.is_none()) src = dst;
+    if (verb.kind == CallKind::reduce && !is_root) dst = Py_None;
     CallBuffer into, from;
     if ((!dst.is_none() && !into.take(dst)) || (!src.is_none() && !from.take(src))) return false;
     const int how = run_now(rounds, verb.kind, into.memory(), from.memory(), static_cast<uint32_t>(*root), reduction,

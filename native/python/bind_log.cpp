@@ -243,8 +243,7 @@ uint32_t log_site() { return log_site_outside(is_own_frame); }
 
 uint32_t log_site_of_program() {
     const uint32_t site = log_site_outside([](const Frame& frame, PyObject* code) {
-        const std::string file = text_of(reinterpret_cast<PyCodeObject*>(code)->co_filename);
-        return is_own_frame(frame, code) || file.find("/site-packages/") != file.npos || file.find("/dist-packages/") != file.npos;
+        return is_own_frame(frame, code) || is_installed(code);
     });
     return site ? site : log_site();
 }

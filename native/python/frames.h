@@ -69,3 +69,6 @@ std::string_view module_of(const Frame& frame);
 
 // Whether a frame runs code of peerlane, or of `contextlib`, which calls it.  Without an error set before or afterwards.
 bool is_ours_or_contexts(const Frame& frame);
+
+// Whether code belongs to a library that is installed beside peerlane.
+bool is_installed(PyObject* code);

@@ -32,4 +32,5 @@ NB_MODULE(_core, m) {
     bind_processes(m);
     bind_files(m);
     bind_far(m);
+    bind_device_calls(m);
 }

@@ -107,6 +107,11 @@ void add_rows(log::Spans& spans, const char* host, uint64_t pitch, uint64_t widt
     }
 }
 
+void Stepwise::add_spans(log::Spans& spans) const {
+    add_span(spans, written().host, written().size, true);
+    add_span(spans, read().host, read().size, false);
+}
+
 LineAddress line_address(const Notify& notify) {
     if (notify.far_bank != 0) return {notify.far_bank, notify.far_line};
     const SharedSignal* const shared = notify.shared();
@@ -147,12 +152,8 @@ void add_spans(log::Spans& spans, const Op& op, uint8_t by) {
         case OpKind::file:
             add_spans(spans, static_cast<const Batch*>(op.extra)->pieces);
             return;
-        case OpKind::stepwise: {
-            const auto& work = static_cast<const Stepwise&>(*op.extra);
-            add_span(spans, work.written().host, work.written().size, true);
-            add_span(spans, work.read().host, work.read().size, false);
-            return;
-        }
+        case OpKind::stepwise:
+            return static_cast<const Stepwise*>(op.extra)->add_spans(spans);
         case OpKind::descriptor:
             add_span(spans, op.dst, static_cast<const Launch*>(op.extra)->table_size, false);
             return;

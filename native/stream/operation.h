@@ -8,6 +8,10 @@
 
 #include "copy/task.h"
 
+namespace peerlane::log {
+class Spans;
+}
+
 namespace peerlane {
 
 enum class OpKind : uint8_t {
@@ -70,6 +74,7 @@ struct Stepwise : Extra {
     };
     virtual Touched written() const { return {}; }   // pinned
     virtual Touched read() const { return {}; }
+    virtual void add_spans(log::Spans& spans) const;   // for the event log: those two
     bool touches_host = false;                 // memory that is not the library's own, and may fault
     Notify* awaited = nullptr;                 // while it waits: the line, whose records it looks past
 };

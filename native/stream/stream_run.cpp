@@ -307,8 +307,9 @@ void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, Failu
 void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, uint64_t sequence, uint64_t site, const Ends& ends,
                      FailurePtr cause) {
     if (op.logged != Logged::no) [[unlikely]] log_cancelled(stream, sequence, op, true);
+    const uint64_t token = op.kind == OpKind::callback ? op.value : refusal.why == Why::callback_failed ? refusal.token : 0;
     FailurePtr failure = Failure::keep({.refusal = refusal, .stream = stream.id, .sequence = sequence, .kind = op.kind,
-                                        .token = op.kind == OpKind::callback ? op.value : 0, .cause = std::move(cause),
+                                        .token = token, .cause = std::move(cause),
                                         .device = stream.device, .site = site, .stream_site = stream.site, .ends = ends});
     stream.keep(failure);
     if (stream.stops && !stream.cause) {

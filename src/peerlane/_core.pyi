@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 import types
 from typing import Any, Final, overload
 
+from typing_extensions import CapsuleType
+
 
 def set_refusal_hook(hook: Callable[..., BaseException]) -> None:
     """
@@ -1780,3 +1782,13 @@ class FarEnd:
         """
 
     def notify(self, stream: Stream | None, index: int) -> None: ...
+
+def device_calls() -> CapsuleType:
+    """
+    The table of functions that `torch/extension/device_calls.h` describes.
+    """
+
+def failed_work(token: int) -> tuple[str, str, str] | None:
+    """
+    The name of a function that an extension submitted, and the type and text of its error; None if it is not known.
+    """

@@ -120,6 +120,8 @@ know_c_callbacks: Callable[[str, int, Any], None]
 know_c_lane: Callable[[int, int, int, Any, Any, Any], None]
 #: (stream) returns the number of its last operation that a thread of HCOMM submitted by a call of C, without Python
 last_by_lane: Callable[[Any], int]
+#: returns the table of functions that extensions compiled apart from peerlane call, in a capsule
+device_calls: Callable[[], Any]
 
 _NATIVE = "peerlane.backends.virtual"  # a name, not an import: that package imports this one
 

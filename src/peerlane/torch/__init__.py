@@ -1,6 +1,12 @@
-"""The back-end ``"peerlane"`` of ``torch.distributed``: ``import peerlane.torch``, then ask for it by name.
+"""torch's device ``peerlane``, and the back-end ``"peerlane"`` of ``torch.distributed``: ``import peerlane.torch``.
 
-The files, from the ground up:
+The files of the device:
+
+* ``extension/`` is the device in C++, ``extension_build`` compiles and loads it;
+* ``device_objects`` is what it asks of peerlane: devices, memory, streams;
+* ``device_module`` is ``torch.peerlane``; ``device`` registers all of it.
+
+The files of the back-end, from the ground up:
 
 * ``failures`` turns peerlane's errors into those that programs of torch expect;
 * ``lane`` runs calls one after the other, in the caller's thread where nothing is queued;
@@ -17,11 +23,12 @@ from __future__ import annotations
 import torch.distributed
 
 from peerlane.diagnostics.waits import progress
-from peerlane.torch import monitored
+from peerlane.torch import device, monitored
 from peerlane.torch.process_group import BACKEND, PeerlaneGroup, create
 
 __all__ = ["PeerlaneGroup"]
 
+device.register()
 progress.passed_through.add("torch")
 progress.serving_natively.add("pt_tcpstore_uv")  # the server of a TCPStore
 torch.distributed.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])

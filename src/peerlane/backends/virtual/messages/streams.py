@@ -86,9 +86,12 @@ _FIELDS = {
 def as_error(failure: Failure) -> Error:
     """Return the exception that a synchronization raises for a failed operation."""
     error, stream, operation, kind, token, cause, number, site, stream_site, ends = failure
+    work = _core.failed_work(token) if error.fault is Fault.CALLBACK_FAILED else None
     refused = callbacks.refused_operation(token) if error.fault is Fault.CALLBACK_FAILED else None
     if refused is not None:
         kind, error = refused
+    elif work is not None:
+        kind = work[0]
     failed = FailedOperation(
         operation,
         _KINDS.get(kind, kind),
@@ -97,7 +100,7 @@ def as_error(failure: Failure) -> Error:
         call_site.at(site),
         call_site.at(stream_site),
         _ends(kind, *ends),
-        callbacks.raised(token) if error.fault is Fault.CALLBACK_FAILED else str(error),
+        _why(error, token, work),
     )
     if cause is not None:
         first = as_error(cause)
@@ -115,7 +118,11 @@ def as_error(failure: Failure) -> Error:
         raised.__cause__ = first
     else:
         raised = error.retold(f"{failed}: {failed.why}{failed.suffix()}")
-        if error.fault is Fault.CALLBACK_FAILED:
+        if work is not None:
+            raised.detail = Refused(
+                reason="callback_failed", callback=work[0], raised=f"{work[1]}: {work[2]}"
+            )
+        elif error.fault is Fault.CALLBACK_FAILED:
             raised.__cause__ = callbacks.exception(token)
             raised.detail = Refused(reason="callback_failed", **callbacks.facts(token))
         elif error.fault is Fault.WAIT_TIMEOUT and isinstance(error.detail, Refused):
@@ -127,6 +134,12 @@ def as_error(failure: Failure) -> Error:
     raised.operation = operation
     raised.failed_operation = failed
     return raised
+
+
+def _why(error: Error, token: int, work: tuple[str, str, str] | None) -> str:
+    if work is not None:
+        return f"{work[1]}: {work[2]}"
+    return callbacks.raised(token) if error.fault is Fault.CALLBACK_FAILED else str(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,43 @@
+"""Give torch the device ``peerlane``: its name, its module, and the extension behind them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch.utils.dlpack import DLDeviceType
+
+from peerlane.torch import device_module, extension_build
+
+NAME = "peerlane"
+
+
+def register() -> None:
+    """Name the device and load it; where it cannot be compiled, its first use says why.
+
+    torch has one device that others may name.  If another library has named it, torch refuses.
+    """
+    torch.utils.rename_privateuse1_backend(NAME)
+    if not hasattr(torch, NAME):
+        torch._register_device_module(NAME, device_module)
+        torch.utils.generate_methods_for_privateuse1_backend()
+        _name_to_dlpack()
+    try:
+        device_module.init()
+    except extension_build.Unbuilt:
+        return
+
+
+def _name_to_dlpack() -> None:
+    # torch's own method knows the device by the name alone that it had before.
+    of_torch = torch.Tensor.__dlpack_device__
+
+    @functools.wraps(of_torch)
+    def device_of(tensor: torch.Tensor) -> tuple[Any, int]:
+        if tensor.device.type == NAME:
+            return DLDeviceType.kDLExtDev, tensor.device.index
+        answer: tuple[Any, int] = of_torch(tensor)
+        return answer
+
+    torch.Tensor.__dlpack_device__ = device_of

@@ -1,0 +1,244 @@
+"""The module ``torch.peerlane``, in the shape of ``torch.cuda``: devices, streams, memory, random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from peerlane.backend import host
+from peerlane.device.device import devices
+from peerlane.torch import device_objects, extension_build
+
+_loaded: Any = None
+_refused: Exception | None = None
+
+
+def init() -> None:
+    """Compile the device if that was not done before, and load it; ``import peerlane.torch`` has done so.
+
+    Raises
+    ------
+    RuntimeError
+        It cannot be compiled here.
+    """
+    global _loaded, _refused
+    if _loaded is not None:
+        return
+    if _refused is not None:
+        raise _refused
+    try:
+        loaded = extension_build.load()
+        loaded.start(host.device_calls(), device_objects)
+    except extension_build.Unbuilt as error:
+        _refused = error
+        raise
+    _loaded = loaded
+
+
+_lazy_init = init
+
+
+def is_initialized() -> bool:
+    """Return whether the device was loaded."""
+    return _loaded is not None
+
+
+def is_available() -> bool:
+    """Return whether there is a device, and it is loaded."""
+    return _loaded is not None and device_count() > 0
+
+
+def _is_in_bad_fork() -> bool:
+    return False
+
+
+def device_count() -> int:
+    """Return the number of devices of the node."""
+    return device_objects.count()
+
+
+def current_device() -> int:
+    """Return the number of the device that this thread uses."""
+    return int(torch.accelerator.current_device_index())
+
+
+def set_device(device: Any) -> None:
+    """Let this thread use a device from now on."""
+    torch.accelerator.set_device_index(_index(device))
+
+
+class device(torch.accelerator.device_index):
+    """Use a device within a ``with``."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__(_index(device))
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait for all streams of a device."""
+    torch.accelerator.synchronize(_index(device))
+
+
+def current_stream(device: Any = None) -> torch.Stream:
+    """Return the stream on which operations of this thread run."""
+    return torch.accelerator.current_stream(_index(device))
+
+
+def set_stream(stream: torch.Stream) -> None:
+    """Run operations of this thread on a stream from now on."""
+    torch.accelerator.set_stream(stream)
+
+
+def stream(stream: torch.Stream) -> torch.Stream:
+    """Return a ``with`` in which operations run on a stream."""
+    return stream
+
+
+class Stream(torch.Stream):
+    """A stream of a device, the current one if none is named."""
+
+    def __new__(cls, device: Any = None, priority: int = 0) -> Stream:
+        stream: Stream = super().__new__(cls, torch.device("peerlane", _index(device)), priority=priority)
+        return stream
+
+
+class Event(torch.Event):
+    """An event of a device."""
+
+    def __new__(
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> Event:
+        event: Event = super().__new__(cls, "peerlane", enable_timing=enable_timing)
+        return event
+
+
+def get_device_name(device: Any = None) -> str:
+    """Return the name of peerlane's device."""
+    return str(_peerlane_device(device).name)
+
+
+def get_device_properties(device: Any = None) -> Any:
+    """Return the facts of peerlane's device."""
+    return _peerlane_device(device).info
+
+
+def can_device_access_peer(device: Any, peer: Any) -> bool:
+    """Return whether a device can have access to another one's memory."""
+    return bool(_peerlane_device(device).can_access(_peerlane_device(peer)))
+
+
+def _peerlane_device(device: Any) -> Any:
+    return devices()[_index(device)]
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """Return the statistics of the caching allocator, under the names of ``torch.cuda.memory_stats``."""
+    return dict(torch.accelerator.memory_stats(_index(device)))
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Return the bytes of tensors."""
+    return int(torch.accelerator.memory_allocated(_index(device)))
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """Return the most bytes that tensors had at one time."""
+    return int(torch.accelerator.max_memory_allocated(_index(device)))
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Return the bytes that the caching allocator has of the device."""
+    return int(torch.accelerator.memory_reserved(_index(device)))
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """Return the most bytes that the caching allocator had at one time."""
+    return int(torch.accelerator.max_memory_reserved(_index(device)))
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Begin new peaks."""
+    torch.accelerator.reset_peak_memory_stats(_index(device))
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Return the free bytes of the device, and all that it has."""
+    return device_objects.memory_info(_index(device))
+
+
+def empty_cache() -> None:
+    """Return the memory that no tensor uses; waits for the streams."""
+    torch.accelerator.empty_cache()
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the generator of the current device."""
+    _generator(None).manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed the generators of all devices."""
+    for each in range(device_count()):
+        _generator(each).manual_seed(seed)
+
+
+def seed() -> None:
+    """Seed the generator of the current device with a number that nobody knows before."""
+    _generator(None).seed()
+
+
+def initial_seed() -> int:
+    """Return the seed of the current device."""
+    return int(_generator(None).initial_seed())
+
+
+def get_rng_state(device: Any = "peerlane") -> torch.Tensor:
+    """Return the state of a device's generator."""
+    return _generator(device).get_state()
+
+
+def set_rng_state(new_state: torch.Tensor, device: Any = "peerlane") -> None:
+    """Restore the state of a device's generator."""
+    _generator(device).set_state(new_state)
+
+
+def get_rng_state_all() -> list[torch.Tensor]:
+    """Return the states of all devices' generators."""
+    return [get_rng_state(each) for each in range(device_count())]
+
+
+def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+    """Restore the states of all devices' generators."""
+    for each, state in enumerate(new_states):
+        set_rng_state(state, each)
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """Return the types that autocast may use."""
+    return [torch.float16, torch.bfloat16]
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Return whether tensors may be of ``torch.bfloat16``: the processor computes with them."""
+    return True
+
+
+def operation_modes() -> dict[str, str]:
+    """Return how each operation runs: ``"queued"``, ``"waits"`` for its stream, or ``"view"``."""
+    init()
+    return dict(_loaded.modes())
+
+
+def _generator(device: Any) -> torch.Generator:
+    init()
+    generator: torch.Generator = _loaded.default_generator(_index(device))
+    return generator
+
+
+def _index(device: Any) -> int:
+    if isinstance(device, int):
+        return device
+    index = torch.device(device).index if device is not None else None
+    return current_device() if index is None else index

@@ -1,0 +1,81 @@
+"""What the extension asks of peerlane: devices, memory and streams, by torch's numbers of devices."""
+
+from __future__ import annotations
+
+import torch
+
+from peerlane.backend.facts import Kind
+from peerlane.device.device import Host, devices
+from peerlane.errors import Error, OutOfMemory
+from peerlane.memory import raw
+from peerlane.memory.buffer import Buffer
+from peerlane.streams.event import Event
+from peerlane.streams.stream import Stream
+
+
+def count() -> int:
+    """Return the number of devices of the node; the first call enters one."""
+    return len(devices())
+
+
+def memory_info(device: int) -> tuple[int, int]:
+    """Return the device's free bytes, and all that it has."""
+    at = devices()[device]
+    return at.free_bytes, at.total_bytes
+
+
+def create_stream(device: int) -> Stream:
+    """Return a new stream of the device."""
+    return devices()[device].create_stream()
+
+
+def allocate(device: int, nbytes: int) -> Buffer | str:
+    """Return memory of the device, which any device may reach; or, if there is no room, why."""
+    try:
+        return devices()[device].allocate(nbytes, peer=True)
+    except OutOfMemory as error:
+        return str(error)
+
+
+def allocate_pinned(nbytes: int) -> Buffer:
+    """Return pinned memory of the host."""
+    return Host().allocate(nbytes)
+
+
+def copy_between(dst: int, src: int, nbytes: int, source: Stream, target: Stream) -> None:
+    """Copy bytes to another device on the source's stream, in the order of both streams."""
+    source.wait(target)
+    raw.copy(dst, src, nbytes, stream=source)
+    target.wait(source)
+
+
+def record(stream: Stream, event: Event | None = None) -> Event:
+    """Record an event, or a new one."""
+    return stream.record(event)
+
+
+def synchronize(waited: Stream | Event) -> None:
+    """Wait for a stream or an event.
+
+    Raises
+    ------
+    torch.AcceleratorError
+        An operation has failed; the text names it, and the line that called it.
+    """
+    try:
+        waited.sync()
+    except Error as error:
+        raise torch.AcceleratorError(str(error)) from error
+
+
+def milliseconds(first: Event, second: Event) -> float:
+    """Return the time between two events, which are over."""
+    return (second - first) * 1e3
+
+
+def device_at(address: int) -> int:
+    """Return the number of the device whose memory lies at an address."""
+    location = raw.locate(address)
+    if location.kind is not Kind.DEVICE:
+        raise ValueError(f"{address:#x} is {location.kind.value} memory, and no memory of a peerlane device")
+    return location.ordinal

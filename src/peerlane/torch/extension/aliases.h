@@ -1,0 +1,192 @@
+// CPU tensors on the bytes of device tensors, and device tensors on the bytes that a CPU kernel made.
+#pragma once
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
+
+#include "allocator.h"
+
+namespace peerlane_torch {
+
+// CPU kernels are called below everything that programs put above them: autograd, autocast, modes of Python.
+struct KernelsOnly : c10::impl::ForceDispatchKeyGuard {
+    KernelsOnly() : ForceDispatchKeyGuard(c10::DispatchKeySet(c10::DispatchKey::BackendSelect), above()) {}
+
+  private:
+    static c10::DispatchKeySet above() {
+        static const c10::DispatchKeySet keys =
+            c10::DispatchKeySet(c10::DispatchKeySet::FULL) -
+            c10::DispatchKeySet({c10::DispatchKey::Dense, c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized,
+                                 c10::DispatchKey::NestedTensor, c10::DispatchKey::BackendSelect, c10::DispatchKey::Conjugate,
+                                 c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
+        return keys;
+    }
+};
+
+// Where the memory lies that CPU kernels ask for in this thread: on a device, as long as this lives.
+class Placement {
+  public:
+    struct Room {   // that is laid out for a result
+        char* host;
+        size_t size;
+        bool is_taken = false;
+    };
+    // All of it, in the stream that the kernel is a part of, and in which nothing is queued.
+    explicit Placement(Queue& queue) : queue_(&queue), before_(std::exchange(current(), this)) {}
+    // Results alone: what else the kernel needs is memory of the host, as blocks that are free by now may have uses that are queued.
+    explicit Placement(c10::ArrayRef<Room> rooms) : rooms_(rooms.begin(), rooms.end()), before_(std::exchange(current(), this)) {}
+    ~Placement() { current() = before_; }
+    Placement(const Placement&) = delete;
+
+    static Placement*& current() {
+        static thread_local Placement* placement = nullptr;
+        return placement;
+    }
+    c10::DataPtr allocate(size_t size, c10::Allocator& otherwise) {
+        if (size == 0) return otherwise.allocate(size);
+        if (queue_) {
+            c10::DataPtr on_device = allocator().allocate(size, *queue_);
+            char* const host = host_of(on_device.get());
+            on_device.release_context();
+            return {host, host, &DeviceAllocator::end, Device(c10::DeviceType::CPU)};
+        }
+        for (Room& room : rooms_)
+            if (room.size == size && !room.is_taken) {
+                room.is_taken = true;
+                return {room.host, room.host, [](void*) {}, Device(c10::DeviceType::CPU)};
+            }
+        return otherwise.allocate(size);
+    }
+
+    bool is_room(const void* host) const {
+        return std::ranges::any_of(rooms_, [=](const Room& room) { return room.host == host; });
+    }
+
+  private:
+    Queue* const queue_ = nullptr;
+    c10::SmallVector<Room, 2> rooms_;
+    Placement* const before_;
+};
+
+// Stands before torch's allocator of host memory, for threads with a placement.
+class CpuAllocator final : public c10::Allocator {
+  public:
+    static void install() {
+        end_before() = c10::GetCPUAllocator()->raw_deleter();
+        static CpuAllocator allocator(c10::GetCPUAllocator());
+        c10::SetCPUAllocator(&allocator, 255);
+    }
+    c10::DataPtr allocate(size_t size) override {
+        Placement* const placement = Placement::current();
+        return placement ? placement->allocate(size, *before_) : before_->allocate(size);
+    }
+    // Of memory without an owner: this thread may have had a placement when it was allocated.
+    c10::DeleterFnPtr raw_deleter() const override { return &end; }
+    bool is_simple_data_ptr(const c10::DataPtr& pointer) const override { return before_->is_simple_data_ptr(pointer); }
+    void copy_data(void* to, const void* from, size_t size) const override { before_->copy_data(to, from, size); }
+
+  private:
+    explicit CpuAllocator(c10::Allocator* before) : before_(before) {}
+    static c10::DeleterFnPtr& end_before() {
+        static c10::DeleterFnPtr deleter;
+        return deleter;
+    }
+    static void end(void* address) {
+        if (const Placement* const placement = Placement::current(); placement && placement->is_room(address)) return;
+        if (is_device_memory(address) && allocator().has(address)) DeviceAllocator::end(address);
+        else end_before()(address);
+    }
+    c10::Allocator* const before_;
+};
+
+inline at::Tensor tensor_on(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like) {
+    at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
+    c10::TensorImpl* const impl = made.unsafeGetTensorImpl();
+    impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+    const c10::TensorImpl* const from = like.unsafeGetTensorImpl();
+    if (from->is_conj()) impl->_set_conj(true);
+    if (from->is_neg()) impl->_set_neg(true);
+    if (from->is_wrapped_number()) impl->set_wrapped_number(true);
+    return made;
+}
+
+inline c10::Storage storage_of(size_t size, c10::DataPtr pointer, c10::Allocator* of) {
+    return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), size, std::move(pointer), of, true);
+}
+
+inline at::Tensor empty_on(Queue& queue, c10::IntArrayRef sizes, c10::IntArrayRef strides, caffe2::TypeMeta dtype) {
+    const size_t size = at::detail::computeStorageNbytes(sizes, strides, dtype.itemsize());
+    at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(storage_of(size, allocator().allocate(size, queue), &allocator()),
+                                                               c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
+    made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+    return made;
+}
+
+// The tensors of one operation.  Tensors that share a storage have aliases that share one.
+class Aliases {
+  public:
+    enum class Kind { cpu, meta };
+    explicit Aliases(Kind kind) : kind_(kind) {}
+
+    at::Tensor of(const at::Tensor& tensor) {
+        TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "a peerlane device has strided tensors alone, not of layout ", tensor.layout());
+        const bool is_cpu = kind_ == Kind::cpu;
+        return tensor_on(storage_for(tensor.storage()), is_cpu ? c10::DispatchKey::CPU : c10::DispatchKey::Meta, tensor);
+    }
+
+    // The tensor of the program on what a CPU kernel returned.
+    at::Tensor back(const at::Tensor& result, Queue& queue) {
+        if (!result.defined() || !result.device().is_cpu()) return result;
+        TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == c10::kStrided, "a peerlane device has strided tensors alone, and this operation makes one of layout ", result.layout());
+        const c10::Storage storage = result.storage();
+        for (const auto& [device, alias] : pairs_)
+            if (alias.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return tensor_on(device, c10::DispatchKey::PrivateUse1, result);
+        c10::Storage moved = storage_of(storage.nbytes(), on_device(storage, queue), &allocator());
+        pairs_.emplace_back(moved, storage);
+        return tensor_on(std::move(moved), c10::DispatchKey::PrivateUse1, result);
+    }
+    // After a kernel changed an alias: its tensor has the same sizes and bytes.
+    void follow(const at::Tensor& tensor, const at::Tensor& alias, Queue& queue) {
+        c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+        for (auto& [device, host] : pairs_) {
+            if (host.unsafeGetStorageImpl() != alias.storage().unsafeGetStorageImpl() || host.data() == host_of(device.data())) continue;
+            const size_t size = host.nbytes();
+            device.set_data_ptr_noswap(on_device(host, queue));
+            device.set_nbytes(size);
+        }
+        if (impl->sizes().equals(alias.sizes()) && impl->strides().equals(alias.strides()) && impl->storage_offset() == alias.storage_offset()) return;
+        impl->set_sizes_and_strides(alias.sizes(), alias.strides(), alias.storage_offset());
+    }
+
+    // What is queued does not keep memory from being used again: that follows the order of streams.
+    void let_go() { pairs_.clear(); }
+
+  private:
+    c10::Storage storage_for(const c10::Storage& storage) {
+        for (const auto& [device, alias] : pairs_)
+            if (device.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return alias;
+        const bool is_cpu = kind_ == Kind::cpu;
+        char* const host = is_cpu && storage.data() ? host_of(storage.data()) : nullptr;
+        const auto type = is_cpu ? c10::DeviceType::CPU : c10::DeviceType::Meta;
+        c10::Storage alias = storage_of(storage.nbytes(), {host, Device(type)}, c10::GetAllocator(type));
+        pairs_.emplace_back(storage, alias);
+        return alias;
+    }
+    // The bytes of a storage of the host as device memory: those themselves where a placement has laid them on the device.
+    static c10::DataPtr on_device(const c10::Storage& storage, Queue& queue) {
+        c10::DataPtr& bytes = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+        if (bytes.get_deleter() == &DeviceAllocator::end && bytes.get_context()) {
+            char* const address = allocator().device_address(bytes.release_context());
+            return {address, address, &DeviceAllocator::end, Device(kDevice, queue.device)};
+        }
+        c10::DataPtr copy = allocator().allocate(storage.nbytes(), queue);
+        if (storage.nbytes()) std::memcpy(host_of(copy.get()), storage.data(), storage.nbytes());
+        return copy;
+    }
+
+    const Kind kind_;
+    c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 4> pairs_;
+};
+
+}  // namespace peerlane_torch

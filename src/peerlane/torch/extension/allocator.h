@@ -1,0 +1,423 @@
+// Device memory for tensors: a caching allocator in stream order, and pinned memory of the host.
+//
+// A freed block may be used again by the stream that it was allocated on, whose operations run in order; by others' blocks it is
+// kept apart.  record_stream() names other streams that use it: then it waits for marks of these.  The lock is never held while the
+// GIL is taken: whoever frees a tensor may have it.
+#pragma once
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "runtime.h"
+
+namespace peerlane_torch {
+
+using c10::CachingAllocator::StatArray;
+using c10::CachingAllocator::StatType;
+using c10::CachingDeviceAllocator::DeviceStats;
+
+constexpr size_t kGrain = 512;                             // sizes are multiples
+constexpr size_t kSmall = size_t{1} << 20;                 // at most: blocks of small segments
+constexpr size_t kSmallSegment = size_t{2} << 20;          // peerlane charges a device in such units
+constexpr size_t kLargeSegment = size_t{20} << 20, kOwnSegment = size_t{10} << 20;
+
+inline size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+struct Segment {
+    PyObject* buffer;
+    char* address;
+    size_t size;
+    DeviceIndex device;
+    bool is_small;
+};
+
+struct Block {
+    Segment* segment;
+    Queue* queue;
+    char* address;
+    size_t size, requested = 0;
+    bool is_used = false;
+    unsigned marks = 0;              // that its end waits for
+    Block *previous = nullptr, *next = nullptr;
+    std::vector<Queue*> users;       // by record_stream()
+};
+
+class DeviceAllocator final : public c10::DeviceAllocator {
+  public:
+    // Of the current device, on its current stream.
+    c10::DataPtr allocate(size_t size) override { return allocate(size, current_queue(current_device)); }
+    c10::DataPtr allocate(size_t size, Queue& queue) {
+        const Device device(kDevice, queue.device);
+        if (size == 0) return {nullptr, device};
+        char* const address = take(size, queue)->address;
+        return {address, address, &end, device};
+    }
+    // By the device's address, or by the host's.
+    static void end(void* address) { get().give_back(static_cast<char*>(address)); }
+    c10::DeleterFnPtr raw_deleter() const override { return &end; }
+    bool has(const void* address) {
+        const std::lock_guard lock(mutex_);
+        return used_.contains(host_of(address));
+    }
+    char* device_address(void* address) {
+        const std::lock_guard lock(mutex_);
+        return used_.at(host_of(address))->address;
+    }
+    static DeviceAllocator& get() {
+        static auto* allocator = new DeviceAllocator;   // tensors may outlive everything else
+        return *allocator;
+    }
+
+    void copy_data(void* to, const void* from, size_t size) const override { std::memcpy(host_of(to), host_of(from), size); }
+    bool initialized() override { return true; }
+
+    void emptyCache(c10::MempoolId_t = {0, 0}) override {
+        for (DeviceIndex device = 0; device < Devices::get().count(); ++device) empty(device);
+    }
+    void recordStream(const c10::DataPtr& pointer, c10::Stream stream) override {
+        if (pointer.get_deleter() != &end) return;
+        Queue& queue = Devices::get().queue(stream);
+        const std::lock_guard lock(mutex_);
+        Block* const block = used_.at(host_of(pointer.get_context()));
+        if (&queue != block->queue && std::ranges::find(block->users, &queue) == block->users.end()) block->users.push_back(&queue);
+    }
+    DeviceStats getDeviceStats(DeviceIndex device) override {
+        const std::lock_guard lock(mutex_);
+        return of(device).stats;
+    }
+    void resetAccumulatedStats(DeviceIndex device) override {
+        const std::lock_guard lock(mutex_);
+        each_array(of(device).stats, [](auto& stat) { stat.reset_accumulated(); });
+        of(device).stats.num_alloc_retries = of(device).stats.num_ooms = 0;
+    }
+    void resetPeakStats(DeviceIndex device) override {
+        const std::lock_guard lock(mutex_);
+        each_array(of(device).stats, [](auto& stat) { stat.reset_peak(); });
+    }
+    std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
+        return with_python([&](py::handle module) { return module.attr("memory_info")(static_cast<int>(device)).cast<std::pair<size_t, size_t>>(); });
+    }
+    // (address, bytes, stream, is used, bytes asked for) of each block, for reports.
+    std::vector<std::tuple<uintptr_t, size_t, uintptr_t, bool, size_t>> snapshot(DeviceIndex device) {
+        std::vector<std::tuple<uintptr_t, size_t, uintptr_t, bool, size_t>> blocks;
+        const std::lock_guard lock(mutex_);
+        for (const auto& [address, first] : of(device).segments)
+            for (const Block* block = first; block; block = block->next)
+                blocks.emplace_back(reinterpret_cast<uintptr_t>(block->address), block->size, reinterpret_cast<uintptr_t>(block->queue), block->is_used, block->requested);
+        return blocks;
+    }
+
+  private:
+    struct Order {
+        bool operator()(const Block* a, const Block* b) const {
+            return std::tuple(a->queue, a->size, a->address) < std::tuple(b->queue, b->size, b->address);
+        }
+    };
+    struct Pending {   // a block that waits for a mark
+        void* mark;
+        Block* block;
+    };
+    struct OfDevice {
+        std::set<Block*, Order> free[2];         // large, small
+        std::map<char*, Block*> segments;        // by address: the first block
+        std::vector<Pending> pending;
+        DeviceStats stats;
+    };
+
+    OfDevice& of(DeviceIndex device) { return devices_.at(device); }
+
+    template <class Visit>
+    static void each_array(DeviceStats& stats, const Visit& visit) {
+        for (StatArray* const each : {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split, &stats.allocated_bytes, &stats.reserved_bytes,
+                                      &stats.active_bytes, &stats.inactive_split_bytes, &stats.requested_bytes})
+            for (auto& stat : *each) visit(stat);
+    }
+    template <class Change>
+    static void count(StatArray& stats, bool is_small, const Change& change) {
+        change(stats[static_cast<size_t>(StatType::AGGREGATE)]);
+        change(stats[static_cast<size_t>(is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL)]);
+    }
+    static void grow(StatArray& stats, bool is_small, size_t amount) {
+        count(stats, is_small, [&](auto& stat) { stat.increase(amount); });
+    }
+    static void shrink(StatArray& stats, bool is_small, size_t amount) {
+        count(stats, is_small, [&](auto& stat) { stat.decrease(amount); });
+    }
+
+    Block* take(size_t requested, Queue& queue) {
+        TORCH_CHECK(requested <= size_t{1} << 62, "peerlane:", static_cast<int>(queue.device), ": ", requested, " bytes are more than any device has");
+        const size_t size = round_up(requested, kGrain);
+        const bool is_small = size <= kSmall;
+        {
+            const std::lock_guard lock(mutex_);
+            settle(of(queue.device));
+            if (Block* const block = find(size, is_small, queue)) return use(block, requested, size);
+        }
+        Segment* const segment = make_segment(requested, size, is_small, queue.device);
+        const std::lock_guard lock(mutex_);
+        OfDevice& device = of(queue.device);
+        auto* const block = new Block{segment, &queue, segment->address, segment->size};
+        device.segments[segment->address] = block;
+        grow(device.stats.segment, is_small, 1);
+        grow(device.stats.reserved_bytes, is_small, segment->size);
+        ++device.stats.num_device_alloc;
+        return use(block, requested, size);
+    }
+    // The smallest free block of the stream that is large enough; null: none.  Taken out of the set.
+    Block* find(size_t size, bool is_small, Queue& queue) {
+        Block wanted{nullptr, &queue, nullptr, size};
+        auto& free = of(queue.device).free[is_small];
+        const auto found = free.lower_bound(&wanted);
+        if (found == free.end() || (*found)->queue != &queue) return nullptr;
+        Block* const block = *found;
+        free.erase(found);
+        if (block->previous || block->next) {
+            shrink(of(queue.device).stats.inactive_split, is_small, 1);
+            shrink(of(queue.device).stats.inactive_split_bytes, is_small, block->size);
+        }
+        return block;
+    }
+    Block* use(Block* block, size_t requested, size_t size) {
+        OfDevice& device = of(block->segment->device);
+        const bool is_small = block->segment->is_small;
+        if (block->size - size >= (is_small ? kGrain : kSmall)) {   // the rest is a free block
+            auto* const rest = new Block{block->segment, block->queue, block->address + size, block->size - size};
+            rest->previous = block;
+            rest->next = block->next;
+            if (rest->next) rest->next->previous = rest;
+            block->next = rest;
+            block->size = size;
+            add_free(rest);
+        }
+        used_.emplace(host_of(block->address), block);
+        block->is_used = true;
+        block->requested = requested;
+        grow(device.stats.allocation, is_small, 1);
+        grow(device.stats.allocated_bytes, is_small, block->size);
+        grow(device.stats.active, is_small, 1);
+        grow(device.stats.active_bytes, is_small, block->size);
+        grow(device.stats.requested_bytes, is_small, requested);
+        return block;
+    }
+    void give_back(char* address) {
+        std::unique_lock lock(mutex_);
+        const auto entry = used_.find(host_of(address));
+        Block* const block = entry->second;
+        used_.erase(entry);
+        const std::vector<Queue*> users = std::exchange(block->users, {});
+        std::vector<void*> marks;
+        if (!users.empty()) {
+            lock.unlock();
+            for (Queue* const user : users)
+                if (void* const mark = calls->record(user->native)) marks.push_back(mark);   // refused: it takes nothing any more
+            lock.lock();
+        }
+        OfDevice& device = of(block->segment->device);
+        shrink(device.stats.allocation, block->segment->is_small, 1);
+        shrink(device.stats.allocated_bytes, block->segment->is_small, block->size);
+        shrink(device.stats.requested_bytes, block->segment->is_small, block->requested);
+        block->marks = static_cast<unsigned>(marks.size());
+        for (void* const mark : marks) device.pending.push_back({mark, block});
+        if (marks.empty()) retire(block);
+    }
+    // Nothing uses it any more.
+    void retire(Block* block) {
+        OfDevice& device = of(block->segment->device);
+        shrink(device.stats.active, block->segment->is_small, 1);
+        shrink(device.stats.active_bytes, block->segment->is_small, block->size);
+        block->is_used = false;
+        if (Block* const next = block->next; next && !next->is_used) absorb(block, next);
+        if (Block* const previous = block->previous; previous && !previous->is_used) {
+            remove_free(previous);
+            absorb_into(previous, block);
+            block = previous;
+        }
+        add_free(block);
+    }
+    void absorb(Block* block, Block* next) {
+        remove_free(next);
+        absorb_into(block, next);
+    }
+    static void absorb_into(Block* block, Block* next) {
+        block->size += next->size;
+        block->next = next->next;
+        if (block->next) block->next->previous = block;
+        delete next;
+    }
+    void add_free(Block* block) {
+        OfDevice& device = of(block->segment->device);
+        device.free[block->segment->is_small].insert(block);
+        if (!block->previous && !block->next) return;
+        grow(device.stats.inactive_split, block->segment->is_small, 1);
+        grow(device.stats.inactive_split_bytes, block->segment->is_small, block->size);
+    }
+    void remove_free(Block* block) {
+        OfDevice& device = of(block->segment->device);
+        device.free[block->segment->is_small].erase(block);
+        shrink(device.stats.inactive_split, block->segment->is_small, 1);
+        shrink(device.stats.inactive_split_bytes, block->segment->is_small, block->size);
+    }
+    // Take back the blocks whose marks are over.
+    void settle(OfDevice& device) {
+        std::erase_if(device.pending, [this](const Pending& each) {
+            if (!calls->is_over(each.mark)) return false;
+            calls->drop(each.mark);
+            if (--each.block->marks == 0) retire(each.block);
+            return true;
+        });
+    }
+
+    Segment* make_segment(size_t requested, size_t size, bool is_small, DeviceIndex device) {
+        const size_t whole = is_small ? kSmallSegment : size < kOwnSegment ? kLargeSegment : round_up(size, kSmallSegment);
+        std::string refusal;
+        for (const size_t bytes : {whole, round_up(size, kSmallSegment)}) {   // under pressure no more than is asked for
+            if (Segment* const segment = try_segment(bytes, is_small, device, refusal)) return segment;
+            empty(device);
+            {
+                const std::lock_guard lock(mutex_);
+                ++of(device).stats.num_alloc_retries;
+            }
+            if (Segment* const segment = try_segment(bytes, is_small, device, refusal)) return segment;
+        }
+        std::ostringstream text;
+        {
+            const std::lock_guard lock(mutex_);
+            DeviceStats& stats = of(device).stats;
+            ++stats.num_ooms;
+            text << "peerlane:" << static_cast<int>(device) << " is out of memory: " << requested << " bytes were asked for.  Tensors of this process have "
+                 << stats.allocated_bytes[0].current << " bytes in " << stats.allocation[0].current << " allocations; torch has reserved "
+                 << stats.reserved_bytes[0].current << " bytes, and what it had cached was returned.  " << refusal;
+        }
+        TORCH_CHECK_WITH(OutOfMemoryError, false, text.str());
+    }
+    static Segment* try_segment(size_t size, bool is_small, DeviceIndex device, std::string& refusal) {
+        return with_python([&](py::handle module) -> Segment* {
+            const py::object answer = module.attr("allocate")(static_cast<int>(device), size);
+            if (py::isinstance<py::str>(answer)) {   // why there is no room
+                refusal = answer.cast<std::string>();
+                return nullptr;
+            }
+            auto* const address = reinterpret_cast<char*>(answer.attr("address").cast<uintptr_t>());
+            return new Segment{py::object(answer).release().ptr(), address, size, device, is_small};
+        });
+    }
+    // Return the segments that no tensor uses.
+    void empty(DeviceIndex device) {
+        Devices::get().each_queue(device, [](Queue& queue) { queue.synchronize(); });   // they may be used still
+        std::vector<Segment*> unused;
+        {
+            const std::lock_guard lock(mutex_);
+            OfDevice& at = of(device);
+            settle(at);
+            std::erase_if(at.segments, [&](const auto& entry) {
+                Block* const block = entry.second;
+                if (block->is_used || block->next) return false;
+                at.free[block->segment->is_small].erase(block);
+                shrink(at.stats.segment, block->segment->is_small, 1);
+                shrink(at.stats.reserved_bytes, block->segment->is_small, block->segment->size);
+                ++at.stats.num_device_free;
+                unused.push_back(block->segment);
+                delete block;
+                return true;
+            });
+        }
+        if (unused.empty()) return;
+        with_python([&](py::handle) {
+            for (Segment* const segment : unused) {
+                py::handle(segment->buffer).attr("close")();
+                Py_DECREF(segment->buffer);
+                delete segment;
+            }
+        });
+    }
+
+    std::mutex mutex_;
+    std::unordered_map<char*, Block*> used_;   // by the host's address
+    std::array<OfDevice, Devices::kMost> devices_;
+};
+
+inline DeviceAllocator& allocator() { return DeviceAllocator::get(); }
+
+// Pinned memory of the host: blocks of powers of two, each used again when the copies that used it are over.
+class PinnedAllocator final : public c10::Allocator {
+  public:
+    static PinnedAllocator& get() {
+        static auto* allocator = new PinnedAllocator;
+        return *allocator;
+    }
+    c10::DataPtr allocate(size_t size) override {
+        if (size == 0) return {nullptr, Device(c10::DeviceType::CPU)};
+        const size_t whole = std::bit_ceil(std::max(size, kGrain));
+        {
+            const std::lock_guard lock(mutex_);
+            for (auto at = free_.lower_bound(whole); at != free_.end() && at->first == whole; ++at) {
+                Pinned& block = *at->second;
+                if (!is_over(block)) continue;
+                free_.erase(at);
+                return pointer(block);
+            }
+        }
+        auto* const address = with_python([&](py::handle module) {
+            return reinterpret_cast<char*>(module.attr("allocate_pinned")(whole).release().attr("address").template cast<uintptr_t>());
+        });
+        const std::lock_guard lock(mutex_);
+        Pinned& block = blocks_[address];
+        block = {address, whole, {}};
+        return pointer(block);
+    }
+    c10::DeleterFnPtr raw_deleter() const override { return &end; }
+    void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
+
+    bool has(const void* address) { return find(address) != nullptr; }
+    // A copy that was submitted to the stream uses the bytes; false: they are not pinned.
+    bool note_use(const void* address, Queue& queue) {
+        Pinned* const block = find(address);
+        if (!block) return false;
+        void* const mark = calls->record(queue.native);
+        const std::lock_guard lock(mutex_);
+        if (mark) block->marks.push_back(mark);
+        return true;
+    }
+
+  private:
+    struct Pinned {
+        char* address;
+        size_t size;
+        std::vector<void*> marks;
+    };
+    static c10::DataPtr pointer(Pinned& block) { return {block.address, block.address, &end, Device(c10::DeviceType::CPU)}; }
+    static void end(void* address) {
+        PinnedAllocator& self = get();
+        const std::lock_guard lock(self.mutex_);
+        Pinned& block = self.blocks_.at(static_cast<char*>(address));
+        self.free_.emplace(block.size, &block);
+    }
+    static bool is_over(Pinned& block) {
+        std::erase_if(block.marks, [](void* mark) {
+            if (!calls->is_over(mark)) return false;
+            calls->drop(mark);
+            return true;
+        });
+        return block.marks.empty();
+    }
+    Pinned* find(const void* address) {
+        const std::lock_guard lock(mutex_);
+        const auto after = blocks_.upper_bound(const_cast<char*>(static_cast<const char*>(address)));
+        if (after == blocks_.begin()) return nullptr;
+        Pinned& block = std::prev(after)->second;
+        return static_cast<const char*>(address) < block.address + block.size ? &block : nullptr;
+    }
+
+    std::mutex mutex_;
+    std::map<char*, Pinned> blocks_;                  // by address; they are kept
+    std::multimap<size_t, Pinned*> free_;
+};
+
+}  // namespace peerlane_torch

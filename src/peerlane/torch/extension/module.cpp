@@ -1,0 +1,106 @@
+// The device `peerlane` of torch, compiled where it is used first.  The headers, from the ground up:
+//
+// * runtime.h: devices, streams, waits;  allocator.h: memory, on devices and pinned;
+// * guard.h: what torch asks of any device;  generators.h: random numbers;
+// * aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
+// * autocast.h.
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <torch/library.h>
+
+#include "autocast.h"
+#include "copies.h"
+#include "guard.h"
+
+namespace peerlane_torch {
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+    bool isBuilt() const override { return true; }
+    bool isAvailable() const override { return deviceCount() > 0; }
+    bool hasPrimaryContext(DeviceIndex device) const override { return device >= 0 && device < deviceCount(); }
+    DeviceIndex deviceCount() const override { return Guard().deviceCount(); }
+    DeviceIndex getCurrentDevice() const override { return current_device; }
+    void setCurrentDevice(DeviceIndex device) const override { Guard().setDevice({kDevice, device}); }
+    DeviceIndex exchangeDevice(DeviceIndex device) const override { return Guard().exchangeDevice({kDevice, device}).index(); }
+    DeviceIndex maybeExchangeDevice(DeviceIndex device) const override { return device < 0 ? current_device : exchangeDevice(device); }
+    const at::Generator& getDefaultGenerator(DeviceIndex device) const override { return default_generator(device); }
+    at::Generator getNewGenerator(DeviceIndex device) const override { return at::make_generator<DeviceGenerator>(device < 0 ? current_device : device); }
+    bool isPinnedPtr(const void* address) const override { return PinnedAllocator::get().has(address); }
+    c10::Allocator* getPinnedMemoryAllocator() const override { return &PinnedAllocator::get(); }
+    Device getDeviceFromPtr(void* address) const override {
+        return with_python([&](py::handle module) { return Device(kDevice, module.attr("device_at")(reinterpret_cast<uintptr_t>(address)).cast<DeviceIndex>()); });
+    }
+    void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override { resize_storage(storage, size); }
+};
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>()); }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+    m.impl("empty.memory_format", &empty);
+    m.impl("empty_strided", &empty_strided);
+    m.impl("as_strided", &as_strided);
+    m.impl("view", &view);
+    m.impl("_reshape_alias", &reshape_alias);
+    m.impl("resize_", &resize);
+    m.impl("set_.source_Storage_storage_offset", &set_storage);
+    m.impl("set_.source_Storage", &set_whole_storage);
+    m.impl("set_.source_Tensor", &set_tensor);
+    m.impl("set_", &set_nothing);
+    m.impl("_copy_from", &copy_from);
+    m.impl("_copy_from_and_resize", &copy_from_and_resize);
+    m.impl("record_stream", &record_stream);
+    m.impl("convolution_overrideable", &convolution);
+    m.impl("convolution_backward_overrideable", &convolution_backward);
+    m.impl("native_dropout", &native_dropout);
+}
+
+// The CPU kernel of a copy resolves these bits; torch's way to resolve them before is a copy.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+
+// Where the processor has a kernel, torch's composite one, which would be called for a device without any, is not: its bits would be
+// others, and it calls more operations.  What torch derives from others together with its gradient stays as it is.
+void take_kernels_of_the_processor() {
+    auto& kept = *new std::vector<c10::RegistrationHandleRAII>;
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+        const auto op = dispatcher.findSchema(name);
+        if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU) || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) continue;
+        if (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
+        kept.push_back(dispatcher.registerImpl(name, c10::DispatchKey::PrivateUse1, c10::KernelFunction::makeFromBoxedFunction<&run_boxed>(), std::nullopt, nullptr, "peerlane"));
+    }
+}
+
+// How each operation that the processor has runs here: its name, and "queued", "waits" or "view".
+std::vector<std::pair<std::string, std::string>> modes() {
+    std::vector<std::pair<std::string, std::string>> list;
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+        const auto op = dispatcher.findSchema(name);
+        if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
+        const Plan& plan = Plan::of(*op);
+        list.emplace_back(plan.name, plan.is_view ? "view" : plan.can_queue.load(std::memory_order_relaxed) ? "queued" : "waits");
+    }
+    return list;
+}
+
+}  // namespace peerlane_torch
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    using namespace peerlane_torch;
+    m.def("start", [](const py::capsule& table, const py::module_& objects) {
+        const auto* const given = static_cast<const peerlane::DeviceCalls*>(table.get_pointer());
+        TORCH_CHECK(given->version == peerlane::DeviceCalls::kVersion, "the extension was compiled for version ", peerlane::DeviceCalls::kVersion,
+                    " of peerlane's table of calls, and this peerlane has version ", given->version);
+        calls = given;
+        python = py::object(objects).release().ptr();
+        c10::SetAllocator(kDevice, &allocator());
+        CpuAllocator::install();
+        at::RegisterPrivateUse1HooksInterface(new Hooks);
+        take_kernels_of_the_processor();
+    });
+    m.def("default_generator", [](int device) { return default_generator(static_cast<DeviceIndex>(device)); });
+    m.def("modes", &modes);
+    m.def("snapshot", [](int device) { return allocator().snapshot(static_cast<DeviceIndex>(device)); });
+}

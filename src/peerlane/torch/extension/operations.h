@@ -1,0 +1,498 @@
+// How an operation runs: its CPU kernel, on aliases of the same bytes.
+//
+// * At once, in the thread that calls it, where the stream is idle and the operation is small.
+// * Queued, where the shapes of its results are known before (shapes.h).  The kernel runs in stream order, in any thread and without
+//   the GIL.
+// * After a wait for the stream, where the shapes depend on the bytes.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "aliases.h"
+#include "generators.h"
+#include "shapes.h"
+
+namespace peerlane_torch {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+// What a schema tells of an operation.
+struct Plan {
+    explicit Plan(const c10::OperatorHandle& called)
+        : op(called), schema(called.schema()), name(c10::toString(called.operator_name())), is_copy(name == "aten::copy_") {
+        const auto& arguments = schema.arguments();
+        written.resize(arguments.size(), false);
+        for (size_t i = 0; i < arguments.size(); ++i) {
+            const c10::AliasInfo* const alias = arguments[i].alias_info();
+            written[i] = alias && alias->isWrite();
+            is_out |= written[i] && arguments[i].is_out();
+            if (arguments[i].name() == "generator") generator = static_cast<int>(i);
+        }
+        bool makes_tensors = false, returns_other = false;
+        for (const auto& each : schema.returns()) {
+            const c10::AliasInfo* const alias = each.alias_info();
+            const bool is_tensor = *each.type() == *c10::TensorType::get(), is_list = *each.type() == *c10::ListType::ofTensors();
+            int argument = -1;
+            if (alias && alias->isWrite())
+                for (size_t i = 0; i < arguments.size(); ++i)
+                    if (written[i] && arguments[i].alias_info()->beforeSets() == alias->beforeSets()) argument = static_cast<int>(i);
+            returned.push_back(argument);
+            is_view |= alias && !alias->isWrite();
+            returns_other |= !is_tensor && !is_list;
+            makes_tensors |= argument < 0;
+        }
+        is_index = called.operator_name().name == "aten::index";
+        const bool is_dynamic = !is_index && (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output));
+        is_structured = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+        has_meta = op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+        has_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+        can_queue.store(!is_view && !returns_other && !is_dynamic && (has_meta || (!makes_tensors && !is_out)), std::memory_order_relaxed);
+    }
+
+    const c10::OperatorHandle op;
+    const c10::FunctionSchema& schema;
+    const std::string name;
+    const bool is_copy;
+    std::vector<bool> written;    // by argument
+    std::vector<int> returned;    // by result: the argument that it is; -1: it is new
+    bool is_index = false;        // by masks its result depends on the bytes, by numbers not
+    bool is_structured = false;   // torch has its shapes in C++
+    bool is_out = false, is_view = false, has_meta = false, has_kernel = false;
+    int generator = -1;           // the argument
+    mutable std::atomic<bool> can_queue{false};   // until its meta function says that it cannot tell
+    mutable KnownShapes shapes;
+
+    static const Plan& of(const c10::OperatorHandle& op) {
+        static thread_local std::unordered_map<const void*, const Plan*> known;
+        const Plan*& plan = known[&op.schema()];
+        if (!plan) plan = &shared(op);
+        return *plan;
+    }
+
+  private:
+    static const Plan& shared(const c10::OperatorHandle& op) {
+        static auto& plans = *new std::unordered_map<const void*, std::unique_ptr<Plan>>;
+        static std::mutex mutex;
+        const std::lock_guard lock(mutex);
+        auto& plan = plans[&op.schema()];
+        if (!plan) plan = std::make_unique<Plan>(op);
+        return *plan;
+    }
+};
+
+template <class Visit>
+void each_tensor(const IValue& value, const Visit& visit) {
+    if (value.isTensor()) {
+        if (const at::Tensor& tensor = value.toTensor(); tensor.defined()) visit(tensor);
+    } else if (value.isTensorList()) {
+        for (const at::Tensor& tensor : value.toTensorVector())
+            if (tensor.defined()) visit(tensor);
+    } else if (value.isOptionalTensorList()) {
+        for (const auto& tensor : value.toOptionalTensorVector())
+            if (tensor && tensor->defined()) visit(*tensor);
+    }
+}
+
+template <class Replace>
+void replace_tensors(IValue& value, const Replace& replace) {
+    if (value.isTensor()) {
+        if (const at::Tensor& tensor = value.toTensor(); tensor.defined()) value = replace(tensor);
+    } else if (value.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(tensor.defined() ? replace(tensor) : tensor);
+        value = std::move(list);
+    } else if (value.isOptionalTensorList()) {
+        c10::List<std::optional<at::Tensor>> list;
+        for (const auto& tensor : value.toOptionalTensorVector())
+            list.push_back(tensor && tensor->defined() ? std::optional<at::Tensor>(replace(*tensor)) : tensor);
+        value = std::move(list);
+    }
+}
+
+// One call of an operation, with its arguments on torch's stack.
+class Operation {
+  public:
+    Operation(const Plan& plan, Stack& stack) : plan_(plan), stack_(stack), first_(stack.size() - plan.schema.arguments().size()) { look(); }
+
+    void run() {
+        Queue& queue = current_queue(device_);
+        TORCH_CHECK_NOT_IMPLEMENTED(plan_.has_kernel, "peerlane:", static_cast<int>(device_), " cannot run ", plan_.name,
+                                    ": the device runs kernels of the processor, and torch has none for it");
+        if (plan_.is_view) return run_here(queue, false);
+        const Probe::Off real;
+        const bool can_queue = plan_.can_queue.load(std::memory_order_relaxed) && !(plan_.is_index && has_mask());
+        if (calls->runs_at_once() && (size_ <= kAtOnce || !can_queue) && run_at_once(queue)) return;
+        if (can_queue && submit(queue, plan_.has_meta)) return;
+        wait(queue);
+        run_here(queue, true);
+    }
+    // All of the bytes are moved on return, or (false) in stream order.
+    void copy(Queue& queue, bool waits) {
+        if (calls->runs_at_once() && (size_ <= kAtOnce || waits) && run_at_once(queue)) return;
+        (void)submit(queue, false);
+        if (waits) queue.synchronize();
+    }
+
+  private:
+    static constexpr uint64_t kAtOnce = uint64_t{64} << 10;   // bytes; a smaller operation is over before another thread begins it
+
+    // Which device it is, and that all tensors are there.
+    void look() {
+        bool is_known = false;
+        const auto& arguments = plan_.schema.arguments();
+        for (size_t i = 0; i < arguments.size(); ++i) {
+            const IValue& value = stack_[first_ + i];
+            const bool is_index = value.isOptionalTensorList();
+            each_tensor(value, [&](const at::Tensor& tensor) {
+                size_ += static_cast<uint64_t>(tensor.numel()) * tensor.itemsize();
+                if (tensor.is_privateuseone()) {
+                    if (is_known && tensor.device().index() != device_) refuse_devices(tensor.device(), arguments[i].name());
+                    device_ = tensor.device().index();
+                    is_known = true;
+                } else if (tensor.dim() != 0 && !is_index && !plan_.is_copy && tensor.device().is_cpu()) {
+                    strangers_.emplace_back(tensor.device(), i);
+                }
+            });
+            if (value.isDevice() && value.toDevice().is_privateuseone() && !is_known) {
+                device_ = value.toDevice().has_index() ? value.toDevice().index() : current_device;
+                is_known = true;
+            }
+        }
+        if (!is_known) device_ = current_device;
+        for (const auto& [device, i] : strangers_) refuse_devices(device, arguments[i].name());
+    }
+    [[noreturn]] void refuse_devices(Device other, const std::string& argument) const {
+        TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", Device(kDevice, device_), " and ", other,
+                    "! (when checking argument for argument ", argument, " of ", plan_.name, ")");
+    }
+
+    bool has_mask() const {
+        bool is_mask = false;
+        for (size_t i = first_; i < stack_.size(); ++i)
+            if (stack_[i].isOptionalTensorList())
+                each_tensor(stack_[i], [&](const at::Tensor& tensor) { is_mask |= tensor.scalar_type() == c10::kBool || tensor.scalar_type() == c10::kByte; });
+        return is_mask;
+    }
+    bool run_at_once(Queue& queue) {
+        const std::unique_lock running(queue.running, std::try_to_lock);
+        if (!running || !queue.is_settled()) return false;
+        run_here(queue, true);
+        return true;
+    }
+    // For what cannot be queued.  The checker sees it as an operation of the stream.
+    void wait(Queue& queue) {
+        if (calls->is_checked()) {
+            auto work = std::make_unique<Touches>();
+            note_bytes(work->spans, {});
+            queue.submit(filled(std::move(work)));
+        }
+        queue.synchronize();
+    }
+
+    void run_here(Queue& queue, bool places) {
+        Aliases aliases(Aliases::Kind::cpu);
+        const std::vector<IValue> originals(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
+        const auto arguments = replace(aliases, c10::kCPU, queue, false);
+        {
+            std::optional<Placement> placement;
+            if (places) placement.emplace(queue);
+            const KernelsOnly below;
+            plan_.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+        }
+        for (size_t i = 0; i < originals.size(); ++i)
+            if (plan_.written[i]) follow(originals[i], arguments[i], aliases, queue);
+        const size_t begin = stack_.size() - plan_.returned.size();
+        for (size_t i = 0; i < plan_.returned.size(); ++i) {
+            IValue& value = stack_[begin + i];
+            if (plan_.returned[i] >= 0) value = originals[static_cast<size_t>(plan_.returned[i])];
+            else replace_tensors(value, [&](const at::Tensor& tensor) { return aliases.back(tensor, queue); });
+        }
+    }
+    static void follow(const IValue& original, const IValue& alias, Aliases& aliases, Queue& queue) {
+        std::vector<at::Tensor> tensors, changed;
+        each_tensor(original, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+        each_tensor(alias, [&](const at::Tensor& tensor) { changed.push_back(tensor); });
+        for (size_t i = 0; i < tensors.size(); ++i)
+            if (tensors[i].is_privateuseone()) aliases.follow(tensors[i], changed[i], queue);
+    }
+
+    // Put aliases in the place of the arguments, which are returned.  `keeps`: the operation runs later.
+    std::vector<IValue> replace(Aliases& aliases, c10::DeviceType type, Queue& queue, bool keeps) {
+        for (size_t i = first_; i < stack_.size(); ++i) {
+            IValue& value = stack_[i];
+            if (value.isDevice() && value.toDevice().is_privateuseone()) value = Device(type);
+            const bool is_written = plan_.written[i - first_];
+            replace_tensors(value, [&](const at::Tensor& tensor) -> at::Tensor {
+                if (tensor.is_privateuseone()) return aliases.of(tensor);
+                const bool may_change = keeps && tensor.device().is_cpu() && tensor.dim() == 0 && !is_written && !plan_.is_copy;
+                return may_change && !tensor.unsafeGetTensorImpl()->is_wrapped_number() ? tensor.clone() : tensor;
+            });
+        }
+        if (plan_.generator >= 0) {
+            IValue& value = stack_[first_ + static_cast<size_t>(plan_.generator)];
+            if (type == c10::kCPU) value = generator(value, queue).of_operation();
+            else value = IValue();
+        }
+        return {stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end()};
+    }
+    static DeviceGenerator& generator(const IValue& value, Queue& queue) {
+        if (!value.isGenerator() || !value.toGenerator().defined()) return *default_generator(queue.device).get<DeviceGenerator>();
+        const at::Generator passed = value.toGenerator();
+        TORCH_CHECK(passed.device().type() == kDevice, "Expected a 'peerlane' device type for generator but found '", passed.device().type(), "'");
+        return *passed.get<DeviceGenerator>();
+    }
+
+    // What a stream runs.
+    struct Touches : peerlane::Work {
+        std::vector<peerlane::WorkBytes> spans;
+        static bool nothing(peerlane::Work*) noexcept { return true; }
+    };
+    struct Queued final : Touches {
+        const Plan* plan = nullptr;
+        Stack stack;                        // the arguments, as aliases
+        std::vector<at::Tensor> results;    // aliases of the new ones
+        std::string failure;
+
+        bool run_kernel() noexcept {
+            try {
+                const KernelsOnly below;
+                {
+                    std::vector<Placement::Room> rooms;
+                    for (const at::Tensor& each : results) rooms.push_back({static_cast<char*>(each.data_ptr()), each.storage().nbytes()});
+                    const Placement placement(rooms);
+                    plan->op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+                }
+                finish();
+                stack.clear();
+                return true;
+            } catch (const c10::IndexError& raised) {
+                fail("IndexError", raised.what_without_backtrace());
+            } catch (const c10::ValueError& raised) {
+                fail("ValueError", raised.what_without_backtrace());
+            } catch (const c10::TypeError& raised) {
+                fail("TypeError", raised.what_without_backtrace());
+            } catch (const c10::NotImplementedError& raised) {
+                fail("NotImplementedError", raised.what_without_backtrace());
+            } catch (const c10::Error& raised) {
+                fail("RuntimeError", raised.what_without_backtrace());
+            } catch (const std::exception& raised) {
+                fail("RuntimeError", raised.what());
+            }
+            return false;
+        }
+
+      private:
+        // Results lie where they should if the kernel asked for memory once for each; else they are copied.
+        void finish() {
+            std::vector<at::Tensor> made;
+            const size_t begin = stack.size() - plan->returned.size();
+            for (size_t i = 0; i < plan->returned.size(); ++i)
+                if (plan->returned[i] < 0) each_tensor(stack[begin + i], [&](const at::Tensor& tensor) { made.push_back(tensor); });
+            TORCH_CHECK(made.size() == results.size(), plan->name, " made ", made.size(), " tensors, and its meta function ", results.size());
+            std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+            for (size_t i = 0; i < made.size(); ++i) {
+                const at::Tensor &from = made[i], &to = results[i];
+                TORCH_CHECK(from.sizes().equals(to.sizes()) && from.dtype() == to.dtype(), plan->name, " made a tensor of sizes ", from.sizes(), " and type ", from.dtype(),
+                            ", and its meta function one of sizes ", to.sizes(), " and type ", to.dtype());
+                if (from.data_ptr() != to.data_ptr() || !from.strides().equals(to.strides())) copies.emplace_back(to, from);
+            }
+            // One of them may lie where another one should.
+            if (copies.size() > 1 || (copies.size() == 1 && lies_in_results(copies[0].second)))
+                for (auto& [to, from] : copies) from = from.clone();
+            for (const auto& [to, from] : copies) to.copy_(from);
+        }
+        bool lies_in_results(const at::Tensor& tensor) const {
+            return std::ranges::any_of(results, [&](const at::Tensor& each) { return each.storage().data() == tensor.storage().data(); });
+        }
+        void fail(const char* type, const char* text) noexcept {
+            error_type = type;
+            try {
+                failure = text;
+                error = failure.c_str();
+            } catch (const std::bad_alloc&) {
+                error = "out of memory";
+            }
+        }
+    };
+
+    template <class Submitted>
+    peerlane::Work* filled(std::unique_ptr<Submitted> work) const {
+        work->name = plan_.name.c_str();
+        work->size = size_;
+        work->bytes = work->spans.data();
+        work->count = work->spans.size();
+        if constexpr (std::is_same_v<Submitted, Queued>) work->run = [](peerlane::Work* self) noexcept { return static_cast<Queued*>(self)->run_kernel(); };
+        else work->run = &Touches::nothing;
+        work->end = [](peerlane::Work* self) noexcept { delete static_cast<Submitted*>(self); };
+        return work.release();
+    }
+
+    // False, and nothing has happened, if the meta function cannot tell the results.
+    bool submit(Queue& queue, bool asks_meta) {
+        std::vector<at::Tensor> results;    // flat
+        Stack returns;
+        if (asks_meta && !ask_meta(queue, results, returns)) return false;
+        std::vector<IValue> originals(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
+        Aliases aliases(Aliases::Kind::cpu);
+        auto work = std::make_unique<Queued>();
+        work->plan = &plan_;
+        for (const at::Tensor& result : results) work->results.push_back(aliases.of(result));
+        if (calls->is_checked()) note_bytes(work->spans, work->results);
+        work->stack = replace(aliases, c10::kCPU, queue, true);
+        aliases.let_go();
+        queue.submit(filled(std::move(work)));
+        stack_.resize(first_);
+        for (size_t i = 0; i < plan_.returned.size(); ++i)
+            stack_.push_back(plan_.returned[i] >= 0 ? originals[static_cast<size_t>(plan_.returned[i])] : returns[i]);
+        return true;
+    }
+    bool ask_meta(Queue& queue, std::vector<at::Tensor>& results, Stack& returns) {
+        const ShapeKey key(stack_, first_);
+        std::shared_ptr<const Shapes> shapes = plan_.shapes.find(key);
+        if (!shapes) {
+            shapes = plan_.is_structured ? probed() : asked(queue);
+            if (!shapes) return false;
+            plan_.shapes.keep(key, shapes);
+        }
+        size_t next = 0;
+        for (size_t i = 0; i < plan_.returned.size(); ++i) {
+            IValue& value = returns.emplace_back();
+            if (plan_.returned[i] >= 0) continue;
+            c10::List<at::Tensor> list;
+            for (size_t left = shapes->counts[i]; left != 0; --left) {
+                const Shape& shape = shapes->made[next++];
+                results.push_back(empty_on(queue, shape.sizes, shape.strides, shape.dtype));
+                list.push_back(results.back());
+            }
+            if (*plan_.schema.returns()[i].type() == *c10::ListType::ofTensors()) value = std::move(list);
+            else value = list.empty() ? at::Tensor() : list.get(0);
+        }
+        for (const auto& [argument, shape] : shapes->resized) resize_as(stack_[first_ + argument].toTensor(), shape, queue);
+        return true;
+    }
+    // By torch's composite kernel, which makes the results and calls the operation that writes them: that is caught.
+    std::shared_ptr<const Shapes> probed() {
+        const Stack kept(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
+        try {
+            const Probe probe;
+            const KernelsOnly below;
+            plan_.op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional, stack_);
+        } catch (const std::exception&) {   // the kernel itself says what is wrong
+            restore(kept);
+            return nullptr;
+        }
+        auto shapes = shapes_of_returns();
+        restore(kept);
+        return shapes;
+    }
+    std::shared_ptr<const Shapes> asked(Queue& queue) {
+        Aliases metas(Aliases::Kind::meta);
+        const Stack kept(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
+        Stack arguments;
+        try {
+            arguments = replace(metas, c10::kMeta, queue, false);
+            const KernelsOnly below;
+            plan_.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack_);
+        } catch (const c10::NotImplementedError&) {
+            plan_.can_queue.store(false, std::memory_order_relaxed);
+            restore(kept);
+            return nullptr;
+        } catch (const std::exception&) {   // as above
+            restore(kept);
+            return nullptr;
+        }
+        auto shapes = shapes_of_returns();
+        restore(kept);
+        for (size_t i = 0; plan_.is_out && i < kept.size(); ++i) {
+            if (!plan_.written[i] || !kept[i].isTensor() || !kept[i].toTensor().defined()) continue;
+            const at::Tensor &before = kept[i].toTensor(), &after = arguments[i].toTensor();
+            if (!before.sizes().equals(after.sizes()) || !before.strides().equals(after.strides())) shapes->resized.emplace_back(i, Shape(after));
+        }
+        return shapes;
+    }
+    std::shared_ptr<Shapes> shapes_of_returns() const {
+        auto shapes = std::make_shared<Shapes>();
+        const size_t begin = stack_.size() - plan_.returned.size();
+        for (size_t i = 0; i < plan_.returned.size(); ++i) {
+            size_t count = 0;
+            if (plan_.returned[i] < 0)
+                each_tensor(stack_[begin + i], [&](const at::Tensor& tensor) {
+                    shapes->made.emplace_back(tensor);
+                    ++count;
+                });
+            shapes->counts.push_back(count);
+        }
+        return shapes;
+    }
+    void restore(const Stack& kept) {
+        stack_.resize(first_);
+        stack_.insert(stack_.end(), kept.begin(), kept.end());
+    }
+    // As the meta function has resized an output.
+    static void resize_as(const at::Tensor& tensor, const Shape& shape, Queue& queue) {
+        const size_t size = at::detail::computeStorageNbytes(shape.sizes, shape.strides, tensor.itemsize(), static_cast<size_t>(tensor.storage_offset()));
+        if (size > tensor.storage().nbytes()) {
+            tensor.storage().set_data_ptr_noswap(allocator().allocate(size, queue));
+            tensor.storage().set_nbytes(size);
+        }
+        tensor.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes, shape.strides);
+    }
+
+    // For the checker: which bytes it reads and writes.
+    void note_bytes(std::vector<peerlane::WorkBytes>& spans, c10::ArrayRef<at::Tensor> results) const {
+        for (size_t i = 0; i < plan_.written.size(); ++i)
+            each_tensor(stack_[first_ + i], [&](const at::Tensor& tensor) {
+                if (tensor.is_privateuseone() || plan_.is_copy) add_bytes(spans, tensor, plan_.written[i]);
+            });
+        for (const at::Tensor& result : results) add_bytes(spans, result, true);
+    }
+    static void add_bytes(std::vector<peerlane::WorkBytes>& spans, const at::Tensor& tensor, bool is_written) {
+        constexpr uint64_t kMostRows = uint64_t{1} << 12;
+        if (tensor.numel() == 0) return;
+        struct Dimension {
+            uint64_t stride, size;
+        };
+        c10::SmallVector<Dimension, 6> dimensions;
+        const uint64_t element = tensor.itemsize();
+        for (int64_t i = 0; i < tensor.dim(); ++i)
+            if (tensor.size(i) != 1 && tensor.stride(i) != 0) dimensions.push_back({static_cast<uint64_t>(tensor.stride(i)) * element, static_cast<uint64_t>(tensor.size(i))});
+        std::ranges::sort(dimensions, {}, &Dimension::stride);
+        uint64_t width = element;   // contiguous bytes
+        size_t at = 0;
+        while (at < dimensions.size() && dimensions[at].stride <= width) {
+            width = dimensions[at].stride * (dimensions[at].size - 1) + width;
+            ++at;
+        }
+        const char* const host = host_of(static_cast<const char*>(tensor.storage().data()) + static_cast<uint64_t>(tensor.storage_offset()) * element);
+        const Dimension rows = at < dimensions.size() ? dimensions[at++] : Dimension{width, 1};
+        uint64_t others = 1, whole = rows.stride * (rows.size - 1) + width;
+        for (size_t i = at; i < dimensions.size(); ++i) {
+            others *= dimensions[i].size;
+            whole += dimensions[i].stride * (dimensions[i].size - 1);
+        }
+        if (others > kMostRows) return spans.push_back({host, whole, whole, 1, is_written});
+        for (uint64_t number = 0; number < others; ++number) {
+            uint64_t offset = 0, left = number;
+            for (size_t i = at; i < dimensions.size(); ++i) {
+                offset += left % dimensions[i].size * dimensions[i].stride;
+                left /= dimensions[i].size;
+            }
+            spans.push_back({host + offset, rows.stride, width, rows.size, is_written});
+        }
+    }
+
+    const Plan& plan_;
+    Stack& stack_;
+    const size_t first_;
+    DeviceIndex device_ = 0;
+    uint64_t size_ = 0;   // bytes of all tensors
+    std::vector<std::pair<Device, size_t>> strangers_;
+};
+
+inline void run_boxed(const c10::OperatorHandle& op, Stack* stack) {
+    const Plan& plan = Plan::of(op);
+    if (Probe::is_on() && plan.is_out) return Probe::leave(plan.written, plan.returned, *stack);
+    Operation(plan, *stack).run();
+}
+
+}  // namespace peerlane_torch

@@ -1,0 +1,168 @@
+// Devices and streams as torch sees them: the current ones of each thread, and the waits.
+#pragma once
+#include <array>
+#include <atomic>
+#include <mutex>
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "device_calls.h"
+
+namespace peerlane_torch {
+
+namespace py = pybind11;
+using c10::Device;
+using c10::DeviceIndex;
+constexpr auto kDevice = c10::DeviceType::PrivateUse1;
+
+inline const peerlane::DeviceCalls* calls = nullptr;   // set when the module is loaded
+inline PyObject* python = nullptr;                     // the module `peerlane.torch.device_objects`
+
+// Run with the GIL; an error of Python passes through torch as its own.
+template <class Body>
+auto with_python(const Body& body) {
+    const py::gil_scoped_acquire gil;
+    try {
+        return body(py::handle(python));
+    } catch (py::error_already_set& error) {
+        error.restore();
+        python_error raised;
+        raised.persist();
+        throw raised;
+    }
+}
+
+// Without the GIL, if this thread has it: another thread may need it before this one can go on.
+class GilGivenAway {
+  public:
+    GilGivenAway() : state_(PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+    ~GilGivenAway() {
+        if (state_) PyEval_RestoreThread(state_);
+    }
+    GilGivenAway(const GilGivenAway&) = delete;
+
+  private:
+    PyThreadState* const state_;
+};
+
+// A stream.  They are made on demand, and never end.
+struct Queue {
+    DeviceIndex device;
+    void* native;        // for `calls`
+    PyObject* stream;    // peerlane's
+    bool is_default;
+    std::mutex running;  // held while an operation runs in the thread that called it
+
+    c10::Stream as_stream() {
+        const auto id = is_default ? 0 : static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(this));
+        return c10::Stream(c10::Stream::UNSAFE, {kDevice, device}, id);
+    }
+    // Whether all operations of the stream are over, and none has failed.
+    bool is_settled() const { return calls->is_settled(native); }
+    void synchronize() {
+        if (is_settled() && !calls->is_checked()) return;
+        with_python([this](py::handle module) { module.attr("synchronize")(py::handle(stream)); });
+    }
+    // What is submitted must not run beside an operation that another thread runs itself.
+    void submit(peerlane::Work* work) {
+        if (!running.try_lock()) {
+            const GilGivenAway gil;
+            running.lock();
+        }
+        running.unlock();
+        if (calls->submit(native, work)) return;
+        with_python([](py::handle) {
+            calls->raise_refused();
+            throw py::error_already_set();
+        });
+    }
+};
+
+class Devices {
+  public:
+    static constexpr DeviceIndex kMost = 64;
+
+    static Devices& get() {
+        static auto* devices = new Devices;
+        return *devices;
+    }
+    DeviceIndex count() {
+        if (const DeviceIndex known = count_.load(std::memory_order_acquire); known >= 0) return known;
+        const auto counted = with_python([](py::handle module) { return module.attr("count")().cast<int>(); });
+        count_.store(static_cast<DeviceIndex>(std::min<int>(counted, kMost)), std::memory_order_release);
+        return count_.load(std::memory_order_relaxed);
+    }
+    void check(DeviceIndex device) {
+        TORCH_CHECK(device >= 0 && device < count(), "peerlane:", static_cast<int>(device), " does not exist: there are ", static_cast<int>(count()),
+                    " devices, peerlane:0 to peerlane:", count() - 1, ". For more set PEERLANE_NODE, or run the program with `peerlane run --devices N`.");
+    }
+    Queue& default_queue(DeviceIndex device) {
+        if (Queue* const known = defaults_.at(device).load(std::memory_order_acquire)) return *known;
+        check(device);
+        return make(device, defaults_[device], true);
+    }
+    // Streams are used in turn, as torch uses those of a GPU.
+    Queue& pooled_queue(DeviceIndex device) {
+        check(device);
+        std::atomic<Queue*>& entry = pools_[device][next_[device].fetch_add(1, std::memory_order_relaxed) % kPool];
+        Queue* const known = entry.load(std::memory_order_acquire);
+        return known ? *known : make(device, entry, false);
+    }
+    Queue& queue(const c10::Stream& stream) {
+        if (stream.id() == 0) return default_queue(stream.device_index());
+        return *reinterpret_cast<Queue*>(static_cast<intptr_t>(stream.id()));
+    }
+    template <class Visit>
+    void each_queue(DeviceIndex device, const Visit& visit) {
+        if (Queue* const queue = defaults_[device].load(std::memory_order_acquire)) visit(*queue);
+        for (const auto& entry : pools_[device])
+            if (Queue* const queue = entry.load(std::memory_order_acquire)) visit(*queue);
+    }
+
+  private:
+    static constexpr size_t kPool = 32;
+
+    Queue& make(DeviceIndex device, std::atomic<Queue*>& entry, bool is_default) {
+        return *with_python([&](py::handle module) {
+            if (Queue* const known = entry.load(std::memory_order_acquire)) return known;   // another thread was faster
+            PyObject* const stream = module.attr("create_stream")(static_cast<int>(device)).release().ptr();
+            auto* const queue = new Queue{device, calls->hold_stream(stream), stream, is_default, {}};
+            Queue* before = nullptr;
+            return entry.compare_exchange_strong(before, queue) ? queue : before;
+        });
+    }
+
+    std::atomic<DeviceIndex> count_{-1};
+    std::array<std::atomic<Queue*>, kMost> defaults_{};
+    std::array<std::array<std::atomic<Queue*>, kPool>, kMost> pools_{};
+    std::array<std::atomic<size_t>, kMost> next_{};
+};
+
+inline thread_local DeviceIndex current_device = 0;
+inline thread_local std::array<Queue*, Devices::kMost> current_queues{};
+
+inline Queue& current_queue(DeviceIndex device) {
+    Queue*& queue = current_queues.at(device);
+    if (!queue) [[unlikely]] queue = &Devices::get().default_queue(device);
+    return *queue;
+}
+
+// The host's address of a device address; of another one, that itself.
+inline char* host_of(const void* address) {
+    static const uint64_t base = calls->guard_base(), size = calls->guard_size();
+    static const int64_t offset = calls->host_offset();
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    return reinterpret_cast<char*>(at - base < size ? at + static_cast<uint64_t>(offset) : at);
+}
+
+// Whether the host finds the bytes of some device there; pinned memory lies there, too.
+inline bool is_device_memory(const void* host) {
+    static const uint64_t base = calls->guard_base() + static_cast<uint64_t>(calls->host_offset()), size = calls->guard_size();
+    return reinterpret_cast<uintptr_t>(host) - base < size;
+}
+
+}  // namespace peerlane_torch

@@ -1,0 +1,294 @@
+"""The device of torch: operations, streams, memory and errors, compared with the processor's under each schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.torch_device import run_on_device
+from helpers.torch_ranks import needs_torch
+
+needs_torch()
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+SCHEDULES = pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
+
+# Each is computed on the processor and on a device; `d` is the device.
+_ALIKE = """
+    def same(name, compute):
+        with torch.no_grad():
+            torch.manual_seed(3)
+            inputs = [torch.randn(7, 9), torch.randn(9, 7), torch.randint(0, 7, (5,)), torch.randn(300, 400)]
+            want = compute(*[each.clone() for each in inputs])
+            got = compute(*[each.to("peerlane:1") for each in inputs])
+            many = isinstance(want, (tuple, list))
+            pairs = list(zip(want, got)) if many else [(want, got)]
+            found[name] = all(
+                b.device.type == "peerlane" and torch.equal(a, b.cpu()) and a.dtype == b.dtype
+                and a.stride() == b.stride() for a, b in pairs
+            )
+
+    same("add", lambda a, b, i, m: a + b.t())
+    same("scalar", lambda a, b, i, m: a * 2.5 - 1)
+    same("promotion", lambda a, b, i, m: i + 1.5)
+    same("matmul", lambda a, b, i, m: a @ b)
+    same("large", lambda a, b, i, m: (m @ m.t()).softmax(-1).sum(0))
+    same("views", lambda a, b, i, m: m[::2, 3:9].t().contiguous())
+    same("in place of a view", lambda a, b, i, m: m[1:3].mul_(2).add_(1).clone())
+    same("numbers", lambda a, b, i, m: a[i])
+    same("mask", lambda a, b, i, m: m[m > 1])
+    same("nonzero", lambda a, b, i, m: (m > 2).nonzero())
+    same("put", lambda a, b, i, m: m.index_put_((i,), torch.zeros(400, device=m.device), accumulate=True))
+    same("sort", lambda a, b, i, m: list(m.sort(dim=1)))
+    same("topk", lambda a, b, i, m: list(m.topk(3)))
+    same("svd", lambda a, b, i, m: list(torch.linalg.svd(a, full_matrices=False)))
+    same("cat", lambda a, b, i, m: torch.cat([m, m * 2], 1))
+    same("where", lambda a, b, i, m: torch.where(m > 0, m, torch.zeros((), device=m.device)))
+    same("complex", lambda a, b, i, m: torch.view_as_real((a.to(torch.complex64) * 1j).conj() + 1))
+    same("convolution", lambda a, b, i, m: torch.nn.functional.conv2d(m[None, None, :30, :30], m[None, None, :3, :3]))
+    same("norm", lambda a, b, i, m: torch.nn.functional.layer_norm(m, (400,)))
+    same("out", lambda a, b, i, m: torch.add(m, 1, out=torch.empty(0, device=m.device)))
+    same("foreach", lambda a, b, i, m: list(torch._foreach_add([a, m], 2.0)))
+    same("resize", lambda a, b, i, m: a.clone().resize_(3, 3))
+    same("half", lambda a, b, i, m: (m.half() * 2).float())
+"""
+
+
+@SCHEDULES
+def test_operations_equal_the_processors_bit_by_bit(tmp_path: Path, schedule: str) -> None:
+    found = run_on_device(tmp_path, _ALIKE, schedule=schedule)
+    assert [name for name, is_same in found.items() if not is_same] == []
+    assert len(found) == 23
+
+
+_TRAIN = """
+    def train(device):
+        torch.manual_seed(0)
+        layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), layer, torch.nn.Flatten(), torch.nn.Linear(16 * 6, 3))
+        inputs, targets = torch.randn(32, 6, 8), torch.randint(0, 3, (32,))
+        model.to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        losses = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(inputs.to(device)), targets.to(device))
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    found["processor"], found["device"] = train("cpu"), train("peerlane:1")
+"""
+
+
+@SCHEDULES
+def test_training_has_the_losses_of_the_processor(tmp_path: Path, schedule: str) -> None:
+    found = run_on_device(tmp_path, _TRAIN, schedule=schedule)
+    assert found["device"] == pytest.approx(found["processor"], rel=1e-5)
+    assert found["device"][-1] < found["device"][0]
+
+
+_STREAMS = """
+    main = torch.accelerator.current_stream()
+    side = torch.Stream(device="peerlane:0")
+    first, last = (torch.Event("peerlane:0", enable_timing=True) for _ in range(2))
+    x = torch.ones(300, 300, device="peerlane:0")
+    side.wait_stream(main)
+    with side:
+        found["current"] = torch.accelerator.current_stream() == side
+        first.record()
+        y = x @ x
+        last.record()
+    main.wait_event(last)
+    y.record_stream(main)
+    found["sum"] = (y + 1).sum().item()
+    last.synchronize()
+    found["positive"] = first.elapsed_time(last) > 0
+    found["over"] = [side.query(), last.query()]
+    found["other"] = torch.accelerator.current_stream() == main
+    z = torch.empty(1000, 1000, device="peerlane:1")
+    z.copy_(torch.full((1000, 1000), 2.0, device="peerlane:0"))
+    found["copied"] = z.sum().item()
+    pinned = torch.full((100_000,), 3.0).pin_memory()
+    w = pinned.to("peerlane:0", non_blocking=True)
+    back = torch.empty(100_000).pin_memory()
+    back.copy_(w, non_blocking=True)
+    torch.accelerator.synchronize()
+    found["back"] = [pinned.is_pinned(), back.sum().item()]
+"""
+
+
+@SCHEDULES
+def test_streams_and_events_order_operations(tmp_path: Path, schedule: str) -> None:
+    found = run_on_device(tmp_path, _STREAMS, schedule=schedule)
+    assert found == {
+        "current": True,
+        "sum": 300 * 300 * 301.0,
+        "positive": True,
+        "over": [True, True],
+        "other": True,
+        "copied": 2e6,
+        "back": [True, 3e5],
+    }
+
+
+_LAZY = """
+    side = torch.Stream(device="peerlane:0")
+
+    def race():
+        x = torch.zeros(1000, 1000, device="peerlane:0")
+        torch.accelerator.synchronize()
+        with side:
+            x.add_(1)
+        seen = x[0, 0].item()
+        side.synchronize()
+        return seen, x[0, 0].item()
+
+    # A process that the system stops for a second runs all that is queued.
+    found["seen"] = [race() for _ in range(10)]
+"""
+
+
+def test_missing_wait_is_seen_under_lazy(tmp_path: Path) -> None:
+    found = run_on_device(tmp_path, _LAZY, schedule="lazy")
+    assert [0.0, 1.0] in found["seen"]
+    assert {last for _, last in found["seen"]} == {1.0}
+
+
+_ERRORS = """
+    a, b = torch.ones(2, device="peerlane:0"), torch.ones(2, device="peerlane:1")
+    found["devices"] = caught(lambda: a + b)
+    found["processor"] = caught(lambda: a + torch.ones(2))
+    found["scalar"] = (a + torch.tensor(1.0)).tolist()
+    wide = torch.ones(200, 300, device="peerlane:0")
+    found["shape"] = caught(lambda: wide @ wide)
+    found["index"] = caught(lambda: torch.ones(2, device="peerlane:7"))
+    numbers = torch.full((100_000,), 1 << 30, device="peerlane:0")
+    picked = torch.arange(100_000.0, device="peerlane:0")[numbers]  # the line of the failure
+    found["queued"] = caught(torch.accelerator.synchronize)
+    found["after"] = torch.ones(2, device="peerlane:0").sum().item()
+    found["memory"] = caught(torch.empty, 1 << 40, device="peerlane:0")
+"""
+
+
+def test_errors_name_devices_lines_and_memory(tmp_path: Path) -> None:
+    found = run_on_device(tmp_path, _ERRORS, schedule="lazy")
+    assert "found at least two devices, peerlane:0 and peerlane:1!" in found["devices"][1]
+    assert "found at least two devices, peerlane:0 and cpu!" in found["processor"][1]
+    assert found["scalar"] == [2.0, 2.0]
+    assert "mat1 and mat2 shapes cannot be multiplied (200x300 and 200x300)" in found["shape"][1]
+    assert "peerlane:7 does not exist: there are 2 devices" in found["index"][1]
+    kind, text = found["queued"]
+    assert kind == "AcceleratorError"
+    program = (tmp_path / "program.py").read_text().splitlines()
+    line = next(i for i, each in enumerate(program, 1) if "the line of the failure" in each)
+    assert "aten::index.Tensor" in text
+    assert "IndexError: index 1073741824 is out of bounds" in text
+    assert f"program.py:{line}" in text
+    assert found["after"] == 2.0
+    kind, text = found["memory"]
+    assert kind == "OutOfMemoryError"
+    assert "peerlane:0 is out of memory: 4398046511104 bytes were asked for" in text
+
+
+_MEMORY = """
+    torch.accelerator.empty_cache()
+    x = torch.empty(1 << 20, device="peerlane:0")
+    found["allocated"] = torch.peerlane.memory_allocated(0)
+    address = x.data_ptr()
+    del x
+    found["freed"] = [torch.peerlane.memory_allocated(0), torch.peerlane.memory_reserved(0) > 0]
+    found["used again"] = torch.empty(1 << 20, device="peerlane:0").data_ptr() == address
+    side = torch.Stream(device="peerlane:0")
+    y = torch.empty(1 << 20, device="peerlane:0")
+    with side:
+        y.fill_(1)
+    y.record_stream(side)
+    address = y.data_ptr()
+    del y
+    found["kept"] = torch.empty(1 << 20, device="peerlane:0").data_ptr() != address
+    found["peak"] = torch.peerlane.max_memory_allocated(0)
+    torch.peerlane.empty_cache()
+    found["emptied"] = torch.peerlane.memory_reserved(0)
+    free, total = torch.peerlane.mem_get_info(0)
+    found["free"] = free == total
+"""
+
+
+def test_memory_is_cached_in_stream_order(tmp_path: Path) -> None:
+    found = run_on_device(tmp_path, _MEMORY, schedule="lazy")
+    assert found == {
+        "allocated": 4 << 20,
+        "freed": [0, True],
+        "used again": True,
+        "kept": True,
+        "peak": 4 << 20,
+        "emptied": 0,
+        "free": True,
+    }
+
+
+_TRAVELS = """
+    import io, copy
+    file = io.BytesIO()
+    x = torch.arange(6.0, device="peerlane:1").view(2, 3)
+    torch.save({"x": x, "t": x.t()}, file)
+    def loaded(**options):
+        file.seek(0)
+        return torch.load(file, **options)
+    found["same device"] = [str(loaded()["x"].device), loaded()["x"].tolist()]
+    found["mapped"] = [str(loaded(map_location=where)["x"].device) for where in ("cpu", "peerlane:0")]
+    both = loaded()
+    found["shared"] = both["x"].data_ptr() == both["t"].data_ptr()
+    found["printed"] = repr(x)
+    found["copied"] = copy.deepcopy(x).tolist()
+    again = torch.from_dlpack(x)
+    found["lent"] = [again.data_ptr() == x.data_ptr(), str(again.device)]
+    found["numpy"] = caught(x.numpy)[0]
+    torch.manual_seed(5)
+    first = torch.rand(3, device="peerlane:0")
+    state = torch.peerlane.get_rng_state(0)
+    second = torch.rand(3, device="peerlane:0")
+    torch.peerlane.set_rng_state(state, 0)
+    found["random"] = [torch.equal(second, torch.rand(3, device="peerlane:0")), torch.equal(first, second)]
+    torch.manual_seed(5)
+    found["seeded"] = torch.equal(first, torch.rand(3, device="peerlane:0"))
+    generator = torch.Generator("peerlane:1").manual_seed(5)
+    found["generator"] = torch.randperm(5, generator=generator, device="peerlane:1").sort()[0].tolist()
+    with torch.autocast("peerlane", dtype=torch.bfloat16):
+        found["autocast"] = [str((x @ x.t()).dtype), str(x.softmax(0).dtype)]
+    found["accelerator"] = [str(torch.accelerator.current_accelerator()), torch.accelerator.device_count()]
+    with torch.peerlane.device(1):
+        found["current"] = [torch.accelerator.current_device_index(), str(torch.ones(1, device="peerlane").device)]
+"""
+
+
+def test_tensors_travel_and_random_numbers_repeat(tmp_path: Path) -> None:
+    found: dict[str, Any] = run_on_device(tmp_path, _TRAVELS)
+    values = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    assert found == {
+        "same device": ["peerlane:1", values],
+        "mapped": ["cpu", "peerlane:0"],
+        "shared": True,
+        "printed": "tensor([[0., 1., 2.],\n        [3., 4., 5.]], device='peerlane:1')",
+        "copied": values,
+        "lent": [True, "peerlane:1"],
+        "numpy": "TypeError",
+        "random": [True, False],
+        "seeded": True,
+        "generator": [0, 1, 2, 3, 4],
+        "autocast": ["torch.bfloat16", "torch.float32"],
+        "accelerator": ["peerlane", 2],
+        "current": [1, "peerlane:1"],
+    }
+
+
+def test_no_compiler_is_said_at_the_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    found = run_on_device(tmp_path, 'found["error"] = caught(torch.empty, 2, device="peerlane")')
+    kind, text = found["error"]
+    assert kind == "Unbuilt"
+    assert "there is no C++ compiler 'no-such-compiler': install g++ 11 or newer" in text
