@@ -242,15 +242,15 @@ bool make() {
 // program has registered to run at the exit runs after this, and calls again.
 thread_local bool is_ending = false;   // what calls now gets a state for the call alone
 
-thread_local bool are_joins_followed = false;
+thread_local bool are_waits_followed = false;
 
-// While it lives, a join under the GIL gives the GIL away.
+// While it lives, a wait under the GIL gives the GIL away.
 class Waiting {
 public:
     explicit Waiting(Python& python) {
         const Quick* const table = quick.load(std::memory_order_acquire);
         if (!table || python.PyGILState_Check()) return;
-        if (!python.is_own && !std::exchange(are_joins_followed, true)) table->follow_joins();
+        if (!python.is_own && !std::exchange(are_waits_followed, true)) table->follow_waits();
         waiters_ = table->gil_waiters;
         waiters_->fetch_add(1, std::memory_order_acq_rel);
     }
@@ -293,6 +293,7 @@ struct Kept {
     ~Kept() {
         is_ending = true;
         if (!is_kept || gettid() == getpid() || functions.is_over() || !is_gil_to_be_had()) return;   // else the state stays
+        const Waiting waiting(functions);   // who joins this thread may have the GIL again
         (void)functions.PyGILState_Ensure();
         functions.PyGILState_Release(PyGILState_LOCKED);
         functions.PyGILState_Release(PyGILState_UNLOCKED);

@@ -14,7 +14,7 @@ constexpr int32_t kDeclined = -1;
 
 struct Quick {
     std::atomic<uint32_t>* gil_waiters;   // how many threads of C wait for the GIL
-    void (*follow_joins)() noexcept;      // before the first call of such a thread: who joins it may have the GIL
+    void (*follow_waits)() noexcept;      // before the first call of such a thread: who joins it may have the GIL
     bool (*aclrtGetDevice)(uint64_t number) noexcept;
     bool (*aclrtMemcpy)(uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept;
     bool (*aclrtMemcpyAsync)(uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;

@@ -208,7 +208,7 @@ class GilReleased {
 // Threads of C that wait for the GIL, to call a vendor's library.
 extern std::atomic<uint32_t> gil_waiters;
 // Let modules that join a thread under the GIL give it away while another thread of C waits for it; not for those loaded later.
-void follow_joins() noexcept;
+void follow_waits() noexcept;
 
 // Called with the GIL by the thread that finalizes, as late as Python allows.
 void interpreter_exits();

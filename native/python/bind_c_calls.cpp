@@ -576,7 +576,7 @@ constexpr auto in_context = [](auto... words) noexcept {
 
 constexpr c_abi::Quick kQuick{
     .gil_waiters = &gil_waiters,
-    .follow_joins = follow_joins,
+    .follow_waits = follow_waits,
     .aclrtGetDevice = [](uint64_t number) noexcept { return get_device(acl, number); },
     .aclrtMemcpy = [](uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept {
         if (!known(acl) || size > room || size > kBrief || !is_plain(dst, src, size, kind, 6)) return false;
@@ -765,7 +765,7 @@ static void bind_contexts(nb::module_& m) {
 void bind_c_calls(nb::module_& m) {
     bind_contexts(m);
     m.def("c_calls", [] { return reinterpret_cast<uintptr_t>(&kQuick); }, "The address of the table that libraries for C ask.");
-    m.def("follow_joins", &follow_joins, "Let joins under the GIL give it away, in the modules that are loaded.");
+    m.def("follow_waits", &follow_waits, "Let joins and locks under the GIL give it away, in the modules that are loaded.");
     m.def("c_epoch", [] { return epoch.load(std::memory_order_acquire); },
           "The number of the present state of all threads, to be asked for before what is told of one is looked up.");
     m.def("forget_c_threads", &forget_c_threads,

@@ -1212,8 +1212,10 @@ class ContextStack:
 def c_calls() -> int:
     """The address of the table that libraries for C ask."""
 
-def follow_joins() -> None:
-    """Let joins under the GIL give it away, in the modules that are loaded."""
+def follow_waits() -> None:
+    """
+    Let joins and locks under the GIL give it away, in the modules that are loaded.
+    """
 
 def c_epoch() -> int:
     """

@@ -124,3 +124,74 @@ def test_thread_of_c_ends_though_the_thread_that_joins_it_holds_the_gil(tmp_path
     words = ["-shared", "-fPIC", "-O1", "-pthread", source, "-o", library]
     subprocess.run([shutil.which("cc") or "gcc", *words], check=True, timeout=SECONDS)
     assert_ends(PROGRAM, str(library), str(calls))
+
+
+LOCKER = r"""
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static atomic_uint word;  // 1: locked, by who sleeps on it
+static atomic_int is_locked, is_mutex, rounds;
+static int (*ask)(int*);
+
+static void lock(void) {
+    if (is_mutex) pthread_mutex_lock(&mutex);
+    else
+        while (atomic_exchange(&word, 1)) syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, 0, 0, 0);
+}
+static void unlock(void) {
+    if (is_mutex) pthread_mutex_unlock(&mutex);
+    else {
+        word = 0;
+        syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+    }
+}
+static void* work(void* none) {
+    long wrong = 0;
+    lock();
+    is_locked = 1;
+    usleep(50000);  // until the other thread wants the lock
+    for (int i = 0; i < rounds; ++i) {
+        int count = 0;
+        wrong |= ask(&count) || count != 2;
+    }
+    unlock();
+    return (void*)wrong;
+}
+int run(int (*function)(int*), int with_mutex) {
+    pthread_t thread;
+    void* wrong;
+    ask = function;
+    is_mutex = with_mutex;
+    is_locked = 0;
+    rounds = 20;
+    if (pthread_create(&thread, 0, work, 0)) return -2;
+    while (!is_locked) {}
+    lock();
+    unlock();
+    pthread_join(thread, &wrong);
+    return (int)(intptr_t)wrong;
+}
+"""
+LOCK_PROGRAM = """
+import ctypes, sys
+from peerlane.c_abi import directory
+library, locker = ctypes.CDLL(f"{directory()}/libcuda.so.1"), sys.argv[1]
+assert library.cuInit(0) == 0
+for _ in range(3):
+    assert ctypes.PyDLL(locker).run(library.cuDeviceGetCount, int(sys.argv[2])) == 0  # it keeps the GIL
+print("over")
+"""
+
+
+@pytest.mark.parametrize("kind", ["futex", "mutex"])
+def test_thread_of_c_calls_under_a_lock_that_is_awaited_under_the_gil(tmp_path: Path, kind: str) -> None:
+    source, library = tmp_path / "locker.c", tmp_path / "locker.so"
+    source.write_text(LOCKER)
+    words = ["-shared", "-fPIC", "-O1", "-pthread", source, "-o", library]
+    subprocess.run([shutil.which("cc") or "gcc", *words], check=True, timeout=SECONDS)
+    assert_ends(LOCK_PROGRAM, str(library), str(int(kind == "mutex")))

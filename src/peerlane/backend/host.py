@@ -82,8 +82,8 @@ Pools: Callable[[], Any]
 PoolMemory: Callable[[Any, int], Any]
 #: what was freed to pools before the last record of an event
 FreedBefore: Callable[[], Any]
-#: lets joins under the GIL give it away, in the modules that are loaded
-follow_joins: Callable[[], None]
+#: lets joins and locks under the GIL give it away, in the modules that are loaded
+follow_waits: Callable[[], None]
 #: returns the address of the table by which C programs make calls without Python; the functions below fill it
 c_calls: Callable[[], int]
 #: returns the number of the present state of all threads; ask for it before you look up what to enter for a thread

@@ -43,11 +43,11 @@ def bind(dialect: str, header: str, symbol: str) -> Callable[..., Any]:
 def quick_calls(is_own: bool) -> int:
     """Return the address of the table of calls that native code answers by itself.
 
-    In a program of Python, unlike in one that started Python for peerlane's own use, joins under the GIL give it away
-    from now on.
+    In a program of Python, unlike in one that started Python for peerlane's own use, joins and locks under the GIL
+    give it away from now on.
     """
     if not is_own:
-        WATCH.call_after_loads(host.follow_joins)
+        WATCH.call_after_loads(host.follow_waits)
     return host.c_calls()
 
 
