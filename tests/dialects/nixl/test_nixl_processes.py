@@ -401,3 +401,39 @@ def _until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def test_nixl_registrations_of_one_allocation_share_a_mapping_until_the_last_ends(ends: Ends) -> None:
+    count, size = 200, 4096
+    metadata, at = ends.other.run(
+        "held = pl.devices()[0].allocate(4 << 20)\nheld.fill(0)\n"
+        f"pieces = [(held.address + i * {size}, {size}, 0, '') for i in range({count})]\n"
+        "kept = [agent.register_memory([each], 'VRAM') for each in pieces]\n"
+        "result = [agent.get_agent_metadata().hex(), held.address]"
+    )
+    descriptors = len([*Path("/proc/self/fd").iterdir()])
+    ends.agent.add_remote_agent(bytes.fromhex(metadata))
+
+    def write(piece: int) -> str:
+        near = ends.agent.get_xfer_descs([(ends.vram.address, 64, 0)], "VRAM")
+        there = ends.agent.get_xfer_descs([(at + piece * size, 64, 0)], "VRAM")
+        return finish(ends.agent, ends.agent.initialize_xfer("WRITE", near, there, "other"))
+
+    assert {write(piece) for piece in range(count)} == {"DONE"}
+    assert len([*Path("/proc/self/fd").iterdir()]) < descriptors + count // 4
+    content = bytes.fromhex(ends.other.run(f"result = held.view()[:{count * size}].tobytes().hex()"))
+    wanted = ends.vram.view()[:64].tobytes()
+    assert all(content[i * size : i * size + 64] == wanted for i in range(count))
+    ends.other.run("agent.deregister_memory(kept[0])")
+    assert write(1) == "DONE"
+    with pytest.raises(_bindings.nixlNotAllowedError, match="has deregistered"):
+        write(0)
+    ends.other.run("for each in kept[1:]: agent.deregister_memory(each)")
+    with pytest.raises(_bindings.nixlNotAllowedError, match="has deregistered"):
+        write(1)
+    again, at_again = ends.other.run(
+        "agent.register_memory(pieces[:1], 'VRAM')\nresult = [agent.get_agent_metadata().hex(), held.address]"
+    )
+    assert at_again == at
+    ends.agent.add_remote_agent(bytes.fromhex(again))
+    assert write(0) == "DONE"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from typing import Generic, TypeVar
 
 from peerlane.backend import host
@@ -51,7 +51,7 @@ class Registrations(Generic[_Kind]):
         """Take out the registration that begins at an address; None if there is none."""
         registration = self._by_start.pop(start, None)
         if registration is not None:
-            self.starts.remove(start)
+            del self.starts[bisect_left(self.starts, start)]
         return registration
 
     def clear(self) -> None:

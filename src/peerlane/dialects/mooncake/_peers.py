@@ -12,7 +12,7 @@ from functools import partial
 from peerlane import Host
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects._shared.lent_memory import BorrowedMemory, OwnMemory
+from peerlane.dialects._shared.lent_memory import BorrowedMemory, Lender, OwnMemory
 from peerlane.dialects._shared.moves import MemoryMoves, ProcessCall, ranks
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.mooncake._failures import refused
@@ -111,7 +111,7 @@ class NearPeer:
         self._memory = ranks().process_memory(description.origin.pid)
         self._lock = threading.RLock()  # two threads may learn of the same registration
         self._regions: Registrations[_OtherRegion] = Registrations()
-        self._first = 0
+        self._first, self._lender = 0, Lender("mooncake", f"engine {self.name!r}")
         self._learn(description.rows)
 
     @property
@@ -139,8 +139,7 @@ class NearPeer:
         for row in rows:
             if self._regions.begins(row.start):
                 continue
-            owner = f"engine {self.name!r}"
-            memory = None if row.offer is None else BorrowedMemory("mooncake", owner, row.size, row.offer)
+            memory = None if row.part is None else BorrowedMemory(self._lender, row.size, row.part)
             self._regions.add(_OtherRegion(row.start, row.size, row, memory))
             if event_log.active:
                 event_log.take(registration_key(self._origin.ident, row.slot, row.number), 1)

@@ -14,7 +14,7 @@ from peerlane.dialects._shared.boards import SLOTS, Board, Origin
 from peerlane.dialects._shared.boards import OtherBoard as _OtherBoard
 from peerlane.dialects._shared.boards import OwnBoard as _OwnBoard
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects._shared.lent_memory import Offer, OwnMemory, decode_offer, encode_offer
+from peerlane.dialects._shared.lent_memory import Offers, OwnMemory, Part, decode_offers, part_of
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.mooncake._failures import INVALID_ARGUMENT, NOT_REGISTERED, OVERLAPPED, refused
 from peerlane.dialects.mooncake._memory import allocation_of
@@ -22,8 +22,7 @@ from peerlane.errors import Error
 from peerlane.support.machine_identity import own_machine
 
 _HEAD = struct.Struct("<16sIQIHHI")
-_ROW = struct.Struct("<QQIQB")
-_UNSHARED = 255  # the kind of an offer that the system refused
+_ROW = struct.Struct("<QQIQBIQ")
 _WORD = 1 << 64
 
 
@@ -47,8 +46,8 @@ class Row(NamedTuple):
     size: int
     slot: int
     number: int
-    offer: Offer | None
     is_shared: bool
+    part: Part | None
 
 
 class Description(NamedTuple):
@@ -203,20 +202,19 @@ def shown(regions: Sequence[Registration]) -> str:
 
 def _row_of(region: Registered) -> Row:
     try:
-        offer = region.memory.offer()
+        part = region.memory.offer()
     except Error:  # the engine that asks for the bytes learns it
-        return Row(region.start, region.size, region.slot, region.number, None, False)
-    return Row(region.start, region.size, region.slot, region.number, offer, True)
+        return Row(region.start, region.size, region.slot, region.number, False, None)
+    return Row(region.start, region.size, region.slot, region.number, True, part)
 
 
 def encode(description: Description) -> bytes:
     """Return the bytes of a description."""
     machine = description.machine.encode()
-    parts = [_HEAD.pack(*description.origin, len(machine), 0, len(description.rows)), machine]
-    for row in description.rows:
-        kind, offer = encode_offer(row.offer)
-        parts.append(_ROW.pack(*row[:4], kind if row.is_shared else _UNSHARED) + offer)
-    return b"".join(parts)
+    head = _HEAD.pack(*description.origin, len(machine), 0, len(description.rows))
+    offers = Offers()
+    rows = [_ROW.pack(*row[:5], *offers.number(row.part)) for row in description.rows]
+    return b"".join([head, machine, offers.encode(), *rows])
 
 
 def decode(content: bytes) -> Description:
@@ -227,16 +225,14 @@ def decode(content: bytes) -> Description:
         machine = content[_HEAD.size : at].decode("ascii")
         if len(machine) != named or spare or not 0 < pid < 1 << 31 or fd >= 1 << 31:
             raise ValueError("the process is impossible")
-        rows, rest = [], memoryview(content)
-        for _ in range(count):
-            start, size, slot, number, kind = _ROW.unpack_from(rest, at)
-            is_shared = kind != _UNSHARED
-            offer, at = decode_offer(kind if is_shared else 0, rest, at + _ROW.size)
-            if slot >= SLOTS or not number or not size or start + size > _WORD:
+        offers, at = decode_offers(memoryview(content), at)
+        if len(content) - at != count * _ROW.size:
+            raise ValueError(f"{count:,} registrations are not {len(content) - at:,} bytes")
+        rows = []
+        for start, size, slot, number, is_shared, offer, offset in _ROW.iter_unpack(content[at:]):
+            if slot >= SLOTS or not number or not size or start + size > _WORD or is_shared > 1:
                 raise ValueError("a registration is impossible")
-            rows.append(Row(start, size, slot, number, offer, is_shared))
-        if at != len(content):
-            raise ValueError(f"{len(content) - at} bytes are left over")
+            rows.append(Row(start, size, slot, number, bool(is_shared), part_of(offers, offer, offset)))
     except struct.error as error:
         raise ValueError(str(error)) from None
     return Description(machine, Origin(ident, pid, started, fd), rows)

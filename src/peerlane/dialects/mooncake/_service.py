@@ -29,7 +29,7 @@ from peerlane.dialects.mooncake._segments import Description, Registered, Segmen
 from peerlane.errors import Error
 from peerlane.memory import raw
 
-_MAGIC = b"plmoon-1"
+_MAGIC = b"plmoon-2"
 _KEY, _PIECE, _NAME = struct.Struct("<QQ"), struct.Struct("<QQ"), struct.Struct("<I")
 _NO_KEY = (0, 0)
 _LOOKS = b"LKRD", b"LKWR"  # whether bytes can be read, and written

@@ -279,8 +279,7 @@ class nixlAgent:
         if descs.isEmpty():
             raise nixlBackendError("the list has no descriptor", "pass one descriptor or more")
         if mem is not nixl_mem_t.FILE_SEG:
-            for row in descs.rows:
-                check_memory(mem, row)
+            check_memory(mem, descs.rows)
         with self._lock:
             self.board.check_room(len(descs.rows))
             regions: list[OwnRegion] = []
@@ -292,8 +291,7 @@ class nixlAgent:
                     self._end(region)
                 raise
             self._has_registered = True
-            for region in regions:
-                self.regions.add(region)
+            self.regions.add(regions)
         return nixl_status_t.NIXL_SUCCESS
 
     def _region(self, mem: nixl_mem_t, row: Sequence[Any], names: set[str]) -> OwnRegion:
@@ -391,7 +389,7 @@ class nixlAgent:
 
     def _metadata(self, regions: Iterable[OwnRegion], connects: bool, backends: set[str]) -> bytes:
         rows = [
-            Row(each.mem, each.device, each.start, each.size, each.slot, each.number, each.offered())
+            Row(each.mem, each.device, each.start, each.size, each.slot, each.number, each.part())
             for each in regions
             if "UCX" in each.backends
         ]

@@ -8,13 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from peerlane.dialects._shared.boards import SLOTS, Origin
-from peerlane.dialects._shared.lent_memory import Offer, decode_offer, encode_offer
+from peerlane.dialects._shared.lent_memory import Offer, Offers, Part, decode_offers, part_of
 from peerlane.dialects.nixl._status import nixl_mem_t, nixlMismatchError
 
-_MAGIC = b"peerlane nixl 1\n"
+_MAGIC = b"peerlane nixl 2\n"
 _HEAD = struct.Struct("<16s16sIQIBHHI")
-_REGION = struct.Struct("<BQQQIQB")
+_REGION = struct.Struct("<BQQQIQIQ")
 _CHECK = struct.Struct("<I")
+_MEMS = {
+    each.value: each for each in nixl_mem_t
+}  # a look-up by the enumeration costs more than the rest of a row
 _BACKENDS = ("UCX",)  # those that reach other agents
 
 
@@ -27,7 +30,7 @@ class Row(NamedTuple):
     size: int
     slot: int
     number: int
-    offer: Offer | None
+    part: Part | None
 
 
 class Metadata(NamedTuple):
@@ -51,11 +54,9 @@ def encode(metadata: Metadata) -> bytes:
         len(name),
         len(metadata.rows),
     )
-    parts = [_HEAD.pack(_MAGIC, *head), name]
-    for row in metadata.rows:
-        kind, offer = encode_offer(row.offer)
-        parts.append(_REGION.pack(*row[:6], kind) + offer)
-    body = b"".join(parts)
+    offers = Offers()
+    rows = [_REGION.pack(*row[:6], *offers.number(row.part)) for row in metadata.rows]
+    body = b"".join([_HEAD.pack(_MAGIC, *head), name, offers.encode(), *rows])
     return body + _CHECK.pack(zlib.crc32(body))
 
 
@@ -87,21 +88,16 @@ def _decode(content: bytes) -> Metadata:
     name = body[_HEAD.size : at].decode()
     if not name or not 0 < pid < 1 << 31 or fd >= 1 << 31 or connects > 1:
         raise ValueError("the name or the process is impossible")
-    rest = memoryview(body)[at:]
-    read = list(_rows(rest, count))
-    used = read[-1][1] if read else 0
-    if used != len(rest):
-        raise ValueError(f"{len(rest) - used} bytes are left over")
+    offers, at = decode_offers(memoryview(body), at)
+    rows = memoryview(body)[at:]
+    if len(rows) != count * _REGION.size:
+        raise ValueError(f"{count:,} registrations are not {len(rows):,} bytes")
     names = tuple(each for bit, each in enumerate(_BACKENDS) if backends >> bit & 1)
-    return Metadata(name, Origin(ident, pid, started, fd), bool(connects), names, [row for row, _ in read])
+    return Metadata(name, Origin(ident, pid, started, fd), bool(connects), names, [*_rows(rows, offers)])
 
 
-def _rows(rest: memoryview, count: int) -> Iterator[tuple[Row, int]]:
-    at = 0
-    for _ in range(count):
-        mem, device, start, size, slot, number, kind = _REGION.unpack_from(rest, at)
-        at += _REGION.size
-        offer, at = decode_offer(kind, rest, at)
-        if slot >= SLOTS or not number or start + size > 1 << 64:
+def _rows(rows: memoryview, offers: Sequence[Offer]) -> Iterator[Row]:
+    for mem, device, start, size, slot, number, offer, offset in _REGION.iter_unpack(rows):
+        if mem not in _MEMS or slot >= SLOTS or not number or start + size > 1 << 64:
             raise ValueError("a registration is impossible")
-        yield Row(nixl_mem_t(mem), device, start, size, slot, number, offer), at
+        yield Row(_MEMS[mem], device, start, size, slot, number, part_of(offers, offer, offset))

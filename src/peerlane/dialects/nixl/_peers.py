@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Protocol
 
+from peerlane.dialects._shared.lent_memory import Lender
 from peerlane.dialects.nixl._board import OtherBoard, OwnBoard, Past
 from peerlane.dialects.nixl._metadata import Metadata, Row
 from peerlane.dialects.nixl._regions import OtherRegion, OwnRegion, Region, Regions
@@ -58,6 +59,7 @@ class Peer:
             self._agent = weakref.ref(agent)
         else:
             self._board = OtherBoard(metadata.origin)
+        self._lender = Lender("nixl", f"agent {self.name!r}")
         self.learn(metadata.rows)
 
     @property
@@ -69,14 +71,16 @@ class Peer:
         """Add registrations that are not known yet."""
         self.regions.forget_ended({(row.mem, (row.device, row.start, row.size)) for row in rows})
         known = {(each.slot, each.number) for each in self.regions}
+        new: list[Region] = []
         for row in rows:
             if (row.slot, row.number) in known:
                 continue
             if self._board is not None:
                 region = (*row[:6], self._board.words)
-                self.regions.add(OtherRegion(*region, agent=self.name, offer=row.offer))
+                new.append(OtherRegion(*region, lender=self._lender, part=row.part))
             elif self.agent is not None:
-                self.regions.add(Region(*row[:6], self.agent.board.words))
+                new.append(Region(*row[:6], self.agent.board.words))
+        self.regions.add(new)
 
     def check_usable(self, now: float) -> None:
         """Raise nixlNotFoundError or nixlRemoteDisconnectError if it was removed, or has ended by now (monotonic)."""

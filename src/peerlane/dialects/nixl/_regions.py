@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from peerlane import Kind, devices
 from peerlane.diagnostics import call_site
 from peerlane.dialects._shared import environment
-from peerlane.dialects._shared.lent_memory import BorrowedMemory, Offer, OwnMemory
+from peerlane.dialects._shared.lent_memory import BorrowedMemory, Lender, OwnMemory, Part
 from peerlane.dialects.nixl._status import (
     Failure,
     nixl_mem_t,
@@ -101,7 +101,7 @@ class OwnRegion(Region):
         self.site = call_site.position()
         self._memory = OwnMemory(self.start, self.size)
 
-    def offered(self) -> Offer | None:
+    def part(self) -> Part | None:
         """Return what other processes open it by; None for host memory."""
         try:
             return self._memory.offer(ends=is_strict())
@@ -125,15 +125,16 @@ class OtherRegion(Region):
 
     Attributes
     ----------
-    agent : str
-    offer : Offer, optional
-        As of :meth:`OwnRegion.offered`.
+    lender : Lender
+        The agent.
+    part : Part, optional
+        As of :meth:`OwnRegion.part`.
     """
 
-    def __init__(self, *region: Any, agent: str, offer: Offer | None) -> None:
+    def __init__(self, *region: Any, lender: Lender, part: Part | None) -> None:
         super().__init__(*region)
-        self.agent = agent
-        self._memory = None if offer is None else BorrowedMemory("nixl", f"agent {agent!r}", self.size, offer)
+        self._lender = lender
+        self._memory = None if part is None else BorrowedMemory(lender, self.size, part)
 
     def base(self) -> int | None:
         if self._memory is None:
@@ -141,7 +142,7 @@ class OtherRegion(Region):
         try:
             return self._memory.address()
         except Error as error:
-            raise failure_of(error, f"memory of agent {self.agent!r} cannot be opened") from error
+            raise failure_of(error, f"memory of {self._lender.owner} cannot be opened") from error
 
     def end(self) -> None:
         """Close its memory."""
@@ -167,10 +168,19 @@ class Regions(Generic[_Kind]):
     def __iter__(self) -> Iterator[_Kind]:
         return iter(dict.fromkeys(itertools.chain.from_iterable(map(tuple, list(self._sorted.values())))))
 
-    def add(self, region: _Kind) -> None:
-        """Add a region to its back-ends."""
-        for backend in region.backends:
-            insort(self._sorted.setdefault((backend, region.mem), []), region, key=_sort_key)
+    def add(self, regions: Iterable[_Kind]) -> None:
+        """Add regions to their back-ends."""
+        changed: dict[tuple[str, nixl_mem_t], list[_Kind]] = {}
+        for region in regions:
+            for backend in region.backends:
+                changed.setdefault((backend, region.mem), []).append(region)
+        for key, new in changed.items():
+            known = self._sorted.setdefault(key, [])
+            if len(new) == 1:
+                insort(known, new[0], key=_sort_key)
+            else:
+                known += new
+                known.sort(key=_sort_key)  # in linear time where both parts are in order
 
     def remove(self, region: _Kind, backend: str) -> None:
         """Remove a region from a back-end that has it."""
@@ -272,30 +282,43 @@ def check_live(regions: Iterable[Region], whose: str) -> None:
             )
 
 
-def check_memory(mem: nixl_mem_t, row: Sequence[int]) -> None:
-    """Refuse bytes that are not memory of their kind."""
-    address, nbytes, device = row[:3]
-    shown, strict = f"{nbytes:,} bytes at {address:#x}", is_strict()
-    try:
-        location = raw.locate(address) if address else None
-        if mem is nixl_mem_t.VRAM_SEG:
-            if location is None or location.kind is not Kind.DEVICE:
-                raise nixlBackendError(
-                    f"{shown} are not memory of a device", "allocate them on one, or register them as DRAM"
-                )
-            if device != location.ordinal:
-                raise nixlBackendError(
-                    f"{shown} lie on device {location.ordinal}, not {device}; there are {len(devices())} devices",
-                    f"pass {location.ordinal} as the device",
-                )
-            raw.buffer(address, nbytes)
-        elif nbytes and strict:
-            if address == 0:
-                raise nixlBackendError(
-                    f"{shown}: the address is NULL", f"pass the address of memory ({REFUSED})"
-                )
-            spare = ctypes.create_string_buffer(1)
-            for at in (address, address + nbytes - 1):
-                raw.copy(ctypes.addressof(spare), at, 1)
-    except Error as error:
-        raise nixlBackendError(f"{shown} cannot be registered: {error}") from error
+def check_memory(mem: nixl_mem_t, rows: Iterable[Sequence[Any]]) -> None:
+    """Refuse rows (address, bytes, device and more) whose bytes are not memory of their kind."""
+    strict = is_strict()
+    for address, nbytes, device, *_ in rows:
+        try:
+            if mem is nixl_mem_t.VRAM_SEG:
+                _check_device_memory(address, nbytes, device)
+            elif nbytes and strict:
+                _check_host_memory(address, nbytes)
+        except Error as error:
+            shown = f"{nbytes:,} bytes at {address:#x}"
+            raise nixlBackendError(f"{shown} cannot be registered: {error}") from error
+
+
+def _check_device_memory(address: int, nbytes: int, device: int) -> None:
+    location = raw.locate(address) if address else None
+    if location is None or location.kind is not Kind.DEVICE:
+        raise nixlBackendError(
+            f"{nbytes:,} bytes at {address:#x} are not memory of a device",
+            "allocate them on one, or register them as DRAM",
+        )
+    if device != location.ordinal:
+        raise nixlBackendError(
+            f"{nbytes:,} bytes at {address:#x} lie on device {location.ordinal}, not {device}; there are "
+            f"{len(devices())} devices",
+            f"pass {location.ordinal} as the device",
+        )
+    if not nbytes or not 0 <= address - location.base <= location.size - nbytes:
+        raw.buffer(address, nbytes)
+
+
+def _check_host_memory(address: int, nbytes: int) -> None:
+    if address == 0:
+        raise nixlBackendError(
+            f"{nbytes:,} bytes at {address:#x}: the address is NULL",
+            f"pass the address of memory ({REFUSED})",
+        )
+    spare = ctypes.create_string_buffer(1)
+    for at in (address, address + nbytes - 1):
+        raw.copy(ctypes.addressof(spare), at, 1)
