@@ -53,11 +53,13 @@ class Link:
         A free port, from which on some more are free.
     asked : float
         When decode was about to ask; infinite before.
+    kept : list of object
+        What lives until the process ends: the destructors of some connectors wait for the other process.
     """
 
     def __init__(self, event: str, variant: str, port: int, peer: Connection, parent: Connection):
         self.event, self.variant, self.port = event, variant, port
-        self.asked = float("inf")
+        self.asked, self.kept = float("inf"), list[object]()
         self._peer, self._parent = peer, parent
 
     def send(self, message: Any) -> None:
@@ -88,6 +90,10 @@ class Link:
     def report(self, outcome: Mapping[str, Any]) -> None:
         """Tell the parent how the request ended."""
         self._parent.send(outcome)
+
+    def lasts(self, seconds: float) -> bool:
+        """Wait; tell whether the run goes on."""
+        return not self._parent.poll(seconds)
 
     def end(self, status: int) -> None:
         """End this process when the parent says so."""

@@ -44,7 +44,7 @@ class Connector(NamedTuple):
 
 
 _OF_VLLM = (
-    "`vllm.config`, `platforms`, `parallel_state`, `envs`, the attention back-end, the scheduler's output and the "
+    "`vllm.config`, `platforms`, `parallel_state`, the attention back-end, the scheduler's output and the "
     "request; tensors without bytes at the addresses of device memory"
 )
 _OF_SGLANG = (
@@ -92,6 +92,19 @@ CONNECTORS: Mapping[str, Connector] = {
         "`MooncakeConnector` as scheduler and as worker, with its bootstrap server",
         _OF_VLLM,
         r"^get_block_ids_with_load_errors: \[3, 4, 5, 9\]$",
+    ),
+    "vllm-tier": Connector(
+        "vLLM, tier of other engines",
+        "vllm_tier",
+        "p2p",
+        "nixl",
+        "vllm",
+        "`P2PSecondaryTierManager` of both sides, with `P2PSession`, `ZmqTransport` and `NixlTransport`",
+        "the tiering manager that calls the tier, `OffloadingSpec`; the tier's memory of the host is the "
+        "host's view of device memory",
+        r"^JobResult: success is False$",
+        (),
+        1,
     ),
     "sglang-nixl": Connector(
         "SGLang, NIXL",
@@ -144,8 +157,9 @@ CONNECTORS: Mapping[str, Connector] = {
         _NO_WORD,
         (
             "hang: as of `PDBackend`",
-            "leak: the receiver keeps the chunks of a killed sender, and `contains` says that they are there, with "
-            "bytes that nobody wrote; a cancellation frees them, which a killed sender cannot send",
+            "leak: the receiver keeps the chunks of a killed sender; a cancellation frees them, and a killed sender "
+            "sends none",
+            "stale bytes: as of `PDBackend`",
         ),
         1,
     ),

@@ -13,6 +13,7 @@ import torch
 from connectors.caches import BLOCK_BYTES, BLOCKS, TOKENS, Caches, DeviceTensor
 from connectors.pair import SOURCE, TARGET, Link, Outcome
 from connectors.stand_ins import Package, Record
+from connectors.vllm_common import NAMES
 
 _CONNECTOR = "distributed.kv_transfer.kv_connector."
 _REAL = (
@@ -27,6 +28,7 @@ _REAL = (
     *(f"{_CONNECTOR}v1.mooncake.{each}" for each in ("mooncake_connector", "mooncake_utils", "stats")),
     f"{_CONNECTOR}utils",
     "distributed.nixl_utils",
+    "envs",
     "utils.math_utils",
     "utils.network_utils",
     "v1.kv_cache_interface",
@@ -44,13 +46,6 @@ _EXTRA = {"kv_lease_duration": 12, "push_registration_timeout": 5}
 _LAYERS = [f"layers.{each}.attn" for each in range(4)]
 
 
-class _Logger(logging.Logger):
-    def info_once(self, *arguments: Any) -> None:
-        self.info(*arguments)
-
-    warning_once = debug_once = info_once
-
-
 class _Attention:
     @staticmethod
     def get_name() -> str:
@@ -64,31 +59,19 @@ class _Attention:
 
 
 def _load(variant: str, port: int, device: int) -> tuple[Any, Any]:
-    platform = Record(
-        device_type="cuda",
-        set_device=lambda device: None,
-        get_nixl_memory_type=lambda: None,
-        get_nixl_supported_devices=dict,
-        is_rocm=lambda: False,
-        is_xpu=lambda: False,
-        is_cuda=lambda: True,
+    os.environ.update(
+        VLLM_HOST_IP="127.0.0.1",
+        VLLM_NIXL_SIDE_CHANNEL_HOST="127.0.0.1",
+        VLLM_NIXL_SIDE_CHANNEL_PORT=str(port),
+        VLLM_MOONCAKE_BOOTSTRAP_PORT=str(port),
+        VLLM_MOONCAKE_CONNECTOR_TIMEOUT="5",
+        VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT="30",
     )
     names: dict[str, dict[str, Any]] = {
-        "": {"__version__": "0.33.0"},
-        "envs": {
-            "VLLM_HOST_IP": "127.0.0.1",
-            "VLLM_LOGGING_LEVEL": "ERROR",
-            "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
-            "VLLM_NIXL_SIDE_CHANNEL_PORT": port,
-            "VLLM_MOONCAKE_BOOTSTRAP_PORT": port,
-            "VLLM_MOONCAKE_CONNECTOR_TIMEOUT": 5,
-            "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT": 30,
-        },
-        "logger": {"init_logger": _Logger},
+        **NAMES,
         "config.utils": {
             "hash_factors": lambda factors: repr(sorted(factors.items(), key=lambda each: each[0]))
         },
-        "platforms": {"current_platform": platform},
         "distributed.parallel_state": {
             "get_pp_group": lambda: Record(rank_in_group=0, world_size=1),
             "get_tensor_model_parallel_rank": lambda: 0,
