@@ -73,6 +73,7 @@ C_LIMITS = {
 _SHORT = 64 << 10  # bytes of a collective
 TORCH_TASKS, TORCH_PROCESSES = ("all-reduce", "all-gather", "broadcast"), (2, 4)
 TORCH_SIZES = ("4 KiB", "64 KiB", "1 MiB", "16 MiB", "64 MiB")
+TORCH_MESSAGES, TORCH_MESSAGE_SIZES = ("message", "batch"), ("8 B", "512 B", "4 KiB", "64 KiB")
 #: What issues the writes, and how many millions a second it must reach.
 LEAST_RATES = {PEERLANE: 2.5, PEERLANE_ON_STREAM: 2.5, PEERLANE_IN_TABLE: 20.0}
 
@@ -179,6 +180,11 @@ BARS = (
         for task in TORCH_TASKS
         for processes in TORCH_PROCESSES
         for size in TORCH_SIZES
+    ),
+    *(
+        Bar("torch", torch_case(task, size, 2), PEERLANE, 2.0, 2.0, "gloo")
+        for task in TORCH_MESSAGES
+        for size in TORCH_MESSAGE_SIZES
     ),
     *(
         Bar("machines", far_case(task, size, processes), PEERLANE, least, least, rival)

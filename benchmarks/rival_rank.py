@@ -166,6 +166,19 @@ class Torch:
         send, receive = self._ranks.send, self._ranks.recv
         yield _alternating(self.rank, lambda: send(memory, peer), lambda: receive(into, peer))
 
+    @contextlib.contextmanager
+    def batch(self, nbytes: int) -> Iterator[Call]:
+        """Send to and receive from the peer, in one batch."""
+        ranks, memory, peer = self._ranks, self._memory[:nbytes], _PEER[self.rank]
+        into = self._torch.full((nbytes,), 0, dtype=self._torch.uint8)
+
+        def run() -> None:
+            operations = [ranks.P2POp(ranks.isend, memory, peer), ranks.P2POp(ranks.irecv, into, peer)]
+            for work in ranks.batch_isend_irecv(operations):
+                work.wait()
+
+        yield run
+
     def close(self) -> None:
         self._ranks.destroy_process_group()
 

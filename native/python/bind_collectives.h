@@ -127,10 +127,9 @@ inline void queue_steps(const StreamHandle& stream, std::unique_ptr<peerlane::St
 // In this thread, until it has waited so long that it should wait as streams do, asleep; true: it is over.
 inline bool run_patiently(peerlane::Stepwise& work, bool is_mapped, bool keeps_gil_first, bool must_yield, peerlane::Stepwise::Step& step, peerlane::Refusal& why) {
     using peerlane::Stepwise;
-    constexpr uint64_t kWithGil = 2'000, kPatience = 1'000'000;   // nanoseconds
-    constexpr uint64_t kTimeSlices = 10'000'000;   // then a rank that shares a processor comes
+    constexpr uint64_t kWithGil = 2'000;   // nanoseconds
     if (work.touches_host) peerlane::rearm_fault_handlers(is_mapped);
     if (keeps_gil_first && run_in_calling_thread(work, must_yield, kWithGil, step, why)) return true;
     if (keeps_gil_first && step == Stepwise::Step::failed) return false;
-    return interruptible([&](peerlane::Poll poll) { return run_in_calling_thread(work, must_yield, must_yield ? kTimeSlices : kPatience, step, why, poll); });
+    return interruptible([&](peerlane::Poll poll) { return run_in_calling_thread(work, must_yield, peerlane::patience_of(must_yield), step, why, poll); });
 }

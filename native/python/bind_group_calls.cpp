@@ -95,12 +95,12 @@ std::optional<int> reduction_of(const GroupMethod& method, PyObject* dtype, PyOb
     return number;
 }
 
-// A buffer, or an array of NumPy for the time of a call.
+// A buffer, or for the time of a call bytes, an array of NumPy or one of ctypes.
 class CallBuffer {
   public:
     CallBuffer() = default;
     ~CallBuffer() {
-        if (is_viewed_) PyBuffer_Release(&view_);
+        if (view_.obj) PyBuffer_Release(&view_);
     }
     CallBuffer(const CallBuffer&) = delete;
 
@@ -108,31 +108,42 @@ class CallBuffer {
     bool take(nb::handle object) {
         memory_ = as<Memory>(object);
         if (memory_) return true;
-        if (!is_array(object) || PyObject_GetBuffer(object.ptr(), &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+        const bool is_bytes = PyBytes_CheckExact(object.ptr()) || PyByteArray_CheckExact(object.ptr());
+        is_mapped_ = is_bytes || is_array(object, numpy_array(), "numpy", "ndarray");
+        if (!is_mapped_ && !is_array(object, ctypes_array(), "_ctypes", "Array")) return false;
+        if (PyObject_GetBuffer(object.ptr(), &view_, is_bytes ? PyBUF_SIMPLE : PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
             PyErr_Clear();
             return false;
         }
-        is_viewed_ = true;
-        const std::string_view format = view_.format ? view_.format : "B";
+        // ctypes names the byte order of plain elements, and of none other.
+        std::string_view format = view_.format ? view_.format : "B";
+        if (!is_mapped_) format.remove_prefix(format.starts_with('<') ? 1 : format.size());
         if (format.size() != 1 || kPlain.find(format) == std::string_view::npos) return false;   // objects, or who knows what
         memory_ = &array_.emplace(reinterpret_cast<uint64_t>(view_.buf), static_cast<uint64_t>(view_.len), view_.readonly != 0, true);
         return true;
     }
-    const Memory* memory() const { return memory_; }   // null: none was given
-    bool is_mapped() const { return !memory_ || is_viewed_; }   // by a live object, if it is host memory
+    const Memory* memory() const { return memory_; }           // null: none was given
+    bool is_mapped() const { return !memory_ || is_mapped_; }   // by a live object, if it is host memory
 
   private:
     static constexpr std::string_view kPlain = "?bBhHiIlLqQefd";
 
-    // Known once somebody has imported NumPy.
-    static bool is_array(nb::handle object) {
+    static PyTypeObject*& numpy_array() {
         static PyTypeObject* type = nullptr;   // held
+        return type;
+    }
+    static PyTypeObject*& ctypes_array() {
+        static PyTypeObject* type = nullptr;   // held
+        return type;
+    }
+    // The type is known once somebody has imported its module.
+    static bool is_array(nb::handle object, PyTypeObject*& type, const char* module, const char* name) {
         if (!type) {
-            const nb::handle numpy = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
-            if (!numpy) return false;
-            const nb::object ndarray = nb::getattr(numpy, "ndarray", nb::none());
-            if (!PyType_Check(ndarray.ptr())) return false;   // another thread is importing it
-            type = reinterpret_cast<PyTypeObject*>(ndarray.inc_ref().ptr());
+            const nb::handle imported = PyDict_GetItemString(PyImport_GetModuleDict(), module);
+            if (!imported) return false;
+            const nb::object array = nb::getattr(imported, name, nb::none());
+            if (!PyType_Check(array.ptr())) return false;   // another thread is importing it
+            type = reinterpret_cast<PyTypeObject*>(array.inc_ref().ptr());
         }
         return PyType_IsSubtype(Py_TYPE(object.ptr()), type) != 0;
     }
@@ -140,7 +151,7 @@ class CallBuffer {
     const Memory* memory_ = nullptr;
     std::optional<Memory> array_;
     Py_buffer view_{};
-    bool is_viewed_ = false;
+    bool is_mapped_ = false;
 };
 
 bool serve_message(const GroupMethod& method, const Values& values) {

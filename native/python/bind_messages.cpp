@@ -57,6 +57,21 @@ Mail::Direction& direction_of(const MailsHandle& self, uint32_t peer, bool sends
     return *direction;
 }
 
+bool is_ready(const MailsHandle& self, uint32_t peer, bool sends, const std::vector<uint64_t>& sizes, bool looks_on) {
+    if (Turns::is_on() || !self.is_plain) return false;
+    Mail::Direction* const direction = direction_or_none(self, peer, sends);
+    const std::shared_ptr<Mail> mail = self.of.at(peer).mail;
+    if (!direction || mail->farewell->is_sent() || !direction->claim_mutex.try_lock()) return false;
+    const uint64_t before = direction->pieces;
+    direction->claim_mutex.unlock();
+    uint64_t count = 0;
+    for (const uint64_t size : sizes) count += direction->pieces_of(size);
+    const auto may = [&] { return sends ? direction->may_send(before, count) : direction->may_receive(before, count); };
+    if (may() || !looks_on) return may();
+    const GilReleased gil;
+    return poll_until(may, mail->must_yield, patience_of(mail->must_yield));
+}
+
 }  // namespace
 
 void bind_messages(nb::module_& m) {
@@ -88,6 +103,8 @@ void bind_messages(nb::module_& m) {
                 return how != 0;
             },
             "peer"_a, "sends"_a, "memory"_a, "finish"_a, "Make a message in this thread, or return False, as Rounds.run().")
+        .def("is_ready", &is_ready, "peer"_a, "sends"_a, "sizes"_a, "looks_on"_a,
+             "Whether the next messages, of these sizes, would not wait for the peer; it may look on as long as run() waits in its thread.")
         .def(
             "queue_begun",
             [](MailsHandle& self, uint32_t peer, bool sends, const StreamHandle& stream, uint64_t timeout_ns, nb::handle keep) {

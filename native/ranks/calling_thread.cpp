@@ -1,16 +1,10 @@
 #include "ranks/calling_thread.h"
 
-#include <sched.h>
-
-#include "stream/stream.h"
-
 namespace peerlane {
 
 namespace {
 
-constexpr uint64_t kSpinAlone = 50'000;                         // nanoseconds; then it yields the processor
-constexpr uint64_t kPollPeriod = 100'000'000;
-constexpr unsigned kLooks = 32;                            // polls between two readings of the clock
+constexpr uint64_t kPollPeriod = 100'000'000;   // nanoseconds
 
 }  // namespace
 
@@ -33,20 +27,7 @@ bool run_in_calling_thread(Stepwise& work, bool must_yield, uint64_t patience_ns
             continue;
         }
         if (step != Stepwise::Step::waits) return step == Stepwise::Step::over;
-        bool yields = must_yield;
-        uint64_t began = 0;   // the first looks need no clock
-        for (unsigned looks = 1; !work.has_come(); ++looks) {
-            if (yields)
-                sched_yield();
-            else
-                relax();
-            if (!yields && looks % kLooks != 0) continue;
-            const uint64_t now = now_ns();
-            if (began == 0) began = now;
-            const uint64_t waited = now - began;
-            if (waited >= patience_ns) return false;
-            yields |= waited >= kSpinAlone;
-        }
+        if (!poll_until([&] { return work.has_come(); }, must_yield, patience_ns)) return false;
     }
 }
 

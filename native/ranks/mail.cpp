@@ -32,6 +32,16 @@ uint64_t word_of(bool sends, uint64_t size) {
 
 }  // namespace
 
+bool Mail::Direction::may_send(uint64_t before, uint64_t count) const {
+    const uint64_t depth = sent.depth(), last = before + count;
+    return count <= depth && (last <= depth || taken.has(last - depth));
+}
+
+bool Mail::Direction::may_receive(uint64_t before, uint64_t count) const {
+    if (count <= sent.depth() && sent.has(before + count)) return true;
+    return sent.has(before + 1) && (sent.word(before + 1) & kInPlace) != 0;
+}
+
 Message::Message(std::shared_ptr<Mail> mail, bool sends, Range memory, uint64_t size)
     : mail_(std::move(mail)), direction_(mail_->direction(sends).get()), sends_(sends), memory_(memory), size_(size) {
     touches_host = memory_.is_foreign();

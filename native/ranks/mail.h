@@ -33,6 +33,10 @@ class Mail {
         Direction(const Direction&) = delete;
 
         uint64_t longest() const { return sent.depth() * slot; }   // the sender of more bytes waits for the receiver anyway
+        uint64_t pieces_of(uint64_t size) const { return size == 0 ? 1 : (size + slot - 1) / slot; }   // of a message through slots
+        // Whether a message of `count` pieces behind the first `before` would not wait for the peer; without the mutex.
+        bool may_send(uint64_t before, uint64_t count) const;
+        bool may_receive(uint64_t before, uint64_t count) const;
     };
     Mail(uint32_t rank, uint32_t peer, pid_t owner, bool must_yield, std::shared_ptr<Farewell> farewell)
         : rank(rank), peer(peer), must_yield(must_yield), farewell(std::move(farewell)), memory(owner) {}

@@ -982,6 +982,11 @@ class Mails:
     def run(self, peer: int, sends: bool, memory: Memory, finish: object) -> bool:
         """Make a message in this thread, or return False, as Rounds.run()."""
 
+    def is_ready(self, peer: int, sends: bool, sizes: Sequence[int], looks_on: bool) -> bool:
+        """
+        Whether the next messages, of these sizes, would not wait for the peer; it may look on as long as run() waits in its thread.
+        """
+
     def queue_begun(self, peer: int, sends: bool, stream: Stream, timeout_ns: int, keep: object | None) -> None: ...
 
     def queue(self, peer: int, sends: bool, stream: Stream, timeout_ns: int, buffer: object) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import inspect
 import os
@@ -197,6 +198,42 @@ def test_numpy_arrays_that_are_no_plain_numbers_go_by_the_methods_in_python() ->
         assert text == b"ab"
 
     run_ranks(2, work)
+
+
+def test_bytes_and_arrays_of_ctypes_need_no_method_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Word(ctypes.Union):
+        _fields_ = (("number", ctypes.c_uint32), ("letters", ctypes.c_char * 4))
+
+    in_python: list[list[str]] = [[], []]  # by rank
+    make = pl.Group._make
+
+    def counted(group: pl.Group, asked: Any, stream: Any) -> None:
+        in_python[group.rank].append(asked.method)
+        make(group, asked, stream)
+
+    monkeypatch.setattr(pl.Group, "_make", counted)
+
+    def work(group: pl.Group) -> None:
+        served(group)
+        group.barrier()
+        in_python[group.rank].clear()
+        here, there = group.rank, 1 - group.rank
+        text = bytearray(b"ab" if here == 0 else b"--")
+        group.broadcast(text)
+        assert text == b"ab"
+        got = (ctypes.c_int16 * 6)()
+        group.all_gather(got, (ctypes.c_int16 * 3)(here, 2, 3))
+        assert list(got) == [0, 2, 3, 1, 2, 3]
+        assert in_python[here] == []
+        words = (Word * 2)()
+        words[0].number = here + 7
+        group.broadcast(words, 1)
+        assert words[0].number == 8
+        with pytest.raises(pl.AccessDenied):
+            group.broadcast(b"--", there)
+
+    run_ranks(2, work)
+    assert in_python == [["Group.broadcast"] * 2] * 2
 
 
 def test_a_method_of_a_subclass_stays_in_charge() -> None:

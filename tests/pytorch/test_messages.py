@@ -142,3 +142,58 @@ store.set("rank 0 has it", "")
         size=3,
     )
     assert found[0] == {"late": 3.0, "last": 5.0}
+
+
+def test_short_messages_need_no_thread_and_no_receiver_that_waits(programs: Programs) -> None:
+    found = programs.run(
+        """
+peer = 1 - rank
+box = torch.zeros(100)
+for _ in range(2):  # the first message of a rank has a thread
+    work = dist.isend(box, peer)
+    dist.recv(torch.zeros(100), peer)
+    work.wait()
+dist.barrier()
+before = threading.active_count()
+if rank == 0:
+    for n in range(4):
+        assert dist.isend(torch.full((100,), float(n)), 1, tag=n).is_completed()
+    dist.barrier()
+else:
+    dist.barrier()
+    got = []
+    for n in (2, 0, 1, 3):  # those that come too early are kept
+        dist.recv(box, 0, tag=n)
+        got.append(box[99].item())
+    found["got"] = got
+found["threads"] = threading.active_count() - before
+"""
+    )
+    assert found[1]["got"] == [2.0, 0.0, 1.0, 3.0]
+    assert (found[0]["threads"], found[1]["threads"]) == (0, 0)
+
+
+def test_receive_for_which_nobody_waits_makes_progress(programs: Programs) -> None:
+    found = programs.run(
+        """
+if rank == 0:
+    long, short = torch.zeros(5_000_000), torch.zeros(1)
+    receive = dist.irecv(long, 1)
+    receive.get_future()
+    silent = dist.irecv(torch.zeros(5_000_000), 1)
+    dist.recv(short, 2)  # which rank 2 sends once rank 1 has sent all
+    found["short"] = short.item()
+    receive.wait()
+    silent.wait()
+    found["long"] = long.min().item()
+elif rank == 1:
+    dist.send(torch.ones(5_000_000), 0)
+    dist.send(torch.ones(5_000_000), 0)
+    dist.send(torch.ones(1), 2)
+else:
+    dist.recv(torch.zeros(1), 1)
+    dist.send(torch.full((1,), 6.0), 0)
+""",
+        size=3,
+    )
+    assert found[0] == {"short": 6.0, "long": 1.0}

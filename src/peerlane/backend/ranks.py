@@ -130,6 +130,14 @@ class Mails(CallMaker, Protocol):
         """Make a message in this thread; return False if it was not begun, as :meth:`Rounds.run`."""
         ...
 
+    def is_ready(self, peer: int, sends: bool, sizes: Sequence[int], looks_on: bool, /) -> bool:
+        """Return whether the next messages, of so many bytes each, would end without waiting for the peer.
+
+        It may look on for as long as :meth:`run` waits in its thread.  False also if that is not known: before the
+        first message of a direction, and while messages are queued.
+        """
+        ...
+
     def queue(self, peer: int, sends: bool, stream: Stream, timeout_ns: int, memory: Memory, /) -> None:
         """Queue a message."""
         ...

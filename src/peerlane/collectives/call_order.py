@@ -99,6 +99,11 @@ class CallOrder:
         with _of_process_lock:
             _of_process.add(self)
 
+    @property
+    def workspace(self) -> Workspace | None:
+        """The workspace, None before the first collective and after the last one."""
+        return self._work
+
     def run(self, call: Call, transport: CollectiveTransport, stream: Stream | None) -> None:
         """Make a call after the earlier ones, or queue it on a stream.
 

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from peerlane.streams.stream import Stream
 
 SMALLEST_SLOT = 4096
+_LINE_BYTES = 64
 
 #: Indices of the notifies of each channel, behind those of boards and lanes.
 _BARRIER = NOTIFIES
-_MAIL_SENT, _MAIL_TAKEN = NOTIFIES + 2, NOTIFIES + DEPTH + 2
-_ROUNDS = NOTIFIES + 2 * DEPTH + 2  # those behind are the lines of rounds
+_MAIL_DEPTH = 16  # pieces of messages under way at a time, in one direction
+_MAIL_SENT, _MAIL_TAKEN = NOTIFIES + 2, NOTIFIES + _MAIL_DEPTH + 2
+_ROUNDS = NOTIFIES + 2 * _MAIL_DEPTH + 2  # those behind are the lines of rounds
 
 SLOTS = "slots"  # the tag of the memory with a rank's slots for rounds
 _LEAST_LONG_SLOT, _MOST_LONG_SLOT = 64 << 10, 1 << 20
@@ -110,6 +112,7 @@ class Workspace:
             undo.pop_all()
         self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area : 2 * area], area)
         self._mail_area = 2 * area
+        self._mail_slot = DEPTH * self.slot // _MAIL_DEPTH // _LINE_BYTES * _LINE_BYTES
         self.mails: Mails = self._ranks.mails(self.size)
         self.agreement = Agreement(self.rank, self.size, posts, self.channels, far)
         self._barriers = 0
@@ -152,15 +155,16 @@ class Workspace:
         incoming, outgoing = notifies_of(channel, 0)
         sent, taken = (outgoing, incoming) if sends else (incoming, outgoing)
         memory = channel.window if sends else self._memories[WINDOW].buffer
-        at = self._mail_area + (self.rank if sends else peer) * DEPTH * self.slot
+        nbytes = _MAIL_DEPTH * self._mail_slot
+        at = self._mail_area + (self.rank if sends else peer) * nbytes
         farewell = self._farewell(peer)
         with self._lock:
             if not self.mails.has(peer, sends):
                 lane = MailLane(
                     *(self.rank, self.size, peer, sends),
-                    sent=sent[_MAIL_SENT : _MAIL_SENT + DEPTH],
-                    taken=taken[_MAIL_TAKEN : _MAIL_TAKEN + DEPTH],
-                    slots=memory[at : at + DEPTH * self.slot],
+                    sent=sent[_MAIL_SENT : _MAIL_SENT + _MAIL_DEPTH],
+                    taken=taken[_MAIL_TAKEN : _MAIL_TAKEN + _MAIL_DEPTH],
+                    slots=memory[at : at + nbytes],
                     pid=self._pids[peer],
                 )
                 self._ranks.add_mail(self.mails, lane, farewell)

@@ -13,7 +13,7 @@ The files of the back-end, from the ground up:
 * ``work`` is what an asynchronous call returns;
 * ``host_tensors`` gives the bytes of tensors, ``reductions`` the operations on them;
 * ``collective_calls`` are the collectives of a :class:`peerlane.Group` on tensors;
-* ``messages`` are sends and receives with tags;
+* ``receives`` are receives that are under way, ``messages`` sends and receives with tags;
 * ``meeting`` brings ranks together over a store of torch, ``monitored`` tells who is missing there;
 * ``process_group`` is the ``ProcessGroup`` that torch calls.
 """

@@ -63,7 +63,7 @@ def check_alike(call: str, tensors: Sequence[torch.Tensor]) -> None:
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor if it is contiguous and its bytes are its values, else a copy for which that holds."""
-    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+    if tensor.is_contiguous() and not tensor.is_neg() and not (tensor.dtype.is_complex and tensor.is_conj()):
         return tensor
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 

@@ -13,6 +13,11 @@ from peerlane.diagnostics.call_site import call_site
 Call: TypeAlias = "Callable[[], Any]"
 
 
+def program_line() -> object:
+    """Return the innermost line of the program on this thread's stack, outside torch."""
+    return call_site(besides=("torch",))
+
+
 class Lane:
     """Runs calls in their order: in the caller's thread if it is idle, else in a thread of its own.
 
@@ -35,22 +40,40 @@ class Lane:
 
     def run(self, name: str, call: Call) -> Any:
         """Run a call after the queued ones, and return its result; the name is for texts."""
-        with self._changed:
-            is_idle = not self._is_busy and not self._calls
-            self._is_busy |= is_idle
-        if not is_idle:
-            return self.submit(name, call).result()
+        if not self._taken():
+            return self.submit(f"{name} of {program_line()}", call).result()
         try:
             return call()
         finally:
-            with self._changed:
-                self._is_busy = False
-                self._changed.notify_all()
+            self._release()
 
-    def submit(self, name: str, call: Call) -> Future[Any]:
-        """Queue a call."""
+    def run_if(self, would_end: Callable[[], bool], call: Call) -> bool:
+        """Run a call in this thread if nothing is queued and it would end at once; return whether it ran."""
+        if not self._taken():
+            return False
+        try:
+            if not would_end():
+                return False
+            call()
+            return True
+        finally:
+            self._release()
+
+    def _taken(self) -> bool:
+        """Keep the lane's thread from calls, if none is queued or under way."""
+        with self._changed:
+            is_idle = not self._is_busy and not self._calls
+            self._is_busy |= is_idle
+        return is_idle
+
+    def _release(self) -> None:
+        with self._changed:
+            self._is_busy = False
+            self._changed.notify_all()
+
+    def submit(self, thread_name: str, call: Call) -> Future[Any]:
+        """Queue a call; the name of the thread shows it while the call runs."""
         future: Future[Any] = Future()
-        thread_name = f"{name} of {call_site(besides=('torch',))}"
         with self._changed:
             self._calls.append((future, thread_name, call))
             if self._thread is None:
@@ -81,11 +104,14 @@ class Lane:
                 future, thread_name, call = self._calls.popleft()
                 self._is_busy = True
             threading.current_thread().name = thread_name
+            result = failure = None
             try:
-                future.set_result(call())
+                result = call()
             except BaseException as error:  # noqa: BLE001 - whoever waits for the call gets it
-                future.set_exception(error)
-            del future, call  # a thread that waits must not keep tensors
-            with self._changed:
-                self._is_busy = False
-                self._changed.notify_all()
+                failure = error
+            self._release()  # first: who waits for this call may run the next one itself
+            if failure is None:
+                future.set_result(result)
+            else:
+                future.set_exception(failure)
+            del future, call, result, failure  # a thread that waits must not keep tensors

@@ -22,10 +22,11 @@ from peerlane.errors import Error, Refused, WaitTimeout
 from peerlane.torch import collective_calls as calls
 from peerlane.torch.failures import converted, refused
 from peerlane.torch.host_tensors import check, check_alike
-from peerlane.torch.lane import Lane
+from peerlane.torch.lane import Lane, program_line
 from peerlane.torch.meeting import Meeting
 from peerlane.torch.messages import Messages
 from peerlane.torch.monitored import monitored_barrier
+from peerlane.torch.receives import Receive
 from peerlane.torch.reductions import Reduction, find
 from peerlane.torch.work import Work
 
@@ -238,7 +239,9 @@ class PeerlaneGroup(dist.ProcessGroup):
             return Work(name, changed)
         if opts.asyncOp and event_log.active:
             event_log.unwatched(read=bool(what), written=bool(changed))
-        work = Work(name, changed, self._lane.submit(name, go), seconds, self._expire)
+        work = Work(
+            name, changed, self._lane.submit(f"{name} of {program_line()}", go), seconds, self._expire
+        )
         if not opts.asyncOp:
             work.wait()
         return work
@@ -452,7 +455,9 @@ class PeerlaneGroup(dist.ProcessGroup):
         peers = [rank for rank in range(self.size()) if rank != self.rank()]
         return self._message("recv from any rank", tensors, self._messages.receive(tensor, peers, tag))
 
-    def _message(self, call: str, tensors: list[torch.Tensor], future: Future[int | None]) -> Work:
+    def _message(
+        self, call: str, tensors: list[torch.Tensor], future: Future[int | None] | Receive | None
+    ) -> Work:
         return Work(call, tensors, future, self._seconds, self._expire)
 
     # Checks.

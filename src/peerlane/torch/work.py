@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from peerlane.torch.failures import refused
+from peerlane.torch.receives import Receive
 
 
 class Work(dist.Work):
@@ -23,7 +24,7 @@ class Work(dist.Work):
         Its name, for texts.
     tensors : list of Tensor
         What it changes.
-    future : Future or None
+    future : Future, Receive or None
         Ends with the call; its result is the rank that sent the bytes, or None.  Without a future the call is over.
     seconds : float or None
         Its own time-out, counted from each wait.
@@ -35,7 +36,7 @@ class Work(dist.Work):
         self,
         call: str,
         tensors: list[torch.Tensor],
-        future: Future[int | None] | None = None,
+        future: Future[int | None] | Receive | None = None,
         seconds: float | None = None,
         expire: Callable[[str, float], Exception] | None = None,
     ) -> None:
