@@ -122,6 +122,18 @@ void submit_notify(const StreamHandle& stream, Notify& notify) {
     submit_holding(stream, {.kind = OpKind::notify, .notify = &notify}, notify);
 }
 
+template <class MakeDeadline>
+static bool synchronize_stream(Stream& stream, const MakeDeadline& deadline) {
+    const uint64_t target = stream.submitted.load();
+    bool done = stream.completed.load(std::memory_order_acquire) == target;
+    if (done)
+        release_kept();
+    else
+        done = waited([&](Poll poll) { return scheduler().synchronize(stream, deadline(), poll); });
+    if (done && log::wanted()) [[unlikely]] log_sync(stream.id, target);
+    return done;
+}
+
 static void bind_stream(nb::module_& m) {
     nb::class_<StreamHandle>(m, "Stream", "An ordered queue of operations.")
         .def(
@@ -153,16 +165,7 @@ static void bind_stream(nb::module_& m) {
             "_synchronize",
             [](const StreamHandle& self, double seconds) {
                 Heap::get().check_usable();
-                const uint64_t target = self.stream->submitted.load();
-                bool done = self.stream->completed.load(std::memory_order_acquire) == target;
-                if (done) {
-                    release_kept();
-                } else {
-                    const Deadline deadline = Deadline::in(seconds);
-                    done = waited([&](Poll poll) { return scheduler().synchronize(*self.stream, deadline, poll); });
-                }
-                if (done && log::wanted()) [[unlikely]] log_sync(self.stream->id, target);
-                return done;
+                return synchronize_stream(*self.stream, [&] { return Deadline::in(seconds); });
             },
             "seconds"_a, "Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.")
         .def("_take_failure", [](const StreamHandle& self) { return as_object(scheduler().take_failure(*self.stream)); },
@@ -445,6 +448,17 @@ void bind_streams(nb::module_& m) {
         },
         "schedule"_a, "seed"_a, "changes"_a.none() = nb::none(),
         "`schedule`: 0 eager, 1 lazy, 2 seeded.  `changes`: draw priorities, and change one at these steps, in order.");
+    m.def(
+        "synchronize_device",
+        [](uint32_t device, double seconds) -> uint64_t {
+            Heap::get().check_usable();
+            const Deadline deadline = Deadline::in(seconds);
+            for (const StreamPtr& stream : scheduler().streams_of(device))
+                if (!synchronize_stream(*stream, [&] { return deadline; })) return stream->id;
+            return 0;
+        },
+        "device"_a, "seconds"_a,
+        "Wait for what all streams of a device have by now; return 0, or the stream for which `seconds` were too short.");
     m.def("close_streams", [](uint32_t device) { scheduler().close_device(device); }, "device"_a,
           nb::call_guard<GilReleased>(), "Abort and close the streams of a device.");
     m.def(

@@ -96,6 +96,9 @@ def window_offset(address: int) -> int | None:
     Return the place of an address in its window (guard or shadow), None outside of both.
     """
 
+def reserved_bytes() -> int:
+    """Addresses of both windows; 0 before a node."""
+
 def cached_bytes() -> int: ...
 
 class Memory:
@@ -794,6 +797,11 @@ class Stream:
 def configure_schedule(schedule: int, seed: int, changes: Sequence[int] | None = None) -> None:
     """
     `schedule`: 0 eager, 1 lazy, 2 seeded.  `changes`: draw priorities, and change one at these steps, in order.
+    """
+
+def synchronize_device(device: int, seconds: float) -> int:
+    """
+    Wait for what all streams of a device have by now; return 0, or the stream for which `seconds` were too short.
     """
 
 def close_streams(device: int) -> None:

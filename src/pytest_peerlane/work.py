@@ -337,7 +337,7 @@ class Work:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add to a failed test's report its node, with the seed of the schedule, and the objects that it left."""
         if call.excinfo is not None:
-            tracebacks.trim(call.excinfo.value)
+            tracebacks.prepare(call.excinfo.value)
         report = yield
         if item is self._item:
             only_leaks = report.when == "teardown" and not self._failed

@@ -76,7 +76,7 @@ def set_up_node(args: argparse.Namespace) -> None:
     if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
         os.environ["PEERLANE_NODE"] = node_spec_from(args)
     if args.leaks:
-        from peerlane.device import left_at_end  # as every start would wait for it
+        from peerlane.node import left_at_end  # as every start would wait for it
 
         os.environ[left_at_end.VARIABLE] = "1"
         left_at_end.begin()

@@ -26,6 +26,8 @@ from peerlane.support.timeouts import checked_timeout, in_nanoseconds
 
 _ON_ERROR = {"stop": True, "continue": False}
 
+_living: weakref.WeakValueDictionary[int, VirtualStream] = weakref.WeakValueDictionary()  # by id
+
 
 class VirtualStream(_core.Stream, Stream):
     __slots__ = ("__weakref__", "_on_error", "device")
@@ -48,6 +50,7 @@ class VirtualStream(_core.Stream, Stream):
         stream = cls.__new__(cls)
         _core.Stream.__init__(stream, number_of(device), _ON_ERROR[on_error], group, legacy)
         stream.device, stream._on_error = device, on_error
+        _living[stream.id] = stream
         if observers.active:
             observers.created(stream)
         if live_objects.active:
@@ -150,13 +153,7 @@ class VirtualStream(_core.Stream, Stream):
     def sync(self, timeout: float | None = None) -> None:
         sequence = self.submitted
         if not self._synchronize(checked_timeout("Stream.sync", timeout)):
-            state = stream_waits.of_stream("timeout", self.id, seconds=timeout)
-            raise WaitTimeout(
-                wait_texts.reason(f"stream {self.id} on {self.device.name}", state),
-                call="Stream.sync",
-                device=self.device.name,
-                detail=state,
-            )
+            raise _timed_out("Stream.sync", self.id, self.device, timeout)
         self._reached(sequence)
 
     def __await__(self) -> Generator[Any, Any, None]:
@@ -165,9 +162,12 @@ class VirtualStream(_core.Stream, Stream):
         self._reached(sequence)
 
     def _reached(self, sequence: int) -> None:
+        self._observe_sync(sequence)
+        self._report()
+
+    def _observe_sync(self, sequence: int) -> None:
         if observers.active:
             observers.send("sync", self, stream=self.id, sequence=sequence)
-        self._report()
 
     def abort(self, *, close: bool = False) -> None:
         sequence = self.submitted
@@ -215,6 +215,32 @@ class VirtualStream(_core.Stream, Stream):
         queued = self.submitted - self.completed
         state = "closed" if self.is_closed else f"{queued:,} queued" if queued else "idle"
         return f"<Stream {self.id} on {self.device.name}: {state}>"
+
+
+def _timed_out(call: str, stream: int, device: Any, timeout: float | None) -> WaitTimeout:
+    """Return the error of a wait for a stream that was not over in time."""
+    state = stream_waits.of_stream("timeout", stream, seconds=timeout)
+    return WaitTimeout(
+        wait_texts.reason(f"stream {stream} on {device.name}", state),
+        call=call,
+        device=device.name,
+        detail=state,
+    )
+
+
+def sync_device(device: Any, timeout: float | None) -> None:
+    """Wait for all streams of a device, those that the program dropped too; raise the first failure."""
+    number, seconds = number_of(device), checked_timeout("Device.sync", timeout)
+    living = (each() for each in _living.valuerefs())
+    streams = sorted((each for each in living if each and each.device is device), key=attrgetter("id"))
+    sequences = [each.submitted for each in streams]
+    late = _core.synchronize_device(number, seconds)
+    if late:
+        raise _timed_out("Device.sync", late, device, timeout)
+    for stream, sequence in zip(streams, sequences, strict=True):
+        stream._observe_sync(sequence)
+    for stream in streams:
+        stream._report()
 
 
 class VirtualStreamGroup(StreamGroup):

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from peerlane import Buffer, Device, Event
-from peerlane.device.device import before_counting
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.streams import AnyStream, Streams
 from peerlane.errors import OutOfMemory
+from peerlane.node.device import before_counting
 
 _Allocated = TypeVar("_Allocated")
 REUSE = FOLLOW_EVENTS, OPPORTUNISTIC, _INTERNAL = (
