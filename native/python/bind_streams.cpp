@@ -450,15 +450,37 @@ void bind_streams(nb::module_& m) {
         "`schedule`: 0 eager, 1 lazy, 2 seeded.  `changes`: draw priorities, and change one at these steps, in order.");
     m.def(
         "synchronize_device",
-        [](uint32_t device, double seconds) -> uint64_t {
+        [](uint32_t device, double seconds) {
             Heap::get().check_usable();
             const Deadline deadline = Deadline::in(seconds);
-            for (const StreamPtr& stream : scheduler().streams_of(device))
-                if (!synchronize_stream(*stream, [&] { return deadline; })) return stream->id;
-            return 0;
+            std::vector<std::pair<uint64_t, uint64_t>> reached;
+            for (const StreamPtr& stream : scheduler().streams_of(device)) {
+                const uint64_t target = stream->submitted.load();
+                if (!synchronize_stream(*stream, [&] { return deadline; })) return std::make_pair(stream->id, reached);
+                reached.emplace_back(stream->id, target);
+            }
+            return std::make_pair(uint64_t{0}, reached);
         },
         "device"_a, "seconds"_a,
-        "Wait for what all streams of a device have by now; return 0, or the stream for which `seconds` were too short.");
+        "Wait for what all streams of a device have by now; return the stream for which `seconds` were too short, or 0, "
+        "and each stream before it with the number of its last operation.");
+    m.def(
+        "take_failure_on",
+        [](uint32_t device) {
+            for (const StreamPtr& stream : scheduler().streams_of(device))
+                if (const FailurePtr failure = scheduler().take_failure(*stream)) return as_object(failure);
+            return nb::object(nb::none());
+        },
+        nb::sig("def take_failure_on(device: int) -> typing.Any"), "device"_a,
+        "As `Stream._take_failure`, of the first stream of a device that has one.");
+    m.def(
+        "is_stream_open",
+        [](uint32_t device, uint64_t id) {
+            for (const StreamPtr& stream : scheduler().streams_of(device))
+                if (stream->id == id) return !stream->closing && !stream->closed;
+            return false;
+        },
+        "device"_a, "id"_a, "Whether the stream of this number takes operations.");
     m.def("close_streams", [](uint32_t device) { scheduler().close_device(device); }, "device"_a,
           nb::call_guard<GilReleased>(), "Abort and close the streams of a device.");
     m.def(

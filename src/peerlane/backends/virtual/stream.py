@@ -26,8 +26,6 @@ from peerlane.support.timeouts import checked_timeout, in_nanoseconds
 
 _ON_ERROR = {"stop": True, "continue": False}
 
-_living: weakref.WeakValueDictionary[int, VirtualStream] = weakref.WeakValueDictionary()  # by id
-
 
 class VirtualStream(_core.Stream, Stream):
     __slots__ = ("__weakref__", "_on_error", "device")
@@ -50,7 +48,6 @@ class VirtualStream(_core.Stream, Stream):
         stream = cls.__new__(cls)
         _core.Stream.__init__(stream, number_of(device), _ON_ERROR[on_error], group, legacy)
         stream.device, stream._on_error = device, on_error
-        _living[stream.id] = stream
         if observers.active:
             observers.created(stream)
         if live_objects.active:
@@ -162,12 +159,9 @@ class VirtualStream(_core.Stream, Stream):
         self._reached(sequence)
 
     def _reached(self, sequence: int) -> None:
-        self._observe_sync(sequence)
-        self._report()
-
-    def _observe_sync(self, sequence: int) -> None:
         if observers.active:
             observers.send("sync", self, stream=self.id, sequence=sequence)
+        self._report()
 
     def abort(self, *, close: bool = False) -> None:
         sequence = self.submitted
@@ -206,10 +200,7 @@ class VirtualStream(_core.Stream, Stream):
             self.abort(close=True)
 
     def _report(self) -> None:
-        failure = self._take_failure()
-        if failure is not None:
-            progress.note_reported(self, failure)
-            raise stream_messages.as_error(failure)
+        _raise(self._take_failure())
 
     def __repr__(self) -> str:
         queued = self.submitted - self.completed
@@ -228,19 +219,23 @@ def _timed_out(call: str, stream: int, device: Any, timeout: float | None) -> Wa
     )
 
 
+def _raise(failure: Any) -> None:
+    """Raise the error of a failure that a synchronization reports, if there is one."""
+    if failure is not None:
+        progress.note_reported(failure)
+        raise stream_messages.as_error(failure)
+
+
 def sync_device(device: Any, timeout: float | None) -> None:
     """Wait for all streams of a device, those that the program dropped too; raise the first failure."""
     number, seconds = number_of(device), checked_timeout("Device.sync", timeout)
-    living = (each() for each in _living.valuerefs())
-    streams = sorted((each for each in living if each and each.device is device), key=attrgetter("id"))
-    sequences = [each.submitted for each in streams]
-    late = _core.synchronize_device(number, seconds)
+    late, reached = _core.synchronize_device(number, seconds)
+    if observers.active:
+        for stream, sequence in reached:
+            observers.send_id("sync", Stream.__name__, stream, stream=stream, sequence=sequence)
     if late:
         raise _timed_out("Device.sync", late, device, timeout)
-    for stream, sequence in zip(streams, sequences, strict=True):
-        stream._observe_sync(sequence)
-    for stream in streams:
-        stream._report()
+    _raise(_core.take_failure_on(number))
 
 
 class VirtualStreamGroup(StreamGroup):
