@@ -67,7 +67,7 @@ def test_public_name_is_the_name_of_no_module() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        *("memory.copy", "memory.buffer", "memory.raw", "device.base", "streams.event", "sharing.open"),
+        *("memory.copy", "memory.buffer", "memory.raw", "node.base", "streams.event", "sharing.open"),
         *("ranks.channel", "collectives.group", "backends.reference", "backends.virtual.messages.streams"),
         *("rendezvous", "testing.procs", "dialects.acl", "dialects.hip.hip", "diagnostics.log.trace"),
     ],
@@ -77,7 +77,7 @@ def test_module_imported_first_is_whole(module: str) -> None:
 import peerlane.{module}
 from peerlane.errors import Closed, InvalidValue
 from peerlane.memory.copy import copy
-from peerlane.device.device import devices
+from peerlane.node.device import devices
 held = bytearray(4)
 copy(held, bytes(range(4)))
 try:
@@ -120,7 +120,7 @@ def test_star_import_and_dir_have_all_public_names() -> None:
 from peerlane import *
 mine = set(dir())
 import peerlane
-print(set(peerlane.__all__) <= mine, set(peerlane.__all__) <= set(dir(peerlane)), copy is peerlane.copy)
+print(set(peerlane.__all__) <= mine, {*peerlane.__all__, "__version__"} == set(dir(peerlane)), copy is peerlane.copy)
 """
     assert printed(program) == "True True True\n"
 
@@ -185,8 +185,8 @@ print("peerlane._public" in sys.modules, *os.listdir(os.environ["PEERLANE_LOG"])
 
 
 def test_missing_name_is_told_with_close_ones() -> None:
-    with pytest.raises(AttributeError, match="'peerlane' has no attribute 'memcpy'; close names: copy"):
-        _ = peerlane.memcpy  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="'peerlane' has no attribute 'coppy'; close names: copy"):
+        _ = peerlane.coppy  # type: ignore[attr-defined]
     assert not hasattr(peerlane, "__wrapped__")
     assert sys.modules["peerlane"] is peerlane
 

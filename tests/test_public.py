@@ -32,6 +32,10 @@ def test_public_names_are_sorted_and_documented() -> None:
 
 # All public attributes, so that no inherited native helper becomes a name that programs use.
 ATTRIBUTES = {
+    peerlane.Buffer: "address close copy_from copy_to device export fill id is_closed is_imported last_address "
+    "nbytes open reading route_to size tensor view writable_address writing",
+    peerlane.Device: "allocate backend can_access caps create_event create_notify create_stream free_bytes "
+    "granularity info is_closed link name ordinal peers sync total_bytes uuid why_not",
     peerlane.Stream: "abort close completed device id is_closed is_done launch_callback notify on_error record "
     "submitted sync wait",
     peerlane.Event: "close device export fileno id is_closed is_done is_recorded open sync time_ns",

@@ -355,6 +355,8 @@ void bind_memory(nb::module_& m) {
             return offset;
         },
         "address"_a, "Return the place of an address in its window (guard or shadow), None outside of both.");
+    m.def(
+        "reserved_bytes", [] { return 2 * Heap::get().space().window(); }, "Addresses of both windows; 0 before a node.");
     m.def("cached_bytes", [] { return Heap::get().cached_bytes(); });
 
     nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots),

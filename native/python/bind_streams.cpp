@@ -122,6 +122,18 @@ void submit_notify(const StreamHandle& stream, Notify& notify) {
     submit_holding(stream, {.kind = OpKind::notify, .notify = &notify}, notify);
 }
 
+template <class MakeDeadline>
+static bool synchronize_stream(Stream& stream, const MakeDeadline& deadline) {
+    const uint64_t target = stream.submitted.load();
+    bool done = stream.completed.load(std::memory_order_acquire) == target;
+    if (done)
+        release_kept();
+    else
+        done = waited([&](Poll poll) { return scheduler().synchronize(stream, deadline(), poll); });
+    if (done && log::wanted()) [[unlikely]] log_sync(stream.id, target);
+    return done;
+}
+
 static void bind_stream(nb::module_& m) {
     nb::class_<StreamHandle>(m, "Stream", "An ordered queue of operations.")
         .def(
@@ -153,16 +165,7 @@ static void bind_stream(nb::module_& m) {
             "_synchronize",
             [](const StreamHandle& self, double seconds) {
                 Heap::get().check_usable();
-                const uint64_t target = self.stream->submitted.load();
-                bool done = self.stream->completed.load(std::memory_order_acquire) == target;
-                if (done) {
-                    release_kept();
-                } else {
-                    const Deadline deadline = Deadline::in(seconds);
-                    done = waited([&](Poll poll) { return scheduler().synchronize(*self.stream, deadline, poll); });
-                }
-                if (done && log::wanted()) [[unlikely]] log_sync(self.stream->id, target);
-                return done;
+                return synchronize_stream(*self.stream, [&] { return Deadline::in(seconds); });
             },
             "seconds"_a, "Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.")
         .def("_take_failure", [](const StreamHandle& self) { return as_object(scheduler().take_failure(*self.stream)); },
@@ -445,6 +448,39 @@ void bind_streams(nb::module_& m) {
         },
         "schedule"_a, "seed"_a, "changes"_a.none() = nb::none(),
         "`schedule`: 0 eager, 1 lazy, 2 seeded.  `changes`: draw priorities, and change one at these steps, in order.");
+    m.def(
+        "synchronize_device",
+        [](uint32_t device, double seconds) {
+            Heap::get().check_usable();
+            const Deadline deadline = Deadline::in(seconds);
+            std::vector<std::pair<uint64_t, uint64_t>> reached;
+            for (const StreamPtr& stream : scheduler().streams_of(device)) {
+                const uint64_t target = stream->submitted.load();
+                if (!synchronize_stream(*stream, [&] { return deadline; })) return std::make_pair(stream->id, reached);
+                reached.emplace_back(stream->id, target);
+            }
+            return std::make_pair(uint64_t{0}, reached);
+        },
+        "device"_a, "seconds"_a,
+        "Wait for what all streams of a device have by now; return the stream for which `seconds` were too short, or 0, "
+        "and each stream before it with the number of its last operation.");
+    m.def(
+        "take_failure_on",
+        [](uint32_t device) {
+            for (const StreamPtr& stream : scheduler().streams_of(device))
+                if (const FailurePtr failure = scheduler().take_failure(*stream)) return as_object(failure);
+            return nb::object(nb::none());
+        },
+        nb::sig("def take_failure_on(device: int) -> typing.Any"), "device"_a,
+        "As `Stream._take_failure`, of the first stream of a device that has one.");
+    m.def(
+        "is_stream_open",
+        [](uint32_t device, uint64_t id) {
+            for (const StreamPtr& stream : scheduler().streams_of(device))
+                if (stream->id == id) return !stream->closing && !stream->closed;
+            return false;
+        },
+        "device"_a, "id"_a, "Whether the stream of this number takes operations.");
     m.def("close_streams", [](uint32_t device) { scheduler().close_device(device); }, "device"_a,
           nb::call_guard<GilReleased>(), "Abort and close the streams of a device.");
     m.def(

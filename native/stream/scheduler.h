@@ -114,6 +114,7 @@ class Scheduler {
     Outcome close(Stream& stream, bool wait, Poll poll);
     void abort(Stream& stream, bool close);         // a running copy ends at its next chunk, the others are cancelled
     void drop(Stream& stream);                      // close, and keep a failure that was not reported for take_lost
+    std::vector<StreamPtr> streams_of(uint32_t device);   // of the host, those of all devices without queues
     void close_device(uint32_t device);             // abort and close its streams
     void set_stops(Stream& stream, bool stops);
 

@@ -114,14 +114,16 @@ void Scheduler::cancel(Stream& stream, uint64_t until, uint64_t lost_to) {
     stream.cause_until = until;
 }
 
+std::vector<StreamPtr> Scheduler::streams_of(uint32_t device) {
+    std::vector<StreamPtr> streams;
+    Lock lock(mutex_);
+    for (auto& [id, stream] : streams_)
+        if (stream->device == device) streams.push_back(stream);
+    return streams;
+}
+
 void Scheduler::close_device(uint32_t device) {
-    std::vector<StreamPtr> closing;
-    {
-        Lock lock(mutex_);
-        for (auto& [id, stream] : streams_)
-            if (stream->device == device) closing.push_back(stream);
-    }
-    for (const StreamPtr& stream : closing) abort(*stream, true);
+    for (const StreamPtr& stream : streams_of(device)) abort(*stream, true);
 }
 
 // A callback comes back by itself, and who takes it is not known.

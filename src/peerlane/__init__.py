@@ -39,9 +39,8 @@ else:
         raise no_attribute(__name__, name, _public.__all__)
 
     def __dir__() -> list[str]:
-        """Return all names; the first call imports them."""
-        __getattr__("__all__")
-        return sorted(globals())
+        """Return the public names; the first call imports them."""
+        return [*__getattr__("__all__"), "__version__"]
 
 
 if os.environ.get("PEERLANE_LOG"):  # the log tells of what the program does from here on
@@ -56,7 +55,7 @@ if os.environ.get("PEERLANE_LOG"):  # the log tells of what the program does fro
 
 if os.environ.get("PEERLANE_LEAKS"):
     from peerlane import _public as _public
-    from peerlane.device import left_at_end as _left_at_end
+    from peerlane.node import left_at_end as _left_at_end
 
     _left_at_end.begin()
 

@@ -98,6 +98,9 @@ def window_offset(address: int) -> int | None:
     Return the place of an address in its window (guard or shadow), None outside of both.
     """
 
+def reserved_bytes() -> int:
+    """Addresses of both windows; 0 before a node."""
+
 def cached_bytes() -> int: ...
 
 class Memory:
@@ -797,6 +800,19 @@ def configure_schedule(schedule: int, seed: int, changes: Sequence[int] | None =
     """
     `schedule`: 0 eager, 1 lazy, 2 seeded.  `changes`: draw priorities, and change one at these steps, in order.
     """
+
+def synchronize_device(device: int, seconds: float) -> tuple[int, list[tuple[int, int]]]:
+    """
+    Wait for what all streams of a device have by now; return the stream for which `seconds` were too short, or 0, and each stream before it with the number of its last operation.
+    """
+
+def take_failure_on(device: int) -> Any:
+    """
+    As `Stream._take_failure`, of the first stream of a device that has one.
+    """
+
+def is_stream_open(device: int, id: int) -> bool:
+    """Whether the stream of this number takes operations."""
 
 def close_streams(device: int) -> None:
     """Abort and close the streams of a device."""

@@ -6,7 +6,6 @@ from warnings import warn as _warn
 from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location, Route
 from peerlane.backends.virtual import factory as _virtual  # noqa: F401 - what native code needs after a fork
 from peerlane.collectives.group import Group
-from peerlane.device.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
 from peerlane.diagnostics import tracebacks as _tracebacks
 from peerlane.diagnostics.log import trace
 from peerlane.diagnostics.log.observers import Observer, set_observer
@@ -34,6 +33,7 @@ from peerlane.memory.buffer import Buffer, as_buffer
 from peerlane.memory.copy import copy, copy_2d, copy_batch, fill, reduce
 from peerlane.memory.descriptor import CopyDescriptor
 from peerlane.memory.physical import Physical
+from peerlane.node.device import Device, Host, PeerSet, device, devices, enter_node, leave_node, trim
 from peerlane.ranks.channel import Channel
 from peerlane.ranks.session import Member
 from peerlane.sharing.handle import AllowList, Handle
@@ -91,6 +91,7 @@ __all__ = [
     "copy",
     "copy_2d",
     "copy_batch",
+    "device",
     "devices",
     "enter_node",
     "fill",

@@ -171,7 +171,6 @@ class Work:
         self._failed = False
         self._note = ""
         self._described = ""
-        self._dialects: list[str] = []
         self.remedy = _REMEDY
 
     def begin(self, request: pytest.FixtureRequest) -> tuple[Device, ...]:
@@ -189,7 +188,8 @@ class Work:
             pytest.fail(problem, pytrace=False)
         self._node, self._item, self._failed, self._note, self.remedy = node, item, False, "", _REMEDY
         self._findings = ""
-        self._dialects = []
+        for name in dialects.registered():
+            dialects.explanations(name)  # those of earlier tests, which this one's report must not show
         self._described = f"{node.config.describe()}; schedule {node.schedule}"
         if node.schedule.startswith("seeded"):
             self._described += f" (repeat it with --peerlane-schedule={node.schedule})"
@@ -204,7 +204,6 @@ class Work:
     def serves(self, name: str) -> None:
         """Note that the test uses a dialect."""
         self.remedy = dialects.manifest_of(name).remedy or _REMEDY
-        self._dialects.append(name)
 
     def _command(self, item: pytest.Item, schedule: str, is_checked: bool) -> str:
         """Return the command that runs the test again on such a node, with the same seed."""
@@ -337,7 +336,7 @@ class Work:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add to a failed test's report its node, with the seed of the schedule, and the objects that it left."""
         if call.excinfo is not None:
-            tracebacks.trim(call.excinfo.value)
+            tracebacks.prepare(call.excinfo.value)
         report = yield
         if item is self._item:
             only_leaks = report.when == "teardown" and not self._failed
@@ -345,8 +344,13 @@ class Work:
                 self._failed = True
             if report.failed and not only_leaks:
                 report.sections.append(("peerlane: the node of this test", self._described))
-                for name in self._dialects:
-                    if explanations := dialects.explanations(name):
+                shown: list[str] = []
+                for name in dialects.registered():
+                    explanations = dialects.explanations(name)
+                    if explanations and not any(
+                        explanations in each for each in shown
+                    ):  # hcomm's are acl's, too
+                        shown.append(explanations)
                         report.sections.append(
                             (f"peerlane: calls of {name} that failed, newest first", explanations)
                         )

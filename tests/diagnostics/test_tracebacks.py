@@ -48,6 +48,34 @@ def test_traceback_of_an_error_shows_the_frames_of_the_program_alone(
     assert done.stderr.splitlines()[-1].startswith("peerlane.errors.Closed: ")
 
 
+@pytest.mark.parametrize("words", [[], ["-m", "peerlane", "run"]])
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (
+            "pl.devices()[0].create_stream().synchronize()",
+            "attribute 'synchronize'; peerlane has Stream.sync()",
+        ),
+        (
+            "pl.Buffer.from_ipc_descriptor",
+            "attribute 'from_ipc_descriptor'; peerlane has Buffer.export(), and ",
+        ),
+    ],
+)
+def test_name_of_another_library_is_explained_where_the_program_ends(
+    tmp_path: Path, words: list[str], expression: str, text: str
+) -> None:
+    done = _run(tmp_path, f"import peerlane as pl\n{expression}", *words)
+    assert done.returncode == 1
+    assert text in done.stderr.splitlines()[-1]
+    assert "Did you mean" not in done.stderr
+
+
+def test_missing_attribute_of_another_object_keeps_its_text(tmp_path: Path) -> None:
+    done = _run(tmp_path, "import peerlane as pl\npl.devices()\n''.synchronize()")
+    assert done.stderr.splitlines()[-1] == "AttributeError: 'str' object has no attribute 'synchronize'"
+
+
 def test_traceback_shows_all_frames_if_the_variable_asks_for_them(tmp_path: Path) -> None:
     done = _run(tmp_path, FAILED, PEERLANE_TRACEBACK="full")
     assert len(_frames(done.stderr)) > 2, done.stderr

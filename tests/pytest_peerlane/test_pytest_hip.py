@@ -99,6 +99,34 @@ def test_hip_fixture_of_failing_test_shows_failed_calls(pytester: pytest.Pyteste
     )
 
 
+def test_failed_call_of_a_vendor_whose_fixture_is_not_taken_is_explained(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\npeerlane_dialects = acl")
+    done = run(
+        pytester,
+        """
+        import threading
+
+        def test_passes(peerlane_node):
+            import acl
+            assert acl.rt.set_device(9) == 107001
+
+        def test_fails(peerlane_node):
+            import acl
+            thread = threading.Thread(target=acl.rt.set_device, args=(7,))
+            thread.start(), thread.join()
+            assert False
+
+        def test_fails_with_an_explanation_of_its_own(peerlane_node):
+            assert False
+        """,
+    )
+    done.assert_outcomes(passed=1, failed=2)
+    text = done.stdout.str()
+    assert text.count("peerlane: calls of acl that failed, newest first") == 1
+    assert "acl.rt.set_device returned 107001" in text
+    assert "device_id=7" in text and "device_id=9" not in text
+
+
 def test_hip_fixture_freed_memory_kept_by_pool_is_not_a_leak(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,

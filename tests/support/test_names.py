@@ -58,7 +58,7 @@ def test_command_with_unknown_option_names_it(command: str, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("module", "name", "meant"),
     [
-        (peerlane, "memcpy", "copy"),
+        (peerlane, "coppy", "copy"),
         (peerlane, "Devices", "devices"),
         (peerlane, "batch_copy", "copy_batch"),
         (peerlane, "buffer_", "Buffer"),

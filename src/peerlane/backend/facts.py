@@ -6,6 +6,8 @@ import enum
 
 from peerlane.support.records import dataclass
 
+MAX_DEVICES = 4096  #: of a node
+
 
 class Caps(enum.Flag):
     """The capabilities of a back-end; each flag obliges the back-end to implement the verbs that are named here."""

@@ -182,6 +182,10 @@ class Queue(Protocol):
         """Return a new :class:`peerlane.StreamGroup`."""
         ...
 
+    def sync_device(self, device: Any, timeout: float | None) -> None:
+        """Wait until the operations of all streams of the device are over, as :meth:`peerlane.Device.sync` says."""
+        ...
+
 
 class Signal(Protocol):
     """Events and notifies, which streams record and wait for.  May change until a second back-end implements it."""

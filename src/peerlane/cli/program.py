@@ -43,6 +43,11 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="say at the end of each process what it did not free, and which line made it",
     )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="say at the end of each process why the last call of each vendor failed, with the program's line",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("-m", dest="form", action="store_const", const="-m", help="run a module")
     form.add_argument("-c", dest="form", action="store_const", const="-c", help="run source text")
@@ -66,7 +71,7 @@ def _fault(text: str) -> str:
 
 
 def set_up_node(args: argparse.Namespace) -> None:
-    """Set the node, and with ``--leaks`` the report at the end, for this process and its children.
+    """Set the node, and with ``--explain`` and ``--leaks`` the reports at the end, for this process and its children.
 
     Raises
     ------
@@ -75,8 +80,10 @@ def set_up_node(args: argparse.Namespace) -> None:
     """
     if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
         os.environ["PEERLANE_NODE"] = node_spec_from(args)
+    if args.explain:
+        os.environ["PEERLANE_EXPLAIN"] = "1"
     if args.leaks:
-        from peerlane.device import left_at_end  # as every start would wait for it
+        from peerlane.node import left_at_end  # as every start would wait for it
 
         os.environ[left_at_end.VARIABLE] = "1"
         left_at_end.begin()

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from peerlane.device.device import Device, before_leaving
 from peerlane.diagnostics.ranks.collective_calls import Kind
 from peerlane.errors import BadArgument, Error, InvalidValue
 from peerlane.memory.buffer import Buffer
+from peerlane.node.device import Device, before_leaving
 from peerlane.ranks.arguments import LONGEST_NAME, check_texts
 from peerlane.ranks.conversation import Conversation
 from peerlane.ranks.deadlock import detect

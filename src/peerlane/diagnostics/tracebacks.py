@@ -13,6 +13,7 @@ from typing import Any
 
 from peerlane.diagnostics.waits import wait_texts
 from peerlane.errors import Deadlock, WaitState
+from peerlane.support.other_libraries import meant_by
 
 VARIABLE, FULL = "PEERLANE_TRACEBACK", "full"
 
@@ -26,7 +27,7 @@ def install() -> None:
     show, show_of_thread = sys.excepthook, threading.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        trim(error)
+        prepare(error)
         state = _shown_by_launch(error)
         if state is None:
             show(kind, error, trace)
@@ -39,10 +40,32 @@ def install() -> None:
             )
 
     def hook_of_thread(args: Any) -> None:
-        trim(args.exc_value)
+        prepare(args.exc_value)
         show_of_thread(args)
 
     sys.excepthook, threading.excepthook = hook, hook_of_thread
+
+
+def prepare(error: BaseException | None) -> None:
+    """Make an error ready to be shown: the program's frames alone, and what peerlane calls a missing attribute."""
+    trim(error)
+    if isinstance(error, AttributeError):
+        _name_meant(error)
+
+
+def _name_meant(error: AttributeError) -> None:
+    """Add peerlane's name to the text, if the attribute is another library's name of an object of peerlane.
+
+    It happens when the error is shown, because a hook in the classes would make each call of a method slower.
+    """
+    of = error.obj if isinstance(error.obj, type) else type(error.obj)
+    for kind in of.__mro__:
+        is_own = kind.__module__.partition(".")[0] == _PACKAGE
+        meant = meant_by(kind.__name__, str(error.name)) if is_own else ""
+        if meant and len(error.args) == 1:
+            error.args = (f"{error}; {meant}",)
+            error.obj = None  # so that Python adds no close name of its own, and this is done once
+            return
 
 
 def trim(error: BaseException | None) -> None:

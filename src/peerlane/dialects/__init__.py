@@ -143,7 +143,9 @@ def entry(name: str) -> str:
 
 
 def explanations(name: str) -> str:
-    """Return what this thread's failed calls of a dialect meant, and forget it; empty where it has a call for that.
+    """Return what this thread's failed calls of a dialect meant, or else the last one of any thread, and forget it.
+
+    Empty if no call failed, and where errors explain themselves.
 
     Raises
     ------
@@ -151,7 +153,13 @@ def explanations(name: str) -> str:
         No dialect has that name.
     """
     function = manifest_of(name).explain
-    return str(_named(function)()) if function.partition(":")[0] in sys.modules else ""
+    if function.partition(":")[0] not in sys.modules:
+        return ""
+    from peerlane.dialects._shared import message
+
+    text = str(_named(function)()) or message.last_failure(name)
+    message.forget_last(name)
+    return text
 
 
 def _named(text: str) -> Any:

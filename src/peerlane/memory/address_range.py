@@ -7,17 +7,18 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from peerlane.backend.facts import Caps
-from peerlane.device.base import DeviceBase, checked_size
 from peerlane.errors import BadArgument, InvalidValue
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.dispatch import lacks
 from peerlane.memory.physical import Physical
+from peerlane.node.base import DeviceBase, checked_size
 from peerlane.support.declared import declared, owed
+from peerlane.support.own_process import OwnProcess
 
 Access: TypeAlias = "Mapping[Any, str] | str"
 
 
-class AddressRange:
+class AddressRange(OwnProcess):
     """Reserved device addresses, into which blocks of physical memory are mapped.
 
     For copies, blocks mapped side by side are one range.  One block may be mapped twice.  A part,
@@ -47,6 +48,7 @@ class AddressRange:
     """
 
     __slots__ = ()
+    _elsewhere = "its addresses are valid in this process alone; export the Physical memory that it maps"
 
     @declared
     def device(self) -> Any:

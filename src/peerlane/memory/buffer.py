@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from peerlane.backend import host
 from peerlane.backend.facts import HandleKind, Route
-from peerlane.device.base import DeviceBase, checked_peer
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import BadAddress, BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory import host_objects
+from peerlane.node.base import DeviceBase, checked_peer
 from peerlane.sharing.open import open_offer
 from peerlane.streams.stream import Stream
 from peerlane.support import dtypes
 from peerlane.support.declared import declared, owed
 from peerlane.support.late import Late
+from peerlane.support.own_process import OwnProcess, by_handle
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,7 +34,7 @@ _copies = Late("peerlane.memory.copy")
 _native = Late("peerlane.backends.virtual.buffer")
 
 
-class Buffer:
+class Buffer(OwnProcess):
     """Memory on a device or on the host.
 
     Made by :meth:`Device.allocate`, :meth:`Host.allocate`, slicing, or :func:`as_buffer`.  It exports its
@@ -53,6 +54,7 @@ class Buffer:
     """
 
     __slots__ = ()
+    _elsewhere = by_handle("Buffer", "its memory")
     _is_elsewhere = False  # memory of another machine
 
     @declared
@@ -86,6 +88,11 @@ class Buffer:
     def size(self) -> int:
         """Bytes."""
         raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        """As :attr:`size`, by NumPy's name."""
+        return self.size
 
     @declared
     def id(self) -> int:

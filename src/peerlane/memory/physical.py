@@ -6,17 +6,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from peerlane.backend.facts import Caps, HandleKind
-from peerlane.device.base import DeviceBase, checked_size
 from peerlane.errors import BadArgument, InvalidValue
 from peerlane.memory.dispatch import lacks
+from peerlane.node.base import DeviceBase, checked_size
 from peerlane.sharing.open import open_file, open_offer
 from peerlane.support.declared import declared, owed
+from peerlane.support.own_process import OwnProcess, by_handle
 
 if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow, Handle
 
 
-class Physical:
+class Physical(OwnProcess):
     """A block of a device's memory.  It has no address until an :class:`AddressRange` maps it.
 
     Parameters
@@ -45,6 +46,7 @@ class Physical:
     """
 
     __slots__ = ()
+    _elsewhere = by_handle("Physical", "its memory")
 
     @declared
     def device(self) -> Any:

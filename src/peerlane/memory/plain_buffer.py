@@ -9,11 +9,11 @@ from weakref import WeakValueDictionary
 
 from peerlane.backend.facts import Caps
 from peerlane.backend.interface import Backend, Memory, VisibleMemory
-from peerlane.device.base import HostBase
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.memory import allocations
 from peerlane.errors import Closed, Refused, Unsupported
 from peerlane.memory.buffer import Buffer
+from peerlane.node.base import HostBase
 from peerlane.sharing.handle import Allow, Handle
 from peerlane.streams.stream import Stream, checked_stream
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from peerlane.backend import host, registry
 from peerlane.backend.facts import Caps, Kind, Location
-from peerlane.device.base import DeviceBase, devices_of
 from peerlane.diagnostics.memory import address_errors
 from peerlane.errors import BadAddress, BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory import dispatch
+from peerlane.node.base import DeviceBase, devices_of
 from peerlane.streams.stream import Stream, checked_stream
 from peerlane.support import reductions
 from peerlane.support.timeouts import in_nanoseconds

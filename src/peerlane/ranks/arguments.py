@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from peerlane.device.device import Host
 from peerlane.errors import BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory.buffer import Buffer
+from peerlane.node.device import Host
 from peerlane.ranks.wire import MOST_NOTIFIES, Hello
 
 LONGEST_NAME = 64

@@ -11,7 +11,7 @@ from peerlane.sharing.open import open_offer
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Bank
-    from peerlane.device.device import Device
+    from peerlane.node.device import Device
 
 
 def open_bank(

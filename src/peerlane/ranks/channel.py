@@ -32,6 +32,7 @@ from peerlane.ranks.arguments import as_number
 from peerlane.ranks.lending import WINDOW
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream, checked_stream
+from peerlane.support.own_process import OwnProcess
 from peerlane.support.timeouts import checked_timeout, in_nanoseconds
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from peerlane.ranks.transport import Transport
 
 
-class Channel:
+class Channel(OwnProcess):
     """This rank's end of a channel: the peer's memory, and notifies in both directions.
 
     Made by :meth:`Group.channel`.  A call with ``stream=``, also a wait, queues its operation and returns; without a
@@ -71,6 +72,8 @@ class Channel:
     notifies, peer_notifies : int
         How many notifies this end can wait for, and how many the other end.
     """
+
+    _elsewhere = "each rank makes its own, by Group.channel"
 
     group: Session
     peer: int

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from peerlane.device.device import devices
 from peerlane.diagnostics.ranks import losses
 from peerlane.errors import InvalidValue, Refused
+from peerlane.node.device import devices
 from peerlane.ranks.arguments import check_agree
 from peerlane.ranks.membership import Membership
 from peerlane.ranks.session import Member

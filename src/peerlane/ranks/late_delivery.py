@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from peerlane.device.device import Host
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Closed, Error
 from peerlane.memory import copy
 from peerlane.memory.buffer import Buffer, as_buffer
+from peerlane.node.device import Host
 from peerlane.streams.notify import NotifyKind
 from peerlane.support import reductions
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from peerlane.backend.ranks import Bank, LateArea, Ranks
-    from peerlane.device.device import Device
+    from peerlane.node.device import Device
     from peerlane.ranks.transport import Transport
     from peerlane.streams.notify import Notify
     from peerlane.streams.stream import Stream

@@ -13,9 +13,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane.backend.ranks import Lent
-from peerlane.device.device import Device, before_leaving
 from peerlane.errors import BadHandle, Fault, Refused
 from peerlane.memory.buffer import Buffer
+from peerlane.node.device import Device, before_leaving
 from peerlane.ranks.bank import open_bank
 from peerlane.sharing.handle import EVERYONE, Handle
 from peerlane.support.records import dataclass

@@ -14,7 +14,7 @@ from peerlane.streams.notify import NotifyKind
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Bank
-    from peerlane.device.device import Device
+    from peerlane.node.device import Device
     from peerlane.ranks.wire import Hello
     from peerlane.streams.notify import Notify
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from peerlane.backend import host
 from peerlane.backend.facts import Caps
-from peerlane.device.device import Device, devices
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import BadArgument, Closed, Fault, InvalidValue, OutOfMemory, Refused, Unsupported
 from peerlane.memory.buffer import Buffer
+from peerlane.node.device import Device, devices
 from peerlane.ranks.arguments import check_memory, check_texts
 from peerlane.ranks.lending import WINDOW, Loan, Memories, borrow, lent_by
 from peerlane.ranks.wire import MAX_TAG, Shared
+from peerlane.support.own_process import OwnProcess
 from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -62,11 +63,13 @@ class Closing(Protocol):
         ...
 
 
-class Session:
+class Session(OwnProcess):
     """A rank's connection with the other ranks: their processes and devices, and the memory that they lend.
 
     Channels, deadlock detection and collectives are built on it; a :class:`peerlane.Group` is one.
     """
+
+    _elsewhere = "each rank makes its own, with the name of the group"
 
     name: str
     rank: int

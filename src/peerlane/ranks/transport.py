@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from peerlane.device.device import Host
 from peerlane.errors import InvalidValue, Refused
 from peerlane.memory import copy
 from peerlane.memory.far_buffer import FarBuffer
+from peerlane.node.device import Host
 from peerlane.support import reductions
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Any
 
 from peerlane.backend import registry
 from peerlane.backend.facts import Caps, HandleKind
-from peerlane.device.base import DeviceBase, devices_of
 from peerlane.errors import AccessDenied, BadArgument, BadHandle, Fault, Refused, Unsupported
+from peerlane.node.base import DeviceBase, devices_of
 from peerlane.sharing.handle import Handle
 from peerlane.support.timeouts import checked_timeout
 
@@ -62,7 +62,8 @@ def _sharing(call: str) -> tuple[Any, ...]:
             call=call,
             detail=Refused(reason="lacks", backend=backend.name, capability=Caps.SHARE.name),
         )
-    return devices_of(backend)
+    present: tuple[Any, ...] = devices_of(backend)
+    return present
 
 
 def _checked_offer(

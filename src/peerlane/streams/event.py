@@ -6,15 +6,16 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from peerlane.backend.facts import HandleKind
-from peerlane.device.base import DeviceBase
+from peerlane.node.base import DeviceBase
 from peerlane.sharing.open import open_offer
 from peerlane.support.declared import declared, owed
+from peerlane.support.own_process import OwnProcess, by_handle
 
 if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow, Handle
 
 
-class Event:
+class Event(OwnProcess):
     """A point in a stream's order: when the event is done, all operations submitted before it are done.
 
     Made by :meth:`Stream.record`, or without a record by :meth:`Device.create_event`.  A new record replaces the
@@ -29,6 +30,7 @@ class Event:
     """
 
     __slots__ = ()
+    _elsewhere = by_handle("Event", "it")
 
     @declared
     def device(self) -> Any:

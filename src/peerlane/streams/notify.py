@@ -6,9 +6,10 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from peerlane.backend.facts import HandleKind
-from peerlane.device.base import DeviceBase
+from peerlane.node.base import DeviceBase
 from peerlane.sharing.open import open_offer
 from peerlane.support.declared import declared, owed
+from peerlane.support.own_process import OwnProcess, by_handle
 
 if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow, Handle
@@ -22,7 +23,7 @@ class NotifyKind(enum.IntEnum):
     STRICT = 2  #: a wait consumes one record; a second record before that is a failure
 
 
-class Notify:
+class Notify(OwnProcess):
     """A signal: one stream records it, another one waits for the record and consumes it; waits may come first.
 
     Made by :meth:`Device.create_notify`.  ``stream.notify(n)`` records it, ``stream.wait(n, timeout=...)``
@@ -39,6 +40,7 @@ class Notify:
     """
 
     __slots__ = ()
+    _elsewhere = by_handle("Notify", "it")
 
     @declared
     def device(self) -> Any:

@@ -7,14 +7,15 @@ from types import TracebackType
 from typing import Any
 
 from peerlane.backend.facts import Caps
-from peerlane.device.base import DeviceBase
+from peerlane.node.base import DeviceBase
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify
 from peerlane.support.declared import declared, owed
 from peerlane.support.late import Late
+from peerlane.support.own_process import OwnProcess
 
 
-class Stream:
+class Stream(OwnProcess):
     """A queue of operations that run one after the other, concurrently with the program.
 
     Made by :meth:`Device.create_stream`.  A call with ``stream=`` queues its operation and returns; the buffers and
@@ -35,6 +36,9 @@ class Stream:
     """
 
     __slots__ = ()
+    _elsewhere = (
+        "each process makes streams of its own; share an Event or a Notify, by a handle, for their order"
+    )
 
     @declared
     def device(self) -> Any:
@@ -242,7 +246,7 @@ class Stream:
     _report: Any
 
 
-class StreamGroup:
+class StreamGroup(OwnProcess):
     """Streams of a device with a default stream that is a barrier, as the vendors' legacy default streams are.
 
     An operation of :attr:`default` waits for all operations submitted before to the group's other streams, and their
@@ -261,6 +265,7 @@ class StreamGroup:
     """
 
     __slots__ = ()
+    _elsewhere = "each process makes streams of its own"
 
     @declared
     def device(self) -> Any:

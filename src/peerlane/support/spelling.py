@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from peerlane.support.other_libraries import meant_by
+
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,8 +32,9 @@ def close_names(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> list
 
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
     """Return the exception for a name that a module lacks."""
+    meant = meant_by(module, name)
     close = close_names(name, names)
-    hint = f"; close names: {', '.join(close)}" if close else ""
+    hint = f"; {meant}" if meant else f"; close names: {', '.join(close)}" if close else ""
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 from peerlane.errors import Error, Fault, OutOfMemory, Refused
 
@@ -48,6 +50,15 @@ def out_of_resources(what: str) -> Iterator[None]:
             fault=Fault.OUT_OF_RESOURCES,
             detail=Refused(reason="out_of_resources", errno=error.errno),
         ) from error
+
+
+def address_space() -> tuple[int, int] | None:
+    """Return the bytes of addresses that this process may have, and those that it has; None without a limit."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return None
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return most, pages * os.sysconf("SC_PAGESIZE")
 
 
 def most_threads() -> str:

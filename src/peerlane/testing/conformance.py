@@ -43,8 +43,8 @@ import pytest
 import peerlane as pl
 from peerlane.backend.facts import Caps, HandleKind, Kind
 from peerlane.backend.interface import Backend, Memory, VisibleMemory
-from peerlane.device.base import devices_of
 from peerlane.errors import BadAddress, BadHandle, Error, Fault, InvalidValue, OutOfMemory
+from peerlane.node.base import devices_of
 from peerlane.support.host_reductions import combined
 
 SIZES = (1, 3, 255, 256, 4097, 65_536, 262_145, 1 << 20, (2 << 20) - 1, 2 << 20, (5 << 20) + 7, 33 << 20)
@@ -81,7 +81,8 @@ class Suite:
     def devices(self, backend: Backend, cap: Caps) -> tuple[pl.Device, ...]:
         """Return the devices on which the neutral API makes its objects; skip if the capability is missing."""
         self.needs(backend, cap)
-        return devices_of(backend)
+        present: tuple[pl.Device, ...] = devices_of(backend)
+        return present
 
     @staticmethod
     def put(backend: Backend, memory: Memory, data: Bytes, at: int = 0) -> None:

@@ -15,11 +15,11 @@ from peerlane.backend import registry
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.node_file import SUFFIX
-from peerlane.device.device import Device, before_counting, devices, enter_node, leave_node
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.leak_report import WITHOUT_BYTES
 from peerlane.diagnostics.live_objects import LiveObject, in_bytes
 from peerlane.diagnostics.memory import allocations
+from peerlane.node.device import Device, before_counting, devices, enter_node, leave_node
 from peerlane.support.runtime_directory import runtime_directory
 from peerlane.testing.procs import SETTLE_SECONDS
 from peerlane.testing.started import LeftProcess, StartedProcesses

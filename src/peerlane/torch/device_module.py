@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from peerlane.backend import host
-from peerlane.device.device import devices
+from peerlane.node.device import devices
 from peerlane.torch import device_objects, extension_build
 
 _loaded: Any = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from peerlane.backend.facts import Kind
-from peerlane.device.device import Host, devices
 from peerlane.errors import Error, OutOfMemory
 from peerlane.memory import raw
 from peerlane.memory.buffer import Buffer
+from peerlane.node.device import Host, devices
 from peerlane.streams.event import Event
 from peerlane.streams.stream import Stream
 

@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from peerlane.collectives.group import Group
-from peerlane.device.device import devices
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
+from peerlane.node.device import devices
 from peerlane.torch import collective_calls as calls
 from peerlane.torch.failures import converted, refused
 from peerlane.torch.host_tensors import check, check_alike

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from peerlane.backend import host
 from peerlane.backend.base import BackendBase
-from peerlane.backend.facts import Caps, DeviceInfo, Kind, Location
+from peerlane.backend.facts import MAX_DEVICES, Caps, DeviceInfo, Kind, Location
 from peerlane.backend.settings import integer, read, sizes
 from peerlane.diagnostics.memory import address_errors, allocations
 from peerlane.errors import BadAddress, BadArgument, Closed, Fault, InvalidValue, OutOfRange, Refused
@@ -21,7 +21,6 @@ from peerlane.errors import BadAddress, BadArgument, Closed, Fault, InvalidValue
 # No host address is so high, and none is given out twice, so that an old address never points at new memory.
 _FIRST, _LAST = 1 << 60, 1 << 61
 _ALIGNMENT = 256
-_MOST_DEVICES = 4096
 
 _lock = threading.RLock()  # one verb at a time, over all threads
 _next_address = _FIRST + _ALIGNMENT
@@ -248,7 +247,7 @@ class ReferenceFactory:
 
     def configure(self, settings: str, source: str) -> Settings:
         chosen, checks = read(settings, source, {"devices": integer, "memory": sizes})
-        devices = checks.integer("devices", chosen.get("devices", 2), 1, _MOST_DEVICES)
+        devices = checks.integer("devices", chosen.get("devices", 2), 1, MAX_DEVICES)
         return Settings(devices, checks.memory(chosen.get("memory", "16GiB"), devices, 1))
 
     def enter(self, config: Settings, present: ReferenceBackend | None) -> ReferenceBackend:

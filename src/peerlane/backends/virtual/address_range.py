@@ -11,7 +11,6 @@ from peerlane.backends.virtual.buffer import VirtualBuffer
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.native_classes import number_of, show_as
 from peerlane.backends.virtual.physical import VirtualPhysical
-from peerlane.device.base import checked_peer, checked_size
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.memory import allocations
 from peerlane.errors import (
@@ -27,6 +26,7 @@ from peerlane.errors import (
 from peerlane.memory.address_range import Access, AddressRange
 from peerlane.memory.buffer import checked_part
 from peerlane.memory.physical import Physical
+from peerlane.node.base import checked_peer, checked_size
 
 _RIGHTS = {"none": 0, "r": 1, "rw": 3}
 _NAMES = {number: name for name, number in _RIGHTS.items()}

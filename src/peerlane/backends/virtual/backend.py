@@ -41,6 +41,7 @@ from peerlane.errors import (
     Unsupported,
 )
 from peerlane.support import reductions
+from peerlane.support.system_limits import address_space
 
 T = TypeVar("T")
 
@@ -103,7 +104,7 @@ class VirtualBackend(Queues):
         self._numbers: list[int] = []
         self.is_closed = False
         try:
-            _core.configure(config.window_bytes, config.cache_bytes, config.poison)
+            _core.configure(_window_bytes(config), config.cache_bytes, config.poison)
             schedule.begin(config.schedule)
             faults.begin()
             for ordinal, capacity in enumerate(config.memory):
@@ -507,6 +508,14 @@ def _address_of(view: memoryview) -> int:
     buffer = _core.buffer_of(view)
     assert buffer is not None
     return buffer[0]
+
+
+def _window_bytes(config: NodeConfig) -> int:
+    """Return the addresses to reserve: at most half of what a limit leaves, so that the program has the rest."""
+    limit = address_space()
+    return (
+        config.window_bytes if limit is None else min(config.window_bytes, max(0, limit[0] - limit[1]) // 2)
+    )
 
 
 _window: list[int] = []  # the window_bytes of the first node of this process

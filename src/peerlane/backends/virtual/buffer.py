@@ -10,13 +10,13 @@ from peerlane.backend.facts import HandleKind, Route
 from peerlane.backend.interface import Memory
 from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.native_classes import HOST, number_of, show_as
-from peerlane.device.base import DeviceBase, devices_of
-from peerlane.device.device import Host
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import observers
 from peerlane.diagnostics.memory import allocations
 from peerlane.errors import Busy, Closed, Refused, Unsupported
 from peerlane.memory.buffer import Buffer, route_between
+from peerlane.node.base import DeviceBase, devices_of
+from peerlane.node.device import Host
 from peerlane.sharing.handle import Allow, Handle, checked_rights
 from peerlane.streams.stream import Stream, checked_stream
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from peerlane.device.base import DeviceBase
 from peerlane.errors import Closed, Refused
+from peerlane.node.base import DeviceBase
 
 #: The native number of the host, where streams of devices without queues of their own run.
 HOST = 0

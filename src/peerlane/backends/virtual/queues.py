@@ -10,7 +10,7 @@ from peerlane.backend.interface import Backend
 from peerlane.backends.virtual.event import VirtualEvent
 from peerlane.backends.virtual.native_classes import number_of
 from peerlane.backends.virtual.notify import VirtualNotify
-from peerlane.backends.virtual.stream import VirtualStream, VirtualStreamGroup
+from peerlane.backends.virtual.stream import VirtualStream, VirtualStreamGroup, sync_device
 from peerlane.streams.notify import NotifyKind
 
 #: The streams of devices whose back-end has no queues: they end with that back-end.
@@ -31,6 +31,9 @@ class Queues:
         if self is HOST_QUEUES:
             _guests.add(group)
         return group
+
+    def sync_device(self, device: Any, timeout: float | None) -> None:
+        sync_device(device, timeout)
 
     def create_event(self, device: Any) -> VirtualEvent:
         number_of(device)  # raises if its node was left

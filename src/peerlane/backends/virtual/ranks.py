@@ -17,7 +17,7 @@ from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
-    from peerlane.device.device import Device
+    from peerlane.node.device import Device
     from peerlane.sharing.handle import Allow
     from peerlane.streams.stream import Stream
 

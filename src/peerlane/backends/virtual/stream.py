@@ -150,13 +150,7 @@ class VirtualStream(_core.Stream, Stream):
     def sync(self, timeout: float | None = None) -> None:
         sequence = self.submitted
         if not self._synchronize(checked_timeout("Stream.sync", timeout)):
-            state = stream_waits.of_stream("timeout", self.id, seconds=timeout)
-            raise WaitTimeout(
-                wait_texts.reason(f"stream {self.id} on {self.device.name}", state),
-                call="Stream.sync",
-                device=self.device.name,
-                detail=state,
-            )
+            raise _timed_out("Stream.sync", self.id, self.device, timeout)
         self._reached(sequence)
 
     def __await__(self) -> Generator[Any, Any, None]:
@@ -206,15 +200,42 @@ class VirtualStream(_core.Stream, Stream):
             self.abort(close=True)
 
     def _report(self) -> None:
-        failure = self._take_failure()
-        if failure is not None:
-            progress.note_reported(self, failure)
-            raise stream_messages.as_error(failure)
+        _raise(self._take_failure())
 
     def __repr__(self) -> str:
         queued = self.submitted - self.completed
         state = "closed" if self.is_closed else f"{queued:,} queued" if queued else "idle"
         return f"<Stream {self.id} on {self.device.name}: {state}>"
+
+
+def _timed_out(call: str, stream: int, device: Any, timeout: float | None) -> WaitTimeout:
+    """Return the error of a wait for a stream that was not over in time."""
+    state = stream_waits.of_stream("timeout", stream, seconds=timeout)
+    return WaitTimeout(
+        wait_texts.reason(f"stream {stream} on {device.name}", state),
+        call=call,
+        device=device.name,
+        detail=state,
+    )
+
+
+def _raise(failure: Any) -> None:
+    """Raise the error of a failure that a synchronization reports, if there is one."""
+    if failure is not None:
+        progress.note_reported(failure)
+        raise stream_messages.as_error(failure)
+
+
+def sync_device(device: Any, timeout: float | None) -> None:
+    """Wait for all streams of a device, those that the program dropped too; raise the first failure."""
+    number, seconds = number_of(device), checked_timeout("Device.sync", timeout)
+    late, reached = _core.synchronize_device(number, seconds)
+    if observers.active:
+        for stream, sequence in reached:
+            observers.send_id("sync", Stream.__name__, stream, stream=stream, sequence=sequence)
+    if late:
+        raise _timed_out("Device.sync", late, device, timeout)
+    _raise(_core.take_failure_on(number))
 
 
 class VirtualStreamGroup(StreamGroup):

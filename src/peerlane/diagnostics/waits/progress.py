@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
@@ -58,9 +57,8 @@ look_at_ranks: Callable[[], bool] | None = None
 of_callback: Callable[[int], tuple[str, object]] | None = None
 
 put_off_losses = _core.put_off_losses  #: keeps waits from failing because of a lost peer, for a second
-_reported: deque[tuple[weakref.ref[Any], FailedBefore]] = deque(
-    maxlen=4
-)  # the last failures, with their streams
+#: The last failures, with the devices and streams that reported them.
+_reported: deque[tuple[int, int, FailedBefore]] = deque(maxlen=4)
 _numbers = itertools.count(1)
 _looking = threading.Lock()
 _last_look: tuple[int, int] = (0, 0)  # the token of the last look, and the time since which it is the same
@@ -154,17 +152,15 @@ def keep(text: str, state: WaitState) -> int:
 def failed_before() -> tuple[FailedBefore, ...]:
     """Return the failures of streams that no synchronization has reported, then the last others of open streams."""
     unreported = [_failed(each) for each in _core.untold()]
-    open_streams = [
-        failed for of, failed in _reported if (stream := of()) is not None and not stream.is_closed
-    ]
+    open_streams = [failed for device, stream, failed in _reported if _core.is_stream_open(device, stream)]
     return tuple(
         unreported + [each for each in open_streams if replace(each, was_reported=False) not in unreported]
     )
 
 
-def note_reported(stream: Any, failure: Any) -> None:
+def note_reported(failure: Any) -> None:
     """Note that a synchronization reports a failure of a stream, whose cancelled records a later wait may need."""
-    _reported.append((weakref.ref(stream), replace(_failed(failure), was_reported=True)))
+    _reported.append((failure[6], failure[1], replace(_failed(failure), was_reported=True)))
 
 
 def _failed(failure: Any) -> FailedBefore:

@@ -102,8 +102,8 @@ class Manifest:
     anew : str
         ``"module:function"`` that resets the dialect to its state in a new process; empty if it keeps no state.
     explain : str
-        ``"module:function"`` that returns the explanation of this thread's failed calls; empty where the vendor has a
-        call for it.
+        ``"module:function"`` that returns the explanation of this thread's failed calls; empty where their errors
+        explain themselves.
     topology : str
         ``"module:function"`` that returns what the vendor's tool shows of a node's links, for ``peerlane topo``;
         empty without one.  ``peerlane.dialects.cuda.paths.shown`` is an example.

@@ -1,16 +1,54 @@
-"""The message of a failed call: it shows the state at the failure, and its text is made when it is read."""
+"""The message of a failed call: it shows the state at the failure, and its text is made when it is read.
+
+``peerlane run --explain``, or ``PEERLANE_EXPLAIN=1``, shows the last one of each dialect when a process ends.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 
+from peerlane.diagnostics import call_site
 from peerlane.dialects._shared.call import Failure
+from peerlane.support import exits
+from peerlane.support.variables import is_set
 
+VARIABLE = "PEERLANE_EXPLAIN"
 _REMEMBERED = 64
+
+#: By dialect, the last call that failed in any thread of this process, and the program's line.
+_last: dict[str, tuple[Message, call_site.Position | None]] = {}
+os.register_at_fork(after_in_child=_last.clear)
+
+
+def last_failure(dialect: str) -> str:
+    """Return the message of the last failed call of a dialect, with the program's line; empty if none failed."""
+    if dialect not in _last:
+        return ""
+    message, position = _last[dialect]
+    site = call_site.at(position)
+    return f"{message}\n    at {site}" if site is not None else str(message)
+
+
+def _explain() -> None:
+    """Show the last failed call of each dialect."""
+    if sys.stderr is None:
+        return
+    for dialect in sorted(_last):
+        print(f"peerlane: the last call of {dialect} that failed:\n{last_failure(dialect)}", file=sys.stderr)
+
+
+if is_set(VARIABLE):
+    exits.handlers.append(_explain)
+
+
+def forget_last(dialect: str) -> None:
+    """Forget the last failed call of a dialect."""
+    _last.pop(dialect, None)
 
 
 class Message:
@@ -73,14 +111,19 @@ class Messages:
 
     Parameters
     ----------
+    dialect : str
+        The name of the dialect, under which the last message of all threads is kept.
     argument_text, layout : callable
         As of :class:`Message`.
     """
 
     def __init__(
-        self, argument_text: Callable[[str, object, bool | None], object], layout: Callable[[Message], str]
+        self,
+        dialect: str,
+        argument_text: Callable[[str, object, bool | None], object],
+        layout: Callable[[Message], str],
     ) -> None:
-        self._argument_text, self._layout = argument_text, layout
+        self._dialect, self._argument_text, self._layout = dialect, argument_text, layout
         self.shared = False
         self._begin_process()
         os.register_at_fork(after_in_child=self._begin_process)
@@ -93,6 +136,7 @@ class Messages:
         """Make the message of a failed call, keep it and return it."""
         message = Message(failure, self._argument_text, self._layout)
         self.add(message)
+        _last[self._dialect] = message, call_site.position()
         return message
 
     def add(self, text: object) -> None:
@@ -105,6 +149,7 @@ class Messages:
         """Forget the messages of all threads, and keep those to come of each thread apart."""
         self.shared = False
         self._begin_process()
+        forget_last(self._dialect)
 
     def take(self) -> str:
         """Return the texts, newest on top, and forget them."""

@@ -385,7 +385,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 
 machine = AclMachine()
-messages = Messages(_argument_text, _layout)
+messages = Messages("acl", _argument_text, _layout)
 last_error = LastError()
 just_ended = JustEnded()
 os.register_at_fork(after_in_child=last_error.forget)  # the failures are the parent's

@@ -15,7 +15,7 @@ class Failures(Messages):
 
     def __init__(self, machine: GpuMachine) -> None:
         self._machine = machine
-        super().__init__(self._shown, self._layout_of)
+        super().__init__(machine.vendor.name.lower(), self._shown, self._layout_of)
 
     def line(self, call: str, code: int, arguments: Arguments) -> str:
         """Return a call in one line, with its arguments and its code."""

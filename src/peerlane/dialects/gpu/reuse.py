@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from peerlane import Buffer, Device, Event
 from peerlane.backend import host, registry
-from peerlane.device.device import before_counting
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.memory import allocations
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.streams import AnyStream, Streams
 from peerlane.errors import OutOfMemory
+from peerlane.node.device import before_counting
 
 _Allocated = TypeVar("_Allocated")
 REUSE = FOLLOW_EVENTS, OPPORTUNISTIC, _INTERNAL = (

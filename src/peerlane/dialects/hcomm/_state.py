@@ -110,5 +110,5 @@ def _explain(error: Error) -> tuple[str, str]:
     return str(error), REMEDIES[error.fault]
 
 
-messages = Messages(_argument_text, _layout)
+messages = Messages("hcomm", _argument_text, _layout)
 hcomm = Convention(success=SUCCESS, codes=FAULTS, explain=_explain, report=_report, late=lambda call: RUNTIME)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from peerlane.device.device import at_end
 from peerlane.dialects._shared.call import Arguments, Failure
 from peerlane.dialects.gpu.gpu import Gpu
 from peerlane.dialects.gpu.vendor import Vendor
@@ -13,6 +12,7 @@ from peerlane.dialects.hip.codes import NAMES
 from peerlane.dialects.hip.log import log
 from peerlane.dialects.hip.policy import policy
 from peerlane.dialects.hip.visible import visible
+from peerlane.node.device import at_end
 
 
 def _report(failure: Failure) -> None:

@@ -61,4 +61,4 @@ def _argument_text(name: str, value: object, is_address: bool | None) -> object:
     return reprlib.repr(value)
 
 
-messages = Messages(_argument_text, _layout)
+messages = Messages("mooncake", _argument_text, _layout)

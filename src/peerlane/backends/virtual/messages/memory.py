@@ -31,7 +31,9 @@ from peerlane.errors import (
     Refused,
     Unsupported,
 )
-from peerlane.support.system_limits import most_threads, of_system
+from peerlane.support.system_limits import address_space, most_threads, of_system
+
+_LEAST_WINDOWS = 2 << 30  # of native code: 1 GiB each
 
 
 def _nearest_text(address: int) -> str:
@@ -259,9 +261,10 @@ def _system(reason: str, facts: Any) -> Error:
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "address_space":
+            limited = _limited_addresses()
             return OutOfMemory(
-                f"no room for {size:,} bytes in the address windows{errno_text}; raise window_bytes in the node "
-                "configuration or the limit of `ulimit -v`",
+                f"no room for {size:,} bytes in the address windows{errno_text}; "
+                + (limited or "raise window_bytes in the node configuration"),
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "system_memory" if facts.errno == errno.EAGAIN:
@@ -275,9 +278,10 @@ def _system(reason: str, facts: Any) -> Error:
                 f"the runtime directory is full{errno_text}: {remedy}", fault=Fault.OUT_OF_RESOURCES
             )
         case "system_memory":
+            limited = _limited_addresses() if facts.errno == errno.ENOMEM else ""
+            many = "free memory, or raise vm.max_map_count if this process holds tens of thousands of large buffers"
             return OutOfMemory(
-                f"the system refused {size:,} bytes{errno_text}; free memory, or raise vm.max_map_count if this "
-                "process holds tens of thousands of large buffers",
+                f"the system refused {size:,} bytes{errno_text}; {limited or many}",
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "node_file":
@@ -293,6 +297,20 @@ def _system(reason: str, facts: Any) -> Error:
                 device=label(facts.device),
             )
     return Unsupported(f"native code refused: {reason}")
+
+
+def _limited_addresses() -> str:
+    """Return what limits the addresses of this process, and what to do; empty if nothing does."""
+    limit = address_space()
+    if limit is None:
+        return ""
+    most, present = limit
+    reserved = _core.reserved_bytes()
+    what = f"reserves {reserved:,}" if reserved else f"reserves {_LEAST_WINDOWS:,} or more"
+    return (
+        f"`ulimit -v` lets this process have {most:,} bytes of addresses (RLIMIT_AS), it has {present:,}, and "
+        f"peerlane {what} for device memory; raise the limit, or remove it with `ulimit -v unlimited`"
+    )
 
 
 trace.label_of = label

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peerlane import _core
+from peerlane.backend.facts import MAX_DEVICES
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.node_file import (
     MAGIC,
@@ -31,7 +32,6 @@ from peerlane.backends.virtual.node.node_file import (
     slot_stride,
     socket_name,
 )
-from peerlane.backends.virtual.node.profiles import MAX_DEVICES
 from peerlane.errors import Error, MemoryHolder
 
 _SHOWN_PIDS = 6

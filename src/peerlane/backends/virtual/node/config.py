@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from peerlane.backend import registry
+from peerlane.backend.facts import MAX_DEVICES
 from peerlane.backend.settings import bad_config, integer, is_file, keys_known, read_inline, read_toml, sizes
 from peerlane.support.sizes import UNITS, format_size
 
 from .checks import NodeChecks
-from .profiles import HOST_ACCESS, MAX_DEVICES, Profile
+from .profiles import HOST_ACCESS, Profile
 from .topology import LinkKind, Topology
 
 KEYS = (

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from peerlane.backend.facts import MAX_DEVICES
 from peerlane.support.sizes import UNITS
 
 from .topology import LinkKind
 
-MAX_DEVICES = 4096
 GRANULARITY = 2 * UNITS["MiB"]
 HOST_ACCESS = ("guard", "map")
 

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from peerlane import _core
+from peerlane.backend.facts import MAX_DEVICES
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.node_file import (
     AGREED_BYTES,
@@ -33,7 +34,6 @@ from peerlane.backends.virtual.node.node_file import (
     slot_stride,
     socket_name,
 )
-from peerlane.backends.virtual.node.profiles import MAX_DEVICES
 from peerlane.errors import Error, Fault, InvalidValue, OutOfMemory, Refused, WaitTimeout
 from peerlane.support.runtime_directory import existing_runtime_directory, runtime_directory
 from peerlane.support.system_limits import of_system

@@ -138,14 +138,14 @@ class HostBase:
         return "<Host>"
 
 
-_devices: dict[Backend, tuple[Any, ...]] = {}
+_devices: dict[Backend, Any] = {}  # by back-end, a node.device.Devices
 _lock = threading.Lock()
 os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
 
-_makers = Late("peerlane.device.device")
+_makers = Late("peerlane.node.device")
 
 
-def devices_of(backend: Backend) -> tuple[Any, ...]:
+def devices_of(backend: Backend) -> Any:  # a node.device.Devices
     """Return the devices of a back-end in order; they are always the same objects."""
     known = _devices.get(backend)
     if known is not None:
@@ -153,5 +153,4 @@ def devices_of(backend: Backend) -> tuple[Any, ...]:
     with _lock:
         for left in [each for each in _devices if each.is_closed]:
             del _devices[left]
-        devices: tuple[Any, ...] = _devices.setdefault(backend, _makers.make_devices(backend))
-        return devices
+        return _devices.setdefault(backend, _makers.make_devices(backend))

@@ -24,6 +24,7 @@ THAT_CANNOT_FAIL = {
     *("backend", "caps", "info", "is_closed", "is_idle", "is_recorded", "Rendezvous.address"),
     *(
         "name",
+        "nbytes",
         "notifies",
         "ordinal",
         "peer_notifies",
@@ -315,7 +316,7 @@ def test_device_unknown_name_raises_invalid_device(node: Node) -> None:
             pl.Device(bad)
         assert refused.value.fault is Fault.INVALID_DEVICE
     with pytest.raises(TypeError):
-        pl.Device(0)  # type: ignore[arg-type]
+        pl.Device(0.0)  # type: ignore[arg-type]
 
 
 def test_allocate_bad_size_raises_and_charges_nothing(node: Node) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, MutableSet
 from functools import partial
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 from peerlane.backend import host, registry
+from peerlane.backend.facts import MAX_DEVICES
 from peerlane.backend.interface import Backend
-from peerlane.device import base
-from peerlane.device.base import DeviceBase, HostBase, checked_peer, checked_size
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import observers
 from peerlane.diagnostics.memory import allocations
 from peerlane.errors import AccessDenied, BadArgument, Closed, Fault, InvalidValue, OutOfMemory, Refused
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.plain_buffer import plain_buffer
+from peerlane.node import base
+from peerlane.node.base import DeviceBase, HostBase, checked_peer, checked_size
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream, checked_stream, queues_of
@@ -27,9 +29,10 @@ class Device(DeviceBase):
 
     Parameters
     ----------
-    name : str
-        The name of a back-end and a number from 0: ``"virtual:0"``.  One device is always one object.  If this
-        process has not entered the back-end, it enters it with its defaults.
+    name : str or int
+        The name of a back-end and a number from 0: ``"virtual:0"``; or the number alone, for a device of this
+        process's node.  One device is always one object.  If this process has not entered the back-end, it enters it
+        with its defaults.
 
     Raises
     ------
@@ -46,19 +49,31 @@ class Device(DeviceBase):
     _make_buffer: Callable[[Any, Device, Stream | None], Buffer]
     _peers: PeerSet
 
-    def __new__(cls, name: str) -> Device:
-        if not isinstance(name, str):
-            raise TypeError(f"Device: the name must be a str like 'virtual:0', not {type(name).__name__}")
+    def __new__(cls, name: str | int) -> Device:
+        if isinstance(name, bool) or not (isinstance(name, str) or hasattr(type(name), "__index__")):
+            raise TypeError(
+                f"Device: the name must be a str like 'virtual:0' or an int from 0, not {type(name).__name__}"
+            )
         present = devices()
-        kind, _, ordinal = name.partition(":")
-        if ordinal.isdecimal() and ordinal.isascii() and len(ordinal) < 6:
-            if kind != present[0].backend.name and kind in registry.known():
+        kind, number = present[0].backend.name, None
+        if not isinstance(name, str):
+            name = number = operator.index(name)
+        else:
+            kind, _, ordinal = name.partition(":")
+            if (
+                ordinal.isdecimal()
+                and ordinal.isascii()
+                and len(ordinal) < 6
+                and ordinal == str(int(ordinal))
+            ):
+                number = int(ordinal)
+            if number is not None and kind != present[0].backend.name and kind in registry.known():
                 present = base.devices_of(registry.enter_beside(kind))
-            number = int(ordinal)
-            if kind == present[0].backend.name and number < len(present) and ordinal == str(number):
-                return present[number]
+        is_known = number is not None and kind == present[0].backend.name
+        if is_known and number is not None and 0 <= number < len(present):
+            return present[number]
         raise InvalidValue(
-            f"no device {name!r}; this node has {present[0].name} to {present[-1].name}",
+            f"no device {name!r}; {present.advice(number if is_known else None)}",
             fault=Fault.INVALID_DEVICE,
             call="Device",
             detail=BadArgument("name", name, choices=tuple(each.name for each in present)),
@@ -111,6 +126,37 @@ class Device(DeviceBase):
             )
         memory = self._backend.allocate(self._info.ordinal, nbytes, bool(peer))
         return self._make_buffer(memory, self, stream)
+
+    def sync(self, timeout: float | None = None) -> None:
+        """Wait until all that this process submitted to the device's streams is over; report the first failure.
+
+        It waits for streams that the program dropped, too.  Devices whose back-end has no queues of its own wait for
+        one another's streams.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; None waits for ever.
+
+        Raises
+        ------
+        Error
+            The first failure of one of the streams; the others report theirs at their own synchronization.
+        WaitTimeout, Deadlock
+            As :meth:`Stream.sync`.
+
+        Examples
+        --------
+        >>> device = pl.device(0)
+        >>> a, b = device.allocate(64), device.allocate(64)
+        >>> stream = device.create_stream()
+        >>> pl.copy(a, bytes(range(64)), stream=stream)
+        >>> pl.copy(b, a, stream=stream)
+        >>> device.sync()
+        >>> b.view()[:4]
+        array([0, 1, 2, 3], dtype=uint8)
+        """
+        queues_of(self).sync_device(self, timeout)
 
     def create_stream(self, *, on_error: str = "stop") -> Stream:
         """Return a new stream of this device.  Thousands may be idle: they have no threads of their own.
@@ -285,7 +331,38 @@ def _buffers_of(backend: Backend) -> Callable[[Any, Any, Stream | None], Buffer]
     return own or partial(plain_buffer, backend)
 
 
-def make_devices(backend: Backend) -> tuple[Device, ...]:
+class Devices(tuple[Device, ...]):
+    """The devices of a node, in order; an index beyond them is refused with their number."""
+
+    __slots__ = ()
+
+    def advice(self, ordinal: int | None) -> str:
+        """Return how many devices there are, and which setting makes a node in which ``ordinal`` is one."""
+        count = len(self)
+        text = f"the node has {count:,} device{'s' * (count != 1)}, {self[0].name}"
+        if count > 1:
+            text += f" to {self[-1].name}"
+        backend = self[0].backend
+        if ordinal is None or not count <= ordinal < MAX_DEVICES or backend is not registry.current():
+            return text
+        setting = f"devices={ordinal + 1}"
+        if backend.name != registry.DEFAULT:
+            setting = f"backend={backend.name},{setting}"
+        return f"{text}; {registry.VARIABLE}={setting} before the program starts gives it more"
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> Device: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> tuple[Device, ...]: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> Device | tuple[Device, ...]:
+        try:
+            return super().__getitem__(index)
+        except IndexError:
+            ordinal = int(index)  # type: ignore[arg-type]  # a slice raises no IndexError
+            raise IndexError(f"no device {ordinal}; {self.advice(ordinal)}") from None
+
+
+def make_devices(backend: Backend) -> Devices:
     created = []
     for info in backend.devices():
         device = object.__new__(Device)
@@ -293,16 +370,40 @@ def make_devices(backend: Backend) -> tuple[Device, ...]:
         device._peers = PeerSet(device)
         device._make_buffer = _buffers_of(backend)
         created.append(device)
-    return tuple(created)
+    return Devices(created)
 
 
-def devices() -> tuple[Device, ...]:
+def device(which: str | int = 0) -> Device:
+    """Return one device of this process's node: ``pl.device(1)``, ``pl.device("virtual:1")``.
+
+    Parameters
+    ----------
+    which : int or str
+        Its number from 0, or its name.
+
+    Raises
+    ------
+    InvalidValue
+        ``INVALID_DEVICE``: there is no such device; the text says how many there are, and how to have more.
+
+    Examples
+    --------
+    >>> pl.device(1)
+    <Device virtual:1 virtual>
+    >>> pl.device("virtual:1") is pl.device(1) is pl.devices()[1]
+    True
+    """
+    return Device(which)
+
+
+def devices() -> Devices:
     """Return the devices of this process's node, in order; the first call enters the node.
 
     ``PEERLANE_NODE`` describes the node (see ``docs/reference/node.md``).  Without it the node has two devices on one
     switch.
     """
-    return base.devices_of(registry.current())
+    present: Devices = base.devices_of(registry.current())
+    return present
 
 
 #: Functions to call, without an argument, before the process leaves a node: they must not raise.
@@ -340,7 +441,7 @@ def _end() -> None:
 exits.handlers.append(_end)
 
 
-def enter_node(spec: str) -> tuple[Device, ...]:
+def enter_node(spec: str) -> Devices:
     """Leave the present node and enter the one that ``spec`` describes, inline or as the path of a TOML file.
 
     Returns
@@ -363,7 +464,8 @@ def enter_node(spec: str) -> tuple[Device, ...]:
             observers.send_id("destroy", "Node", 0)
         live_objects.node_left(leaving)
         allocations.forget_node(old)
-    return base.devices_of(entered)
+    present: Devices = base.devices_of(entered)
+    return present
 
 
 def trim() -> int:

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from peerlane.backend import registry
-from peerlane.device.device import before_counting
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.leak_report import SiteFormat, leak_text
+from peerlane.node.device import before_counting
 from peerlane.support.variables import is_set
 
 VARIABLE = "PEERLANE_LEAKS"
