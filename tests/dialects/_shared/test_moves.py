@@ -16,6 +16,8 @@ from peerlane.dialects._shared.moves import MemoryMoves
 class _Failing:
     """A call that fails."""
 
+    is_brief = True
+
     def __call__(self) -> None:
         raise ValueError("it is gone")
 
