@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -230,15 +231,51 @@ __attribute__((constructor)) void on_load() {
     replace_all(!is_first);
 }
 
-}  // namespace
+// The file that the loader takes for a name without a slash which code at an address opens; empty: it is loaded, or in the loader's cache.
+std::string file_of(const char* name, void* caller) {
+    Dl_info of_caller{};
+    link_map* object = nullptr;
+    if (!dladdr1(caller, &of_caller, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) || !object) return {};
+    if (void* const loaded = next_open()(name, RTLD_LAZY | RTLD_NOLOAD)) {
+        dlclose(loaded);
+        return {};
+    }
+    void* const handle = next_open()(object->l_name[0] ? object->l_name : nullptr, RTLD_LAZY | RTLD_NOLOAD);
+    Dl_serinfo size{};
+    std::string file;
+    if (handle && dlinfo(handle, RTLD_DI_SERINFOSIZE, &size) == 0) {
+        std::vector<std::byte> room(size.dls_size);
+        auto* const paths = reinterpret_cast<Dl_serinfo*>(room.data());
+        const bool are_known = dlinfo(handle, RTLD_DI_SERINFOSIZE, paths) == 0 && dlinfo(handle, RTLD_DI_SERINFO, paths) == 0;
+        for (unsigned i = 0; are_known && file.empty() && i < paths->dls_cnt; ++i)
+            if (std::string each = std::string(paths->dls_serpath[i].dls_name) + '/' + name; access(each.c_str(), R_OK) == 0) file = std::move(each);
+    }
+    if (handle) dlclose(handle);
+    (void)dlerror();   // of questions that the program did not ask
+    return file;
+}
 
-// Before all others: replace the runtime in what the program opens, and what that needs.  The loader looks for a name without a slash in
-// folders of the caller, which it knows by the return address, and so such a call becomes a jump.
-PEERLANE_C void* dlopen(const char* path, int mode) {
-    if (!path || !std::strchr(path, '/') || std::strchr(path, '$')) return next_open()(path, mode);
+void* open_and_replace(const char* path, int mode) {
     void* const opened = next_open()(path, mode);
     if (opened) replace_all();
     return opened;
+}
+
+// Null: the loader must be asked as the caller does.
+[[gnu::noinline]] void* open_known(const char* name, int mode, void* caller) {
+    const std::string file = file_of(name, caller);
+    return file.empty() ? nullptr : open_and_replace(file.c_str(), mode);
+}
+
+}  // namespace
+
+// Before all others: replace the runtime in what the program opens, and what that needs.  The loader looks for a name without a slash in
+// folders of the caller, which it knows by the return address.  So such a call goes on as a jump, unless the file is known.
+PEERLANE_C void* dlopen(const char* path, int mode) {
+    if (!path || std::strchr(path, '$')) return next_open()(path, mode);
+    if (std::strchr(path, '/')) return open_and_replace(path, mode);
+    void* const opened = open_known(path, mode, __builtin_return_address(0));
+    return opened ? opened : next_open()(path, mode);
 }
 
 // Open a library or a module as Python will at once, and replace the runtime in what that loads; return how many functions were replaced.

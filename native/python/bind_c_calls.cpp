@@ -229,9 +229,8 @@ bool get_device(Vendor vendor, uint64_t number) noexcept {
 bool get_context(uint64_t context) noexcept {
     const KnownThread* const known_thread = known(cuda);
     if (!known_thread || !known_thread->pushed || context == 0) return false;
-    const Context* const current = current_of(*known_thread);
-    if (!current && !known_thread->pushed->empty()) return false;
-    *reinterpret_cast<uint64_t*>(context) = current ? current->handle.load(std::memory_order_relaxed) : 0;
+    const PushedContexts& pushed = *known_thread->pushed;   // one that has ended stays current
+    *reinterpret_cast<uint64_t*>(context) = pushed.empty() ? 0 : pushed.back()->handle.load(std::memory_order_relaxed);
     return true;
 }
 

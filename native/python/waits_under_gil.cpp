@@ -79,8 +79,8 @@ void* hook_of(std::string_view name) {
 // Its locks are those of the GIL itself.
 const void* base_of_python() {
     static const void* const base = [] {
-        Dl_info library{};
-        return ::dladdr(reinterpret_cast<void*>(&PyGILState_Check), &library) ? library.dli_fbase : nullptr;
+        Dl_info module{};
+        return ::dladdr(reinterpret_cast<void*>(&PyGILState_Check), &module) ? module.dli_fbase : nullptr;
     }();
     return base;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -84,6 +85,32 @@ def test_stack_of_contexts_gives_each_thread_its_device(begun: Driver) -> None:
     assert begun.cuCtxGetDevice(INT) == 0
     begun.cuCtxDestroy_v2(second)
     assert code(begun.cuCtxPushCurrent_v2, second) == cuda.INVALID_CONTEXT
+
+
+def test_context_that_another_thread_ended_stays_current(begun: Driver) -> None:
+    context = begun.cuCtxCreate_v2(WORD, 0, 1)
+    for _ in range(2):  # the second one is answered without Python
+        assert begun.cuCtxGetCurrent(WORD) == context
+    thread = threading.Thread(target=begun.cuCtxDestroy_v2, args=(context,))
+    thread.start()
+    thread.join()
+    for _ in range(2):
+        assert begun.cuCtxGetCurrent(WORD) == context
+        assert code(begun.cuMemAlloc_v2, WORD, 64) == cuda.CONTEXT_IS_DESTROYED
+    assert begun.cuCtxPopCurrent_v2(WORD) == context
+    assert begun.cuCtxGetDevice(INT) == 0
+
+
+def test_memory_of_the_host_ends_with_the_context_that_allocated_it(begun: Driver) -> None:
+    context = begun.cuCtxCreate_v2(WORD, 0, 1)
+    pinned = begun.cuMemAllocHost_v2(WORD, 64)
+    managed = begun.cuMemAllocManaged(WORD, 64, 1)
+    begun.cuCtxPopCurrent_v2(WORD)
+    others = begun.cuMemAllocHost_v2(WORD, 64)
+    assert begun.cuMemHostGetFlags(INT, pinned) == begun.cuMemHostGetFlags(INT, others)
+    begun.cuCtxDestroy_v2(context)
+    assert code(begun.cuMemFreeHost, pinned) == code(begun.cuMemFree_v2, managed) == cuda.INVALID_VALUE
+    begun.cuMemFreeHost(others)
 
 
 def test_context_with_parameters_that_no_virtual_device_has_is_refused(begun: Driver) -> None:

@@ -216,6 +216,40 @@ def test_library_that_a_wheel_brings_along_is_replaced_and_leaves_no_error(tmp_p
     assert run(str(opening), folder=tmp_path) == 0
 
 
+OPENING = """
+#include <dlfcn.h>
+int opened(void) {
+    void* library = dlopen("libmoving.so", RTLD_NOW);
+    if (!library || dlerror()) return 9;
+    return ((int (*)(void))dlsym(library, "moves"))();
+}
+"""
+
+
+@pytest.mark.parametrize("by", ["program", "library", "name"])
+def test_library_that_a_program_opens_by_its_name_alone_is_replaced(tmp_path: Path, by: str) -> None:
+    """The loader finds it in a folder of the program or of the library that opens it, or it is loaded."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    library(hidden)
+    where = (f"-Wl,-rpath,{hidden}",)
+    main = "int opened(void);\nint main(void) { return opened(); }\n"
+    if by == "library":
+        built(tmp_path, "libopening.so", OPENING, "-shared", "-fPIC", *where)
+        program = built(tmp_path, "prog", main, f"-L{tmp_path}", "-lopening", f"-Wl,-rpath,{tmp_path}")
+    elif by == "program":
+        program = built(tmp_path, "prog", OPENING + main, *where)
+    else:
+        needs = (*where, f"-L{hidden}", "-Wl,--no-as-needed", "-lmoving")
+        program = built(tmp_path, "prog", OPENING + main, *needs)
+    assert run(str(program), folder=tmp_path) == 0
+
+
+def test_name_that_no_folder_has_is_not_opened(tmp_path: Path) -> None:
+    text = OPENING.replace("libmoving.so", "libmissing-of-all.so") + "int main(void) { return opened(); }\n"
+    assert run(str(built(tmp_path, "prog", text)), folder=tmp_path) == 9
+
+
 def test_file_that_is_no_program_has_no_runtime(tmp_path: Path) -> None:
     for number, content in enumerate((b"", b"\x7fELF", b"\x7fELF\2" + bytes(59), os.urandom(4096))):
         path = tmp_path / str(number)

@@ -148,7 +148,7 @@ class GpuMachine(Machine):
     pooled : dict
         By allocation: the pool that has it, in use or kept.
     of_contexts : dict
-        By context that the program made: the memory that was allocated in it, by address.
+        By context that the program made: the memory that was allocated in it, of its device or the host, by address.
     unusable : dict
         By context: why no call can use it any more.
     is_shown : bool
@@ -413,6 +413,24 @@ class GpuMachine(Machine):
                 self.of_contexts.setdefault(context, {})[address] = buffer
         return address
 
+    def allocate_pinned(self, context: Context, nbytes: int) -> int:
+        """Allocate pinned memory of the host, which ends with a context that the program made; return its address.
+
+        Raises
+        ------
+        Refusal
+            ``DEVICE_RESET`` the context has ended.
+        """
+        address = self.allocate_host(nbytes)
+        if context.is_primary:
+            return address
+        with self.lock:
+            if context.is_live:
+                self.of_contexts.setdefault(context, {})[address] = self.allocations[address].buffer
+                return address
+        self.free(address, host=True, call="the end of its context")
+        raise self.reset_meanwhile(context.device.ordinal)
+
     def owned(self, address: int, *, host: bool) -> Buffer | None:
         """Return the allocation at exactly this address, as `Machine.owned` does; None for what a pool keeps."""
         buffer = super().owned(address, host=host)
@@ -457,9 +475,10 @@ class GpuMachine(Machine):
                 has_ended = super().end_context(context, by)
         finally:
             for address, buffer in buffers.items():
-                if self.owned(address, host=False) is buffer:
-                    self.forget_notes(buffer.id)
-                    self.free(address, host=False, call=by)
+                for host_memory in (False, True):
+                    if self.owned(address, host=host_memory) is buffer:
+                        self.forget_notes(buffer.id)
+                        self.free(address, host=host_memory, call=by)
             for pool in set(self.pooled.values()):
                 for buffer in pool.memory.remove_closed():
                     self.pooled.pop(buffer.id, None)

@@ -101,8 +101,9 @@ class Memory:
                 f"{nbytes:,} bytes of pinned memory are asked for, and the host has {present:,} in all",
                 "ask for less, or for memory of a device",
             )
-        record = AllocationRecord(flags, self._machine.context().device.ordinal, is_managed)
-        address = self._machine.allocate_host(nbytes)
+        context = self._machine.context()
+        record = AllocationRecord(flags, context.device.ordinal, is_managed)
+        address = self._machine.allocate_pinned(context, nbytes)
         self._note(address, record)
         return address
 
