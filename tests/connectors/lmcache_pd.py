@@ -23,6 +23,7 @@ class _Side:
     """The back-end of one process, whose chunks are on a virtual device."""
 
     def __init__(self, link: Link, role: str, caches: Caches):
+        link.kept.append(self)
         self.allocated, self._request = caches.buffers[0], list[bytes]()
         from lmcache.v1 import memory_management
         from lmcache.v1.config import LMCacheEngineConfig

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from connectors.caches import LAYERS
+from connectors.page import TIERS, Run, page_of
 from connectors.pair import SOURCE, TARGET
 from connectors.stand_ins import Package
 
@@ -70,6 +71,19 @@ def test_pair_early_look_is_a_race(tmp_path: Path) -> None:
     assert finding["kind"] == "race" and finding["certain"]
     names = {Path(each["file"]).name for each in finding["sites"]}
     assert names == {"caches.py", "own_connector.py"}
+
+
+def test_page_has_how_each_run_ended() -> None:
+    good = Run({"done": True, "error": "", "wrong": [], "seconds": 0.1}, [], "")
+    bad = Run({"done": False, "error": "KVTransferError: lost", "wrong": [[0, 3]], "seconds": 9.8}, [], "")
+    early = Run(good.said, [("race", True), ("race", False), ("race", True)], "")
+    runs = {"right": good, "delay": good, "kill": bad, "kill@0.01 seeded": bad, "check": good, "early": early}
+    page = page_of({"sglang-nixl": runs, TIERS: {"`layer_first`": good}}, lambda distribution: "1.2")
+    row = "| SGLang, NIXL | all right | all right | KVTransferError (10 s) | KVTransferError (10 s) | no findings |"
+    assert f"{row} 2 certain races, 1 uncertain race |" in page
+    assert "sglang 1.2" in page and "vllm" not in page.partition("One run alone")[0]
+    assert "Wrong were: SGLang, NIXL, kill: 1 blocks; SGLang, NIXL, kill@0.01 seeded: 1 blocks." in page
+    assert "| `layer_first` | all right |" in page
 
 
 def test_package_has_real_modules_and_stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
