@@ -54,21 +54,23 @@ def _run(dialect: str, words: Iterable[str], *, checked: bool = False, schedule:
             timeout=_SECONDS,
         )
         lines = [each for each in done.stdout.splitlines() if each.startswith('{"done"')]
-        said = json.loads(lines[-1]) if lines else {"done": False, "error": "it printed nothing", "wrong": []}
+        ending = (
+            json.loads(lines[-1]) if lines else {"done": False, "error": "it printed nothing", "wrong": []}
+        )
         findings = json.loads(report.read_text())["findings"] if report.exists() else []
         kinds = [(each["kind"], each["certain"]) for each in findings]
-        return Run(said, kinds, done.stdout + done.stderr)
+        return Run(ending, kinds, done.stdout + done.stderr)
 
 
 def _faults(connector: Connector, event: str, result: Run) -> Iterable[str]:
     """Return what of a run is not as it should be."""
-    said = result.said
-    if said["wrong"]:
-        yield f"blocks of wrong bytes: {said['wrong']}"
-    if event in ("right", "delay", "check") and not said["done"]:
-        yield f"the request did not succeed: {said['error']}"
-    if event == "kill" and (said["done"] or not re.search(connector.when_killed, said["error"])):
-        yield f"decode's error is another one: {said}"
+    ending = result.ending
+    if ending["wrong"]:
+        yield f"blocks of wrong bytes: {ending['wrong']}"
+    if event in ("right", "delay", "check") and not ending["done"]:
+        yield f"the request did not succeed: {ending['error']}"
+    if event == "kill" and (ending["done"] or not re.search(connector.when_killed, ending["error"])):
+        yield f"decode's error is another one: {ending}"
     if event == "check" and any(certain for _, certain in result.findings):
         yield "peerlane check has a certain finding"
     if event == "early" and not any(kind == "race" for kind, _ in result.findings):
@@ -121,13 +123,13 @@ def main(page: Path, names: Sequence[str]) -> int:
             for event, result in runs.items():
                 faults = list(_faults(CONNECTORS[name], event, result))
                 is_wrong |= bool(faults)
-                print(name, event, result.said, result.findings, *faults, flush=True)
+                print(name, event, result.ending, result.findings, *faults, flush=True)
                 if faults:
                     print(result.text[-3000:])
     tiers = _kept(TIERS, _tiers)
-    print(*((name, run.said) for name, run in tiers.items()), sep="\n")
+    print(*((name, run.ending) for name, run in tiers.items()), sep="\n")
     page.write_text(page_of(_all_kept(), version))
-    return int(is_wrong or not all(each.said["done"] for each in tiers.values()))
+    return int(is_wrong or not all(each.ending["done"] for each in tiers.values()))
 
 
 if __name__ == "__main__":

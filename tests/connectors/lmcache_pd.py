@@ -143,7 +143,7 @@ def decode(link: Link, caches: Caches) -> Outcome:
     moved = dict(zip(targets, sources, strict=False))
     if outcome.done:
         return Outcome(len(present) == _CHUNKS, "", moved)
-    said = f"{outcome.error}; contains() is true for {len(present)} of {_CHUNKS} chunks"
+    error = f"{outcome.error}; contains() is true for {len(present)} of {_CHUNKS} chunks"
     if present:
-        said += f", and {side.ask_again()} of them count as sent"
-    return Outcome(False, said, moved)
+        error += f", and {side.ask_again()} of them count as sent"
+    return Outcome(False, error, moved)

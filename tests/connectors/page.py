@@ -20,7 +20,7 @@ class Run(NamedTuple):
 
     Attributes
     ----------
-    said : mapping
+    ending : mapping
         What `pair` printed.
     findings : sequence of (str, bool)
         Of ``peerlane check``: the kind, and whether it is certain.
@@ -28,7 +28,7 @@ class Run(NamedTuple):
         All output.
     """
 
-    said: Mapping[str, Any]
+    ending: Mapping[str, Any]
     findings: Sequence[tuple[str, bool]]
     text: str
 
@@ -120,10 +120,10 @@ def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]
 
 def _wrong(results: Mapping[str, Mapping[str, Run]]) -> str:
     wrong = [
-        f"{CONNECTORS[name].title}, {event}: {len(run.said['wrong'])} blocks"
+        f"{CONNECTORS[name].title}, {event}: {len(run.ending['wrong'])} blocks"
         for name, runs in results.items()
         for event, run in runs.items()
-        if run.said["wrong"]
+        if run.ending["wrong"]
     ]
     return (
         f"Wrong were: {'; '.join(wrong)}."
@@ -143,11 +143,13 @@ def _row(title: str, runs: Mapping[str, Run]) -> str:
 
 
 def _ending(run: Run) -> str:
-    said = run.said
-    if said["done"]:
+    ending = run.ending
+    if ending["done"]:
         return "all right"
-    error = said["error"].partition(":")[0] if "Error" in said["error"] else said["error"].partition(";")[0]
-    return f"{error} ({said['seconds']:.0f} s)"
+    error = (
+        ending["error"].partition(":")[0] if "Error" in ending["error"] else ending["error"].partition(";")[0]
+    )
+    return error if error.startswith("no ") else f"{error} ({ending['seconds']:.0f} s)"
 
 
 def _findings(run: Run) -> str:
