@@ -1,6 +1,7 @@
 """Runs the connectors of serving systems on virtual devices, and writes a page of how they ended.
 
-``python -m connectors PAGE [CONNECTOR ...]``; the exit code is 1 if a run ended otherwise than `registry` says.
+``python -m connectors PAGE [CONNECTOR ...]``; the exit code is 1 if a run ended otherwise than `registry` says.  The
+runs of each connector are kept in ``build/connectors``, so that the page has those of earlier commands, too.
 """
 
 from __future__ import annotations
@@ -12,37 +13,20 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from connectors.page import page_of
+from connectors.page import TIERS, Run, page_of
 from connectors.registry import CONNECTORS, Connector
 
-_SECONDS = 150.0
-_AT_ONCE = 2
-#: Kills of prefill at moments that are drawn, in each of these schedules.
-_DRAWN_KILLS = ("eager", "lazy", "seeded")
+_SECONDS = 240.0
+_AT_ONCE = 3
+_RESULTS = Path("build") / "connectors"
+#: The schedules in which prefill is killed at a drawn moment.
+_DRAWN_KILLS = ("seeded",)
 _LATEST_KILL = 0.1
-
-
-class Run(NamedTuple):
-    """How a run ended.
-
-    Attributes
-    ----------
-    said : mapping
-        What `pair` printed.
-    findings : list of mapping
-        Of ``peerlane check``.
-    text : str
-        All output.
-    """
-
-    said: Mapping[str, Any]
-    findings: list[Mapping[str, Any]]
-    text: str
 
 
 def _run(dialect: str, words: Iterable[str], *, checked: bool = False, schedule: str = "eager") -> Run:
@@ -70,23 +54,26 @@ def _run(dialect: str, words: Iterable[str], *, checked: bool = False, schedule:
             timeout=_SECONDS,
         )
         lines = [each for each in done.stdout.splitlines() if each.startswith('{"done"')]
-        said = json.loads(lines[-1]) if lines else {"done": False, "error": "it printed nothing", "wrong": []}
+        ending = (
+            json.loads(lines[-1]) if lines else {"done": False, "error": "it printed nothing", "wrong": []}
+        )
         findings = json.loads(report.read_text())["findings"] if report.exists() else []
-        return Run(said, findings, done.stdout + done.stderr)
+        kinds = [(each["kind"], each["certain"]) for each in findings]
+        return Run(ending, kinds, done.stdout + done.stderr)
 
 
 def _faults(connector: Connector, event: str, result: Run) -> Iterable[str]:
     """Return what of a run is not as it should be."""
-    said = result.said
-    if said["wrong"]:
-        yield f"blocks of wrong bytes: {said['wrong']}"
-    if event in ("right", "delay", "check") and not said["done"]:
-        yield f"the request did not succeed: {said['error']}"
-    if event == "kill" and (said["done"] or not re.search(connector.when_killed, said["error"])):
-        yield f"decode's error is another one: {said}"
-    if event == "check" and any(each["certain"] for each in result.findings):
+    ending = result.ending
+    if ending["wrong"]:
+        yield f"blocks of wrong bytes: {ending['wrong']}"
+    if event in ("right", "delay", "check") and not ending["done"]:
+        yield f"the request did not succeed: {ending['error']}"
+    if event == "kill" and (ending["done"] or not re.search(connector.when_killed, ending["error"])):
+        yield f"decode's error is another one: {ending}"
+    if event == "check" and any(certain for _, certain in result.findings):
         yield "peerlane check has a certain finding"
-    if event == "early" and not any(each["kind"] == "race" for each in result.findings):
+    if event == "early" and not any(kind == "race" for kind, _ in result.findings):
         yield "peerlane check does not name the early look"
 
 
@@ -113,23 +100,36 @@ def _tiers() -> dict[str, Run]:
     }
 
 
+def _kept(name: str, make: Callable[[], dict[str, Run]]) -> dict[str, Run]:
+    runs = make()
+    _RESULTS.mkdir(parents=True, exist_ok=True)
+    (_RESULTS / f"{name}.json").write_text(json.dumps({event: run._asdict() for event, run in runs.items()}))
+    return runs
+
+
+def _all_kept() -> dict[str, dict[str, Run]]:
+    paths = {name: _RESULTS / f"{name}.json" for name in (*CONNECTORS, TIERS)}
+    kept = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+    return {name: {event: Run(**run) for event, run in runs.items()} for name, runs in kept.items()}
+
+
 def main(page: Path, names: Sequence[str]) -> int:
     """Run, compare, write."""
-    results = {}
     is_wrong = False
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for name, runs in zip(names, pool.map(_runs, names), strict=True):
-            results[name] = runs
+        for name, runs in zip(
+            names, pool.map(lambda name: _kept(name, lambda: _runs(name)), names), strict=True
+        ):
             for event, result in runs.items():
                 faults = list(_faults(CONNECTORS[name], event, result))
                 is_wrong |= bool(faults)
-                print(name, event, result.said, f"{len(result.findings)} findings", *faults, flush=True)
+                print(name, event, result.ending, result.findings, *faults, flush=True)
                 if faults:
                     print(result.text[-3000:])
-    tiers = _tiers()
-    print(*((name, run.said) for name, run in tiers.items()), sep="\n")
-    page.write_text(page_of(results, tiers))
-    return int(is_wrong or not all(each.said["done"] for each in tiers.values()))
+    tiers = _kept(TIERS, _tiers)
+    print(*((name, run.ending) for name, run in tiers.items()), sep="\n")
+    page.write_text(page_of(_all_kept(), version))
+    return int(is_wrong or not all(each.ending["done"] for each in tiers.values()))
 
 
 if __name__ == "__main__":

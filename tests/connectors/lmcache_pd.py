@@ -23,6 +23,7 @@ class _Side:
     """The back-end of one process, whose chunks are on a virtual device."""
 
     def __init__(self, link: Link, role: str, caches: Caches):
+        link.kept.append(self)
         self.allocated, self._request = caches.buffers[0], list[bytes]()
         from lmcache.v1 import memory_management
         from lmcache.v1.config import LMCacheEngineConfig
@@ -142,7 +143,7 @@ def decode(link: Link, caches: Caches) -> Outcome:
     moved = dict(zip(targets, sources, strict=False))
     if outcome.done:
         return Outcome(len(present) == _CHUNKS, "", moved)
-    said = f"{outcome.error}; contains() is true for {len(present)} of {_CHUNKS} chunks"
+    error = f"{outcome.error}; contains() is true for {len(present)} of {_CHUNKS} chunks"
     if present:
-        said += f", and {side.ask_again()} of them count as sent"
-    return Outcome(False, said, moved)
+        error += f", and {side.ask_again()} of them count as sent"
+    return Outcome(False, error, moved)

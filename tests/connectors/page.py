@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Mapping
-from importlib.metadata import version
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from connectors.pair import SOURCE
 from connectors.registry import CONNECTORS
 
-if TYPE_CHECKING:
-    from connectors.__main__ import Run
+#: The name of the file tier's runs, beside those of the connectors.
+TIERS = "file-tier"
+
+
+class Run(NamedTuple):
+    """How a run ended.
+
+    Attributes
+    ----------
+    ending : mapping
+        What `pair` printed.
+    findings : sequence of (str, bool)
+        Of ``peerlane check``: the kind, and whether it is certain.
+    text : str
+        All output.
+    """
+
+    ending: Mapping[str, Any]
+    findings: Sequence[tuple[str, bool]]
+    text: str
+
 
 _PAGE = """\
 # Connectors of serving systems
@@ -44,8 +64,7 @@ asked for them. {wrong}
 * **Delayed**: prefill stops for two seconds when decode is about to ask.
 * **Killed before the request**: prefill is killed there. The table has what decode's side of the connector says, and
   after how many seconds.
-* **Killed later**: at three moments, drawn within 0.1 s after the request; one in each schedule (eager, lazy,
-  seeded).
+* **Killed later**: at a moment that is drawn within 0.1 s after the request, under the schedule `seeded`.
 * **`check`** has uncertain races where decode hears of the end by a socket, which the log does not see.
 * **An early look** is a mistake of ours: decode reads the blocks before the connector says that they are there.
   `check` has to name the connector's transfer and the line that reads.
@@ -74,12 +93,15 @@ LMCache's own tests of its tiers on NIXL [run as on the wheel](facts/nixl.md#13-
 """
 
 
-def page_of(results: Mapping[str, Mapping[str, Run]], tiers: Mapping[str, Run]) -> str:
-    """Return the page of the runs of each connector, and of the file tier by its layout."""
+def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]) -> str:
+    """Return the page of the runs of each connector by event, and of the file tier by its layout.
+
+    ``version`` returns that of a distribution.
+    """
+    results = {name: runs[name] for name in CONNECTORS if name in runs}
+    tiers = runs.get(TIERS, {})
     chosen = {name: CONNECTORS[name] for name in results}
     distributions = dict.fromkeys(each.distribution for each in chosen.values())
-    from connectors.pair import SOURCE
-
     return _PAGE.format(
         date=datetime.date.today(),
         versions=", ".join(f"{each} {version(each)}" for each in distributions),
@@ -98,10 +120,10 @@ def page_of(results: Mapping[str, Mapping[str, Run]], tiers: Mapping[str, Run]) 
 
 def _wrong(results: Mapping[str, Mapping[str, Run]]) -> str:
     wrong = [
-        f"{CONNECTORS[name].title}, {event}: {len(run.said['wrong'])} blocks"
+        f"{CONNECTORS[name].title}, {event}: {len(run.ending['wrong'])} blocks"
         for name, runs in results.items()
         for event, run in runs.items()
-        if run.said["wrong"]
+        if run.ending["wrong"]
     ]
     return (
         f"Wrong were: {'; '.join(wrong)}."
@@ -121,19 +143,17 @@ def _row(title: str, runs: Mapping[str, Run]) -> str:
 
 
 def _ending(run: Run) -> str:
-    said = run.said
-    if said["done"]:
+    ending = run.ending
+    if ending["done"]:
         return "all right"
-    error = said["error"].partition(":")[0] if "Error" in said["error"] else said["error"].partition(";")[0]
-    return f"{error} ({said['seconds']:.0f} s)"
+    error = (
+        ending["error"].partition(":")[0] if "Error" in ending["error"] else ending["error"].partition(";")[0]
+    )
+    return error if error.startswith("no ") else f"{error} ({ending['seconds']:.0f} s)"
 
 
 def _findings(run: Run) -> str:
     if not run.findings:
         return "no findings"
-    counts = [
-        f"{sum(each['certain'] is certain for each in run.findings)} {word}"
-        for certain, word in ((True, "certain"), (False, "uncertain"))
-        if any(each["certain"] is certain for each in run.findings)
-    ]
-    return ", ".join(counts) + " (" + ", ".join(sorted({each["kind"] for each in run.findings})) + ")"
+    counts = Counter(f"{'certain' if certain else 'uncertain'} {kind}" for kind, certain in run.findings)
+    return ", ".join(f"{number} {what}{'s' * (number > 1)}" for what, number in counts.items())

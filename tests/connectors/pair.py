@@ -27,7 +27,7 @@ from connectors.caches import Caches
 from connectors.registry import CONNECTORS, Connector
 
 _SECONDS_OF_DELAY = 2.0
-_MOST_SECONDS = 90.0
+_MOST_SECONDS = 180.0
 #: Prefill's blocks of the request, and where decode wants them.
 SOURCE = [10, 11, 12, 20]
 TARGET = [3, 4, 5, 9]
@@ -162,6 +162,10 @@ def _strike(event: str, prefill: BaseProcess) -> None:
         prefill.join()
 
 
+def _no_end(error: str) -> dict[str, Any]:
+    return {"done": False, "error": error, "wrong": [], "seconds": _MOST_SECONDS}
+
+
 def run(connector: Connector, event: str, port: int) -> dict[str, Any]:
     """Run both processes; return how decode's request ended."""
     context = multiprocessing.get_context("spawn")
@@ -184,7 +188,7 @@ def run(connector: Connector, event: str, port: int) -> dict[str, Any]:
         while not result and time.monotonic() < last and open_ends:
             for end in wait([*open_ends, decode.sentinel], timeout=1.0):
                 if end is decode.sentinel or not isinstance(end, Connection):
-                    return {"done": False, "error": "decode's process ended", "wrong": []}
+                    return _no_end("decode's process ended")
                 try:
                     message = end.recv()
                 except EOFError:
@@ -196,8 +200,8 @@ def run(connector: Connector, event: str, port: int) -> dict[str, Any]:
                 elif isinstance(message, dict):
                     result = message
                 elif end is ours[1]:
-                    return {"done": False, "error": "decode raised", "wrong": []}
-        return result or {"done": False, "error": f"no end within {_MOST_SECONDS} s", "wrong": []}
+                    return _no_end("decode raised")
+        return result or _no_end(f"no end within {_MOST_SECONDS:.0f} s")
     finally:
         for end in ours:
             try:

@@ -141,7 +141,7 @@ CONNECTORS: Mapping[str, Connector] = {
             "write; only a time-out of the router can",
             "leak: the receiver keeps the chunks of a killed sender for ever, and `contains` says that they are "
             "there, with bytes that nobody wrote",
-            "stale bytes: the next prefill of the same prompt is told that all of these chunks were sent already, so "
+            "stale bytes: the next prefill of the same prompt learns that all of these chunks were sent already, so "
             "nobody writes them, and decode takes what was in the memory before",
         ),
         1,

@@ -57,6 +57,7 @@ class _Side:
 
     def __init__(self, link: Link, mode: str, caches: Caches):
         logging.basicConfig(level=os.environ.get("CONNECTORS_LOG", "ERROR"))
+        link.kept.append(self)
         self.address = f"127.0.0.1:{link.port}"
         self.settings = Record(
             default=_setting,

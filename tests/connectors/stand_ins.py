@@ -75,11 +75,11 @@ class Package(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """
 
     def __init__(self, name: str, real: Collection[str], names: Mapping[str, Mapping[str, Any]]):
-        found = PathFinder.find_spec(name)
-        if found is None or not found.submodule_search_locations:
+        spec = PathFinder.find_spec(name)
+        if spec is None or not spec.submodule_search_locations:
             raise ModuleNotFoundError(f"There is no package {name} to take modules from", name=name)
         self._name, self._real, self._names = name, set(real), names
-        self._folders = list(found.submodule_search_locations)
+        self._folders = list(spec.submodule_search_locations)
         sys.meta_path.insert(0, self)
 
     def find_spec(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from connectors.caches import LAYERS
+from connectors.page import TIERS, Run, page_of
 from connectors.pair import SOURCE, TARGET
 from connectors.stand_ins import Package
 
@@ -26,7 +27,7 @@ if __name__ == "__main__":
 """
 
 
-def ending(folder: Path, event: str, variant: str = "right", *checked: str) -> dict[str, Any]:
+def ending_of(folder: Path, event: str, variant: str = "right", *checked: str) -> dict[str, Any]:
     program = folder / "pair.py"
     program.write_text(PROGRAM)
     done = subprocess.run(
@@ -38,38 +39,51 @@ def ending(folder: Path, event: str, variant: str = "right", *checked: str) -> d
         timeout=100,
     )
     [line] = [each for each in done.stdout.splitlines() if each.startswith('{"done"')] or [done.stderr]
-    said: dict[str, Any] = json.loads(line)
-    return said
+    ending: dict[str, Any] = json.loads(line)
+    return ending
 
 
 def test_pair_succeeds_right_and_when_prefill_stops(tmp_path: Path) -> None:
-    said = ending(tmp_path, "right")
-    assert said["done"] and not said["wrong"], said
-    said = ending(tmp_path, "delay")
-    assert said["done"] and not said["wrong"] and said["seconds"] > 1.5, said
+    ending = ending_of(tmp_path, "right")
+    assert ending["done"] and not ending["wrong"], ending
+    ending = ending_of(tmp_path, "delay")
+    assert ending["done"] and not ending["wrong"] and ending["seconds"] > 1.5, ending
 
 
 def test_pair_reports_a_killed_prefill(tmp_path: Path) -> None:
-    said = ending(tmp_path, "kill")
-    assert not said["done"] and not said["wrong"] and said["error"] == "no answer within 3 s", said
+    ending = ending_of(tmp_path, "kill")
+    assert not ending["done"] and not ending["wrong"] and ending["error"] == "no answer within 3 s", ending
 
 
 def test_pair_names_each_block_of_wrong_bytes(tmp_path: Path) -> None:
     moved = [TARGET[each] for each, source in enumerate(SOURCE) if source != SOURCE[::-1][each]]
-    said = ending(tmp_path, "right", "mixed up")
-    assert said["done"]
-    assert said["wrong"] == [[layer, block] for layer in range(LAYERS) for block in sorted(moved)]
-    assert ending(tmp_path, "kill", "hasty")["wrong"]
+    ending = ending_of(tmp_path, "right", "mixed up")
+    assert ending["done"]
+    assert ending["wrong"] == [[layer, block] for layer in range(LAYERS) for block in sorted(moved)]
+    assert ending_of(tmp_path, "kill", "hasty")["wrong"]
 
 
 def test_pair_early_look_is_a_race(tmp_path: Path) -> None:
     report = tmp_path / "findings.json"
-    said = ending(tmp_path, "early", "right", "check", "--json", str(report))
-    assert said["done"] and not said["wrong"], said
+    ending = ending_of(tmp_path, "early", "right", "check", "--json", str(report))
+    assert ending["done"] and not ending["wrong"], ending
     [finding] = json.loads(report.read_text())["findings"]
     assert finding["kind"] == "race" and finding["certain"]
     names = {Path(each["file"]).name for each in finding["sites"]}
     assert names == {"caches.py", "own_connector.py"}
+
+
+def test_page_has_how_each_run_ended() -> None:
+    good = Run({"done": True, "error": "", "wrong": [], "seconds": 0.1}, [], "")
+    bad = Run({"done": False, "error": "KVTransferError: lost", "wrong": [[0, 3]], "seconds": 9.8}, [], "")
+    early = Run(good.ending, [("race", True), ("race", False), ("race", True)], "")
+    runs = {"right": good, "delay": good, "kill": bad, "kill@0.01 seeded": bad, "check": good, "early": early}
+    page = page_of({"sglang-nixl": runs, TIERS: {"`layer_first`": good}}, lambda distribution: "1.2")
+    row = "| SGLang, NIXL | all right | all right | KVTransferError (10 s) | KVTransferError (10 s) | no findings |"
+    assert f"{row} 2 certain races, 1 uncertain race |" in page
+    assert "sglang 1.2" in page and "vllm" not in page.partition("One run alone")[0]
+    assert "Wrong were: SGLang, NIXL, kill: 1 blocks; SGLang, NIXL, kill@0.01 seeded: 1 blocks." in page
+    assert "| `layer_first` | all right |" in page
 
 
 def test_package_has_real_modules_and_stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

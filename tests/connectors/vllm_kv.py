@@ -102,7 +102,7 @@ class _Side:
 
     def __init__(self, link: Link, role: str, caches: Caches):
         logging.basicConfig(level=os.environ.get("CONNECTORS_LOG", "ERROR"))
-        self._link, self.role = link, role
+        link.kept.append(self)
         connector, roles = _load(link.variant, link.port + (role == "kv_consumer"), caches.device)
         interface = import_module("vllm.v1.kv_cache_interface")
         spec = interface.FullAttentionSpec(
