@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from peerlane.collectives.peer_channels import SERIES
 from peerlane.collectives.workspace import Workspace
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.ranks import turns
@@ -67,6 +68,8 @@ class CallOrder:
     serve : callable
         Called with names of methods, what may make their calls from then on, and what ends a call that was begun;
         with None instead of the last two when it may not any more.
+    series : str
+        The series of its channels, which distinguishes the orders of one group.
     """
 
     def __init__(
@@ -76,8 +79,9 @@ class CallOrder:
         nbytes: int,
         timeout: float | None,
         serve: Callable[[Sequence[str], Rounds | Mails | None, Callable[..., None] | None], None],
+        series: str = SERIES,
     ) -> None:
-        self._session, self._invitations = session, invitations
+        self._session, self._invitations, self._series = session, invitations, series
         self._nbytes, self._timeout = nbytes, timeout
         self._work: Workspace | None = None
         self._lasts: dict[
@@ -92,7 +96,9 @@ class CallOrder:
         self._running: dict[Lane | None, threading.Lock] = {}
         self._calls = 0  # on several machines
         self._serve = serve
-        self._log = event_log.group_log(session.name, invitations.group, session.rank, session.size)
+        self._log = event_log.group_log(
+            session.name, f"{invitations.group} {series}", session.rank, session.size
+        )
         self._makers: dict[
             tuple[str, ...], Rounds | Mails
         ] = {}  # by the names of the methods that they serve
@@ -291,7 +297,9 @@ class CallOrder:
         try:
             if self._work is None:
                 with turns.kept():
-                    self._work = Workspace(self._session, self._invitations, self._nbytes, self._timeout)
+                    self._work = Workspace(
+                        self._session, self._invitations, self._nbytes, self._timeout, self._series
+                    )
         except BaseException as error:
             self._fail(call, error)
             raise
@@ -329,7 +337,8 @@ class CallOrder:
     def _is_beside(self, other: CallOrder) -> bool:
         """Tell whether ``other`` is another rank of the same group in this process."""
         mine, theirs = self._invitations, other._invitations
-        return mine.group == theirs.group and self._session.size == other._session.size
+        is_same_group = mine.group == theirs.group and self._session.size == other._session.size
+        return is_same_group and self._series == other._series
 
     def _agree(self, call: Call, work: Workspace, lane_bytes: Parts | None) -> None:
         """Compare a call with those of the other ranks."""

@@ -176,8 +176,11 @@ class Group(Session):
         is_one = all(each.is_here for each in self.members)
         self._choose = _choice.for_one_machine if is_one else _choice.for_several_machines
         usual = _choice.ONE_MACHINE_BYTES if is_one else _choice.SEVERAL_MACHINES_BYTES
-        nbytes = usual if workspace is None else workspace
-        self._order = _order.CallOrder(self, self._invitations, nbytes, wait_timeout, self._serve)
+        self._workspace_bytes = usual if workspace is None else workspace
+        self._order = _order.CallOrder(
+            self, self._invitations, self._workspace_bytes, wait_timeout, self._serve
+        )
+        self._duplicates: list[Group] = []
         _open.add(self)
         detect.watch(self)
         # At exit, groups must close before the rendezvous, which was made just now.
@@ -261,6 +264,8 @@ class Group(Session):
             ends.callback(self._conversation.leave)
             self._end_memory(ends)
             ends.callback(self._order.end)
+            for each in self._duplicates:
+                ends.callback(each.close)
             for channel in list(self._channels):
                 ends.callback(channel.close)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from peerlane.ranks.lending import Memories
     from peerlane.ranks.session import Session
 
-SERIES = "collectives"  # the series of these channels
+SERIES = "collectives"  # the series of a group's own channels
 
 
 class Channels(dict[int, "Channel"]):
@@ -39,7 +39,13 @@ class Channels(dict[int, "Channel"]):
     """
 
     def __init__(
-        self, session: Session, invitations: Invitations, memories: Memories, peers: list[int], notifies: int
+        self,
+        session: Session,
+        invitations: Invitations,
+        memories: Memories,
+        peers: list[int],
+        notifies: int,
+        series: str,
     ) -> None:
         super().__init__()
         self._session, self._invitations = session, invitations
@@ -52,7 +58,7 @@ class Channels(dict[int, "Channel"]):
         try:
             for peer in peers:
                 self._begun[peer] = invitations.invite(
-                    SERIES, peer, memories, notifies, kind, deadline, collective=True
+                    series, peer, memories, notifies, kind, deadline, collective=True
                 )
         except BaseException:
             self.withdraw()
@@ -60,6 +66,11 @@ class Channels(dict[int, "Channel"]):
             raise
 
     def __missing__(self, peer: int) -> Channel:
+        channel = self._made(peer)
+        self._invitations.forget(self._begun[peer])
+        return channel
+
+    def _made(self, peer: int) -> Channel:
         deadline = time.monotonic() + self._invitations.patience
         with self._making[peer]:  # a message to the peer and one from it may both be the first use
             channel = self.get(peer)
@@ -74,7 +85,6 @@ class Channels(dict[int, "Channel"]):
                     text = f"Group: rank {peer} has gone: {error}"
                     raise self._lost(peer, text, "Group") from None
                 self._check_equal(peer, channel)
-                self._invitations.forget(self._begun[peer])
                 self[peer] = channel
         return channel
 
@@ -100,6 +110,11 @@ class Channels(dict[int, "Channel"]):
 
     def everyone(self) -> list[Channel]:
         """Return the channels to all peers."""
+        missing = [peer for peer in self._peers if peer not in self]
+        for peer in missing:
+            self._made(peer)
+        if missing:
+            self._invitations.forget(*(self._begun[peer] for peer in missing))
         return [self[peer] for peer in self._peers]
 
     def withdraw(self) -> None:

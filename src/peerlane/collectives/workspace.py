@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from peerlane.backend.ranks import MailLane
 from peerlane.collectives.agreement import POSTS, Agreement, bytes_for
 from peerlane.collectives.machines import Machines
-from peerlane.collectives.peer_channels import SERIES, Channels
+from peerlane.collectives.peer_channels import Channels
 from peerlane.collectives.slots import DEPTH, NOTIFIES, Board, Lanes
 from peerlane.errors import (
     Error,
@@ -54,6 +54,8 @@ class Workspace:
         Bytes of scratch memory, approximately.
     timeout : float or None
         Seconds that it waits for a peer at a time.
+    series : str
+        The series of its channels.
 
     Attributes
     ----------
@@ -79,7 +81,7 @@ class Workspace:
     """
 
     def __init__(
-        self, session: Session, invitations: Invitations, nbytes: int, timeout: float | None
+        self, session: Session, invitations: Invitations, nbytes: int, timeout: float | None, series: str
     ) -> None:
         self.rank, self.size, self.timeout = session.rank, session.size, timeout
         self.timeout_ns = in_nanoseconds("Group", timeout)
@@ -97,7 +99,7 @@ class Workspace:
         area = self.size * DEPTH * self.slot
         with contextlib.ExitStack() as undo:
             for peer in self.others:  # otherwise they wait for this rank until their time-out
-                undo.callback(invitations.decline, SERIES, peer)
+                undo.callback(invitations.decline, series, peer)
             memory = session.device.allocate(areas * area, peer=True)
             undo.callback(memory.close)
             posts = session.device.allocate(bytes_for(self.size, has_far=bool(far)), peer=True)
@@ -108,7 +110,9 @@ class Workspace:
                 slots = session.device.allocate(for_rounds, peer=True)
                 undo.callback(slots.close)
                 self._memories[SLOTS] = Loan(slots, ends=False)
-            self.channels = Channels(session, invitations, self._memories, self.others, _ROUNDS + lines)
+            self.channels = Channels(
+                session, invitations, self._memories, self.others, _ROUNDS + lines, series
+            )
             undo.pop_all()
         self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area : 2 * area], area)
         self._mail_area = 2 * area

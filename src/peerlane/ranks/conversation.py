@@ -1,7 +1,7 @@
 """The messages that ranks of a group send each other over their rendezvous: to meet, and to make channels.
 
-The rendezvous may serve a program for months, so no message stays there.  Those of the meeting are deleted once all
-ranks have read them, those about a channel once the peer has, and the rest when the group is closed.  In a group over
+The rendezvous may serve a program for months, so no message stays there.  Those of the meeting are gathered, those
+about a channel are deleted once the peer has read them, and the rest when the group is closed.  In a group over
 several machines each rank also puts a key when it closes its group; the last rank to do so deletes these keys.
 """
 
@@ -92,6 +92,28 @@ class Conversation:
                     )
                 raise failure from None
 
+    def gather(self, call: str, word: str, value: bytes, deadline: float) -> list[bytes]:
+        """Exchange messages with all ranks; return theirs, in the order of ranks.
+
+        Raises
+        ------
+        WaitTimeout, PeerLost, Deadlock
+            As :meth:`receive`; the text names all ranks that did not come in time.
+        """
+        session, seconds = self._session, max(0.0, deadline - time.monotonic())
+        try:
+            return session._meeting.rendezvous.gather(self._key(word, session.rank), value, timeout=seconds)
+        except WaitTimeout as error:
+            waited = error.detail
+            late = waited.awaited if isinstance(waited, MeetingWait) else ()
+            who = f"rank{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
+            failure: Error = error.retold(f"{call}: {who} did not come within {seconds:.3g} s")
+            failure.detail = MeetingWait("rank", word, session.rank, session.size, seconds, awaited=late)
+        except PeerLost as error:
+            failure = error.retold(f"{call}: not all ranks came: {error}")
+        failure.call = call
+        raise failure from None
+
     def withdraw(self, begun: Begun) -> None:
         """Take an invitation back: the next call of the peer meets the next one of this rank.
 
@@ -102,19 +124,16 @@ class Conversation:
             self.send(f"have.{begun.key}.{begun.end.peer}", b"")
             self.send(f"{begun.key}.{begun.end.peer}", begun.end.engine_version.encode())
 
-    def forget(self, begun: Begun, *, own: bool = False) -> None:
-        """Delete the peer's messages about a channel, which are read only once; ``own``: this rank's, too."""
-        rank, peer = self._session.rank, begun.end.peer
-        messages = [(rank, peer), (peer, rank)] if own else [(rank, peer)]
-        words = (f"{begun.key}.{{}}", f"have.{begun.key}.{{}}")
+    def forget(self, *begun: Begun, own: bool = False) -> None:
+        """Delete the peers' messages about channels, which are read only once; ``own``: this rank's, too."""
+        rank, keys = self._session.rank, list[str]()
+        for each in begun:
+            peer = each.end.peer
+            messages = [(rank, peer), (peer, rank)] if own else [(rank, peer)]
+            words = (f"{each.key}.{{}}", f"have.{each.key}.{{}}")
+            keys += (self._key(word.format(to), who) for to, who in messages for word in words)
         with contextlib.suppress(Error):
-            self._session._meeting.rendezvous.delete(
-                *(self._key(word.format(to), who) for to, who in messages for word in words)
-            )
-
-    def end_meeting(self) -> None:
-        """Delete the messages of the meeting; rank 0 calls it when all ranks have read them."""
-        self._clear(self._folder_of_meeting())
+            self._session._meeting.rendezvous.delete(*keys)
 
     def leave(self) -> None:
         """Tell the ranks of other machines that this one closes its group; those of this machine see it."""
@@ -165,7 +184,7 @@ class Conversation:
 
     def _key(self, word: str, rank: int) -> str:
         if word in _AT_MEETING:
-            return f"{self._folder_of_meeting()}/{word}.{rank}"
+            return f"{self._session._key}.meeting/{word}"
         return f"{self._folder(rank)}/{word.replace('/', _NO_FOLDER)}"
 
     def _folder(self, rank: int) -> str:
@@ -176,6 +195,3 @@ class Conversation:
 
     def _folder_of_ends(self) -> str:
         return f"{self._session._key}.left"
-
-    def _folder_of_meeting(self) -> str:
-        return f"{self._session._key}.meeting"

@@ -164,9 +164,9 @@ class Invitations:
         with turns.inside():
             return Channel._make(begun.end, begun.end.accept(call, answer, left))
 
-    def forget(self, begun: Begun, *, own: bool = False) -> None:
-        """Delete the peer's messages about a channel, which are read only once; ``own``: this rank's, too."""
-        self._conversation.forget(begun, own=own)
+    def forget(self, *begun: Begun, own: bool = False) -> None:
+        """Delete the peers' messages about channels, which are read only once; ``own``: this rank's, too."""
+        self._conversation.forget(*begun, own=own)
 
     def _accept_all(
         self, call: str, begun: list[Begun], channels: dict[int, Channel], left: list[int], deadline: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -40,10 +41,10 @@ def join(session: Session, conversation: Conversation) -> None:
         own_address(master=session._meeting.master),
     )
     deadline = time.monotonic() + session._patience
-    conversation.send("hello", hello.encode())
+    messages = conversation.gather("Group", "hello", hello.encode(), deadline)
     present, members, hellos = devices(), [], []
-    for rank in range(session.size):
-        message = Hello.decode("Group", rank, conversation.receive("Group", "hello", rank, deadline))
+    for rank, encoded in enumerate(messages):
+        message = Hello.decode("Group", rank, encoded)
         check_agree(session.rank, hello, rank, message)
         hellos.append(message)
         if message.device >= len(present):
@@ -56,39 +57,26 @@ def join(session: Session, conversation: Conversation) -> None:
         if is_local:
             losses.note(message.pid, rank)
             session._open_route(present[message.device])
+    session._meeting.is_agreed = True
     if session.size > 1:
         _watch(session, conversation, hellos, deadline)
-    if session.rank == 0:  # all ranks have read the messages
-        conversation.end_meeting()
     session.members = tuple(members)
 
 
 def _watch(session: Session, conversation: Conversation, hellos: list[Hello], deadline: float) -> None:
-    """Share a membership with the ranks of this machine; the first of them creates it, and reports to rank 0."""
+    """Share a membership with the ranks of this machine, the first of which creates it."""
     machine = hellos[session.rank].machine
     local_ranks = [rank for rank, each in enumerate(hellos) if each.machine == machine]
-    if session.rank != local_ranks[0]:
-        text = conversation.receive("Group", "membership", local_ranks[0], deadline).decode(
-            "ascii", "replace"
-        )
-        session._membership = Membership.open(
-            session.device, session.rank, hellos, local_ranks, text, session._patience
-        )
-        session._meeting.is_agreed = True
-        conversation.send("watching", b"")
-        return
-    session._membership = Membership(session.device, session.rank, hellos, local_ranks)
-    with session._membership.offered() as text:
-        session._meeting.is_agreed = True
-        conversation.send("membership", text.encode())
-        for rank in local_ranks[1:]:
-            conversation.receive("Group", "watching", rank, deadline)
-    if session.rank != 0:
-        conversation.send("watching", b"")
-        return
-    firsts: dict[str, int] = {}
-    for rank, each in enumerate(hellos):
-        firsts.setdefault(each.machine, rank)
-    for rank in firsts.values():
-        if rank != 0:
-            conversation.receive("Group", "watching", rank, deadline)
+    first = local_ranks[0]
+    with contextlib.ExitStack() as until_opened:
+        text = ""
+        if session.rank == first:
+            session._membership = Membership(session.device, session.rank, hellos, local_ranks)
+            text = until_opened.enter_context(session._membership.offered())
+        texts = conversation.gather("Group", "membership", text.encode(), deadline)
+        if session.rank != first:
+            offer = texts[first].decode("ascii", "replace")
+            session._membership = Membership.open(
+                session.device, session.rank, hellos, local_ranks, offer, session._patience
+            )
+        conversation.gather("Group", "watching", b"", deadline)

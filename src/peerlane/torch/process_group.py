@@ -1,4 +1,4 @@
-"""The process group that torch calls: collectives and messages of two peerlane groups."""
+"""The process group that torch calls: collectives and messages of a peerlane group and its duplicate."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from peerlane.collectives.duplicate import Duplicate
 from peerlane.collectives.group import Group
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
@@ -101,23 +102,19 @@ class PeerlaneGroup(dist.ProcessGroup):
         there = devices()
         try:
             with contextlib.ExitStack() as undo:
-
-                def meet(kind: str, wait_timeout: float | None) -> Group:
-                    return undo.enter_context(
-                        Group(
-                            *(rank, size),
-                            rendezvous=partial(self._meeting.all_gather, kind),
-                            device=there[number % len(there)],
-                            window=1,
-                            wait_timeout=wait_timeout,
-                            name=f"{kind} of torch group {name}"[:64],
-                            timeout=self._seconds,
-                        )
+                self._group = undo.enter_context(
+                    Group(
+                        *(rank, size),
+                        rendezvous=partial(self._meeting.all_gather, "group"),
+                        device=there[number % len(there)],
+                        window=1,
+                        wait_timeout=self._seconds,
+                        name=f"torch group {name}"[:64],
+                        timeout=self._seconds,
                     )
-
-                self._group = meet("collectives", self._seconds)
+                )
                 # A receive from any rank also waits for ranks that send nothing, so only its wait has a time-out.
-                self._messages = Messages(meet("messages", None))
+                self._messages = Messages(Duplicate(self._group, wait_timeout=None))
                 undo.pop_all()
         except Error as error:
             raise converted("init", error) from error
@@ -193,9 +190,9 @@ class PeerlaneGroup(dist.ProcessGroup):
         self._ended = self._ended or why
         _open.discard(self)
         self._lane.close()
+        self._messages.close(self._ended)
         with contextlib.suppress(Error):
             self._group.close()
-        self._messages.close(self._ended)
 
     def _expire(self, call: str, seconds: float) -> Exception:
         """End the group because a call took too long; return the error."""

@@ -1,0 +1,39 @@
+"""A second order of calls in a group."""
+
+from __future__ import annotations
+
+from peerlane.collectives.call_order import CallOrder
+from peerlane.collectives.group import Group
+
+
+class Duplicate(Group):
+    """The ranks of a group again, whose collectives and messages are independent of the group's own.
+
+    A failure ends the calls of one of them only.  It has the group's meeting and membership, so it is made without
+    the other ranks; all of them make the same duplicates in the same order.  The group's end closes it.
+
+    Parameters
+    ----------
+    group : Group
+    wait_timeout : float or None
+        As of :class:`peerlane.Group`.
+    """
+
+    def __init__(self, group: Group, *, wait_timeout: float | None = None) -> None:
+        self._group = group
+        for name in ("name", "rank", "size", "device", "window", "members", "_membership", "_choose", "_pid"):
+            setattr(self, name, getattr(group, name))
+        self._is_closed = False
+        self._channels, self._duplicates = [], []
+        group._duplicates.append(self)
+        self._order = CallOrder(
+            *(group, group._invitations, group._workspace_bytes, wait_timeout, self._serve),
+            series=f"duplicate {len(group._duplicates)}",
+        )
+        self._order.follow_neighbours()
+
+    def close(self) -> None:
+        """End its calls; idempotent.  The group stays as it is."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._order.end()
