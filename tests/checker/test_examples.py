@@ -15,7 +15,13 @@ from helpers.small_weights import small_weights
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
 EXAMPLES = TESTS.parent / "examples"
-RANKS = {"channel_ring": 4, "hcomm_all_reduce": 4, "hcomm_write_on_thread": 3, "kv_transfer": 2}
+RANKS = {
+    "channel_ring": 4,
+    "collective_check": 4,
+    "hcomm_all_reduce": 4,
+    "hcomm_write_on_thread": 3,
+    "kv_transfer": 2,
+}
 SMALLER = {"acl_kv_cache": ["--blocks", "1000"], "kv_cache": ["--blocks", "1000"]}
 #: What other examples import.
 PARTS = ("acl_checked", "hip_checked")

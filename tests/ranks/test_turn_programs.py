@@ -33,7 +33,13 @@ _RANKS = {
     "values_of_the_rendezvous": 3,
 }
 _PROGRAMS = sorted(path.stem for path in _HERE.glob("*.py") if path.stem != "saying")
-_OF_EXAMPLES = {"channel_ring": 4, "hcomm_all_reduce": 4, "hcomm_write_on_thread": 3, "kv_transfer": 2}
+_OF_EXAMPLES = {
+    "channel_ring": 4,
+    "collective_check": 4,
+    "hcomm_all_reduce": 4,
+    "hcomm_write_on_thread": 3,
+    "kv_transfer": 2,
+}
 
 #: Those of which `make test` runs one seed; the soak runs all of them.
 _TELLING = (

@@ -16,6 +16,7 @@ from dialects.cuda.driver import INT, WORD, Driver
 from dialects.cuda.nccl import Config, Nccl, Rank, Ranks, code_of
 from helpers.promises import Node
 from peerlane import dialects
+from peerlane.testing.collective_check import CollectiveCheck
 
 COUNT = 1000
 TYPES = {0: "i1", 1: "u1", 2: "i4", 3: "u4", 4: "i8", 5: "u8", 6: "f2", 7: "f4", 8: "f8"}
@@ -634,3 +635,26 @@ def test_abort_of_another_thread_ends_a_synchronization(ranks: Callable[[int], R
     waiting.join(60)
     first.comm = 0
     assert len(codes) == 1 and codes[0]
+
+
+def test_all_gather_is_judged_by_the_collective_check(ranks: Callable[[int], Ranks]) -> None:
+    world = ranks(3)
+    checks = [CollectiveCheck("all_gather", each.number, 3, 64) for each in world]
+    for ends in zip(*checks, strict=True):
+        sources = [each.buffer(src) for each, (src, _) in zip(world, ends, strict=True)]
+        targets = [each.buffer(dst) for each, (_, dst) in zip(world, ends, strict=True)]
+        world.together(
+            lambda each, sources=sources, targets=targets: world.nccl.ncclAllGather(
+                sources[each.number], targets[each.number], 64, nccl.FLOAT, each.comm, each.stream
+            )
+        )
+        for each, (_, dst) in zip(world, ends, strict=True):
+            dst[:] = each.read(targets[each.number], dst)
+            each.driver.cuMemFree_v2(sources[each.number])
+            each.driver.cuMemFree_v2(targets[each.number])
+            if each.number == 2:
+                dst[64:128] = dst[:64]
+    assert [each.report() for each in checks[:2]] == ["", ""]
+    assert checks[2].report().splitlines()[1:] == [
+        "  chunk 1 (elements 64 to 127): rank 1 missing, rank 0, which has no part in it"
+    ]

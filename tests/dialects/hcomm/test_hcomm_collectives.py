@@ -13,6 +13,7 @@ import peerlane as pl
 from helpers.hcomm_ranks import code, in_threads, ok
 from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
+from peerlane.testing.collective_check import CollectiveCheck
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -471,3 +472,21 @@ def test_hcomm_all_reduce_on_hccl_buffer_from_two_threads_sums(hcomm: ModuleType
 
     want = (4 * (2 * np.arange(5000, dtype=np.int64) + 1)).tobytes()
     assert in_threads([lambda: body(0), lambda: body(1)]) == [want, want]
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_hcomm_all_reduce_is_judged_by_the_collective_check(world: World, is_right: bool) -> None:
+    checks = [CollectiveCheck("all_reduce", rank, world.size, 64) for rank in range(world.size)]
+    for ends in zip(*checks, strict=True):
+        sources = [world.put(rank, src) for rank, (src, _) in enumerate(ends)]
+        targets = [world.put(rank, dst) for rank, (_, dst) in enumerate(ends)]
+        world.call("HcclAllReduce", sources.__getitem__, targets.__getitem__, 64, 4, 0)
+        for rank, (src, dst) in enumerate(ends):
+            dst[:] = world.get(rank, targets[rank], dst)
+            if rank == 1 and not is_right:
+                dst[:32] += src[:32]
+    reports = [each.report() for each in checks]
+    if is_right:
+        assert reports == [""] * world.size
+    else:
+        assert reports[0] == "" and "(elements 0 to 31): rank 1 twice" in reports[1]
