@@ -19,6 +19,8 @@ from helpers.rank_peers import ask_all, ranks
 from helpers.threads_as_ranks import run_ranks
 from peerlane.errors import Fault
 
+pytestmark = pytest.mark.schedules_in_turn
+
 Call = Callable[[pl.Group], None]
 
 LOST_SECONDS = 0.5
