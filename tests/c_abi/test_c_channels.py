@@ -11,7 +11,7 @@ import pytest
 
 from helpers.c_programs import PEERLANE, Run, compiled, edited
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180)]
 Made: TypeAlias = "Callable[..., Path]"
 
 

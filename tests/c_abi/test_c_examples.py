@@ -12,7 +12,7 @@ import pytest
 
 from helpers.c_programs import PEERLANE, ROOT, Run, built, declarations, written
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180)]
 EXAMPLES = ROOT / "examples" / "c"
 Build: TypeAlias = Callable[..., str]
 

@@ -14,7 +14,7 @@ import pytest
 
 from helpers.c_programs import PEERLANE, Run, compiled, edited
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180)]
 
 SEND_RECV, ALL_GATHER = "operator_send_recv", "operator_all_gather"
 KERNELS = ("send_recv_kernel", "all_gather_kernel")

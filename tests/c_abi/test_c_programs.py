@@ -17,7 +17,7 @@ import pytest
 from helpers.c_programs import PEERLANE, Ended, Run
 from peerlane.c_abi import directory
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180)]
 
 
 def test_eight_threads_that_python_never_saw_keep_their_devices(made: Callable[..., Path], run: Run) -> None:

@@ -8,6 +8,7 @@ from checker.checking import TESTS, Checked, checked_program, told
 
 pytestmark = [
     pytest.mark.any_schedule,
+    pytest.mark.schedules_in_turn,
     pytest.mark.timeout(300),
     pytest.mark.usefixtures("each_schedule"),
 ]

@@ -13,6 +13,7 @@ from helpers.c_programs import compiled, folder_of_programs
 
 pytestmark = [
     pytest.mark.any_schedule,
+    pytest.mark.schedules_in_turn,
     pytest.mark.timeout(300),
     pytest.mark.usefixtures("each_schedule"),
 ]

@@ -16,6 +16,8 @@ from helpers.launched import until
 from helpers.promises import Node
 from helpers.threads_as_ranks import run_ranks
 
+pytestmark = pytest.mark.schedules_in_turn
+
 SIZES = (1, 2, 3, 4, 8)
 ALGORITHMS = ("one-shot", "two-shot", "ring")
 TYPES = (

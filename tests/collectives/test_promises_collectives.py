@@ -20,6 +20,8 @@ from helpers.threads_as_ranks import run_ranks
 from peerlane.collectives.call_order import CallOrder
 from peerlane.errors import Fault
 
+pytestmark = pytest.mark.schedules_in_turn
+
 Call = Callable[[pl.Group], None]
 
 LOST_SECONDS = 0.5

@@ -39,6 +39,11 @@ def state(pid: int) -> str:
         return ""
 
 
+def _read(pid: str, file: str) -> bytes:
+    with open(f"/proc/{pid}/{file}", "rb") as opened:  # noqa: PTH123
+        return opened.read()
+
+
 class Launched:
     """A running ``peerlane launch``; its ``with`` block fails the test if a process is left behind.
 
@@ -113,12 +118,12 @@ class Launched:
 
     def members(self) -> dict[int, str]:
         """Return the living processes that it started, itself included."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and state(int(entry.name)) not in ("", "Z", "X"):
-                with contextlib.suppress(OSError):
-                    if self._mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                        found[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace")
+        mark, found = self._mark.encode(), {}
+        for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - several scans for each command
+            with contextlib.suppress(OSError):
+                is_member = mark in _read(name, "environ").split(b"\0")
+                if is_member and state(int(name)) not in ("", "Z", "X"):
+                    found[int(name)] = _read(name, "cmdline").decode(errors="replace")
         return found
 
     def left_after(self, seconds: float) -> dict[int, str]:

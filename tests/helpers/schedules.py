@@ -1,21 +1,28 @@
 """A pytest plugin: ``--schedules eager,lazy,seeded`` runs each test under each of these schedules, in one run.
 
-A test with the mark ``any_schedule`` runs under the first of them alone.  Seeds are drawn once, before any worker
-starts.
+A test with the mark ``any_schedule`` runs under the first of them alone.  With ``--in-turn`` each case of a test with
+the mark ``schedules_in_turn`` runs under one of them, the next case under the next one; a test with fewer cases than
+schedules runs under each.  Seeds, and the schedule of the first case, are drawn once, before any worker starts.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import pytest
 
 from peerlane.backends.virtual.node import schedule
 
+Case: TypeAlias = "tuple[tuple[str, int], ...]"
+
 _ARGUMENT, _MARK = "schedule_of_the_test", "any_schedule"
+_MARK_IN_TURN, _EACH = (
+    "schedules_in_turn",
+    "each_schedule",
+)  # the latter is a fixture of tests that bring schedules
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,12 +33,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME,...",
         help="run each test under each of these, instead of under PEERLANE_SCHEDULE",
     )
+    parser.addoption(
+        "--in-turn",
+        action="store_true",
+        help=f"run each case of a test that is marked {_MARK_IN_TURN} under one of its schedules",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     options, of_a_worker = config.option, getattr(config, "workerinput", {})
     options.schedules = of_a_worker.get("schedules") or [_with_seed(each) for each in options.schedules]
+    options.first_turn = of_a_worker.get("first_turn", random.SystemRandom().randrange(1 << 32))
     first = os.environ.get(schedule.VARIABLE) or "eager"
     os.environ[schedule.VARIABLE] = options.schedules[0] if options.schedules else _with_seed(first)
 
@@ -39,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["schedules"] = node.config.option.schedules
+    node.workerinput["first_turn"] = node.config.option.first_turn
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -51,11 +65,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put one schedule behind the other, so that no fixture of a module serves tests of two."""
     schedules = config.option.schedules
+    if config.option.in_turn:
+        others = _out_of_turn(items, config.option.first_turn)
+        config.hook.pytest_deselected(items=others)
+        items[:] = [each for each in items if each not in others]
     if schedules:
         again = {each for each in items if _is_marked(each) and under(each) not in (None, schedules[0])}
         config.hook.pytest_deselected(items=again)
         kept = [each for each in items if each not in again]
         items[:] = sorted(kept, key=lambda item: schedules.index(under(item) or schedules[0]))
+
+
+def _out_of_turn(items: Sequence[pytest.Item], first: int) -> set[pytest.Item]:
+    """Return the items to leave out so that each case runs under one schedule, and each test under each schedule."""
+    tests: dict[str, list[tuple[pytest.Item, Case, str]]] = {}
+    for item in items:
+        params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
+        argument = next((each for each in (_EACH, _ARGUMENT) if each in params), None)
+        if argument is not None and item.get_closest_marker(_MARK_IN_TURN) is not None:
+            chosen = params.pop(argument)
+            case = tuple((name, id(value)) for name, value in params.items())
+            tests.setdefault(item.nodeid.partition("[")[0], []).append((item, case, chosen))
+    others = set()
+    for rows in tests.values():
+        cases, schedules = (list(dict.fromkeys(row[column] for row in rows)) for column in (1, 2))
+        if len(cases) >= len(schedules):
+            turns = {case: schedules[(first + number) % len(schedules)] for number, case in enumerate(cases)}
+            others |= {item for item, case, chosen in rows if turns[case] != chosen}
+    return others
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

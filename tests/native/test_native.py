@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes.util
-import fcntl
 import importlib.util
 import os
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -15,46 +13,19 @@ import nanobind
 import pytest
 
 from helpers.absent import absent
+from native import trees
 
 pytestmark = pytest.mark.any_schedule
 
-ROOT = Path(__file__).parents[2]
-SANITIZERS = {"address": "address,undefined", "thread": "thread", "undefined": "undefined"}
-BUILD_SECONDS, RUN_SECONDS, SOAK_SECONDS = 1200, 200, 1800
+RUN_SECONDS, SOAK_SECONDS = 200, 1800
 SOURCES = sorted(path.stem for path in Path(__file__).parent.glob("test_*.cpp"))
 TEXTS = {name: (Path(__file__).parent / f"{name}.cpp").read_text() for name in SOURCES}
 CAMPAIGNS = [name for name in SOURCES if "scaled(" in TEXTS[name]]
 
 
-def _command(*words: str, seconds: int, **extra: str) -> None:
-    done = subprocess.run(
-        words, capture_output=True, text=True, timeout=seconds, env=os.environ | extra, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(words)} ended with {done.returncode}\n{done.stdout}{done.stderr}"
-
-
 @cache
 def _build(tree: str) -> Path:
-    """Build a tree; `make soak` builds the last one source by source, which finds missing includes."""
-    batches = "OFF" if tree == "undefined" else "ON"
-    return _made(
-        tree,
-        "-DPEERLANE_NATIVE_TESTS=ON",
-        f"-DPEERLANE_SANITIZE={SANITIZERS[tree]}",
-        f"-DPEERLANE_BATCHES={batches}",
-    )
-
-
-def _made(tree: str, *settings: str) -> Path:
-    """Configure and build a folder; of several workers one builds it, and the others wait at its lock."""
-    folder = ROOT / "build" / f"native-{tree}"
-    folder.mkdir(parents=True, exist_ok=True)
-    at_once = str(os.cpu_count() or 1)  # both trees may be built at once, and compilers need memory
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _command("cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *settings, seconds=BUILD_SECONDS)
-        _command("cmake", "--build", str(folder), "--parallel", at_once, seconds=BUILD_SECONDS)
-    return folder
+    return trees.build(tree)
 
 
 # TSan cannot leave a signal handler by a jump, which the first do; one thread alone uses the checker.
@@ -77,24 +48,26 @@ CASES = [
 ]
 
 
-@pytest.mark.timeout(2 * BUILD_SECONDS + RUN_SECONDS)
+@pytest.mark.timeout(2 * trees.SECONDS + RUN_SECONDS)
 @pytest.mark.parametrize(("tree", "name"), CASES)
 def test_native_test_under_sanitizer_passes(tree: str, name: str) -> None:
     _run(_build(tree), name, RUN_SECONDS)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(2 * BUILD_SECONDS + SOAK_SECONDS)
+@pytest.mark.timeout(2 * trees.SECONDS + SOAK_SECONDS)
 @pytest.mark.parametrize(("tree", "name"), _with_trees(CAMPAIGNS, "address", "thread"))
 def test_native_soak_under_sanitizer_passes(tree: str, name: str) -> None:
     _run(_build(tree), name, SOAK_SECONDS, PEERLANE_SOAK="1")
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(2 * BUILD_SECONDS)
+@pytest.mark.timeout(2 * trees.SECONDS)
 def test_module_sources_compiled_alone_build() -> None:
     settings = ("-DPEERLANE_BATCHES=OFF", f"-DPython_EXECUTABLE={sys.executable}")
-    assert list(_made("alone", *settings, f"-Dnanobind_DIR={nanobind.cmake_dir()}").glob("_core.*"))
+    assert list(
+        trees.configured("alone", *settings, f"-Dnanobind_DIR={nanobind.cmake_dir()}").glob("_core.*")
+    )
 
 
 def _run(build: Path, name: str, seconds: int, **extra: str) -> None:
@@ -110,7 +83,7 @@ def _run(build: Path, name: str, seconds: int, **extra: str) -> None:
         "TSAN_OPTIONS": thread,
     }
     words = [str(build / name)] if "int main(" in TEXTS[name] else [str(build / "native_tests"), name]
-    _command(*words, seconds=seconds, **options, **extra)
+    trees.command(*words, seconds=seconds, **options, **extra)
 
 
 def _libucp() -> str:

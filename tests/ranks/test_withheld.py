@@ -16,7 +16,7 @@ from helpers.rank_peers import ask_all, ranks
 
 RUNS = 30
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(240)]
 
 _BEGIN = """
 import os, signal, time

@@ -128,3 +128,46 @@ def test_schedules_run_each_test_under_each_and_a_marked_one_under_the_first(
 
     (command,) = [each for each in told(done.stdout.str()) if "test_of_numbers[seeded-1]" in each]
     assert f"RuntimeError: 1 {seed[1]}\n" in again(pytester, command)
+
+
+IN_TURN = """
+    import os, pytest
+
+    pytestmark = pytest.mark.schedules_in_turn
+
+    @pytest.fixture(params=["eager", "lazy"])
+    def each_schedule(request): os.environ["PEERLANE_SCHEDULE"] = request.param
+
+    def said(*words):
+        with open("said", "a") as file: print(*words, os.environ["PEERLANE_SCHEDULE"].partition(":")[0], file=file)
+
+    @pytest.mark.parametrize("letter", "xy")
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_many_cases(number, letter): said("many", number, letter)
+
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_few_cases(number): said("few", number)
+
+    @pytest.mark.any_schedule
+    @pytest.mark.parametrize("number", [1, 2, 3])
+    def test_own_schedules(each_schedule, number): said("own", number)
+"""
+
+
+@pytest.mark.usefixtures("tests_on_path")
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+def test_in_turn_each_case_runs_once_and_each_test_under_each_schedule(
+    pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    pytester.makeini("[pytest]\nmarkers =\n any_schedule: once\n schedules_in_turn: in turn")
+    words = ("--schedules", "lazy,eager,seeded", "--in-turn", *workers)
+    done = run(pytester, IN_TURN, *PLUGINS, *words, anew=True)
+    done.assert_outcomes(passed=4 + 6 + 3, deselected=0 if workers else 8 + 3)
+
+    lines = [each.split() for each in (pytester.path / "said").read_text().splitlines()]
+    under = {name: [words[1:] for words in lines if words[0] == name] for name in ("many", "few", "own")}
+    assert sorted(words[:-1] for words in under["many"]) == [["1", "x"], ["1", "y"], ["2", "x"], ["2", "y"]]
+    assert {words[-1] for words in under["many"]} == {"lazy", "eager", "seeded"}
+    assert len(set(map(tuple, under["few"]))) == 6
+    assert sorted(words[0] for words in under["own"]) == ["1", "2", "3"]
+    assert {words[-1] for words in under["own"]} == {"eager", "lazy"}

@@ -191,16 +191,20 @@ def _text(file: IO[bytes]) -> str:
 def _members(session: int) -> dict[int, str]:
     """Return the living processes of a session, with their command lines."""
     members = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):  # ended, or hidden
-            name, _, rest = (entry / "stat").read_text(errors="replace").rpartition(")")
-            state, _parent, _group, owner = rest.split()[:4]
-            if int(owner) == session and state not in "ZX":
-                words = (entry / "cmdline").read_text(errors="replace").split("\0")
-                members[int(entry.name)] = " ".join(words).strip() or name.partition("(")[2]
+    for name in os.listdir("/proc"):  # noqa: PTH208 - a scan for each child that a test starts
+        with contextlib.suppress(ProcessLookupError, PermissionError, FileNotFoundError):  # ended, or hidden
+            if name.isdigit() and os.getsid(int(name)) == session and (words := _living(Path("/proc", name))):
+                members[int(name)] = words
     return members
+
+
+def _living(entry: Path) -> str:
+    """Return the command line of a process, or nothing if it has ended."""
+    name, _, rest = (entry / "stat").read_text(errors="replace").rpartition(")")
+    if rest.split()[0] in "ZX":
+        return ""
+    words = (entry / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
+    return words or name.partition("(")[2]
 
 
 def await_session_end(session: int, seconds: float) -> dict[int, str]:

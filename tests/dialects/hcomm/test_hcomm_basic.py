@@ -21,7 +21,7 @@ from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
 from peerlane.dialects.hcomm._appointments import Appointment
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 
 def endpoint_desc(hcomm: ModuleType, device: int) -> Any:

@@ -19,7 +19,7 @@ from helpers.ports import free_port
 from helpers.two_machines import Environment, ended, run, started, torchrun
 from peerlane.dialects import acl, hcomm
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180)]
 
 
 @pytest.fixture

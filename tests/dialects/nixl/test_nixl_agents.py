@@ -24,6 +24,8 @@ from peerlane.dialects.nixl import _api, _bindings
 from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config
 from peerlane.dialects.nixl._transfers import Request
 
+pytestmark = pytest.mark.schedules_in_turn
+
 
 class Pair:
     """Agents "a" and "b", each with device memory and host memory that is registered; "a" knows "b"."""

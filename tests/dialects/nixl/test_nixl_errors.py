@@ -20,6 +20,8 @@ from peerlane.dialects.nixl import _bindings as b
 from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config, nixl_xfer_handle
 from peerlane.dialects.nixl._status import Failure
 
+pytestmark = pytest.mark.any_schedule
+
 Call = Callable[[Any], object]
 _BARE = nixl_agent_config(backends=[])
 

@@ -26,6 +26,8 @@ from peerlane.dialects.nixl._api import nixl_agent
 from peerlane.dialects.nixl._board import OtherBoard
 from peerlane.dialects.nixl._metadata import decode
 
+pytestmark = pytest.mark.schedules_in_turn
+
 Shared: TypeAlias = tuple[pl.Device, pl.Device, Peer]
 
 
