@@ -62,6 +62,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(_ARGUMENT, schedules, ids=[each.partition(":")[0] for each in schedules])
 
 
+@pytest.hookimpl(trylast=True)  # of the items that ``-m`` leaves
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put one schedule behind the other, so that no fixture of a module serves tests of two."""
     schedules = config.option.schedules
@@ -81,7 +82,8 @@ def _out_of_turn(items: Sequence[pytest.Item], first: int) -> set[pytest.Item]:
     tests: dict[str, list[tuple[pytest.Item, Case, str]]] = {}
     for item in items:
         params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
-        argument = next((each for each in (_EACH, _ARGUMENT) if each in params), None)
+        arguments = (_EACH,) if _is_marked(item) else (_EACH, _ARGUMENT)
+        argument = next((each for each in arguments if each in params), None)
         if argument is not None and item.get_closest_marker(_MARK_IN_TURN) is not None:
             chosen = params.pop(argument)
             case = tuple((name, id(value)) for name, value in params.items())

@@ -145,8 +145,11 @@ IN_TURN = """
     @pytest.mark.parametrize("number", [1, 2])
     def test_many_cases(number, letter): said("many", number, letter)
 
-    @pytest.mark.parametrize("number", [1, 2])
+    @pytest.mark.parametrize("number", [1, 2, pytest.param(3, marks=pytest.mark.soak)])
     def test_few_cases(number): said("few", number)
+
+    @pytest.mark.parametrize("number", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.any_schedule) for n in (4, 5))])
+    def test_some_cases_once(number): said("some", number)
 
     @pytest.mark.any_schedule
     @pytest.mark.parametrize("number", [1, 2, 3])
@@ -159,15 +162,21 @@ IN_TURN = """
 def test_in_turn_each_case_runs_once_and_each_test_under_each_schedule(
     pytester: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
-    pytester.makeini("[pytest]\nmarkers =\n any_schedule: once\n schedules_in_turn: in turn")
+    pytester.makeini(
+        "[pytest]\naddopts = -m 'not soak'\nmarkers =\n any_schedule: once\n soak: long\n schedules_in_turn: in turn"
+    )
     words = ("--schedules", "lazy,eager,seeded", "--in-turn", *workers)
     done = run(pytester, IN_TURN, *PLUGINS, *words, anew=True)
-    done.assert_outcomes(passed=4 + 6 + 3, deselected=0 if workers else 8 + 3)
+    done.assert_outcomes(passed=4 + 6 + 5 + 3)
 
     lines = [each.split() for each in (pytester.path / "said").read_text().splitlines()]
-    under = {name: [words[1:] for words in lines if words[0] == name] for name in ("many", "few", "own")}
+    under = {
+        name: [words[1:] for words in lines if words[0] == name] for name in ("many", "few", "some", "own")
+    }
     assert sorted(words[:-1] for words in under["many"]) == [["1", "x"], ["1", "y"], ["2", "x"], ["2", "y"]]
     assert {words[-1] for words in under["many"]} == {"lazy", "eager", "seeded"}
     assert len(set(map(tuple, under["few"]))) == 6
+    assert sorted(words[0] for words in under["some"]) == ["1", "2", "3", "4", "5"]
+    assert {words[1] for words in under["some"] if words[0] in "45"} == {"lazy"}
     assert sorted(words[0] for words in under["own"]) == ["1", "2", "3"]
     assert {words[-1] for words in under["own"]} == {"eager", "lazy"}
