@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.absent import absent
 from peerlane.c_abi import directory
 from peerlane.dialects.cuda.extensions import has_runtime
 from peerlane.testing.procs import run_python
@@ -181,6 +183,18 @@ def test_library_that_ctypes_opens_is_replaced(tmp_path: Path, is_first: bool) -
     opening = "import ctypes, sys; sys.exit(ctypes.CDLL('./libmoving.so').moves())"
     if is_first:
         opening = f"import sys, _ctypes; {opening}"
+    assert run("-c", opening, folder=tmp_path) == 0
+
+
+@pytest.mark.parametrize("is_first", [False, True], ids=["cffi", "cffi imported before"])
+def test_library_that_cffi_opens_is_replaced(tmp_path: Path, is_first: bool) -> None:
+    if importlib.util.find_spec("cffi") is None:
+        absent("cffi is not installed")
+    library(tmp_path)
+    opening = "import cffi, sys\nffi = cffi.FFI()\nffi.cdef('int moves(void);')\n"
+    opening += "sys.exit(ffi.dlopen('./libmoving.so').moves())"
+    if is_first:
+        opening = f"import sys, _cffi_backend\n{opening}"
     assert run("-c", opening, folder=tmp_path) == 0
 
 

@@ -120,6 +120,10 @@ class DialectFinder:
             sys.meta_path.remove(self)
 
 
+#: By module of machine code: its function that opens a library.
+_OPENS = {"_ctypes": "dlopen", "_cffi_backend": "load_library"}
+
+
 class _ExtensionWatch:
     """Shows modules of machine code to the dialects that have a file ``extensions.py``, when they are loaded.
 
@@ -128,8 +132,8 @@ class _ExtensionWatch:
     adapters : dict
         By dialect: the names that the file assigns.  ``creating`` gets the path of each module before it is
         loaded, ``executed`` the module when its code has run, ``opening`` the name and the flags of each library
-        that ctypes opens, before it does, and ``loads_first`` returns the library in ``lib/preload`` that a program
-        of machine code needs before all others; ``is_chosen`` tells whether the user named the dialect.
+        that ctypes or cffi opens, before it does, and ``loads_first`` returns the library in ``lib/preload`` that a
+        program of machine code needs before all others; ``is_chosen`` tells whether the user named the dialect.
     """
 
     def __init__(self) -> None:
@@ -146,7 +150,7 @@ class _ExtensionWatch:
         self._watch()
 
     def call_after_loads(self, function: Callable[[], object]) -> None:
-        """Call a function now, and whenever Python or ctypes has loaded a module or library."""
+        """Call a function now, and whenever Python, ctypes or cffi has loaded a module or library."""
         self._after_load = function
         self._watch()
         function()
@@ -170,32 +174,36 @@ class _ExtensionWatch:
 
         def exec_module(loader: ExtensionFileLoader, module: ModuleType) -> None:
             execute(loader, module)
-            if module.__name__ == "_ctypes":
-                self._watch_ctypes(module)
+            self._watch_opens(module)
             for each in adapters.values():
                 each["executed"](module)
             self._after_load()
 
         ExtensionFileLoader.create_module = create_module  # type: ignore[assignment,method-assign]
         ExtensionFileLoader.exec_module = exec_module  # type: ignore[assignment,method-assign]
-        if "_ctypes" in sys.modules:
-            self._watch_ctypes(sys.modules["_ctypes"])
+        for name in _OPENS:
+            if name in sys.modules:
+                self._watch_opens(sys.modules[name])
 
-    def _watch_ctypes(self, module: Any) -> None:
-        opening, adapters = module.dlopen, self.adapters
+    def _watch_opens(self, module: Any) -> None:
+        """Follow the function of a module that opens libraries, if it has one."""
+        name = _OPENS.get(module.__name__)
+        if name is None:
+            return
+        opening, adapters = getattr(module, name), self.adapters
 
-        def dlopen(name: Any, flags: int = 0) -> int:
+        def follow(library: Any, flags: int = 0) -> Any:
             for each in adapters.values():
-                each["opening"](name, flags)
-            opened: int = opening(name, flags)
+                each["opening"](library, flags)
+            opened = opening(library, flags)
             self._after_load()
             return opened
 
-        dlopen.__wrapped__ = opening  # type: ignore[attr-defined]
-        module.dlopen = dlopen
+        follow.__wrapped__ = opening  # type: ignore[attr-defined]
+        setattr(module, name, follow)
         public: Any = sys.modules.get("ctypes")
-        if hasattr(public, "_dlopen"):  # it was imported before
-            public._dlopen = dlopen
+        if getattr(public, "_dlopen", None) is opening:  # it was imported before
+            public._dlopen = follow
 
 
 WATCH = _ExtensionWatch()

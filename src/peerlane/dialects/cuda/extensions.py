@@ -102,7 +102,7 @@ def creating(path: str) -> None:
 
 
 def opening(name: Any, flags: int) -> None:
-    """Replace the runtime in a library that ctypes opens, before it does."""
+    """Replace the runtime in a library that ctypes or cffi opens, before it does."""
     if name is not None and not _is_own(name):
         _open_replaced(os.fsencode(name), flags or _NOW)
 
