@@ -14,6 +14,7 @@ from peerlane.cli.outputs import (
     add_json_argument,
     add_output_arguments,
     check_file,
+    check_outputs,
     results_console,
     show_progress,
     write_json,
@@ -31,14 +32,14 @@ SUBJECTS = (
 )
 _SIZED = ("copy", "channel", "collective", "machines", "torch")
 _PICTURED = ("copy", "channel", "collective", "machines")
-_AGAINST = "against"
+_AGAINST, _GROWTH = "against", "growth"
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command; return 1 if this build is slower than the other, 2 for an error."""
     args = _parser().parse_args(words)
     try:
-        return _against(args) if args.what == _AGAINST else _measure(args)
+        return {_AGAINST: _against, _GROWTH: _grow}.get(args.what, _measure)(args)
     except Error as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
@@ -57,6 +58,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--sizes", metavar="LIST", help="bytes, such as 64K,1M")
         add_rounds_argument(command)
         add_output_arguments(command, plot="what is measured over sizes")
+    command = commands.add_parser(
+        _GROWTH, help="how costs grow with the work; exit code 1 if one grows faster than n log n"
+    )
+    command.add_argument("works", nargs="*", metavar="WORK", help="parts of the works' names; default: all")
+    add_rounds_argument(command)
+    add_output_arguments(command, plot="each work's processor time over its objects")
     command = commands.add_parser(
         _AGAINST, help="compare this build with another; exit code 1 if this one is slower beyond the noise"
     )
@@ -152,6 +159,27 @@ def _against(args: argparse.Namespace) -> int:
     if args.json is not None:
         write_json(args.json, report.comparisons_as_json(compared, skips, rounds, folders))
     return 1 if any(each.is_slower for each in compared) else 0
+
+
+def _grow(args: argparse.Namespace) -> int:
+    check_outputs(args)
+    from benchmarks import growth
+    from peerlane.cli.bench import plan
+
+    works = [name for name in growth.WORKS if not args.works or any(part in name for part in args.works)]
+    if not works:
+        raise InvalidValue(f"growth: no work of {', '.join(args.works)}; valid are {'; '.join(growth.WORKS)}")
+    rounds = plan.checked_rounds(args.rounds)
+    with show_progress() as progress:
+        task = progress.add_task("", total=None)
+        words = plan.Plan(sizes=(), rounds=rounds, show=lambda text: progress.update(task, description=text))
+        growths = growth.measure(words, works)
+    growth.draw(growths, results_console(args))
+    if args.json is not None:
+        write_json(args.json, growth.as_json(growths))
+    if args.plot is not None:
+        growth.plot(growths, args.plot)
+    return 0 if all(each.is_within for each in growths) else 1
 
 
 if __name__ == "__main__":

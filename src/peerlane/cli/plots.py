@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg")
 MICROSECONDS, GB_PER_S = "microseconds", "GB/s"
+SIZES, PROCESSES, OBJECTS = "bytes of the buffer", "processes", "objects"  # what a panel is over
 
 _DPI = 150
 _WIDTH, _HEIGHT, _LEGEND = 5.0, 3.3, 0.9  # inches of a panel, and of what stands beside all of them
@@ -31,15 +32,15 @@ def check_available() -> None:
         )
 
 
-#: By size or number of processes: the value, and the least and the greatest of its rounds.
+#: By size or number: the value, and the least and the greatest of its rounds.
 Series = dict[int, tuple[float, float, float]]
 
 
 class Panel(NamedTuple):
-    """What one part of a picture shows: a series for each contender, over sizes or numbers of processes."""
+    """What one part of a picture shows: a series for each contender, over sizes or over numbers of something."""
 
     series: dict[str, Series]
-    is_over_sizes: bool = True
+    over: str = SIZES
 
 
 class Look(NamedTuple):
@@ -123,13 +124,12 @@ def _line(axes: Axes, look: Look, series: Series) -> Line2D:
 def _set_axis(axes: Axes, panel: Panel) -> None:
     axes.set_xscale("log", base=2)
     at = sorted({each for series in panel.series.values() for each in series})
-    if panel.is_over_sizes:
-        axes.set_xlabel("bytes of the buffer")
+    axes.set_xlabel(panel.over)
+    if panel.over == SIZES:
         ticks = _apart(at)
         axes.set_xticks(ticks, map(format_size, ticks), fontsize="small")
     else:
-        axes.set_xlabel("processes")
-        axes.set_xticks(at, map(str, at))
+        axes.set_xticks(at, [f"{each:,}" for each in at])
     axes.minorticks_off()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import logging
 import mmap
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from helpers.promises import Node
 from peerlane.dialects import mooncake as dialect
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.moves import ranks
+from peerlane.dialects.mooncake import _service
 from peerlane.dialects.mooncake._memory import check_of
 from peerlane.dialects.mooncake.engine import Read, TransferEngine, TransferNotify, TransferOpcode, Write
 
@@ -459,3 +462,64 @@ def test_mooncake_engine_initialized_again_has_another_port_and_no_memory(pair: 
     assert pair.one.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", None) == 0  # type: ignore[arg-type]
     assert pair.one.get_rpc_port() != before
     assert pair.one.unregister_memory(pair.near.address) == -3
+
+
+@pytest.mark.any_schedule
+def test_mooncake_engine_serves_a_new_client_when_all_connections_are_idle(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_service, "_MOST_CONNECTIONS", 8)
+    first = _service.Client(pair.there)
+    assert first.describe().rows
+    port = int(pair.there.rpartition(":")[2])
+    with contextlib.ExitStack() as stack:
+        idle = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), SECONDS)) for _ in range(20)
+        ]
+        second = _service.Client(pair.there)
+        assert second.describe().rows
+        assert first.describe().rows, "its connection was ended, and it made a new one"
+        assert idle[0].recv(1) == b"", "the connection that waited longest was not ended"
+        first.close()
+        second.close()
+
+
+@pytest.mark.any_schedule
+@pytest.mark.parametrize("slow", ["request", "answer"])
+def test_mooncake_engine_does_not_wait_for_a_slow_client(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    monkeypatch.setattr(_service, "_EXCHANGE_SECONDS", 0.1)
+    port = int(pair.there.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), SECONDS) as connection:
+        if slow == "request":
+            connection.sendall(b"plmoon-2NOTE")  # the number of bytes does not come
+        else:
+            size = 4 << 20
+            big = np.zeros(size, np.uint8)
+            assert pair.other.register_memory(address_of(big), size) == 0
+            body = bytes(16) + struct.pack("<QQ", address_of(big), size)
+            connection.sendall(struct.pack("<8s4sI", b"plmoon-2", b"PROB", 16) + bytes(16))
+            assert connection.recv(64), "the engine does not answer"
+            for _ in range(8):  # more than the system keeps for a client that reads nothing
+                connection.sendall(struct.pack("<8s4sI", b"plmoon-2", b"READ", len(body)) + body)
+            service = next(each for each in _service._services if each.port == port)
+            until = time.monotonic() + SECONDS
+            while service._connections:
+                assert time.monotonic() < until, "the engine still waits for the client"
+            assert pair.other.unregister_memory(address_of(big)) == 0
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(1 << 20):
+                pass
+
+
+def test_mooncake_notify_of_too_many_bytes_is_refused_with_the_limit(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_service, "_MOST_OF_NOTIFY", 100)
+    client = _service.Client(pair.there)
+    with pytest.raises(Refusal, match="has 101 bytes, and may have 100"):
+        client.notify("n", "x" * 100)
+    client.notify("n", "x" * 99)
+    client.close()
+    assert [len(each.msg) for each in pair.other.get_notifies()] == [99]

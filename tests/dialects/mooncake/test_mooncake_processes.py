@@ -377,7 +377,7 @@ def test_mooncake_hostile_bytes_at_the_port_harm_nothing(ends: Ends) -> None:
             )
         size = len(body) if drawn.random() < 0.8 else drawn.choice([0, 1 << 20, (1 << 32) - 1])
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-            magic = b"plmoon-1" if drawn.random() < 0.9 else drawn.randbytes(8)
+            magic = b"plmoon-2" if drawn.random() < 0.9 else drawn.randbytes(8)
             with contextlib.suppress(OSError):  # the engine may have closed it
                 connection.sendall(struct.pack("<8s4sI", magic, verb, size) + body)
                 connection.shutdown(socket.SHUT_WR)

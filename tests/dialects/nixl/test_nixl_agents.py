@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import pickle
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from peerlane import dialects
 from peerlane.diagnostics import live_objects
 from peerlane.dialects.nixl import _api, _bindings
 from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config
+from peerlane.dialects.nixl._regions import Region, _Ahead
 from peerlane.dialects.nixl._transfers import Request
 
 pytestmark = pytest.mark.schedules_in_turn
@@ -569,3 +571,22 @@ def test_nixl_agents_of_an_earlier_test_are_not_charged_to_the_next(pair: Pair) 
     texts = [each.text for each in live_objects.living() if each.kind == "registered memory"]
     assert len(texts) == 1
     assert "of agent 'new'" in texts[0]
+
+
+@pytest.mark.any_schedule
+def test_nixl_search_ahead_finds_what_a_look_at_each_region_finds() -> None:
+    drawn = random.Random(1)
+    for nests in (False, True) * 500:
+        regions, at = [], 0
+        for _ in range(drawn.randrange(30)):
+            at = drawn.randrange(100) if nests else at + drawn.randrange(1, 6)
+            size = drawn.randrange(40 if nests else 8)
+            device = drawn.randrange(2) if nests else 0
+            regions.append(Region(_bindings.nixl_mem_t.DRAM_SEG, device, at, size, 0, 1, [1]))
+            at += size
+        regions.sort(key=lambda each: (each.device, each.start, each.size))
+        ahead = _Ahead(regions)
+        for _ in range(20):
+            first, asked = drawn.randrange(31), (drawn.randrange(130), drawn.randrange(8), drawn.randrange(2))
+            wanted = next((i for i in range(first, len(regions)) if regions[i].covers(*asked)), None)
+            assert ahead.first(first, *asked) == wanted

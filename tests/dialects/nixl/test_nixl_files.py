@@ -17,6 +17,7 @@ import pytest
 import peerlane as pl
 from helpers.nixl_calls import SECONDS, address_of, finish, over
 from helpers.promises import Node
+from peerlane.diagnostics import live_objects
 from peerlane.dialects.nixl import _bindings as b
 from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config
 from peerlane.dialects.nixl._files import _warn_of_vram
@@ -210,6 +211,13 @@ def test_nixl_path_with_wrong_modes_is_refused_also_beside_an_open_descriptor(
 def open_descriptors() -> int:
     """Return how many descriptors this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_nixl_registered_file_that_is_left_over_has_no_bytes_of_memory(files: Files) -> None:
+    files.agent.register_memory([(0, 0, 7000, f"rw,create:{files.folder}/path")], "FILE")
+    [left] = [each for each in live_objects.living() if "path'" in each.text]
+    assert (left.kind, left.nbytes) == ("registered memory", 0)
+    assert "all bytes" in left.text
 
 
 def test_nixl_path_is_closed_with_its_registration(files: Files) -> None:

@@ -11,7 +11,7 @@ from peerlane.cli.bench.measure import PEERLANE
 from peerlane.cli.bench.sweeps import MEMMOVE
 from peerlane.cli.bench.timings import Timing
 from peerlane.cli.outputs import note, table
-from peerlane.cli.plots import Panel
+from peerlane.cli.plots import PROCESSES, Panel
 from peerlane.support.sizes import UNITS, format_size
 
 _US = 1e-6
@@ -68,7 +68,7 @@ def latency(timings: Sequence[Timing]) -> dict[str, Panel]:
         for each in mine:
             us = each.seconds / _US, each.low / _US, each.high / _US
             if each.size is None:
-                panel = panels.setdefault(operation, Panel({}, is_over_sizes=False))
+                panel = panels.setdefault(operation, Panel({}, PROCESSES))
                 panel.series.setdefault(each.contender, {})[processes] = us
             else:
                 panel = panels.setdefault(f"{operation}, {processes} processes", Panel({}))

@@ -19,15 +19,19 @@ def send(connection: socket.socket, magic: bytes, verb: str, *body: bytes | memo
     connection.sendall(b"".join((_FRAME.pack(magic, verb.encode(), sum(map(len, body))), *body)))
 
 
-def receive(connection: socket.socket, magic: bytes, seconds: float | None) -> tuple[bytes, bytes]:
+def receive(
+    connection: socket.socket, magic: bytes, seconds: float, *, may_idle: bool = False
+) -> tuple[bytes, bytes]:
     """Return the verb and the body of a frame.
 
     Parameters
     ----------
     connection : socket
     magic : bytes
-    seconds : float, optional
-        The most that the whole frame may take, and later the socket's time-out; None: any time.
+    seconds : float
+        The most that the whole frame may take, and later the socket's time-out.
+    may_idle : bool
+        Whether the time begins with the frame's first byte, for which it waits without a limit.
 
     Raises
     ------
@@ -36,7 +40,10 @@ def receive(connection: socket.socket, magic: bytes, seconds: float | None) -> t
     ValueError
         It is no frame.
     """
-    deadline = None if seconds is None else time.monotonic() + seconds
+    if may_idle:
+        connection.settimeout(None)
+        connection.recv(1, socket.MSG_PEEK)
+    deadline = time.monotonic() + seconds
     beginning, verb, size = _FRAME.unpack(_exactly(connection, _FRAME.size, deadline))
     if beginning != magic or size > MOST:
         raise ValueError("the other end does not speak for this dialect of peerlane")
@@ -45,15 +52,14 @@ def receive(connection: socket.socket, magic: bytes, seconds: float | None) -> t
     return verb, body
 
 
-def _exactly(connection: socket.socket, size: int, deadline: float | None) -> bytes:
+def _exactly(connection: socket.socket, size: int, deadline: float) -> bytes:
     content = bytearray(size)
     rest = memoryview(content)
     while rest:
-        if deadline is not None:
-            seconds = deadline - time.monotonic()
-            if seconds <= 0:
-                raise TimeoutError("timed out")
-            connection.settimeout(seconds)
+        seconds = deadline - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError("timed out")
+        connection.settimeout(seconds)
         count = connection.recv_into(rest)
         if not count:
             raise ValueError("the other end closed the connection")

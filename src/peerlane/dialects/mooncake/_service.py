@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import operator
 import os
 import select
 import socket
@@ -37,6 +38,8 @@ _CONNECT_SECONDS = 5.0
 _PORT = 12001  # of a name without one
 _CHUNK = 4 << 20  # bytes of a frame
 _MOST_CONNECTIONS = 256
+_MOST_OF_NOTIFY = frames.MOST - (1 << 10)  # bytes of a notify's name and message
+_EXCHANGE_SECONDS = 30.0  # that a client may take to send a request, and to take its answer
 _numbers = itertools.count(1)
 
 Piece: TypeAlias = tuple[int, int, int]  # this process's address, the other's, and bytes
@@ -112,7 +115,7 @@ class Service:
             family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
             self._socket = socket.create_server((host, 0), family=family, backlog=_MOST_CONNECTIONS)
         self.port: int = self._socket.getsockname()[1]
-        self._connections: set[socket.socket] = set()
+        self._connections: dict[socket.socket, float | None] = {}  # since when each waits for a request
         _services.add(self)
         threading.Thread(target=self._accept, name="peerlane mooncake", daemon=True).start()
 
@@ -137,20 +140,34 @@ class Service:
                     connection, _ = self._socket.accept()
                 except OSError:
                     return
-                if len(self._connections) >= _MOST_CONNECTIONS:
+                if len(self._connections) >= _MOST_CONNECTIONS and not self._end_idle():
                     connection.close()
                     continue
-                self._connections.add(connection)
+                self._connections[connection] = time.monotonic()
                 threading.Thread(
                     target=self._serve, args=(connection,), name="peerlane mooncake", daemon=True
                 ).start()
+
+    def _end_idle(self) -> bool:
+        """End the connection that waits longest for a request: its client makes a new one.  False: there is none."""
+        waiting = [(since, each) for each, since in list(self._connections.items()) if since is not None]
+        if not waiting:
+            return False
+        _, longest = min(waiting, key=operator.itemgetter(0))
+        self._connections.pop(longest, None)
+        with contextlib.suppress(OSError):
+            longest.shutdown(socket.SHUT_RDWR)
+        return True
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError, ValueError, struct.error):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while True:
                 with event_log.quiet():
-                    verb, body = frames.receive(connection, _MAGIC, None)
+                    verb, body = frames.receive(connection, _MAGIC, _EXCHANGE_SECONDS, may_idle=True)
+                if connection not in self._connections:
+                    return  # it was ended just when the request came
+                self._connections[connection] = None
                 key, body = _KEY.unpack_from(body), body[_KEY.size :]
                 if verb == b"NOTE":
                     (size,) = _NAME.unpack_from(body)
@@ -161,7 +178,8 @@ class Service:
                     take(key)
                     answer = self._answer(verb, body)
                 _send(connection, answer[0], post(), answer[1])
-        self._connections.discard(connection)
+                self._connections[connection] = time.monotonic()
+        self._connections.pop(connection, None)
 
     def _answer(self, verb: bytes, body: bytes) -> tuple[str, frames.Content]:
         if verb == b"PROB":
@@ -311,8 +329,13 @@ class Client:
 
     def notify(self, name: str, message: str) -> None:
         """Send a notify."""
-        encoded = name.encode()
-        self.ask("NOTE", _NAME.pack(len(encoded)), encoded, message.encode())
+        encoded, content = name.encode(), message.encode()
+        if len(encoded) + len(content) > _MOST_OF_NOTIFY:
+            raise refused(
+                f"a notify has {len(encoded) + len(content):,} bytes, and may have {_MOST_OF_NOTIFY:,}",
+                "write the bytes to memory of the other engine, and notify it of them",
+            )
+        self.ask("NOTE", _NAME.pack(len(encoded)), encoded, content)
 
     def look(self, pieces: Sequence[Piece], is_write: bool) -> None:
         """Refuse pieces that are not registered there, or are no memory that can be read or written."""

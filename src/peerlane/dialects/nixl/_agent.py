@@ -876,7 +876,8 @@ def _living() -> Iterator[LiveObject]:
         of = f"of agent {agent.name!r}"
         for region in agent.regions:
             text = f"registered memory {of}: {region}"
-            yield LiveObject("registered memory", text, region.size, "", call_site.at(region.site))
+            size = 0 if region.mem is nixl_mem_t.FILE_SEG else region.size  # a file is no memory
+            yield LiveObject("registered memory", text, size, "", call_site.at(region.site))
         for request in list(agent.transfers()):
             text = f"transfer {of} with {request.peer.name!r}: {request.size:,} bytes"
             yield LiveObject("transfer", text, request.size, "", call_site.at(request.site))

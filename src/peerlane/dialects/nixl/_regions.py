@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import operator
 from bisect import bisect_left, insort
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
@@ -27,6 +28,7 @@ _POLICY = "PEERLANE_NIXL_POLICY"
 _POLICIES = ("strict", "vendor")
 REFUSED = f"the vendor lets this pass; {_POLICY}=vendor does too"
 _MOST_NAMED = 8
+_NEAR = 4  # regions that are looked at one by one
 WORD = 1 << 64
 WHOLE = WORD - 1  #: the bytes of a file that was registered with 0
 
@@ -230,19 +232,21 @@ class Regions(Generic[_Kind]):
             Whether descriptors that go back may stay in the region of the one before.
         """
         known = self._sorted.get((backend, mem), [])
+        ahead = _Ahead(known)
         regions: list[_Kind] = []
         at, before = 0, (0, 0, 0)
         for row in rows:
             address, nbytes, device = row[:3]
             key = device, address, nbytes
+            match: int | None
             if stays and regions and _covers(known[at], *row[:3]):
-                looked_at: Sequence[int] = (at,)
+                match = at
             elif not regions or key < before:
                 after = bisect_left(known, key, key=_sort_key)
-                looked_at = (after, after - 1)
+                near = (i for i in (after, after - 1) if 0 <= i < len(known))
+                match = next((i for i in near if _covers(known[i], *row[:3])), None)
             else:
-                looked_at = range(at, len(known))
-            match = next((i for i in looked_at if 0 <= i < len(known) and _covers(known[i], *row[:3])), None)
+                match = ahead.first(at, *row[:3])
             if match is None:
                 raise self._nowhere(known, len(regions), row, mem, whose, backend)
             at, before = match, key
@@ -260,6 +264,31 @@ class Regions(Generic[_Kind]):
             f"registered memory of {whose}, which has {', '.join(shown) or 'none'}{more} with {backend!r}",
             "register it, and load the metadata that was made after that",
         )
+
+
+class _Ahead:
+    """Regions in order, of which the first behind a position is asked for that has some bytes."""
+
+    def __init__(self, known: Sequence[Region]) -> None:
+        self._known = known
+        self._ends: list[tuple[int, int]] | None = None  # device and end of each, if they are in order too
+
+    def first(self, at: int, address: int, nbytes: int, device: int) -> int | None:
+        """Return the index of that region, ``at`` or more; None if there is none."""
+        known, near = self._known, at + _NEAR
+        for i in range(at, min(near, len(known))):
+            if _covers(known[i], address, nbytes, device):
+                return i
+        if self._ends is None:
+            ends = [(each.device, each.start + each.size) for each in known]
+            self._ends = ends if all(map(operator.le, ends, ends[1:])) else []
+        if self._ends and address + nbytes < WORD and known[0].mem is not nixl_mem_t.FILE_SEG:
+            # The regions before this one end too early, and those behind it begin even later.
+            candidate = bisect_left(self._ends, (device, address + nbytes), near)
+            is_match = candidate < len(known) and _covers(known[candidate], address, nbytes, device)
+            return candidate if is_match else None
+        rest = range(near, len(known))
+        return next((i for i in rest if _covers(known[i], address, nbytes, device)), None)
 
 
 def _covers(region: Region, address: int, nbytes: int, device: int) -> bool:
