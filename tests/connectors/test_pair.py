@@ -43,24 +43,32 @@ def ending_of(folder: Path, event: str, variant: str = "right", *checked: str) -
     return ending
 
 
-def test_pair_succeeds_right_and_when_prefill_stops(tmp_path: Path) -> None:
+def test_pair_right_has_prefills_blocks(tmp_path: Path) -> None:
     ending = ending_of(tmp_path, "right")
     assert ending["done"] and not ending["wrong"], ending
+
+
+def test_pair_delay_succeeds_when_prefill_goes_on(tmp_path: Path) -> None:
     ending = ending_of(tmp_path, "delay")
     assert ending["done"] and not ending["wrong"] and ending["seconds"] > 1.5, ending
 
 
-def test_pair_reports_a_killed_prefill(tmp_path: Path) -> None:
+def test_pair_kill_has_the_connectors_error(tmp_path: Path) -> None:
     ending = ending_of(tmp_path, "kill")
     assert not ending["done"] and not ending["wrong"] and ending["error"] == "no answer within 3 s", ending
 
 
-def test_pair_names_each_block_of_wrong_bytes(tmp_path: Path) -> None:
+def test_pair_names_blocks_that_were_mixed_up(tmp_path: Path) -> None:
     moved = [TARGET[each] for each, source in enumerate(SOURCE) if source != SOURCE[::-1][each]]
     ending = ending_of(tmp_path, "right", "mixed up")
     assert ending["done"]
     assert ending["wrong"] == [[layer, block] for layer in range(LAYERS) for block in sorted(moved)]
-    assert ending_of(tmp_path, "kill", "hasty")["wrong"]
+
+
+def test_pair_names_blocks_that_nobody_wrote(tmp_path: Path) -> None:
+    ending = ending_of(tmp_path, "kill", "hasty")
+    assert ending["done"]
+    assert ending["wrong"] == [[layer, block] for layer in range(LAYERS) for block in sorted(TARGET)]
 
 
 def test_pair_early_look_is_a_race(tmp_path: Path) -> None:
