@@ -1,8 +1,9 @@
 """The messages that ranks of a group send each other over their rendezvous: to meet, and to make channels.
 
-The rendezvous may serve a program for months, so no message stays there.  Those of the meeting are gathered, those
-about a channel are deleted once the peer has read them, and the rest when the group is closed.  In a group over
-several machines each rank also puts a key when it closes its group; the last rank to do so deletes these keys.
+The rendezvous may serve a program for months, so no message stays there.  Those of the meeting are gathered, or
+deleted once all ranks have read them, those about a channel once the peer has, and the rest when the group is
+closed.  In a group over several machines each rank also puts a key when it closes its group; the last rank to do so
+deletes these keys.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Conversation:
         """
         session, seconds = self._session, max(0.0, deadline - time.monotonic())
         try:
-            return session._meeting.rendezvous.gather(self._key(word, session.rank), value, timeout=seconds)
+            return session._meeting.rendezvous.gather(self._key(word, 0), value, timeout=seconds)
         except WaitTimeout as error:
             waited = error.detail
             late = waited.awaited if isinstance(waited, MeetingWait) else ()
@@ -113,6 +114,16 @@ class Conversation:
             failure = error.retold(f"{call}: not all ranks came: {error}")
         failure.call = call
         raise failure from None
+
+    def gather_soon(self, word: str, value: bytes, seconds: float) -> list[bytes] | None:
+        """Exchange messages with all ranks if they come about now; None, in all of them, if one does not.
+
+        Then :meth:`receive` waits for each of them, because its errors say which group the missing rank should join.
+        """
+        try:
+            return self._session._meeting.rendezvous.gather(self._key(word, 0), value, timeout=seconds)
+        except (WaitTimeout, PeerLost):
+            return None
 
     def withdraw(self, begun: Begun) -> None:
         """Take an invitation back: the next call of the peer meets the next one of this rank.
@@ -134,6 +145,10 @@ class Conversation:
             keys += (self._key(word.format(to), who) for to, who in messages for word in words)
         with contextlib.suppress(Error):
             self._session._meeting.rendezvous.delete(*keys)
+
+    def end_meeting(self) -> None:
+        """Delete the messages of the meeting; rank 0 calls it when all ranks have read them."""
+        self._clear(self._folder_of_meeting())
 
     def leave(self) -> None:
         """Tell the ranks of other machines that this one closes its group; those of this machine see it."""
@@ -184,7 +199,7 @@ class Conversation:
 
     def _key(self, word: str, rank: int) -> str:
         if word in _AT_MEETING:
-            return f"{self._session._key}.meeting/{word}"
+            return f"{self._folder_of_meeting()}/{word}.{rank}"
         return f"{self._folder(rank)}/{word.replace('/', _NO_FOLDER)}"
 
     def _folder(self, rank: int) -> str:
@@ -195,3 +210,6 @@ class Conversation:
 
     def _folder_of_ends(self) -> str:
         return f"{self._session._key}.left"
+
+    def _folder_of_meeting(self) -> str:
+        return f"{self._session._key}.meeting"

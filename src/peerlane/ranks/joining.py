@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.ranks import losses
@@ -20,6 +21,8 @@ from peerlane.support.processes import start_time
 if TYPE_CHECKING:
     from peerlane.ranks.conversation import Conversation
     from peerlane.ranks.session import Session
+
+_TOGETHER_SECONDS = 0.25
 
 
 def join(session: Session, conversation: Conversation) -> None:
@@ -41,7 +44,13 @@ def join(session: Session, conversation: Conversation) -> None:
         own_address(master=session._meeting.master),
     )
     deadline = time.monotonic() + session._patience
-    messages = conversation.gather("Group", "hello", hello.encode(), deadline)
+    seconds = min(_TOGETHER_SECONDS, session._patience)
+    messages: Iterable[bytes] | None = conversation.gather_soon("hello", hello.encode(), seconds)
+    is_gathered = messages is not None
+    if messages is None:
+        conversation.send("hello", hello.encode())
+        ranks = range(session.size)
+        messages = (conversation.receive("Group", "hello", rank, deadline) for rank in ranks)
     present, members, hellos = devices(), [], []
     for rank, encoded in enumerate(messages):
         message = Hello.decode("Group", rank, encoded)
@@ -57,9 +66,10 @@ def join(session: Session, conversation: Conversation) -> None:
         if is_local:
             losses.note(message.pid, rank)
             session._open_route(present[message.device])
-    session._meeting.is_agreed = True
     if session.size > 1:
         _watch(session, conversation, hellos, deadline)
+    if session.rank == 0 and not is_gathered:  # all ranks have read the messages
+        conversation.end_meeting()
     session.members = tuple(members)
 
 
@@ -74,6 +84,7 @@ def _watch(session: Session, conversation: Conversation, hellos: list[Hello], de
             session._membership = Membership(session.device, session.rank, hellos, local_ranks)
             text = until_opened.enter_context(session._membership.offered())
         texts = conversation.gather("Group", "membership", text.encode(), deadline)
+        session._meeting.is_agreed = True
         if session.rank != first:
             offer = texts[first].decode("ascii", "replace")
             session._membership = Membership.open(
