@@ -66,11 +66,11 @@ class Channels(dict[int, "Channel"]):
             raise
 
     def __missing__(self, peer: int) -> Channel:
-        channel = self._made(peer)
+        channel = self._channel_to(peer)
         self._invitations.forget(self._begun[peer])
         return channel
 
-    def _made(self, peer: int) -> Channel:
+    def _channel_to(self, peer: int) -> Channel:
         deadline = time.monotonic() + self._invitations.patience
         with self._making[peer]:  # a message to the peer and one from it may both be the first use
             channel = self.get(peer)
@@ -112,7 +112,7 @@ class Channels(dict[int, "Channel"]):
         """Return the channels to all peers."""
         missing = [peer for peer in self._peers if peer not in self]
         for peer in missing:
-            self._made(peer)
+            self._channel_to(peer)
         if missing:
             self._invitations.forget(*(self._begun[peer] for peer in missing))
         return [self[peer] for peer in self._peers]
