@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -214,10 +216,16 @@ def run(connector: Connector, event: str, port: int) -> dict[str, Any]:
 
 
 def free_port() -> int:
-    """Return a port that is free, and so are the next ones most likely."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
+    """Return a port that is free with the three after it, below those that the system gives to clients."""
+    while True:
+        first = random.randrange(10_000, 30_000)
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + 4):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
 
 
 if __name__ == "__main__":
