@@ -203,7 +203,7 @@ class Heap {
     bool route_open(uint32_t a, uint32_t b) const;
     // Both directions are enabled, each by any process of the node.
     bool is_mutual(uint32_t a, uint32_t b);
-    // The route between two devices' extents; `why` is the obstacle.  `by_node`: access that other processes enabled counts.
+    // The route between two devices' extents; `why` is the obstacle.  `by_node`: access that other processes enabled may count.
     bool may_go_direct(const Extent& a, const Extent& b, bool by_node, Why& why);
     void set_route(uint32_t from, uint32_t to, bool open);
 

@@ -20,7 +20,13 @@ bool Heap::is_mutual(uint32_t a, uint32_t b) {
         one = device(a).index;
         other = device(b).index;
     }
-    return ledger && ledger->is_peer(one, other) && ledger->is_peer(other, one);
+    if (!ledger) return false;
+    const uint64_t forth = ledger->enabler(one, other);
+    const uint64_t back = forth == LedgerLayout::kNone ? forth : ledger->enabler(other, one);
+    if (back == LedgerLayout::kNone) return false;
+    ledger->rely_on(forth);
+    ledger->rely_on(back);
+    return true;
 }
 
 bool Heap::may_go_direct(const Extent& a, const Extent& b, bool by_node, Why& why) {

@@ -8,6 +8,7 @@
 
 #include "memory/fault_guard.h"
 #include "memory/refusal.h"
+#include "memory/sharers.h"
 
 namespace peerlane {
 
@@ -34,7 +35,8 @@ uint64_t bit_of(uint64_t index) { return uint64_t{1} << (index % 64); }
 
 }  // namespace
 
-Ledger::Ledger(int fd, LedgerLayout layout, uint64_t slot) : layout_(layout), slot_(slot), pid_(getpid()) {
+Ledger::Ledger(int fd, LedgerLayout layout, uint64_t slot) : layout_(layout), slot_(slot), pid_(getpid()),
+      sharers_(std::make_unique<std::atomic<uint64_t>[]>(layout.slots)), relied_(std::make_unique<std::atomic<uint64_t>[]>(layout.slots)) {
     struct stat facts {};
     if (slot >= layout.slots || fstat(fd, &facts) != 0 ||
         static_cast<uint64_t>(facts.st_size) < layout.file_size())
@@ -246,15 +248,62 @@ void Ledger::ring(uint64_t slot) const {
     }
 }
 
-bool Ledger::is_peer(uint64_t from, uint64_t to) const {
-    bool is_enabled = false;
+bool Ledger::has_enabled(uint64_t slot, uint64_t from, uint64_t to) const {
+    uint64_t mask;
+    return is_live(slot) && (peer(slot, from, to, mask)->load(std::memory_order_acquire) & mask) != 0;
+}
+
+// Once they have shared some, they are no strangers while both live: a handle that is closed changes no result.
+bool Ledger::shares_memory_with(uint64_t slot) const {
+    const uint64_t owner = field(slot, 0)->load(std::memory_order_acquire);
+    if (sharers_[slot].load(std::memory_order_relaxed) == owner) return true;
+    if (is_sharer(owner)) {
+        sharers_[slot].store(owner, std::memory_order_relaxed);
+        return true;
+    }
+    const uint64_t used = std::min(entries_used()->load(std::memory_order_acquire), LedgerLayout::kEntries);
+    for (uint64_t index = 0; index < used; index += 64) {
+        if ((holding(slot_, index)->load(std::memory_order_seq_cst) & holding(slot, index)->load(std::memory_order_seq_cst)) == 0)
+            continue;
+        sharers_[slot].store(owner, std::memory_order_relaxed);
+        return true;
+    }
+    return false;
+}
+
+uint64_t Ledger::enabler(uint64_t from, uint64_t to) const {
+    uint64_t enabling = LedgerLayout::kNone;
     touch_file([&, this] {
-        for (uint64_t slot = 0, count = slots(); slot < count && !is_enabled; ++slot) {
-            uint64_t mask;
-            if (is_live(slot)) is_enabled = peer(slot, from, to, mask)->load(std::memory_order_acquire) & mask;
+        if (has_enabled(slot_, from, to)) {
+            enabling = slot_;
+            return;
         }
+        const bool all = counts_all_.load(std::memory_order_relaxed);
+        for (uint64_t slot = 0, count = slots(); slot < count && enabling == LedgerLayout::kNone; ++slot)
+            if (has_enabled(slot, from, to) && (all || shares_memory_with(slot))) enabling = slot;
     });
-    return is_enabled;
+    return enabling;
+}
+
+void Ledger::rely_on(uint64_t slot) const {
+    if (slot != slot_) relied_[slot].store(owner(slot), std::memory_order_relaxed);
+}
+
+std::vector<uint64_t> Ledger::relied_on() const {
+    std::vector<uint64_t> owners;
+    for (uint64_t slot = 0; slot < layout_.slots; ++slot)
+        if (const uint64_t owner = relied_[slot].load(std::memory_order_relaxed)) owners.push_back(owner);
+    return owners;
+}
+
+std::vector<uint64_t> Ledger::enablers(uint64_t from, uint64_t to) const {
+    std::vector<uint64_t> owners;
+    for (uint64_t slot = 0; slot < layout_.slots; ++slot) {
+        bool is_enabled = false;
+        touch_file([&, this] { is_enabled = slot < slots() && slot != slot_ && has_enabled(slot, from, to); });
+        if (is_enabled) owners.push_back(owner(slot));
+    }
+    return owners;
 }
 
 }  // namespace peerlane

@@ -2,8 +2,10 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "stream/doorbell.h"
 
@@ -55,7 +57,13 @@ class Ledger {
     uint64_t holders(uint64_t entry) const;   // processes
 
     void set_peer(uint64_t from, uint64_t to, bool enabled);
-    bool is_peer(uint64_t from, uint64_t to) const;   // for any process
+    // Whether this process enabled the direction, or one that counts: it shares memory with this one, or has shared
+    // some, or all count.  Returns its slot, this process's own first; kNone.
+    uint64_t enabler(uint64_t from, uint64_t to) const;
+    void count_all(bool counts) { counts_all_.store(counts, std::memory_order_relaxed); }
+    void rely_on(uint64_t slot) const;   // a copy has passed because of it
+    std::vector<uint64_t> relied_on() const;   // the owners of such slots, without this process
+    std::vector<uint64_t> enablers(uint64_t from, uint64_t to) const;   // the owners of all slots but this process's
 
     uint64_t slot() const { return slot_; }
     uint64_t owner(uint64_t slot) const;   // as the file says; 0: nobody, or there is no such slot
@@ -87,6 +95,8 @@ class Ledger {
     Word* entry(uint64_t index) const { return at(layout_.entries_at() + index * 16); }
     bool is_live(uint64_t slot) const { return field(slot, 0)->load(std::memory_order_relaxed) != 0; }
     uint64_t held_by_others(uint64_t word) const;
+    bool has_enabled(uint64_t slot, uint64_t from, uint64_t to) const;
+    bool shares_memory_with(uint64_t slot) const;
     uint64_t shared(uint64_t device) const;
 
     LedgerLayout layout_;
@@ -97,6 +107,9 @@ class Ledger {
     std::unordered_map<uint64_t, uint64_t> holds_;   // how often this process holds an entry
     uint64_t cursor_ = 0;   // no entry below it was free lately
     bool left_ = false;
+    std::atomic<bool> counts_all_{false};
+    // By slot, the owner that shared memory with this process, and the one on whose peer access a copy relied.
+    std::unique_ptr<std::atomic<uint64_t>[]> sharers_, relied_;
 };
 
 }  // namespace peerlane

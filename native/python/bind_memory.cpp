@@ -3,12 +3,14 @@
 #include <nanobind/stl/set.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <iterator>
 
 #include "log/log.h"
 #include "memory/kernel_call.h"
 #include "memory/memory.h"
+#include "memory/sharers.h"
 #include "net/engine.h"
 #include "python/bind.h"
 #include "python/bind_collectives.h"
@@ -288,8 +290,19 @@ void bind_memory(nb::module_& m) {
             [](const LedgerHandle& self, uint64_t from, uint64_t to, bool enabled) { self.ledger->set_peer(from, to, enabled); },
             "origin"_a, "target"_a, "enabled"_a, "Say whether this process enabled the peer.")
         .def(
-            "is_peer", [](const LedgerHandle& self, uint64_t from, uint64_t to) { return self.ledger->is_peer(from, to); },
-            "origin"_a, "target"_a, "Whether any process of the node enabled the peer.")
+            "is_peer",
+            [](const LedgerHandle& self, uint64_t from, uint64_t to) {
+                return self.ledger->enabler(from, to) != LedgerLayout::kNone;
+            },
+            "origin"_a, "target"_a, "Whether this process enabled the peer, or one that counts.")
+        .def(
+            "count_all", [](const LedgerHandle& self, bool counts) { self.ledger->count_all(counts); }, "counts"_a,
+            "Whether every process counts, or only those that share memory with this one.")
+        .def("relied_on", [](const LedgerHandle& self) { return self.ledger->relied_on(); },
+             "The owners of the slots because of whose peers copies have passed.")
+        .def(
+            "enablers", [](const LedgerHandle& self, uint64_t from, uint64_t to) { return self.ledger->enablers(from, to); },
+            "origin"_a, "target"_a, "The owners of the other slots that enabled the peer.")
         .def(
             "used", [](const LedgerHandle& self, uint64_t device) { return self.ledger->used(device); }, "device"_a, "Bytes of `device` held by all processes of the node.");
 
@@ -355,6 +368,9 @@ void bind_memory(nb::module_& m) {
             return offset;
         },
         "address"_a, "Return the place of an address in its window (guard or shadow), None outside of both.");
+    m.def(
+        "note_sharer", [](int32_t pid, uint64_t start) { note_sharer(owner_word(pid, start)); }, "pid"_a, "start"_a,
+        "Note that this process has opened a handle of another one.");
     m.def(
         "reserved_bytes", [] { return 2 * Heap::get().space().window(); }, "Addresses of both windows; 0 before a node.");
     m.def("cached_bytes", [] { return Heap::get().cached_bytes(); });

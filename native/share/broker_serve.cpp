@@ -10,6 +10,7 @@
 
 #include "log/log.h"
 #include "memory/block.h"
+#include "memory/sharers.h"
 #include "share/broker_loop.h"
 
 namespace peerlane {
@@ -58,7 +59,7 @@ void BrokerLoop::serve(uint64_t id) {
     for (int n = 0; n < kFramesInARow; ++n) {
         std::vector<Gone> gone;
         Next next;
-        int32_t sharer = 0;
+        Process sharer{};
         {
             Lock lock(mutex_);
             const auto connection = connections_.find(id);
@@ -68,9 +69,12 @@ void BrokerLoop::serve(uint64_t id) {
             } catch (const std::bad_alloc&) {
                 next = Next::drop;
             }
-            if (connection->second.last_granted && !std::exchange(connection->second.is_named, true)) sharer = connection->second.process.pid;
+            if (connection->second.last_granted && !std::exchange(connection->second.is_named, true)) sharer = connection->second.process;
         }
-        if (sharer != 0) log::name_sharer(sharer);
+        if (sharer.pid != 0) {
+            note_sharer(owner_word(sharer.pid, sharer.start));
+            log::name_sharer(sharer.pid);
+        }
         for (const Gone& each : gone) each();
         if (next == Next::drop) drop(id);
         if (next != Next::more) return;

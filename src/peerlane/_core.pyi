@@ -31,7 +31,18 @@ class Ledger:
         """Say whether this process enabled the peer."""
 
     def is_peer(self, origin: int, target: int) -> bool:
-        """Whether any process of the node enabled the peer."""
+        """Whether this process enabled the peer, or one that counts."""
+
+    def count_all(self, counts: bool) -> None:
+        """
+        Whether every process counts, or only those that share memory with this one.
+        """
+
+    def relied_on(self) -> list[int]:
+        """The owners of the slots because of whose peers copies have passed."""
+
+    def enablers(self, origin: int, target: int) -> list[int]:
+        """The owners of the other slots that enabled the peer."""
 
     def used(self, device: int) -> int:
         """Bytes of `device` held by all processes of the node."""
@@ -97,6 +108,9 @@ def window_offset(address: int) -> int | None:
     """
     Return the place of an address in its window (guard or shadow), None outside of both.
     """
+
+def note_sharer(pid: int, start: int) -> None:
+    """Note that this process has opened a handle of another one."""
 
 def reserved_bytes() -> int:
     """Addresses of both windows; 0 before a node."""

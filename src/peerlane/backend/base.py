@@ -131,6 +131,17 @@ class BackendBase:
         """Return False."""
         return False
 
+    def count_all_announcements(self, counts: bool) -> None:
+        """Do nothing: there is none."""
+
+    def announcers(self, ordinal: int, peer: int) -> tuple[int, ...]:
+        """Return none."""
+        return ()
+
+    def relied_on(self) -> tuple[int, ...]:
+        """Return none."""
+        return ()
+
     def _backend(self) -> Backend:
         return self  # type: ignore[return-value]  # subclasses have the verbs
 

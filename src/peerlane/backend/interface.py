@@ -97,13 +97,29 @@ class Peers(Protocol):
     def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
         """Announce to the other processes whether this one enables the direction; idempotent.
 
-        It opens no route.  A copy that must be direct is also possible if both directions are announced, each by any
-        process.  A back-end of one process keeps the announcement to itself.  Only dialects call it.
+        It opens no route.  A copy that must be direct is also possible if both directions are announced, each by this
+        process or by one whose announcement counts here.  A back-end of one process keeps the announcement to itself.
+        Only dialects call it.
         """
         ...
 
     def is_announced(self, ordinal: int, peer: int) -> bool:
-        """Tell whether some process of the node has announced the direction."""
+        """Tell whether this process has announced the direction, or one whose announcement counts here.
+
+        The announcement of a process counts if one of the two has opened a handle of the other.
+        """
+        ...
+
+    def count_all_announcements(self, counts: bool) -> None:
+        """Let the announcements of all processes of the node count, or only of those that share handles."""
+        ...
+
+    def announcers(self, ordinal: int, peer: int) -> tuple[int, ...]:
+        """Return the pids of the other processes that announce the direction, whether that counts here or not."""
+        ...
+
+    def relied_on(self) -> tuple[int, ...]:
+        """Return the pids of the other processes without whose announcements copies had been refused."""
         ...
 
 

@@ -51,6 +51,14 @@ class Buffer(OwnProcess):
     device : Device or Host
         The device that has the memory.  A part of an address range has the range's device, whatever memory is mapped
         there.
+
+    Examples
+    --------
+    >>> with pl.device(0).allocate(16) as buffer:
+    ...     buffer.copy_from(np.arange(4, dtype="float32"))
+    ...     buffer[4:8].fill(0)  # a part is a buffer, too
+    ...     print(buffer.view("float32"))
+    [0. 0. 2. 3.]
     """
 
     __slots__ = ()
@@ -163,11 +171,27 @@ class Buffer(OwnProcess):
         raise NotImplementedError
 
     def copy_from(self, src: Any, *, stream: Stream | None = None) -> None:
-        """Copy all of ``src`` here; see :func:`peerlane.copy`."""
+        """Copy all of ``src`` here; see :func:`peerlane.copy`.
+
+        Parameters
+        ----------
+        src : Buffer or host object
+            As many bytes as the buffer has.
+        stream : Stream, optional
+            The stream to queue it on; without one the copy is complete on return.
+        """
         _copies.copy(self, src, stream=stream)
 
     def copy_to(self, dst: Any, *, stream: Stream | None = None) -> None:
-        """Copy all of this buffer to ``dst``; see :func:`peerlane.copy`."""
+        """Copy all of this buffer to ``dst``; see :func:`peerlane.copy`.
+
+        Parameters
+        ----------
+        dst : Buffer or host object
+            As many bytes as the buffer has.
+        stream : Stream, optional
+            The stream to queue it on; without one the copy is complete on return.
+        """
         _copies.copy(dst, self, stream=stream)
 
     def fill(self, value: int | bytes, *, stream: Stream | None = None) -> None:
@@ -539,6 +563,13 @@ def as_buffer(obj: Any) -> Buffer:
     A file that is mapped for reading makes a read-only Buffer (``AccessDenied``, ``READ_ONLY``, as a destination).
     If a file is truncated while it is mapped, a copy that touches the missing pages raises ``BadAddress``
     (``HOST_FAULT``).
+
+    Examples
+    --------
+    >>> array = np.zeros(4, np.uint8)
+    >>> pl.fill(pl.as_buffer(array)[:2], 7)
+    >>> array
+    array([7, 7, 0, 0], dtype=uint8)
     """
     if isinstance(obj, Buffer):
         return obj

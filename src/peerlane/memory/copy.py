@@ -44,6 +44,14 @@ def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
         was written or queued.
     KeyboardInterrupt
         Ctrl-C during a long copy (seen within 0.1 s): the destination's bytes are unspecified.
+
+    Examples
+    --------
+    >>> one, other = pl.device(0).allocate(4), pl.device(1).allocate(4)
+    >>> pl.copy(one, b"abcd")
+    >>> pl.copy(other, one)
+    >>> bytes(other)
+    b'abcd'
     """
     if stream is None:
         if not _copy_memory(dst, src):
@@ -97,6 +105,13 @@ def reduce(
     -----
     Reductions of one process into the same elements take turns, from whatever threads and streams: no update is lost,
     and only streams and events determine the order.  Reductions of several processes do not take turns.
+
+    Examples
+    --------
+    >>> total = np.arange(4, dtype="int32")
+    >>> pl.reduce(total, np.ones(4, "int32"), dtype="int32", op="sum")
+    >>> total
+    array([1, 2, 3, 4], dtype=int32)
     """
     number = reductions.number_of("reduce", dtype, op)
     if stream is None:
@@ -132,6 +147,13 @@ def copy_batch(dsts: Iterable[Any], srcs: Iterable[Any], *, stream: Stream | Non
         The numbers of destinations and sources differ, or the sizes of a pair.
     Closed, AccessDenied, BadAddress
         As :func:`copy`; the text names the pair.  Nothing was written or queued.
+
+    Examples
+    --------
+    >>> buffer = pl.device(0).allocate(4)
+    >>> pl.copy_batch([buffer[:2], buffer[2:]], [b"ab", b"cd"])
+    >>> bytes(buffer)
+    b'abcd'
     """
     checked_stream("copy_batch", stream)
     targets, sources = list(dsts), list(srcs)
@@ -178,6 +200,14 @@ def copy_2d(
     ------
     InvalidValue, BadAddress, Closed, AccessDenied
         Nothing was written or queued.
+
+    Examples
+    --------
+    >>> buffer = pl.device(0).allocate(8)
+    >>> buffer.fill(b".")
+    >>> pl.copy_2d(buffer, 4, b"abcd", 2, 2, 2)  # two rows of two bytes, which begin four bytes apart
+    >>> bytes(buffer)
+    b'ab..cd..'
     """
     checked_stream("copy_2d", stream)
     dst, src = buffers.as_buffer(dst), buffers.as_buffer(src)
@@ -211,7 +241,15 @@ def copy_2d(
 
 
 def fill(dst: Any, value: int | bytes, *, stream: Stream | None = None) -> None:
-    """Fill all of ``dst`` with a repeated value; see :meth:`Buffer.fill`."""
+    """Fill all of ``dst`` with a repeated value; see :meth:`Buffer.fill`.
+
+    Examples
+    --------
+    >>> buffer = pl.device(0).allocate(4)
+    >>> pl.fill(buffer, b"ab")
+    >>> bytes(buffer)
+    b'abab'
+    """
     checked_stream("fill", stream)
     dst = buffers.as_buffer(dst)
     if isinstance(value, bytes):

@@ -43,6 +43,15 @@ class Physical(OwnProcess):
     ------
     InvalidValue, OutOfMemory, Closed
         Nothing was allocated.
+
+    Examples
+    --------
+    >>> device = pl.device(0)
+    >>> with pl.Physical(device, device.granularity) as block, pl.AddressRange(device, 1 << 30) as addresses:
+    ...     addresses.map(block, at=0)
+    ...     addresses[:4].fill(5)
+    ...     print(bytes(addresses[:4]))
+    b'\\x05\\x05\\x05\\x05'
     """
 
     __slots__ = ()

@@ -42,6 +42,15 @@ class Device(DeviceBase):
     Notes
     -----
     A device becomes Closed when its node is left; its facts stay readable.
+
+    Examples
+    --------
+    >>> device = pl.device(0)
+    >>> device
+    <Device virtual:0 Virtual>
+    >>> with device.allocate(1 << 20) as buffer:
+    ...     print(buffer.nbytes, buffer.device is device)
+    1048576 True
     """
 
     __slots__ = ("_make_buffer", "_peers")
@@ -214,6 +223,14 @@ class PeerSet(MutableSet[Device]):
 
     Adding a peer opens the directed route ``device -> peer`` at once.  A copy between two devices is direct if a
     route is open in either direction; else it is staged through the host.
+
+    Examples
+    --------
+    >>> one, other = pl.device(0), pl.device(1)
+    >>> one.peers.add(other)
+    >>> one.peers
+    PeerSet({virtual:1})
+    >>> one.peers.clear()
     """
 
     __slots__ = ("_device",)
@@ -300,7 +317,15 @@ class PeerSet(MutableSet[Device]):
 
 
 class Host(HostBase):
-    """The host: pinned memory is allocated from it, and it is the device of host buffers."""
+    """The host: pinned memory is allocated from it, and it is the device of host buffers.
+
+    Examples
+    --------
+    >>> with pl.Host().allocate(64) as pinned:
+    ...     pinned.fill(3)
+    ...     print(pinned.device, bytes(pinned[:2]))
+    <Host> b'\\x03\\x03'
+    """
 
     __slots__ = ()
 
@@ -389,7 +414,7 @@ def device(which: str | int = 0) -> Device:
     Examples
     --------
     >>> pl.device(1)
-    <Device virtual:1 virtual>
+    <Device virtual:1 Virtual>
     >>> pl.device("virtual:1") is pl.device(1) is pl.devices()[1]
     True
     """
@@ -401,6 +426,11 @@ def devices() -> Devices:
 
     ``PEERLANE_NODE`` describes the node (see ``docs/reference/node.md``).  Without it the node has two devices on one
     switch.
+
+    Examples
+    --------
+    >>> [device.name for device in pl.devices()]
+    ['virtual:0', 'virtual:1']
     """
     present: Devices = base.devices_of(registry.current())
     return present

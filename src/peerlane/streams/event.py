@@ -27,6 +27,15 @@ class Event(OwnProcess):
         The device whose streams record it.
     id : int
         Unique in the process.
+
+    Examples
+    --------
+    >>> one, other = pl.device(0).create_stream(), pl.device(1).create_stream()
+    >>> event = one.record()
+    >>> other.wait(event)  # what is queued there from now on runs behind the event
+    >>> event.sync()
+    >>> event.is_done
+    True
     """
 
     __slots__ = ()

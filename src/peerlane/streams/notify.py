@@ -37,6 +37,14 @@ class Notify(OwnProcess):
         Unique in the process.
     recorded, consumed : int
         How often it was recorded, and consumed, so far.
+
+    Examples
+    --------
+    >>> one, other = pl.device(0).create_stream(), pl.device(1).create_stream()
+    >>> notify = pl.device(0).create_notify()
+    >>> other.wait(notify)  # may be queued before the record
+    >>> one.notify(notify)
+    >>> other.sync()
     """
 
     __slots__ = ()

@@ -33,6 +33,16 @@ class Stream(OwnProcess):
         Unique in the process.
     submitted, completed : int
         Numbers of the last submitted operation, and of the last one that is over.
+
+    Examples
+    --------
+    >>> device = pl.device(0)
+    >>> with device.create_stream() as stream, device.allocate(64) as buffer:
+    ...     buffer.fill(1, stream=stream)  # queued
+    ...     event = stream.record()
+    ...     stream.sync()  # over, or its failure is raised
+    ...     print(event.is_done, bytes(buffer[:2]))
+    True b'\\x01\\x01'
     """
 
     __slots__ = ()
@@ -262,6 +272,16 @@ class StreamGroup(OwnProcess):
     ----------
     device : Device
     default : Stream
+
+    Examples
+    --------
+    >>> with pl.StreamGroup(pl.device(0)) as group, pl.device(0).allocate(4) as buffer:
+    ...     stream = group.create_stream()
+    ...     buffer.fill(1, stream=stream)
+    ...     buffer[:2].fill(2, stream=group.default)  # waits for the other streams of the group
+    ...     group.default.sync()
+    ...     print(bytes(buffer))
+    b'\\x02\\x02\\x01\\x01'
     """
 
     __slots__ = ()

@@ -355,7 +355,7 @@ class VirtualBackend(Queues):
         self, fields: HandleFields, owner: tuple[int, int], kind: HandleKind, timeout: float
     ) -> _core.Offer:
         state = self._state
-        return _core.open_handle(
+        offer = _core.open_handle(
             state.directory,
             state.socket_name(fields.slot),
             fields.slot,
@@ -367,6 +367,8 @@ class VirtualBackend(Queues):
             kind,
             timeout,
         )
+        _core.note_sharer(*owner)
+        return offer
 
     @property
     def ledger(self) -> _core.Ledger:
@@ -464,6 +466,16 @@ class VirtualBackend(Queues):
             return True
         self._state.reap()
         return self._state.ledger.is_peer(ordinal, peer)
+
+    def count_all_announcements(self, counts: bool) -> None:
+        self._state.ledger.count_all(counts)
+
+    def announcers(self, ordinal: int, peer: int) -> tuple[int, ...]:
+        self._state.reap()
+        return tuple(owner & 0xFFFFFFFF for owner in self._state.ledger.enablers(ordinal, peer))
+
+    def relied_on(self) -> tuple[int, ...]:
+        return tuple(owner & 0xFFFFFFFF for owner in self._state.ledger.relied_on())
 
     def close(self) -> None:
         if not self.is_closed:

@@ -204,6 +204,8 @@ def recording() -> Iterator[Trace]:
 
     Examples
     --------
+    >>> device = pl.device(0)
+    >>> src, dst = device.allocate(64), device.allocate(64)
     >>> with pl.trace.recording() as timeline:
     ...     with device.create_stream() as stream:
     ...         pl.copy(dst, src, stream=stream)

@@ -22,6 +22,27 @@ def chosen(variable: str, choices: Sequence[str]) -> str:
     return value
 
 
+def rule(variable: str, name: str, choices: Sequence[str]) -> str:
+    """Return the rule of a name in a variable with several (``"kinds=checked,peers=node"``), else its first choice.
+
+    Parameters
+    ----------
+    variable, name : str
+    choices : sequence of str
+        Each valid rule, ``"name=value"``; the first one of a name is the default.
+
+    Raises
+    ------
+    InvalidValue
+        The variable has a rule that is not one of the choices.
+    """
+    words = [word.strip() for word in os.environ.get(variable, "").split(",") if word.strip()]
+    for word in words:
+        if word not in choices:
+            raise no_choice(variable, word, choices, "has")
+    return next(each for each in (*words, *choices) if each.startswith(f"{name}="))
+
+
 def no_choice(variable: str, value: str, choices: Sequence[str], verb: str = "is") -> InvalidValue:
     """Return the refusal of a value; ``verb`` is ``has`` if the variable has several."""
     return InvalidValue(

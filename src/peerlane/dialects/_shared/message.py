@@ -24,6 +24,9 @@ _REMEMBERED = 64
 _last: dict[str, tuple[Message, call_site.Position | None]] = {}
 os.register_at_fork(after_in_child=_last.clear)
 
+#: Functions that return what else is shown at the end of a process that explains; empty for nothing.
+at_end: list[Callable[[], str]] = []
+
 
 def last_failure(dialect: str) -> str:
     """Return the message of the last failed call of a dialect, with the program's line; empty if none failed."""
@@ -35,11 +38,14 @@ def last_failure(dialect: str) -> str:
 
 
 def _explain() -> None:
-    """Show the last failed call of each dialect."""
+    """Show the last failed call of each dialect, and what results rest on."""
     if sys.stderr is None:
         return
     for dialect in sorted(_last):
         print(f"peerlane: the last call of {dialect} that failed:\n{last_failure(dialect)}", file=sys.stderr)
+    for fact in at_end:
+        if text := fact():
+            print(f"peerlane: {text}", file=sys.stderr)
 
 
 if is_set(VARIABLE):

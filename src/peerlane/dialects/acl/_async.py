@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane import Kind
-from peerlane.dialects._shared import environment
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects.acl._codes import SUCCESS, Code
 from peerlane.dialects.acl._copy import (
@@ -24,6 +23,7 @@ from peerlane.dialects.acl._copy import (
     refuse_far,
     refuse_ordinary,
 )
+from peerlane.dialects.acl._policy import CORRECTED, VARIABLE, corrects_kinds
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, stream_of
 from peerlane.errors import Error
@@ -32,9 +32,6 @@ from peerlane.memory.raw import find, quick_submit
 
 _WIDEST, _HIGHEST = 5_000_000, 5_242_880
 _BY_ADDRESS = 4
-_POLICY = "PEERLANE_ACL_POLICY"  # whether the kind of a copy on a stream may contradict the addresses
-_CORRECTED = "kinds=corrected"
-_POLICIES = ("kinds=checked", _CORRECTED)
 # By kind: whether the destination and the source are device memory.
 _ON_DEVICES = {0: (False, False), 1: (True, False), 2: (False, True), 3: (True, True), 5: (True, False)}
 _ANY = [(True, True), (True, False), (False, True), (False, False)]
@@ -216,11 +213,7 @@ def _on_devices(dst: int, src: int) -> tuple[bool, bool]:
 def _refuse_kind(dst: int, src: int, kind: int) -> None:
     """Refuse a kind that contradicts the addresses: 107000."""
     ends = _on_devices(dst, src)
-    if (
-        kind == _BY_ADDRESS
-        or _ON_DEVICES[kind] == ends
-        or environment.chosen(_POLICY, _POLICIES) == _CORRECTED
-    ):
+    if kind == _BY_ADDRESS or _ON_DEVICES[kind] == ends or corrects_kinds():
         return
     to, source = _ON_DEVICES[kind]
     right = next(each for each, are in _ON_DEVICES.items() if are == ends)
@@ -231,7 +224,7 @@ def _refuse_kind(dst: int, src: int, kind: int) -> None:
         Code.RT_PARAM_INVALID,
         f"kind {kind} ({KINDS[kind]}) copies from {_NAMES[source]} to {_NAMES[to]}, but src is {_NAMES[ends[1]]} "
         f"({machine.describe(src)}) and dst is {_NAMES[ends[0]]} ({machine.describe(dst)})",
-        f"{remedy}; a newer CANN corrects the kind, as {_POLICY}={_CORRECTED} does",
+        f"{remedy}; a newer CANN corrects the kind, as {VARIABLE}={CORRECTED} does",
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from peerlane import Device
-from peerlane.dialects._shared import checks
+from peerlane.backend import registry
+from peerlane.dialects._shared import checks, message
 from peerlane.dialects._shared.call import Int32, Refusal, UInt32
 from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._policy import NODE, VARIABLE
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import AccessDenied, Error, Fault
 
@@ -207,7 +209,7 @@ def drop_reference(device: Device, peer: Device) -> bool:
 
 
 def _not_enabled(a: Device, b: Device) -> list[tuple[Device, Device]]:
-    """Return which of the two directions no process of the node has enabled."""
+    """Return which of the two directions neither this process nor one that counts here has enabled."""
     return [
         (own, peer)
         for own, peer in ((a, b), (b, a))
@@ -232,9 +234,10 @@ def without_access(
             f"{both} have no peer access and cannot get it: {apart}",
             "copy to host memory, and from there to the other device",
         )
+    lacking = _not_enabled(a, b)
     missing = [
         f"acl.rt.device_enable_peer_access({machine.number_of(peer)}, 0) while device {machine.number_of(own)} is set"
-        for own, peer in _not_enabled(a, b)
+        for own, peer in lacking
     ]
     if not missing and private:
         return Refusal(
@@ -245,12 +248,31 @@ def without_access(
         )
     if not missing:
         return error
-    return Refusal(
-        Code.RT_DRV_INTERNAL_ERROR,
-        f"{both} have no effective peer access, which needs both directions; missing: "
-        + " and ".join(missing),
-        "make the missing call, then copy; or copy through host memory",
+    cause = (
+        f"{both} have no effective peer access, which needs both directions; missing: {' and '.join(missing)}"
     )
+    remedy = "make the missing call, then copy; or copy through host memory"
+    others = {pid for own, peer in lacking for pid in own.backend.announcers(own.ordinal, peer.ordinal)}
+    if others:
+        cause += f"; process {_listed(others)} made it, which shares no handle with this one"
+        remedy += f"; under {VARIABLE}={NODE} the calls of all processes count"
+    return Refusal(Code.RT_DRV_INTERNAL_ERROR, cause, remedy)
+
+
+def _listed(pids: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(pids)))
+
+
+def _relied_on() -> str:
+    """Return which processes enabled the peer access of copies that this process had not enabled itself."""
+    pids = registry.current().relied_on() if registry.is_entered() else ()
+    text = (
+        "copies between devices passed by peer access that this process had not enabled itself, but process"
+    )
+    return f"{text} {_listed(pids)}, which shares handles with it or counts by {VARIABLE}" if pids else ""
+
+
+message.at_end.append(_relied_on)
 
 
 def _refuse_too_many(device: Device, peer: Device) -> None:

@@ -7,7 +7,7 @@ import re
 import reprlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects._shared.virtual_memory import Reservations
 from peerlane.dialects.acl._codes import FAULTS, NOT_LET_IN, REMEDIES, SUCCESS, Code, in_words, is_runtime
+from peerlane.dialects.acl._policy import counts_all_peers
 from peerlane.dialects.acl._visible import VARIABLE, visible
 from peerlane.errors import BadArgument, Error, Fault, HandleRefused, InvalidValue, NoRoom
 from peerlane.streams import callbacks
@@ -69,6 +70,12 @@ class JustEnded(threading.local):
     resource: Resource | None = None
 
 
+def _shown(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Return the visible devices of a node that the program has entered, and let the policy of peers hold there."""
+    devices[0].backend.count_all_announcements(counts_all_peers())
+    return visible(devices)
+
+
 class AclMachine(Machine):
     """The machine, with the peer references of each direction (facts/acl 4.3).
 
@@ -98,7 +105,7 @@ class AclMachine(Machine):
     """
 
     vendor_name = "acl.rt"
-    show = staticmethod(visible)
+    show = staticmethod(_shown)
     default_device: int | None = None  # from the configuration file, so it outlives the node
 
     def forget(self) -> None:
