@@ -79,8 +79,8 @@ def test_citations_of_the_repository_name_sections_that_exist() -> None:
     assert any(CITATION.search(path.read_text()) for path in files)
 
 
-def test_facts_have_a_page_for_each_vendor_and_for_ucx() -> None:
-    assert list(PAGES) == ["acl", "cuda", "hcomm", "hip", "mooncake", "nixl", "ucx"]
+def test_facts_have_a_page_for_each_vendor_and_for_libraries() -> None:
+    assert list(PAGES) == ["acl", "cuda", "hcomm", "hip", "mooncake", "nixl", "torch", "ucx"]
 
 
 @pytest.mark.parametrize("page", PAGES)
