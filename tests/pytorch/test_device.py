@@ -171,6 +171,8 @@ _ERRORS = """
     found["queued"] = caught(torch.accelerator.synchronize)
     found["after"] = torch.ones(2, device="peerlane:0").sum().item()
     found["memory"] = caught(torch.empty, 1 << 40, device="peerlane:0")
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    found["collective"] = caught(torch.distributed.all_reduce, a)
 """
 
 
@@ -192,6 +194,7 @@ def test_errors_name_devices_lines_and_memory(tmp_path: Path) -> None:
     kind, text = found["memory"]
     assert kind == "OutOfMemoryError"
     assert "peerlane:0 is out of memory: 4398046511104 bytes were asked for" in text
+    assert found["collective"] == ["RuntimeError", "No backend type associated with device type peerlane"]
 
 
 _MEMORY = """

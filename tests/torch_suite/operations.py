@@ -88,8 +88,9 @@ def _serve(first: int, most: int, types: str) -> None:
             print(json.dumps({"begins": name, "type": str(dtype), "number": number}), flush=True)
             outcome = _compared(torch, operation, dtype)
             print(json.dumps({"name": name, "type": str(dtype), "outcome": outcome}), flush=True)
-    modes = torch.peerlane.operation_modes()
-    print(json.dumps({"waits": sorted(name for name, mode in modes.items() if mode == "waits")}), flush=True)
+    modes = torch.peerlane.operation_modes().items()
+    waiting = sorted(name for name, mode in modes if mode == "waits" and name.startswith("aten"))
+    print(json.dumps({"waits": waiting}), flush=True)
     os._exit(0)
 
 
@@ -183,6 +184,10 @@ def _page(lines: list[dict[str, Any]], waiting: list[str]) -> str:
     text += (
         f"{len(lines):,} pairs of operation and type ({types}): {outcomes['the same']:,} have the results of the "
         f"processor, {outcomes['random']:,} are random, {len(failed):,} differ ({share:.1f} % are right).\n"
+    )
+    text += (
+        "\nOther values are expected where an operation draws random numbers, which are not the processor's, or "
+        "returns memory that nobody has written (`empty`).\n"
     )
     causes = collections.defaultdict(list)
     for line in failed:
