@@ -27,15 +27,15 @@ class Unbuilt(RuntimeError):
     """The extension cannot be compiled here; the text says why, and what to do."""
 
 
-def load() -> ModuleType:
-    """Return the extension, compiled now if it has not been.
+def load(*, as_cuda: bool = False) -> ModuleType:
+    """Return the extension, compiled now if it has not been; its device is ``peerlane``, or ``cuda``.
 
     Raises
     ------
     Unbuilt
         There is no compiler, no folder to write to, or compiling failed.
     """
-    command = _command()
+    command = _command(as_cuda=as_cuda)
     path = _folder() / f"{_key(command)}.so"
     if not path.exists():
         _build(command, path)
@@ -46,7 +46,7 @@ def load() -> ModuleType:
     return module
 
 
-def _command() -> list[str]:
+def _command(*, as_cuda: bool) -> list[str]:
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if not compiler or shutil.which(compiler[0]) is None:
         raise Unbuilt(
@@ -59,6 +59,8 @@ def _command() -> list[str]:
         f"-DTORCH_EXTENSION_NAME={_NAME}",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
     ]
+    if as_cuda:
+        defined.append("-DPEERLANE_AS_CUDA")
     libraries = [f"-L{folder}" for folder in cpp_extension.library_paths()]
     return [
         *compiler,
