@@ -64,11 +64,12 @@ $(VENV)-nixl/installed:
 	$(VENV)-nixl/bin/python -m pip install --quiet numpy
 	touch $@
 
-# Tests of the back-end of torch.distributed, and PyTorch's own on gloo and on peerlane; about twelve minutes.
+# Tests of torch's device and of the back-end of torch.distributed, and PyTorch's own; about twenty minutes.
 # The index of the processor's wheels is TORCH_INDEX, where pip's own has the ones with CUDA.
 test-torch: $(VENV)-torch/installed
 	$(VENV)-torch/bin/python -m pytest tests/pytorch tests/memory/test_torch.py
 	PYTHONPATH=tests $(VENV)-torch/bin/python -m torch_suite docs/torch-tests.md
+	PYTHONPATH=tests $(VENV)-torch/bin/python -m torch_suite.operations docs/torch-device-tests.md
 
 $(VENV)-torch/installed: $(NATIVE)
 	$(PYTHON) -m venv $(VENV)-torch

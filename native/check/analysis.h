@@ -607,6 +607,7 @@ class Analysis {
     static bool brings_loose(const Sent& sent, const EventRef& ref);
     bool is_telling(const Edge& edge) const;
     void note_last_order(Finding& finding, Actor actor, const Past& past);
+    void note_earlier_wait(Finding& finding) const;
 
     // causes.cpp
     void note_run(uint32_t log, const Event& event);

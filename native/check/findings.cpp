@@ -137,6 +137,17 @@ void Analysis::note_last_order(Finding& finding, Actor actor, const Past& past) 
     if (finding.has_last_order) finding.last_order = edges_[known->via];
 }
 
+// The wait that took the helpful record before the second access, where the first one came last: its past does not know that wait.
+void Analysis::note_earlier_wait(Finding& finding) const {
+    const EventRef &help = finding.help, &second = finding.second;
+    if (!finding.has_help || help.event > finding.first.event) return;
+    const auto wait = waits_of_.find({help.log, help.site, second.log});
+    if (wait == waits_of_.end()) return;
+    const uint64_t waits = nth({.log = second.log, .site = wait->second, .event = second.event});
+    finding.has_last_order = waits != 0 && waits >= nth(help);
+    if (finding.has_last_order) finding.last_order = {help.log, help.site, second.log, wait->second, Kind::notify, Kind::notify_wait};
+}
+
 // An order that the program asked for, and not one that peerlane needs to make channels and windows.
 bool Analysis::is_telling(const Edge& edge) const {
     switch (edge.to) {
@@ -241,6 +252,7 @@ void Analysis::race(Touch first, Touch second, Block& block, uint64_t low, uint6
     more.actor = from.actor;
     more.number = one.number;
     help(number);
+    if (is_early) note_earlier_wait(*finding);
     if ((finding->missing == Missing::sync || finding->missing == Missing::event) && unsynchronized_.size() < Runs::kKept) unsynchronized_.push_back(number);
 }
 

@@ -129,7 +129,12 @@ const DeviceCalls kDeviceCalls{
         return mark;
     },
     // Nothing runs meanwhile, as a query lets it: the caller may hold a lock.
-    .is_over = [](void* mark) noexcept { return static_cast<Mark*>(mark)->state.load(std::memory_order_acquire) != Mark::pending; },
+    .is_over = [](void* mark) noexcept {
+        const auto& at = *static_cast<Mark*>(mark);
+        const bool is_over = at.state.load(std::memory_order_acquire) != Mark::pending;
+        if (is_over && log::wanted()) [[unlikely]] log::write({.kind = log::Kind::sync, .stream = at.stream_id, .sequence = at.sequence, .site = 0});
+        return is_over;
+    },
     .drop = [](void* mark) noexcept { static_cast<Mark*>(mark)->drop(); },
     .guard_base = []() noexcept { return static_cast<uint64_t>(Heap::get().space().guard_base()); },
     .guard_size = []() noexcept { return static_cast<uint64_t>(Heap::get().space().window()); },

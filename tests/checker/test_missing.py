@@ -200,6 +200,28 @@ def test_missing_names_the_calls_of_the_dialect_that_the_program_uses(
     assert f"a wait ({wait}) of rank 0" in found[20]
 
 
+@pytest.mark.parametrize("write_comes_first", [True, False])
+def test_earlier_wait_is_named_whichever_access_comes_first(
+    tmp_path: Path, *, write_comes_first: bool
+) -> None:
+    ranks = Ranks(tmp_path, 2)
+    zero, one = ranks.logs
+    zero.notify(bank(0, 1), 1, 1, line=9, stream=4)
+    if write_comes_first:
+        zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
+    one.wait(bank(0, 1), 1, 1, line=13)
+    one.host_reads(WINDOW, line=15)
+    if not write_comes_first:
+        zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
+    (found,) = ranks.findings()
+    assert [each["line"] for each in found["sites"]] == [10, 15]
+    assert found["missing"].startswith("rank 1's wait at line 13 was for an earlier record at line 9. ")
+    assert found["last_order"] == {
+        "from": "notify of rank 0 at p.py:9",
+        "to": "wait for a notify of rank 1 at p.py:13",
+    }
+
+
 def test_last_order_is_one_that_the_program_asked_for(tmp_path: Path) -> None:
     for way in ("set-up", "lock", "barrier"):
         (folder := tmp_path / way).mkdir()

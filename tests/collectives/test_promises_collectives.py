@@ -17,6 +17,7 @@ from helpers.promised import overdue
 from helpers.promises import Node
 from helpers.rank_peers import ask_all, ranks
 from helpers.threads_as_ranks import run_ranks
+from peerlane.collectives.call_order import CallOrder
 from peerlane.errors import Fault
 
 Call = Callable[[pl.Group], None]
@@ -563,6 +564,39 @@ def test_stream_close_waits_for_collective_that_another_rank_begins_later() -> N
 
     run_ranks(2, work)
     assert np.array_equal(parts[1], 2 * np.arange(5))
+
+
+@pytest.mark.timeout(60)
+def test_call_is_queued_before_another_rank_of_the_process_has_made_its_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    has_offered, is_queued = threading.Event(), threading.Event()
+    make, prepare = CallOrder.__init__, CallOrder._prepare_neighbours
+
+    def make_late(order: CallOrder, session: pl.Group, *rest: Any) -> None:
+        if session.rank == 1:
+            assert has_offered.wait(30)
+        make(order, session, *rest)
+
+    def prepare_and_report(order: CallOrder, call: str) -> None:
+        prepare(order, call)
+        has_offered.set()
+
+    monkeypatch.setattr(CallOrder, "__init__", make_late)
+    monkeypatch.setattr(CallOrder, "_prepare_neighbours", prepare_and_report)
+    values = [np.full(5, 1 + rank) for rank in range(2)]
+
+    def work(group: pl.Group) -> None:
+        if group.rank == 0:
+            with group.device.create_stream() as stream:
+                group.all_reduce(values[0], dtype="int64", stream=stream)
+                is_queued.set()
+            return
+        assert is_queued.wait(30)
+        group.all_reduce(values[1], dtype="int64")
+
+    run_ranks(2, work)
+    assert all(np.array_equal(each, np.full(5, 3)) for each in values)
 
 
 def _is_closing(stream: pl.Stream) -> bool:

@@ -286,6 +286,23 @@ def test_tensors_travel_and_random_numbers_repeat(tmp_path: Path) -> None:
     }
 
 
+_LOADER = """
+    from torch.utils.data import DataLoader, TensorDataset
+
+    used = torch.ones(2, device="peerlane:0")
+    loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=1, pin_memory=True)
+    found["batches"] = []
+    for (batch,) in loader:
+        moved = batch.to("peerlane:1", non_blocking=True)
+        found["batches"].append([batch.is_pinned(), moved.tolist()])
+"""
+
+
+def test_loader_with_workers_pins_its_batches(tmp_path: Path) -> None:
+    found = run_on_device(tmp_path, _LOADER)
+    assert found["batches"] == [[True, [0.0, 1.0, 2.0, 3.0]], [True, [4.0, 5.0, 6.0, 7.0]]]
+
+
 def test_no_compiler_is_said_at_the_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     found = run_on_device(tmp_path, 'found["error"] = caught(torch.empty, 2, device="peerlane")')

@@ -29,6 +29,14 @@ def test_program_of_the_guide_trains(tmp_path: Path) -> None:
     assert lines[0].rpartition(" ")[2] == lines[1].rpartition(" ")[2]
 
 
+def test_program_of_the_device_runs(tmp_path: Path) -> None:
+    (program,) = documented(GUIDE.with_name("torch-device.md").read_text())
+    (tmp_path / program.name).write_text(program.code)
+    done = program.run(tmp_path, {**os.environ, "OMP_NUM_THREADS": "1", "PEERLANE_NODE": "devices=2"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == program.prints
+
+
 def test_bench_torch_measures_both_back_ends(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     words = ["torch", "--sizes", "4K", "--rounds", "1", "--json", str(target)]

@@ -297,13 +297,22 @@ class CallOrder:
 
         Their locks are taken one by one, and never under this one's, because they prepare this one.
         """
-        with _of_process_lock:
-            others = [each for each in _of_process if each is not self and each._is_beside(self)]
+        neighbours = self._neighbours()
         with self._ending(call):
-            for each in others:
+            for each in neighbours:
                 with each._lock:
                     if not each._failure:
                         each._make_for(call)
+
+    def follow_neighbours(self) -> None:
+        """Offer this rank's channels if a rank of this process, which made its group earlier, has offered its own."""
+        if any(each._work is not None for each in self._neighbours()):
+            with self._lock:
+                self._make_for("Group")
+
+    def _neighbours(self) -> list[CallOrder]:
+        with _of_process_lock:
+            return [each for each in _of_process if each is not self and each._is_beside(self)]
 
     def _make_for(self, call: str) -> None:
         """Make the workspace in the thread of another rank: a refusal is raised where this rank calls."""

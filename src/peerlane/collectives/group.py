@@ -185,6 +185,7 @@ class Group(Session):
         atexit.register(_close_all)
         if self._membership is not None and self._membership.turns is not None:
             self._membership.turns.join(min(patience, 60.0))
+        self._order.follow_neighbours()
 
     def channel(self, peer: int, *, notifies: int = 8, timeout: float | None = None) -> Channel:
         """Return a new channel to a rank; the peer makes its end by the same call.

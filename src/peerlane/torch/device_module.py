@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,7 @@ from peerlane.torch import device_objects, extension_build
 
 _loaded: Any = None
 _refused: Exception | None = None
+_forked = False
 
 
 def init() -> None:
@@ -52,7 +54,15 @@ def is_available() -> bool:
 
 
 def _is_in_bad_fork() -> bool:
-    return False
+    return _forked
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _loaded is not None
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def device_count() -> int:

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from torch.utils import cpp_extension
 
 _NAME = "_peerlane_device"
 _SOURCES = Path(__file__).with_name("extension")
+_FLAGS = ("-O2", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", "-w")
 
 
 class Unbuilt(RuntimeError):
@@ -35,10 +35,10 @@ def load(*, as_cuda: bool = False) -> ModuleType:
     Unbuilt
         There is no compiler, no folder to write to, or compiling failed.
     """
-    command = _command(as_cuda=as_cuda)
-    path = _folder() / f"{_key(command)}.so"
+    compiler = _compiler(as_cuda=as_cuda)
+    path = _folder() / f"{_key(compiler)}.so"
     if not path.exists():
-        _build(command, path)
+        _build(_command(compiler), path)
     spec = importlib.util.spec_from_file_location(_NAME, path, loader=ExtensionFileLoader(_NAME, str(path)))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -46,38 +46,38 @@ def load(*, as_cuda: bool = False) -> ModuleType:
     return module
 
 
-def _command(*, as_cuda: bool) -> list[str]:
+def _compiler(*, as_cuda: bool) -> list[str]:
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if not compiler or shutil.which(compiler[0]) is None:
         raise Unbuilt(
             "the torch device of peerlane is compiled on first use, and there is no C++ compiler "
             f"{' '.join(compiler)!r}: install g++ 11 or newer (Debian: apt-get install g++), or name one in CXX"
         )
+    named = ["-DPEERLANE_AS_CUDA"] if as_cuda else []
+    return [*compiler, *_FLAGS, *named, *shlex.split(os.environ.get("PEERLANE_TORCH_CXXFLAGS", ""))]
+
+
+def _command(compiler: list[str]) -> list[str]:
+    from torch.utils import (
+        cpp_extension,
+    )  # it takes long to import, and each rank of a program imports this module
+
     folders = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]
-    flags = ["-O2", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", "-w"]
-    defined = [
-        f"-DTORCH_EXTENSION_NAME={_NAME}",
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-    ]
-    if as_cuda:
-        defined.append("-DPEERLANE_AS_CUDA")
-    libraries = [f"-L{folder}" for folder in cpp_extension.library_paths()]
     return [
         *compiler,
-        *flags,
-        *shlex.split(os.environ.get("PEERLANE_TORCH_CXXFLAGS", "")),
-        *defined,
+        f"-DTORCH_EXTENSION_NAME={_NAME}",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *(f"-isystem{folder}" for folder in folders),
         str(_SOURCES / "module.cpp"),
-        *libraries,
+        *(f"-L{folder}" for folder in cpp_extension.library_paths()),
         *("-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"),
     ]
 
 
-def _key(command: list[str]) -> str:
-    version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False).stdout
+def _key(compiler: list[str]) -> str:
+    version = subprocess.run([compiler[0], "--version"], capture_output=True, text=True, check=False).stdout
     digest = hashlib.sha256()
-    for part in (torch.__version__, sys.version, version, *command):
+    for part in (torch.__version__, sys.version, version, *compiler):
         digest.update(part.encode() + b"\0")
     for source in sorted(_SOURCES.iterdir()):
         digest.update(source.read_bytes())

@@ -224,8 +224,10 @@ class Operation {
             const bool is_written = plan_.written[i - first_];
             replace_tensors(value, [&](const at::Tensor& tensor) -> at::Tensor {
                 if (is_on_device(tensor)) return aliases.of(tensor);
-                const bool may_change = keeps && tensor.device().is_cpu() && tensor.dim() == 0 && !is_written && !plan_.is_copy;
-                return may_change && !tensor.unsafeGetTensorImpl()->is_wrapped_number() ? tensor.clone() : tensor;
+                if (!keeps || !tensor.device().is_cpu() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
+                // The program may change it before the operation runs.  Of a copy it must not; there its bytes are kept, without the
+                // object of Python, whose end takes the GIL.
+                return is_written || plan_.is_copy ? tensor_on(tensor.storage(), c10::DispatchKey::CPU, tensor) : tensor.clone();
             });
         }
         if (plan_.generator >= 0) {
@@ -292,6 +294,10 @@ class Operation {
             std::vector<std::pair<at::Tensor, at::Tensor>> copies;
             for (size_t i = 0; i < made.size(); ++i) {
                 const at::Tensor &from = made[i], &to = results[i];
+                if (from.numel() == 0 && to.numel() != 0) {   // a kernel leaves out what its gradient will not need
+                    to.zero_();
+                    continue;
+                }
                 TORCH_CHECK(from.sizes().equals(to.sizes()) && from.dtype() == to.dtype(), plan->name, " made a tensor of sizes ", from.sizes(), " and type ", from.dtype(),
                             ", and its meta function one of sizes ", to.sizes(), " and type ", to.dtype());
                 if (from.data_ptr() != to.data_ptr() || !from.strides().equals(to.strides())) copies.emplace_back(to, from);

@@ -1,0 +1,204 @@
+"""The samples of torch's own tests of operations (OpInfo), on the processor and on the device.
+
+``python -m torch_suite.operations PAGE`` runs each operation with each type that the processor has for it, compares
+the results, and writes the counts, every difference, and the operations that wait for their stream to a page.  A
+child process runs them, and another one goes on behind an operation that ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_SAMPLES = 4  # of each operation and type
+_SECONDS = 900  # without a line of a child: it hangs
+
+
+def main() -> None:
+    """Run all, or what is named, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--types", default="", help="names of types, with commas; default: all")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--most", type=int, default=100_000, help="how many operations")
+    parser.add_argument("--child", action="store_true")
+    options = parser.parse_args()
+    if options.child:
+        _serve(options.first, options.most, options.types)
+        return
+    lines = list(_collected(options))
+    waiting = next((line["waits"] for line in lines if "waits" in line), [])
+    page = _page([line for line in lines if "waits" not in line], waiting)
+    options.page.write_text(page)
+    print(page.split("\n\n")[1])
+
+
+def _collected(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    first, end = options.first, options.first + options.most
+    while first < end:
+        words = ["--child", "--first", str(first), "--most", str(end - first), "--types", options.types, "-"]
+        child = subprocess.Popen(
+            [sys.executable, "-m", "torch_suite.operations", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert child.stdout is not None
+        current: dict[str, Any] = {}
+        for text in child.stdout:
+            if not text.startswith("{"):
+                continue
+            line = json.loads(text)
+            if "begins" in line:
+                current = line
+            elif "waits" in line:
+                first = end
+                yield line
+            else:
+                yield line
+                current = {}
+        if child.wait() != 0 or first < end:
+            if "begins" in current:
+                outcome = f"the process ended with {child.returncode}"
+                yield {"name": current["begins"], "type": current["type"], "outcome": outcome}
+            first = current.get("number", first) + 1
+
+
+def _serve(first: int, most: int, types: str) -> None:
+    import torch
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    import peerlane.torch  # noqa: F401
+
+    torch.set_num_threads(1)
+    chosen = op_db[first : first + most]
+    wanted = {getattr(torch, name) for name in types.split(",") if name}
+    for number, operation in enumerate(chosen, first):
+        for dtype in sorted(operation.supported_dtypes("cpu"), key=str):
+            if wanted and dtype not in wanted:
+                continue
+            name = operation.formatted_name
+            print(json.dumps({"begins": name, "type": str(dtype), "number": number}), flush=True)
+            outcome = _compared(torch, operation, dtype)
+            print(json.dumps({"name": name, "type": str(dtype), "outcome": outcome}), flush=True)
+    modes = torch.peerlane.operation_modes()
+    print(json.dumps({"waits": sorted(name for name, mode in modes.items() if mode == "waits")}), flush=True)
+    os._exit(0)
+
+
+def _compared(torch: Any, operation: Any, dtype: Any) -> str:
+    """Return what differs; "" if nothing does, "random" if the results are of random numbers."""
+    from torch.testing._internal.common_utils import freeze_rng_state
+
+    try:
+        samples = list(_first(operation.sample_inputs("cpu", dtype, requires_grad=False), _SAMPLES))
+    except Exception as error:  # noqa: BLE001 - torch's own functions raise what they like
+        return f"no samples: {type(error).__name__}"
+
+    def called(sample: Any, device: str, seed: int = 1) -> Any:
+        moved = sample.transform(lambda each: _moved(torch, each, device))
+        with freeze_rng_state(), torch.no_grad():
+            torch.manual_seed(seed)
+            result = operation(moved.input, *moved.args, **moved.kwargs)
+        if device != "cpu":
+            torch.accelerator.synchronize()
+        return result
+
+    is_random = False
+    for sample in samples:
+        try:
+            want = called(sample, "cpu")
+        except Exception:  # noqa: BLE001
+            continue  # what the processor refuses, too
+        try:
+            got = called(sample, "peerlane:0")
+            if _differs(torch, want, called(sample, "cpu", seed=2)):
+                is_random = True
+            elif text := _differs(torch, want, got):
+                return text
+        except Exception as error:  # noqa: BLE001
+            return f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
+    return "random" if is_random else ""
+
+
+def _moved(torch: Any, value: Any, device: str) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone() if device == "cpu" else value.detach().to(device)
+    if isinstance(value, torch.device) and value.type == "cpu":
+        return torch.device(device)
+    return value
+
+
+def _differs(torch: Any, want: Any, got: Any) -> str:
+    """Return the first difference, "" if there is none; bits count, and all that a tensor says of itself."""
+    from torch.utils import _pytree as pytree
+
+    wanted, results = pytree.tree_leaves(want), pytree.tree_leaves(got)
+    if len(wanted) != len(results):
+        return f"{len(results)} results, and {len(wanted)} on the processor"
+    for a, b in zip(wanted, results, strict=True):
+        if not isinstance(a, torch.Tensor):
+            if a != b and not (a != a and b != b):
+                return f"{b!r}, and {a!r} on the processor"
+            continue
+        if a.layout != torch.strided:
+            continue
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"{b.dtype} {tuple(b.shape)}, and {a.dtype} {tuple(a.shape)} on the processor"
+        x, y = a.detach().resolve_conj().resolve_neg(), b.detach().cpu().resolve_conj().resolve_neg()
+        if a.dtype is torch.complex32:  # the processor cannot compare them
+            x, y = x.to(torch.complex64), y.to(torch.complex64)
+        if not torch.equal(x, y) and not torch.allclose(x, y, rtol=1e-4, atol=1e-5, equal_nan=True):
+            return "other values"
+    return ""
+
+
+def _type(line: dict[str, Any]) -> str:
+    return str(line["type"].removeprefix("torch."))
+
+
+def _first(items: Any, most: int) -> Iterator[Any]:
+    for number, item in enumerate(items):
+        if number == most:
+            return
+        yield item
+
+
+def _page(lines: list[dict[str, Any]], waiting: list[str]) -> str:
+    outcomes = collections.Counter(
+        "the same" if not line["outcome"] else "random" if line["outcome"] == "random" else "differ"
+        for line in lines
+    )
+    failed = [line for line in lines if line["outcome"] not in ("", "random")]
+    share = 100 * (len(lines) - len(failed)) / max(len(lines), 1)
+    text = "# Torch's tests of operations on the device\n\n"
+    types = ", ".join(sorted({_type(line) for line in lines}))
+    text += (
+        f"{len(lines):,} pairs of operation and type ({types}): {outcomes['the same']:,} have the results of the "
+        f"processor, {outcomes['random']:,} are random, {len(failed):,} differ ({share:.1f} % are right).\n"
+    )
+    causes = collections.defaultdict(list)
+    for line in failed:
+        causes[line["outcome"]].append(f"{line['name']} {_type(line)}")
+    if causes:
+        text += "\n| what differs | pairs | which |\n|---|---|---|\n"
+    for cause, names in sorted(causes.items(), key=lambda each: -len(each[1])):
+        shown = ", ".join(names[:40]) + (", ..." if len(names) > 40 else "")
+        text += f"| {cause.replace('|', '/')} | {len(names)} | {shown} |\n"
+    text += (
+        "\n## Operations that wait for their stream\n\nTheir results depend on bytes, are numbers, or have shapes "
+        "that torch cannot compute before. All others are queued, or are views.\n\n"
+        f"{', '.join(f'`{each}`' for each in waiting)}\n"
+    )
+    return text
+
+
+if __name__ == "__main__":
+    main()
