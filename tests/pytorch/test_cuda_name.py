@@ -203,6 +203,27 @@ def test_what_virtual_devices_lack_is_refused_by_name(tmp_path: Path) -> None:
     ), found
 
 
+_UNORDERED = """
+import torch
+side = torch.cuda.Stream()
+x = torch.ones(300, 300, device="cuda")
+with torch.cuda.stream(side):
+    y = x @ x
+print((y + 1).sum().item())
+"""
+
+
+def test_check_names_a_missing_wait_of_a_stream_of_cuda(tmp_path: Path) -> None:
+    program, report = tmp_path / "program.py", tmp_path / "report.json"
+    program.write_text(_UNORDERED)
+    words = ["-m", "peerlane", "check", "--torch-cuda", "--devices", "2", "--json", str(report), str(program)]
+    done = _run(words)
+    assert done.returncode == 3, done.stdout + done.stderr
+    findings = json.loads(report.read_text())["findings"]
+    assert any(each["certain"] for each in findings)
+    assert f"{program}:6" in done.stdout + done.stderr
+
+
 def test_children_of_the_program_have_cuda_too(tmp_path: Path) -> None:
     found = _find(
         tmp_path,
