@@ -36,6 +36,7 @@ ORDER = (
     ("",),  # `import peerlane` itself, and `_public`
     ("dialects._shared",),
     ("dialects", "checker", "torch"),
+    ("torch_cuda",),
     ("c_abi",),
     ("cli", "testing", "__main__"),
 )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils.dlpack import DLDeviceType
 
+from peerlane.support import torch_name
 from peerlane.torch import device_module, extension_build
 
 NAME = "peerlane"
@@ -18,15 +19,20 @@ def register() -> None:
 
     torch has one device that others may name.  If another library has named it, torch refuses.
     """
+    if not torch_name.is_cuda:
+        _register_name()
+    try:
+        device_module.init()
+    except extension_build.Unbuilt:
+        return
+
+
+def _register_name() -> None:
     torch.utils.rename_privateuse1_backend(NAME)
     if not hasattr(torch, NAME):
         torch._register_device_module(NAME, device_module)
         torch.utils.generate_methods_for_privateuse1_backend()
         _name_to_dlpack()
-    try:
-        device_module.init()
-    except extension_build.Unbuilt:
-        return
 
 
 def _name_to_dlpack() -> None:

@@ -10,6 +10,7 @@ import torch
 
 from peerlane.backend import host
 from peerlane.node.device import devices
+from peerlane.support import torch_name
 from peerlane.torch import device_objects, extension_build
 
 _loaded: Any = None
@@ -31,7 +32,7 @@ def init() -> None:
     if _refused is not None:
         raise _refused
     try:
-        loaded = extension_build.load()
+        loaded = extension_build.load(as_cuda=torch_name.is_cuda)
         loaded.start(host.device_calls(), device_objects)
     except extension_build.Unbuilt as error:
         _refused = error
@@ -185,33 +186,33 @@ def empty_cache() -> None:
 
 def manual_seed(seed: int) -> None:
     """Seed the generator of the current device."""
-    _generator(None).manual_seed(seed)
+    default_generator(None).manual_seed(seed)
 
 
 def manual_seed_all(seed: int) -> None:
     """Seed the generators of all devices."""
     for each in range(device_count()):
-        _generator(each).manual_seed(seed)
+        default_generator(each).manual_seed(seed)
 
 
 def seed() -> None:
     """Seed the generator of the current device with a number that nobody knows before."""
-    _generator(None).seed()
+    default_generator(None).seed()
 
 
 def initial_seed() -> int:
     """Return the seed of the current device."""
-    return int(_generator(None).initial_seed())
+    return int(default_generator(None).initial_seed())
 
 
 def get_rng_state(device: Any = "peerlane") -> torch.Tensor:
     """Return the state of a device's generator."""
-    return _generator(device).get_state()
+    return default_generator(device).get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = "peerlane") -> None:
     """Restore the state of a device's generator."""
-    _generator(device).set_state(new_state)
+    default_generator(device).set_state(new_state)
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
@@ -241,7 +242,14 @@ def operation_modes() -> dict[str, str]:
     return dict(_loaded.modes())
 
 
-def _generator(device: Any) -> torch.Generator:
+def elapsed_time(first: int, last: int) -> float:
+    """Return the milliseconds between two events that are over, by their ``event_id``."""
+    init()
+    return float(_loaded.elapsed_time(first, last))
+
+
+def default_generator(device: Any = None) -> torch.Generator:
+    """Return the generator of a device, which its operations use if they are passed none."""
     init()
     generator: torch.Generator = _loaded.default_generator(_index(device))
     return generator

@@ -27,15 +27,15 @@ class Unbuilt(RuntimeError):
     """The extension cannot be compiled here; the text says why, and what to do."""
 
 
-def load() -> ModuleType:
-    """Return the extension, compiled now if it has not been.
+def load(*, as_cuda: bool = False) -> ModuleType:
+    """Return the extension, compiled now if it has not been; its device is ``peerlane``, or ``cuda``.
 
     Raises
     ------
     Unbuilt
         There is no compiler, no folder to write to, or compiling failed.
     """
-    compiler = _compiler()
+    compiler = _compiler(as_cuda=as_cuda)
     path = _folder() / f"{_key(compiler)}.so"
     if not path.exists():
         _build(_command(compiler), path)
@@ -46,14 +46,15 @@ def load() -> ModuleType:
     return module
 
 
-def _compiler() -> list[str]:
+def _compiler(*, as_cuda: bool) -> list[str]:
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if not compiler or shutil.which(compiler[0]) is None:
         raise Unbuilt(
             "the torch device of peerlane is compiled on first use, and there is no C++ compiler "
             f"{' '.join(compiler)!r}: install g++ 11 or newer (Debian: apt-get install g++), or name one in CXX"
         )
-    return [*compiler, *_FLAGS, *shlex.split(os.environ.get("PEERLANE_TORCH_CXXFLAGS", ""))]
+    named = ["-DPEERLANE_AS_CUDA"] if as_cuda else []
+    return [*compiler, *_FLAGS, *named, *shlex.split(os.environ.get("PEERLANE_TORCH_CXXFLAGS", ""))]
 
 
 def _command(compiler: list[str]) -> list[str]:

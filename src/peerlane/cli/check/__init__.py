@@ -171,6 +171,7 @@ def _shown(args: argparse.Namespace) -> str:
         for value in getattr(args, flag) or ():
             words += [f"--{flag}", value]
     words += ["--shadow-real"] * args.shadow_real
+    words += ["--torch-cuda"] * args.torch_cuda
     words += ["--strict"] * args.strict
     return shlex.join([*words, *filter(None, [args.form]), *args.program])
 
@@ -196,6 +197,8 @@ def _command(args: argparse.Namespace) -> list[str]:
         words += ["--dialect", name]
     if args.shadow_real:
         words.append("--shadow-real")
+    if args.torch_cuda:
+        words.append("--torch-cuda")
     program = args.program[1:] if args.program[0] == "--" else args.program
     return [*words, *filter(None, [args.form]), "--", *program]
 

@@ -27,6 +27,8 @@ MANIFEST = "manifest.py"
 EXTENSIONS = "extensions.py"
 #: An option ``-X`` of a Python that a C library has started: its process is no program of Python.
 SERVES_C = "peerlane_serves_c"
+#: Set where torch's device is named ``cuda``.
+TORCH_CUDA = "PEERLANE_TORCH_CUDA"
 
 _BUILT_IN = __file__.rpartition("/_shared/")[0]
 
@@ -251,3 +253,5 @@ def inherit(dialects: Sequence[str], root: str | None) -> None:
                 f"peerlane: {VARIABLE} names {roots[0]!r}, and neither peerlane nor {FOLDERS} has a folder of "
                 f"that name; it has no effect in this process\n"
             )
+    if os.environ.get(TORCH_CUDA):
+        importlib.import_module("peerlane.torch_cuda.hook").begin()

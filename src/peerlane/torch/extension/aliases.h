@@ -100,6 +100,8 @@ class CpuAllocator final : public c10::Allocator {
     c10::Allocator* const before_;
 };
 
+inline bool is_on_device(const at::Tensor& tensor) { return tensor.device().type() == kDevice; }
+
 inline at::Tensor tensor_on(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like) {
     at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
     c10::TensorImpl* const impl = made.unsafeGetTensorImpl();
@@ -118,7 +120,7 @@ inline c10::Storage storage_of(size_t size, c10::DataPtr pointer, c10::Allocator
 inline at::Tensor empty_on(Queue& queue, c10::IntArrayRef sizes, c10::IntArrayRef strides, caffe2::TypeMeta dtype) {
     const size_t size = at::detail::computeStorageNbytes(sizes, strides, dtype.itemsize());
     at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(storage_of(size, allocator().allocate(size, queue), &allocator()),
-                                                               c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
+                                                               c10::DispatchKeySet(kKey), dtype);
     made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
     return made;
 }
@@ -141,10 +143,10 @@ class Aliases {
         TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == c10::kStrided, "a peerlane device has strided tensors alone, and this operation makes one of layout ", result.layout());
         const c10::Storage storage = result.storage();
         for (const auto& [device, alias] : pairs_)
-            if (alias.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return tensor_on(device, c10::DispatchKey::PrivateUse1, result);
+            if (alias.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return tensor_on(device, kKey, result);
         c10::Storage moved = storage_of(storage.nbytes(), on_device(storage, queue), &allocator());
         pairs_.emplace_back(moved, storage);
-        return tensor_on(std::move(moved), c10::DispatchKey::PrivateUse1, result);
+        return tensor_on(std::move(moved), kKey, result);
     }
     // After a kernel changed an alias: its tensor has the same sizes and bytes.
     void follow(const at::Tensor& tensor, const at::Tensor& alias, Queue& queue) {

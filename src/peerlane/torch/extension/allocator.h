@@ -152,7 +152,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     }
 
     Block* take(size_t requested, Queue& queue) {
-        TORCH_CHECK(requested <= size_t{1} << 62, "peerlane:", static_cast<int>(queue.device), ": ", requested, " bytes are more than any device has");
+        TORCH_CHECK(requested <= size_t{1} << 62, kDevice, ":", static_cast<int>(queue.device), ": ", requested, " bytes are more than any device has");
         const size_t size = round_up(requested, kGrain);
         const bool is_small = size <= kSmall;
         {
@@ -291,7 +291,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
             const std::lock_guard lock(mutex_);
             DeviceStats& stats = of(device).stats;
             ++stats.num_ooms;
-            text << "peerlane:" << static_cast<int>(device) << " is out of memory: " << requested << " bytes were asked for.  Tensors of this process have "
+            text << kDevice << ":" << static_cast<int>(device) << " is out of memory: " << requested << " bytes were asked for.  Tensors of this process have "
                  << stats.allocated_bytes[0].current << " bytes in " << stats.allocation[0].current << " allocations; torch has reserved "
                  << stats.reserved_bytes[0].current << " bytes, and what it had cached was returned.  " << refusal;
         }

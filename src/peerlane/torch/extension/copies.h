@@ -39,14 +39,14 @@ inline void copy_between(const at::Tensor& to, const at::Tensor& source) {
 inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
     static const Plan& plan = Plan::of(c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
     if (to.numel() == 0 || Probe::is_on()) return to;
-    if (from.is_privateuseone() && to.is_privateuseone() && from.device() != to.device()) {
+    if (is_on_device(from) && is_on_device(to) && from.device() != to.device()) {
         copy_between(to, from);
         return to;
     }
-    const at::Tensor& host = from.is_privateuseone() ? to : from;
-    Queue& queue = current_queue(from.is_privateuseone() ? from.device().index() : to.device().index());
+    const at::Tensor& host = is_on_device(from) ? to : from;
+    Queue& queue = current_queue(is_on_device(from) ? from.device().index() : to.device().index());
     Stack stack{to, from, false};
-    const bool has_host = !host.is_privateuseone();
+    const bool has_host = !is_on_device(host);
     const bool is_pinned = has_host && non_blocking && PinnedAllocator::get().has(host.data_ptr());
     Operation(plan, stack).copy(queue, has_host && !is_pinned);
     if (is_pinned) PinnedAllocator::get().note_use(host.data_ptr(), queue);
@@ -66,7 +66,7 @@ inline void resize_storage(const c10::Storage& storage, size_t size) {
     c10::Storage grown = storage_of(size, allocator().allocate(size, queue), &allocator());
     if (kept != 0) {
         const auto bytes_of = [&](const c10::Storage& each) {
-            at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(each), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), caffe2::TypeMeta::Make<uint8_t>());
+            at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(each), c10::DispatchKeySet(kKey), caffe2::TypeMeta::Make<uint8_t>());
             bytes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(kept)});
             return bytes;
         };
@@ -129,7 +129,7 @@ inline at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<c10::ScalarType
     const DeviceIndex before = current_device;
     Queue& queue = current_queue(device && device->has_index() ? device->index() : before);
     current_device = queue.device;
-    at::Tensor made = at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+    at::Tensor made = at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &allocator(), c10::DispatchKeySet(kKey),
                                                 c10::dtype_or_default(dtype), format);
     current_device = before;
     return made;

@@ -9,7 +9,7 @@ namespace peerlane_torch {
 
 class DeviceGenerator final : public c10::GeneratorImpl {
   public:
-    explicit DeviceGenerator(DeviceIndex device) : GeneratorImpl({kDevice, device}, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+    explicit DeviceGenerator(DeviceIndex device) : GeneratorImpl({kDevice, device}, c10::DispatchKeySet(kKey)) {}
 
     void set_current_seed(uint64_t seed) override {
         seed_ = seed;

@@ -52,8 +52,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
     // An event is an object of Python: peerlane's.
     void record(void** event, const c10::Stream& stream, const DeviceIndex device, const c10::EventFlag) const override {
-        TORCH_CHECK(device == -1 || device == stream.device_index(), "an event of peerlane:", static_cast<int>(device), " cannot be recorded on a stream of peerlane:",
-                    static_cast<int>(stream.device_index()));
+        TORCH_CHECK(device == -1 || device == stream.device_index(), "an event of ", kDevice, ":", static_cast<int>(device), " cannot be recorded on a stream of ", stream.device());
         Queue& queue = Devices::get().queue(stream);
         with_python([&](py::handle module) {
             if (*event) {

@@ -3,40 +3,24 @@
 // * runtime.h: devices, streams, waits;  allocator.h: memory, on devices and pinned;
 // * guard.h: what torch asks of any device;  generators.h: random numbers;
 // * aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
-// * autocast.h.
-#include <ATen/detail/PrivateUse1HooksInterface.h>
+// * recurrent_cells.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
 #include <torch/library.h>
 
+#ifdef PEERLANE_AS_CUDA
+#include "as_cuda.h"
+#else
 #include "autocast.h"
-#include "copies.h"
-#include "guard.h"
+#include "hooks.h"
+#endif
+#include "recurrent_cells.h"
 
 namespace peerlane_torch {
 
-C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+C10_REGISTER_GUARD_IMPL(PEERLANE_KEY, Guard);
 
-struct Hooks final : at::PrivateUse1HooksInterface {
-    bool isBuilt() const override { return true; }
-    bool isAvailable() const override { return deviceCount() > 0; }
-    bool hasPrimaryContext(DeviceIndex device) const override { return device >= 0 && device < deviceCount(); }
-    DeviceIndex deviceCount() const override { return Guard().deviceCount(); }
-    DeviceIndex getCurrentDevice() const override { return current_device; }
-    void setCurrentDevice(DeviceIndex device) const override { Guard().setDevice({kDevice, device}); }
-    DeviceIndex exchangeDevice(DeviceIndex device) const override { return Guard().exchangeDevice({kDevice, device}).index(); }
-    DeviceIndex maybeExchangeDevice(DeviceIndex device) const override { return device < 0 ? current_device : exchangeDevice(device); }
-    const at::Generator& getDefaultGenerator(DeviceIndex device) const override { return default_generator(device); }
-    at::Generator getNewGenerator(DeviceIndex device) const override { return at::make_generator<DeviceGenerator>(device < 0 ? current_device : device); }
-    bool isPinnedPtr(const void* address) const override { return PinnedAllocator::get().has(address); }
-    c10::Allocator* getPinnedMemoryAllocator() const override { return &PinnedAllocator::get(); }
-    Device getDeviceFromPtr(void* address) const override {
-        return with_python([&](py::handle module) { return Device(kDevice, module.attr("device_at")(reinterpret_cast<uintptr_t>(address)).cast<DeviceIndex>()); });
-    }
-    void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override { resize_storage(storage, size); }
-};
+TORCH_LIBRARY_IMPL(_, PEERLANE_KEY, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>()); }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>()); }
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY, m) {
     m.impl("empty.memory_format", &empty);
     m.impl("empty_strided", &empty_strided);
     m.impl("as_strided", &as_strided);
@@ -66,9 +50,9 @@ void take_kernels_of_the_processor() {
     auto& dispatcher = c10::Dispatcher::singleton();
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
         const auto op = dispatcher.findSchema(name);
-        if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU) || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) continue;
+        if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU) || op->hasKernelForDispatchKey(kKey)) continue;
         if (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
-        kept.push_back(dispatcher.registerImpl(name, c10::DispatchKey::PrivateUse1, c10::KernelFunction::makeFromBoxedFunction<&run_boxed>(), std::nullopt, nullptr, "peerlane"));
+        kept.push_back(dispatcher.registerImpl(name, kKey, c10::KernelFunction::makeFromBoxedFunction<&run_boxed>(), std::nullopt, nullptr, "peerlane"));
     }
 }
 
@@ -97,10 +81,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         python = py::object(objects).release().ptr();
         c10::SetAllocator(kDevice, &allocator());
         CpuAllocator::install();
-        at::RegisterPrivateUse1HooksInterface(new Hooks);
+        register_hooks();
         take_kernels_of_the_processor();
     });
     m.def("default_generator", [](int device) { return default_generator(static_cast<DeviceIndex>(device)); });
     m.def("modes", &modes);
+    // Of two events that were recorded and are over, by the numbers that torch gives them.
+    m.def("elapsed_time", [](uintptr_t first, uintptr_t last) { return Guard().elapsedTime(reinterpret_cast<void*>(first), reinterpret_cast<void*>(last), -1); });
     m.def("snapshot", [](int device) { return allocator().snapshot(static_cast<DeviceIndex>(device)); });
 }

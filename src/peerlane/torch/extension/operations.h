@@ -116,7 +116,7 @@ class Operation {
 
     void run() {
         Queue& queue = current_queue(device_);
-        TORCH_CHECK_NOT_IMPLEMENTED(plan_.has_kernel, "peerlane:", static_cast<int>(device_), " cannot run ", plan_.name,
+        TORCH_CHECK_NOT_IMPLEMENTED(plan_.has_kernel, kDevice, ":", static_cast<int>(device_), " cannot run ", plan_.name,
                                     ": the device runs kernels of the processor, and torch has none for it");
         if (plan_.is_view) return run_here(queue, false);
         const Probe::Off real;
@@ -145,7 +145,7 @@ class Operation {
             const bool is_index = value.isOptionalTensorList();
             each_tensor(value, [&](const at::Tensor& tensor) {
                 size_ += static_cast<uint64_t>(tensor.numel()) * tensor.itemsize();
-                if (tensor.is_privateuseone()) {
+                if (is_on_device(tensor)) {
                     if (is_known && tensor.device().index() != device_) refuse_devices(tensor.device(), arguments[i].name());
                     device_ = tensor.device().index();
                     is_known = true;
@@ -153,7 +153,7 @@ class Operation {
                     strangers_.emplace_back(tensor.device(), i);
                 }
             });
-            if (value.isDevice() && value.toDevice().is_privateuseone() && !is_known) {
+            if (value.isDevice() && value.toDevice().type() == kDevice && !is_known) {
                 device_ = value.toDevice().has_index() ? value.toDevice().index() : current_device;
                 is_known = true;
             }
@@ -213,17 +213,17 @@ class Operation {
         each_tensor(original, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
         each_tensor(alias, [&](const at::Tensor& tensor) { changed.push_back(tensor); });
         for (size_t i = 0; i < tensors.size(); ++i)
-            if (tensors[i].is_privateuseone()) aliases.follow(tensors[i], changed[i], queue);
+            if (is_on_device(tensors[i])) aliases.follow(tensors[i], changed[i], queue);
     }
 
     // Put aliases in the place of the arguments, which are returned.  `keeps`: the operation runs later.
     std::vector<IValue> replace(Aliases& aliases, c10::DeviceType type, Queue& queue, bool keeps) {
         for (size_t i = first_; i < stack_.size(); ++i) {
             IValue& value = stack_[i];
-            if (value.isDevice() && value.toDevice().is_privateuseone()) value = Device(type);
+            if (value.isDevice() && value.toDevice().type() == kDevice) value = Device(type);
             const bool is_written = plan_.written[i - first_];
             replace_tensors(value, [&](const at::Tensor& tensor) -> at::Tensor {
-                if (tensor.is_privateuseone()) return aliases.of(tensor);
+                if (is_on_device(tensor)) return aliases.of(tensor);
                 if (!keeps || !tensor.device().is_cpu() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
                 // The program may change it before the operation runs.  Of a copy it must not; there its bytes are kept, without the
                 // object of Python, whose end takes the GIL.
@@ -240,7 +240,7 @@ class Operation {
     static DeviceGenerator& generator(const IValue& value, Queue& queue) {
         if (!value.isGenerator() || !value.toGenerator().defined()) return *default_generator(queue.device).get<DeviceGenerator>();
         const at::Generator passed = value.toGenerator();
-        TORCH_CHECK(passed.device().type() == kDevice, "Expected a 'peerlane' device type for generator but found '", passed.device().type(), "'");
+        TORCH_CHECK(passed.device().type() == kDevice, "Expected a '", kDevice, "' device type for generator but found '", passed.device().type(), "'");
         return *passed.get<DeviceGenerator>();
     }
 
@@ -448,7 +448,7 @@ class Operation {
     void note_bytes(std::vector<peerlane::WorkBytes>& spans, c10::ArrayRef<at::Tensor> results) const {
         for (size_t i = 0; i < plan_.written.size(); ++i)
             each_tensor(stack_[first_ + i], [&](const at::Tensor& tensor) {
-                if (tensor.is_privateuseone() || plan_.is_copy) add_bytes(spans, tensor, plan_.written[i]);
+                if (is_on_device(tensor) || plan_.is_copy) add_bytes(spans, tensor, plan_.written[i]);
             });
         for (const at::Tensor& result : results) add_bytes(spans, result, true);
     }

@@ -17,7 +17,16 @@ namespace peerlane_torch {
 namespace py = pybind11;
 using c10::Device;
 using c10::DeviceIndex;
-constexpr auto kDevice = c10::DeviceType::PrivateUse1;
+// torch keeps PrivateUse1 for devices of others.  As `cuda` the device takes the name of one that this build of torch lacks.
+#ifdef PEERLANE_AS_CUDA
+#define PEERLANE_KEY CUDA
+#define PEERLANE_AUTOGRAD_KEY AutogradCUDA
+#else
+#define PEERLANE_KEY PrivateUse1
+#define PEERLANE_AUTOGRAD_KEY AutogradPrivateUse1
+#endif
+constexpr auto kDevice = c10::DeviceType::PEERLANE_KEY;
+constexpr auto kKey = c10::DispatchKey::PEERLANE_KEY;
 
 inline const peerlane::DeviceCalls* calls = nullptr;   // set when the module is loaded
 inline PyObject* python = nullptr;                     // the module `peerlane.torch.device_objects`
@@ -97,8 +106,8 @@ class Devices {
         return count_.load(std::memory_order_relaxed);
     }
     void check(DeviceIndex device) {
-        TORCH_CHECK(device >= 0 && device < count(), "peerlane:", static_cast<int>(device), " does not exist: there are ", static_cast<int>(count()),
-                    " devices, peerlane:0 to peerlane:", count() - 1, ". For more set PEERLANE_NODE, or run the program with `peerlane run --devices N`.");
+        TORCH_CHECK(device >= 0 && device < count(), kDevice, ":", static_cast<int>(device), " does not exist: there are ", static_cast<int>(count()),
+                    " devices, ", kDevice, ":0 to ", kDevice, ":", count() - 1, ". For more set PEERLANE_NODE, or run the program with `peerlane run --devices N`.");
     }
     Queue& default_queue(DeviceIndex device) {
         if (Queue* const known = defaults_.at(device).load(std::memory_order_acquire)) return *known;

@@ -1,0 +1,237 @@
+"""Unmodified programs of PyTorch that say ``cuda``, under ``--torch-cuda``: alike the processor's, bit by bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.torch_ranks import needs_torch
+from peerlane.testing.procs import Completed, run_python
+
+needs_torch()
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+PROGRAMS = Path(__file__).with_name("cuda_programs")
+SCHEDULES = pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
+ENDS = """
+    with open(sys.argv[1], "w") as file:
+        json.dump(found, file)
+"""
+
+
+def _run(words: list[str], schedule: str = "eager") -> Completed:
+    settings = {"PEERLANE_SCHEDULE": schedule, "OMP_NUM_THREADS": "1"}
+    # The first one compiles the device.
+    return run_python(words, timeout=280, env={**os.environ, **settings})
+
+
+def _run_on_cuda(words: list[str], schedule: str = "eager") -> Completed:
+    return _run(["-m", "peerlane", "run", "--torch-cuda", "--devices", "2", *words], schedule)
+
+
+def _find(folder: Path, text: str) -> Any:
+    program, result = folder / "program.py", folder / "found.json"
+    head = "import json, sys\nimport torch\nfound = {}\n"
+    program.write_text(head + textwrap.dedent(text) + textwrap.dedent(ENDS))
+    done = _run_on_cuda([str(program), str(result)])
+    assert done.returncode == 0, done.stderr
+    return json.loads(result.read_text())
+
+
+@SCHEDULES
+@pytest.mark.parametrize(
+    ("program", "on_host", "on_devices", "devices"),
+    [
+        ("model_parallel", ["cpu", "cpu"], ["cuda:0", "cuda:1"], ["cuda:0", "cuda:1"]),
+        ("prefetching", ["cpu"], ["cuda"], ["cuda:0"]),
+        ("offloading", ["cpu"], ["cuda:1"], ["cuda:1"]),
+        ("data_parallel", ["cpu"], ["cuda"], ["cuda:1"]),
+    ],
+)
+def test_program_on_cuda_has_the_bits_of_the_processor(
+    program: str, on_host: list[str], on_devices: list[str], devices: list[str], schedule: str
+) -> None:
+    path = str(PROGRAMS / f"{program}.py")
+    plain, served = _run([path, *on_host]), _run_on_cuda([path, *on_devices], schedule)
+    assert (plain.returncode, served.returncode) == (0, 0), plain.stderr + served.stderr
+    want, got = json.loads(plain.stdout), json.loads(served.stdout)
+    assert got.pop("devices") == devices
+    del want["devices"]
+    assert got == want
+
+
+_NAMES = """
+    import io
+    saved = io.BytesIO()
+    torch.save(torch.ones(2, device="cuda:0"), saved)
+    saved.seek(0)
+    found["loaded"] = str(torch.load(saved, map_location={"cuda:0": "cuda:1"}).device)
+    sequence, state = torch.nn.LSTM(3, 4, 2), torch.randn(5, 2, 3)
+    want = sequence(state)[0]
+    got = sequence.cuda()(state.cuda())[0]
+    got.sum().backward()
+    found["lstm"] = [torch.allclose(want, got.cpu(), atol=1e-6), str(sequence.weight_hh_l0.grad.device)]
+    x = torch.arange(6.0).reshape(2, 3).to("cuda:1")
+    found["device"] = [str(x.device), x.is_cuda, x.get_device(), x.type(), repr(x[0])]
+    found["counts"] = [torch.cuda.is_available(), torch.cuda.device_count(), torch.accelerator.device_count()]
+    found["accelerator"] = str(torch.accelerator.current_accelerator())
+    found["module"] = torch.get_device_module("cuda") is torch.cuda
+    with torch.cuda.device(1):
+        found["current"] = [torch.cuda.current_device(), str(torch.empty(2, device="cuda").device)]
+    with torch.device("cuda:1"):
+        found["context"] = str(torch.ones(2).device)
+    torch.set_default_device("cuda")
+    found["default"] = str(torch.ones(2).device)
+    torch.set_default_device("cpu")
+    found["module to"] = str(next(torch.nn.Linear(2, 2).cuda(1).parameters()).device)
+    found["like"] = str(torch.zeros_like(x).device)
+    found["built"] = [torch.backends.cuda.is_built(), torch.backends.cudnn.is_available()]
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.benchmark = True
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        found["autocast"] = str((x @ x.t()).dtype)
+    scaler = torch.amp.GradScaler("cuda")
+    weight = torch.ones(2, device="cuda", requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    scaler.scale(weight.sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    found["scaled"] = weight.tolist()
+    torch.cuda.manual_seed(5)
+    a = torch.rand(3, device="cuda")
+    torch.cuda.manual_seed(5)
+    found["seeded"] = torch.equal(a, torch.rand(3, device="cuda"))
+    generator = torch.Generator(device="cuda").manual_seed(5)
+    found["generator"] = torch.equal(a, torch.rand(3, device="cuda", generator=generator))
+    properties = torch.cuda.get_device_properties(0)
+    free, total = torch.cuda.mem_get_info()
+    found["properties"] = [properties.total_memory == total, properties.name == torch.cuda.get_device_name(0)]
+    found["capability"] = torch.cuda.get_device_capability() >= (8, 0)
+    before = torch.cuda.memory_allocated()
+    y = torch.empty(1 << 20, device="cuda")
+    found["memory"] = [torch.cuda.memory_allocated() - before, torch.cuda.max_memory_allocated() >= y.nbytes]
+    del y
+    torch.cuda.empty_cache()
+    found["summary"] = "Allocated memory" in torch.cuda.memory_summary()
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        first.record()
+        z = torch.ones(400, 400, device="cuda") @ torch.ones(400, 400, device="cuda")
+        last.record()
+    default = torch.cuda.default_stream()
+    found["streams"] = [torch.cuda.current_stream() == default, side != default]
+    torch.cuda.current_stream().wait_event(last)
+    torch.cuda.synchronize()
+    found["event"] = [last.query(), first.elapsed_time(last) > 0, z.sum().item()]
+    found["peer"] = torch.cuda.can_device_access_peer(0, 1)
+    found["pinned"] = [torch.ones(2).pin_memory().is_pinned(), torch.empty(2, pin_memory=True).is_pinned()]
+    found["capturing"] = torch.cuda.is_current_stream_capturing()
+"""
+
+
+def test_names_of_cuda_mean_virtual_devices(tmp_path: Path) -> None:
+    assert _find(tmp_path, _NAMES) == {
+        "loaded": "cuda:1",
+        "lstm": [True, "cuda:0"],
+        "device": ["cuda:1", True, 1, "torch.cuda.FloatTensor", "tensor([0., 1., 2.], device='cuda:1')"],
+        "counts": [True, 2, 2],
+        "accelerator": "cuda",
+        "module": True,
+        "current": [1, "cuda:1"],
+        "context": "cuda:1",
+        "default": "cuda:0",
+        "module to": "cuda:1",
+        "like": "cuda:1",
+        "built": [True, False],
+        "autocast": "torch.bfloat16",
+        "scaled": [0.5, 0.5],
+        "seeded": True,
+        "generator": True,
+        "properties": [True, True],
+        "capability": True,
+        "memory": [4 << 20, True],
+        "summary": True,
+        "streams": [True, True],
+        "event": [True, True, 400.0**3],
+        "peer": True,
+        "pinned": [True, True],
+        "capturing": False,
+    }
+
+
+_REFUSED = """
+    x = torch.ones(2, device="cuda")
+
+    def refused(name, call, *args):
+        try:
+            call(*args)
+        except Exception as error:
+            found[name] = str(error)
+
+    refused("graph", torch.cuda.CUDAGraph)
+    refused("pool", torch.cuda.graph_pool_handle)
+    jitted = torch.cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x; }")
+    refused("jiterator", jitted, x)
+    refused("external", torch.cuda.ExternalStream, 1)
+    refused("cudart", lambda: torch.cuda.cudart().cudaHostRegister(0, 1, 0))
+    options = {"dtype": torch.uint8, "device": "cuda"}
+    refused("no kernel", lambda: torch.ops.aten._cudnn_init_dropout_state(0.5, True, 1, **options))
+    refused("two", lambda: x + torch.ones(2, device="cuda:1"))
+    refused("no device", lambda: torch.empty(1, device="cuda:7"))
+"""
+
+
+def test_what_virtual_devices_lack_is_refused_by_name(tmp_path: Path) -> None:
+    found = _find(tmp_path, _REFUSED)
+    named = {
+        "graph": "_CUDAGraph is part of torch's library for CUDA, and peerlane does not serve it",
+        "pool": "_graph_pool_handle is part of",
+        "jiterator": "_cuda_jiterator_compile_and_launch_kernel is part of",
+        "external": "_cuda_getStreamFromExternal is part of",
+        "cudart": "_cudart.cudaHostRegister is part of",
+        "no kernel": "cuda:0 cannot run aten::_cudnn_init_dropout_state: the device runs kernels of the processor",
+        "two": "at least two devices, cuda:0 and cuda:1",
+        "no device": "cuda:7 does not exist: there are 2 devices, cuda:0 to cuda:1",
+    }
+    assert {name: text in found.get(name, "") for name, text in named.items()} == dict.fromkeys(
+        named, True
+    ), found
+
+
+_UNORDERED = """
+import torch
+side = torch.cuda.Stream()
+x = torch.ones(300, 300, device="cuda")
+with torch.cuda.stream(side):
+    y = x @ x
+print((y + 1).sum().item())
+"""
+
+
+def test_check_names_a_missing_wait_of_a_stream_of_cuda(tmp_path: Path) -> None:
+    program, report = tmp_path / "program.py", tmp_path / "report.json"
+    program.write_text(_UNORDERED)
+    words = ["-m", "peerlane", "check", "--torch-cuda", "--devices", "2", "--json", str(report), str(program)]
+    done = _run(words)
+    assert done.returncode == 3, done.stdout + done.stderr
+    findings = json.loads(report.read_text())["findings"]
+    assert any(each["certain"] for each in findings)
+    assert f"{program}:6" in done.stdout + done.stderr
+
+
+def test_children_of_the_program_have_cuda_too(tmp_path: Path) -> None:
+    found = _find(
+        tmp_path,
+        """
+        import subprocess
+        code = "import torch; print(torch.ones(2, device='cuda:1').sum().item(), torch.cuda.device_count())"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
+        found["child"] = [done.returncode, done.stdout.split()]
+        """,
+    )
+    assert found == {"child": [0, ["2.0", "2"]]}
