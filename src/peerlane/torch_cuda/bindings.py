@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import torch
 from torch import _C
 
-from peerlane.device.device import devices
 from peerlane.dialects.cuda.devices import FIGURES
 from peerlane.dialects.cuda.hardware import chip_of
+from peerlane.node.device import devices
 
 # torch is half imported when this module is; what is above torch's native library is used when it is called.
 
