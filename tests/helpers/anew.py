@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import atexit
 import builtins
-import contextlib
 import ctypes
 import fcntl
 import importlib
 import importlib.machinery
-import importlib.util
-import itertools
 import os
 import signal
 import subprocess
@@ -34,7 +31,6 @@ _THREADS = "OPENBLAS_NUM_THREADS"  # a process that forks has one
 _LIBRARIES = "LD_LIBRARY_PATH"
 _PACKAGE = "peerlane"
 __name__ = f"{_PACKAGE}.{__name__}"  # the checker shows no line of peerlane as a caller of the program
-_OF_EACH = ("__main__", "builtins", "sys")  #: modules that each program has of its own
 DIALECTS = ("acl", "hip", "hcomm")
 
 
@@ -54,14 +50,13 @@ def are_plain(words: Sequence[str]) -> bool:
 class _Hidden:
     """Keeps peerlane from the program until it is imported; then the event log begins, as with a first import."""
 
-    def __init__(self, kept: KeptModules) -> None:
+    def __init__(self) -> None:
         names = [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]
-        self._kept = kept
         self._modules = {name: sys.modules.pop(name) for name in names}
 
     def show(self) -> None:
         """Let all find the modules without a look at this."""
-        self._kept.add(self._modules)
+        sys.modules.update(self._modules)
 
     def leave_out(self, name: str) -> None:
         """Let no one import a module, as ``-m`` runs it."""
@@ -96,57 +91,28 @@ def _begin_log() -> None:
             threads.install()
 
 
-def keep_openssl() -> None:
-    """Keep OpenSSL from freeing what it has at the end of a process; call it before ``hashlib`` is imported.
-
-    That would copy some 400 pages of those that a process shares with the one that forked it.
-    """
-    spec = importlib.util.find_spec("_hashlib")
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # a Python without it, or with it inside
-        no_atexit = ctypes.c_uint64(0x80000)
-        ctypes.CDLL(spec.origin).OPENSSL_init_crypto(no_atexit, None)  # type: ignore[union-attr]
-
-
 class KeptModules:
     """Keeps modules from being taken apart at the end of a process, which would take each 20 ms.
 
-    Most of that are copies of pages that a process shares with the one that forked it: a look at each name would copy
-    some 350.  So what the program imported is told by the order of names.  Make it before any other exit handler is
-    registered, as it comes last.
+    Most of that are copies of pages that a process shares with the one that forked it.  Make it before any other exit
+    handler is registered, as it comes last.
     """
 
     def __init__(self) -> None:
-        self._last, self._of_program = "", [*_OF_EACH]
-        atexit.register(self._leave_out)
+        self._modules: dict[str, types.ModuleType] = {}
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._modules))
+        atexit.register(self._forget)
 
-    def begin(self) -> None:
+    def add_imported(self) -> None:
         """Keep all modules that are imported now."""
-        self._last, self._of_program = next(reversed(sys.modules)), [*_OF_EACH]
+        self._modules.update(sys.modules)
+        for name in ("__main__", "builtins", "sys"):
+            del self._modules[name]
 
-    def add(self, modules: Mapping[str, types.ModuleType]) -> None:
-        """Let all find these modules, and keep them."""
-        self._of_program += self._imported()
-        sys.modules.update(modules)
-        self._last = next(reversed(sys.modules))
-
-    def _imported(self) -> list[str]:
-        return list(itertools.takewhile(lambda name: name != self._last, reversed(sys.modules)))
-
-    def _leave_out(self) -> None:
-        names = filter(sys.modules.__contains__, [*self._of_program, *self._imported()])
-        modules = {name: sys.modules[name] for name in names}
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))
-        sys.meta_path.clear()  # no module is imported once more, as no module is at the end of an interpreter
-        _exchange(sys.modules, modules)
-
-
-def _exchange(one: dict[str, types.ModuleType], other: dict[str, types.ModuleType]) -> None:
-    """Exchange the contents of two dictionaries, and look at none of their objects."""
-    head = object.__basicsize__
-    size = dict.__basicsize__ - head
-    kept = ctypes.string_at(id(one) + head, size)
-    ctypes.memmove(id(one) + head, id(other) + head, size)
-    ctypes.memmove(id(other) + head, kept, size)
+    def _forget(self) -> None:
+        for name in list(sys.modules):  # not those of peerlane if they are hidden
+            if sys.modules[name] is self._modules.get(name, self):
+                sys.modules[name] = None  # type: ignore[assignment]  # as the interpreter does
 
 
 class Program:
@@ -155,14 +121,13 @@ class Program:
     Where that is ``peerlane check`` or ``launch``, the processes that it starts go on without a new interpreter, too.
     """
 
-    def __init__(self, kept: KeptModules) -> None:
+    def __init__(self) -> None:
         from peerlane.cli import native
         from peerlane.dialects import begin_anew
         from peerlane.dialects._shared import hook
 
         self._native, self._begin_anew, self._hook = native, begin_anew, hook
-        self._kept = kept
-        self._hidden = _Hidden(kept)  # by the process that forks, as each look at a name copies a page of it
+        self._hidden = _Hidden()  # by the process that forks, as each look at a name copies a page of it
         self._is_first, self._environment = True, dict(os.environ)
         inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         self._path = [each for each in sys.path[1:] if each not in inherited]
@@ -196,8 +161,7 @@ class Program:
                 self._hook.inherit(names.split(","), None)
             if not has_libraries:  # the loader of a new process finds them by itself
                 self._native.load_libraries()
-            self._hidden = _Hidden(self._kept)
-        self._kept.begin()
+            self._hidden = _Hidden()
         if words[0] == "-m" and words[1] != _PACKAGE:
             self._hidden.leave_out(words[1])
         sys.meta_path.insert(0, self._hidden)  # type: ignore[arg-type]
@@ -218,7 +182,7 @@ class Program:
             self._begin_anew(name)
         for name in list(self._hook.FINDER.installed):
             self._hook.FINDER.uninstall(name)
-        self._hidden = _Hidden(self._kept)
+        self._hidden = _Hidden()
 
     def _register_handler(self, handler: Callable[..., object], *args: object, **named: object) -> object:
         self._handlers.append(handler)

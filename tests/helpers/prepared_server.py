@@ -12,7 +12,7 @@ import socket
 import sys
 import typing
 
-from anew import KeptModules, Program, end, keep_openssl
+from anew import KeptModules, Program, end
 
 MODULES = (
     *("argparse", "concurrent.futures", "numpy", "pkgutil", "pytest", "runpy", "threading"),
@@ -49,12 +49,12 @@ def prepare(request, fds, begun):
 
 
 def serve():
-    keep_openssl()
     kept = KeptModules()
     for module in MODULES:
         importlib.import_module(module)
     line = socket.socket(fileno=int(sys.argv[1]))
-    program = Program(kept)
+    kept.add_imported()
+    program = Program()
     for clear in typing._cleanups:  # nanobind does this at the end of each process
         clear()
     sys.path_importer_cache.clear()
