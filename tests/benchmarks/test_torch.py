@@ -55,6 +55,11 @@ def test_torch_has_a_figure_and_a_bar_for_each_case(tmp_path: Path, rank: Any) -
         for task in ("all-reduce", "all-gather", "broadcast")
         for size in ("4 KiB", "64 KiB", "1 MiB", "16 MiB", "64 MiB")
     ]
+    cases += [
+        bars.torch_case(task, size, 2)
+        for task in bars.TORCH_MESSAGES
+        for size in ("8 B", "512 B", "4 KiB", "64 KiB")
+    ]
     assert [(each["case"], each["contender"], each["reference"]) for each in result["figures"]] == [
         (case, "peerlane", "gloo") for case in cases
     ]

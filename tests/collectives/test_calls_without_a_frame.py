@@ -200,6 +200,7 @@ def test_numpy_arrays_that_are_no_plain_numbers_go_by_the_methods_in_python() ->
     run_ranks(2, work)
 
 
+@pytest.mark.any_schedule  # under seeded each call takes its turn in Python
 def test_bytes_and_arrays_of_ctypes_need_no_method_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     class Word(ctypes.Union):
         _fields_ = (("number", ctypes.c_uint32), ("letters", ctypes.c_char * 4))
