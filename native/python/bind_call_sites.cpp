@@ -27,16 +27,17 @@ std::string_view module_of(const Frame& frame) {
 namespace {
 
 constexpr std::string_view kPackage = "peerlane";
-constexpr uint64_t kSites = 4096;
+constexpr uint64_t kSites = 4096, kCandidates = 8;
 
 struct CallSite {
     PyObject* code = nullptr;   // strong
     int offset = 0;             // of the instruction, in bytes
-    uint64_t round = 0;         // how often this place of the table changed hands
+    uint64_t round = 0;         // how often this entry changed hands
 };
 
 // A program submits at few places.  With more than there is room for, the older ones are not known any more: a code
-// object is not kept for ever because it submitted something once.
+// object is not kept for ever because it submitted something once.  Each place may have one of several entries, so that two
+// whose hashes are equal do not end each other.
 std::array<CallSite, kSites>& table() {
     static auto& sites = *new std::array<CallSite, kSites>{};
     return sites;
@@ -56,16 +57,19 @@ uint64_t number_of(const Frame& frame) {
     if (!frame) return 0;
     nb::object code = nb::borrow(frame.code());
     const int offset = frame.offset();
-    const uint64_t slot = (reinterpret_cast<uintptr_t>(code.ptr()) / 64 * 31 + static_cast<unsigned>(offset)) % kSites;
-    CallSite& site = table()[slot];
-    if (site.code != code.ptr() || site.offset != offset) {
-        // The old one goes last: what its end runs may come here again.
-        const nb::object old = nb::steal(std::exchange(site.code, code.release().ptr()));
-        site.offset = offset;
-        ++site.round;
-        return site.round * kSites + slot;
+    const uint64_t hash = (reinterpret_cast<uintptr_t>(code.ptr()) + static_cast<unsigned>(offset)) * 0x9e3779b97f4a7c15u;
+    CallSite* const candidates = &table()[(hash >> 32) % (kSites / kCandidates) * kCandidates];
+    CallSite* oldest = candidates;
+    const auto number = [](const CallSite& site) { return site.round * kSites + static_cast<uint64_t>(&site - table().data()); };
+    for (CallSite* site = candidates; site != candidates + kCandidates; ++site) {
+        if (site->code == code.ptr() && site->offset == offset) return number(*site);
+        if (site->round < oldest->round) oldest = site;
     }
-    return site.round * kSites + slot;
+    // The old one goes last: what its end runs may come here again.
+    const nb::object old = nb::steal(std::exchange(oldest->code, code.release().ptr()));
+    oldest->offset = offset;
+    ++oldest->round;
+    return number(*oldest);
 }
 
 // Of a call that was kept and runs now; 0: a call runs where it is made.

@@ -344,13 +344,8 @@ class Work:
                 self._failed = True
             if report.failed and not only_leaks:
                 report.sections.append(("peerlane: the node of this test", self._described))
-                shown: list[str] = []
                 for name in dialects.registered():
-                    explanations = dialects.explanations(name)
-                    if explanations and not any(
-                        explanations in each for each in shown
-                    ):  # hcomm's are acl's, too
-                        shown.append(explanations)
+                    if explanations := dialects.explanations(name):
                         report.sections.append(
                             (f"peerlane: calls of {name} that failed, newest first", explanations)
                         )

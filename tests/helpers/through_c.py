@@ -1,7 +1,8 @@
 """Lets tests of a dialect call its C library, and compares both: ``pytest -p helpers.hip_through_c``.
 
 Each call's arguments become those of C, the library hands them to the dialect, and what it writes must be what the
-dialect returned.  What C cannot be given (an object of Python in the place of an address) goes the ordinary way.
+dialect returned.  What native code writes without the dialect is what the tests get.  What C cannot be given (an
+object of Python in the place of an address) goes the ordinary way.
 With ``THROUGH_C`` in the environment the names of the functions that succeeded and failed are written to that file.
 """
 
@@ -95,9 +96,10 @@ class Through:
                 _failed.add(function.name)
                 raise _answered.raised
             result = _answered.result
-            if result is None and not outputs and code == 0:  # native code has made the call
-                result = self._success
-            elif result is None:  # the library refused it, or native code knew the outputs
+            if result is None and code == 0:  # native code made the call: another could allocate
+                _succeeded.add(function.name)
+                return self._result([self._number(function.parameters[at], rooms[at]) for at in outputs])
+            if result is None:  # the library refused it
                 result = inner(*args)
             values = list(result) if isinstance(result, tuple) else [result]
             assert code == values.pop(0 if isinstance(self._success, tuple) else -1), (
@@ -160,7 +162,16 @@ class Through:
             return None, None
         kind = self._layout.element_of(parameter, 1)
         returned = kind(value if isinstance(value, float) else int(value or 0)).value
-        return kind.from_buffer(room).value, returned
+        return self._number(parameter, room), returned
+
+    def _number(self, parameter: Declarator, room: Any) -> Any:
+        return self._layout.element_of(parameter, 1).from_buffer(room).value
+
+    def _result(self, outputs: Sequence[Any]) -> Any:
+        """Return what the dialect's call returns when it has succeeded with these outputs."""
+        if isinstance(self._success, tuple):
+            return *self._success, *outputs
+        return (*outputs, self._success) if outputs else self._success
 
 
 def write_down() -> None:

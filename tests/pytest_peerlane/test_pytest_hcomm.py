@@ -60,5 +60,24 @@ def test_hcomm_fixture_of_failing_test_shows_failed_calls(pytester: pytest.Pytes
     )
     done.assert_outcomes(failed=1)
     text = done.stdout.str()
-    assert "calls of hcomm that failed, newest first" in text
+    assert "calls of hcomm that failed, newest first" in text and "calls of acl" not in text
     assert "hcomm.HcommBatchModeEnd returned 1 (HCCL_E_PARA)" in text
+
+
+def test_failed_calls_of_hcomm_and_acl_are_shown_once_each_under_their_own_heading(
+    pytester: pytest.Pytester,
+) -> None:
+    done = run(
+        pytester,
+        """
+        def test_fails(acl, hcomm):
+            assert hcomm.HcommBatchModeEnd("b") == 1
+            assert acl.rt.set_device(7) == 107001
+            assert hcomm.HcommBatchModeEnd("c") == 0
+        """,
+    )
+    done.assert_outcomes(failed=1)
+    text = done.stdout.str()
+    of_acl, of_hcomm = text.partition("calls of acl that failed")[2].split("calls of hcomm that failed")
+    assert "device_id=7" in of_acl and "batchTag" not in of_acl
+    assert of_hcomm.count("batchTag=") == 2 and "device_id=7" not in of_hcomm

@@ -159,11 +159,22 @@ class Messages:
 
     def take(self) -> str:
         """Return the texts, newest on top, and forget them."""
+        return "\n".join(map(str, self._taken()))
+
+    def take_own(self) -> str:
+        """As :meth:`take`, without messages that another dialect recorded, as hcomm does for acl; they go, too."""
+        return "\n".join(
+            str(each)
+            for each in self._taken()
+            if not isinstance(each, Message) or each._layout is self._layout
+        )
+
+    def _taken(self) -> list[object]:
         kept, taken = self._kept(), []
         with contextlib.suppress(IndexError):  # another thread may take the last one
             while True:
-                taken.append(str(kept.popleft()))
-        return "\n".join(taken)
+                taken.append(kept.popleft())
+        return taken
 
     def _kept(self) -> deque[object]:
         if self.shared:

@@ -21,7 +21,7 @@ os._exit(0 if ret == 0 and count > 0 else 1)
 """
 VARIABLES = ("ASCEND_RT_VISIBLE_DEVICES",)
 ANEW = "peerlane.dialects.acl._system:begin_anew"
-EXPLAIN = "peerlane.dialects.acl._state:messages.take"
+EXPLAIN = "peerlane.dialects.acl._state:messages.take_own"
 REMEDY = (
     "Memory of acl.rt.malloc ends with acl.rt.free, or when its device was reset as often as it was set;\n"
     "streams, events and notifies with their destroy calls, or with that reset. Contexts, host memory,\n"

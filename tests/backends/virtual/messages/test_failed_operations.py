@@ -180,6 +180,16 @@ def test_submit_lines_of_many_code_objects_do_not_keep_them_alive(node: Node) ->
     assert _core.site(0) is None and _core.site(1 << 62) is None
 
 
+def test_lines_of_hundreds_of_code_objects_are_all_known() -> None:
+    codes = [compile("number = core.site_number()", f"{number}.py", "exec") for number in range(400)]
+    sites = []
+    for code in codes:
+        names = {"core": _core}
+        exec(code, names)
+        sites.append(names["number"])
+    assert [_core.site(each)[0].co_filename for each in sites] == [code.co_filename for code in codes]
+
+
 def test_closed_stream_error_names_lines_that_made_and_closed_it(node: Node) -> None:
     stream = node[0].create_stream()
     line = here(1)
