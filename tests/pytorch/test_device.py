@@ -9,6 +9,7 @@ import pytest
 
 from helpers.torch_device import run_on_device
 from helpers.torch_ranks import needs_torch
+from peerlane.testing.procs import run_python
 
 needs_torch()
 
@@ -312,3 +313,24 @@ def test_no_compiler_is_said_at_the_first_use(tmp_path: Path, monkeypatch: pytes
     kind, text = found["error"]
     assert kind == "Unbuilt"
     assert "there is no C++ compiler 'no-such-compiler': install g++ 11 or newer" in text
+
+
+_NAMED_BEFORE = """
+import warnings
+import torch
+torch.utils.rename_privateuse1_backend("other")
+with warnings.catch_warnings(record=True) as shown:
+    warnings.simplefilter("always")
+    import peerlane.torch
+print(*(each.message for each in shown if "peerlane" in str(each.message)))
+print("peerlane" in torch.distributed.Backend.backend_list, torch.device("other:0"))
+"""
+
+
+def test_back_end_works_where_another_library_has_named_the_device(tmp_path: Path) -> None:
+    done = run_python(["-c", _NAMED_BEFORE], timeout=100, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    warned, rest = done.stdout.splitlines()
+    assert "torch has no device 'peerlane' in this process" in warned
+    assert "another library has named it 'other'" in warned
+    assert rest == "True other:0"

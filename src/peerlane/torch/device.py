@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 import torch
@@ -17,9 +18,20 @@ NAME = "peerlane"
 def register() -> None:
     """Name the device and load it; where it cannot be compiled, its first use says why.
 
-    torch has one device that others may name.  If another library has named it, torch refuses.
+    torch has one device that libraries may name.  If another library has named it, a warning says so, and the
+    back-end of ``torch.distributed`` works without the device.
     """
     if not torch_name.is_cuda:
+        named = torch._C._get_privateuse1_backend_name()
+        if named not in ("privateuseone", NAME):
+            warnings.warn(
+                f"torch has no device {NAME!r} in this process: it has one device that libraries may name, and "
+                f"another library has named it {named!r}. The back-end {NAME!r} of torch.distributed works. "
+                "For the device import peerlane.torch in a process without that library",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
         _register_name()
     try:
         device_module.init()
