@@ -281,7 +281,9 @@ class Program:
             return self.call(what, ctypes.c_void_p(self.draw.choice([*self.buffers, *self.pinned])))
         if what == "unpooled":
             stream = ctypes.c_void_p(self.draw.choice(self.streams[-5:]))
-            return self.call(what, ctypes.c_void_p(self.draw.choice(self.buffers)), stream)
+            code = self.call(what, ctypes.c_void_p(self.draw.choice(self.buffers)), stream)
+            # The stream frees the memory in its own time, and what follows could come before it or after it.
+            return code, self.call("wait", stream)
         if what in ("stream", "event"):
             code, handle = self.made(what, *([ctypes.c_uint32(0)] if self.dialect == "cuda" else []))
             if not code:
