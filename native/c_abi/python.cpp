@@ -173,6 +173,7 @@ bool start() {
         return false;
     }
     functions.is_own = has_started_python = true;
+    functions.PyGC_Disable();   // until a dialect is imported, which would begin dozens of collections that free nothing
     // This module takes SIGINT when it is first imported.
     if (PyObject* const module = functions.PyImport_ImportModule("signal")) functions.Py_DecRef(module);
     sigaction(SIGINT, &interrupt, nullptr);

@@ -15,7 +15,7 @@ namespace peerlane::c_abi {
     X(PyConfig_Clear) X(PyConfig_InitPythonConfig) X(PyConfig_SetBytesArgv) X(PyConfig_SetBytesString) \
     X(PyDict_GetItemString) X(PyErr_Clear) X(PyErr_ExceptionMatches) X(PyErr_Print) X(PyErr_SetInterrupt) \
     X(PyEval_GetGlobals) X(PyEval_SaveThread) X(PyFloat_AsDouble) X(PyFloat_FromDouble)                \
-    X(PyGILState_Check) X(PyGILState_Ensure) X(PyGILState_GetThisThreadState) X(PyGILState_Release)  \
+    X(PyGC_Disable) X(PyGILState_Check) X(PyGILState_Ensure) X(PyGILState_GetThisThreadState) X(PyGILState_Release)  \
     X(PyImport_ImportModule) X(PyLong_AsUnsignedLongLongMask) X(PyLong_FromLongLong)                 \
     X(PyLong_FromUnsignedLongLong) X(PyObject_CallFunction) X(PyObject_GetAttrString)                \
     X(PyObject_Vectorcall) X(PyOS_AfterFork_Child) X(PyOS_AfterFork_Parent) X(PyOS_BeforeFork)       \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.log.event_log import see_forks
 from peerlane.dialects import manifest_of
 from peerlane.dialects._shared.c_library import Library
-from peerlane.dialects._shared.hook import WATCH
+from peerlane.dialects._shared.hook import SERVES_C, WATCH
 from peerlane.errors import Error
 
 see_forks()  # the library, which imports this, registers for forks next
@@ -66,4 +67,7 @@ def end() -> None:
 def _library(dialect: str, header: str) -> Library:
     known = manifest_of(dialect)  # else its absence would be that of a module
     library: Library = import_module(f"peerlane.dialects.{known.name}.c_library").library(header)
+    if SERVES_C in sys._xoptions and not gc.isenabled():
+        gc.freeze()  # of a program of C, all objects so far are those of the imports
+        gc.enable()
     return library
