@@ -1,14 +1,15 @@
 """A pytest plugin: ``--schedules eager,lazy,seeded`` runs each test under each of these schedules, in one run.
 
 A test with the mark ``any_schedule`` runs under the first of them alone.  With ``--in-turn`` each case of a test with
-the mark ``schedules_in_turn`` runs under one of them, the next case under the next one; a test with fewer cases than
-schedules runs under each.  Seeds, and the schedule of the first case, are drawn once, before any worker starts.
+the mark ``schedules_in_turn`` runs under one of them, and the next such case of the file under the next one.  Seeds,
+and the schedule of the first case, are drawn once, before any worker starts.
 """
 
 from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -19,10 +20,8 @@ from peerlane.backends.virtual.node import schedule
 Case: TypeAlias = "tuple[tuple[str, int], ...]"
 
 _ARGUMENT, _MARK = "schedule_of_the_test", "any_schedule"
-_MARK_IN_TURN, _EACH = (
-    "schedules_in_turn",
-    "each_schedule",
-)  # the latter is a fixture of tests that bring schedules
+_MARK_IN_TURN = "schedules_in_turn"
+_OWN = ("schedule", "each_schedule")  # arguments and fixtures of tests that bring schedules
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,22 +77,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _out_of_turn(items: Sequence[pytest.Item], first: int) -> set[pytest.Item]:
-    """Return the items to leave out so that each case runs under one schedule, and each test under each schedule."""
-    tests: dict[str, list[tuple[pytest.Item, Case, str]]] = {}
+    """Return the items to leave out so that each case runs under one schedule, and the cases of a file under each."""
+    cases: dict[tuple[str, Case], list[tuple[pytest.Item, str]]] = {}
     for item in items:
         params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
-        arguments = (_EACH,) if _is_marked(item) else (_EACH, _ARGUMENT)
+        arguments = _OWN if _is_marked(item) else (*_OWN, _ARGUMENT)
         argument = next((each for each in arguments if each in params), None)
         if argument is not None and item.get_closest_marker(_MARK_IN_TURN) is not None:
             chosen = params.pop(argument)
             case = tuple((name, id(value)) for name, value in params.items())
-            tests.setdefault(item.nodeid.partition("[")[0], []).append((item, case, chosen))
+            cases.setdefault((item.nodeid.partition("[")[0], case), []).append((item, chosen))
     others = set()
-    for rows in tests.values():
-        cases, schedules = (list(dict.fromkeys(row[column] for row in rows)) for column in (1, 2))
-        if len(cases) >= len(schedules):
-            turns = {case: schedules[(first + number) % len(schedules)] for number, case in enumerate(cases)}
-            others |= {item for item, case, chosen in rows if turns[case] != chosen}
+    turns: Counter[str] = Counter()  # of each file, so far
+    for (name, _), rows in cases.items():
+        file, schedules = name.partition("::")[0], list(dict.fromkeys(chosen for _, chosen in rows))
+        turn = schedules[(first + turns[file]) % len(schedules)]
+        turns[file] += 1
+        others |= {item for item, chosen in rows if chosen != turn}
     return others
 
 

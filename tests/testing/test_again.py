@@ -148,18 +148,28 @@ IN_TURN = """
     @pytest.mark.parametrize("number", [1, 2, pytest.param(3, marks=pytest.mark.soak)])
     def test_few_cases(number): said("few", number)
 
+    def test_one_case(): said("one")
+
+    def test_another_case(): said("one")
+
+    def test_last_case(): said("one")
+
     @pytest.mark.parametrize("number", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.any_schedule) for n in (4, 5))])
     def test_some_cases_once(number): said("some", number)
 
     @pytest.mark.any_schedule
     @pytest.mark.parametrize("number", [1, 2, 3])
     def test_own_schedules(each_schedule, number): said("own", number)
+
+    @pytest.mark.any_schedule
+    @pytest.mark.parametrize(("number", "schedule"), [(1, "eager"), (2, "lazy"), (3, "eager"), (3, "lazy")])
+    def test_given_schedules(number, schedule): said("given", number, schedule)
 """
 
 
 @pytest.mark.usefixtures("tests_on_path")
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
-def test_in_turn_each_case_runs_once_and_each_test_under_each_schedule(
+def test_in_turn_each_case_runs_once_and_cases_of_a_file_under_each_schedule(
     pytester: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
     pytester.makeini(
@@ -167,16 +177,24 @@ def test_in_turn_each_case_runs_once_and_each_test_under_each_schedule(
     )
     words = ("--schedules", "lazy,eager,seeded", "--in-turn", *workers)
     done = run(pytester, IN_TURN, *PLUGINS, *words, anew=True)
-    done.assert_outcomes(passed=4 + 6 + 5 + 3)
+    done.assert_outcomes(passed=4 + 2 + 3 + 5 + 3 + 3)
 
     lines = [each.split() for each in (pytester.path / "said").read_text().splitlines()]
     under = {
-        name: [words[1:] for words in lines if words[0] == name] for name in ("many", "few", "some", "own")
+        name: [words[1:] for words in lines if words[0] == name]
+        for name in ("many", "few", "one", "some", "own", "given")
     }
     assert sorted(words[:-1] for words in under["many"]) == [["1", "x"], ["1", "y"], ["2", "x"], ["2", "y"]]
     assert {words[-1] for words in under["many"]} == {"lazy", "eager", "seeded"}
-    assert len(set(map(tuple, under["few"]))) == 6
+    assert sorted(words[0] for words in under["few"]) == ["1", "2"]
+    assert len({words[-1] for words in under["few"]}) == 2
+    assert {words[-1] for words in under["one"]} == {"lazy", "eager", "seeded"}
     assert sorted(words[0] for words in under["some"]) == ["1", "2", "3", "4", "5"]
     assert {words[1] for words in under["some"] if words[0] in "45"} == {"lazy"}
     assert sorted(words[0] for words in under["own"]) == ["1", "2", "3"]
     assert {words[-1] for words in under["own"]} == {"eager", "lazy"}
+    given = [tuple(words[:2]) for words in under["given"]]
+    assert sorted(number for number, _ in given) == ["1", "2", "3"] and {
+        ("1", "eager"),
+        ("2", "lazy"),
+    } <= set(given)
