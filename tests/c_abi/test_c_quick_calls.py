@@ -38,7 +38,7 @@ assert back.raw == host.raw
 """
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))])
 @pytest.mark.parametrize("dialect", ["acl", "hip", "cuda", "cudart"])
 def test_quick_calls_answer_and_copy_as_the_dialect_does(dialect: str, seed: int) -> None:
     words = [c_quick_calls.__file__, dialect, str(seed)]
