@@ -6,9 +6,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import yaml
@@ -20,6 +20,7 @@ GITHUB = ROOT / "examples" / "ci" / "peerlane.yml"
 GITLAB = ROOT / "examples" / "ci" / "peerlane.gitlab-ci.yml"
 GUIDE = (ROOT / "docs" / "guides" / "ci-without-devices.md").read_text()
 SECONDS = 200.0
+Commands: TypeAlias = Callable[[str], list[str]]
 SCHEDULES = ["eager", "lazy", "seeded:1", "seeded:2", "seeded:3", "seeded"]
 
 TRANSFER = """
@@ -81,9 +82,8 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("commands", [_github_commands, _gitlab_commands], ids=["github", "gitlab"])
-def test_ci_file_commands_pass_for_a_right_transfer_and_write_reports(commands: Any, project: Path) -> None:
-    for done in _run(commands("seeded"), project):
+def test_ci_file_commands_pass_for_a_right_transfer_and_write_reports(project: Path) -> None:
+    for done in _run(_github_commands("seeded"), project):
         assert done.returncode == 0, done.stdout + done.stderr
     page = (project / "report.html").read_text()
     assert (
@@ -91,10 +91,14 @@ def test_ci_file_commands_pass_for_a_right_transfer_and_write_reports(commands: 
     )
 
 
-@pytest.mark.parametrize("schedule", ["eager", "seeded:1"])
-def test_ci_file_commands_catch_a_missing_wait(schedule: str, project: Path) -> None:
+@pytest.mark.parametrize(
+    ("commands", "schedule"),
+    [(_github_commands, "eager"), (_gitlab_commands, "seeded:1")],
+    ids=["github", "gitlab"],
+)
+def test_ci_file_commands_catch_a_missing_wait(commands: Commands, schedule: str, project: Path) -> None:
     (project / "transfer.py").write_text(TRANSFER.replace("    stream.sync(timeout=20)\n", ""))
-    *before, tested = _run(_github_commands(schedule), project)
+    *before, tested = _run(commands(schedule), project)
     assert [each.returncode for each in before] == [0, 0]
     assert tested.returncode == 1, tested.stdout
     page = (project / "report.html").read_text()
