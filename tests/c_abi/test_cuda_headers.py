@@ -12,6 +12,8 @@ from peerlane.dialects._shared import c_declarations
 from peerlane.dialects._shared.c_declarations import SCALARS, Declarations
 from peerlane.dialects._shared.c_layout import Layout
 
+pytestmark = pytest.mark.any_schedule
+
 FOLDER = Path(peerlane.dialects.__file__).with_name("cuda")
 FUNCTIONS = {"cuda": 616, "cudart": 367, "cudart12": 36, "nvml": 436, "nccl": 97}
 

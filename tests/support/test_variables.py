@@ -12,6 +12,8 @@ import peerlane as pl
 from helpers.launchers_told import without_launcher
 from peerlane.support.variables import is_set
 
+pytestmark = pytest.mark.any_schedule
+
 PROGRAM = "import peerlane as pl; pl.devices()[0].allocate(8).close(); print('went on')"
 
 

@@ -17,6 +17,8 @@ from peerlane.c_abi import directory
 from peerlane.dialects.cuda.extensions import has_runtime
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 SECONDS = 120
 #: A copy of the runtime in which each call fails, as the vendor's does without a driver.
 COPY = """
