@@ -9,7 +9,7 @@ import pytest
 
 from helpers.c_programs import PEERLANE, PROGRAMS, Run
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.c_programs import PEERLANE, PROGRAMS, Run
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 KINDS = {
     ("freed.c", "acl"): {

@@ -7,7 +7,7 @@ import pytest
 from checker.checking import TESTS, checked_program, told
 from checker.programs.aborted import KINDS
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
 PROGRAM = TESTS / "checker" / "programs" / "aborted.py"
 SCHEDULES = ("eager", "lazy", "seeded")

@@ -6,7 +6,7 @@ import pytest
 
 from checker.checking import TESTS, checked_program, told
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
 PROGRAM = TESTS / "checker" / "programs" / "freed.py"
 KINDS = ("source", "target", "pinned", "unmapped", "other stream", "imported")

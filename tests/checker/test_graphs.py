@@ -10,6 +10,8 @@ import pytest
 
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.schedules_in_turn
+
 PROGRAM = """
 import ctypes
 from hip import hip

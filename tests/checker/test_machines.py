@@ -12,10 +12,7 @@ from checker.race_cases.score import findings_of, judged
 from checker.test_orders import HERE, INTO_1, RACE, THERE, A, World
 from helpers.absent import needs_engine
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    needs_engine,
-]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(300), needs_engine]
 
 MEMORY_ENDS = TESTS / "checker" / "programs" / "memory_ends.py"
 #: A write, a read, blocks, a reduction, a fence, three ranks, a wait that is missing, and a record for nobody.

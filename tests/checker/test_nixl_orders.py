@@ -10,7 +10,7 @@ from checker.checking import checked_program, told
 
 PROGRAM = Path(__file__).parent / "programs" / "nixl_requests.py"
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
 def _line(marked: str) -> int:

@@ -8,7 +8,7 @@ from checker.checking import told
 from checker.race_cases import CASES
 from checker.race_cases.score import findings_of, judged, main
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 #: One of each kind of access, order and thread.
 SHORT = {

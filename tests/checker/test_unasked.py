@@ -6,7 +6,7 @@ import pytest
 
 from checker.checking import TESTS, checked_program, told
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
 KINDS = ("shown", "reused", "trimmed", "waited")
 PROGRAM = TESTS / "checker" / "programs" / "unasked.py"

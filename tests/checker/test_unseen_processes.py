@@ -12,7 +12,7 @@ import pytest
 from checker.checking import checked_program, told
 from peerlane.checker import texts
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(240)]
 
 MAKER = """\
 import socket

@@ -18,7 +18,7 @@ import pytest
 import peerlane as pl
 from helpers.threads_as_ranks import run_ranks
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(60)]
 
 NAMES = (
     *("barrier", "broadcast", "all_gather", "all_to_all"),

@@ -15,7 +15,7 @@ import peerlane as pl
 from helpers.logs import line_of, run_logged
 from peerlane.diagnostics.log import event_log
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 WRITTEN = True
 MOUNTED = 'mount -t tmpfs -o size=512k none "$1" && shift && exec "$@"'

@@ -14,7 +14,7 @@ from helpers.promises import Node, parked
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.log.observers import Recorder
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 _WORK = """
 import peerlane as pl

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.launched import Launched
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 SECONDS = 60.0
 

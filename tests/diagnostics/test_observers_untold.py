@@ -11,7 +11,7 @@ from helpers.promises import Node, parked
 from peerlane import _core
 from peerlane.diagnostics.log.observers import Recorder
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(60)]
 
 
 def test_observer_removed_by_collection_during_submit_is_harmless(node: Node) -> None:

@@ -18,7 +18,7 @@ WORDS = {
     "answers.py": (["-m", "peerlane", "launch", "-n", "2"], ["[0] answer 0 10", "[0] answer 1 20"]),
 }
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
 def test_asyncio_guide_programs_are_all_tested() -> None:

@@ -17,6 +17,8 @@ from helpers.schedules_alone import Together, plans
 from helpers.threads_as_ranks import run_ranks
 from peerlane.collectives import choice
 
+pytestmark = pytest.mark.schedules_in_turn
+
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "collective-algorithms.md").read_text()
 
 

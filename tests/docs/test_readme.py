@@ -12,7 +12,7 @@ import pytest
 from helpers.documented import Program, check, programs, says, shadowed
 from helpers.prepared import run_python
 
-pytestmark = pytest.mark.any_schedule
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule]
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

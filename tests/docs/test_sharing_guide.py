@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "sharing.md").read_text()
 PROGRAMS = {text.split()[1]: text for text in re.findall(r"```python\n(# \w+\.py.*?)```", GUIDE, re.DOTALL)}
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
 def run(tmp_path: Path, name: str, *words: str) -> Completed:

@@ -12,7 +12,7 @@ from helpers.prepared import run_python
 from helpers.small_weights import small_weights
 from peerlane.testing.procs import Completed
 
-pytestmark = pytest.mark.any_schedule
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCHEDULES = ("eager", "lazy", "seeded:5")

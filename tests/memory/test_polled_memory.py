@@ -15,7 +15,7 @@ from helpers.launched import state, until
 from helpers.prepared import run_python
 from helpers.promised import overdue
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 SCHEDULES = ("eager", "lazy", "seeded:5")
 ENDS_WITHIN = overdue(1.0)  # queued operations run after 1 s without a call

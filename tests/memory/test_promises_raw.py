@@ -12,6 +12,8 @@ from helpers.promised import overdue
 from helpers.promises import Node, filled, untouched
 from peerlane.errors import Fault
 
+pytestmark = pytest.mark.schedules_in_turn
+
 
 def test_raw_copy_unknown_address_raises_naming_the_nearest(node: Node) -> None:
     d0, _ = node()

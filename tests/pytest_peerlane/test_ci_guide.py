@@ -10,7 +10,7 @@ import pytest
 from helpers.inner_pytest import WITHOUT, run_here
 
 pytest_plugins = ["pytester"]
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "ci-without-devices.md").read_text()

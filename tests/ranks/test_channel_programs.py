@@ -18,7 +18,7 @@ from helpers.prepared import run_python
 EXAMPLE = Path(__file__).parents[2] / "examples" / "channel_ring.py"
 SECONDS = 60.0
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 _PROGRAM = """
 import sys

@@ -11,7 +11,7 @@ import peerlane as pl
 from helpers.promises import Node, fails
 from helpers.threads_as_ranks import run_ranks
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 TYPES = ("int8", "int16", "int32", "float16", "float32", "int64", "uint8", "float64")
 

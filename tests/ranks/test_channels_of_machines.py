@@ -19,10 +19,7 @@ from helpers.two_machines import TCP, by_address, ended, hear, on_two, run, star
 
 FOLDER = Path(__file__).parents[1]
 
-pytestmark = [
-    pytest.mark.timeout(180),
-    needs_engine,
-]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180), needs_engine]
 
 
 @pytest.mark.any_schedule

@@ -7,7 +7,7 @@ import pytest
 from helpers.peers import PeerError
 from helpers.rank_peers import ask_all, ranks
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180)]
 
 _MAKE = """
 import numpy as np

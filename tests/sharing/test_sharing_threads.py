@@ -17,7 +17,7 @@ from helpers.promised import overdue
 G = 2 << 20
 INTERRUPT_SECONDS = 1.0
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 Node = Callable[..., tuple[pl.Device, ...]]
 

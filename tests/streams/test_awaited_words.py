@@ -10,7 +10,7 @@ import pytest
 
 from helpers.prepared import run_python
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(150)]
 
 HEAD = """\
 import threading, time

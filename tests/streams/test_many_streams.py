@@ -12,7 +12,7 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 MANY = 16_000
 # It takes 0.1 s; if each stream visited all the others, it would take more than 5 s.

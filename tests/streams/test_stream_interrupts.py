@@ -9,7 +9,7 @@ import pytest
 from helpers.interrupts import INTERRUPTS
 from helpers.prepared import run_python
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(150)]
 
 SEEN_WITHIN = 0.5
 INTERRUPT = """

@@ -14,7 +14,7 @@ from helpers.acl_calls import ok
 from helpers.hip_calls import Gate, done
 from helpers.promised import overdue
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
 SCHEDULES = ("eager", "lazy", "seeded:5")
 NBYTES = 1 << 20

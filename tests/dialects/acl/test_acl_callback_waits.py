@@ -16,7 +16,7 @@ from helpers.acl_calls import Server, content, filled, in_thread, ok, subscribed
 from peerlane import Stream
 from peerlane.backends.virtual.stream import VirtualStream
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 BLOCK = 1
 ENDLESS: dict[str, tuple[Callable[[ModuleType, int, int, int], Any], int]] = {
     "stream": (lambda acl, stream, event, other: acl.rt.synchronize_stream(stream), 507046),

@@ -11,7 +11,7 @@ import pytest
 from helpers.acl_calls import content, filled, ok
 from helpers.acl_peer import AclPeer, acl_peer
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180)]
 SIZE = 1 << 16
 
 

@@ -13,7 +13,7 @@ from helpers.acl_calls import content, filled, ok
 from helpers.acl_peer import AclPeer, acl_peer
 from peerlane.testing.procs import run_python
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180)]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from helpers.prepared import run_python
 from peerlane.testing.procs import Completed
 
-pytestmark = pytest.mark.any_schedule
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule]
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "acl_peer_copy.py"

@@ -30,6 +30,8 @@ from peerlane import dialects
 from peerlane.dialects.cuda.state import machine
 from peerlane.support.libraries import folder
 
+pytestmark = pytest.mark.schedules_in_turn
+
 SIZE = 1 << 20
 PINNED, MANAGED = 1, 2
 READ, READ_WRITE = 1, 3

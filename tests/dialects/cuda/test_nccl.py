@@ -18,6 +18,8 @@ from helpers.promises import Node
 from peerlane import dialects
 from peerlane.testing.collective_check import CollectiveCheck
 
+pytestmark = pytest.mark.schedules_in_turn
+
 COUNT = 1000
 TYPES = {0: "i1", 1: "u1", 2: "i4", 3: "u4", 4: "i8", 5: "u8", 6: "f2", 7: "f4", 8: "f8"}
 

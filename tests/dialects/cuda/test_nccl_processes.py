@@ -15,6 +15,8 @@ from dialects.cuda import nccl
 from helpers.peers import Peer, peer
 from helpers.rank_peers import ask_all
 
+pytestmark = pytest.mark.schedules_in_turn
+
 TESTS = Path(__file__).parents[2]
 SECONDS = 10.0  # in which a failure of another rank is seen
 _numbers = itertools.count()

@@ -15,7 +15,7 @@ from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
 from peerlane.testing.collective_check import CollectiveCheck
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 Array = np.ndarray[Any, Any]
 SEND, RECV = 0, 1

@@ -22,7 +22,7 @@ from helpers.promised import overdue
 from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 
 def on(device: int) -> None:

@@ -23,7 +23,7 @@ from helpers.hcomm_ranks import (
 from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 SIZES = (1, 7, 4096, 1_000_003)
 

@@ -15,7 +15,7 @@ from helpers.peers import PeerError, peer
 from helpers.rank_peers import ask_all
 from peerlane.rendezvous import RendezvousServer
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 LOADED = 10.0  # five times the promise
 PATIENCE = 60.0

@@ -18,7 +18,7 @@ from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
 from peerlane.dialects.hcomm._comm import comm_of
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 
 @pytest.mark.parametrize("size", [2, 4])

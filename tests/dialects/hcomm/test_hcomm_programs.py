@@ -15,7 +15,7 @@ from peerlane import dialects
 from peerlane.rendezvous import RendezvousServer
 from peerlane.testing.procs import Completed
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 SCHEDULES = ("eager", "lazy", "seeded:5")

@@ -29,7 +29,7 @@ from helpers.hcomm_ranks import (
 from peerlane.dialects import acl, hcomm
 from peerlane.dialects.acl._state import machine
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 SIZE = 6000
 GRANULE = 2 << 20  # the allocator reuses the address of memory of this size

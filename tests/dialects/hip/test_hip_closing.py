@@ -14,7 +14,7 @@ Enter = Callable[..., ModuleType]
 WORDS = 1024
 SHARED = 6  # hipEventInterprocess | hipEventDisableTiming
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 # A kernel that runs on the host (host_access=map): it changes words for 0.2 s, then writes all of them.
 KERNEL = f"""

@@ -18,7 +18,7 @@ SHARED, PLAIN = 6, 0  # hipEventInterprocess | hipEventDisableTiming
 PROCESSES = 3
 PAGE = 4096
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180)]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from peerlane.dialects.hip import explain
 Enter = Callable[..., ModuleType]
 LAZY = 1
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 GIVE = """
 p = int(ok(hip.hipMalloc({size}))); write(p, bytes(i * 7 % 256 for i in range({size})))

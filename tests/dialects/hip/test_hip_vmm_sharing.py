@@ -19,7 +19,7 @@ from helpers.prepared import run_python
 Enter = Callable[..., ModuleType]
 INVALID = "hipErrorInvalidValue"
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 MAKE = """
 prop = hip.hipMemAllocationProp()

@@ -27,6 +27,8 @@ from peerlane.dialects.mooncake import _service
 from peerlane.dialects.mooncake._memory import check_of
 from peerlane.dialects.mooncake.engine import Read, TransferEngine, TransferNotify, TransferOpcode, Write
 
+pytestmark = pytest.mark.schedules_in_turn
+
 SIZE = 4096
 SECONDS = 30.0
 PAGES = 5

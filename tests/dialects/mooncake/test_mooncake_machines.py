@@ -19,7 +19,7 @@ from helpers.promises import Node
 from peerlane.dialects import mooncake as dialect
 from peerlane.dialects.mooncake.engine import TransferEngine, TransferNotify, Write
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 SIZE = 1 << 20
 SECONDS = 30.0

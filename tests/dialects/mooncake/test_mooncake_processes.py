@@ -33,6 +33,8 @@ from peerlane.dialects.mooncake.engine import (
     Write,
 )
 
+pytestmark = pytest.mark.schedules_in_turn
+
 Shared: TypeAlias = tuple[pl.Device, pl.Device, Peer]
 SIZE = 1 << 20
 

@@ -22,6 +22,8 @@ from peerlane.dialects.nixl import _bindings as b
 from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config
 from peerlane.dialects.nixl._files import _warn_of_vram
 
+pytestmark = pytest.mark.schedules_in_turn
+
 SIZE = 1 << 16
 
 

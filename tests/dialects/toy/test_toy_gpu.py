@@ -21,7 +21,7 @@ from peerlane import Host, dialects, raw
 FOLDER = Path(__file__).with_name("toy")
 SECONDS = 60
 N = 256
-pytestmark = pytest.mark.timeout(SECONDS)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(SECONDS)]
 
 
 @pytest.fixture

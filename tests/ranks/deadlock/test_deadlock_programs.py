@@ -11,6 +11,8 @@ from helpers.peers import PeerError
 from helpers.rank_peers import ranks
 from helpers.rank_programs import MOST_STEPS, NOTIFIES, drawn, hanging
 
+pytestmark = pytest.mark.schedules_in_turn
+
 SECONDS = 2.0
 PATIENCE = 60.0
 

@@ -19,7 +19,7 @@ SECONDS = 2.0  # promised in docs/errors.md
 LOADED = 5 * SECONDS
 PATIENCE = 60.0
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180)]
 
 
 def told(peers: Sequence[Peer], code: str, *, kind: str = "Deadlock") -> list[str]:
