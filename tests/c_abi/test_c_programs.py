@@ -26,6 +26,12 @@ def test_eight_threads_that_python_never_saw_keep_their_devices(made: Callable[.
 
 
 @pytest.mark.any_schedule
+def test_python_collects_garbage_after_the_first_call(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("garbage.c"))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.any_schedule
 def test_exit_handlers_and_destructors_call_quietly_after_main(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("ends.c"), "--devices", "last")
     assert said.stdout.splitlines() == [
