@@ -17,7 +17,15 @@ pytestmark = pytest.mark.any_schedule
 pytest_plugins = ["pytester"]
 
 TESTS = Path(__file__).parents[1]
-PLUGINS = ("-p", "helpers.schedules", "-p", "helpers.again")
+WITHOUT = (
+    "-p",
+    "no:anyio",
+    "-p",
+    "no:html",
+    "-p",
+    "no:metadata",
+)  # half of the time that a pytest takes to start
+PLUGINS = ("-p", "helpers.schedules", "-p", "helpers.again", *WITHOUT)
 SOURCE = """
     import os, pytest
     from hypothesis import given, strategies as st
@@ -50,7 +58,8 @@ def told(output: str) -> list[str]:
 
 
 def again(pytester: pytest.Pytester, command: str) -> str:
-    env_of_plugin = f"PYTEST_PLUGINS=helpers.schedules,helpers.again {command} -p no:cacheprovider"
+    without = shlex.join(("-p", "no:cacheprovider", *WITHOUT))
+    env_of_plugin = f"PYTEST_PLUGINS=helpers.schedules,helpers.again {command} {without}"
     done = subprocess.run(
         env_of_plugin, shell=True, cwd=pytester.path, capture_output=True, text=True, timeout=SECONDS
     )
