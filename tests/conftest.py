@@ -45,6 +45,13 @@ def pytest_collection() -> Iterator[object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)  # behind those who sort and leave out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Put long tests first: one that begins last would run alone at the end, while cores idle."""
+    yield
+    items.sort(key=lambda item: item.get_closest_marker("takes_long") is None)
+
+
 def pytest_collection_finish() -> None:
     # A full collection would look at every test there is, each time that a test asks for one.
     gc.collect()

@@ -153,6 +153,7 @@ def test_against_wrong_words_exit_2(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.takes_long
 def test_against_finds_build_that_copies_five_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = executable(tmp_path / "slow", FIVE_TIMES.format(python=sys.executable))
     result = tmp_path / "result.json"

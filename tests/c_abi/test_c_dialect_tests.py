@@ -13,7 +13,7 @@ import pytest
 
 from helpers.c_programs import ROOT, declarations
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.any_schedule, pytest.mark.takes_long, pytest.mark.timeout(300)]
 
 #: By words in the names of files: what only Python has (signatures, tables, lines of programs), and long waits.
 FILES = {

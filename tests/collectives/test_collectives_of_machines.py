@@ -29,6 +29,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize("placed", PLACINGS)
 def test_tests_of_collectives_pass_on_two_machines(placed: str) -> None:
     words = ["-q", "-p", "helpers.machines_placed", "-p", "no:cacheprovider", "-m", "not soak"]

@@ -19,7 +19,7 @@ import pytest
 from helpers.documented import check, programs
 from type_stubs import acl, hcomm, hip
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.any_schedule, pytest.mark.takes_long, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
