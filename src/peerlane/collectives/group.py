@@ -120,6 +120,24 @@ class Group(Session):
         several machines, and have no secret or not the same one.
     Busy
         Rank 0 cannot listen: another process has its port.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from threading import Barrier
+    >>> parts, all_came = {}, Barrier(2)
+    >>> def gather(rank, part):  # the ranks are threads here; `peerlane launch` starts processes
+    ...     parts[rank] = part
+    ...     all_came.wait()
+    ...     return [parts[0], parts[1]]
+    >>> def program(rank):
+    ...     numbers = np.array([rank, 10], np.int32)
+    ...     with pl.Group(rank, 2, rendezvous=lambda part: gather(rank, part)) as group:
+    ...         group.all_reduce(numbers, numbers, dtype="int32")
+    ...     return numbers.tolist()
+    >>> with ThreadPoolExecutor(2) as threads:
+    ...     print(list(threads.map(program, range(2))))
+    [[1, 20], [1, 20]]
     """
 
     def __init__(

@@ -71,6 +71,29 @@ class Channel(OwnProcess):
         ``memories["window"]``.
     notifies, peer_notifies : int
         How many notifies this end can wait for, and how many the other end.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from threading import Barrier
+    >>> parts, all_came = {}, Barrier(2)
+    >>> def gather(rank, part):  # the ranks are threads here; `peerlane launch` starts processes
+    ...     parts[rank] = part
+    ...     all_came.wait()
+    ...     return [parts[0], parts[1]]
+    >>> def program(rank):
+    ...     with pl.Group(rank, 2, rendezvous=lambda part: gather(rank, part), window=64) as group:
+    ...         channel = group.channel(1 - rank)
+    ...         if rank == 0:
+    ...             channel.write(b"hello")
+    ...             channel.notify(0)
+    ...         else:
+    ...             channel.wait(0, timeout=20)
+    ...             print(group.window.view()[:5].tobytes())
+    ...         group.barrier()
+    >>> with ThreadPoolExecutor(2) as threads:
+    ...     _ = list(threads.map(program, range(2)))
+    b'hello'
     """
 
     _elsewhere = "each rank makes its own, by Group.channel"
