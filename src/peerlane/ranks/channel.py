@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from peerlane.backend.ranks import Bank, Ranks
+    from peerlane.memory.buffer_like import BufferLike
     from peerlane.ranks.channel_setup import Answer, End
     from peerlane.ranks.late_delivery import LateDelivery
     from peerlane.ranks.session import Session
@@ -172,7 +173,7 @@ class Channel(OwnProcess):
 
     def write(
         self,
-        src: Any,
+        src: BufferLike,
         *,
         at: int = 0,
         memory: str | Buffer | None = None,
@@ -230,7 +231,7 @@ class Channel(OwnProcess):
 
     def read(
         self,
-        dst: Any,
+        dst: BufferLike,
         *,
         at: int = 0,
         memory: str | Buffer | None = None,
@@ -253,7 +254,7 @@ class Channel(OwnProcess):
 
     def write_reduce(
         self,
-        src: Any,
+        src: BufferLike,
         *,
         dtype: npt.DTypeLike,
         op: str = "sum",
@@ -291,7 +292,7 @@ class Channel(OwnProcess):
 
     def read_reduce(
         self,
-        dst: Any,
+        dst: BufferLike,
         *,
         dtype: npt.DTypeLike,
         op: str = "sum",
@@ -309,7 +310,7 @@ class Channel(OwnProcess):
 
     def write_blocks(
         self,
-        src: Any,
+        src: BufferLike,
         blocks: npt.ArrayLike,
         *,
         memory: str | Buffer | None = None,
@@ -354,7 +355,7 @@ class Channel(OwnProcess):
 
     def read_blocks(
         self,
-        dst: Any,
+        dst: BufferLike,
         blocks: npt.ArrayLike,
         *,
         memory: str | Buffer | None = None,
