@@ -9,6 +9,8 @@ import pytest
 
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.schedules_in_turn
+
 PROGRAM = """
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")

@@ -15,6 +15,8 @@ from helpers.own_logs import own_logs
 from helpers.promises import Node, filled
 from peerlane import trace
 
+pytestmark = pytest.mark.schedules_in_turn
+
 MIB = 1 << 20
 
 

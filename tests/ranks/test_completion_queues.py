@@ -14,7 +14,7 @@ from helpers.rank_peers import ask_all, ranks
 from helpers.threads_as_ranks import run_ranks
 from peerlane import Fault, _core
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 _MOST = 1024
 
 

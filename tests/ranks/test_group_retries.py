@@ -13,7 +13,7 @@ from helpers.peers import peer
 from helpers.rank_peers import ask_all
 from peerlane.rendezvous import Rendezvous, RendezvousServer
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 SECONDS = 60.0
 _TRIES = """

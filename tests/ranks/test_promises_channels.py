@@ -17,7 +17,7 @@ from peerlane.rendezvous import Rendezvous, RendezvousServer
 
 LOST_SECONDS = 0.5
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 Shared = tuple[pl.Device, pl.Device, Peer]
 

@@ -18,7 +18,7 @@ from helpers.threads_as_ranks import run_ranks
 LOST_SECONDS = 0.5
 SECONDS = 30.0
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(params=["asyncio", "trio"])

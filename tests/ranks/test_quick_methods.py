@@ -18,7 +18,7 @@ import peerlane as pl
 from helpers.promises import Node
 from peerlane import _core
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 _LEFT_OUT = object()
 _SEED = 20261122
 

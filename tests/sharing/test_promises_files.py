@@ -27,7 +27,7 @@ G = 2 << 20
 SEALS = 7  # against shrinking, growing and further seals
 _ADD_SEALS = 1033
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 
 def _refused(kind: type[pl.Error], fault: Fault, work: Callable[[], object]) -> str:

@@ -23,7 +23,7 @@ from peerlane.errors import Fault
 G = 2 << 20
 LOST_SECONDS = 0.5
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 Shared = tuple[pl.Device, pl.Device, Peer]
 

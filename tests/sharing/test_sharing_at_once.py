@@ -19,7 +19,7 @@ from peerlane.support.runtime_directory import runtime_directory
 
 G = 2 << 20
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 Shared = tuple[pl.Device, pl.Device, Peer]
 

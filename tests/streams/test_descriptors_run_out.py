@@ -8,6 +8,8 @@ import pytest
 
 from helpers.prepared import run_python
 
+pytestmark = pytest.mark.schedules_in_turn
+
 PROGRAM = """
 import gc, json, os, resource, sys, peerlane as pl
 d0, _ = pl.devices()

@@ -14,6 +14,8 @@ from peerlane.backend.interface import Backend
 from peerlane.backends.reference import FACTORY
 from peerlane.testing.conformance import BackendConformance
 
+pytestmark = pytest.mark.any_schedule
+
 
 class TestReference(BackendConformance):
     def make(self) -> Backend:

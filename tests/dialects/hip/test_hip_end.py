@@ -10,6 +10,8 @@ import pytest
 from helpers.prepared import run_python
 from peerlane.testing.procs import Completed
 
+pytestmark = pytest.mark.schedules_in_turn
+
 EARLY = """\
 kept = []
 class Owner:

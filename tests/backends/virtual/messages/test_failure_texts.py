@@ -9,7 +9,7 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node, fails, parked, timed_out
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(60)]
 
 
 class _Unspeakable(Exception):

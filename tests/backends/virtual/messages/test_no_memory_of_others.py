@@ -19,7 +19,7 @@ from peerlane.backends.virtual.node.state import NodeState
 G = 2 << 20
 SPEC = "name=full,devices=2,memory=32MiB"
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(autouse=True)
