@@ -88,8 +88,9 @@ def _answers(failed: Any = None) -> Callable[[Callable[_P, _R]], Callable[_P, _R
             engine, *values = args
             # The method refuses arguments that it does not have.
             read = [reader(name, each, value) for (each, reader), value in zip(readers, values, strict=False)]
-            for each in kwargs.keys() & named.keys():
-                kwargs[each] = named[each](name, each, kwargs[each])
+            if kwargs:
+                for each in kwargs.keys() & named.keys():
+                    kwargs[each] = named[each](name, each, kwargs[each])
             try:
                 return method(engine, *read, *values[len(read) :], **kwargs)
             except (_Refusal, _Error) as error:

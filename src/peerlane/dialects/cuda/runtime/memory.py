@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from peerlane.dialects.cuda.attributes import pointer_at
-from peerlane.dialects.cuda.runtime.table import call, twins, twins_of_12
+from peerlane.dialects.cuda.runtime.table import call, same_as_driver, same_as_driver_in_12
 from peerlane.dialects.cuda.state import gpu, refuse_flags
 from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.support.libraries import binding
@@ -19,7 +19,7 @@ _UNREGISTERED, _HOST, _DEVICE, _MANAGED = (
 _HOST_FLAGS = 0x7
 _NO_DEVICE = -2
 
-twins(
+same_as_driver(
     cudaMemGetInfo="cuMemGetInfo_v2",
     cudaMallocManaged="cuMemAllocManaged",
     cudaHostRegister="cuMemHostRegister_v2",
@@ -60,7 +60,7 @@ twins(
     cudaMemPoolImportPointer="cuMemPoolImportPointer",
     cudaMallocFromPoolAsync="cuMemAllocFromPoolAsync",
 )
-twins_of_12(cudaMemPrefetchAsync="cuMemPrefetchAsync", cudaMemAdvise="cuMemAdvise")
+same_as_driver_in_12(cudaMemPrefetchAsync="cuMemPrefetchAsync", cudaMemAdvise="cuMemAdvise")
 
 
 @call
