@@ -20,7 +20,7 @@ SHARED = ("2 MiB", "1 GiB", "8 GiB, sparse")
 EXPORTER_STATES = ("idle", "busy")
 SEAMS = "copy across 1,000 blocks side by side"
 RESIDENT, THREADS = "resident memory", "threads"
-ONE_WAY = "8 bytes and a notify, one way"
+ONE_DIRECTION = "8 bytes and a notify, one way"
 LINE = "one cache line, spun on in C"
 FASTEST_MPI = "the fastest MPI's message"
 PEERLANE_LOGGED = "peerlane, with an event log"
@@ -143,8 +143,8 @@ BARS = (
         for contender in (PEERLANE, PEERLANE_CONNECTED)
     ),
     Bar("P7b", SEAMS, PEERLANE, 0.90, 0.97),
-    Bar("P8", ONE_WAY, PEERLANE, 4.0, 4.0, FASTEST_MPI),
-    Bar("P8", ONE_WAY, PEERLANE, 5.0, 2.0, LINE),
+    Bar("P8", ONE_DIRECTION, PEERLANE, 4.0, 4.0, FASTEST_MPI),
+    Bar("P8", ONE_DIRECTION, PEERLANE, 5.0, 2.0, LINE),
     Bar("P9", "channel write of 64 MiB", PEERLANE, 0.90, 0.97),
     Bar("P9", "channel write of 1 GiB", PEERLANE, 0.90, 0.97),
     *(Bar("rate", RATE, contender, least, least, MILLION) for contender, least in LEAST_RATES.items()),

@@ -19,7 +19,7 @@ from benchmarks.bars import (
     LEAST_RATES,
     LINE,
     MILLION,
-    ONE_WAY,
+    ONE_DIRECTION,
     PEERLANE_IN_TABLE,
     PEERLANE_ON_STREAM,
     RATE,
@@ -102,21 +102,21 @@ def _one_direction(plan: Plan, team: Sequence[Child]) -> tuple[list[Figure], lis
     timings, skips = interleaved_tasks(
         {entrant: partial(_as_task, sample) for entrant, sample in contenders.items()},
         plan.rounds,
-        lambda words: plan.show(f"{ONE_WAY}: {words}"),
+        lambda words: plan.show(f"{ONE_DIRECTION}: {words}"),
     )
-    by_entrant = {entrant: tasks[ONE_WAY][0] for entrant, tasks in timings.items()}
+    by_entrant = {entrant: tasks[ONE_DIRECTION][0] for entrant, tasks in timings.items()}
     samples = {name: by_entrant[entrant] for name, entrant in quickest(by_entrant).items()}
-    figures = [figure(samples, ONE_WAY, PEERLANE, LINE, TIME)]
+    figures = [figure(samples, ONE_DIRECTION, PEERLANE, LINE, TIME)]
     mpis = [name for name in mpis if name in samples]
-    figures += [figure(samples, ONE_WAY, PEERLANE, name, SPEED) for name in mpis]
+    figures += [figure(samples, ONE_DIRECTION, PEERLANE, name, SPEED) for name in mpis]
     if mpis:
         samples[FASTEST_MPI] = samples[best(samples, mpis)]
-        figures.append(figure(samples, ONE_WAY, PEERLANE, FASTEST_MPI, SPEED))
+        figures.append(figure(samples, ONE_DIRECTION, PEERLANE, FASTEST_MPI, SPEED))
     return figures, skips
 
 
 def _as_task(sample: Callable[[], float]) -> TaskSeconds:
-    return {ONE_WAY: [sample()]}
+    return {ONE_DIRECTION: [sample()]}
 
 
 def _mpi_message(entrant: Entrant) -> float:

@@ -11,14 +11,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src/peerlane"
 NATIVE = Path(__file__).parents[1] / "native"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 BANNED = {
     *("found", "given", "here", "made", "place", "places", "said", "say", "says", "stuck", "tell", "tells"),
-    *("thing", "things", "told", "way", "ways"),
+    *("thing", "things", "told", "untold", "way", "ways"),
+    *("grave", "graves", "pointee", "pointees", "standstill", "ticket", "tickets"),
 }
 #: MPI's noun for a collective without copies between.
 IN_PLACE = re.compile("in_place|InPlace")
-#: Packages whose names are older than this rule.
-OLDER: tuple[str, ...] = ()
 #: By name, why it stays.
 KEPT = {
     "is_here": "public, an attribute of Member",
@@ -73,11 +73,11 @@ def banned_words(name: str) -> set[str]:
 
 def test_no_name_has_a_banned_word() -> None:
     wrong = [
-        f"{path.relative_to(ROOT)}:{line}: {name}"
-        for path in sorted(ROOT.rglob("*.py"))
-        if not any(path.is_relative_to(ROOT / each) for each in OLDER)
+        f"{path.relative_to(folder)}:{line}: {name}"
+        for folder in (ROOT, NATIVE, BENCHMARKS)
+        for path in sorted(folder.rglob("*.py"))
         for line, name in names(ast.parse(path.read_text()))
-        if banned_words(name) and name not in {*KEPT, *PUBLIC.get(str(path.relative_to(ROOT)), ())}
+        if banned_words(name) and name not in {*KEPT, *PUBLIC.get(str(path.relative_to(folder)), ())}
     ]
     assert not wrong, "take the noun of the field for:\n" + "\n".join(wrong)
 

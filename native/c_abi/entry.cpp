@@ -98,8 +98,8 @@ PyObject* object_of(Python& python, const Word& word) {
     }
 }
 
-// A thread that still calls while another one ends the process stays in its call, as it would on hardware: were it
-// told that nothing is there any more, it might end the process otherwise than the program has asked for.
+// A thread that still calls while another one ends the process stays in its call, as it would on hardware: a code
+// for an ended library might make it end the process otherwise than the program has asked for.
 std::atomic<bool> is_leaving{false};
 thread_local bool is_leaver = false;
 constexpr timespec kPatience{5, 0};   // for who waits for the thread in a destructor

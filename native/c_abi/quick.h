@@ -1,7 +1,7 @@
 // The calls that programs of C make most, answered by native code: the library asks `_core` for this table.
 //
 // Each function has the name and the words of the vendor's, and returns whether it has succeeded, or the vendor's code.  False,
-// kDeclined: nothing has happened, and the dialect must be asked.
+// kDeclined: nothing has happened, and the dialect must be asked.  entry_points.py reads this file.
 // They serve what the dialect has served before in this thread, and what cannot fail; they never take the GIL.
 #pragma once
 
@@ -15,26 +15,39 @@ constexpr int32_t kDeclined = -1;
 struct Quick {
     std::atomic<uint32_t>* gil_waiters;   // how many threads of C wait for the GIL
     void (*follow_waits)() noexcept;      // before the first call of such a thread: who joins it may have the GIL
-    bool (*aclrtGetDevice)(uint64_t number) noexcept;
+
+    using GetDevice = bool(uint64_t number) noexcept;
+    using Copy = bool(uint64_t dst, uint64_t src, uint64_t size) noexcept;
+    using CopyOn = bool(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
+    using CopyOfKind = bool(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept;
+    using CopyOfKindOn = bool(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;
+    using LaunchHostFunction = bool(uint64_t stream, uint64_t function, uint64_t word) noexcept;
+    using RecordEvent = bool(uint64_t event, uint64_t stream) noexcept;
+    using WaitForEvent = bool(uint64_t stream, uint64_t event, uint32_t flags) noexcept;
+    using Query = int32_t(uint64_t handle) noexcept;
+    using Synchronize = bool(uint64_t handle) noexcept;
+    using Allocate = bool(uint64_t address, uint64_t size, uint64_t stream) noexcept;
+    using AllocateFromPool = bool(uint64_t address, uint64_t size, uint64_t pool, uint64_t stream) noexcept;
+    using Free = bool(uint64_t address, uint64_t stream) noexcept;
+
+    GetDevice *aclrtGetDevice, *hipGetDevice, *cuCtxGetDevice, *cudaGetDevice;
+    Copy *cuMemcpy, *cuMemcpyHtoD_v2, *cuMemcpyDtoH_v2, *cuMemcpyDtoD_v2;
+    CopyOn *cuMemcpyAsync, *cuMemcpyHtoDAsync_v2, *cuMemcpyDtoHAsync_v2, *cuMemcpyDtoDAsync_v2;
+    CopyOfKind *hipMemcpy, *cudaMemcpy;
+    CopyOfKindOn *hipMemcpyAsync, *cudaMemcpyAsync;
+    LaunchHostFunction *aclrtLaunchHostFunc, *hipLaunchHostFunc, *cuLaunchHostFunc, *cudaLaunchHostFunc;
+    RecordEvent *hipEventRecord, *cuEventRecord, *cudaEventRecord;
+    WaitForEvent *hipStreamWaitEvent, *cuStreamWaitEvent, *cudaStreamWaitEvent;
+    Query *hipEventQuery, *cuEventQuery, *cudaEventQuery, *hipStreamQuery, *cuStreamQuery, *cudaStreamQuery;
+    Synchronize *hipEventSynchronize, *cuEventSynchronize, *cudaEventSynchronize, *hipStreamSynchronize, *cuStreamSynchronize, *cudaStreamSynchronize;
+    Allocate *hipMallocAsync, *cuMemAllocAsync, *cudaMallocAsync;
+    AllocateFromPool *hipMallocFromPoolAsync, *cuMemAllocFromPoolAsync, *cudaMallocFromPoolAsync;
+    Free *hipFreeAsync, *cuMemFreeAsync, *cudaFreeAsync;
+
     bool (*aclrtMemcpy)(uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept;
     bool (*aclrtMemcpyAsync)(uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;
-    bool (*aclrtLaunchHostFunc)(uint64_t stream, uint64_t function, uint64_t word) noexcept;
     bool (*HcommWriteOnThread)(uint64_t thread, uint64_t channel, uint64_t dst, uint64_t src, uint64_t size) noexcept;
-    bool (*hipGetDevice)(uint64_t number) noexcept;
-    bool (*hipMemcpy)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept;
-    bool (*hipMemcpyAsync)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;
-    bool (*hipLaunchHostFunc)(uint64_t stream, uint64_t function, uint64_t word) noexcept;
     bool (*hipStreamAddCallback)(uint64_t stream, uint64_t function, uint64_t word, uint32_t flags) noexcept;
-    bool (*hipEventRecord)(uint64_t event, uint64_t stream) noexcept;
-    int32_t (*hipEventQuery)(uint64_t event) noexcept;
-    bool (*hipEventSynchronize)(uint64_t event) noexcept;
-    bool (*hipStreamWaitEvent)(uint64_t stream, uint64_t event, uint32_t flags) noexcept;
-    int32_t (*hipStreamQuery)(uint64_t stream) noexcept;
-    bool (*hipStreamSynchronize)(uint64_t stream) noexcept;
-    bool (*hipMallocAsync)(uint64_t address, uint64_t size, uint64_t stream) noexcept;
-    bool (*hipMallocFromPoolAsync)(uint64_t address, uint64_t size, uint64_t pool, uint64_t stream) noexcept;
-    bool (*hipFreeAsync)(uint64_t address, uint64_t stream) noexcept;
-    bool (*cuCtxGetDevice)(uint64_t number) noexcept;
     bool (*cuDeviceGet)(uint64_t device, int32_t ordinal) noexcept;
     bool (*cuDeviceGetAttribute)(uint64_t value, int32_t attribute, int32_t device) noexcept;
     bool (*cuDeviceGetCount)(uint64_t count) noexcept;
@@ -50,37 +63,6 @@ struct Quick {
     bool (*cuDevicePrimaryCtxGetState)(int32_t device, uint64_t flags, uint64_t is_active) noexcept;
     bool (*cuDevicePrimaryCtxRetain)(uint64_t context, int32_t device) noexcept;
     bool (*cuDevicePrimaryCtxRelease_v2)(int32_t device) noexcept;
-    bool (*cuMemcpy)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
-    bool (*cuMemcpyHtoD_v2)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
-    bool (*cuMemcpyDtoH_v2)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
-    bool (*cuMemcpyDtoD_v2)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
-    bool (*cuMemcpyAsync)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
-    bool (*cuMemcpyHtoDAsync_v2)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
-    bool (*cuMemcpyDtoHAsync_v2)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
-    bool (*cuMemcpyDtoDAsync_v2)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
-    bool (*cuLaunchHostFunc)(uint64_t stream, uint64_t function, uint64_t word) noexcept;
-    bool (*cuEventRecord)(uint64_t event, uint64_t stream) noexcept;
-    int32_t (*cuEventQuery)(uint64_t event) noexcept;
-    bool (*cuEventSynchronize)(uint64_t event) noexcept;
-    bool (*cuStreamWaitEvent)(uint64_t stream, uint64_t event, uint32_t flags) noexcept;
-    int32_t (*cuStreamQuery)(uint64_t stream) noexcept;
-    bool (*cuStreamSynchronize)(uint64_t stream) noexcept;
-    bool (*cuMemAllocAsync)(uint64_t address, uint64_t size, uint64_t stream) noexcept;
-    bool (*cuMemAllocFromPoolAsync)(uint64_t address, uint64_t size, uint64_t pool, uint64_t stream) noexcept;
-    bool (*cuMemFreeAsync)(uint64_t address, uint64_t stream) noexcept;
-    bool (*cudaGetDevice)(uint64_t number) noexcept;
-    bool (*cudaMemcpy)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept;
-    bool (*cudaMemcpyAsync)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;
-    bool (*cudaLaunchHostFunc)(uint64_t stream, uint64_t function, uint64_t word) noexcept;
-    bool (*cudaEventRecord)(uint64_t event, uint64_t stream) noexcept;
-    int32_t (*cudaEventQuery)(uint64_t event) noexcept;
-    bool (*cudaEventSynchronize)(uint64_t event) noexcept;
-    bool (*cudaStreamWaitEvent)(uint64_t stream, uint64_t event, uint32_t flags) noexcept;
-    int32_t (*cudaStreamQuery)(uint64_t stream) noexcept;
-    bool (*cudaStreamSynchronize)(uint64_t stream) noexcept;
-    bool (*cudaMallocAsync)(uint64_t address, uint64_t size, uint64_t stream) noexcept;
-    bool (*cudaMallocFromPoolAsync)(uint64_t address, uint64_t size, uint64_t pool, uint64_t stream) noexcept;
-    bool (*cudaFreeAsync)(uint64_t address, uint64_t stream) noexcept;
 };
 
 }  // namespace peerlane::c_abi

@@ -107,7 +107,7 @@ class Analysis {
 
     static constexpr uint32_t kOld = 1;             // an access that comes before all that is still to come
     static constexpr uint64_t kPatienceNs = 1'000'000'000;
-    static constexpr uint64_t kMostRows = 65536, kMostFindings = 10000, kMostRecords = 1024, kMostVersions = 256, kMostTombs = 4096,
+    static constexpr uint64_t kMostRows = 65536, kMostFindings = 10000, kMostRecords = 1024, kMostVersions = 256, kMostFreed = 4096,
                               kMostKeys = uint64_t{1} << 18, kMostActors = uint64_t{1} << 18, kMostIdle = uint64_t{1} << 16, kLongAgo = uint64_t{1} << 20;
 
     enum class Role : uint8_t { thread, stream, delivery, loose, loose_delivery };
@@ -664,7 +664,7 @@ class Analysis {
     std::unordered_map<uint64_t, std::unique_ptr<Block>> blocks_;
     uint64_t last_block_id_ = 0;
     Block* last_block_ = nullptr;
-    std::deque<std::pair<uint64_t, uint64_t>> tombs_;
+    std::deque<std::pair<uint64_t, uint64_t>> freed_allocations_;
     ByPair<Line> lines_;
     struct Vain {                    // a wait for a notify, in a deadlock
         Pair line;

@@ -420,16 +420,16 @@ void Analysis::freed(uint32_t log, const Event& event, Actor by, const Past& pas
             at->second.is_gone = is_gone;
             at->second.freed = ref;
             ++block.freed;
-            tombs_.emplace_back(id, low);
-            if (tombs_.size() <= kMostTombs) return;
-            const auto [old_id, old_low] = tombs_.front();
-            tombs_.pop_front();
+            freed_allocations_.emplace_back(id, low);
+            if (freed_allocations_.size() <= kMostFreed) return;
+            const auto [old_id, old_low] = freed_allocations_.front();
+            freed_allocations_.pop_front();
             const auto old = blocks_.find(old_id);
             if (old == blocks_.end()) return;
-            const auto grave = old->second->allocations.find(old_low);
-            if (grave == old->second->allocations.end() || !grave->second.is_freed) return;
+            const auto oldest = old->second->allocations.find(old_low);
+            if (oldest == old->second->allocations.end() || !oldest->second.is_freed) return;
             --old->second->freed;
-            old->second->allocations.erase(grave);
+            old->second->allocations.erase(oldest);
             if (old->second->allocations.empty()) {
                 blocks_.erase(old);
                 last_block_ = nullptr;

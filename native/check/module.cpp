@@ -157,7 +157,7 @@ NB_MODULE(_check, m) {
                 for (const auto& [site, verbs] : self.verbs_of_lines(log)) fields[nb::int_(site)] = verbs;
                 return fields;
             },
-            "log"_a, nb::sig("def verbs_of_lines(self, log: int) -> dict[int, int]"), "Return, for the lines of a log, a number that two lines share if they did the same kinds of things.")
+            "log"_a, nb::sig("def verbs_of_lines(self, log: int) -> dict[int, int]"), "Return, for the lines of a log, a number that two lines share if they made the same kinds of calls.")
         .def(
             "stats",
             [](const Analysis& self) {

@@ -20,7 +20,15 @@ from peerlane.dialects._shared import c_declarations  # noqa: E402
 from peerlane.dialects._shared.hook import read_manifest  # noqa: E402
 
 _QUICK_TABLE = (Path(__file__).parents[1] / "c_abi/quick.h").read_text()
-_QUICK = {name: returns for returns, name in re.findall(r"(\w+) \(\*(\w+)\)", _QUICK_TABLE)}
+_QUICK_TYPES = dict(re.findall(r"using (\w+) = (\w+)\(", _QUICK_TABLE))
+_QUICK = {
+    **{name: returns for returns, name in re.findall(r"(\w+) \(\*(\w+)\)", _QUICK_TABLE)},
+    **{
+        name: _QUICK_TYPES[kind]
+        for kind, names in re.findall(r"(\w+) (\*\w+(?:, \*\w+)*);", _QUICK_TABLE)
+        for name in names.replace("*", "").split(", ")
+    },
+}
 _TYPES = {"i": "int{}_t", "u": "uint{}_t"}
 _HEAD = """// Made of {text} by entry_points.py.
 #include "c_abi/entry.h"
@@ -36,10 +44,10 @@ using peerlane::c_abi::quick;
 def _type(declarations, declarator) -> str:
     if declarator.type == "void" and not declarator.is_pointer:
         return "void"
-    found = declarations.scalar(declarator)
-    if found is None:
+    scalar = declarations.scalar(declarator)
+    if scalar is None:
         return _name(declarator.type)
-    width, kind = found
+    width, kind = scalar
     if declarator.type == "bool" and not declarator.is_pointer:
         return "bool"
     if kind == "f":
@@ -54,11 +62,11 @@ def _name(struct: str) -> str:
 
 def _by_value(declarations) -> list[str]:
     """Define the structs that are passed by value: what their fields are tells how."""
-    found: dict[str, str] = {}
+    structs: dict[str, str] = {}
 
     def define(declarator) -> None:
         name = declarator.type
-        if declarations.scalar(declarator) is not None or name in found or name == "void":
+        if declarations.scalar(declarator) is not None or name in structs or name == "void":
             return
         struct = declarations.structs.get(name)
         if struct is None or not struct.fields:
@@ -66,12 +74,12 @@ def _by_value(declarations) -> list[str]:
         for each in struct.fields:
             define(replace(each, count=""))
         fields = " ".join(_field(declarations, each) for each in struct.fields)
-        found[name] = f"{'union' if struct.is_union else 'struct'} {_name(name)} {{ {fields} }};\n"
+        structs[name] = f"{'union' if struct.is_union else 'struct'} {_name(name)} {{ {fields} }};\n"
 
     for function in declarations.functions.values():
         for each in (function.returns, *function.parameters):
             define(each)
-    return list(found.values())
+    return list(structs.values())
 
 
 def _field(declarations, field) -> str:
@@ -84,7 +92,7 @@ def _entry_point(declarations, library: str, function, *, has_texts: bool) -> st
     returns = _type(declarations, function.returns)
     types = [_type(declarations, each) for each in function.parameters]
     names = [f"a{number}" for number in range(len(types))]
-    given = ", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True))
+    parameters = ", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True))
     structs = set(map(_name, declarations.structs))
     passed = "".join(
         f", reinterpret_cast<uint64_t>(&{name})" if kind in structs else f", {name}"
@@ -117,17 +125,17 @@ def _entry_point(declarations, library: str, function, *, has_texts: bool) -> st
             body = f"{table};\n    if ({served}) return code;\n    {body}"
     if function.is_variadic:
         last = names[-1]
-        given += ", ..."
+        parameters += ", ..."
         body = (
-            f"va_list given;\n    va_start(given, {last});\n    const Formatted text({last}, given);\n"
-            f"    va_end(given);\n    {last} = text.address();\n    {body}"
+            f"va_list rest;\n    va_start(rest, {last});\n    const Formatted text({last}, rest);\n"
+            f"    va_end(rest);\n    {last} = text.address();\n    {body}"
         )
     succeeds = "ending" in function.words and not declarations.outputs_of(function)
     entry = f'static Entry entry_{function.name}{{{library}, "{function.name}", {code}, {str(succeeds).lower()}}};\n'
     if function.is_variadic:  # the register that says how many floats there are
-        return f"{entry}PEERLANE_C {returns} {function.name}({given}) {{\n    {body}\n}}\n"
+        return f"{entry}PEERLANE_C {returns} {function.name}({parameters}) {{\n    {body}\n}}\n"
     return (
-        f"{entry}PEERLANE_BODY {returns} peerlane_{function.name}({given}) {{\n    {body}\n}}\n"
+        f"{entry}PEERLANE_BODY {returns} peerlane_{function.name}({parameters}) {{\n    {body}\n}}\n"
         f"PEERLANE_EXPORTED({function.name})\n"
     )
 

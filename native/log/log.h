@@ -97,7 +97,7 @@ void drop(uint8_t by = kChecker) noexcept;
 // Holds the logs' lock: for what must not happen before its event is there.
 class Writing {
   public:
-    explicit Writing(bool for_checker);   // whether it is told
+    explicit Writing(bool for_checker);   // whether the checker reads it
     ~Writing();
     Writing(const Writing&) = delete;
     void write(const Event& event, uint8_t by = kChecker) noexcept;
@@ -109,8 +109,8 @@ class Writing {
 constexpr uint64_t kRoom = uint64_t{1} << 20;   // how much is reserved on the disk at once, at most
 constexpr uint64_t kFirstRoom = uint64_t{1} << 16;
 
-// This process's machine and its clock, for the logs that begin from now on.  Numbers that only a machine's processes tell apart are
-// told apart among machines with the first one.
+// This process's machine and its clock, for the logs that begin from now on.  Numbers that are unique
+// on a machine only are unique among machines together with the first one.
 void set_origin(uint64_t machine, uint64_t clock);
 inline std::atomic<uint64_t> machine{0};
 // Begin a log of this process and of those that it forks, each of which gets one of its own.  `capacity` is rounded up to

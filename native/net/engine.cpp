@@ -36,7 +36,7 @@ constexpr uint64_t kNap = 200'000;            // nanoseconds
 constexpr uint64_t kLongestNap = 1'600'000;   // each takes the core from the thread that helps: 5,000 a second cost it 7 %
 constexpr uint64_t kLinger = 50'000;          // a thread that sleeps is woken 20 us late, and a transfer has many steps
 constexpr uint64_t kFarewell = 250'000'000;   // what was sent before the last disconnect() may still leave
-constexpr uint64_t kClosing = 1'000'000'000;  // then what an endpoint still owes is told without it
+constexpr uint64_t kClosing = 1'000'000'000;  // after it an endpoint's open completions are called without it
 constexpr int kLooks = 20;                    // at the network's interfaces
 constexpr uint64_t kExit = 1'000'000'000;
 
@@ -120,8 +120,8 @@ struct Engine::State {
     std::atomic<bool> is_leaving{false}, has_left{false};
 
     // Under the lock:
-    bool is_stirred = false;       // UCX has begun something that its descriptor may not tell of
-    void* parcel = nullptr;        // of the message that the handler is being told of
+    bool is_stirred = false;       // UCX has begun something that its descriptor may not show
+    void* parcel = nullptr;        // of the message that the handler gets
     bool is_refused = false;
     Flight* spare = nullptr;
     std::vector<Peer*> ending;

@@ -1,8 +1,8 @@
 // Messages between processes of several machines: active messages of UCX, which is loaded when it is first used.
 //
-// One lock guards UCX.  Whoever holds it carries out what others have posted meanwhile, so nobody waits for it to post.  What the
-// engine tells is told under that lock, which is taken before the scheduler's and the heap's: who holds one of those may post,
-// and does nothing else here.
+// One lock guards UCX.  Its holder carries out what others have posted meanwhile, so nobody waits for it to post.  The engine calls
+// back under that lock, which is taken before the scheduler's and the heap's: a thread that holds one of those may post, and does
+// nothing else with the engine.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace peerlane::net {
 
-// Why there is no engine: what was tried, and what each attempt said.
+// Why there is no engine: the attempts, with the error of each.
 struct Unavailable {
     std::vector<std::string> tried;
 };
@@ -77,7 +77,6 @@ struct Handler {
 
 class Engine {
   public:
-    static constexpr uint32_t kMostHeader = 128;
     static constexpr uint64_t kFetchedFrom = uint64_t{192} << 10;   // payloads from here on stay with the sender until they are fetched
     static constexpr uint64_t kTick = 50'000'000;                  // nanoseconds
 
@@ -112,11 +111,11 @@ class Engine {
     // One peer for one address, however often it is called; throws Failed.
     Peer& connect(std::string_view address);
     void disconnect(Peer& peer);   // once for each connect(); the last one ends its sends and fetches
-    // `header` is copied; `data` stays as it is until `completion` is told, which may be before this returns.  To a lost peer: it is
-    // told false.
+    // `header` is copied; `data` stays as it is until `completion` is called, which may be before this returns.  To a lost peer: it
+    // is called with false.
     void send(Peer& peer, const void* header, uint32_t header_size, const void* data, uint64_t size, Completion* completion);
     void fetch(void* parcel, void* to, uint64_t size, Completion* completion);   // `size`: all bytes of the arrival
-    // In arrived(): the sender's completion is told false.  Later UCX has no word for it: told true, as if the bytes had been read.
+    // In arrived(): the sender's completion gets false.  Later UCX cannot refuse: it gets true, as if the bytes had been read.
     void refuse(void* parcel);
     // Which ways UCX took to a peer: "tcp/eth0", "rc_mlx5/mlx5_0:1", ...
     std::vector<std::string> transports(Peer& peer);

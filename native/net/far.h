@@ -57,7 +57,7 @@ class FarOp final : public std::enable_shared_from_this<FarOp> {
     StreamPtr stream;                     // null: a thread waits in FarNode::wait
     uint64_t logged_stream = 0, logged_sequence = 0;   // which operation its record is in this process's event log; 0: in none
 
-    // What the checker is told of it: `event` becomes a notify, or stays an access and gets its bytes on both machines.
+    // For the checker: `event` becomes a notify, or stays an access and gets its bytes on both machines.
     void describe(log::Event& event, log::Spans& spans);
     bool is_over() const { return over_.load(std::memory_order_seq_cst); }
     const std::optional<Refusal>& failure() const { return failure_; }   // once it is over
@@ -106,7 +106,7 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
     void enter();
     // The other end.  `id`: what refusals name it by, not 0.  Throws Failed if there is no way to it.
     void open(const std::string& address, uint64_t process, uint64_t number, uint64_t secret, uint32_t id);
-    // This end: once its operations are over the peer is told.  Idempotent.
+    // This end: it notifies the peer once its operations are over.  Idempotent.
     void close();
     // In event logs: the bank of the other end's notifies, and where its memories lie, by number.
     uint64_t peer_bank() const { return peer_bank_; }

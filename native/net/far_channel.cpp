@@ -47,7 +47,7 @@ struct Sending final : Work, Completion {
     std::unique_ptr<char[]> packed;
 
     void run() override;
-    void done(bool) override { delete this; }   // a loss is told by the peer's end, a refusal by an acknowledgement
+    void done(bool) override { delete this; }   // the peer's end shows a loss, an acknowledgement a refusal
 };
 
 void Sending::run() {
@@ -241,7 +241,7 @@ void FarChannel::settle(uint32_t number, std::vector<FarOpPtr>& over) {
     free_lanes_.push_back(number);
 }
 
-// What is over is told once nobody may see anything of it as under way: without the lock.
+// Completes operations without the lock, once nobody can see them as under way.
 void FarChannel::complete(std::unique_lock<std::mutex>& lock, const std::vector<FarOpPtr>& over) {
     std::vector<StreamPtr> waiting;
     std::vector<FarOpPtr> waiting_alone;

@@ -101,7 +101,7 @@ void FarNode::arrived(const Arrival& arrival) {
     }
 }
 
-// Whoever says that he is there is told the same from now on, also if there is no channel to him.
+// A process that pings gets pings from now on, also if there is no channel to it.
 void FarNode::take_ping(const Frame& frame, const Arrival& arrival) {
     if (frame.secret != process_ || arrival.parcel || arrival.size > kLongestAddress) {
         count_refused();
@@ -277,7 +277,7 @@ void FarChannel::announce_open() {
     send(frame, address.data(), address.size(), saying.release());
 }
 
-// Who knows this end's secret was told it by this end's program, and says where it is.
+// The peer has this end's secret from this end's program, and sends its address.
 void FarChannel::take_opening(const Frame& frame, const Arrival& arrival) {
     if (arrival.parcel || arrival.size > kLongestAddress) {
         FarNode::refuse(arrival);

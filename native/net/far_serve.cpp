@@ -94,7 +94,7 @@ struct Placing final : Completion {
             } catch (const std::bad_alloc&) {
                 why = FarWhy::no_room;
             }
-        pinned.end();   // before it is told as over
+        pinned.end();   // before its acknowledgement
         channel->finish(lane, sequence, why);
     }
 };

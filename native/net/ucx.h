@@ -21,7 +21,6 @@ using Pending = void*;
 inline bool has_failed(Pending pending) {
     return reinterpret_cast<uintptr_t>(pending) >= static_cast<uintptr_t>(static_cast<intptr_t>(Status::last));
 }
-inline Status status_of(Pending failure) { return static_cast<Status>(reinterpret_cast<intptr_t>(failure)); }
 
 struct ContextParams {
     static constexpr uint64_t kFeatures = 1 << 0;

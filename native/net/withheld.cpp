@@ -96,7 +96,7 @@ bool Withheld::has_older_than(uint64_t nanoseconds) const {
     return !entries_.empty() && now_ns() - entries_.front().staged_ns >= nanoseconds;
 }
 
-// What cannot be touched any more is dropped: its sender was told that it was accepted.
+// Frames whose memory cannot be touched any more are dropped: their sender has the acknowledgement.
 void Withheld::deliver_until(uint64_t count) noexcept {
     for (; delivered_ < count; ++delivered_) {
         Entry& entry = entries_.front();

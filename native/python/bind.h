@@ -164,7 +164,7 @@ class Marked {
 };
 // (code, offset of the instruction) of a number, or None.
 nanobind::object log_site_of(uint32_t number);
-// What is over when the call returns, and held still; with the GIL, if anybody is told.
+// An operation that is over when the call returns, while it holds its memory; with the GIL, if there is a reader.
 void log_complete(peerlane::OpKind kind, const peerlane::Operand& to, const peerlane::Operand* from, uint8_t readers = peerlane::log::kAnyone) noexcept;
 // Moves bytes and logs it.  The log has a word before anybody can see it: looks of loops that wait are logged when they have seen it.
 template <class Move>

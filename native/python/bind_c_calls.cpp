@@ -1,4 +1,4 @@
-// The calls of C programs that are answered without the GIL, from what the dialects have told of the calling thread.
+// The calls of C programs that are answered without the GIL, from facts that the dialects have recorded of the calling thread.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -103,11 +103,11 @@ struct KnownLane {
     uint64_t thread = 0, channel = 0;
     StreamPtr stream;
     std::array<KnownMemory, 4> theirs, ours;
-    unsigned next = 0;   // the place of the next memory that is told
+    unsigned next = 0;   // the index of the next memory
 };
 constexpr size_t kLanes = 16;
 
-// What a dialect has told of a thread; it holds while nothing of it has changed since, for any thread.
+// The facts that a dialect has recorded of a thread; they are valid in one epoch.
 struct KnownThread {
     ~KnownThread() {
         if (callbacks) callbacks->drop();
@@ -195,7 +195,7 @@ bool is_refused(const KnownThread& known) {
     return known.pushed && !known.pushed->empty() && !known.pushed->back()->is_usable.load(std::memory_order_acquire);
 }
 
-// Whether work has failed since the state was told, which the dialect may have to say of calls that succeeded.
+// Whether work has failed since the facts were recorded: the dialect may then refuse calls that would succeed.
 bool has_failed_since(const KnownThread& thread_state) { return thread_state.failures != Stream::failures.load(std::memory_order_acquire); }
 
 // Null: the dialect must be asked, as something has changed, somebody watches, or the order of the work is drawn.
@@ -577,6 +577,66 @@ constexpr c_abi::Quick kQuick{
     .gil_waiters = &gil_waiters,
     .follow_waits = follow_waits,
     .aclrtGetDevice = [](uint64_t number) noexcept { return get_device(acl, number); },
+    .hipGetDevice = [](uint64_t number) noexcept { return get_device(hip, number); },
+    .cuCtxGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
+    .cudaGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
+    .cuMemcpy = copy_of_cuda,
+    .cuMemcpyHtoD_v2 = copy_of_cuda,
+    .cuMemcpyDtoH_v2 = copy_of_cuda,
+    .cuMemcpyDtoD_v2 = copy_of_cuda,
+    .cuMemcpyAsync = copy_of_cuda_on,
+    .cuMemcpyHtoDAsync_v2 = copy_of_cuda_on,
+    .cuMemcpyDtoHAsync_v2 = copy_of_cuda_on,
+    .cuMemcpyDtoDAsync_v2 = copy_of_cuda_on,
+    .hipMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
+        KnownThread* const known_thread = known(hip);
+        return known_thread && is_plain(dst, src, size, kind, 5) && served([&] { return copy_if_alone(*known_thread, dst, src, size, false); });
+    },
+    .cudaMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
+        return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda>(dst, src, size);
+    },
+    .hipMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
+        KnownThread* const known_thread = known(hip);
+        return known_thread && is_plain(dst, src, size, kind, 5) && served([&] { return copy_on(*known_thread, stream, dst, src, size, kind, false); });
+    },
+    .cudaMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
+        return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda_on>(dst, src, size, stream);
+    },
+    .aclrtLaunchHostFunc = [](uint64_t stream, uint64_t function, uint64_t word) noexcept {
+        return launch(acl, stream, {.code = function, .words = {word}});
+    },
+    .hipLaunchHostFunc = [](uint64_t stream, uint64_t function, uint64_t word) noexcept {
+        return launch(hip, stream, {.code = function, .words = {word}});
+    },
+    .cuLaunchHostFunc = launch_of_cuda,
+    .cudaLaunchHostFunc = in_context<launch_of_cuda>,
+    .hipEventRecord = record<hip>,
+    .cuEventRecord = record<cuda>,
+    .cudaEventRecord = in_context<record<cuda>>,
+    .hipStreamWaitEvent = wait_on<hip>,
+    .cuStreamWaitEvent = wait_on<cuda>,
+    .cudaStreamWaitEvent = in_context<wait_on<cuda>>,
+    .hipEventQuery = query_event<hip>,
+    .cuEventQuery = query_event<cuda>,
+    .cudaEventQuery = in_context<query_event<cuda>>,
+    .hipStreamQuery = query_stream<hip>,
+    .cuStreamQuery = query_stream<cuda>,
+    .cudaStreamQuery = in_context<query_stream<cuda>>,
+    .hipEventSynchronize = synchronize_event<hip>,
+    .cuEventSynchronize = synchronize_event<cuda>,
+    .cudaEventSynchronize = in_context<synchronize_event<cuda>>,
+    .hipStreamSynchronize = synchronize_stream<hip>,
+    .cuStreamSynchronize = synchronize_stream<cuda>,
+    .cudaStreamSynchronize = in_context<synchronize_stream<cuda>>,
+    .hipMallocAsync = allocate_on<hip>,
+    .cuMemAllocAsync = allocate_on<cuda>,
+    .cudaMallocAsync = in_context<allocate_on<cuda>>,
+    .hipMallocFromPoolAsync = allocate_from<hip>,
+    .cuMemAllocFromPoolAsync = allocate_from<cuda>,
+    .cudaMallocFromPoolAsync = in_context<allocate_from<cuda>>,
+    .hipFreeAsync = free_on<hip>,
+    .cuMemFreeAsync = free_on<cuda>,
+    .cudaFreeAsync = in_context<free_on<cuda>>,
     .aclrtMemcpy = [](uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept {
         if (!known(acl) || size > room || size > kBrief || !is_plain(dst, src, size, kind, 6)) return false;
         return served([&] {
@@ -589,39 +649,14 @@ constexpr c_abi::Quick kQuick{
         if (!known_thread || size > room || !is_plain(dst, src, size, kind, 6)) return false;
         return served([&] { return copy_on(*known_thread, stream, dst, src, size, kind, true); });
     },
-    .aclrtLaunchHostFunc = [](uint64_t stream, uint64_t function, uint64_t word) noexcept {
-        return launch(acl, stream, {.code = function, .words = {word}});
-    },
     .HcommWriteOnThread = [](uint64_t thread, uint64_t channel, uint64_t dst, uint64_t src, uint64_t size) noexcept {
         KnownThread* const known_thread = known(hcomm);
         return known_thread && size != 0 && dst != 0 && src != 0 && served([&] { return write_on(*known_thread, thread, channel, dst, src, size); });
-    },
-    .hipGetDevice = [](uint64_t number) noexcept { return get_device(hip, number); },
-    .hipMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
-        KnownThread* const known_thread = known(hip);
-        return known_thread && is_plain(dst, src, size, kind, 5) && served([&] { return copy_if_alone(*known_thread, dst, src, size, false); });
-    },
-    .hipMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
-        KnownThread* const known_thread = known(hip);
-        return known_thread && is_plain(dst, src, size, kind, 5) && served([&] { return copy_on(*known_thread, stream, dst, src, size, kind, false); });
-    },
-    .hipLaunchHostFunc = [](uint64_t stream, uint64_t function, uint64_t word) noexcept {
-        return launch(hip, stream, {.code = function, .words = {word}});
     },
     .hipStreamAddCallback = [](uint64_t stream, uint64_t function, uint64_t word, uint32_t flags) noexcept {
         constexpr uint64_t success = 0;
         return flags == 0 && launch(hip, stream, {.code = function, .words = {stream, success, word}, .has_many = true});
     },
-    .hipEventRecord = record<hip>,
-    .hipEventQuery = query_event<hip>,
-    .hipEventSynchronize = synchronize_event<hip>,
-    .hipStreamWaitEvent = wait_on<hip>,
-    .hipStreamQuery = query_stream<hip>,
-    .hipStreamSynchronize = synchronize_stream<hip>,
-    .hipMallocAsync = allocate_on<hip>,
-    .hipMallocFromPoolAsync = allocate_from<hip>,
-    .hipFreeAsync = free_on<hip>,
-    .cuCtxGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
     .cuDeviceGet = [](uint64_t device, int32_t ordinal) noexcept { return get_constant<cuDeviceGet>(device, static_cast<uint32_t>(ordinal)); },
     .cuDeviceGetAttribute = [](uint64_t value, int32_t attribute, int32_t device) noexcept {
         return get_constant<cuDeviceGetAttribute>(value, uint64_t{static_cast<uint32_t>(attribute)} << 32 | static_cast<uint32_t>(device));
@@ -641,44 +676,9 @@ constexpr c_abi::Quick kQuick{
     .cuDevicePrimaryCtxGetState = get_primary_state,
     .cuDevicePrimaryCtxRetain = retain_primary,
     .cuDevicePrimaryCtxRelease_v2 = release_primary,
-    .cuMemcpy = copy_of_cuda,
-    .cuMemcpyHtoD_v2 = copy_of_cuda,
-    .cuMemcpyDtoH_v2 = copy_of_cuda,
-    .cuMemcpyDtoD_v2 = copy_of_cuda,
-    .cuMemcpyAsync = copy_of_cuda_on,
-    .cuMemcpyHtoDAsync_v2 = copy_of_cuda_on,
-    .cuMemcpyDtoHAsync_v2 = copy_of_cuda_on,
-    .cuMemcpyDtoDAsync_v2 = copy_of_cuda_on,
-    .cuLaunchHostFunc = launch_of_cuda,
-    .cuEventRecord = record<cuda>,
-    .cuEventQuery = query_event<cuda>,
-    .cuEventSynchronize = synchronize_event<cuda>,
-    .cuStreamWaitEvent = wait_on<cuda>,
-    .cuStreamQuery = query_stream<cuda>,
-    .cuStreamSynchronize = synchronize_stream<cuda>,
-    .cuMemAllocAsync = allocate_on<cuda>,
-    .cuMemAllocFromPoolAsync = allocate_from<cuda>,
-    .cuMemFreeAsync = free_on<cuda>,
-    .cudaGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
-    .cudaMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
-        return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda>(dst, src, size);
-    },
-    .cudaMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
-        return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda_on>(dst, src, size, stream);
-    },
-    .cudaLaunchHostFunc = in_context<launch_of_cuda>,
-    .cudaEventRecord = in_context<record<cuda>>,
-    .cudaEventQuery = in_context<query_event<cuda>>,
-    .cudaEventSynchronize = in_context<synchronize_event<cuda>>,
-    .cudaStreamWaitEvent = in_context<wait_on<cuda>>,
-    .cudaStreamQuery = in_context<query_stream<cuda>>,
-    .cudaStreamSynchronize = in_context<synchronize_stream<cuda>>,
-    .cudaMallocAsync = in_context<allocate_on<cuda>>,
-    .cudaMallocFromPoolAsync = in_context<allocate_from<cuda>>,
-    .cudaFreeAsync = in_context<free_on<cuda>>,
 };
 
-// What is told of this thread, as of a state; null if its objects have ended.
+// The facts of this thread, as of an epoch; null if its objects have ended.
 KnownThread* known_as_of(Vendor vendor, uint64_t then) {
     see_end_of_thread();
     if (has_ended) return nullptr;
@@ -766,7 +766,7 @@ void bind_c_calls(nb::module_& m) {
     m.def("c_calls", [] { return reinterpret_cast<uintptr_t>(&kQuick); }, "The address of the table that libraries for C ask.");
     m.def("follow_waits", &follow_waits, "Let joins and locks under the GIL give it away, in the modules that are loaded.");
     m.def("c_epoch", [] { return epoch.load(std::memory_order_acquire); },
-          "The number of the present state of all threads, to be asked for before what is told of one is looked up.");
+          "The number of the present state of all threads, to be read before the facts of a thread are looked up.");
     m.def("forget_c_threads", &forget_c_threads,
           "Drop what is known of all threads: after a change that another thread may see.");
     m.def("forget_c_thread", &forget_thread, "Drop what is known of this thread: after its device or context has changed.");

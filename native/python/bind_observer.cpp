@@ -19,7 +19,7 @@ namespace {
 using ReaderPtr = std::shared_ptr<log::Reader>;
 
 PyObject* hook = nullptr;   // strong
-uint64_t order_before = 0, last_order = 0;   // of the logs before the present one, and of what was told last
+uint64_t order_before = 0, last_order = 0;   // of the logs before the present one, and of the last event passed on
 
 // A record that stays what it is while others are read.
 struct Taken {
@@ -81,7 +81,7 @@ void write_notice(log::Notice kind, log::Object what, uint64_t id, uint64_t stre
 
 }  // namespace
 
-// What happened has happened, and who was told that it did not would give its pins back once more: nothing is thrown.  To make
+// Throws nothing: the event has happened, and a caller that caught an error would give its pins back once more.  To make
 // arguments may run the program, which comes here again, or takes the observer away.
 void log_for_observer() noexcept {
     const nb::error_scope raised;   // views go while exceptions pass
@@ -100,7 +100,7 @@ void log_for_observer() noexcept {
         }
         if (reader->kept() >= log::kRoom) reader->give_back();
     } catch (const std::exception&) {
-        // No memory to tell it with.
+        // No memory for the arguments.
     }
 }
 

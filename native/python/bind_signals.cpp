@@ -57,7 +57,7 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
     constexpr uint64_t kWithGil = 2'000;   // giving it away and taking it back costs 50 ns, and more if somebody takes it
     Notify& notify = *self.shared;
     Heap::get().check_usable();
-    if (log::is_read(log::kObserver)) [[unlikely]] return false;   // a wait of a stream is told to the observer, and this is not
+    if (log::is_read(log::kObserver)) [[unlikely]] return false;   // the observer gets waits of streams, and not this one
     std::optional<uint32_t> other;
     uint64_t number = 0;
     const auto look = [&] {
@@ -109,7 +109,7 @@ static void log_lease(log::Kind kind, const Lease& lease, const Memory& memory) 
             add_span(spans, held.host, memory.size(), true);
             Heap::get().unpin(held);
         } catch (const Refusal&) {
-            // Freed meanwhile: its end is told.
+            // Freed meanwhile: the log has its end.
         }
     log::write({.kind = kind, .a = lease.id, .spans = &spans});
 }

@@ -98,7 +98,7 @@ StreamHandle::~StreamHandle() {
         const nb::error_scope raised;   // objects go while exceptions pass
         warn_of_lost();
     } catch (...) {
-        // Nothing can be told from here; what was queued still ends.
+        // No error can leave a destructor; the queued operations still end.
     }
 }
 
@@ -511,13 +511,13 @@ void bind_streams(nb::module_& m) {
         "(stream, operation, address, bytes, value, comparison, wanted, mask, site) of every wait for a word that has no time-out.");
     m.def("failures", [] { return Stream::failures.load(std::memory_order_acquire); }, "How many failures streams have kept so far.");
     m.def("take_failure", [](const StreamHandle& stream) { return as_object(scheduler().take_failure(*stream.stream)); }, "stream"_a,
-          nb::sig("def take_failure(stream: Stream) -> typing.Any"), "The failure of a stream, of which somebody is told now; None if there is none.");
+          nb::sig("def take_failure(stream: Stream) -> typing.Any"), "The failure of a stream, which is reported now; None if there is none.");
     m.def(
-        "untold",
+        "unreported_failures",
         [] {
             nb::list failures;
-            for (const FailurePtr& failure : scheduler().untold()) failures.append(as_object(failure));
+            for (const FailurePtr& failure : scheduler().unreported()) failures.append(as_object(failure));
             return failures;
         },
-        nb::sig("def untold() -> list[typing.Any]"), "The failures of streams that nobody was told of; they stay so.");
+        nb::sig("def unreported_failures() -> list[typing.Any]"), "The failures of streams that no call has reported; they stay unreported.");
 }

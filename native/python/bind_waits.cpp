@@ -178,7 +178,7 @@ void bind_waits(nb::module_& m) {
           "None if a native thread that peerlane did not make, and that is not one of these, may run by itself; else a number that "
           "changes when one has run.  `may_watch`: one of them may be the thread of Python's faulthandler.");
     m.def("put_off_losses", [] { Scheduler::get().put_off_losses(); }, nb::call_guard<GilReleased>(),
-          "For a second no wait fails because a peer is lost: what has been found out is told first.");
+          "For a second no wait fails because a peer is lost: the verdict on a deadlock is reported first.");
     m.def(
         "end_waits",
         [](uint64_t token, uint64_t number, bool others_wait) {
@@ -232,5 +232,5 @@ void bind_waits(nb::module_& m) {
                 const std::string text = self.text(rank);
                 return nb::bytes(text.data(), text.size());
             },
-            "rank"_a, "What it said last; any bytes.");
+            "rank"_a, "The text that the rank wrote last; any bytes.");
 }

@@ -41,7 +41,7 @@ Extent measure(const Tensor& tensor, uint64_t flags) {
     int64_t elements = 1;
     for (int32_t axis = 0; axis < tensor.axes; ++axis)
         if (__builtin_mul_overflow(elements, tensor.shape[axis], &elements)) return {Flaw::too_large};
-    // Types of less than a byte lie side by side, unless it is said that each has bytes of its own.
+    // Types of less than a byte lie side by side, unless a flag gives each bytes of its own.
     const bool is_packed = bits < 8 && !(flags & kPadded);
     const int64_t each = int64_t{bits} * lanes;
     int64_t size;

@@ -195,16 +195,16 @@ bool HostSources::read_in_time(const HostRows& rows, uint64_t& digest) {
 // The first ones are logged at once, and then several by one event.
 void HostSources::not_watched(End end, uint64_t stream, uint64_t sequence, OpKind kind, uint32_t site) noexcept {
     Unwatched& all = unwatched_[end];
-    all = {all.all + 1, all.untold + 1, stream, sequence, kind, site};
-    if ((all.all & (all.all - 1)) == 0 || all.untold >= kMostUntold) count_unwatched(end);
+    all = {all.all + 1, all.unlogged + 1, stream, sequence, kind, site};
+    if ((all.all & (all.all - 1)) == 0 || all.unlogged >= kMostUnlogged) count_unwatched(end);
 }
 
 void HostSources::count_unwatched(End end) noexcept {
     Unwatched& all = unwatched_[end];
-    if (all.untold == 0) return;
+    if (all.unlogged == 0) return;
     log::write({.kind = log::Kind::unwatched, .op = static_cast<uint8_t>(all.kind), .flags = end == written ? log::kShared : uint8_t{0}, .stream = all.stream,
-                .sequence = all.sequence, .a = all.untold, .site = all.site});
-    all.untold = 0;
+                .sequence = all.sequence, .a = all.unlogged, .site = all.site});
+    all.unlogged = 0;
 }
 
 void HostSources::end() noexcept {

@@ -62,7 +62,7 @@ class HostSources {
 
   private:
     static constexpr uint32_t kMost = 256;
-    static constexpr size_t kMostOrders = 256, kMostUntold = 256, kFewWriters = 32, kMostPieces = 64;
+    static constexpr size_t kMostOrders = 256, kMostUnlogged = 256, kFewWriters = 32, kMostPieces = 64;
     static constexpr uint32_t kMostDestinations = 16;
     static constexpr uint64_t kFewBytes = 4096;
 
@@ -109,7 +109,7 @@ class HostSources {
     HostDestinations destinations_;
     SpareTime time_;                         // for digests of more than a few bytes
     struct Unwatched {
-        uint64_t all = 0, untold = 0, stream = 0, sequence = 0;   // the newest one
+        uint64_t all = 0, unlogged = 0, stream = 0, sequence = 0;   // the newest one
         OpKind kind = OpKind::copy;
         uint32_t site = 0;
     };

@@ -22,7 +22,7 @@ struct LineAddress {
 };
 LineAddress line_address(const Notify& notify);
 
-// An operation that is submitted, while it holds what it names; what the checker is told of it from then on.  `runs_now`: a notify,
+// An operation that is submitted, while it holds what it names; with the number that the checker's later events of it have.  `runs_now`: a notify,
 // or a wait for one, that is one event for the checker, and not two, if it is over at once.
 [[gnu::cold]] Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence, bool runs_now) noexcept;
 // The checker's event of an operation that does not run at once after all.

@@ -93,7 +93,7 @@ struct Notify {
     // came instead, if it was not this one's.
     uint64_t consume(std::optional<uint32_t>& other);
     bool is_recorded() const;
-    // Whoever recorded it has closed it, or said farewell.
+    // The rank that recorded it has closed it, or has sent its farewell.
     bool is_let_go() const;
     // Announce a waiter, then look again: a record after this rings the doorbell.
     bool announce();
@@ -106,7 +106,7 @@ struct Notify {
     SharedSignal* shared() const { return used_.load(std::memory_order_acquire); }
     std::shared_ptr<SharedSignal> sharing() const { return shared_; }   // not while it is being shared
     uint32_t index() const { return index_; }   // of its line in a bank
-    uint32_t number_in_bank() const { return queue_ ? number_ : index_; }   // among the notifies that are told apart there
+    uint32_t number_in_bank() const { return queue_ ? number_ : index_; }   // unique among the notifies of the bank
     bool is_local() const { return local_ && !shared(); }   // no other process can record it
     // The line that records change: its own line until it is shared.
     SignalLine& signal() const;

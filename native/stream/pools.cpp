@@ -85,7 +85,7 @@ std::vector<std::tuple<uint64_t, bool, bool>> Pools::take_changes() {
     for (const auto& each : changed_)
         if (const std::shared_ptr<PoolBlock> block = each.lock()) {
             block->is_changed = false;
-            changes.emplace_back(block->allocation, block->is_in_use, std::exchange(block->is_again, false));
+            changes.emplace_back(block->allocation, block->is_in_use, std::exchange(block->is_reused, false));
         }
     changed_.clear();
     return changes;
@@ -205,7 +205,7 @@ uint64_t PoolMemory::take(uint64_t size, const Stream& stream) {
     if (!fits) return 0;
     end_free(*fits);
     begin_use(*fits);
-    fits->is_again = true;
+    fits->is_reused = true;
     pools_->note_change(blocks_.at(fits->allocation));
     return fits->address;
 }

@@ -36,8 +36,8 @@ struct PoolBlock {
     uint64_t allocation, address, size;
     bool is_in_use = true;
     bool is_quick = true;              // calls of C may free it
-    bool is_changed = false;           // by a call of C since Python looked,
-    bool is_again = false;             // which allocated it
+    bool is_changed = false;           // a call of C has used or freed it since Python looked
+    bool is_reused = false;            // such a call has allocated it
     std::shared_ptr<PoolFree> freed;   // set: it is kept
 };
 

@@ -141,7 +141,7 @@ class Scheduler {
     void take_released(std::vector<void*>& objects, std::vector<uint64_t>& tokens);   // for a thread with the GIL
     bool has_released() const { return has_released_.load(std::memory_order_relaxed); }
 
-    std::vector<FailurePtr> untold();               // the failures that were not reported; they stay unreported
+    std::vector<FailurePtr> unreported();           // the failures that were not reported; they stay unreported
     std::vector<FailurePtr> take_lost();            // the failures of dropped streams
     bool has_lost() const { return has_lost_.load(std::memory_order_relaxed); }
 

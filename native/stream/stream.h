@@ -50,7 +50,7 @@ struct HostWaiter {
     uint64_t thread = 0, number = 0, stream = 0;   // pthread_self(); unlike all others'; what it waits for at present
     Clock::time_point deadline = Clock::time_point::max();
     bool is_net = false;                           // the deadline's
-    uint64_t refused = 0;                          // it is in vain: by this number it is told why
+    uint64_t refused = 0;                          // it is in vain: the number of the refusal
 };
 
 // Streams parked for the same reason, in the order in which they came.  A parked stream has an operation at its head, so

@@ -47,7 +47,7 @@ void Scheduler::keep_lost(Stream& stream) {
     has_released_.store(true, std::memory_order_relaxed);   // submissions look at one flag
 }
 
-std::vector<FailurePtr> Scheduler::untold() {
+std::vector<FailurePtr> Scheduler::unreported() {
     Lock lock(mutex_);
     std::vector<FailurePtr> failures;
     for (const auto& [id, stream] : streams_)

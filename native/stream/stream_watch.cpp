@@ -277,7 +277,7 @@ void Scheduler::look_at_lines() {
         for (Stream* stream = lines.parked.first; stream;) {
             Stream* const next = stream->park_next;
             Notify& notify = *stream->queue.front().notify;
-            // The ring took back what this process had said of itself, for all of its waits.
+            // The ring has reset this process's announcement of a waiter, for all of its waits.
             if (notify.shared() ? notify.announce() : notify.is_recorded()) {
                 unpark(*stream);
                 make_ready(*stream);

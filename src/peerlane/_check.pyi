@@ -49,7 +49,7 @@ class Analysis:
 
     def verbs_of_lines(self, log: int) -> dict[int, int]:
         """
-        Return, for the lines of a log, a number that two lines share if they did the same kinds of things.
+        Return, for the lines of a log, a number that two lines share if they made the same kinds of calls.
         """
 
     def stats(self) -> dict[str, int]:

@@ -848,12 +848,12 @@ def failures() -> int:
     """How many failures streams have kept so far."""
 
 def take_failure(stream: Stream) -> Any:
-    """
-    The failure of a stream, of which somebody is told now; None if there is none.
-    """
+    """The failure of a stream, which is reported now; None if there is none."""
 
-def untold() -> list[Any]:
-    """The failures of streams that nobody was told of; they stay so."""
+def unreported_failures() -> list[Any]:
+    """
+    The failures of streams that no call has reported; they stay unreported.
+    """
 
 def submit_copy(stream: Stream, dst: Any, src: Any) -> bool:
     """
@@ -1254,7 +1254,7 @@ def follow_waits() -> None:
 
 def c_epoch() -> int:
     """
-    The number of the present state of all threads, to be asked for before what is told of one is looked up.
+    The number of the present state of all threads, to be read before the facts of a thread are looked up.
     """
 
 def forget_c_threads() -> None:
@@ -1489,7 +1489,7 @@ def foreign_threads(known: Sequence[int], may_watch: bool) -> int | None:
 
 def put_off_losses() -> None:
     """
-    For a second no wait fails because a peer is lost: what has been found out is told first.
+    For a second no wait fails because a peer is lost: the verdict on a deadlock is reported first.
     """
 
 def end_waits(token: int, number: int, others_wait: bool) -> bool:
@@ -1542,7 +1542,7 @@ class WaitBoard:
     def spell(self, rank: int) -> int: ...
 
     def text(self, rank: int) -> bytes:
-        """What it said last; any bytes."""
+        """The text that the rank wrote last; any bytes."""
 
 def log_begin(directory: str, capacity: int, rank: int, total: int = 18446744073709551615, machine: int = 0, clock: int = 0) -> bool:
     """

@@ -93,7 +93,7 @@ def test_bench_channel_writes_every_promised_figure(
     }
     ours = ["peerlane", "peerlane on a stream", "peerlane in a table"]
     assert list(measured) == [
-        (bars.ONE_WAY, "peerlane", bars.LINE),
+        (bars.ONE_DIRECTION, "peerlane", bars.LINE),
         *(("write 8 bytes", name, "ctypes.memmove") for name in ours),
         *((bars.RATE, name, bars.MILLION) for name in ours),
     ]
@@ -123,7 +123,7 @@ def test_bench_channel_notify_is_compared_with_fastest_mpi(tmp_path: Path, fake:
     references = {
         figure["reference"]: figure
         for figure in result["figures"]
-        if (figure["case"], figure["contender"]) == (bars.ONE_WAY, "peerlane")
+        if (figure["case"], figure["contender"]) == (bars.ONE_DIRECTION, "peerlane")
     }
     assert set(references) == {bars.LINE, "slow", "quick", bars.FASTEST_MPI}
     fastest = references[bars.FASTEST_MPI]

@@ -52,7 +52,7 @@ void threads_free_and_allocate(uint64_t most_kept) {
         });
     for (int i = 0; i < scaled(300, 3000); ++i) {
         pools->have_surplus(device);
-        for (const auto& [allocation, is_in_use, is_again] : pools->take_changes()) CHECK(allocation != 0);
+        for (const auto& [allocation, is_in_use, is_reused] : pools->take_changes()) CHECK(allocation != 0);
     }
     for (std::thread& each : threads) each.join();
     CHECK(taken > 0 && pools->keep_memory());

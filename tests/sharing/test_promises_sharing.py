@@ -181,9 +181,9 @@ def test_open_from_unlisted_process_raises_not_listed(shared: Shared) -> None:
 def test_open_listed_before_start_raises_listed_early(shared: Shared) -> None:
     number = _exported(shared[2], allow="[]")
     # Start time 0 stands for a pid that was listed before its process started.
-    shared[2].run(f"from peerlane import _core; _core.allow(*handle._ticket, {os.getpid()}, 0)")
+    shared[2].run(f"from peerlane import _core; _core.allow(*handle._entry, {os.getpid()}, 0)")
     _refused(pl.AccessDenied, Fault.LISTED_EARLY, lambda: pl.Physical.open(number))
-    shared[2].run(f"_core.allow(*handle._ticket, {os.getpid()}, 1)")
+    shared[2].run(f"_core.allow(*handle._entry, {os.getpid()}, 1)")
     _refused(pl.AccessDenied, Fault.PID_REUSED, lambda: pl.Physical.open(number))
     shared[2].run("handle.allow.add(me)")
     pl.Physical.open(number).close()

@@ -68,7 +68,7 @@ CallbackQueue: Callable[[], Any]
 #: returns how many failures of queued operations there were so far
 failures: Callable[[], int]
 #: returns the failures that no call has reported, each a tuple that begins with the error and the stream's id
-untold: Callable[[], list[Any]]
+unreported_failures: Callable[[], list[Any]]
 #: (stream) returns such a failure of a stream, which counts as reported from now on; None if there is none
 take_failure: Callable[[Any], Any]
 

@@ -28,7 +28,7 @@ _reported: set[str] = set()
 
 
 def bind(dialect: str, header: str, symbol: str) -> Callable[..., Any]:
-    """Return what answers a function of a header; why there is nothing is told on stderr, once."""
+    """Return what answers a function of a header; stderr has the reason where there is nothing, once."""
     try:
         return _library(dialect, header).entry(symbol)
     except BaseException as error:

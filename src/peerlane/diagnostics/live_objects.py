@@ -222,18 +222,18 @@ def disown(what: object) -> None:
     _noted.pop(id(what), None)
 
 
-def exported(ticket: object, handle: Any, source: Any) -> None:
+def exported(key: object, handle: Any, source: Any) -> None:
     """Note a new handle by its key in the export table.
 
     Dropping the handle does not end it; closing it, or the exported object, does.
     """
     text = f"{repr(handle).strip('<>')} of {repr(source).strip('<>')}"
-    _note(ticket, source, text=text, kind="exported handle", nbytes=getattr(source, "size", 0))
+    _note(key, source, text=text, kind="exported handle", nbytes=getattr(source, "size", 0))
 
 
-def withdrawn(ticket: object) -> None:
+def withdrawn(key: object) -> None:
     """Note that the handle of this key was closed."""
-    _noted.pop(ticket, None)
+    _noted.pop(key, None)
 
 
 def viewed(array: npt.NDArray[Any], buffer: Any) -> None:

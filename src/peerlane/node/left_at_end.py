@@ -1,6 +1,6 @@
-"""What a program left behind, told on stderr at its end: ``peerlane run --leaks``, or ``PEERLANE_LEAKS=1``.
+"""A report on stderr of what a program left behind, at its end: ``peerlane run --leaks``, or ``PEERLANE_LEAKS=1``.
 
-Objects that only variables of Python hold are told too, as the program has not closed them.
+It has objects that only variables of Python hold, too, as the program has not closed them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from peerlane.node.device import before_counting
 from peerlane.support.variables import is_set
 
 VARIABLE = "PEERLANE_LEAKS"
-_pids: list[int] = []  # of the process that tells; a forked child tells nothing
+_pids: list[int] = []  # of the process that reports; a forked child reports nothing
 
 
 def begin() -> None:

@@ -40,6 +40,6 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
 
 def did_you_mean(word: object, names: Iterable[str]) -> str:
     """Return what an error's text adds behind a word that is not in ``names``; empty if none is close."""
-    # One name is told as what is meant, so it must be closer than the several of a module.
+    # A single name claims to be the one meant, so it must be closer than the several of a module.
     close = close_names(word, names, cutoff=0.7) if isinstance(word, str) else []
     return f" (did you mean {close[0]!r}?)" if close else ""

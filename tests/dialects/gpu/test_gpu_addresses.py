@@ -159,12 +159,12 @@ def test_gpu_attributes_tell_what_is_around_an_address(gpu: Gpu) -> None:
     attributes = gpu.attributes
     address = gpu.memory.allocate(PAGE)
     attributes.set_synchronous(address + 8, is_set=True)
-    pointee = attributes.at(address + 8)
-    assert pointee is not None and pointee.is_synchronous
-    assert (pointee.device, pointee.host_address, pointee.region.base) == (0, None, address)
+    pointer = attributes.at(address + 8)
+    assert pointer is not None and pointer.is_synchronous
+    assert (pointer.device, pointer.host_address, pointer.region.base) == (0, None, address)
     host = gpu.memory.allocate_host(PAGE, 0)
-    pointee = attributes.at(host)
-    assert pointee is not None and pointee.host_address == host
+    pointer = attributes.at(host)
+    assert pointer is not None and pointer.host_address == host
     with pytest.raises(Refusal) as refused:
         attributes.allocation(0)
     assert refused.value.code == NO_ALLOCATION

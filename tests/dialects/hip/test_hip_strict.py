@@ -153,4 +153,4 @@ def test_hip_strict_copies_message_uses_visible_ids(hip_on: Enter, monkeypatch: 
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "3,2")
     hip = hip_on("devices=4,memory=64MiB", POLICY=STRICT)
     assert copied(hip, on(hip, 1, N), on(hip, 0, N)) == REFUSED
-    assert "call hipDeviceEnablePeerAccess(0, 0) while device 1 is current" in explain()
+    assert "call hipDeviceEnablePeerAccess for device 0 while device 1 is current" in explain()

@@ -94,7 +94,7 @@ def test_hip_visible_devices_messages_use_visible_ids(hip: ModuleType) -> None:
     assert hip.hipEventRecord(event, None)[0].name == "hipErrorInvalidHandle"
     assert "belongs to device 0, and the stream to device 1" in explain()
     hip.hipDeviceDisablePeerAccess(0)
-    assert "hipSetDevice(1) and hipDeviceEnablePeerAccess(0, 0)" in explain()
+    assert "make device 1 current, and enable access to device 0 with hipDeviceEnablePeerAccess" in explain()
 
 
 def test_hip_message_enumeration_argument_names_member(hip: ModuleType) -> None:

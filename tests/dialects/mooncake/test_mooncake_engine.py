@@ -449,6 +449,23 @@ def test_mooncake_opcode_and_notify_have_their_classes(pair: Pair) -> None:
     assert (int(Read), int(Write), str(Read)) == (0, 1, "TransferOpcode.Read")
 
 
+def test_mooncake_keywords_are_read_as_positions_are(pair: Pair) -> None:
+    near, far = address_of(pair.source), pair.far.address
+    assert pair.one.transfer_sync_write(pair.there, near, length=64, peer_buffer_address=far) == 0
+    with pytest.raises(TypeError, match="transfer_sync_write: length"):
+        pair.one.transfer_sync_write(pair.there, near, far, length="64")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="lengths"):
+        pair.one.transfer_sync_write(pair.there, near, far, lengths=64)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="7 were given"):
+        pair.one.transfer_sync_write(pair.there, near, far, 64, "", "")  # type: ignore[call-arg]
+
+
+def test_mooncake_types_are_judged_before_values(pair: Pair) -> None:
+    with pytest.raises(TypeError, match="batch_transfer_sync_write: transport_hint"):
+        pair.one.batch_transfer_sync_write(pair.there, [1], [1, 2], [1], 5)  # type: ignore[arg-type]
+    assert pair.one.batch_transfer_sync_write(pair.there, [1], [1, 2], [1], "") == -1
+
+
 def test_mooncake_engine_that_is_gone_cannot_be_reached_and_a_new_one_can(pair: Pair) -> None:
     assert pair.one.transfer_sync_write(pair.there, pair.near.address, pair.far.address, 64) == 0
     pair.other = engine()

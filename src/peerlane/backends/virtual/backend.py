@@ -263,8 +263,8 @@ class VirtualBackend(Queues):
     ) -> HandleFields:
         self._serve()
         ordinal = _HOST_ORDINAL if block.device == _HOST else self._ordinals[block.device]
-        ticket = _core.offer(block, kind, rights, ordinal, *part, everyone)
-        return self._fields(kind, ticket, part[1])
+        entry = _core.offer(block, kind, rights, ordinal, *part, everyone)
+        return self._fields(kind, entry, part[1])
 
     def offer_signal(
         self,
@@ -284,8 +284,8 @@ class VirtualBackend(Queues):
         state = self._state
         _core.serve(state.directory, state.socket_name(state.slot), state.slot, self._home.number)
 
-    def _fields(self, kind: HandleKind, ticket: tuple[int, int], nbytes: int) -> HandleFields:
-        index, nonce = ticket
+    def _fields(self, kind: HandleKind, entry: tuple[int, int], nbytes: int) -> HandleFields:
+        index, nonce = entry
         state, home = self._state, self._home.number
         return HandleFields(
             tag=handles.node_tag(home),

@@ -38,13 +38,13 @@ class VirtualAllowList(AllowList):
             )
         if event_log.active:
             event_log.shares_with(pid)
-        if not _core.allow(*self._handle._ticket, pid, _core.start_time(pid)):
+        if not _core.allow(*self._handle._entry, pid, _core.start_time(pid)):
             raise self._handle._over("Handle.allow.add")
 
     def discard(self, value: int) -> None:
         pid = checked_pid("Handle.allow.discard", value)
         self._handle._check_usable("Handle.allow.discard")
-        _core.disallow(*self._handle._ticket, pid)
+        _core.disallow(*self._handle._entry, pid)
 
     def __contains__(self, value: object) -> bool:
         return value in self._pids()
@@ -60,7 +60,7 @@ class VirtualAllowList(AllowList):
         return set(it)  # set operations give plain sets: an AllowList is one handle's state
 
     def _pids(self) -> list[int]:
-        return [pid for pid, _ in _core.allowed(*self._handle._ticket)] if self._handle._is_mine else []
+        return [pid for pid, _ in _core.allowed(*self._handle._entry)] if self._handle._is_mine else []
 
     def __repr__(self) -> str:
         return (
@@ -69,13 +69,13 @@ class VirtualAllowList(AllowList):
 
 
 class VirtualHandle(Handle):
-    __slots__ = ("_everyone", "_fields", "_is_closed", "_pid", "_source", "_ticket")
+    __slots__ = ("_everyone", "_fields", "_is_closed", "_pid", "_source", "_entry")
     _everyone: bool
     _fields: handles.HandleFields
     _is_closed: bool
     _pid: int
     _source: object
-    _ticket: tuple[int, int]
+    _entry: tuple[int, int]
 
     @classmethod
     def _make(
@@ -100,7 +100,7 @@ class VirtualHandle(Handle):
         handle = cls.__new__(cls)
         handle._source = source
         handle._fields = offer(everyone)
-        handle._ticket = handle._fields.index, handle._fields.nonce
+        handle._entry = handle._fields.index, handle._fields.nonce
         handle._everyone, handle._is_closed, handle._pid = everyone, False, os.getpid()
         try:
             for pid in pids:
@@ -114,7 +114,7 @@ class VirtualHandle(Handle):
         if (
             live_objects.active and observed is None
         ):  # the program did not ask for the handle of other objects
-            live_objects.exported(handle._ticket, handle, source)
+            live_objects.exported(handle._entry, handle, source)
         return handle
 
     @property
@@ -133,13 +133,13 @@ class VirtualHandle(Handle):
 
     @property
     def importers(self) -> int:
-        return _core.importers(*self._ticket) if self._is_mine else 0
+        return _core.importers(*self._entry) if self._is_mine else 0
 
     def close(self) -> None:
         if not self._is_closed and self._is_mine:
-            _core.withdraw(*self._ticket)
+            _core.withdraw(*self._entry)
             if live_objects.active:
-                live_objects.withdrawn(self._ticket)
+                live_objects.withdrawn(self._entry)
         self._is_closed = True
 
     @property
@@ -153,7 +153,7 @@ class VirtualHandle(Handle):
 
     def _check_offered(self, call: str) -> None:
         self._check_usable(call)
-        if not (self._is_mine and _core.is_offered(*self._ticket)):
+        if not (self._is_mine and _core.is_offered(*self._entry)):
             raise self._over(call)
 
     def _over(self, call: str) -> Closed:

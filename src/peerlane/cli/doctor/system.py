@@ -38,7 +38,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Call(NamedTuple):
-    """A thing that is tried: ``attempt`` says how it went, and raises OSError if the kernel refuses."""
+    """A trial of the kernel: ``attempt`` returns its result, and raises OSError if the kernel refuses."""
 
     what: str
     attempt: Callable[[], str]

@@ -21,7 +21,7 @@ from .part import Part, become
 from .processes import Started
 from .wire import BadFrame, Frame, Kind, Wire
 
-ANSWER_SECONDS = 60.0  # until a part must have said that it is there, and then that it is prepared
+ANSWER_SECONDS = 60.0  # for a part's first frame, and then for the one that it is prepared
 _LAST_SECONDS = 1.0  # for the exit code and the last words of a command whose outputs have ended
 _LINE_SECONDS = 0.5  # for the reason why a machine left the rendezvous
 _CODES = range(-127, 256)
@@ -29,7 +29,7 @@ _CHUNK = 1 << 16
 
 
 class HostWatcher(Watcher, Protocol):
-    """What is told of machines."""
+    """The reports of machines."""
 
     def on_ready(self, host: Host) -> None:
         """A part is there, and waits for its job."""

@@ -35,7 +35,7 @@ from .local_ranks import End, LocalRanks
 from .output import STDERR
 from .wire import BadFrame, Frame, Kind, Wire
 
-_MOST_WORDS, _MOST_NAMED = 100, 10_000  # characters of a command line, and processes, that are told
+_MOST_WORDS, _MOST_NAMED = 100, 10_000  # characters of a command line, and processes, in a report
 _MOST_UNSENT = 1 << 20  # bytes; with more, the ranks are not read
 _FAREWELL_SECONDS = 1.0  # for the last frames
 _SERVE_SECONDS = 0.05  # between two looks at a connection whose relay has no thread

@@ -23,7 +23,7 @@ _CHUNK = 1 << 16
 
 
 class Kind(enum.IntEnum):
-    """What a frame says; bodies are JSON if nothing else is said."""
+    """The kind of a frame; bodies are JSON unless a comment names another form."""
 
     PREPARE = 1  # of the launcher, once: a job
     START = 2  # its ranks

@@ -54,7 +54,7 @@ class OverChannels:
         return True
 
     def queue(self, work: Workspace, call: Call, stream: Stream) -> None:
-        """Queue a call; peers are told if what was queued is cancelled."""
+        """Queue a call; peers learn when it is cancelled."""
         self._run(work, call, stream)
         work.end_with(stream, call.root if call.lane else None)
 

@@ -151,7 +151,7 @@ def keep(text: str, state: WaitState) -> int:
 
 def failed_before() -> tuple[FailedBefore, ...]:
     """Return the failures of streams that no synchronization has reported, then the last others of open streams."""
-    unreported = [_failed(each) for each in _core.untold()]
+    unreported = [_failed(each) for each in _core.unreported_failures()]
     open_streams = [failed for device, stream, failed in _reported if _core.is_stream_open(device, stream)]
     return tuple(
         unreported + [each for each in open_streams if replace(each, was_reported=False) not in unreported]

@@ -38,6 +38,6 @@ def texts(members: Mapping[str, int], other: str, words: Callable[[str], str]) -
     return CodeTexts({number: words(name) for number, name in names_of(members).items()}, other)
 
 
-def spoken(name: str) -> str:
+def lower_case_words(name: str) -> str:
     """Return a name like ``InvalidValue`` in small letters."""
     return "".join(f" {each.lower()}" if each.isupper() else each for each in name).strip()

@@ -69,7 +69,7 @@ class AclEvent(Resource):
         self._waits: dict[Stream, int] = {}  # the last one of each stream
 
     def record(self, stream: Stream) -> None:
-        """Record, and release streams that were told to wait for the next record."""
+        """Record, and release streams that wait for the next record."""
         with self._lock:
             stream.record(self.neutral)
             for each in self._early:

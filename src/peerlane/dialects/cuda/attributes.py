@@ -8,7 +8,7 @@ from typing import Any
 
 from peerlane.dialects.cuda.quick import quick
 from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine
-from peerlane.dialects.gpu.attributes import Pointee
+from peerlane.dialects.gpu.attributes import MemoryPointer
 from peerlane.errors import Error
 
 attributes = gpu.attributes
@@ -26,45 +26,45 @@ _REGISTERED_READ_ONLY = 8  # a flag of cuMemHostRegister
 _WORD, _INT, _BOOL, _SIGNED = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_bool, ctypes.c_int32
 
 
-def _context(pointee: Pointee) -> int:
-    return machine.context_of(pointee.region.ordinal).handle
+def _context(pointer: MemoryPointer) -> int:
+    return machine.context_of(pointer.region.ordinal).handle
 
 
-def _pool(pointee: Pointee) -> int:
-    buffer = machine.owned(pointee.region.base, host=not pointee.region.is_device)
+def _pool(pointer: MemoryPointer) -> int:
+    buffer = machine.owned(pointer.region.base, host=not pointer.region.is_device)
     pool = gpu.pools.holding(buffer) if buffer is not None else None
     return 0 if pool is None else pool.handle
 
 
-def _access(pointee: Pointee) -> int:
-    region = pointee.region
-    right = gpu.virtual_memory.right(machine.context().device, pointee.address)
+def _access(pointer: MemoryPointer) -> int:
+    region = pointer.region
+    right = gpu.virtual_memory.right(machine.context().device, pointer.address)
     if right is None:
         right = "r" if region.is_registered and region.flags & _REGISTERED_READ_ONLY else "rw"
     return _ACCESS[right]
 
 
 #: Of each attribute its type in the program's memory, and the value.
-_ATTRIBUTES: dict[str, tuple[Any, Callable[[Pointee], Any]]] = {
+_ATTRIBUTES: dict[str, tuple[Any, Callable[[MemoryPointer], Any]]] = {
     "CONTEXT": (_WORD, _context),
-    "MEMORY_TYPE": (_INT, lambda pointee: _DEVICE if pointee.region.is_device else _HOST),
-    "DEVICE_POINTER": (_WORD, lambda pointee: pointee.address),
-    "HOST_POINTER": (_WORD, lambda pointee: pointee.host_address),
-    "SYNC_MEMOPS": (_BOOL, lambda pointee: pointee.is_synchronous),
-    "BUFFER_ID": (_WORD, lambda pointee: pointee.region.allocation % (1 << 64)),
-    "IS_MANAGED": (_BOOL, lambda pointee: pointee.region.is_managed),
-    "DEVICE_ORDINAL": (_SIGNED, lambda pointee: pointee.device),
-    "IS_LEGACY_CUDA_IPC_CAPABLE": (_BOOL, lambda pointee: pointee.region.is_device and not _pool(pointee)),
-    "RANGE_START_ADDR": (_WORD, lambda pointee: pointee.region.base),
-    "RANGE_SIZE": (_WORD, lambda pointee: pointee.region.size),
-    "MAPPING_SIZE": (_WORD, lambda pointee: pointee.region.size),
-    "MAPPING_BASE_ADDR": (_WORD, lambda pointee: pointee.region.base),
-    "MEMORY_BLOCK_ID": (_WORD, lambda pointee: pointee.region.allocation % (1 << 64)),
-    "IS_GPU_DIRECT_RDMA_CAPABLE": (_BOOL, lambda pointee: False),
-    "IS_HW_DECOMPRESS_CAPABLE": (_BOOL, lambda pointee: False),
+    "MEMORY_TYPE": (_INT, lambda pointer: _DEVICE if pointer.region.is_device else _HOST),
+    "DEVICE_POINTER": (_WORD, lambda pointer: pointer.address),
+    "HOST_POINTER": (_WORD, lambda pointer: pointer.host_address),
+    "SYNC_MEMOPS": (_BOOL, lambda pointer: pointer.is_synchronous),
+    "BUFFER_ID": (_WORD, lambda pointer: pointer.region.allocation % (1 << 64)),
+    "IS_MANAGED": (_BOOL, lambda pointer: pointer.region.is_managed),
+    "DEVICE_ORDINAL": (_SIGNED, lambda pointer: pointer.device),
+    "IS_LEGACY_CUDA_IPC_CAPABLE": (_BOOL, lambda pointer: pointer.region.is_device and not _pool(pointer)),
+    "RANGE_START_ADDR": (_WORD, lambda pointer: pointer.region.base),
+    "RANGE_SIZE": (_WORD, lambda pointer: pointer.region.size),
+    "MAPPING_SIZE": (_WORD, lambda pointer: pointer.region.size),
+    "MAPPING_BASE_ADDR": (_WORD, lambda pointer: pointer.region.base),
+    "MEMORY_BLOCK_ID": (_WORD, lambda pointer: pointer.region.allocation % (1 << 64)),
+    "IS_GPU_DIRECT_RDMA_CAPABLE": (_BOOL, lambda pointer: False),
+    "IS_HW_DECOMPRESS_CAPABLE": (_BOOL, lambda pointer: False),
     "ACCESS_FLAGS": (_INT, _access),
-    "MAPPED": (_BOOL, lambda pointee: True),
-    "ALLOWED_HANDLE_TYPES": (_INT, lambda pointee: 0),
+    "MAPPED": (_BOOL, lambda pointer: True),
+    "ALLOWED_HANDLE_TYPES": (_INT, lambda pointer: 0),
     "MEMPOOL_HANDLE": (_WORD, _pool),
 }
 
@@ -82,14 +82,14 @@ _OF_ALLOCATIONS = {
 }
 
 
-def _described(attribute: int) -> tuple[str, Any, Callable[[Pointee], Any]]:
+def _described(attribute: int) -> tuple[str, Any, Callable[[MemoryPointer], Any]]:
     name = _NAMES.get(attribute, "")
     if name not in _ATTRIBUTES:
         raise invalid(f"attribute {attribute} {name} is not one that virtual devices have", "ask for another")
     return name, *_ATTRIBUTES[name]
 
 
-def pointee_at(address: int) -> Pointee | None:
+def pointer_at(address: int) -> MemoryPointer | None:
     """Return what an address points at; None for memory that the driver does not know."""
     try:
         return attributes.at(address) if address else None
@@ -100,8 +100,8 @@ def pointee_at(address: int) -> Pointee | None:
 @call
 def cuPointerGetAttribute(data: int, attribute: int, ptr: int) -> None:
     name, kind, value_of = _described(attribute)
-    pointee = pointee_at(ptr)
-    value = None if pointee is None else value_of(pointee)
+    pointer = pointer_at(ptr)
+    value = None if pointer is None else value_of(pointer)
     if value is None:
         raise invalid(
             f"{machine.describe(ptr)} has no {name}", "ask for MEMORY_TYPE, or pass memory of the driver"
@@ -116,10 +116,10 @@ def cuPointerGetAttributes(
     """Write many attributes; those that the address does not have are 0, its device -2."""
     if not all(data):
         raise invalid("an address of a value is NULL", "pass an address for each attribute")
-    pointee, values = pointee_at(ptr), []
+    pointer, values = pointer_at(ptr), []
     for attribute in attributes:
         name, kind, value_of = _described(attribute)
-        value = None if pointee is None else value_of(pointee)
+        value = None if pointer is None else value_of(pointer)
         absent = _NO_DEVICE if name == "DEVICE_ORDINAL" else 0
         values.append((kind, absent if value is None else value))
     for target, (kind, value) in zip(data, values, strict=True):
@@ -135,10 +135,10 @@ def cuPointerSetAttribute(value: int, attribute: int, ptr: int) -> None:
 
 def record(then: int, numbers: Sequence[int], address: int) -> None:
     """Record attributes of an address for native code, as of an epoch."""
-    pointee = pointee_at(address)
-    if pointee is None or pointee.region.is_registered:
+    pointer = pointer_at(address)
+    if pointer is None or pointer.region.is_registered:
         return
     for number in numbers:
         name, kind, value_of = _described(number)
         if name in _OF_ALLOCATIONS:
-            quick.attribute(then, number, pointee.region.allocation, bytes(kind(value_of(pointee))))
+            quick.attribute(then, number, pointer.region.allocation, bytes(kind(value_of(pointer))))

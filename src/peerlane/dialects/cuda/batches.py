@@ -60,7 +60,7 @@ class _Failed(Refusal):
 
 
 @contextlib.contextmanager
-def _telling() -> Iterator[None]:
+def _numbering_failures() -> Iterator[None]:
     """Let a refusal have the number of the operation that failed; none for one of the whole batch."""
     try:
         yield
@@ -113,7 +113,7 @@ def _copy_batch_12(
     dsts: Any, srcs: Any, sizes: Any, count: int, attrs: Any, starts: Any, number: int, stream: AnyStream
 ) -> int:
     """Queue copies for programs of CUDA 12, which get the number of the copy that failed."""
-    with _telling():
+    with _numbering_failures():
         _copy_each(dsts, srcs, sizes, attrs, starts, stream)
     return _NONE_FAILED
 
@@ -162,7 +162,7 @@ def _copy_boxes(numOps: int, opList: Sequence[Fields], flags: int, stream: AnySt
 
 
 def _copy_boxes_12(numOps: int, opList: Sequence[Fields], flags: int, stream: AnyStream) -> int:
-    with _telling():
+    with _numbering_failures():
         _copy_boxes(numOps, opList, flags, stream)
     return _NONE_FAILED
 

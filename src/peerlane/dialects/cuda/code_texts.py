@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from peerlane.dialects._shared.code_texts import CodeTexts, spoken, texts
+from peerlane.dialects._shared.code_texts import CodeTexts, lower_case_words, texts
 
 _UNKNOWN = "unrecognized error code"
 _SUCCESS = "no error"
@@ -40,13 +40,17 @@ def texts_of(enums: Mapping[str, Mapping[str, int]]) -> dict[str, CodeTexts]:
             "cudaGetErrorString": texts(
                 members,
                 _UNKNOWN,
-                lambda name: spoken(_without(name, "cudaError", "cuda")) if members[name] else _SUCCESS,
+                lambda name: (
+                    lower_case_words(_without(name, "cudaError", "cuda")) if members[name] else _SUCCESS
+                ),
             ),
         }
     if "ncclResult_t" in enums:
         return {
             "ncclGetErrorString": texts(
-                enums["ncclResult_t"], "unknown result code", lambda name: spoken(_without(name, "nccl"))
+                enums["ncclResult_t"],
+                "unknown result code",
+                lambda name: lower_case_words(_without(name, "nccl")),
             ),
             "ncclGetLastError": CodeTexts({}, "the process is ending"),
         }

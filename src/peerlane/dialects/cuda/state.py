@@ -66,7 +66,7 @@ def visible(devices: Sequence[Device]) -> tuple[Device, ...]:
     return tuple(devices[at] for at in shown) if len(set(shown)) == len(shown) else ()
 
 
-class _Speaking(threading.local):
+class _ThreadNames(threading.local):
     """The names of the library that this thread is in, where they differ from the driver's."""
 
     names: Mapping[str, str] = MappingProxyType({})
@@ -74,10 +74,10 @@ class _Speaking(threading.local):
 
 class _NamesOfLibrary(CallNames):
     def __getitem__(self, does: str) -> str:
-        return speaking.names.get(does) or super().__getitem__(does)
+        return thread_names.names.get(does) or super().__getitem__(does)
 
 
-speaking = _Speaking()
+thread_names = _ThreadNames()
 gpu = Gpu(
     Vendor(
         "CUDA",

@@ -25,8 +25,8 @@ class MemoryType(enum.Enum):
         return cls.DEVICE if region.is_device else cls.MANAGED if region.is_managed else cls.HOST
 
 
-class Pointee(NamedTuple):
-    """An address in memory that the vendor's calls know, with its attributes.
+class MemoryPointer(NamedTuple):
+    """An address of memory that the vendor's calls know, with its attributes.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Attributes:
     def __init__(self, machine: GpuMachine, regions: Regions) -> None:
         self._machine, self._regions = machine, regions
 
-    def at(self, address: int) -> Pointee | None:
+    def at(self, address: int) -> MemoryPointer | None:
         """Return an address with its attributes; None for ordinary memory of the host.
 
         Raises
@@ -68,7 +68,7 @@ class Attributes:
         if region is None:
             return None
         is_synchronous = region.allocation in self._machine.synchronous
-        return Pointee(address, region, self._machine.id_of(region.ordinal), is_synchronous)
+        return MemoryPointer(address, region, self._machine.id_of(region.ordinal), is_synchronous)
 
     def allocation(self, address: int) -> Region:
         """Return the region around an address; ``NO_ALLOCATION`` where there is none."""

@@ -47,7 +47,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class _Laid:
+class _BoxLayout:
     start: int
     pitch: int
     slice: int
@@ -157,8 +157,8 @@ class Copies:
             ``UNKNOWN_MEMORY``: ordinary memory of the host where the vendor must know it; as :meth:`copy`.
         """
         ends = self._checked(dst.address, src.address, 0, kind)
-        to = self._laid("dst", dst, ends[0], extent)
-        source = self._laid("src", src, ends[1], extent)
+        to = self._layout_of("dst", dst, ends[0], extent)
+        source = self._layout_of("src", src, ends[1], extent)
         return Copy(self, dst, src, extent, ends, _box_mover(to, source, extent))
 
     def line(self, dst: int, src: int, nbytes: int, kind: str = "") -> Copy:
@@ -300,7 +300,9 @@ class Copies:
             self._peers.refuse_without_access(dst, src, nbytes)
         return is_dst and is_src
 
-    def _laid(self, name: str, side: Side, region: Region | None, extent: tuple[int, int, int]) -> _Laid:
+    def _layout_of(
+        self, name: str, side: Side, region: Region | None, extent: tuple[int, int, int]
+    ) -> _BoxLayout:
         width, height, depth = extent
         if side.must_be_known and region is None:
             raise self._regions.unknown(name, side.address)
@@ -317,15 +319,17 @@ class Copies:
                 f"the slices of {name} lie {side.rows:,} rows apart and have {height:,}",
                 "pass a height of at least that of the box",
             )
-        laid = _Laid(side.address + side.z * per_slice + side.y * pitch + side.x, pitch, per_slice)
-        nbytes = laid.start + (depth - 1) * per_slice + (height - 1) * pitch + width - side.address
+        layout = _BoxLayout(side.address + side.z * per_slice + side.y * pitch + side.x, pitch, per_slice)
+        nbytes = layout.start + (depth - 1) * per_slice + (height - 1) * pitch + width - side.address
         self._regions.refuse_beyond(name, side.address, nbytes)
         if region is not None:
             self._regions.refuse_outside(name, side.address, nbytes, region)
-        return laid
+        return layout
 
 
-def _box_mover(to: _Laid, source: _Laid, extent: tuple[int, int, int]) -> Callable[[AnyStream | None], None]:
+def _box_mover(
+    to: _BoxLayout, source: _BoxLayout, extent: tuple[int, int, int]
+) -> Callable[[AnyStream | None], None]:
     width, height, depth = extent
     if depth == 1 or (to.slice == to.pitch * height and source.slice == source.pitch * height):
         slices, rows = 1, height * depth

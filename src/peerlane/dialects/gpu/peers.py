@@ -52,7 +52,7 @@ class Peers:
                 raise machine.vendor.refusal(
                     Reason.PEER_NOT_ENABLED,
                     f"access from device {its} to device {other} is not enabled",
-                    f"enable it with {{set_device}}({its}) and {{enable_peer}}({other}, 0)",
+                    f"make device {its} current, and enable access to device {other} with {{enable_peer}}",
                 )
             device.peers.discard(peer)
             enabled.discard(peer.ordinal)
@@ -171,6 +171,6 @@ class Peers:
             Reason.PEER_NOT_ENABLED,
             f"devices {to} and {source} have no peer access enabled, nor access to this memory of each other, and "
             "peer_copies=strict asks for it",
-            f"call {{enable_peer}}({source}, 0) while device {to} is current, or the reverse; for mapped memory "
-            "{set_access}, for pools {set_pool_access}",
+            f"call {{enable_peer}} for device {source} while device {to} is current, or the reverse; for mapped "
+            "memory {set_access}, for pools {set_pool_access}",
         )

@@ -61,12 +61,12 @@ class Reuse:
         if self._native is None:
             return
         call = self.machine.vendor.calls["free_async"]
-        for allocation, is_in_use, is_again in self._native.take_changes():
+        for allocation, is_in_use, is_reused in self._native.take_changes():
             pool = self.machine.pooled.get(allocation)
             buffer = None if pool is None else pool.memory.buffer(allocation)
             if buffer is None:
                 continue
-            if is_again:
+            if is_reused:
                 where = buffer.last_address, buffer.size, buffer.device.name
                 allocations.reused(allocation, *where, by_line=False)
             if not is_in_use:

@@ -27,7 +27,7 @@ class Unusable:
         if host.failures() != self._seen:
             with machine.lock:
                 now = host.failures()
-                for error, number, *_ in host.untold():
+                for error, number, *_ in host.unreported_failures():
                     stream = self._note(error, number)
                     if stream is not None:
                         host.take_failure(stream.queue)

@@ -156,8 +156,8 @@ class Values:
             return None
         registered = self._machine.registrations.around(address, width)
         if registered is None:
-            name, pointee = self._machine.vendor.name, self._machine.describe(address)
-            raise self._unusable(f"the address is {pointee}, which {name} does not know")
+            name, described = self._machine.vendor.name, self._machine.describe(address)
+            raise self._unusable(f"the address is {described}, which {name} does not know")
         return registered
 
     def _refuse_null(self, address: int) -> None:

@@ -251,7 +251,8 @@ class Vendor:
 
     def __post_init__(self) -> None:
         if not isinstance(self.calls, CallNames):
-            object.__setattr__(self, "calls", CallNames(self.calls))
+            names = {"reference": f"the documentation of {self.name}'s dialect", **self.calls}
+            object.__setattr__(self, "calls", CallNames(names))
 
     def code(self, reason: Reason | Fault) -> int:
         """Return the code of a refusal."""

@@ -52,11 +52,6 @@ def operation(name: str) -> Callable[[_Body], Callable[..., Any]]:
     return declare
 
 
-def is_batching() -> bool:
-    """Tell whether some thread has begun a batch."""
-    return bool(_open)
-
-
 @hcomm.call("hcomm.HcommBatchModeStart")
 def HcommBatchModeStart(batchTag: CText) -> None:
     """Keep this thread's calls of the data plane until ``HcommBatchModeEnd``; each call is checked at once.

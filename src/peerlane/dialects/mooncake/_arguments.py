@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
+#: Gets the names of the call and of its parameter, and the value.
+Reader = Callable[[str, str, Any], Any]
 _WORDS = 1 << 64
 
 
@@ -43,8 +46,19 @@ def content(call: str, name: str, value: Any) -> bytes:
         raise TypeError(f"{call}: {name} has no UTF-8 ({value!a:.60}): {error.reason}") from None
 
 
-def kind(call: str, name: str, value: Any, wanted: type) -> Any:
-    """Return an object of a class."""
-    if not isinstance(value, wanted):
-        raise TypeError(f"{call}: {name} is a {wanted.__name__}, not {type(value).__name__} ({value!r:.60})")
-    return value
+def kind(wanted: type) -> Reader:
+    """Return what reads an object of a class."""
+
+    def read(call: str, name: str, value: Any) -> Any:
+        if not isinstance(value, wanted):
+            raise TypeError(
+                f"{call}: {name} is a {wanted.__name__}, not {type(value).__name__} ({value!r:.60})"
+            )
+        return value
+
+    return read
+
+
+def optional(reader: Reader) -> Reader:
+    """Return what reads None as None."""
+    return lambda call, name, value: None if value is None else reader(call, name, value)

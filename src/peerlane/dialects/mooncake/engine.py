@@ -20,6 +20,7 @@ from peerlane.dialects.mooncake._failures import ANSWERS as _ANSWERS
 from peerlane.dialects.mooncake._failures import FAILED as _FAILED
 from peerlane.dialects.mooncake._failures import refused as _refused
 from peerlane.dialects.mooncake._failures import report as _report
+from peerlane.dialects.mooncake._service import Piece as _Piece
 from peerlane.errors import Error as _Error
 from peerlane.memory import raw as _raw
 
@@ -61,24 +62,44 @@ class TransferNotify:
         self.msg = _read.text("TransferNotify", "msg", msg)
 
 
+#: By the annotation of a parameter, what reads its arguments.
+_READERS: dict[str, Callable[[str, str, Any], Any]] = {
+    "str": _read.text,
+    "str | None": _read.optional(_read.text),
+    "bytes": _read.content,
+    "int": _read.word,
+    "list[int]": _read.words,
+    "TransferOpcode": _read.kind(TransferOpcode),
+    "TransferNotify | None": _read.optional(_read.kind(TransferNotify)),
+}
+
+
 def _answers(failed: Any = None) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Let a method return ``failed`` where it is refused, or the code of its refusal without it."""
+    """Read a method's arguments; where it is refused, return ``failed``, or the code of its refusal without it."""
 
     def decorate(method: Callable[_P, _R]) -> Callable[_P, _R]:
         signature = inspect.signature(method)
+        own, *parameters = signature.parameters.values()
+        readers = [(each.name, _READERS[each.annotation]) for each in parameters]
+        named, name = dict(readers), method.__name__
 
         @functools.wraps(method)
-        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            engine, *values = args
+            # The method refuses arguments that it does not have.
+            read = [reader(name, each, value) for (each, reader), value in zip(readers, values, strict=False)]
+            if kwargs:
+                for each in kwargs.keys() & named.keys():
+                    kwargs[each] = named[each](name, each, kwargs[each])
             try:
-                return method(*args, **kwargs)
+                return method(engine, *read, *values[len(read) :], **kwargs)
             except (_Refusal, _Error) as error:
                 arguments = signature.bind(*args, **kwargs).arguments
-                del arguments["self"]
-                answer: Any = _report(method.__name__, error, failed, arguments)
-                return answer  # type: ignore[no-any-return]
+                del arguments[own.name]
+                return _report(name, error, failed, arguments)
 
-        _name_code(call, f"TransferEngine.{method.__name__}")
-        _ANSWERS[method.__name__] = "the code" if failed is None else str(failed)
+        _name_code(call, f"TransferEngine.{name}")
+        _ANSWERS[name] = "the code" if failed is None else str(failed)
         return call
 
     return decorate
@@ -96,40 +117,39 @@ class TransferEngine:
         return self._engine.of_this_process()
 
     @_answers(_FAILED)
-    def initialize(self, local_hostname: str, metadata_server: str, protocol: str, device_name: str) -> int:
+    def initialize(
+        self, local_hostname: str, metadata_server: str, protocol: str, device_name: str | None
+    ) -> int:
         """Begin to serve other engines at a port that the system chooses."""
-        metadata_server = _read.text("initialize", "metadata_server", metadata_server)
         kind, _, server = metadata_server.rpartition("://")
-        return self._begin("initialize", local_hostname, server, protocol, device_name, kind)
+        return self._begin(local_hostname, server, protocol, kind)
 
     @_answers(_FAILED)
     def initialize_ext(
-        self, local_hostname: str, metadata_server: str, protocol: str, device_name: str, metadata_type: str
+        self,
+        local_hostname: str,
+        metadata_server: str,
+        protocol: str,
+        device_name: str | None,
+        metadata_type: str,
     ) -> int:
         """Begin to serve other engines, as :meth:`initialize`."""
-        call = "initialize_ext"
-        _read.text(call, "metadata_type", metadata_type)
-        metadata_server = _read.text(call, "metadata_server", metadata_server)
-        return self._begin(call, local_hostname, metadata_server, protocol, device_name, metadata_type)
+        return self._begin(local_hostname, metadata_server, protocol, metadata_type)
 
-    def _begin(self, call: str, hostname: str, server: str, protocol: str, devices: str, kind: str) -> int:
-        name = _read.text(call, "local_hostname", hostname)
-        wanted = _read.text(call, "protocol", protocol)
-        if devices is not None:
-            _read.text(call, "device_name", devices)
+    def _begin(self, hostname: str, server: str, protocol: str, kind: str) -> int:
         if server != _P2P:
             raise _refused(
                 f"the metadata server is {server!r} ({kind or 'etcd'}), and there is none here",
                 f"pass {_P2P!r}: engines then ask each other",
             )
-        if wanted == "xgmi":
+        if protocol == "xgmi":
             raise _refused("the protocol 'xgmi' is not one of the Python API", "pass 'hip'")
-        by_tcp = wanted == "tcp" or _FORCED in os.environ
-        self._engine = InnerTransferEngine(_host_of(name), needs_registration=not by_tcp)
+        by_tcp = protocol == "tcp" or _FORCED in os.environ
+        self._engine = InnerTransferEngine(_host_of(hostname), needs_registration=not by_tcp)
         _log.info(
             "%s serves the protocol %r: memory of this machine is copied, other machines are reached by TCP",
             self._engine.name,
-            wanted,
+            protocol,
         )
         return 0
 
@@ -152,17 +172,13 @@ class TransferEngine:
     @_answers()
     def register_memory(self, buffer_addr: int, capacity: int, location: str = _ANY) -> int:
         """Register memory of the host or of a device."""
-        start = _read.word("register_memory", "buffer_addr", buffer_addr)
-        size = _read.word("register_memory", "capacity", capacity)
-        _read.text("register_memory", "location", location)
-        self._own().segment.add([(start, size)])
+        self._own().segment.add([(buffer_addr, capacity)])
         return 0
 
     @_answers()
     def unregister_memory(self, buffer_addr: int) -> int:
         """Unregister memory, by the address that was registered."""
-        start = _read.word("unregister_memory", "buffer_addr", buffer_addr)
-        self._own().segment.remove([start])
+        self._own().segment.remove([buffer_addr])
         return 0
 
     @_answers()
@@ -170,46 +186,41 @@ class TransferEngine:
         self, buffer_addresses: list[int], capacities: list[int], location: str = _ANY
     ) -> int:
         """Register several pieces of memory, all or none."""
-        starts = _read.words("batch_register_memory", "buffer_addresses", buffer_addresses)
-        sizes = _read.words("batch_register_memory", "capacities", capacities)
-        _read.text("batch_register_memory", "location", location)
-        if len(starts) > len(sizes):
+        if len(buffer_addresses) > len(capacities):
             raise _refused(
-                f"there are {len(starts)} addresses and {len(sizes)} capacities", "pass as many of each"
+                f"there are {len(buffer_addresses)} addresses and {len(capacities)} capacities",
+                "pass as many of each",
             )
-        self._own().segment.add(list(zip(starts, sizes, strict=False)))
+        self._own().segment.add(list(zip(buffer_addresses, capacities, strict=False)))
         return 0
 
     @_answers()
     def batch_unregister_memory(self, buffer_addresses: list[int]) -> int:
         """Unregister several pieces of memory."""
-        self._own().segment.remove(
-            _read.words("batch_unregister_memory", "buffer_addresses", buffer_addresses)
-        )
+        self._own().segment.remove(buffer_addresses)
         return 0
 
     @_answers(0)
     def allocate_managed_buffer(self, length: int) -> int:
         """Return the address of new registered memory of the host; 0 if there is none."""
-        return self._own().allocate(_read.word("allocate_managed_buffer", "length", length))
+        return self._own().allocate(length)
 
     @_answers()
     def free_managed_buffer(self, buffer_addr: int, length: int) -> int:
         """Free memory of :meth:`allocate_managed_buffer`."""
-        address = _read.word("free_managed_buffer", "buffer_addr", buffer_addr)
-        self._own().free(address, _read.word("free_managed_buffer", "length", length))
+        self._own().free(buffer_addr, length)
         return 0
 
     @_answers()
     def write_bytes_to_buffer(self, dest_address: int, src_ptr: bytes, length: int) -> int:
         """Write the first bytes of an object to memory of this process."""
-        address = _read.word("write_bytes_to_buffer", "dest_address", dest_address)
-        size = _read.word("write_bytes_to_buffer", "length", length)
-        content = bytearray(_read.content("write_bytes_to_buffer", "src_ptr", src_ptr))
-        if size > len(content):
-            raise _refused(f"{size:,} bytes were asked of {len(content):,}", "pass a length that src_ptr has")
-        if size:
-            _raw.copy(address, ctypes.addressof(ctypes.c_char.from_buffer(content)), size)
+        content = bytearray(src_ptr)
+        if length > len(content):
+            raise _refused(
+                f"{length:,} bytes were asked of {len(content):,}", "pass a length that src_ptr has"
+            )
+        if length:
+            _raw.copy(dest_address, ctypes.addressof(ctypes.c_char.from_buffer(content)), length)
         return 0
 
     def read_bytes_from_buffer(self, source_address: int, length: int) -> bytes:
@@ -232,8 +243,7 @@ class TransferEngine:
     @_answers(0)
     def get_first_buffer_address(self, segment_name: str) -> int:
         """Return where the first registration of a segment begins; 0 without one, or without such a segment."""
-        name = _read.text("get_first_buffer_address", "segment_name", segment_name)
-        return self._own().peer(name).first_address()
+        return self._own().peer(segment_name).first_address()
 
     # Transfers that are over when the call returns.
 
@@ -247,8 +257,8 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Write to memory of a segment; ``target_hostname`` is its name, ``host:port``."""
-        pieces = [_piece("transfer_sync_write", buffer, peer_buffer_address, length)]
-        return self._move("transfer_sync_write", target_hostname, pieces, Write, None, transport_hint)
+        pieces = [(buffer, peer_buffer_address, length)]
+        return self._move(target_hostname, pieces, Write)
 
     @_answers(_FAILED)
     def transfer_sync_read(
@@ -260,8 +270,8 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Read from memory of a segment."""
-        pieces = [_piece("transfer_sync_read", buffer, peer_buffer_address, length)]
-        return self._move("transfer_sync_read", target_hostname, pieces, Read, None, transport_hint)
+        pieces = [(buffer, peer_buffer_address, length)]
+        return self._move(target_hostname, pieces, Read)
 
     @_answers(_FAILED)
     def transfer_sync(
@@ -275,8 +285,8 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Read or write; then send a notify to the segment's engine."""
-        pieces = [_piece("transfer_sync", buffer, peer_buffer_address, length)]
-        return self._move("transfer_sync", target_hostname, pieces, opcode, notify, transport_hint)
+        pieces = [(buffer, peer_buffer_address, length)]
+        return self._move(target_hostname, pieces, opcode, notify)
 
     @_answers(_FAILED)
     def batch_transfer_sync_write(
@@ -288,8 +298,8 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Write several pieces; none if one of them is refused."""
-        pieces = _pieces("batch_transfer_sync_write", buffers, peer_buffer_addresses, lengths)
-        return self._move("batch_transfer_sync_write", target_hostname, pieces, Write, None, transport_hint)
+        pieces = _pieces(buffers, peer_buffer_addresses, lengths)
+        return self._move(target_hostname, pieces, Write)
 
     @_answers(_FAILED)
     def batch_transfer_sync_read(
@@ -301,8 +311,8 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Read several pieces; none if one of them is refused."""
-        pieces = _pieces("batch_transfer_sync_read", buffers, peer_buffer_addresses, lengths)
-        return self._move("batch_transfer_sync_read", target_hostname, pieces, Read, None, transport_hint)
+        pieces = _pieces(buffers, peer_buffer_addresses, lengths)
+        return self._move(target_hostname, pieces, Read)
 
     @_answers(_FAILED)
     def batch_transfer_sync(
@@ -316,25 +326,19 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Read or write several pieces; then send a notify to the segment's engine."""
-        pieces = _pieces("batch_transfer_sync", buffers, peer_buffer_addresses, lengths)
-        return self._move("batch_transfer_sync", target_hostname, pieces, opcode, notify, transport_hint)
+        pieces = _pieces(buffers, peer_buffer_addresses, lengths)
+        return self._move(target_hostname, pieces, opcode, notify)
 
     def _move(
         self,
-        call: str,
         target: str,
-        pieces: list[tuple[int, int, int]],
+        pieces: list[_Piece],
         opcode: TransferOpcode,
-        notify: TransferNotify | None,
-        hint: str,
+        notify: TransferNotify | None = None,
     ) -> int:
-        name, _ = _read.text(call, "target_hostname", target), _read.text(call, "transport_hint", hint)
-        is_write = _read.kind(call, "opcode", opcode, TransferOpcode) is Write
-        if notify is not None:
-            _read.kind(call, "notify", notify, TransferNotify)
         if notify is not None and not pieces:
             raise _refused("there are no pieces that the notify could follow", "pass one piece or more")
-        peer = self._own().transfer(name, is_write, pieces)
+        peer = self._own().transfer(target, opcode is Write, pieces)
         if notify is not None:
             peer.notify(notify.name, notify.msg)
         return 0
@@ -351,10 +355,8 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Begin to write, and return the transfer's number; 0 if it is refused."""
-        pieces = [_piece("transfer_submit_write", buffer, peer_buffer_address, length)]
-        return self._submit(
-            "transfer_submit_write", target_hostname, pieces, Write, transport_hint, is_single=True
-        )
+        pieces = [(buffer, peer_buffer_address, length)]
+        return self._submit(target_hostname, pieces, Write, is_single=True)
 
     @_answers(0)
     def batch_transfer_async_write(
@@ -366,8 +368,8 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Begin to write several pieces, and return the transfer's number; 0 if it is refused."""
-        pieces = _pieces("batch_transfer_async_write", buffers, peer_buffer_addresses, lengths)
-        return self._submit("batch_transfer_async_write", target_hostname, pieces, Write, transport_hint)
+        pieces = _pieces(buffers, peer_buffer_addresses, lengths)
+        return self._submit(target_hostname, pieces, Write)
 
     @_answers(0)
     def batch_transfer_async_read(
@@ -379,8 +381,8 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Begin to read several pieces, and return the transfer's number; 0 if it is refused."""
-        pieces = _pieces("batch_transfer_async_read", buffers, peer_buffer_addresses, lengths)
-        return self._submit("batch_transfer_async_read", target_hostname, pieces, Read, transport_hint)
+        pieces = _pieces(buffers, peer_buffer_addresses, lengths)
+        return self._submit(target_hostname, pieces, Read)
 
     @_answers(0)
     def batch_transfer_async(
@@ -393,34 +395,24 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Begin to read or write several pieces, and return the transfer's number; 0 if it is refused."""
-        pieces = _pieces("batch_transfer_async", buffers, peer_buffer_addresses, lengths)
-        return self._submit("batch_transfer_async", target_hostname, pieces, opcode, transport_hint)
+        pieces = _pieces(buffers, peer_buffer_addresses, lengths)
+        return self._submit(target_hostname, pieces, opcode)
 
     def _submit(
-        self,
-        call: str,
-        target: str,
-        pieces: list[tuple[int, int, int]],
-        opcode: TransferOpcode,
-        hint: str,
-        *,
-        is_single: bool = False,
+        self, target: str, pieces: list[_Piece], opcode: TransferOpcode, *, is_single: bool = False
     ) -> int:
-        name, _ = _read.text(call, "target_hostname", target), _read.text(call, "transport_hint", hint)
-        is_write = _read.kind(call, "opcode", opcode, TransferOpcode) is Write
-        return self._own().submit(name, is_write, pieces, is_single=is_single)
+        return self._own().submit(target, opcode is Write, pieces, is_single=is_single)
 
     @_answers(_FAILED)
     def transfer_check_status(self, batch_id: int) -> int:
         """Return 1 if a transfer is over, 0 if it is under way, -1 if it has failed; its end is reported once."""
-        return int(self._own().is_over(_read.word("transfer_check_status", "batch_id", batch_id)))
+        return int(self._own().is_over(batch_id))
 
     @_answers(_FAILED)
     def get_batch_transfer_status(self, batch_ids: list[int]) -> int:
         """Wait for transfers; return 0 if all have succeeded."""
-        numbers = _read.words("get_batch_transfer_status", "batch_ids", batch_ids)
-        if numbers:
-            self._own().wait(numbers)
+        if batch_ids:
+            self._own().wait(batch_ids)
         return 0
 
     # Other engines.
@@ -442,8 +434,7 @@ class TransferEngine:
     @_answers()
     def send_probe(self, peer_server_name: str) -> int:
         """Return 0 if an engine answers at an address."""
-        name = _read.text("send_probe", "peer_server_name", peer_server_name)
-        self._own().probe(name)
+        self._own().probe(peer_server_name)
         return 0
 
     def get_local_topology(self, device_name: str | None = None) -> str:
@@ -460,17 +451,7 @@ class TransferEngine:
 setattr(TransferEngine, "TransferOpcode", TransferOpcode)  # noqa: B010
 
 
-def _piece(call: str, near: Any, far: Any, size: Any) -> tuple[int, int, int]:
-    return (
-        _read.word(call, "buffer", near),
-        _read.word(call, "peer_buffer_address", far),
-        _read.word(call, "length", size),
-    )
-
-
-def _pieces(call: str, near: Any, far: Any, sizes: Any) -> list[tuple[int, int, int]]:
-    ours, theirs = _read.words(call, "buffers", near), _read.words(call, "peer_buffer_addresses", far)
-    lengths = _read.words(call, "lengths", sizes)
+def _pieces(ours: list[int], theirs: list[int], lengths: list[int]) -> list[_Piece]:
     if not len(ours) == len(theirs) == len(lengths):
         raise _refused(
             f"there are {len(ours)} buffers, {len(theirs)} addresses of the peer and {len(lengths)} lengths",

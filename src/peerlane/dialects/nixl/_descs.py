@@ -24,7 +24,7 @@ def _word(value: object) -> int:
 
 
 class _List:
-    """Rows of (address, bytes, device), some with one thing more."""
+    """Rows of (address, bytes, device), some with one value more."""
 
     _width: ClassVar[int] = 3
     _tag: ClassVar[bytes] = b""

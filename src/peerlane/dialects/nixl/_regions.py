@@ -93,7 +93,7 @@ class OwnRegion(Region):
 
     Attributes
     ----------
-    site : Place
+    site : Position or None
         The line of the program that registered it.
     """
 

@@ -51,7 +51,7 @@ def _call(name: str) -> Callable[..., Any]:
     if name not in _MAKING:
         return body
 
-    def making(*arguments: Any) -> Any:
+    def call_in_progress(*arguments: Any) -> Any:
         result = body(*arguments)
         if not take_begun():
             return result
@@ -59,7 +59,7 @@ def _call(name: str) -> Callable[..., Any]:
         code = IN_PROGRESS if code == SUCCESS else code
         return (*outputs, code) if outputs else code
 
-    return making
+    return call_in_progress
 
 
 def library(header: str) -> Library:

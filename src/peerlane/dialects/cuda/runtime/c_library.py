@@ -19,7 +19,7 @@ from peerlane.dialects.cuda.runtime import (  # noqa: F401 - they declare calls
     streams,
 )
 from peerlane.dialects.cuda.runtime.table import Runtime, current
-from peerlane.dialects.cuda.state import driver, gpu, speaking
+from peerlane.dialects.cuda.state import driver, gpu, thread_names
 
 _BEFORE_BEGIN = frozenset(
     {
@@ -52,17 +52,17 @@ _WITHOUT_CONTEXT = _BEFORE_BEGIN | frozenset(
 )
 
 
-def _speaking(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_runtime_names(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a call whose texts have the runtime's names."""
 
-    def speaking_call(*arguments: Any) -> Any:
-        before, speaking.names = speaking.names, RUNTIME_NAMES
+    def named_call(*arguments: Any) -> Any:
+        before, thread_names.names = thread_names.names, RUNTIME_NAMES
         try:
             return function(*arguments)
         finally:
-            speaking.names = before
+            thread_names.names = before
 
-    return speaking_call
+    return named_call
 
 
 def library(header: str) -> Library:
@@ -76,7 +76,7 @@ def library(header: str) -> Library:
     def call(name: str) -> Callable[..., Any]:
         base = name.removesuffix("_ptds").removesuffix("_ptsz")
         function = beginning if base in _WITHOUT_CONTEXT else entering
-        return plain.get(name) or _speaking(function(name))
+        return plain.get(name) or _with_runtime_names(function(name))
 
     return Library(
         runtime.calls.declarations,

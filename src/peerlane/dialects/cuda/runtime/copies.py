@@ -8,7 +8,7 @@ from typing import Any
 from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda.devices import FIGURES
-from peerlane.dialects.cuda.runtime.table import call, twins, twins_of_12
+from peerlane.dialects.cuda.runtime.table import call, same_as_driver, same_as_driver_in_12
 from peerlane.dialects.cuda.state import gpu, machine
 from peerlane.dialects.gpu.copies import Copy, Side
 from peerlane.dialects.gpu.streams import AnyStream
@@ -24,13 +24,13 @@ _INVALID_DIRECTION = binding("cudart")["enums"]["cudaError_t"]["cudaErrorInvalid
 _INVALID_PITCH = binding("cudart")["enums"]["cudaError_t"]["cudaErrorInvalidPitchValue"]
 Fields = Mapping[str, Any]
 
-twins(
+same_as_driver(
     cudaMemcpyBatchAsync="cuMemcpyBatchAsync_v2",
     cudaMemcpy3DBatchAsync="cuMemcpy3DBatchAsync_v2",
     cudaMemcpyWithAttributesAsync="cuMemcpyWithAttributesAsync",
     cudaMemcpy3DWithAttributesAsync="cuMemcpy3DWithAttributesAsync",
 )
-twins_of_12(cudaMemcpyBatchAsync="cuMemcpyBatchAsync", cudaMemcpy3DBatchAsync="cuMemcpy3DBatchAsync")
+same_as_driver_in_12(cudaMemcpyBatchAsync="cuMemcpyBatchAsync", cudaMemcpy3DBatchAsync="cuMemcpy3DBatchAsync")
 
 
 def kind_of(number: int) -> str:

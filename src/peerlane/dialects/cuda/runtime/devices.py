@@ -8,7 +8,7 @@ from typing import Any
 from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda.devices import FIGURES, attribute, uuid_of
-from peerlane.dialects.cuda.runtime.table import call, current, twelve, twins
+from peerlane.dialects.cuda.runtime.table import call, current, of_version_12, same_as_driver
 from peerlane.dialects.cuda.state import enums, gpu, machine, refuse_flags
 from peerlane.dialects.gpu.vendor import Reason
 
@@ -17,7 +17,7 @@ _ATTRIBUTES = {
     name.removeprefix("CU_DEVICE_ATTRIBUTE_"): number for name, number in enums["CUdevice_attribute"].items()
 }
 
-twins(
+same_as_driver(
     cudaDeviceSynchronize="cuCtxSynchronize",
     cudaThreadSynchronize="cuCtxSynchronize",
     cudaDeviceSetLimit="cuCtxSetLimit",
@@ -202,4 +202,4 @@ def cudaGetDeviceProperties(device: Device) -> dict[str, Any]:
     return values
 
 
-twelve["cudaGetDeviceProperties_v2"] = cudaGetDeviceProperties  # headers of 12 call it by that name
+of_version_12["cudaGetDeviceProperties_v2"] = cudaGetDeviceProperties  # headers of 12 call it by that name

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from peerlane.dialects.cuda import graphs as driver
 from peerlane.dialects.cuda.graphs import graphs
 from peerlane.dialects.cuda.runtime.copies import box_of, kind_of
-from peerlane.dialects.cuda.runtime.table import call, twins, twins_of_12
+from peerlane.dialects.cuda.runtime.table import call, same_as_driver, same_as_driver_in_12
 from peerlane.dialects.cuda.state import gpu
 from peerlane.dialects.gpu.copies import Copy
 from peerlane.dialects.gpu.graphs import fields
@@ -46,7 +46,7 @@ _WITH_DATA = (
     *("GraphAddDependencies", "GraphRemoveDependencies", "GraphAddNode"),
     "StreamUpdateCaptureDependencies",
 )
-twins(
+same_as_driver(
     cudaStreamBeginCapture="cuStreamBeginCapture_v2",
     cudaStreamGetCaptureInfo="cuStreamGetCaptureInfo_v3",
     cudaGraphInstantiate="cuGraphInstantiateWithFlags",
@@ -54,7 +54,7 @@ twins(
     **{f"cuda{name}": f"cu{name}" for name in _SAME},
     **{f"cuda{name}": f"cu{name}_v2" for name in _WITH_DATA},
 )
-twins_of_12(
+same_as_driver_in_12(
     cudaStreamGetCaptureInfo="cuStreamGetCaptureInfo",
     cudaStreamGetCaptureInfo_v2="cuStreamGetCaptureInfo_v2",
     cudaStreamGetCaptureInfo_v3="cuStreamGetCaptureInfo_v3",

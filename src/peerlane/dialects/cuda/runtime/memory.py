@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from peerlane.dialects.cuda.attributes import pointee_at
-from peerlane.dialects.cuda.runtime.table import call, twins, twins_of_12
+from peerlane.dialects.cuda.attributes import pointer_at
+from peerlane.dialects.cuda.runtime.table import call, same_as_driver, same_as_driver_in_12
 from peerlane.dialects.cuda.state import gpu, refuse_flags
 from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.support.libraries import binding
@@ -19,7 +19,7 @@ _UNREGISTERED, _HOST, _DEVICE, _MANAGED = (
 _HOST_FLAGS = 0x7
 _NO_DEVICE = -2
 
-twins(
+same_as_driver(
     cudaMemGetInfo="cuMemGetInfo_v2",
     cudaMallocManaged="cuMemAllocManaged",
     cudaHostRegister="cuMemHostRegister_v2",
@@ -60,7 +60,7 @@ twins(
     cudaMemPoolImportPointer="cuMemPoolImportPointer",
     cudaMallocFromPoolAsync="cuMemAllocFromPoolAsync",
 )
-twins_of_12(cudaMemPrefetchAsync="cuMemPrefetchAsync", cudaMemAdvise="cuMemAdvise")
+same_as_driver_in_12(cudaMemPrefetchAsync="cuMemPrefetchAsync", cudaMemAdvise="cuMemAdvise")
 
 
 @call
@@ -152,14 +152,14 @@ def cudaMemset3DAsync(pitchedDevPtr: Any, value: int, extent: Any, stream: AnySt
 @call
 def cudaPointerGetAttributes(ptr: int) -> dict[str, int]:
     """Return what an address is; ordinary memory of the host is unregistered, and not refused."""
-    pointee = pointee_at(ptr)
-    if pointee is None:
+    pointer = pointer_at(ptr)
+    if pointer is None:
         return {"type": _UNREGISTERED, "device": _NO_DEVICE, "devicePointer": 0, "hostPointer": ptr}
-    region = pointee.region
+    region = pointer.region
     kind = _MANAGED if region.is_managed else _DEVICE if region.is_device else _HOST
     return {
         "type": kind,
-        "device": pointee.device,
-        "devicePointer": pointee.address,
-        "hostPointer": pointee.host_address or 0,
+        "device": pointer.device,
+        "devicePointer": pointer.address,
+        "hostPointer": pointer.host_address or 0,
     }

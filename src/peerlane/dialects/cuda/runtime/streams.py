@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.dialects.cuda.runtime.table import call, twins
+from peerlane.dialects.cuda.runtime.table import call, same_as_driver
 from peerlane.dialects.cuda.state import gpu, machine
 from peerlane.dialects.gpu.events import GpuEvent
 from peerlane.dialects.gpu.streams import AnyStream
@@ -29,7 +29,7 @@ _SAME = (
     "LaunchHostFunc",
     "LaunchHostFunc_v2",
 )
-twins(
+same_as_driver(
     cudaStreamCreateWithFlags="cuStreamCreate",
     cudaEventCreateWithFlags="cuEventCreate",
     **{f"cuda{name}": f"cu{name}" for name in _SAME},

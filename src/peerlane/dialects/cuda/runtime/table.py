@@ -17,9 +17,9 @@ _NOT_READY = gpu.vendor.code(Reason.NOT_READY)
 _ILLEGAL_ADDRESS = gpu.vendor.code(Reason.ILLEGAL_ADDRESS)
 _DEVICES = ("device", "peerDevice", "srcDevice", "dstDevice")
 
-#: The body of each call; those of ``twelve`` are for the version 12 alone.
+#: The body of each call; those of ``of_version_12`` are for the version 12 alone.
 own: dict[str, Callable[..., Any]] = {}
-twelve: dict[str, Callable[..., Any]] = {}
+of_version_12: dict[str, Callable[..., Any]] = {}
 
 
 def call(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,14 +28,14 @@ def call(body: Callable[..., Any]) -> Callable[..., Any]:
     return body
 
 
-def twins(**names: str) -> None:
+def same_as_driver(**names: str) -> None:
     """Declare calls of the runtime that do what the driver's of another name do."""
     own.update({name: bodies[of] for name, of in names.items()})
 
 
-def twins_of_12(**names: str) -> None:
-    """Do what :func:`twins` does, for the version 12 alone."""
-    twelve.update({name: bodies[of] for name, of in names.items()})
+def same_as_driver_in_12(**names: str) -> None:
+    """Do what :func:`same_as_driver` does, for the version 12 alone."""
+    of_version_12.update({name: bodies[of] for name, of in names.items()})
 
 
 class _Thread(threading.local):
@@ -125,7 +125,7 @@ class Runtime:
             self._report,
             gpu.unusable.reported,
         )
-        mine = {**own, **twelve} if header == "cudart12" else own
+        mine = {**own, **of_version_12} if header == "cudart12" else own
         for name, body in mine.items():
             if name in self.calls.declarations.functions:
                 self.calls.define(name, body)

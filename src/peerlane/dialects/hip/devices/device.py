@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from peerlane.dialects.hip.binding import numbers
 from peerlane.dialects.hip.binding.checks import Reserved
 from peerlane.dialects.hip.binding.convention import INVALID_VALUE, Stopped, invalid
 from peerlane.dialects.hip.binding.results import put, struct, text
@@ -12,9 +13,14 @@ from peerlane.dialects.hip.devices.properties import attribute, pci_bus_id, prop
 from peerlane.dialects.hip.state import calls, gpu, machine
 from peerlane.dialects.hip.visible import hidden_bytes, uuid_of
 
-_FLAGS, _SCHEDULE = 0x1F, 0x7  # of hipSetDeviceFlags: all bits, and those that hipGetDeviceFlags returns
+_SCHEDULE, _SPIN, _YIELD, _BLOCKING, _MAP_HOST, _RESIZE, _VERSION = numbers(
+    *(
+        f"hipDevice{each}"
+        for each in ("ScheduleMask", "ScheduleSpin", "ScheduleYield", "ScheduleBlockingSync")
+    ),
+    *("hipDeviceMapHost", "hipDeviceLmemResizeToMax", "HIP_VERSION"),
+)
 _length = len  # a parameter of the calls is called so
-_VERSION = 71_526_333  # of the runtime that the table of facts is of: HIP_VERSION
 
 
 @calls.call("hipInit")
@@ -235,7 +241,7 @@ def hipSetDeviceFlags(flags: int) -> None:
     Refuses: hipErrorInvalidValue
     Basis: D
     """
-    if flags & ~_FLAGS or flags & _SCHEDULE not in (0, 1, 2, 4):
+    if flags & ~(_SCHEDULE | _MAP_HOST | _RESIZE) or flags & _SCHEDULE not in (0, _SPIN, _YIELD, _BLOCKING):
         raise invalid(f"flags are {flags:#x}", "pass hipDeviceScheduleAuto, 0")
     machine.flags[machine.context().device.ordinal] = flags & _SCHEDULE
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from peerlane.dialects.gpu.captures import ACTIVE, NONE
 from peerlane.dialects.gpu.streams import AnyStream
+from peerlane.dialects.hip.binding import members
 from peerlane.dialects.hip.binding.checks import refuse_bits, refuse_null
 from peerlane.dialects.hip.binding.convention import invalid
 from peerlane.dialects.hip.binding.enums import enumeration
@@ -17,7 +18,7 @@ from peerlane.dialects.hip.state import calls, gpu
 from peerlane.dialects.hip.streams.stream import OnStream
 
 _WORD, _INT = 8, 4
-_SET = 1  # hipStreamSetCaptureDependencies
+_SET = members("hipStreamUpdateCaptureDependenciesFlags")["hipStreamSetCaptureDependencies"]
 
 
 def _status(number: int) -> Any:

@@ -9,6 +9,7 @@ from peerlane.dialects._shared.call import Check
 from peerlane.dialects.gpu.graphs.executable import Executable
 from peerlane.dialects.gpu.graphs.user_objects import UserObject
 from peerlane.dialects.gpu.vendor import Reason
+from peerlane.dialects.hip.binding import members
 from peerlane.dialects.hip.binding.checks import refuse_no_struct
 from peerlane.dialects.hip.binding.convention import Stopped, codes, invalid, refusal
 from peerlane.dialects.hip.binding.enums import enumeration
@@ -23,8 +24,12 @@ from peerlane.streams.callbacks import CFunction
 
 OnExecutable = Annotated[Executable, Check(lambda name: graphs.executable)]
 OnUserObject = Annotated[UserObject, Check(lambda name: graphs.user_object)]
-_UPLOAD, _DEVICE_LAUNCH, _ALL = 2, 4, 15  # of hipGraphInstantiateFlags
-_ERROR, _INVALID_STRUCTURE = 1, 2  # of hipGraphInstantiateResult
+_FLAGS, _RESULTS = members("hipGraphInstantiateFlags"), members("hipGraphInstantiateResult")
+_UPLOAD, _DEVICE_LAUNCH = (_FLAGS[f"hipGraphInstantiateFlag{each}"] for each in ("Upload", "DeviceLaunch"))
+_ALL = sum(_FLAGS.values())
+_ERROR, _INVALID_STRUCTURE = (
+    _RESULTS[f"hipGraphInstantiate{each}"] for each in ("Error", "InvalidStructure")
+)
 _WORD, _INT = 8, 4
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from peerlane.dialects._shared.call import Check
 from peerlane.dialects.gpu.graphs.graph import Graph, Node
+from peerlane.dialects.hip.binding import members
 from peerlane.dialects.hip.binding.checks import NoFlags, refuse_null
 from peerlane.dialects.hip.binding.convention import invalid
 from peerlane.dialects.hip.binding.enums import enumeration
@@ -19,8 +20,15 @@ graphs = gpu.graphs
 OnGraph = Annotated[Graph, Check(lambda name: graphs.of)]
 OnNode = Annotated[Node, Check(lambda name: graphs.node)]
 _WORD = 8
-_DETAILS = 1 | 4 | 8 | 16 | 32 | 64
-_HANDLES = 1024
+_DOT = members("hipGraphDebugDotFlags")
+_HANDLES = _DOT["hipGraphDebugDotFlagsHandles"]
+_DETAILS = sum(
+    _DOT[f"hipGraphDebugDotFlags{each}"]
+    for each in (
+        "Verbose",
+        *(f"{kind}NodeParams" for kind in ("Kernel", "Memcpy", "Memset", "Host", "Event")),
+    )
+)
 
 
 def graph_handle(graph: Graph) -> Any:

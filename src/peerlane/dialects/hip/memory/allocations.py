@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from peerlane.dialects.hip.binding import numbers
 from peerlane.dialects.hip.binding.checks import required
 from peerlane.dialects.hip.binding.convention import invalid
 from peerlane.dialects.hip.binding.results import device_array, pointer, struct
 from peerlane.dialects.hip.binding.types import DeviceArray, Pointer
 from peerlane.dialects.hip.state import calls, gpu, machine
 
-_PORTABLE, _MAPPED, _WRITE_COMBINED, _NUMA_USER = 1, 2, 4, 0x2000_0000
-_COHERENT, _NON_COHERENT, _UNCACHED = 0x4000_0000, 0x8000_0000, 0x1000_0000
+_PORTABLE, _MAPPED, _WRITE_COMBINED, _NUMA_USER, _COHERENT, _NON_COHERENT = numbers(
+    *(
+        f"hipHostMalloc{each}"
+        for each in ("Portable", "Mapped", "WriteCombined", "NumaUser", "Coherent", "NonCoherent")
+    )
+)
+_UNCACHED = 0x1000_0000  # a macro of the C header, which the wheel lacks
 _HOST_FLAGS = _PORTABLE | _MAPPED | _WRITE_COMBINED | _NUMA_USER | _COHERENT | _NON_COHERENT | _UNCACHED
 _ALLOC_FLAGS = _PORTABLE | _MAPPED | _WRITE_COMBINED | _UNCACHED
-_SIGNAL, _EXT_FLAGS = 2, range(5)  # default, fine-grained, signal, uncached, contiguous
+(_SIGNAL,) = numbers("hipMallocSignalMemory")
+_EXT_FLAGS = range(5)  # default, fine-grained, signal, uncached, contiguous: the wheel lacks the last two
 _SIGNAL_BYTES = 8
-_ATTACH_GLOBAL, _ATTACH_HOST = 1, 2
+_ATTACH_GLOBAL, _ATTACH_HOST = numbers("hipMemAttachGlobal", "hipMemAttachHost")
 
 
 memory = gpu.memory

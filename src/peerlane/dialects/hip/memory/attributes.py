@@ -8,14 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.gpu.attributes import MemoryType, Pointee
+from peerlane.dialects.gpu.attributes import MemoryPointer, MemoryType
 from peerlane.dialects.gpu.machine import INVALID_DEVICE
 from peerlane.dialects.gpu.regions import Region
 from peerlane.dialects.hip.binding.checks import NotNone, NotNull, refuse_none, refuse_null
 from peerlane.dialects.hip.binding.convention import invalid, refusal
 from peerlane.dialects.hip.binding.enums import enumeration
 from peerlane.dialects.hip.binding.pointers import read, write
-from peerlane.dialects.hip.binding.results import pointer, struct
+from peerlane.dialects.hip.binding.results import pointer as void_pointer
+from peerlane.dialects.hip.binding.results import struct
 from peerlane.dialects.hip.binding.types import Pointer
 from peerlane.dialects.hip.state import calls, gpu, machine
 from peerlane.errors import Error
@@ -26,18 +27,18 @@ _UINT = 1 << 32
 _WORD, _INT, _BOOL = "<Q", "<I", "<B"
 _TYPES = {each: f"hipMemoryType{each.name.title()}" for each in MemoryType}
 #: Of each attribute the layout of its value in the program's memory, and the value.
-_ATTRIBUTES: dict[str, tuple[str, Callable[[Pointee], int | None]]] = {
-    "MEMORY_TYPE": (_INT, lambda pointee: int(type_of(pointee.region))),
-    "DEVICE_POINTER": (_WORD, lambda pointee: pointee.address),
-    "HOST_POINTER": (_WORD, lambda pointee: pointee.host_address),
-    "SYNC_MEMOPS": (_BOOL, lambda pointee: pointee.is_synchronous),
-    "BUFFER_ID": (_INT, lambda pointee: pointee.region.allocation % _UINT),
-    "IS_MANAGED": (_BOOL, lambda pointee: pointee.region.is_managed),
-    "DEVICE_ORDINAL": ("<i", lambda pointee: pointee.device),
-    "RANGE_START_ADDR": (_WORD, lambda pointee: pointee.region.base),
-    "RANGE_SIZE": (_INT, lambda pointee: pointee.region.size % _UINT),
-    "MAPPED": (_BOOL, lambda pointee: True),
-    "ACCESS_FLAGS": (_INT, lambda pointee: pointee.region.flags),
+_ATTRIBUTES: dict[str, tuple[str, Callable[[MemoryPointer], int | None]]] = {
+    "MEMORY_TYPE": (_INT, lambda pointer: int(type_of(pointer.region))),
+    "DEVICE_POINTER": (_WORD, lambda pointer: pointer.address),
+    "HOST_POINTER": (_WORD, lambda pointer: pointer.host_address),
+    "SYNC_MEMOPS": (_BOOL, lambda pointer: pointer.is_synchronous),
+    "BUFFER_ID": (_INT, lambda pointer: pointer.region.allocation % _UINT),
+    "IS_MANAGED": (_BOOL, lambda pointer: pointer.region.is_managed),
+    "DEVICE_ORDINAL": ("<i", lambda pointer: pointer.device),
+    "RANGE_START_ADDR": (_WORD, lambda pointer: pointer.region.base),
+    "RANGE_SIZE": (_INT, lambda pointer: pointer.region.size % _UINT),
+    "MAPPED": (_BOOL, lambda pointer: True),
+    "ACCESS_FLAGS": (_INT, lambda pointer: pointer.region.flags),
 }
 _WITHOUT = {"DEVICE_ORDINAL": INVALID_DEVICE}  # of memory that HIP does not know; others 0
 
@@ -54,7 +55,7 @@ def hipMemGetAddressRange(dptr: int) -> tuple[Pointer | None, int]:
     Basis: S; D for mapped memory; C for registered memory, whose range is the registration
     """
     region = attributes.allocation(dptr)
-    return pointer(region.base), region.size
+    return void_pointer(region.base), region.size
 
 
 @calls.call("hipMemPtrGetInfo")
@@ -79,14 +80,14 @@ def hipPointerGetAttributes(ptr: NotNull) -> object:
     Refuses: hipErrorInvalidValue NULL, addresses of devices where nothing is
     Basis: S
     """
-    pointee = attributes.at(ptr)
+    pointer = attributes.at(ptr)
     described = struct("hipPointerAttribute_t")()
-    if pointee is None:
+    if pointer is None:
         described.device = INVALID_DEVICE
         return described
-    region = pointee.region
+    region = pointer.region
     described.type = type_of(region)
-    described.device, described.devicePointer = pointee.device, ptr
+    described.device, described.devicePointer = pointer.device, ptr
     described.isManaged, described.allocationFlags = int(region.is_managed), region.flags
     if not region.is_device:
         described.hostPointer = ptr
@@ -153,12 +154,12 @@ def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
         )
     layout, value_of = _ATTRIBUTES[name]
     try:
-        pointee = attributes.at(ptr)
+        pointer = attributes.at(ptr)
     except Error:
-        pointee, has_default = None, name == "ACCESS_FLAGS"
+        pointer, has_default = None, name == "ACCESS_FLAGS"
     else:
         has_default = name in ("ACCESS_FLAGS", "MEMORY_TYPE")
-    value = None if pointee is None else value_of(pointee)
+    value = None if pointer is None else value_of(pointer)
     write(data, packing.pack(layout, _WITHOUT.get(name, 0) if value is None else value))
     if value is None and not has_default:
         raise invalid(

@@ -9,6 +9,7 @@ from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.machine import INVALID_DEVICE
 from peerlane.dialects.gpu.managed import Advice, Pieces, Span
 from peerlane.dialects.gpu.regions import CPU, Region
+from peerlane.dialects.hip.binding import members, numbers
 from peerlane.dialects.hip.binding.checks import NoFlags, NotNone, NotNull, refuse_none, refuse_null
 from peerlane.dialects.hip.binding.convention import invalid, refusal, refuse_fewer
 from peerlane.dialects.hip.binding.enums import enumeration
@@ -20,7 +21,10 @@ from peerlane.errors import Error
 managed = gpu.managed
 _HOSTS = tuple(f"hipMemLocationType{name}" for name in ("Host", "HostNuma", "HostNumaCurrent"))
 _COHERENCY = "hipMemRangeAttributeCoherencyMode"
-_FINE, _COARSE, _MIXED = 0, 1, 2
+_FINE, _COARSE, _MIXED = (
+    members("hipMemRangeCoherencyMode")[f"hipMemRangeCoherencyMode{each}"]
+    for each in ("FineGrain", "CoarseGrain", "Indeterminate")
+)
 #: By the end of the names of hipMemoryAdvise: what is advised, and whether it is set or taken back.
 _ADVICE = {
     "SetReadMostly": (Advice.READ_MOSTLY, True),
@@ -32,8 +36,9 @@ _ADVICE = {
     "SetCoarseGrain": (Advice.COARSE_GRAIN, True),
     "UnsetCoarseGrain": (Advice.COARSE_GRAIN, False),
 }
-_FINE_DEVICE = (1, 3)  # hipDeviceMallocFinegrained, hipDeviceMallocUncached
-_COARSE_HOST = 0x8000_0000  # hipHostMallocNonCoherent
+_UNCACHED = 3  # hipDeviceMallocUncached, a macro of the C header, which the wheel lacks
+_FINE_DEVICE = (*numbers("hipDeviceMallocFinegrained"), _UNCACHED)
+(_COARSE_HOST,) = numbers("hipHostMallocNonCoherent")
 
 
 def id_of_location(locations: Any, at: int = 0) -> int:

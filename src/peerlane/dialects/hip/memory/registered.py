@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from peerlane.dialects.hip.binding import numbers
 from peerlane.dialects.hip.binding.checks import NoFlags, NotNull, refuse_bits
 from peerlane.dialects.hip.binding.convention import invalid
 from peerlane.dialects.hip.binding.results import pointer
 from peerlane.dialects.hip.binding.types import Pointer
 from peerlane.dialects.hip.state import calls, gpu
 
-_FLAGS = 0x1 | 0x2 | 0x4 | 0x8 | 0x8000_0000  # portable, mapped, I/O memory, coarse-grained, uncached
+_UNCACHED = 0x8000_0000  # a macro of the C header, which the wheel lacks
+_FLAGS = _UNCACHED | sum(
+    numbers(
+        *(f"hipHostRegister{each}" for each in ("Portable", "Mapped", "IoMemory")),
+        "hipExtHostRegisterCoarseGrained",
+    )
+)
 
 
 @calls.call("hipHostRegister")

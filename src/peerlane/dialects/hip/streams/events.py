@@ -8,17 +8,20 @@ from typing import Annotated, Any
 from peerlane.dialects._shared.call import Check
 from peerlane.dialects.gpu.events import DISABLE_TIMING, INTERPROCESS, GpuEvent
 from peerlane.dialects.gpu.vendor import Reason
+from peerlane.dialects.hip.binding import numbers
 from peerlane.dialects.hip.binding.checks import flags
 from peerlane.dialects.hip.binding.convention import invalid, refusal
 from peerlane.dialects.hip.binding.results import handle as handle_of
 from peerlane.dialects.hip.state import calls, gpu, machine
 from peerlane.dialects.hip.streams.stream import OnStream, ValidStream, streams
 
-_BLOCKING_SYNC = 1
-_NO_FENCE, _TO_DEVICE, _TO_SYSTEM = 0x2000_0000, 0x4000_0000, 0x8000_0000
+_BLOCKING_SYNC, _TO_DEVICE, _TO_SYSTEM = numbers(
+    "hipEventBlockingSync", "hipEventReleaseToDevice", "hipEventReleaseToSystem"
+)
+_NO_FENCE = 0x2000_0000  # a macro of the C header, which the wheel lacks
 _RELEASES = _NO_FENCE | _TO_DEVICE | _TO_SYSTEM
 _FLAGS = _BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS | _RELEASES
-_EXTERNAL = 1  # for graphs
+_EXTERNAL = 1  # for graphs; a macro, too
 
 
 events = gpu.events
