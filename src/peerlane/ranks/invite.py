@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from peerlane.diagnostics.ranks import turns
+from peerlane.diagnostics.ranks import losses, turns
 from peerlane.errors import BadHandle, Error, PeerLost
 from peerlane.ranks.arguments import checked_count, checked_name, checked_rank, of_each
 from peerlane.ranks.channel import Channel
@@ -185,9 +185,15 @@ class Invitations:
         return None
 
     def _make(self, call: str, begun: Begun, answer: bytes, deadline: float) -> Channel:
-        left = max(0.0, deadline - time.monotonic())
-        with turns.inside():
-            return Channel._make(begun.end, begun.end.accept(call, answer, left))
+        left, end = max(0.0, deadline - time.monotonic()), begun.end
+        try:
+            with turns.inside():
+                return Channel._make(end, end.accept(call, answer, left))
+        except PeerLost as error:
+            if end.is_far:  # its text names the rank
+                raise
+            pid, device = self._session.members[end.peer].pid_here, self._session.device.name
+            raise losses.recorder_lost(pid, device, call) from error
 
     def forget(self, *begun: Begun, own: bool = False) -> None:
         """Delete the peers' messages about channels, which are read only once; ``own``: this rank's, too."""
