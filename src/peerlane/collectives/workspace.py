@@ -11,7 +11,9 @@ from peerlane.collectives.agreement import Agreement, bytes_for
 from peerlane.collectives.machines import Machines
 from peerlane.collectives.peer_channels import Channels
 from peerlane.collectives.slots import DEPTH, NOTIFIES, Board, Lanes
+from peerlane.diagnostics.ranks import losses
 from peerlane.errors import (
+    Closed,
     Error,
     WaitTimeout,
 )
@@ -22,6 +24,8 @@ from peerlane.support.timeouts import in_nanoseconds
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Farewell, Mails, Rounds
     from peerlane.collectives.schedules.operations import Unrolled
+    from peerlane.memory.buffer import Buffer
+    from peerlane.ranks.channel import Channel
     from peerlane.ranks.invite import Invitations
     from peerlane.ranks.lending import Memories
     from peerlane.ranks.session import Session
@@ -139,13 +143,21 @@ class Workspace:
                         self.rank,
                         self.size,
                         self._memories[WINDOW].buffer[self._slots_at :],
-                        [channel.window[self._slots_at :] for channel in channels],
+                        [self._slots_of(channel) for channel in channels],
                         [self._pids[channel.peer] for channel in channels],
                         [incoming for incoming, _ in lines],
                         [outgoing for _, outgoing in lines],
                         self._farewell(None),
                     )
         return self._rounds
+
+    def _slots_of(self, channel: Channel) -> Buffer:
+        try:
+            return channel.window[self._slots_at :]
+        except Closed as error:  # a rank of this process has closed its group meanwhile
+            peer = channel.peer
+            text = f"Group: rank {peer} did not come: it has closed its group"
+            raise losses.lost(self._pids[peer], text, call="Group", rank=peer) from error
 
     def make_mail(self, peer: int, *, sends: bool) -> None:
         """Make the mail to a peer or from it, once; the first use makes the channel."""

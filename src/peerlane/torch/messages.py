@@ -52,6 +52,7 @@ class Messages:
 
     def __init__(self, group: Group) -> None:
         self._group = group
+        group.barrier()  # from now on a short message waits for nobody, and its sender may end before it is read
         self._out = {peer: Lane() for peer in self._others()}
         self._in = {peer: Lane() for peer in self._others()}
         self._lock = threading.Lock()
