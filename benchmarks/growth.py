@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -24,6 +25,7 @@ import peerlane as pl
 from peerlane.cli import machine, plots
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.children import Child, interrupts_deferred
+from peerlane.rendezvous import Rendezvous, RendezvousServer
 
 COUNTS = (10, 100, 1_000, 10_000)
 RANKS = (2, 4, 8, 16, 32, 64)
@@ -220,6 +222,26 @@ def _mooncake_batch(count: int) -> Iterator[Callable[[], object]]:
         yield lambda: engines[0].batch_transfer_sync_write(there, near, far, [_PIECE] * count)
 
 
+def _channels(count: int) -> Iterator[Callable[[], object]]:
+    """Channels between two ranks, which are threads, each with a record."""
+    with _node(), RendezvousServer(2) as server, ThreadPoolExecutor(2) as pool:
+        clients = [Rendezvous(server.address, rank, 2) for rank in range(2)]
+        groups = list(pool.map(lambda client: pl.Group(rendezvous=client, window=4096), clients))
+
+        def connect(group: pl.Group) -> None:
+            channels = group.channels([1 - group.rank] * count, notifies=1, timeout=_SECONDS)
+            for each in channels:
+                each.notify(0)
+            for each in channels:
+                each.wait(0)
+                each.close()
+
+        yield lambda: list(pool.map(connect, groups))
+        for group, client in zip(groups, clients, strict=True):
+            group.close()
+            client.close()
+
+
 def _ranks(count: int) -> Iterator[Callable[[], object]]:
     program = "import peerlane as pl\nwith pl.Group() as group: group.barrier()"
     words = [sys.executable, "-m", "peerlane", "launch", "-n", str(count), "-c", program]
@@ -247,6 +269,7 @@ WORKS = {
         ),
         Work("mooncake: a batch of pieces of host memory", COUNTS, _mooncake_batch),
         Work("streams, each with a copy", COUNTS, _streams),
+        Work("channels, each with a notify", COUNTS, _channels),
         Work("ranks of a job, each with a barrier", RANKS, _ranks),
     )
 }

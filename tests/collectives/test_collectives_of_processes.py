@@ -128,6 +128,21 @@ def test_long_collectives_read_device_memory_where_it_lies(size: int, each_part:
         assert ask_all(peers, "grp.barrier(); grp.close(); result = mapped()") == [[]] * size
 
 
+def test_recv_of_dead_rank_whose_channel_was_never_used_names_it() -> None:
+    with ranks(2) as (waiting, dying):
+        dying.run("from peerlane.collectives.duplicate import Duplicate; Duplicate(grp)")  # offers channels
+        dying.kill()
+        text = waiting.run(
+            "import peerlane as pl\n"
+            "from peerlane.collectives.duplicate import Duplicate\n"
+            "try:\n"
+            "    Duplicate(grp).recv(bytearray(8), 1)\n"
+            "except pl.PeerLost as error:\n"
+            "    result = str(error)\n"
+        )
+        assert text == f"rank 1 (process {dying.pid}) has died", text
+
+
 @pytest.mark.parametrize("algorithm", ["one-shot", "two-shot", "ring"])
 @pytest.mark.parametrize("stream", ["None", "s"])
 def test_all_reduce_rank_killed_raises_peer_lost_in_all_others(algorithm: str, stream: str) -> None:

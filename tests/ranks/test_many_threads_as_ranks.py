@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+import peerlane as pl
 from helpers.prepared import run_python
+from peerlane.rendezvous import Rendezvous, RendezvousServer
+from peerlane.rendezvous.frames import Operation
+from peerlane.rendezvous.meeting_loop import MeetingLoop
 
 SECONDS = 240.0
 SOAK = pytest.mark.soak
@@ -45,6 +53,35 @@ print("fine")
 def test_group_of_many_threads_meets_writes_and_reduces(size: int) -> None:
     done = run_python(["-c", _GROUP, str(size)], timeout=SECONDS)
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", ""), done.stderr[-3000:]
+
+
+def test_group_first_barrier_makes_few_requests_of_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pair of ranks has a channel, and a request for each of them would be most of the barrier's time."""
+    size, asked, counts = 12, list[Operation](), threading.Event()
+    carry_out = MeetingLoop.carry_out
+
+    def counted(loop: MeetingLoop, connection: Any) -> None:
+        if counts.is_set():
+            asked.append(connection.operation)
+        carry_out(loop, connection)
+
+    monkeypatch.setattr(MeetingLoop, "carry_out", counted)
+    begin, end = (threading.Barrier(size, action=each) for each in (counts.set, counts.clear))
+    with RendezvousServer(size) as server:
+
+        def rank(me: int) -> None:
+            with (
+                Rendezvous(server.address, me, size) as client,
+                pl.Group(rendezvous=client, window=4096) as group,
+            ):
+                begin.wait(60)
+                group.barrier()
+                end.wait(60)
+
+        with ThreadPoolExecutor(size) as pool:
+            list(pool.map(rank, range(size)))
+    pairs = size * (size - 1)
+    assert 0 < len(asked) < pairs, Counter(asked)
 
 
 _HCOMM = """

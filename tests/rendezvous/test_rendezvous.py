@@ -27,7 +27,7 @@ from helpers.interrupts import INTERRUPTS
 from helpers.launched import until
 from helpers.prepared import run_python
 from helpers.promised import overdue
-from peerlane.rendezvous import Rendezvous, RendezvousServer, frames, loop
+from peerlane.rendezvous import Rendezvous, RendezvousServer, client, frames, loop
 from peerlane.rendezvous.frames import MAX_VALUE, Operation
 from peerlane.rendezvous.meeting import cost
 from peerlane.testing import procs
@@ -56,7 +56,15 @@ def raw(server: RendezvousServer) -> socket.socket:
 
 
 def request(operation: int = Operation.PUT, key: bytes = b"k", value: bytes = b"v", **fields: int) -> bytes:
-    given = {"version": 4, "zero": 0, "rank": 0, "size": 3, "timeout": 0, "length": len(value), **fields}
+    given = {
+        "version": frames._VERSION,
+        "zero": 0,
+        "rank": 0,
+        "size": 3,
+        "timeout": 0,
+        "length": len(value),
+        **fields,
+    }
     head = struct.pack(
         "<4sBBBBIIQI",
         b"PLRV",
@@ -452,6 +460,73 @@ def test_frame_decoders_random_bytes_decode_or_raise_bad_frame() -> None:
                 decode(head[:length])
             except frames.BadFrame as error:
                 assert str(error)
+
+
+def test_decode_entries_random_or_cut_bytes_decode_or_raise_bad_frame() -> None:
+    it = random.Random(5)
+    drawn = {it.randbytes(4).hex().encode(): it.randbytes(it.randrange(40)) for _ in range(20)}
+    (whole,) = frames.encode_entries(drawn)
+    assert frames.decode_entries(whole) == {key.decode(): value for key, value in drawn.items()}
+    for _ in range(5_000):
+        damaged = bytearray(whole[: it.randrange(len(whole))]) + it.randbytes(it.randrange(3))
+        if damaged:
+            damaged[it.randrange(len(damaged))] ^= 1 << it.randrange(8)
+        try:
+            entries = frames.decode_entries(bytes(damaged))
+        except frames.BadFrame as error:
+            assert str(error)
+        else:
+            assert sum(map(len, entries.values())) <= len(damaged)
+
+
+@pytest.mark.parametrize("values", [[], [b"\1"], [b"\1\1"], [b"\1\0", b"a", b"b"], [b"\1\1\0", b"a", b"b"]])
+def test_decode_present_flags_that_do_not_fit_raise_bad_frame(values: list[bytes]) -> None:
+    assert frames.decode_present(["k", "l"], [b"\0\1", b"value"]) == {"l": b"value"}
+    with pytest.raises(frames.BadFrame, match="about 2 keys"):
+        frames.decode_present(["k", "l"], values)
+
+
+def test_encode_entries_longer_than_a_value_take_several_requests() -> None:
+    entries = {f"{number}".encode(): bytes(MAX_VALUE // 2) for number in range(3)}
+    encoded = frames.encode_entries(entries)
+    assert [len(frames.decode_entries(each)) for each in encoded] == [1, 1, 1]
+    assert all(len(each) <= MAX_VALUE for each in encoded)
+
+
+def test_put_all_values_are_there_for_waiting_and_later_ranks(server: RendezvousServer) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        one, other, third = ranks(server)
+        waiting = pool.submit(other.get, "b", timeout=20)
+        client.put_all(one, {"a": b"first", "b": b"", "folder/c": b"third"})
+        assert waiting.result(20) == b""
+        assert client.get_present(third, ["b", "none", "folder/c"]) == {"b": b"", "folder/c": b"third"}
+        one.delete("a", "b", "folder/c")
+        assert client.get_present(third, ["a", "b"]) == {}
+    charged = server._loop.meeting._ranks[0].charged
+    for each in (one, other, third):
+        each.close()
+    assert charged == 0
+
+
+def test_put_all_without_room_or_malformed_stores_and_charges_nothing(server: RendezvousServer) -> None:
+    with Rendezvous(server.address, 0, 3) as r:
+        for number in range(3):
+            r.put(f"large {number}", bytes(MAX_VALUE))
+        charged = server._loop.meeting._ranks[0].charged
+        with pytest.raises(pl.OutOfMemory, match="rank 0 has no room for"):
+            client.put_all(r, {f"{number}": b"" for number in range(40_000)})
+        assert client.get_present(r, ["0", "39999"]) == {}
+        it = raw(server)
+        it.sendall(request(Operation.PUT_ALL, b"", b"\3abc\xff\0\0\0short"))
+        assert b"cut short" in answer_of(it)
+        assert server._loop.meeting._ranks[0].charged == charged
+
+
+def test_get_present_more_than_an_answer_holds_returns_some(server: RendezvousServer) -> None:
+    with Rendezvous(server.address, 0, 3) as one, Rendezvous(server.address, 1, 3) as other:
+        for number in range(3):
+            one.put(f"{number}", bytes(MAX_VALUE // 2))
+        assert sorted(client.get_present(other, ["0", "1", "2"])) == ["0", "1"]
 
 
 def test_decode_answer_refusal_without_text_or_with_wrong_rank_raises_bad_frame() -> None:

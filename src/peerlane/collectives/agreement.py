@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from peerlane.ranks.channel import Channel
     from peerlane.streams.stream import Stream
 
-POSTS = "posts"  # the tag of the memory with a rank's posts
-
 _CALLS_KEPT = 16  # ranks that are further ahead are not compared
 _ENTRY, _WORD = 256, 8  # bytes
 _CALLS = _CALLS_KEPT * _ENTRY
@@ -57,6 +55,8 @@ class Agreement:
     rank, size : int
     memory : Buffer
         This rank's posts, which the others read.
+    at : int
+        Where the posts are in the windows of the channels.
     channels : mapping of int to Channel
         The channels to the others' memory.
     far : collection of int
@@ -64,9 +64,16 @@ class Agreement:
     """
 
     def __init__(
-        self, rank: int, size: int, memory: Buffer, channels: Mapping[int, Channel], far: Collection[int]
+        self,
+        rank: int,
+        size: int,
+        memory: Buffer,
+        at: int,
+        channels: Mapping[int, Channel],
+        far: Collection[int],
     ) -> None:
         self._rank, self._size, self._channels, self._far = rank, size, channels, far
+        self._at = at
         self._memory, self._bytes = memory, bytes_for(size)
         self._sending: Stream | None = None
         self._mine = memoryview(memory).cast("B")
@@ -129,7 +136,7 @@ class Agreement:
             if self._sending is None:
                 self._sending = channel.group.device.create_stream()
             start = self._bytes * (1 + self._rank) + at
-            channel.write(self._memory[at : at + nbytes], at=start, memory=POSTS, stream=self._sending)
+            channel.write(self._memory[at : at + nbytes], at=self._at + start, stream=self._sending)
         except Error:  # the collective itself reports it better
             if peer not in self._channels:
                 raise
@@ -148,7 +155,7 @@ class Agreement:
             posts = self._theirs[peer] = self._mine[first : first + self._bytes]
         elif posts is None:
             try:
-                memory = self._channels[peer].memories[POSTS]
+                memory = self._channels[peer].window[self._at : self._at + self._bytes]
                 posts = self._theirs[peer] = memoryview(memory).cast("B")
             except (Error, BufferError):
                 if peer not in self._channels:

@@ -129,12 +129,7 @@ class CallOrder:
             self._log.end(began)
 
     def _run(self, call: Call, transport: CollectiveTransport, stream: Stream | None) -> None:
-        with self._lock:
-            self._check_sound(call.name)
-            is_first = self._work is None
-            work = self._workspace(call.name)
-        if is_first:
-            self._prepare_neighbours(call.name)
+        work = self.offer(call.name)
         claimed = self._claimed(call, work)
         if stream is None and transport.start(work, call, partial(self._finish, call)):
             return
@@ -153,6 +148,16 @@ class CallOrder:
                 raise
             with self._lock:
                 self._note_last(call.lane, last)
+
+    def offer(self, call: str) -> Workspace:
+        """Make the workspace, which offers its channels to the other ranks, if this is the first call; return it."""
+        with self._lock:
+            self._check_sound(call)
+            is_first = self._work is None
+            work = self._workspace(call)
+        if is_first:
+            self._prepare_neighbours(call)
+        return work
 
     def _lasts_before(self, lane: Lane | None) -> list[Event]:
         return [last for each, last in self._lasts.items() if lane is None or each in (None, lane)]

@@ -10,7 +10,8 @@ class Duplicate(Group):
     """The ranks of a group again, whose collectives and messages are independent of the group's own.
 
     A failure ends the calls of one of them only.  It has the group's meeting and membership, so it is made without
-    the other ranks; all of them make the same duplicates in the same order.  The group's end closes it.
+    the other ranks; all of them make the same duplicates in the same order.  It offers its channels at once, so a
+    short message does not wait for a call of its receiver.  The group's end closes it.
 
     Parameters
     ----------
@@ -30,7 +31,8 @@ class Duplicate(Group):
             *(group, group._invitations, group._workspace_bytes, wait_timeout, self._serve),
             series=f"duplicate {len(group._duplicates)}",
         )
-        self._order.follow_neighbours()
+        if self.size > 1:
+            self._order.offer("Group")
 
     def close(self) -> None:
         """End its calls; idempotent.  The group stays as it is."""

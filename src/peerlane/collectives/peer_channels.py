@@ -18,7 +18,7 @@ from peerlane.errors import (
     PeerLost,
     Refused,
 )
-from peerlane.ranks.invite import Withdrawn
+from peerlane.ranks.invite import Asked, Withdrawn
 from peerlane.ranks.lending import WINDOW
 from peerlane.streams.notify import NotifyKind
 
@@ -55,28 +55,22 @@ class Channels(dict[int, "Channel"]):
         # Binary notifies: several steps are under way here, and the first record may be waited for last.
         kind = NotifyKind.BINARY if invitations.kind is NotifyKind.FIFO else invitations.kind
         deadline = time.monotonic() + invitations.patience
-        try:
-            for peer in peers:
-                self._begun[peer] = invitations.invite(
-                    series, peer, memories, notifies, kind, deadline, collective=True
-                )
-        except BaseException:
-            self.withdraw()
-            self.close()
-            raise
+        asked = [Asked(series, peer, notifies) for peer in peers]
+        for begun in invitations.invite(asked, memories, kind, deadline, collective=True):
+            self._begun[begun.end.peer] = begun
 
     def __missing__(self, peer: int) -> Channel:
         channel = self._channel_to(peer)
         self._invitations.forget(self._begun[peer])
         return channel
 
-    def _channel_to(self, peer: int) -> Channel:
+    def _channel_to(self, peer: int, answer: bytes | None = None) -> Channel:
         deadline = time.monotonic() + self._invitations.patience
         with self._making[peer]:  # a message to the peer and one from it may both be the first use
             channel = self.get(peer)
             if channel is None:
                 try:
-                    channel = self._invitations.accept("Group", self._begun[peer], deadline)
+                    channel = self._invitations.accept("Group", self._begun[peer], deadline, answer)
                 except Withdrawn as error:  # the peer offers no more channels
                     raise self._lost(peer, str(error), error.call) from None
                 except BadHandle as error:
@@ -110,12 +104,20 @@ class Channels(dict[int, "Channel"]):
 
     def everyone(self) -> list[Channel]:
         """Return the channels to all peers."""
-        missing = [peer for peer in self._peers if peer not in self]
-        for peer in missing:
-            self._channel_to(peer)
-        if missing:
-            self._invitations.forget(*(self._begun[peer] for peer in missing))
+        at_first = missing = self._missing()
+        while missing:
+            answers = self._invitations.present(missing) if len(missing) > 1 else {}
+            for peer, answer in answers.items():
+                self._channel_to(peer, answer)
+            if not answers:
+                self._channel_to(missing[0].end.peer)
+            missing = self._missing()
+        if at_first:
+            self._invitations.forget(*at_first)
         return [self[peer] for peer in self._peers]
+
+    def _missing(self) -> list[Begun]:
+        return [self._begun[peer] for peer in self._peers if peer not in self]
 
     def withdraw(self) -> None:
         """Tell peers that have not made their ends yet that there will be no channels."""

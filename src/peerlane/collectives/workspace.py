@@ -7,11 +7,13 @@ import threading
 from typing import TYPE_CHECKING
 
 from peerlane.backend.ranks import MailLane
-from peerlane.collectives.agreement import POSTS, Agreement, bytes_for
+from peerlane.collectives.agreement import Agreement, bytes_for
 from peerlane.collectives.machines import Machines
 from peerlane.collectives.peer_channels import Channels
 from peerlane.collectives.slots import DEPTH, NOTIFIES, Board, Lanes
+from peerlane.diagnostics.ranks import losses
 from peerlane.errors import (
+    Closed,
     Error,
     WaitTimeout,
 )
@@ -22,6 +24,8 @@ from peerlane.support.timeouts import in_nanoseconds
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Farewell, Mails, Rounds
     from peerlane.collectives.schedules.operations import Unrolled
+    from peerlane.memory.buffer import Buffer
+    from peerlane.ranks.channel import Channel
     from peerlane.ranks.invite import Invitations
     from peerlane.ranks.lending import Memories
     from peerlane.ranks.session import Session
@@ -36,7 +40,6 @@ _MAIL_DEPTH = 16  # pieces of messages under way at a time, in one direction
 _MAIL_SENT, _MAIL_TAKEN = NOTIFIES + 2, NOTIFIES + _MAIL_DEPTH + 2
 _ROUNDS = NOTIFIES + 2 * _MAIL_DEPTH + 2  # those behind are the lines of rounds
 
-SLOTS = "slots"  # the tag of the memory with a rank's slots for rounds
 _LEAST_LONG_SLOT, _MOST_LONG_SLOT = 64 << 10, 1 << 20
 
 
@@ -71,6 +74,8 @@ class Workspace:
         How the ranks lie on machines.
     board : Board
     lanes : Lanes
+    has_rounds : bool
+        Whether all ranks are on one machine.
     mails : Mails
         Messages between the ranks of one machine.
     agreement : Agreement
@@ -100,16 +105,13 @@ class Workspace:
         with contextlib.ExitStack() as undo:
             for peer in self.others:  # otherwise they wait for this rank until their time-out
                 undo.callback(invitations.decline, series, peer)
-            memory = session.device.allocate(areas * area, peer=True)
+            posts_at, posts_bytes = areas * area, bytes_for(self.size, has_far=bool(far))
+            self._slots_at = -(-(posts_at + posts_bytes) // SMALLEST_SLOT) * SMALLEST_SLOT
+            memory = session.device.allocate(self._slots_at + for_rounds, peer=True)
             undo.callback(memory.close)
-            posts = session.device.allocate(bytes_for(self.size, has_far=bool(far)), peer=True)
-            undo.callback(posts.close)
+            posts = memory[posts_at : posts_at + posts_bytes]
             posts.fill(0)
-            self._memories: Memories = {WINDOW: Loan(memory, ends=False), POSTS: Loan(posts, ends=False)}
-            if for_rounds:
-                slots = session.device.allocate(for_rounds, peer=True)
-                undo.callback(slots.close)
-                self._memories[SLOTS] = Loan(slots, ends=False)
+            self._memories: Memories = {WINDOW: Loan(memory, ends=False)}
             self.channels = Channels(
                 session, invitations, self._memories, self.others, _ROUNDS + lines, series
             )
@@ -118,7 +120,8 @@ class Workspace:
         self._mail_area = 2 * area
         self._mail_slot = DEPTH * self.slot // _MAIL_DEPTH // _LINE_BYTES * _LINE_BYTES
         self.mails: Mails = self._ranks.mails(self.size)
-        self.agreement = Agreement(self.rank, self.size, posts, self.channels, far)
+        self.has_rounds = bool(lines)
+        self.agreement = Agreement(self.rank, self.size, posts, posts_at, self.channels, far)
         self._barriers = 0
         self._rounds: Rounds | None = None
         self._farewells: dict[int | None, Farewell] = {}
@@ -127,11 +130,6 @@ class Workspace:
         self._sending: Stream | None = None
         self.sends_aside = False
         self.newest: dict[object, Unrolled] = {}
-
-    @property
-    def has_rounds(self) -> bool:
-        """Whether all ranks are on one machine."""
-        return SLOTS in self._memories
 
     @property
     def rounds(self) -> Rounds:
@@ -144,14 +142,22 @@ class Workspace:
                     self._rounds = self._ranks.rounds(
                         self.rank,
                         self.size,
-                        self._memories[SLOTS].buffer,
-                        [channel.memories[SLOTS] for channel in channels],
+                        self._memories[WINDOW].buffer[self._slots_at :],
+                        [self._slots_of(channel) for channel in channels],
                         [self._pids[channel.peer] for channel in channels],
                         [incoming for incoming, _ in lines],
                         [outgoing for _, outgoing in lines],
                         self._farewell(None),
                     )
         return self._rounds
+
+    def _slots_of(self, channel: Channel) -> Buffer:
+        try:
+            return channel.window[self._slots_at :]
+        except Closed as error:  # a rank of this process has closed its group meanwhile
+            peer = channel.peer
+            text = f"Group: rank {peer} did not come: it has closed its group"
+            raise losses.lost(self._pids[peer], text, call="Group", rank=peer) from error
 
     def make_mail(self, peer: int, *, sends: bool) -> None:
         """Make the mail to a peer or from it, once; the first use makes the channel."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Container
@@ -67,7 +68,7 @@ def call_site(besides: Container[str] = ()) -> Site | None:
         return at(_core.call_site())
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        package = package_of(frame)
+        package = _top_level(str(frame.f_globals.get("__name__", "")))
         if package != _PACKAGE and package not in besides:
             return Site(frame.f_code, frame.f_lasti, _callers(frame))
         frame = frame.f_back
@@ -81,7 +82,12 @@ def is_own(frame: FrameType) -> bool:
 
 def package_of(frame: FrameType) -> str:
     """Return the top-level package whose code a frame runs."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return _top_level(str(frame.f_globals.get("__name__", "")))
+
+
+@functools.lru_cache(4096)  # each frame of a stack asks, and a program has few modules
+def _top_level(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def at(position: Position | None) -> Site | None:

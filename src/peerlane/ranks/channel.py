@@ -564,11 +564,7 @@ class Channel(OwnProcess):
             opened, self._opened = self._opened, []  # the peer learns of it when the last use of them ends
             for each in opened:
                 ends.callback(each.let_go)
-            for notify in outgoing:
-                if self._end.is_own_process:
-                    ends.callback(self._ranks.abandon, notify)
-                else:
-                    ends.callback(notify.close)
+            ends.callback(self._end_each, outgoing)
             if late is not None:
                 streams += late.close()
             if self._end.arriving is not None:
@@ -585,6 +581,13 @@ class Channel(OwnProcess):
                 device=self.group.device.name,
                 detail=Refused(reason="notify_left", peer=self.peer, notifies=tuple(left)),
             )
+
+    def _end_each(self, outgoing: list[Notify]) -> None:
+        for notify in outgoing:
+            if self._end.is_own_process:
+                self._ranks.abandon(notify)
+            else:
+                notify.close()
 
     def __enter__(self) -> Channel:
         self._check_open("Channel")

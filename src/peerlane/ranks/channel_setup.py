@@ -107,11 +107,10 @@ class End:
             assert session._membership is not None  # some rank is in another process
             ranks.end_waits_with(session._membership.members, self._bank)
         self.incoming: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
+        awaited = wait_state.Awaited(session._key, session.rank, peer, member.pid_here, collective)
         for index, notify in enumerate(self.incoming):
             stream_waits.notify_names[notify.id] = f"notify {index} from rank {peer} to rank {session.rank}"
-            wait_state.awaited[notify.id] = wait_state.Awaited(
-                session._key, session.rank, peer, member.pid_here, collective
-            )
+            wait_state.awaited[notify.id] = awaited
 
     def invitation(
         self, offered: Mapping[str, Buffer | Shared], lent: Memories, deadline: float

@@ -11,16 +11,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.ranks import losses
 from peerlane.errors import Error, MeetingWait, PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import detect
 from peerlane.ranks.deadlock.wait_state import MessageWait, PeerHasLeft
+from peerlane.support.late import Late
 
 if TYPE_CHECKING:
+    import peerlane.rendezvous.client as client
     from peerlane.ranks.channel_setup import Begun
     from peerlane.ranks.session import Session
+else:  # it loads sockets; a program without ranks needs none
+    client = Late("peerlane.rendezvous.client")
 
 _AT_MEETING = frozenset(("hello", "membership", "watching"))  # the messages before there is a session
 _LOOK_SECONDS = 0.5
@@ -56,6 +61,19 @@ class Conversation:
     def send(self, word: str, value: bytes) -> None:
         """Send a message to the other ranks."""
         self._session._meeting.rendezvous.put(self._key(word, self._session.rank), value)
+
+    def send_all(self, messages: Mapping[str, bytes]) -> None:
+        """Send messages to the other ranks, by their words, in one request."""
+        client.put_all(
+            self._session._meeting.rendezvous,
+            {self._key(word, self._session.rank): value for word, value in messages.items()},
+        )
+
+    def present(self, messages: Mapping[int, str]) -> dict[int, bytes]:
+        """Return the messages of peers that are there, by the peer, in one request; ``messages`` has their words."""
+        keys = {peer: self._key(word, peer) for peer, word in messages.items()}
+        there = client.get_present(self._session._meeting.rendezvous, list(keys.values()))
+        return {peer: there[key] for peer, key in keys.items() if key in there}
 
     def receive(self, call: str, word: str, peer: int, deadline: float, *, awaits: str = "channel") -> bytes:
         """Wait for a message of a peer; ``awaits`` is that of :class:`MessageWait`.
@@ -193,8 +211,6 @@ class Conversation:
         return True
 
     def _clear(self, folder: str) -> None:
-        from peerlane.rendezvous import client  # it loads sockets; a program without ranks needs none
-
         client.clear(self._session._meeting.rendezvous, folder)
 
     def _key(self, word: str, rank: int) -> str:

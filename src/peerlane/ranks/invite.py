@@ -6,9 +6,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from peerlane.diagnostics.ranks import turns
+from peerlane.diagnostics.ranks import losses, turns
 from peerlane.errors import BadHandle, Error, PeerLost
 from peerlane.ranks.arguments import checked_count, checked_name, checked_rank, of_each
 from peerlane.ranks.channel import Channel
@@ -26,6 +26,14 @@ _YES = b"yes"  # an empty message instead: the end is withdrawn
 
 class Withdrawn(PeerLost):
     """The peer has withdrawn its invitation, or never made one."""
+
+
+class Asked(NamedTuple):
+    """A channel to offer: its series, the peer, and how many notifies this end can wait for."""
+
+    series: str
+    peer: int
+    notifies: int
 
 
 class Invitations:
@@ -71,9 +79,11 @@ class Invitations:
         channels: dict[int, Channel] = {}
         with contextlib.ExitStack() as undo:
             undo.callback(self._give_up, begun, channels)
-            for peer, count, title in zip(wanted, counts, titles, strict=True):
-                series = f"named.{title}" if title else "invite"
-                begun.append(self.invite(series, peer, session._registered, count, self.kind, deadline))
+            asked = [
+                Asked(f"named.{title}" if title else "invite", peer, count)
+                for peer, count, title in zip(wanted, counts, titles, strict=True)
+            ]
+            begun += self.invite(asked, session._registered, self.kind, deadline)
             left = list(range(len(begun)))
             while left:
                 left = self._accept_all(call, begun, channels, left, deadline)
@@ -85,28 +95,31 @@ class Invitations:
 
     def invite(
         self,
-        series: str,
-        peer: int,
+        asked: Sequence[Asked],
         memories: Memories,
-        notifies: int,
         kind: NotifyKind,
         deadline: float,
         *,
         collective: bool = False,
-    ) -> Begun:
-        """Offer a peer the next channel of a series, without waiting for it; ``collective``: for collectives.
+    ) -> list[Begun]:
+        """Offer channels, in one message, without waiting for the peers; ``collective``: for collectives.
 
-        ``deadline``: how long this machine's network may take to come up.
+        ``deadline``: how long this machine's network may take to come up.  After an error nothing is offered.
         """
         memories = dict(memories)  # a memory may be deregistered meanwhile
-        end = End(self._session, peer, notifies, kind, collective=collective)
-        begun = Begun(self._next(series, peer), end)
+        begun, messages = list[Begun](), dict[str, bytes]()
         try:
-            offered = begun.end.invitation(self._session._offered(peer, memories), memories, deadline)
-            self._conversation.send(f"{begun.key}.{peer}", offered.encode())
+            for series, peer, notifies in asked:
+                end = End(self._session, peer, notifies, kind, collective=collective)
+                each = Begun(self._next(series, peer), end)
+                begun.append(each)
+                offered = end.invitation(self._session._offered(peer, memories), memories, deadline)
+                messages[f"{each.key}.{peer}"] = offered.encode()
+            self._conversation.send_all(messages)
         except BaseException:
-            self._conversation.withdraw(begun)
-            begun.end.close()
+            for each in begun:
+                self._conversation.withdraw(each)
+                each.end.close()
             raise
         return begun
 
@@ -124,15 +137,18 @@ class Invitations:
         """Withdraw an invitation: the next call of the peer then meets the next one of this rank."""
         self._conversation.withdraw(begun)
 
-    def accept(self, call: str, begun: Begun, deadline: float) -> Channel:
-        """Wait until the peer has offered its end, and make the channel.
+    def accept(self, call: str, begun: Begun, deadline: float, answer: bytes | None = None) -> Channel:
+        """Wait until the peer has offered its end, and make the channel; ``answer``: the offer, if it has come.
 
         Raises
         ------
         Withdrawn
             The peer has withdrawn its invitation meanwhile.
         """
-        answer, peer = self._answer(call, begun, deadline), begun.end.peer
+        peer = begun.end.peer
+        answer = (
+            self._answer(call, begun, deadline) if answer is None else self._offer_in(call, begun, answer)
+        )
         if answer is None:
             raise Withdrawn(
                 f"{call}: rank {peer} could not make its end, or has closed it; the error there says why",
@@ -147,22 +163,37 @@ class Invitations:
                 f"{call}: rank {peer} has closed its end; the error there says why", call=call
             ) from None
 
+    def present(self, begun: Sequence[Begun]) -> dict[int, bytes]:
+        """Return the offers of the peers of these channels that have come, by the peer."""
+        return self._conversation.present({each.end.peer: self._word(each) for each in begun})
+
+    def _word(self, begun: Begun) -> str:
+        return f"{begun.key}.{self._session.rank}"
+
     def _answer(self, call: str, begun: Begun, deadline: float) -> bytes | None:
         """Wait for the peer's invitation; None if the peer has withdrawn it."""
         end = begun.end
         awaits = "collective" if end.is_for_collectives else "channel"
-        key = f"{begun.key}.{self._session.rank}"
-        answer = self._conversation.receive(call, key, end.peer, deadline, awaits=awaits)
+        answer = self._conversation.receive(call, self._word(begun), end.peer, deadline, awaits=awaits)
+        return self._offer_in(call, begun, answer)
+
+    def _offer_in(self, call: str, begun: Begun, answer: bytes) -> bytes | None:
         if answer.startswith(b"{"):
             return answer
         if answer:  # the peer may have withdrawn because of this version
-            end.check_engine(call, answer.decode("ascii", "replace"))
+            begun.end.check_engine(call, answer.decode("ascii", "replace"))
         return None
 
     def _make(self, call: str, begun: Begun, answer: bytes, deadline: float) -> Channel:
-        left = max(0.0, deadline - time.monotonic())
-        with turns.inside():
-            return Channel._make(begun.end, begun.end.accept(call, answer, left))
+        left, end = max(0.0, deadline - time.monotonic()), begun.end
+        try:
+            with turns.inside():
+                return Channel._make(end, end.accept(call, answer, left))
+        except PeerLost as error:
+            if end.is_far:  # its text names the rank
+                raise
+            pid, device = self._session.members[end.peer].pid_here, self._session.device.name
+            raise losses.recorder_lost(pid, device, call) from error
 
     def forget(self, *begun: Begun, own: bool = False) -> None:
         """Delete the peers' messages about channels, which are read only once; ``own``: this rank's, too."""
@@ -190,9 +221,8 @@ class Invitations:
             channels.pop(at, None)
             series, count = before.key.rpartition(".")[0], len(before.end.incoming)
             before.end.close()
-            begun[at] = self.invite(
-                series, before.end.peer, self._session._registered, count, self.kind, deadline
-            )
+            asked = [Asked(series, before.end.peer, count)]
+            (begun[at],) = self.invite(asked, self._session._registered, self.kind, deadline)
         return again
 
     def _has(self, call: str, begun: Begun, deadline: float) -> bool:

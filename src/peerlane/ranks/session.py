@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from peerlane.streams.notify import NotifyKind
 
 
+_LEAST_IMPORTED = 16
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A rank of a group: its process and its device.
@@ -94,6 +97,7 @@ class Session(OwnProcess):
     _channels: list[Closing]
     _registered: Memories
     _imported: dict[tuple[int, str], Buffer]
+    _most_imported: int  # with so many, look which of them are closed
     _lock: threading.Lock
     _owns_window: bool
     _is_closed: bool
@@ -115,7 +119,7 @@ class Session(OwnProcess):
             )
         self._pid, self._is_closed = os.getpid(), False
         self.members, self._membership = (), None
-        self._channels, self._imported = [], {}
+        self._channels, self._imported, self._most_imported = [], {}, _LEAST_IMPORTED
         self._lock = threading.Lock()
 
     def _lend_window(self, window: int | Buffer, undo: contextlib.ExitStack) -> None:
@@ -257,6 +261,12 @@ class Session(OwnProcess):
             lent = {tag: (loan.offer([pid]), loan.buffer.size) for tag, loan in memories.items()}
             return {tag: Shared(bytes(of[0]).decode(), size, of[1]) for tag, (of, size) in lent.items()}
 
+    def _forget_closed(self) -> None:
+        """Forget memory that was taken back, whose present users keep it, whenever as many more were imported."""
+        if len(self._imported) >= self._most_imported:
+            self._imported = {key: each for key, each in self._imported.items() if not each.is_closed}
+            self._most_imported = 2 * len(self._imported) + _LEAST_IMPORTED
+
     def _borrowed(
         self, peer: int, tag: str, shared: Shared, seconds: float, banks: dict[str, Bank]
     ) -> Buffer:
@@ -264,8 +274,7 @@ class Session(OwnProcess):
         with self._lock:
             memory = self._imported.get((peer, shared.handle))
             if memory is None:
-                for key in [key for key, each in self._imported.items() if each.is_closed]:
-                    del self._imported[key]  # taken back; its present users keep it
+                self._forget_closed()
                 memory = Buffer.open(shared.handle, timeout=seconds)
                 if shared.terms is not None:
                     name = lent_by(peer, tag)

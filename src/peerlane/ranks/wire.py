@@ -124,7 +124,8 @@ class Invitation:
             tag: [each.handle, each.size, each.terms and each.terms.encode()]
             for tag, each in self.memories.items()
         }
-        return json.dumps({**asdict(self), "memories": memories}).encode()
+        fields = {each: getattr(self, each) for each in ("notifies", "bank", "token", "held")}
+        return json.dumps({**fields, "memories": memories}).encode()
 
     @classmethod
     def decode(cls, call: str, rank: int, content: bytes) -> Invitation:

@@ -8,7 +8,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from peerlane.diagnostics.log import event_log
@@ -364,15 +364,40 @@ def report_waits(rendezvous: Rendezvous, report: Report) -> Reply:
     try:
         return decode_reply(reply)
     except BadFrame as error:
-        raise InvalidValue(
-            f"{call}: {rendezvous.address} does not answer with a reply: {error}",
-            detail=Refused(reason="bad_reply", address=str(rendezvous.address), why=str(error)),
-        ) from None
+        raise _bad_answer(call, rendezvous.address, "a reply", error) from None
 
 
 def clear(rendezvous: Rendezvous, folder: str) -> None:
     """Delete all values whose keys are the folder, a slash, and a name without a slash."""
     rendezvous._ask("Rendezvous.delete", Operation.CLEAR, folder)
+
+
+def put_all(rendezvous: Rendezvous, values: Mapping[str, bytes]) -> None:
+    """Put several values in one request, or a few if they are long; errors as of :meth:`Rendezvous.put`."""
+    call = "Rendezvous.put"
+    if event_log.active:
+        for key in values:
+            event_log.post(event_log.key_of("rendezvous", rendezvous._name, key))
+    for request in frames.encode_entries({_checked_key(call, key): value for key, value in values.items()}):
+        rendezvous._ask(call, Operation.PUT_ALL, value=request)
+
+
+def get_present(rendezvous: Rendezvous, keys: Sequence[str]) -> dict[str, bytes]:
+    """Return the values that are there, by key, without waiting for others.
+
+    Of very many bytes it returns only some values.
+    """
+    call, values = "Rendezvous.get", dict[str, bytes]()
+    for request in frames.encode_keys([_checked_key(call, key) for key in keys]):
+        answer = rendezvous._ask(call, Operation.GET_PRESENT, value=request)
+        try:
+            values |= frames.decode_present(frames.decode_keys(request), answer)
+        except BadFrame as error:
+            raise _bad_answer(call, rendezvous.address, "the values of keys", error) from None
+    if event_log.active:
+        for key in values:
+            event_log.take(event_log.key_of("rendezvous", rendezvous._name, key), 1)
+    return values
 
 
 def put_once(address: str, rank: int, size: int, key: str, value: bytes, seconds: float) -> None:
@@ -387,10 +412,14 @@ def _exchange(connection: _Connection, head: bytes, value: bytes) -> list[bytes]
         with connection:
             return connection.ask(head, value)
     except BadFrame as error:
-        raise InvalidValue(
-            f"{connection.call}: {connection.address} does not answer with a frame: {error}",
-            detail=Refused(reason="bad_reply", address=str(connection.address), why=str(error)),
-        ) from None
+        raise _bad_answer(connection.call, str(connection.address), "a frame", error) from None
+
+
+def _bad_answer(call: str, address: str, due: str, error: BadFrame) -> InvalidValue:
+    return InvalidValue(
+        f"{call}: {address} does not answer with {due}: {error}",
+        detail=Refused(reason="bad_reply", address=address, why=str(error)),
+    )
 
 
 class _Connection:

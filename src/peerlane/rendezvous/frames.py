@@ -4,9 +4,11 @@
              rank, size, timeout (ns, 0 for ever), length of the value; the key; the value
     answer   magic, version, status, 0, count of values, lost rank (-1: none); count lengths; the values
 
-The value of DELETE holds keys; the key of CLEAR is a folder.  An answer that is not OK has one value, its text; one
-of status WAIT_TIMEOUT has a second: the ranks that could have ended the wait, 4 bytes each.  An answer of status
-WAITS has no values, and another answer follows it: the server sends it at once when such a request has to wait.
+The value of DELETE and of GET_PRESENT holds keys, that of PUT_ALL keys with their values; the key of CLEAR is a
+folder.  The answer to GET_PRESENT has a byte for each key, 1 if its value follows.  An answer that is not OK has one
+value, its text; one of status WAIT_TIMEOUT has a second: the ranks that could have ended the wait, 4 bytes each.  An
+answer of status WAITS has no values, and another answer follows it: the server sends it at once when such a request
+has to wait.
 
 Lengths are checked before the bytes behind them are stored.  A decoder accepts any bytes: it returns a frame or
 raises `BadFrame`.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from peerlane.errors import (
@@ -39,12 +41,13 @@ MAX_SIZE = 1 << 16
 MAX_REPORT = 1 << 16  # bytes of the report of a blocked process
 
 _MAGIC = b"PLRV"
-_VERSION = 4
+_VERSION = 5
 _REQUEST = struct.Struct("<4sBBBBIIQI")
 _ANSWER = struct.Struct("<4sBBHIi")
 _NONE_LOST = -1
 
 _START = struct.Struct("<4sB")
+_LENGTH = struct.Struct("<I")
 
 START_BYTES = _START.size  # the same in every version
 REQUEST_BYTES = _REQUEST.size
@@ -67,6 +70,8 @@ class Operation(enum.IntEnum):
     DELETE = 7  # its value holds keys
     CLEAR = 8  # its key is a folder
     REPORT = 9  # its value is a `wait_reports.Report`
+    PUT_ALL = 10  # its value holds keys with their values
+    GET_PRESENT = 11  # its value holds keys; it does not wait
 
 
 class Status(enum.IntEnum):
@@ -167,15 +172,61 @@ def decode_keys(value: bytes) -> list[str]:
     """Return the keys of a request."""
     keys, at = [], 0
     while at < len(value):
-        end = at + 1 + value[at]
-        if end > len(value):
-            raise BadFrame("the last of the keys is cut short")
-        try:
-            keys.append(value[at + 1 : end].decode())
-        except UnicodeDecodeError:
-            raise BadFrame("a key is not UTF-8") from None
-        at = end
+        key, at = _key_at(value, at)
+        keys.append(key)
     return keys
+
+
+def encode_entries(entries: Mapping[bytes, bytes]) -> list[bytes]:
+    """Return the values of the requests that carry these keys with their values, each of at most ``MAX_VALUE`` bytes.
+
+    One entry that is longer than that is a request of its own, which the server would refuse.
+    """
+    requests: list[list[bytes]] = [[]]
+    nbytes = 0
+    for key, value in entries.items():
+        entry = bytes([len(key)]) + key + _LENGTH.pack(len(value)) + value
+        if requests[-1] and nbytes + len(entry) > MAX_VALUE:
+            requests.append([])
+            nbytes = 0
+        requests[-1].append(entry)
+        nbytes += len(entry)
+    return [b"".join(each) for each in requests]
+
+
+def decode_entries(value: bytes) -> dict[str, bytes]:
+    """Return the keys of a request with their values."""
+    entries, at = dict[str, bytes](), 0
+    while at < len(value):
+        key, at = _key_at(value, at)
+        begin = at + _LENGTH.size
+        if begin > len(value):
+            raise BadFrame("the length of the last of the values is cut short")
+        at = begin + _LENGTH.unpack_from(value, at)[0]
+        if at > len(value):
+            raise BadFrame("the last of the values is cut short")
+        entries[key] = value[begin:at]
+    return entries
+
+
+def decode_present(keys: Sequence[str], values: Sequence[bytes]) -> dict[str, bytes]:
+    """Return the values in an answer to GET_PRESENT, by the keys of the request."""
+    flags = values[0] if values else b""
+    present = [key for key, is_present in zip(keys, flags, strict=False) if is_present]
+    if len(flags) != len(keys) or len(values) != 1 + len(present):
+        raise BadFrame(f"an answer about {len(keys)} keys has {len(flags)} flags and {len(values)} values")
+    return dict(zip(present, values[1:], strict=True))
+
+
+def _key_at(value: bytes, at: int) -> tuple[str, int]:
+    """Return a key, and where it ends."""
+    end = at + 1 + value[at]
+    if end > len(value):
+        raise BadFrame("the last of the keys is cut short")
+    try:
+        return value[at + 1 : end].decode(), end
+    except UnicodeDecodeError:
+        raise BadFrame("a key is not UTF-8") from None
 
 
 @dataclass(frozen=True)
@@ -282,6 +333,8 @@ _LONGEST = {
     Operation.GATHER: MAX_VALUE,
     Operation.DELETE: MAX_KEYS,
     Operation.REPORT: MAX_REPORT,
+    Operation.PUT_ALL: MAX_VALUE,
+    Operation.GET_PRESENT: MAX_KEYS,
 }
 _STATUSES = frozenset(Status)
 _VALUES = {Status.WAIT_TIMEOUT: 2, Status.WAITS: 0}

@@ -41,10 +41,10 @@ class Timed(Protocol):
         """The time has come."""
 
 
-def no_room(request: Request) -> str:
+def no_room(rank: int, nbytes: int) -> str:
     """Return the text of a refusal."""
     return (
-        f"rank {request.rank} has no room for {request.value_bytes:,} bytes more; {STORE_BYTES:,} is the most, and "
+        f"rank {rank} has no room for {nbytes:,} bytes more; {STORE_BYTES:,} is the most, and "
         "an old value counts until the new one of its key has come; delete values with Rendezvous.delete"
     )
 
@@ -187,7 +187,7 @@ class Connection:
             return
         charged = self._loop.reserve(request)
         if charged is None:
-            self.answer(Status.FULL, [no_room(request).encode()])
+            self.answer(Status.FULL, [no_room(request.rank, request.value_bytes).encode()])
             return
         self._request, self._charged, self._head = request, charged, bytes(self._received)
         self._received = bytearray()

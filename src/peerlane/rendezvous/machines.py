@@ -185,7 +185,7 @@ class Machine(MachineConnection):
             text = f"this rank was told a size of {request.size}; it serves {self.loop.size}"
             relayed.answer(Status.INVALID, [text.encode()])
         elif self.loop.reserve(request) is None:
-            relayed.answer(Status.FULL, [no_room(request).encode()])
+            relayed.answer(Status.FULL, [no_room(request.rank, request.value_bytes).encode()])
         else:
             self.loop.carry_out(relayed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -117,6 +117,25 @@ class Meeting:
             _answer_lost([waiter], loss, f"; {waiter.key!r} is not there")
         else:
             self._wanted.setdefault(waiter.key, []).append(waiter)
+
+    def put_all(self, rank: int, entries: Mapping[str, bytes], charged: int, where: str = "") -> bool:
+        """Store values for which a rank was charged ``charged`` bytes; False, and nothing done, if it has no room."""
+        due = sum(cost(key, len(value)) for key, value in entries.items())
+        if not self.charge(rank, due - charged):
+            return False
+        for key, value in entries.items():
+            self.put(rank, key, value, where)
+        return True
+
+    def present(self, keys: Sequence[str], most: int) -> list[bytes]:
+        """Return a byte for each key, 1 if it has a value, and then these values: at most ``most`` bytes of them."""
+        values, flags = list[bytes](), bytearray(len(keys))
+        for at, key in enumerate(keys):
+            entry = self._folders.get(_folder(key), {}).get(key)
+            if entry is not None and len(entry[1]) <= most:
+                flags[at], most = 1, most - len(entry[1])
+                values.append(entry[1])
+        return [bytes(flags), *values]
 
     def delete(self, key: str) -> None:
         """Delete a value, if there is one, and return its owner's charge."""

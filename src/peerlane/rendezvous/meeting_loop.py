@@ -10,9 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from selectors import EVENT_READ
 
-from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status, decode_keys
+from peerlane.rendezvous.frames import (
+    MAX_VALUE,
+    BadFrame,
+    Operation,
+    Request,
+    Status,
+    decode_entries,
+    decode_keys,
+)
 from peerlane.rendezvous.hangs import Hangs
-from peerlane.rendezvous.loop import Connection, Timed
+from peerlane.rendezvous.loop import Connection, Timed, no_room
 from peerlane.rendezvous.machines import Elsewhere, Machine, Relayed, ServingMachines
 from peerlane.rendezvous.meeting import Meeting, cost
 from peerlane.rendezvous.strangers import to_give_up
@@ -94,7 +102,7 @@ class MeetingLoop(ServingMachines):
         return self.meeting.missing(connection), self.meeting.awaited(connection)
 
     def reserve(self, request: Request) -> int | None:
-        if request.operation not in (Operation.PUT, Operation.GATHER):
+        if request.operation not in (Operation.PUT, Operation.PUT_ALL, Operation.GATHER):
             return 0
         nbytes = cost("", request.value_bytes) + request.key_bytes
         return nbytes if self.meeting.charge(request.rank, nbytes) else None
@@ -112,14 +120,20 @@ class MeetingLoop(ServingMachines):
     def carry_out(self, connection: Connection | Relayed) -> None:
         operation, rank = connection.operation, connection.rank
         if operation is Operation.PUT:
-            pid = connection.pid
-            where = pid.machine.name if isinstance(pid, Elsewhere) else ""
-            self.meeting.put(rank, connection.key, connection.value, where)
+            self.meeting.put(rank, connection.key, connection.value, _machine_of(connection))
             connection.answer(Status.OK, [])
+        elif operation is Operation.PUT_ALL:
+            self._put_all(connection)
         elif operation is Operation.GET:
             self.meeting.get(connection)
+        elif operation is Operation.GET_PRESENT:
+            if (keys := _keys_of(connection)) is not None:
+                connection.answer(Status.OK, self.meeting.present(keys, MAX_VALUE))
         elif operation is Operation.DELETE:
-            self._delete(connection)
+            if (keys := _keys_of(connection)) is not None:
+                for key in keys:
+                    self.meeting.delete(key)
+                connection.answer(Status.OK, [])
         elif operation is Operation.CLEAR:
             self.meeting.clear(connection.key)
             connection.answer(Status.OK, [])
@@ -131,15 +145,20 @@ class MeetingLoop(ServingMachines):
         else:
             self.meeting.meet(connection)
 
-    def _delete(self, connection: Connection | Relayed) -> None:
+    def _put_all(self, connection: Connection | Relayed) -> None:
+        rank, nbytes = connection.rank, len(connection.value)
+        charged = cost(connection.key, nbytes)
         try:
-            keys = decode_keys(connection.value)
+            entries = decode_entries(connection.value)
         except BadFrame as error:
+            self.give_back(rank, charged)
             connection.answer(Status.INVALID, [str(error).encode()])
             return
-        for key in keys:
-            self.meeting.delete(key)
-        connection.answer(Status.OK, [])
+        if self.meeting.put_all(rank, entries, charged, _machine_of(connection)):
+            connection.answer(Status.OK, [])
+        else:
+            self.give_back(rank, charged)
+            connection.answer(Status.FULL, [no_room(rank, nbytes).encode()])
 
     def _requests_of(self, pid: int) -> list[Connection]:
         of_process = [it for it in self.connections if it.pid == pid and it.is_waiting]
@@ -194,3 +213,18 @@ class MeetingLoop(ServingMachines):
                     self.meeting.lose(rank, f"rank {rank} (pid {pid}) is lost: {why}")
         if self.on_lost_machine is not None and machine.has_joined:
             self.on_lost_machine(machine.name, why)
+
+
+def _machine_of(connection: Connection | Relayed) -> str:
+    """Return the name of the machine that a request comes from, empty for this one."""
+    pid = connection.pid
+    return pid.machine.name if isinstance(pid, Elsewhere) else ""
+
+
+def _keys_of(connection: Connection | Relayed) -> list[str] | None:
+    """Return the keys that a request holds; refuse it, and return None, if it holds none."""
+    try:
+        return decode_keys(connection.value)
+    except BadFrame as error:
+        connection.answer(Status.INVALID, [str(error).encode()])
+        return None

@@ -28,7 +28,8 @@ class Lane:
 
     def __init__(self) -> None:
         self._calls: deque[tuple[Future[Any], str, Call]] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # taken directly where it matters: a condition's own methods are Python
+        self._changed = threading.Condition(self._lock)
         self._is_busy = self._is_closed = False
         self._thread: threading.Thread | None = None
 
@@ -61,13 +62,13 @@ class Lane:
 
     def _taken(self) -> bool:
         """Keep the lane's thread from calls, if none is queued or under way."""
-        with self._changed:
+        with self._lock:
             is_idle = not self._is_busy and not self._calls
             self._is_busy |= is_idle
         return is_idle
 
     def _release(self) -> None:
-        with self._changed:
+        with self._lock:
             self._is_busy = False
             self._changed.notify_all()
 

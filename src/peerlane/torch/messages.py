@@ -52,7 +52,7 @@ class Messages:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        group.barrier()  # from now on a short message waits for nobody
+        group.barrier()  # from now on a short message waits for nobody, and its sender may end before it is read
         self._out = {peer: Lane() for peer in self._others()}
         self._in = {peer: Lane() for peer in self._others()}
         self._lock = threading.Lock()
@@ -101,10 +101,8 @@ class Messages:
             self._lane(self._in, "recv", peer)
         receive = Receive(tensor, peers, tag, program_line(), read=self._read_at_once, start=self._start)
         with self._lock:
-            kept = next(((peer, each) for peer in peers for each in self._kept[peer] if each[0] == tag), None)
-            if kept is not None:
-                self._kept[kept[0]].remove(kept[1])
-            else:
+            kept = self._taken_of_kept(peers, tag)
+            if kept is None:
                 self._receives.append(receive)
         if kept is not None:
             _deliver(receive, *kept)
@@ -113,6 +111,15 @@ class Messages:
             if self._lost:
                 self._fail_unservable()
         return receive
+
+    def _taken_of_kept(self, peers: Sequence[int], tag: int) -> tuple[int, tuple[int, bytearray]] | None:
+        """Take the first message with a tag of those that came before a receive wanted them, with its rank."""
+        for peer in peers:
+            for each in self._kept[peer]:
+                if each[0] == tag:
+                    self._kept[peer].remove(each)
+                    return peer, each
+        return None
 
     def _start(self, receive: Receive) -> None:
         """Let threads read for a receive."""
@@ -145,7 +152,8 @@ class Messages:
                 self._leave_to_others(peer)
 
     def _is_ready(self, peer: int, sends: bool, sizes: list[int], looks_on: bool) -> bool:
-        mails = self._mails = self._mails or mails_of(self._group)
+        if (mails := self._mails) is None:
+            mails = self._mails = mails_of(self._group)
         return mails is not None and mails.is_ready(peer, sends, sizes, looks_on)
 
     def _leave_to_others(self, peer: int) -> None:
@@ -200,7 +208,10 @@ class Messages:
 
     def _started_receive(self, peer: int) -> Receive | None:
         """Return the first receive for which threads read a rank's messages; the caller has the lock."""
-        return next((each for each in self._receives if each.is_started and peer in each.peers), None)
+        for each in self._receives:
+            if each.is_started and peer in each.peers:
+                return each
+        return None
 
     def _read(self, peer: int) -> None:
         """Take messages of a rank as long as receives for which threads read may want them."""
@@ -262,11 +273,10 @@ class Messages:
 
     def _taken(self, peer: int, tag: int) -> Receive | None:
         """Take the first receive that wants a message out of the list; the caller has the lock."""
-        wanted = (each for each in self._receives if peer in each.peers and each.tag == tag)
-        receive = next(wanted, None)
-        if receive is not None:
-            self._receives.remove(receive)
-        return receive
+        for at, each in enumerate(self._receives):
+            if peer in each.peers and each.tag == tag:
+                return self._receives.pop(at)
+        return None
 
 
 def _deliver(receive: Receive, peer: int, message: tuple[int, bytearray]) -> None:

@@ -130,13 +130,14 @@ class Unattended:
     def __init__(self, start: Callable[[Receive], None]) -> None:
         self._start = start
         self._receives: list[Receive] = []
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._is_closed = self._is_idle = False
         self._thread: threading.Thread | None = None
 
     def watch(self, receive: Receive) -> None:
         """Look at a receive later."""
-        with self._changed:
+        with self._lock:  # not by the condition, whose own methods are Python
             self._receives.append(receive)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="receives of torch", daemon=True)

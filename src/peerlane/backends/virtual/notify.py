@@ -54,6 +54,19 @@ class VirtualNotify(_core.Notify, Notify):
         return notify
 
     @classmethod
+    def _several(
+        cls, device: Any, kind: NotifyKind, count: int, bank: _core.Signal | None
+    ) -> list[VirtualNotify]:
+        """Return the notifies of a channel's end, in a bank if its peer is another process."""
+        number, native = number_of(device), int(kind)
+        notifies = [cls.__new__(cls) for _ in range(count)]
+        for index, notify in enumerate(notifies):
+            where = () if bank is None else (bank, index)
+            _core.Notify.__init__(notify, native, number, *where)
+            notify._begun(device, kind)
+        return notifies
+
+    @classmethod
     def _queued(cls, device: Any, queue: _core.Completions, number: int) -> VirtualNotify:
         """Return a notify of a channel's end; the end's notifies are waited for in the order of their records."""
         notify = cls.__new__(cls)
