@@ -130,6 +130,14 @@ class CallOrder:
 
     def _run(self, call: Call, transport: CollectiveTransport, stream: Stream | None) -> None:
         work = self.offer(call.name)
+        try:
+            self._run_in(work, call, transport, stream)
+        finally:
+            work.channels.confirm()
+
+    def _run_in(
+        self, work: Workspace, call: Call, transport: CollectiveTransport, stream: Stream | None
+    ) -> None:
         claimed = self._claimed(call, work)
         if stream is None and transport.start(work, call, partial(self._finish, call)):
             return
@@ -411,6 +419,13 @@ class CallOrder:
         if self._work is not None:
             self._work.channels.withdraw()
         self._end()
+
+    def await_peers(self, call: str) -> None:
+        """Wait until the peers of the channels in use have begun too, for which they need this rank's memory."""
+        with self._lock:
+            work = None if self._failure else self._work
+        if work is not None:
+            work.channels.await_peers(call)
 
     def end(self) -> None:
         """Close the workspace; queued operations go on."""

@@ -34,7 +34,7 @@ class Duplicate(Group):
         if self.size > 1:
             self._order.offer("Group")
 
-    def close(self) -> None:
+    def _leave(self) -> None:
         """End its calls; idempotent.  The group stays as it is."""
         if not self._is_closed:
             self._is_closed = True

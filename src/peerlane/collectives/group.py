@@ -262,13 +262,24 @@ class Group(Session):
     def close(self) -> None:
         """Close its channels, its window and its rendezvous; idempotent.  Queued operations go on.
 
-        Waits of peers for this rank fail with ``PeerLost``, and their uses of its memory are refused.
+        It first waits for ranks that have begun a collective or message with this one, and still open its memory.
+        Then waits of peers for this rank fail with ``PeerLost``, and their uses of its memory are refused.  A
+        ``with`` block that ends with an error waits for nobody.
 
         Raises
         ------
         Busy
             ``NOTIFY_LEFT``: strict notifies were recorded and not consumed; the group is closed all the same.
         """
+        try:
+            if not self._is_closed and self._pid == os.getpid():
+                for each in (self, *self._duplicates):
+                    each._order.await_peers("Group.close")
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Close the group without a wait for peers."""
         if self._is_closed or self._pid != os.getpid():
             self._is_closed = True
             return
@@ -284,7 +295,7 @@ class Group(Session):
             self._end_memory(ends)
             ends.callback(self._order.end)
             for each in self._duplicates:
-                ends.callback(each.close)
+                ends.callback(each._leave)
             for channel in list(self._channels):
                 ends.callback(channel.close)
 
@@ -299,7 +310,7 @@ class Group(Session):
             self.close()
             return
         with contextlib.suppress(Error):  # the exception of the block matters more
-            self.close()
+            self._leave()
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else f"{len(self._channels)} channels"

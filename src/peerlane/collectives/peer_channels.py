@@ -17,6 +17,7 @@ from peerlane.errors import (
     InvalidValue,
     PeerLost,
     Refused,
+    WaitTimeout,
 )
 from peerlane.ranks.invite import Asked, Withdrawn
 from peerlane.ranks.lending import WINDOW
@@ -50,6 +51,7 @@ class Channels(dict[int, "Channel"]):
         super().__init__()
         self._session, self._invitations = session, invitations
         self._peers, self._begun = peers, dict[int, "Begun"]()
+        self._unconfirmed: list[Begun] = []  # channels that were made, and whose peers do not know it
         self._making = {peer: threading.Lock() for peer in peers}
         self._nbytes = memories[WINDOW].buffer.size
         # Binary notifies: several steps are under way here, and the first record may be waited for last.
@@ -60,9 +62,7 @@ class Channels(dict[int, "Channel"]):
             self._begun[begun.end.peer] = begun
 
     def __missing__(self, peer: int) -> Channel:
-        channel = self._channel_to(peer)
-        self._invitations.forget(self._begun[peer])
-        return channel
+        return self._channel_to(peer)
 
     def _channel_to(self, peer: int, answer: bytes | None = None) -> Channel:
         deadline = time.monotonic() + self._invitations.patience
@@ -79,6 +79,7 @@ class Channels(dict[int, "Channel"]):
                     text = f"Group: rank {peer} has gone: {error}"
                     raise self._lost(peer, text, "Group") from None
                 self._check_equal(peer, channel)
+                self._unconfirmed.append(self._begun[peer])
                 self[peer] = channel
         return channel
 
@@ -104,7 +105,7 @@ class Channels(dict[int, "Channel"]):
 
     def everyone(self) -> list[Channel]:
         """Return the channels to all peers."""
-        at_first = missing = self._missing()
+        missing = self._missing()
         while missing:
             answers = self._invitations.present(missing) if len(missing) > 1 else {}
             for peer, answer in answers.items():
@@ -112,12 +113,23 @@ class Channels(dict[int, "Channel"]):
             if not answers:
                 self._channel_to(missing[0].end.peer)
             missing = self._missing()
-        if at_first:
-            self._invitations.forget(*at_first)
         return [self[peer] for peer in self._peers]
 
     def _missing(self) -> list[Begun]:
         return [self._begun[peer] for peer in self._peers if peer not in self]
+
+    def confirm(self) -> None:
+        """Tell the peers of new channels that this rank has what it needs of theirs: they may close their groups."""
+        if self._unconfirmed:
+            made, self._unconfirmed = self._unconfirmed, []
+            self._invitations.confirm(*made)
+
+    def await_peers(self, call: str) -> None:
+        """Wait until the peers of the channels that were made have their ends, have left or are lost."""
+        deadline = time.monotonic() + self._invitations.patience
+        for begun in self._invitations.unconfirmed([self._begun[peer] for peer in self]):
+            with contextlib.suppress(PeerLost, WaitTimeout):
+                self._invitations.await_confirmation(call, begun, deadline)
 
     def withdraw(self) -> None:
         """Tell peers that have not made their ends yet that there will be no channels."""
