@@ -51,9 +51,13 @@ struct Quick {
     bool (*cuDevicePrimaryCtxRetain)(uint64_t context, int32_t device) noexcept;
     bool (*cuDevicePrimaryCtxRelease_v2)(int32_t device) noexcept;
     bool (*cuMemcpy)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
+    bool (*cuMemcpy_ptds)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
     bool (*cuMemcpyHtoD_v2)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
+    bool (*cuMemcpyHtoD_v2_ptds)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
     bool (*cuMemcpyDtoH_v2)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
+    bool (*cuMemcpyDtoH_v2_ptds)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
     bool (*cuMemcpyDtoD_v2)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
+    bool (*cuMemcpyDtoD_v2_ptds)(uint64_t dst, uint64_t src, uint64_t size) noexcept;
     bool (*cuMemcpyAsync)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
     bool (*cuMemcpyHtoDAsync_v2)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
     bool (*cuMemcpyDtoHAsync_v2)(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept;
@@ -70,6 +74,7 @@ struct Quick {
     bool (*cuMemFreeAsync)(uint64_t address, uint64_t stream) noexcept;
     bool (*cudaGetDevice)(uint64_t number) noexcept;
     bool (*cudaMemcpy)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept;
+    bool (*cudaMemcpy_ptds)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept;
     bool (*cudaMemcpyAsync)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;
     bool (*cudaLaunchHostFunc)(uint64_t stream, uint64_t function, uint64_t word) noexcept;
     bool (*cudaEventRecord)(uint64_t event, uint64_t stream) noexcept;
