@@ -115,6 +115,8 @@ class Program:
         self.names = {
             what: _variant(dialect, name) if of_threads else name for what, name in _NAMES[dialect].items()
         }
+        functions = declarations_of("cuda" if dialect == "cudart" else dialect, dialect).functions
+        self.sources = {what: functions[name].name_in_source for what, name in self.names.items()}
         self.draw = random.Random(seed)
         self.library = ctypes.CDLL(str(directory() / _LIBRARIES[dialect]))
         self.hot = self.answered = 0
@@ -144,7 +146,7 @@ class Program:
             sys.setprofile(None)
 
     def _see(self, frame: FrameType, event: str, _: Any) -> None:
-        hot = (self.names[what] for what in _HOT[self.dialect])
+        hot = (self.sources[what] for what in _HOT[self.dialect])
         at = frame.f_code
         self.answered += event == "call" and at.co_name in hot and at.co_filename.endswith("c_library.py")
 

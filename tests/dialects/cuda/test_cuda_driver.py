@@ -406,7 +406,7 @@ def test_failed_call_is_explained_where_the_variable_says(
     monkeypatch.setenv("CUDA_LOG_FILE", str(tmp_path / "log"))
     assert code(begun.cuMemFree_v2, 4096) == cuda.INVALID_VALUE
     text = (tmp_path / "log").read_text()
-    assert text.startswith("peerlane: cuMemFree_v2 returned CUDA_ERROR_INVALID_VALUE (1).")
+    assert text.startswith("peerlane: cuMemFree returned CUDA_ERROR_INVALID_VALUE (1).")
     assert "Cause: nothing that CUDA allocated begins there" in text
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -106,6 +107,9 @@ machine, explain = gpu.machine, gpu.failures.take
 
 def report(failure: Failure) -> None:
     """Keep the message of a failed call, and write it where CUDA_LOG_FILE says: stdout, stderr or a file."""
+    function = calls.declarations.functions.get(failure.call)
+    if function is not None:
+        failure = replace(failure, call=function.name_in_source)
     message = gpu.failures.record(failure)
     target = os.environ.get(LOG_FILE)
     if not target:
