@@ -57,6 +57,11 @@ int cuEventQuery(void* event);
 int cuMemcpyHtoD_v2(uint64_t dst, const void* src, size_t count);
 int cuMemcpyDtoH_v2(void* dst, uint64_t src, size_t count);
 int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t count, void* stream);
+int cuMemcpyHtoD_v2_ptds(uint64_t dst, const void* src, size_t count);
+int cuMemcpyAsync_ptsz(uint64_t dst, uint64_t src, size_t count, void* stream);
+int cuEventRecord_ptsz(void* event, void* stream);
+int cuStreamWaitEvent_ptsz(void* stream, void* event, unsigned flags);
+int cuStreamSynchronize_ptsz(void* stream);
 int cuPointerGetAttribute(void* value, int attribute, uint64_t address);
 struct ChannelDesc {
     uint32_t header[4];
@@ -223,6 +228,12 @@ void add_cuda(std::vector<Contender>& all) {
     all.push_back(timed("cuEventQuery", [] { OK(cuEventQuery(event)); }));
     all.push_back(timed_to_the_end("cuStreamWaitEvent", [] { OK(cuStreamWaitEvent(stream, event, 0)); }, wait));
     all.push_back(timed("cuStreamSynchronize", wait));
+    const auto wait_own = [] { OK(cuStreamSynchronize_ptsz(nullptr)); };
+    all.push_back(timed("cuMemcpyHtoD_v2_ptds", [] { OK(cuMemcpyHtoD_v2_ptds(a, host, kBytes)); }));
+    all.push_back(timed_to_the_end("cuMemcpyAsync_ptsz", [] { OK(cuMemcpyAsync_ptsz(a, b, kBytes, nullptr)); }, wait_own));
+    all.push_back(timed_to_the_end("cuEventRecord_ptsz", [] { OK(cuEventRecord_ptsz(event, nullptr)); }, wait_own));
+    all.push_back(timed_to_the_end("cuStreamWaitEvent_ptsz", [] { OK(cuStreamWaitEvent_ptsz(nullptr, event, 0)); }, wait_own));
+    all.push_back(timed("cuStreamSynchronize_ptsz", wait_own));
     void* pool;
     OK(cuDeviceGetDefaultMemPool(&pool, 0));
     OK(cuMemPoolSetAttribute(pool, kReleaseThreshold, &all_memory));

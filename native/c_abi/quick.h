@@ -32,8 +32,9 @@ struct Quick {
 
     GetDevice *aclrtGetDevice, *hipGetDevice, *cuCtxGetDevice, *cudaGetDevice;
     Copy *cuMemcpy, *cuMemcpyHtoD_v2, *cuMemcpyDtoH_v2, *cuMemcpyDtoD_v2;
+    Copy *cuMemcpy_ptds, *cuMemcpyHtoD_v2_ptds, *cuMemcpyDtoH_v2_ptds, *cuMemcpyDtoD_v2_ptds;
     CopyOn *cuMemcpyAsync, *cuMemcpyHtoDAsync_v2, *cuMemcpyDtoHAsync_v2, *cuMemcpyDtoDAsync_v2;
-    CopyOfKind *hipMemcpy, *cudaMemcpy;
+    CopyOfKind *hipMemcpy, *cudaMemcpy, *cudaMemcpy_ptds;
     CopyOfKindOn *hipMemcpyAsync, *cudaMemcpyAsync;
     LaunchHostFunction *aclrtLaunchHostFunc, *hipLaunchHostFunc, *cuLaunchHostFunc, *cudaLaunchHostFunc;
     RecordEvent *hipEventRecord, *cuEventRecord, *cudaEventRecord;

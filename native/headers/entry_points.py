@@ -29,6 +29,8 @@ _QUICK = {
         for name in names.replace("*", "").split(", ")
     },
 }
+_STREAMS = ("CUstream", "cudaStream_t")
+_THREAD_STREAM = 2  # the handle of the thread's own stream
 _TYPES = {"i": "int{}_t", "u": "uint{}_t"}
 _HEAD = """// Made of {text} by entry_points.py.
 #include "c_abi/entry.h"
@@ -88,6 +90,23 @@ def _field(declarations, field) -> str:
     return f"{_type(declarations, inner)} {field.name or 'anonymous'}{count};"
 
 
+def _quick_call(function, names: list[str]) -> tuple[str, list[str]]:
+    """Return what answers a function without Python, and its arguments; an empty name for nothing.
+
+    In a variant for threads' default streams the handle 0 is the thread's own stream.
+    """
+    if function.name in _QUICK:
+        return function.name, names
+    base = function.name.removesuffix(f"_{function.variant}") if function.variant else function.name
+    is_stream = [each.type in _STREAMS and not each.is_pointer for each in function.parameters]
+    if base not in _QUICK or not any(is_stream):
+        return "", []
+    return base, [
+        f"({name} ? {name} : {_THREAD_STREAM})" if is_own else name
+        for name, is_own in zip(names, is_stream, strict=True)
+    ]
+
+
 def _entry_point(declarations, library: str, function, *, has_texts: bool) -> str:
     returns = _type(declarations, function.returns)
     types = [_type(declarations, each) for each in function.parameters]
@@ -115,10 +134,11 @@ def _entry_point(declarations, library: str, function, *, has_texts: bool) -> st
         if not function.is_refused:
             raise SystemExit(f"{function.name} returns a struct: write it in C++")
         body = f"{asked.format('void')};\n    return {{}};"
-    if function.name in _QUICK:
-        served = f"table->{function.name}({', '.join(names)})"
+    answers, arguments = _quick_call(function, names)
+    if answers:
+        served = f"table->{answers}({', '.join(arguments)})"
         table = "const auto* const table = quick.load(std::memory_order_acquire)"
-        if _QUICK[function.name] == "bool":
+        if _QUICK[answers] == "bool":
             body = f"if ({table}; table && {served}) return 0;\n    {body}"
         else:
             served = f"const int32_t code = table ? {served} : kDeclined; code != kDeclined"

@@ -151,7 +151,10 @@ struct Ending {
 
 void see_end_of_thread() { static thread_local const Ending ending; }
 
-KnownStream& slot_of(KnownThread& known, uint64_t handle) { return known.streams[handle / 64 % kStreams]; }
+// By these numbers programs of CUDA and HIP name the null stream and the thread's own one.
+constexpr uint64_t kLegacyStream = 1, kThreadStream = 2;
+
+KnownStream& slot_of(KnownThread& known, uint64_t handle) { return known.streams[(handle / 64 + handle % 64) % kStreams]; }
 
 KnownLane& slot_of(KnownThread& known, uint64_t thread, uint64_t channel) {
     return known.lanes[(thread / 64 + channel / 64 * 5) % kLanes];
@@ -164,19 +167,18 @@ Context* current_of(const KnownThread& known) {
     return newest->is_live.load(std::memory_order_acquire) ? newest : nullptr;
 }
 
-// Null: it is not known.
+// Null: it is not known.  Of the default streams it is that of the current context.
 Stream* stream_of(KnownThread& known, uint64_t handle) {
-    if (handle == 0 && known.pushed) {
-        const Context* const current = current_of(known);
-        return current ? current->null_stream() : nullptr;
-    }
+    const Context* const current = handle <= kThreadStream ? current_of(known) : nullptr;
+    if (handle <= kLegacyStream && known.pushed) return current ? current->null_stream() : nullptr;
     const KnownStream& on = slot_of(known, handle);
+    if (handle == kThreadStream && known.pushed && (!current || current->handle.load(std::memory_order_relaxed) != on.context)) return nullptr;
     return on.handle == handle ? on.stream.get() : nullptr;
 }
 
 // The handle of the context of a stream that is known.
 uint64_t context_of_stream(KnownThread& known, uint64_t stream) {
-    return stream == 0 && known.pushed ? current_of(known)->handle.load(std::memory_order_relaxed) : slot_of(known, stream).context;
+    return stream <= kLegacyStream && known.pushed ? current_of(known)->handle.load(std::memory_order_relaxed) : slot_of(known, stream).context;
 }
 
 const KnownEvent* known_event_of(const KnownThread& known, uint64_t handle) {
@@ -381,10 +383,10 @@ bool copy_on(KnownThread& known_thread, uint64_t handle, uint64_t dst, uint64_t 
     return true;
 }
 
-// In the order of the null stream, complete on return: see hipMemcpy of the dialect.  `on_one`: a copy between two devices
+// In the order of a default stream, complete on return: see hipMemcpy of the dialect.  `on_one`: a copy between two devices
 // follows the work of both, which the dialect looks at.
-bool copy_if_alone(KnownThread& known_thread, uint64_t dst, uint64_t src, uint64_t size, bool on_one) {
-    Stream* const null = stream_of(known_thread, 0);
+bool copy_if_alone(KnownThread& known_thread, uint64_t handle, uint64_t dst, uint64_t src, uint64_t size, bool on_one) {
+    Stream* const null = stream_of(known_thread, handle);
     if (size > kBrief || !null || null->closing || !null->is_settled()) return false;
     const Operand to("dst", dst, size), from("src", src, size);
     if (known_thread.has_registrations && (to.is_pageable() || from.is_pageable())) return false;
@@ -550,9 +552,10 @@ bool launch(Vendor vendor, uint64_t stream, const HostCall& call) noexcept {
 }
 
 // CUDA's copies have no kind: the addresses decide.
+template <uint64_t handle>
 bool copy_of_cuda(uint64_t dst, uint64_t src, uint64_t size) noexcept {
     KnownThread* const known_thread = known(cuda);
-    return known_thread && is_plain(dst, src, size, 0, 1) && served([&] { return copy_if_alone(*known_thread, dst, src, size, true); });
+    return known_thread && is_plain(dst, src, size, 0, 1) && served([&] { return copy_if_alone(*known_thread, handle, dst, src, size, true); });
 }
 
 bool copy_of_cuda_on(uint64_t dst, uint64_t src, uint64_t size, uint64_t stream) noexcept {
@@ -573,6 +576,11 @@ constexpr auto in_context = [](auto... words) noexcept {
     else return has_context ? kCall(words...) : kDeclined;
 };
 
+template <uint64_t handle>
+bool copy_of_runtime(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
+    return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda<handle>>(dst, src, size);
+}
+
 constexpr c_abi::Quick kQuick{
     .gil_waiters = &gil_waiters,
     .follow_waits = follow_waits,
@@ -580,21 +588,24 @@ constexpr c_abi::Quick kQuick{
     .hipGetDevice = [](uint64_t number) noexcept { return get_device(hip, number); },
     .cuCtxGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
     .cudaGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },
-    .cuMemcpy = copy_of_cuda,
-    .cuMemcpyHtoD_v2 = copy_of_cuda,
-    .cuMemcpyDtoH_v2 = copy_of_cuda,
-    .cuMemcpyDtoD_v2 = copy_of_cuda,
+    .cuMemcpy = copy_of_cuda<0>,
+    .cuMemcpyHtoD_v2 = copy_of_cuda<0>,
+    .cuMemcpyDtoH_v2 = copy_of_cuda<0>,
+    .cuMemcpyDtoD_v2 = copy_of_cuda<0>,
+    .cuMemcpy_ptds = copy_of_cuda<kThreadStream>,
+    .cuMemcpyHtoD_v2_ptds = copy_of_cuda<kThreadStream>,
+    .cuMemcpyDtoH_v2_ptds = copy_of_cuda<kThreadStream>,
+    .cuMemcpyDtoD_v2_ptds = copy_of_cuda<kThreadStream>,
     .cuMemcpyAsync = copy_of_cuda_on,
     .cuMemcpyHtoDAsync_v2 = copy_of_cuda_on,
     .cuMemcpyDtoHAsync_v2 = copy_of_cuda_on,
     .cuMemcpyDtoDAsync_v2 = copy_of_cuda_on,
     .hipMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
         KnownThread* const known_thread = known(hip);
-        return known_thread && is_plain(dst, src, size, kind, 5) && served([&] { return copy_if_alone(*known_thread, dst, src, size, false); });
+        return known_thread && is_plain(dst, src, size, kind, 5) && served([&] { return copy_if_alone(*known_thread, 0, dst, src, size, false); });
     },
-    .cudaMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
-        return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda>(dst, src, size);
-    },
+    .cudaMemcpy = copy_of_runtime<0>,
+    .cudaMemcpy_ptds = copy_of_runtime<kThreadStream>,
     .hipMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
         KnownThread* const known_thread = known(hip);
         return known_thread && is_plain(dst, src, size, kind, 5) && served([&] { return copy_on(*known_thread, stream, dst, src, size, kind, false); });

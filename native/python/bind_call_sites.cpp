@@ -1,10 +1,13 @@
 // Where the program called: the innermost frame outside peerlane, and the numbers that operations keep of it.
 #include <array>
 #include <cerrno>
+#include <string>
 #include <string_view>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
+
+#include <nanobind/stl/string.h>
 
 #include "memory/code.h"
 #include "memory/fault_guard.h"
@@ -89,12 +92,23 @@ uint64_t call_site() {
     return number_of(frame);
 }
 
-bool is_installed(PyObject* code) {
+static std::string& standard_library = *new std::string;   // its folder
+
+static std::string_view file_of(PyObject* code) {
     Py_ssize_t length = 0;
     const char* const text = PyUnicode_AsUTF8AndSize(reinterpret_cast<PyCodeObject*>(code)->co_filename, &length);
     if (!text) PyErr_Clear();
-    const std::string_view file(text ? text : "", static_cast<size_t>(length));
+    return {text ? text : "", static_cast<size_t>(length)};
+}
+
+bool is_installed(PyObject* code) {
+    const std::string_view file = file_of(code);
     return file.find("/site-packages/") != file.npos || file.find("/dist-packages/") != file.npos;
+}
+
+bool is_of_library(PyObject* code) {
+    const std::string_view file = file_of(code);
+    return file.starts_with(standard_library) || file.starts_with("<frozen ") || is_installed(code);
 }
 
 uint64_t call_site_of_program() {
@@ -111,6 +125,7 @@ nb::object site_of(uint64_t number) {
 }
 
 void bind_call_sites(nb::module_& m) {
+    standard_library = nb::cast<std::string>(nb::module_::import_("sysconfig").attr("get_path")("stdlib")) + "/";
     m.def("site", &site_of, "number"_a, nb::sig("def site(number: int) -> tuple[types.CodeType, int] | None"),
           "The place that has a number, if it is known still.");
     m.def("site_number", [] { return call_site(); }, "The number of the place that call_site() returns; see fix_site().");

@@ -64,21 +64,24 @@ std::array<const Site*, 1 << 12>& recent_sites() {
     return recent;
 }
 
-// Code that was seen last, and whether it is peerlane's: to ask costs more than all else here.
+// Code that was seen last, and whose it is: to ask costs more than all else here.
+enum class Owner : uint8_t { peerlane, library, program };
+
 struct KnownCode {
     PyObject* code = nullptr;   // strong
-    bool is_ours = false;
+    Owner owner = Owner::program;
 };
-bool is_own_frame(const Frame& frame, PyObject* code) {
+Owner owner_of(const Frame& frame, PyObject* code) {
     static auto& known = *new std::array<KnownCode, 1 << 10>;
     KnownCode& recent = known[reinterpret_cast<uintptr_t>(code) / 64 % known.size()];
-    if (recent.code == code) [[likely]] return recent.is_ours;
+    if (recent.code == code) [[likely]] return recent.owner;
     const nb::error_scope raised;   // objects go while exceptions pass
-    const bool is_ours = is_ours_or_contexts(frame);
+    const Owner owner = is_ours_or_contexts(frame) ? Owner::peerlane : is_of_library(code) ? Owner::library : Owner::program;
     const nb::object old = nb::steal(std::exchange(recent.code, Py_NewRef(code)));   // its end may come here again
-    recent.is_ours = is_ours;
-    return is_ours;
+    recent.owner = owner;
+    return owner;
 }
+bool is_own_frame(const Frame& frame, PyObject* code) { return owner_of(frame, code) == Owner::peerlane; }
 
 std::string text_of(PyObject* object) {
     Py_ssize_t length;
@@ -226,10 +229,20 @@ uint32_t log_site_outside(const LeavesOut& leaves_out) {
         for (; frame && leaves_out(frame, frame.code()); frame.go_back()) key.called = frame.code();
         if (!frame) return 0;
         const size_t most = sites().size() < kMostSites ? kFrames : 1;
-        for (size_t i = 0; i < most && frame;) {
+        bool has_program = most == 1;
+        for (size_t i = 0; i < most && frame; ++i) {
+            if (i) do frame.go_back(); while (frame && is_own_frame(frame, frame.code()));
+            if (!frame) break;
             key.codes[i] = frame.code();
             key.offsets[i] = frame.offset();
-            if (++i < most) do frame.go_back(); while (frame && is_own_frame(frame, frame.code()));
+            has_program = has_program || owner_of(frame, frame.code()) == Owner::program;
+        }
+        if (!has_program) {   // libraries call one another: the last frame is the program's that called the first of them
+            while (frame && owner_of(frame, frame.code()) != Owner::program) frame.go_back();
+            if (frame) {
+                key.codes[most - 1] = frame.code();
+                key.offsets[most - 1] = frame.offset();
+            }
         }
         return find_site(key, current_call);
     } catch (const std::exception&) {

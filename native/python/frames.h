@@ -72,3 +72,6 @@ bool is_ours_or_contexts(const Frame& frame);
 
 // Whether code belongs to a library that is installed beside peerlane.
 bool is_installed(PyObject* code);
+
+// Whether it belongs to such a library, or to Python's own.
+bool is_of_library(PyObject* code);

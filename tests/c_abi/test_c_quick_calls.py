@@ -39,9 +39,10 @@ assert back.raw == host.raw
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))])
-@pytest.mark.parametrize("dialect", ["acl", "hip", "cuda", "cudart"])
+@pytest.mark.parametrize("dialect", ["acl", "hip", "cuda", "cudart", "cuda threads", "cudart threads"])
 def test_quick_calls_answer_and_copy_as_the_dialect_does(dialect: str, seed: int) -> None:
-    words = [c_quick_calls.__file__, dialect, str(seed)]
+    name, *threads = dialect.split()
+    words = [c_quick_calls.__file__, name, str(seed), *threads]
     *quick, counts = answers(*words)
     *asked, _ = answers(*words, "asked")
     assert quick == asked
@@ -51,6 +52,38 @@ def test_quick_calls_answer_and_copy_as_the_dialect_does(dialect: str, seed: int
 
 def test_python_is_not_asked_again_for_a_large_copy_its_record_and_its_end() -> None:
     first, *others = map(int, answers("-c", LARGE))
+    assert others == [first, first]
+
+
+OF_THREAD = """
+import ctypes, sys
+from helpers.c_quick_calls import Program
+
+dialect = sys.argv[1]
+program = Program(dialect, 0, False, of_threads=True)
+if dialect == "cuda":
+    program.library.cuInit(0)
+program.set(0)
+(_, source), (_, target) = (program.made("make", ctypes.c_size_t(64)) for _ in range(2))
+_, event = program.made("event", *([ctypes.c_uint32(0)] if dialect == "cuda" else []))
+host, own, event = ctypes.create_string_buffer(64), ctypes.c_void_p(0), ctypes.c_void_p(event)
+size, kind = ctypes.c_size_t(64), [] if dialect == "cuda" else [ctypes.c_int32(4)]
+for number in range(3):
+    host.raw = bytes([number + 1]) * 64
+    assert program.call("copy", ctypes.c_void_p(source), host, size, *kind) == 0
+    assert program.call("queue", ctypes.c_void_p(target), ctypes.c_void_p(source), size, *kind, own) == 0
+    assert program.call("record", event, own) == program.call("await", own, event, 0) == 0
+    assert program.call("wait", own) == program.call("ask", own) == 0
+    assert program.call("copy", host, ctypes.c_void_p(target), size, *kind) == 0
+    assert host.raw == bytes([number + 1]) * 64
+    print(program.answered)
+"""
+
+
+@pytest.mark.parametrize("dialect", ["cuda", "cudart"])
+def test_python_is_not_asked_again_about_the_stream_of_a_thread(dialect: str) -> None:
+    first, *others = map(int, answers("-c", OF_THREAD, dialect))
+    assert first > 0
     assert others == [first, first]
 
 

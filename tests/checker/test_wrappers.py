@@ -101,3 +101,51 @@ def test_two_uses_of_one_wrapper_are_two_findings(tmp_path: Path) -> None:
     pairs = sorted(sorted(line for _, line in named(each)) for each in done.findings)
     fill, copy = line_of(PROGRAM, "fill"), line_of(PROGRAM, "copy")
     assert [fill, copy] in pairs and [copy, copy + 1] in pairs, done.output
+
+
+LIBRARY = """\
+def outermost(verb, *arguments, **named):
+    return outer(verb, *arguments, **named)
+
+def outer(verb, *arguments, **named):
+    return middle(verb, *arguments, **named)
+
+def middle(verb, *arguments, **named):
+    return inner(verb, *arguments, **named)
+
+def inner(verb, *arguments, **named):
+    return innermost(verb, *arguments, **named)
+
+def innermost(verb, *arguments, **named):
+    return verb(*arguments, **named)
+"""
+USER = """\
+import peerlane as pl
+from deep import outermost
+
+device = pl.devices()[0]
+one, other = device.create_stream(), device.create_stream()
+memory = device.allocate(4096)
+outermost(memory.fill, 1, stream=one)  # first
+outermost(memory.fill, 2, stream=other)  # second
+outermost(one.sync, 20)
+outermost(other.sync, 20)
+"""
+
+
+def test_lines_that_call_a_deep_library_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "deep.py").write_text(LIBRARY)
+    program = tmp_path / "program.py"
+    program.write_text(USER)
+    monkeypatch.setenv("PYTHONPATH", str(library))
+    done = checked_program(program, devices=1)
+    (race,) = done.findings
+    first, second = line_of(USER, "first"), line_of(USER, "second")
+    assert {(Path(site["callers"][-1][0]).name, site["callers"][-1][1]) for site in race["sites"]} == {
+        ("program.py", first),
+        ("program.py", second),
+    }
+    assert f"{first} | outermost(memory.fill, 1, stream=one)" in done.output
+    assert f"{second} | outermost(memory.fill, 2, stream=other)" in done.output

@@ -1,9 +1,10 @@
 """Draws calls of a C library, right and wrong ones, and prints the answers.
 
-Its words are acl, hip, cuda or cudart, a seed, and maybe ``asked``.
+Its words are acl, hip, cuda or cudart, a seed, and maybe ``asked`` and ``threads``.
 
-With ``asked`` the dialect answers all of them; else native code answers those that it may.  The last line has the
-number of hot calls, and how many of them Python answered.
+With ``asked`` the dialect answers all of them; else native code answers those that it may.  With ``threads`` the
+calls are those of CUDA in which 0 is the thread's own stream.  The last line has the number of hot calls, and how
+many of them Python answered.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from peerlane.backend import host
 from peerlane.c_abi import directory
+from peerlane.dialects._shared.c_names import declarations_of
 
 _ROOM = 256
 _CALLS = 1200
@@ -89,6 +91,12 @@ _NAMES = {
 }  # fmt: skip
 
 
+def _variant(dialect: str, name: str) -> str:
+    """Return the name of a function's variant for threads' default streams; its own if it has none."""
+    variant = declarations_of("cuda", dialect).functions[name].variant
+    return f"{name}_{variant}" if variant else name
+
+
 class Program:
     """A program that draws its calls.
 
@@ -98,16 +106,25 @@ class Program:
     seed : int
     is_asked : bool
         Whether the dialect is asked each time.
+    of_threads : bool
+        Whether the calls are the variants for threads' default streams.
     """
 
-    def __init__(self, dialect: str, seed: int, is_asked: bool) -> None:
+    def __init__(self, dialect: str, seed: int, is_asked: bool, of_threads: bool = False) -> None:
         self.dialect, self.is_asked = dialect, is_asked
+        self.names = {
+            what: _variant(dialect, name) if of_threads else name for what, name in _NAMES[dialect].items()
+        }
+        functions = declarations_of("cuda" if dialect == "cudart" else dialect, dialect).functions
+        self.sources = {what: functions[name].name_in_source for what, name in self.names.items()}
         self.draw = random.Random(seed)
         self.library = ctypes.CDLL(str(directory() / _LIBRARIES[dialect]))
         self.hot = self.answered = 0
         self.events: list[int] = [0, 1 << 40]
         self.contexts: list[int] = [0, 1 << 40]
         self.streams: list[int] = [0, 1 << 40]
+        # The default streams: in acl there is one.
+        self.default_streams = [0] if dialect == "acl" else [0, 1, 2]
         self.buffers: list[int] = [0]
         self.pinned: list[int] = []
         self.pageable = ctypes.create_string_buffer(
@@ -120,7 +137,7 @@ class Program:
         """Call a function and return what it answers."""
         if self.is_asked:
             host.forget_c_threads()
-        name = _NAMES[self.dialect][what]
+        name = self.names[what]
         self.hot += what in _HOT[self.dialect]
         sys.setprofile(self._see)
         try:
@@ -129,7 +146,7 @@ class Program:
             sys.setprofile(None)
 
     def _see(self, frame: FrameType, event: str, _: Any) -> None:
-        hot = (_NAMES[self.dialect][what] for what in _HOT[self.dialect])
+        hot = (self.sources[what] for what in _HOT[self.dialect])
         at = frame.f_code
         self.answered += event == "call" and at.co_name in hot and at.co_filename.endswith("c_library.py")
 
@@ -145,9 +162,13 @@ class Program:
         found = self.draw.choice(self.draw.choices(kinds, [40, 20, 20, 1])[0])
         return found and found + self.draw.choice((0, 0, 0, 0, 8, 8, _ROOM - 8))
 
+    def stream(self) -> ctypes.c_void_p:
+        """Draw a stream: one of the newest, or a default one."""
+        return ctypes.c_void_p(self.draw.choice([*self.streams[-5:], *self.default_streams]))
+
     def queued(self) -> object:
         """Queue some copies on one stream, and wait for them: a copy that still runs makes what follows a race."""
-        stream = ctypes.c_void_p(self.draw.choice(self.streams[-5:]))
+        stream = self.stream()
         codes = [self.copied("queue", stream) for _ in range(self.draw.randint(1, 3))]
         return codes, self.call("wait", stream)
 
@@ -174,12 +195,11 @@ class Program:
     def launched(self) -> object:
         """Pass a function, sometimes one that is none."""
         code = self.draw.choices([self.function, None, 8, self.pageable], [40, 1, 1, 1])[0]
-        stream = self.draw.choice(self.streams[-5:])
-        return self.call("launch", ctypes.c_void_p(stream), code, ctypes.c_void_p(self.draw.randrange(1000)))
+        return self.call("launch", self.stream(), code, ctypes.c_void_p(self.draw.randrange(1000)))
 
     def on_event(self, what: str) -> object:
         """Record an event, wait for it or ask for it, or ask for a stream; what is not over yet may be over now."""
-        stream = ctypes.c_void_p(self.draw.choice(self.streams[-5:]))
+        stream = self.stream()
         event = ctypes.c_void_p(self.draw.choice(self.events[-5:]))
         words = {
             "record": (event, stream),
@@ -272,7 +292,7 @@ class Program:
             ):
                 more = []
             if what == "pooled":
-                return self.pooled(ctypes.c_void_p(self.draw.choice(self.streams[-5:])))
+                return self.pooled(self.stream())
             code, address = self.made(what, ctypes.c_size_t(_ROOM), *more)
             if not code:
                 (self.pinned if what == "make_host" else self.buffers).append(address)
@@ -280,7 +300,7 @@ class Program:
         if what in ("free", "free_host"):
             return self.call(what, ctypes.c_void_p(self.draw.choice([*self.buffers, *self.pinned])))
         if what == "unpooled":
-            stream = ctypes.c_void_p(self.draw.choice(self.streams[-5:]))
+            stream = self.stream()
             code = self.call(what, ctypes.c_void_p(self.draw.choice(self.buffers)), stream)
             # The stream frees the memory in its own time, and what follows could come before it or after it.
             return code, self.call("wait", stream)
@@ -346,7 +366,7 @@ class Program:
                 self.pageable[number % 8] = number % 256
         for device in range(_DEVICES):  # a stream is waited for while its device is set
             self.set(device)
-            for each in self.streams:
+            for each in (*self.default_streams, *self.streams):
                 print("end", self.call("wait", ctypes.c_void_p(each)))
         for each in self.pinned:
             print("pinned", self.call("copy", *self._into_pageable(each)), bytes(self.pageable)[:16].hex())
@@ -400,4 +420,4 @@ def answers(*words: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    Program(sys.argv[1], int(sys.argv[2]), "asked" in sys.argv).run()
+    Program(sys.argv[1], int(sys.argv[2]), "asked" in sys.argv, "threads" in sys.argv).run()

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from peerlane.diagnostics.log.log_files import is_installed
+
 Finding: TypeAlias = Mapping[str, Any]
 Style: TypeAlias = Callable[[str, str], str]
 
@@ -213,6 +215,14 @@ def _is_of_one_process(finding: Finding) -> bool:
     )
 
 
+def _call_of_library(site: Mapping[str, Any]) -> int:
+    """Return which caller calls the library whose line the site names, 1 for the first one; 0 for none."""
+    if not is_installed(site["file"]):
+        return 0
+    callers = enumerate(site.get("callers", ()), 1)
+    return next((number for number, caller in callers if not is_installed(caller[0])), 0)
+
+
 def _site(
     site: Mapping[str, Any], sources: Sources, style: Style, width: int, *, names_process: bool
 ) -> list[str]:
@@ -227,11 +237,12 @@ def _site(
     text = sources.line(site["file"], site["line"]).strip()
     if text:
         lines += _clipped(f"    {site['line']:>5} | ", printable(text), width)
+    shown = {site.get("helpers"), _call_of_library(site)}
     for number, caller in enumerate(site.get("callers", ()), 1):
         file, line, *function = caller
         within = f", in {function[0]}" if function else ""
         lines += _clipped("          called at ", location_of(file, line) + within, width)
-        text = sources.line(file, line).strip() if number == site.get("helpers") else ""
+        text = sources.line(file, line).strip() if number in shown else ""
         if text:
             lines += _clipped(f"    {line:>5} | ", printable(text), width)
     if site.get("launched"):

@@ -19,7 +19,7 @@ from helpers.promises import Node
 from peerlane import dialects
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects.cuda import c_library
-from peerlane.dialects.cuda.state import calls
+from peerlane.dialects.cuda.state import calls, enums
 from peerlane.support.libraries import folder
 
 SIZE = 1 << 20
@@ -406,7 +406,7 @@ def test_failed_call_is_explained_where_the_variable_says(
     monkeypatch.setenv("CUDA_LOG_FILE", str(tmp_path / "log"))
     assert code(begun.cuMemFree_v2, 4096) == cuda.INVALID_VALUE
     text = (tmp_path / "log").read_text()
-    assert text.startswith("peerlane: cuMemFree_v2 returned CUDA_ERROR_INVALID_VALUE (1).")
+    assert text.startswith("peerlane: cuMemFree returned CUDA_ERROR_INVALID_VALUE (1).")
     assert "Cause: nothing that CUDA allocated begins there" in text
 
 
@@ -438,3 +438,31 @@ def test_attributes_of_an_address_have_its_mapping_and_what_may_be_done_with_it(
         assert driver.cuPointerGetAttribute(kind, number, memory + 100) == own
         assert driver.cuPointerGetAttribute(kind, number, host.ctypes.data + 100) == registered
     driver.cuMemHostUnregister(host.ctypes.data)
+
+
+@pytest.mark.parametrize("bits", [16, 32])
+def test_fill_of_elements_at_no_multiple_of_their_size_is_refused(begun: Driver, bits: int) -> None:
+    memory, stream, width = begun.cuMemAlloc_v2(WORD, 4096), begun.cuStreamCreate(WORD, 0), bits // 8
+    calls = {name: getattr(begun, f"cuMemset{name.format(bits)}") for name in ("D{}_v2", "D{}Async")}
+    rows = {name: getattr(begun, f"cuMemset{name.format(bits)}") for name in ("D2D{}_v2", "D2D{}Async")}
+    begun.cuMemsetD8_v2(memory, 3, 4096)
+    for name, fill in calls.items():
+        on = (stream,) if "Async" in name else ()
+        assert code(fill, memory + width // 2, 7, 4, *on) == cuda.INVALID_VALUE
+    for name, fill in rows.items():
+        on = (stream,) if "Async" in name else ()
+        assert code(fill, memory + width // 2, 64, 7, 4, 2, *on) == cuda.INVALID_VALUE
+        assert code(fill, memory, 63, 7, 4, 2, *on) == cuda.INVALID_VALUE
+    assert (bytes_at(begun, memory, 4096) == 3).all()
+    rows["D2D{}Async"](memory, 63, 0, 4, 1, stream)  # the pitch of one row is not used
+    begun.cuStreamSynchronize(stream)
+    assert not bytes_at(begun, memory, 4 * width).any()
+
+
+def test_limit_of_a_context_is_what_the_program_set(begun: Driver) -> None:
+    heap = enums["CUlimit"]["CU_LIMIT_MALLOC_HEAP_SIZE"]
+    before = begun.cuCtxGetLimit(WORD, heap)
+    begun.cuCtxSetLimit(heap, 2 * before)
+    assert begun.cuCtxGetLimit(WORD, heap) == 2 * before
+    begun.cuCtxSetCurrent(begun.cuDevicePrimaryCtxRetain(WORD, 1))
+    assert begun.cuCtxGetLimit(WORD, heap) == before

@@ -876,7 +876,9 @@ def test_call_that_no_capture_can_have_makes_it_invalid(driver: Driver, call: st
     driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(GLOBAL)))
     assert status(driver, stream) == 2
     assert code(driver.cuMemsetD8Async, memory, 0, 8, stream) == INVALIDATED
-    assert code(driver.cuStreamEndCapture, stream, WORD) == INVALIDATED
+    graph = ctypes.c_uint64(1)
+    assert code(driver.cuStreamEndCapture, stream, ctypes.byref(graph)) == INVALIDATED
+    assert graph.value == 0
     driver.cuMemsetD8Async(memory, 0, 8, stream)
     driver.cuStreamSynchronize(stream)
     driver.cuMemcpy(memory, memory + 8, 8)

@@ -11,10 +11,12 @@ import pytest
 
 from dialects.cuda import driver as cuda
 from dialects.cuda.driver import INT, WORD, Driver, code
+from helpers.prepared import run_python
 from helpers.promises import Node
 from peerlane import dialects
 from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects._shared.c_names import declarations_of
+from peerlane.support.libraries import folder
 
 SIZE = 1 << 16
 H2H, H2D, D2H, D2D, DEFAULT = range(5)
@@ -330,6 +332,26 @@ def test_texts_of_failures_name_the_runtimes_calls(
     monkeypatch.setenv("CUDA_LOG_FILE", "stderr")
     assert code(runtime.cudaFree, 4096) == cuda.INVALID_VALUE
     told = capfd.readouterr().err
-    assert "cudaFree returned" in told
+    assert "cudaFree returned cudaErrorInvalidValue" in told
     assert "cudaMalloc" in told
     assert "cuMem" not in told
+
+
+FORKED = """
+import ctypes, os, sys
+runtime = ctypes.CDLL(sys.argv[1])
+assert runtime.cudaFree(None) == 0
+child = os.fork()
+if child == 0:
+    codes = [runtime.cudaGetLastError(), runtime.cudaFree(None)]
+    codes += [runtime.cudaPeekAtLastError(), runtime.cudaGetLastError(), runtime.cudaGetLastError()]
+    print(codes, flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.parametrize("name", ["libcudart.so.12", "libcudart.so.13"])
+def test_last_error_of_a_forked_child_is_its_own(name: str) -> None:
+    done = run_python(["-c", FORKED, f"{folder()}/{name}"], timeout=60)
+    assert (done.returncode, done.stdout) == (0, "[0, 3, 3, 3, 0]\n"), done.stderr

@@ -179,10 +179,15 @@ def read_names(log: ProcessLog) -> None:
             continue
 
 
+def is_installed(file: str) -> bool:
+    """Return whether a file belongs to a library that is installed."""
+    return any(each in file for each in _PACKAGES)
+
+
 def _is_of_program(file: str) -> bool:
     if file.startswith((_OWN, "<frozen ")) or any(each in file for each in _RUNNERS):
         return False
-    return not file.startswith(_LIBRARY) or any(each in file for each in _PACKAGES)
+    return not file.startswith(_LIBRARY) or is_installed(file)
 
 
 def _frames(listed: Any) -> list[Frame]:

@@ -223,6 +223,9 @@ class Enumerator:
     earlier: int | None
 
 
+_VERSION = re.compile(r"_v\d+$")
+
+
 @dataclass(frozen=True)
 class Function:
     """A function of the library.
@@ -263,6 +266,12 @@ class Function:
     since: int = 0
     variant: str = ""
     variant_since: int = 0
+
+    @property
+    def name_in_source(self) -> str:
+        """Its name in a program: of a function with versions, the vendor's header has macros that add one."""
+        name = self.name.removesuffix(f"_{self.variant}") if self.variant else self.name
+        return _VERSION.sub("", name) if self.since else name
 
 
 @dataclass

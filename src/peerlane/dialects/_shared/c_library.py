@@ -180,7 +180,7 @@ class Library:
                         learn(epoch, words)
                 return result
 
-        name_code(entry, symbol)
+        name_code(entry, function.name_in_source)
         return entry
 
     def read_struct(self, name: str, address: int) -> Any:

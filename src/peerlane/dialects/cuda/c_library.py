@@ -24,7 +24,7 @@ from peerlane.dialects.cuda import (  # noqa: F401 - they declare the calls
     virtual,
 )
 from peerlane.dialects.cuda.entries import Entries
-from peerlane.dialects.cuda.quick import quick
+from peerlane.dialects.cuda.quick import quick, with_variants
 from peerlane.dialects.cuda.state import calls, driver, gpu
 from peerlane.dialects.gpu.vendor import Reason
 
@@ -93,23 +93,26 @@ def library(header: str) -> Library:
         calls.declarations,
         call=_function(),
         refuse=calls.refuse_argument,
-        learn={
-            **dict.fromkeys(("cuCtxGetDevice", "cuCtxGetCurrent", "cuCtxPopCurrent_v2"), quick.thread),
-            **dict.fromkeys(("cuCtxGetId", "cuCtxPushCurrent_v2", "cuCtxSetCurrent"), quick.context),
-            "cuDevicePrimaryCtxRetain": lambda then, words: quick.primary(then, words[1]),
-            "cuDevicePrimaryCtxGetState": lambda then, words: quick.primary(then, words[0]),
-            "cuDevicePrimaryCtxRelease_v2": lambda then, words: quick.primary(then, words[0]),
-            "cuDeviceGet": quick.constant("cuDeviceGet", _INT),
-            "cuDeviceGetAttribute": quick.constant("cuDeviceGetAttribute", _INT),
-            "cuDeviceGetCount": quick.constant("cuDeviceGetCount", _INT),
-            **dict.fromkeys(
-                ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"), quick.constant("cuDeviceGetUuid", _UUID)
-            ),
-            "cuPointerGetAttribute": lambda then, words: attributes.record(then, words[1:2], words[2]),
-            "cuPointerGetAttributes": _record_attributes,
-            **dict.fromkeys(_COPIES, quick.thread),
-            **dict.fromkeys(_QUEUED, quick.stream),
-            **quick.of_streams("cu"),
-            **quick.of_pools("cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFreeAsync"),
-        },
+        learn=with_variants(
+            calls.declarations,
+            {
+                **dict.fromkeys(("cuCtxGetDevice", "cuCtxGetCurrent", "cuCtxPopCurrent_v2"), quick.thread),
+                **dict.fromkeys(("cuCtxGetId", "cuCtxPushCurrent_v2", "cuCtxSetCurrent"), quick.context),
+                "cuDevicePrimaryCtxRetain": lambda then, words: quick.primary(then, words[1]),
+                "cuDevicePrimaryCtxGetState": lambda then, words: quick.primary(then, words[0]),
+                "cuDevicePrimaryCtxRelease_v2": lambda then, words: quick.primary(then, words[0]),
+                "cuDeviceGet": quick.constant("cuDeviceGet", _INT),
+                "cuDeviceGetAttribute": quick.constant("cuDeviceGetAttribute", _INT),
+                "cuDeviceGetCount": quick.constant("cuDeviceGetCount", _INT),
+                **dict.fromkeys(
+                    ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"), quick.constant("cuDeviceGetUuid", _UUID)
+                ),
+                "cuPointerGetAttribute": lambda then, words: attributes.record(then, words[1:2], words[2]),
+                "cuPointerGetAttributes": _record_attributes,
+                **dict.fromkeys(_COPIES, quick.thread),
+                **dict.fromkeys(_QUEUED, quick.stream),
+                **quick.of_streams("cu"),
+                **quick.of_pools("cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFreeAsync"),
+            },
+        ),
     )

@@ -168,15 +168,20 @@ def _limit(limit: int) -> str:
     return name.removeprefix("CU_LIMIT_")
 
 
+class _Limits(dict[tuple[int, str], int]):
+    """The limits that programs have set, by the handle of the context and the name."""
+
+
 @call
 def cuCtxGetLimit(limit: int) -> int:
-    return _LIMITS.get(_limit(limit), 0)
+    name = _limit(limit)
+    return machine.table(_Limits).get((machine.context().handle, name), _LIMITS.get(name, 0))
 
 
 @call
 def cuCtxSetLimit(limit: int, value: int) -> None:
-    """Take a limit of kernels, of which there are none."""
-    _limit(limit)
+    """Keep a limit of kernels, of which there are none."""
+    machine.table(_Limits)[machine.context().handle, _limit(limit)] = value
 
 
 @call

@@ -813,7 +813,12 @@ def cuStreamBeginCaptureToGraph(
 
 @call
 def cuStreamEndCapture(hStream: AnyStream) -> int:
-    return graphs.end_capture(hStream).handle
+    """Return the graph; the program gets NULL where the capture is no graph."""
+    try:
+        return graphs.end_capture(hStream).handle
+    except Refusal as refusal:
+        refusal.outputs = (0,)
+        raise
 
 
 @call

@@ -106,14 +106,21 @@ def cuMemHostUnregister(p: int) -> None:
     memory.unregister(p)
 
 
+def _refuse_unaligned(name: str, value: int, width: int) -> None:
+    if value % width:
+        raise invalid(f"{name} is {value:#x}, no multiple of {width}", f"pass a multiple of {width}")
+
+
 def _fills(width: int) -> None:
     """Declare the fills with elements of a width, with and without a stream."""
     bits = 8 * width
 
     def fill(dstDevice: int, value: int, N: int) -> None:
+        _refuse_unaligned("dstDevice", dstDevice, width)
         memory.fill(None, dstDevice, value, N, width)
 
     def fill_async(dstDevice: int, value: int, N: int, hStream: AnyStream) -> None:
+        _refuse_unaligned("dstDevice", dstDevice, width)
         memory.fill(hStream, dstDevice, value, N, width)
 
     def rows(dstDevice: int, dstPitch: int, value: int, Width: int, Height: int) -> None:
@@ -137,6 +144,9 @@ def _fill_rows(
     stream: AnyStream | None, dst: int, value: int, extent: tuple[int, int], layout: tuple[int, int]
 ) -> None:
     (count, height), (width, pitch) = extent, layout
+    _refuse_unaligned("dstDevice", dst, width)
+    if height > 1:
+        _refuse_unaligned("dstPitch", pitch, width)
     memory.fill_box(stream, dst, value, (count * width, height, 1), (width, pitch, height))
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -41,7 +42,8 @@ def uuid_text(device: Device) -> str:
 
 
 def _code_name(call: str, code: int) -> str:
-    names = next((names for start, names in code_names.items() if call.startswith(start)), names_of_codes)
+    starts = [start for start in code_names if call.startswith(start)]
+    names = code_names[max(starts, key=len)] if starts else names_of_codes
     return names.get(code, str(code))
 
 
@@ -105,6 +107,9 @@ machine, explain = gpu.machine, gpu.failures.take
 
 def report(failure: Failure) -> None:
     """Keep the message of a failed call, and write it where CUDA_LOG_FILE says: stdout, stderr or a file."""
+    function = calls.declarations.functions.get(failure.call)
+    if function is not None:
+        failure = replace(failure, call=function.name_in_source)
     message = gpu.failures.record(failure)
     target = os.environ.get(LOG_FILE)
     if not target:
@@ -144,11 +149,16 @@ class _Driver:
         """Whether it is; it stays so when the process forks."""
         return bool(self._process)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the parent of this process began before it forked: then there is no driver."""
+        return self._process not in (0, os.getpid())
+
     def begin(self) -> None:
         """Begin, as cuInit does: a process whose parent did that before it forked has no driver."""
         if not self._process:
             self._process = os.getpid()
-        elif self._process != os.getpid():
+        elif self.is_lost:
             raise gpu.vendor.refusal(
                 Reason.NOT_INITIALIZED,
                 f"process {self._process} began to use CUDA before it forked this one, where there is no driver",

@@ -10,6 +10,7 @@ from peerlane.dialects._shared.c_library import Words
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.gpu.gpu import Gpu
 from peerlane.dialects.gpu.pools import Pool
+from peerlane.dialects.gpu.streams import PER_THREAD_STREAM
 from peerlane.streams import callbacks
 
 ASK = -1
@@ -129,7 +130,8 @@ class QuickCalls:
     def stream(self, then: int, words: Words) -> bool:
         """Record the stream whose handle is the last word, too; return whether there is one."""
         handle = words[-1]
-        if not self.thread(then) or handle not in self._gpu.machine.resources:
+        is_stream = handle == PER_THREAD_STREAM or handle in self._gpu.machine.resources
+        if not self.thread(then) or not is_stream:
             return False
         stream = self._gpu.streams.of(handle)
         host.know_c_stream(self._dialect, then, handle, stream.neutral, self._number_of(stream.context))

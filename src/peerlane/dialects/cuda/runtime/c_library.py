@@ -8,7 +8,7 @@ from typing import Any
 from peerlane.dialects._shared.c_library import Library
 from peerlane.dialects.cuda.codes import RUNTIME_NAMES
 from peerlane.dialects.cuda.entries import Entries
-from peerlane.dialects.cuda.quick import quick
+from peerlane.dialects.cuda.quick import quick, with_variants
 from peerlane.dialects.cuda.runtime import (  # noqa: F401 - they declare calls
     copies,
     devices,
@@ -82,11 +82,14 @@ def library(header: str) -> Library:
         runtime.calls.declarations,
         call=call,
         refuse=runtime.calls.refuse_argument,
-        learn={
-            "cudaGetDevice": quick.thread,
-            "cudaMemcpy": quick.thread,
-            "cudaMemcpyAsync": quick.stream,
-            **quick.of_streams("cuda"),
-            **quick.of_pools("cudaMallocAsync", "cudaMallocFromPoolAsync", "cudaFreeAsync"),
-        },
+        learn=with_variants(
+            runtime.calls.declarations,
+            {
+                "cudaGetDevice": quick.thread,
+                "cudaMemcpy": quick.thread,
+                "cudaMemcpyAsync": quick.stream,
+                **quick.of_streams("cuda"),
+                **quick.of_pools("cudaMallocAsync", "cudaMallocFromPoolAsync", "cudaFreeAsync"),
+            },
+        ),
     )

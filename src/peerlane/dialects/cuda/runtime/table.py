@@ -9,9 +9,10 @@ from typing import Any
 from peerlane import Device
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Failure
-from peerlane.dialects.cuda.state import bodies, driver, gpu, kinds, machine, report, resets
+from peerlane.dialects.cuda.state import bodies, code_names, driver, gpu, kinds, machine, report, resets
 from peerlane.dialects.gpu.calls import HeaderCalls
 from peerlane.dialects.gpu.vendor import Reason
+from peerlane.support.libraries import binding
 
 _NOT_READY = gpu.vendor.code(Reason.NOT_READY)
 _ILLEGAL_ADDRESS = gpu.vendor.code(Reason.ILLEGAL_ADDRESS)
@@ -129,6 +130,7 @@ class Runtime:
         for name, body in mine.items():
             if name in self.calls.declarations.functions:
                 self.calls.define(name, body)
+        code_names["cuda"] = {value: name for name, value in binding(header)["enums"]["cudaError_t"].items()}
 
     def _report(self, failure: Failure) -> None:
         if failure.code != _NOT_READY:
@@ -143,7 +145,8 @@ class Runtime:
 
         That of a context which no call can use any more stays (facts/cuda 1.2).
         """
-        return _ILLEGAL_ADDRESS if machine.current() in machine.unusable else self._last.code
+        is_unusable = not driver.is_lost and machine.current() in machine.unusable
+        return _ILLEGAL_ADDRESS if is_unusable else self._last.code
 
     def take_last_error(self) -> int:
         """Return what :meth:`last_error` does, and forget it."""
