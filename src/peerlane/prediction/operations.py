@@ -95,7 +95,7 @@ class Run:
         self._posts: defaultdict[Key, list[int]] = defaultdict(list)
         self._collectives: dict[Key, int] = {}
 
-    def place(self, devices: Mapping[int, int]) -> None:
+    def note_devices(self, devices: Mapping[int, int]) -> None:
         """Note the devices of blocks, as numbers of the log; 0 is the host."""
         for block, number in devices.items():
             self._devices[block] = self._device_of(number) if number else HOST
@@ -113,7 +113,7 @@ class Run:
         lane = stream if event.stream else thread
         match event.kind:
             case "allocated" if b:
-                self.place({span.block: b - 1 for span in event.spans})
+                self.note_devices({span.block: b - 1 for span in event.spans})
             case "moved" if len(event.spans) == 2:
                 self._devices[event.spans[1].block] = self._devices.get(event.spans[0].block)
             case "access":
@@ -201,7 +201,7 @@ class Run:
         for src, dst, nbytes in _moves(event):
             one, other = (self._devices.get(each.block) if each.block else HOST for each in (src, dst))
             if one is None or other is None:
-                self.unknown["copies with memory that is on no device of the machine, or was not seen"] += 1
+                self.unknown["copies with memory of which the log names no device of the machine"] += 1
                 continue
             route = self._machine.route(one, other)
             if not all(map(self._machine.rate, route)):

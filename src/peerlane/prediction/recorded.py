@@ -47,7 +47,7 @@ class Recording:
         run = Run(self._machine, self._device_of, self._compute, self._collective)
         with self._open:
             logs = log_files.logs_in(self._folder)
-            run.place(self._blocks)
+            run.note_devices(self._blocks)
             run.add(logs)
         links = {link for task in run.tasks for flow in task.flows for link in flow.route}
         times = fluid.simulate(run.tasks, {link: self._machine.rate(link) for link in links})

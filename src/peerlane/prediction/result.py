@@ -142,7 +142,9 @@ class Prediction:
         )
 
 
-def fill(prediction: Prediction, machine: Machine, run: Run, times: Times[Link], names: Mapping[Lane, str]) -> None:
+def fill(
+    prediction: Prediction, machine: Machine, run: Run, times: Times[Link], names: Mapping[Lane, str]
+) -> None:
     """Enter what a simulation found into a prediction."""
     prediction.seconds = max(times.end, default=0.0)
     operations = sorted(run.operations, key=lambda each: (each.lane, times.start[each.task]))
@@ -165,7 +167,9 @@ def fill(prediction: Prediction, machine: Machine, run: Run, times: Times[Link],
     prediction.unknown = dict(+run.unknown)
 
 
-def _streams(operations: list[Operation], times: Times[Link], names: Mapping[Lane, str]) -> Iterator[StreamTime]:
+def _streams(
+    operations: list[Operation], times: Times[Link], names: Mapping[Lane, str]
+) -> Iterator[StreamTime]:
     for lane in dict.fromkeys(each.lane for each in operations):
         own = [each for each in operations if each.lane == lane]
         yield StreamTime(

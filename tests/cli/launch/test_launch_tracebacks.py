@@ -78,6 +78,8 @@ def test_rank_that_writes_its_errors_to_a_file_has_its_traceback_there(run: Run,
 
 
 def test_hook_of_the_program_shows_its_errors(run: Run) -> None:
-    before = "import sys\nsys.excepthook = lambda kind, *_: print('own hook', kind.__name__, file=sys.stderr)\n"
+    before = (
+        "import sys\nsys.excepthook = lambda kind, *_: print('own hook', kind.__name__, file=sys.stderr)\n"
+    )
     done = run("-n", "2", "-c", before + ALIKE)
     assert tracebacks(done.stderr) == {"0": ["own hook ValueError"], "1": ["own hook ValueError"]}
