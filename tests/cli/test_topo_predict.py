@@ -66,6 +66,24 @@ def test_devices_of_the_node_are_the_ranks_and_an_algorithm_can_be_named(
     assert (result["ranks"], result["times"][0]["algorithm"]) == (4, "ring")
 
 
+def test_own_schedule_names_the_link_that_is_busy(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = (
+        "--profile",
+        "mi300x",
+        "--predict",
+        "all_reduce",
+        "--algorithm",
+        "one-shot",
+        "--sizes",
+        "64M",
+    )
+    assert run(*arguments, "--json") == 0
+    (time_of,) = json.loads(capsys.readouterr().out)["times"]
+    expected = predicted(MACHINES["mi300x"], "all_reduce", 8, 64 * MIB, algorithm="one-shot")
+    assert (time_of["protocol"], time_of["bottleneck"]) == ("copies", expected.bottleneck)
+    assert time_of["seconds"] == expected.seconds
+
+
 def test_options_of_predictions_need_one_and_unknown_names_are_refused() -> None:
     with pytest.raises(InvalidValue) as caught:
         run("--sizes", "1M")

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 import peerlane as pl
+from helpers.prepared import run_python
 from helpers.promises import Node
 from peerlane.diagnostics.log import event_log, log_files
 from peerlane.diagnostics.log.log_files import LoggedEvent, LoggedSpan
+from peerlane.prediction.collectives import predicted
 from peerlane.prediction.fluid import simulate
 from peerlane.prediction.machines import COPY_LATENCY, MACHINES
 from peerlane.prediction.operations import Lane, Run
@@ -278,3 +280,28 @@ def test_post_that_another_process_takes_comes_before_what_it_does_then() -> Non
     run = run_of(writer, reader)
     times = simulate(run.tasks, {("memory", 0, -1): 1e9})
     assert [times.end[each.task] for each in run.operations] == pytest.approx([1.0, 2.0], rel=1e-4)
+
+
+def test_collectives_of_ranks_take_the_time_of_the_vendors_library(tmp_path: Path) -> None:
+    program = tmp_path / "ranks.py"
+    program.write_text("""
+import peerlane as pl
+with pl.Group() as group:
+    device = pl.devices()[group.rank]
+    one, other, both = (device.allocate(nbytes << 20) for nbytes in (1, 1, 2))
+    with pl.predict("h100-8") as prediction:
+        group.all_reduce(other, one, dtype="float32")
+        group.all_gather(both, one)
+        group.broadcast(one, root=1)
+    for each in prediction.operations:
+        print(each.kind, each.nbytes, each.end - each.start)
+""")
+    done = run_python(["-m", "peerlane", "launch", "-n", "2", "--devices", "2", str(program)], timeout=90)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split()[1:] for line in done.stdout.splitlines()]  # without the number of the rank
+    shown = [(kind, int(nbytes), float(seconds)) for kind, nbytes, seconds in lines]
+    expected = [
+        (kind, nbytes, pytest.approx(predicted(H100, kind, 2, nbytes).seconds))
+        for kind, nbytes in (("all_reduce", MIB), ("all_gather", 2 * MIB), ("broadcast", MIB))
+    ]
+    assert sorted(shown) == sorted(expected * 2, key=lambda each: each[:2])

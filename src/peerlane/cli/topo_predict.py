@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--predict",
         metavar="COLLECTIVE",
-        help=f"show how long a collective of the vendor's library would take: {', '.join(COLLECTIVES)}",
+        help=f"show how long a collective would take on the real machine: {', '.join(COLLECTIVES)}",
     )
     group.add_argument(
         "--ranks", type=int, metavar="N", help="its ranks, up to 1,048,576 (default: the devices)"
@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"its bytes: 1M,64M, or 1M:1G for all powers between (default: {_SIZES})",
     )
     group.add_argument(
-        "--algorithm", metavar="NAME", help="only this algorithm, such as ring (default: the fastest)"
+        "--algorithm",
+        metavar="NAME",
+        help="only this algorithm, such as ring or two-shot (default: the fastest of the vendor's)",
     )
 
 

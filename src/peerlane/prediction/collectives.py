@@ -1,4 +1,4 @@
-"""How long a collective of a vendor's library would take, for any number of ranks, without its bytes.
+"""How long a collective would take, the vendor's or peerlane's own, for any number of ranks, without its bytes.
 
 Each step has a latency and the bytes of its busiest link.  The latencies and efficiencies of protocols are those by
 which NCCL itself chooses (``docs/facts/links.md``), and the fastest of the possible algorithms counts.
@@ -10,18 +10,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from peerlane.errors import BadArgument, InvalidValue, Unsupported
-from peerlane.prediction import schedules
-from peerlane.prediction.machines import Machine
+from peerlane.prediction import own_schedules, schedules
+from peerlane.prediction.machines import Machine, name_of
 from peerlane.prediction.schedules import Schedule, Shape, Step
 from peerlane.support.records import dataclass
 
 MOST_RANKS = 1 << 20
+_MOST_OWN_RANKS = 4096
 
 
 class _Protocol(NamedTuple):
     """How a library moves pieces: times in seconds, and the part of a link's bandwidth that it gets.
 
-    ``most`` is the most that it gets in all, as ``Machine.small``; else 0.
+    ``is_small``: all links of a device together get at most ``Machine.small``.
     """
 
     name: str
@@ -75,6 +76,11 @@ _ALGORITHMS: dict[str, dict[str, _Algorithm]] = {
 COLLECTIVES = tuple(_ALGORITHMS)
 
 
+def algorithms_of(name: str) -> tuple[str, ...]:
+    """Return the algorithms of a collective: the vendor's, and for an all-reduce peerlane's own."""
+    return (*_ALGORITHMS[name], *(own_schedules.OWN if name == "all_reduce" else ()))
+
+
 @dataclass(frozen=True, slots=True)
 class CollectiveTime:
     """The predicted time of a collective.
@@ -87,7 +93,8 @@ class CollectiveTime:
     algorithm, protocol : str
         The fastest ones.
     bottleneck : str
-        ``latency``, or the kind of the link that takes longest.
+        ``latency``, or the kind of the link that takes longest.  Of peerlane's own algorithms the link itself, or
+        ``waits`` if none is busy half of the time.
     algorithm_bandwidth, bus_bandwidth : float
         Bytes a second, as nccl-tests defines them.
     """
@@ -116,7 +123,7 @@ def predicted(
     nbytes : int
         As :attr:`CollectiveTime.nbytes` counts.
     algorithm : str, optional
-        Only this one; by default the fastest.
+        Only this one, of :func:`algorithms_of`; by default the vendor's fastest.
 
     Raises
     ------
@@ -127,36 +134,41 @@ def predicted(
     """
     _check(machine, name, ranks, nbytes, algorithm)
     shape = schedules.shape_of(machine, ranks)
+    if algorithm in own_schedules.OWN:
+        return _own_time(machine, algorithm, shape, nbytes)
     times = list(_times(machine, name, shape, nbytes, algorithm))
     if not times:
-        raise Unsupported(
-            f"predict: {algorithm or name} of {ranks:,} ranks on {machine.profile}: no rate is published for "
-            "its links; use ranks of one machine, or another profile",
-            call="predict",
-            detail=BadArgument("ranks", ranks, most=machine.devices),
-        )
+        raise _unsupported(machine, algorithm or name, ranks)
     return min(times, key=lambda each: each.seconds)
 
 
+def _unsupported(machine: Machine, what: str, ranks: int) -> Unsupported:
+    return Unsupported(
+        f"predict: {what} of {ranks:,} ranks on {machine.profile}: no rate is published for its links; use ranks of "
+        "one machine, or another profile",
+        call="predict",
+        detail=BadArgument("ranks", ranks, most=machine.devices),
+    )
+
+
 def seconds_of(machine: Machine, name: str, ranks: int, nbytes: int) -> float | None:
-    """Return the time of a collective of a log; None if it is not predicted."""
-    if ranks < 2:
+    """Return the time of a collective of a log, whose bytes are those of its larger end; None if it has no rate."""
+    if ranks < 2 or not nbytes:
         return 0.0
     try:
-        whole = nbytes * ranks if name == "all_gather" else nbytes
-        return predicted(machine, name, ranks, max(whole, 1)).seconds
+        return predicted(machine, name, ranks, nbytes).seconds
     except (InvalidValue, Unsupported):
         return None
 
 
 def _check(machine: Machine, name: str, ranks: int, nbytes: int, algorithm: str | None) -> None:
-    problem = None
+    problem, most = None, _most_ranks(algorithm)
     if name not in _ALGORITHMS:
         problem = BadArgument("collective", name, choices=COLLECTIVES)
-    elif algorithm is not None and algorithm not in _ALGORITHMS[name]:
-        problem = BadArgument("algorithm", algorithm, choices=tuple(_ALGORITHMS[name]))
-    elif not 2 <= ranks <= MOST_RANKS:
-        problem = BadArgument("ranks", ranks, least=2, most=MOST_RANKS)
+    elif algorithm is not None and algorithm not in algorithms_of(name):
+        problem = BadArgument("algorithm", algorithm, choices=algorithms_of(name))
+    elif not 2 <= ranks <= most:
+        problem = BadArgument("ranks", ranks, least=2, most=most)
     elif ranks > machine.devices and ranks % machine.devices:
         problem = BadArgument("ranks", ranks, multiple=machine.devices)
     elif nbytes < 1:
@@ -172,6 +184,31 @@ def _check(machine: Machine, name: str, ranks: int, nbytes: int, algorithm: str 
     )
     raise InvalidValue(
         f"predict: {problem.name} is {problem.given!r}; valid: {valid}", call="predict", detail=problem
+    )
+
+
+def _most_ranks(algorithm: str | None) -> int:
+    own = own_schedules.OWN.get(algorithm or "")
+    if own is None:
+        return MOST_RANKS
+    return _MOST_OWN_RANKS if own.is_alike else own_schedules.MOST_UNLIKE
+
+
+def _own_time(machine: Machine, algorithm: str, shape: Shape, nbytes: int) -> CollectiveTime:
+    if not machine.peer or (shape.machines > 1 and not machine.network):
+        raise _unsupported(machine, algorithm, shape.ranks)
+    times = own_schedules.simulated(machine, algorithm, shape.ranks, nbytes)
+    seconds = max(times.end)
+    busiest = max(times.busy, key=lambda link: times.busy[link])
+    bandwidth = nbytes / seconds
+    return CollectiveTime(
+        nbytes,
+        seconds,
+        algorithm,
+        "copies",
+        name_of(busiest) if times.busy[busiest] > seconds / 2 else "waits",
+        bandwidth,
+        bandwidth * _bus_factor("all_reduce", shape.ranks),
     )
 
 

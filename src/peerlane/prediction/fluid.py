@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -110,18 +110,28 @@ class _Simulation(Generic[L]):
         self._flowing: dict[tuple[int, int], float] = {}  # bytes left, by the task and its flow
         self._open = [0] * len(tasks)  # flows of a task that have not ended
         self._due: list[tuple[float, int]] = []  # ends of latencies
+        self._ready: deque[int] = deque()  # tasks whose latency is over
 
     def run(self) -> Times[L]:
         for number, lacking in enumerate(self._lacking):
             if not lacking:
                 self._begin(number)
+        self._let_flow()
         while self._due or self._flowing:
             self._advance()
+            self._let_flow()
         return self._times
 
     def _begin(self, number: int) -> None:
         self._times.start[number] = self._now
-        heapq.heappush(self._due, (self._now + self._tasks[number].latency, number))
+        if self._tasks[number].latency > 0:
+            heapq.heappush(self._due, (self._now + self._tasks[number].latency, number))
+        else:
+            self._ready.append(number)
+
+    def _let_flow(self) -> None:
+        while self._ready:  # an end makes others ready
+            self._flow(self._ready.popleft())
 
     def _flow(self, number: int) -> None:
         flows = self._tasks[number].flows
@@ -154,7 +164,7 @@ class _Simulation(Generic[L]):
                 if not self._open[key[0]]:
                     self._end(key[0])
         while self._due and self._due[0][0] <= self._now + _LEAST:
-            self._flow(heapq.heappop(self._due)[1])
+            self._ready.append(heapq.heappop(self._due)[1])
 
     def _pass(
         self,
@@ -168,5 +178,5 @@ class _Simulation(Generic[L]):
             self._flowing[key] -= nbytes
             for link in route:
                 self._times.moved[link] += nbytes
-        for link in {link for route in routes for link in route}:
+        for link in dict.fromkeys(link for route in routes for link in route):
             self._times.busy[link] += step

@@ -217,7 +217,11 @@ class Run:
             self.unknown["messages of a group"] += 1
             return
         arrival = self._submit(lane, thread, event)
-        nbytes = sum(span.size for span in event.spans if not span.written)
+        # The larger end is the whole: the source of a reduce-scatter, the destination of an all-gather or broadcast.
+        read, written = (
+            sum(span.size for span in event.spans if span.written is is_end) for is_end in (False, True)
+        )
+        nbytes = max(read, written)
         key = group, call
         if key not in self._collectives:
             seconds = 0.0 if what == _BARRIER else self._collective_seconds(COLLECTIVES[what], ranks, nbytes)

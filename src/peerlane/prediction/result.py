@@ -93,7 +93,7 @@ class Prediction:
         The time until the last operation is over.
     streams : tuple of StreamTime
     links : tuple of LinkUse
-        The links that were used; those that were busy longest come first.
+        The links that were used, with the largest share first.
     operations : tuple of PredictedOperation
     unknown : mapping of str to int
         What takes no time here although it does on the machine, in words, and how often that was.
@@ -110,7 +110,7 @@ class Prediction:
     @property
     def bottleneck(self) -> LinkUse | None:
         """The link of which the largest part is used; None if no bytes moved."""
-        return max(self.links, key=lambda link: link.share, default=None)
+        return self.links[0] if self.links else None
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the timeline as JSON in Chrome's trace event format; an existing file is replaced.
@@ -155,15 +155,13 @@ def fill(
         for each in operations
     )
     prediction.streams = tuple(_streams(operations, times, names))
-    prediction.links = tuple(
+    uses = (
         LinkUse(
-            name_of(link),
-            round(nbytes),
-            times.busy[link],
-            nbytes / machine.rate(link) / prediction.seconds,
+            name_of(link), round(nbytes), times.busy[link], nbytes / machine.rate(link) / prediction.seconds
         )
-        for link, nbytes in sorted(times.moved.items(), key=lambda item: -times.busy[item[0]])
+        for link, nbytes in times.moved.items()
     )
+    prediction.links = tuple(sorted(uses, key=lambda use: -use.share))
     prediction.unknown = dict(+run.unknown)
 
 
