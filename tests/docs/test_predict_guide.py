@@ -20,10 +20,18 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
 def test_program_of_the_guide_prints_what_the_guide_shows(tmp_path: Path) -> None:
-    program, shown = re.findall(r"```(?:python|text)\n(.*?)```", GUIDE, re.DOTALL)
+    program, shown = re.findall(r"```(?:python|text)\n(.*?)```", GUIDE, re.DOTALL)[:2]
     (tmp_path / "program.py").write_text(program)
     done = run_python(["program.py"], cwd=tmp_path, env={**os.environ, "PEERLANE_NODE": ""}, timeout=90)
     assert (done.stdout, done.stderr) == (shown, "")
+
+
+def test_ranks_of_the_guide_are_predicted_as_the_guide_shows(tmp_path: Path) -> None:
+    _, program = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    command, shown = re.findall(r"```console\n\$ peerlane (launch .*?)\n(.*?)```", GUIDE, re.DOTALL)[0]
+    (tmp_path / "ranks.py").write_text(program)
+    done = run_python(["-m", "peerlane", *command.split()], cwd=tmp_path, timeout=90)
+    assert (done.stdout, done.stderr) == ("", shown)
 
 
 def test_table_of_the_guide_has_the_errors_against_the_published_curves() -> None:

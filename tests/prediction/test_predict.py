@@ -305,3 +305,15 @@ with pl.Group() as group:
         for kind, nbytes in (("all_reduce", MIB), ("all_gather", 2 * MIB), ("broadcast", MIB))
     ]
     assert sorted(shown) == sorted(expected * 2, key=lambda each: each[:2])
+
+
+def test_wait_that_is_read_before_its_record_comes_behind_it() -> None:
+    """A log may have an event of another thread behind a later one, so that the merge takes the wait first."""
+    spans = (LoggedSpan(8, 0, 10**9, False), LoggedSpan(8, 1 << 30, 10**9, True))
+    placed = logged("allocated", 0, words=(1, 2), spans=(LoggedSpan(8, 0, 1 << 31, True),))
+    late = logged("sync", 9)
+    writer = Log([placed, logged("access", 1, spans=spans), late, logged("notify", 2, words=(5, 0, 1))])
+    reader = Log([logged("notify_wait", 3, words=(5, 0, 1)), logged("access", 4, spans=spans)])
+    run = run_of(writer, reader)
+    times = simulate(run.tasks, {("memory", 0, -1): 1e9})
+    assert [times.end[each.task] for each in run.operations] == pytest.approx([1.0, 2.0], rel=1e-4)

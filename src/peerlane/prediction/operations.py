@@ -92,6 +92,7 @@ class Run:
         self._events: dict[Key, int] = {}  # shared events
         self._records: dict[Key, int] = {}  # of notifies
         self._lines: dict[int, Key] = {}  # of notifies and waits, by their tasks
+        self._waits: list[tuple[int, dict[Key, int], Key]] = []
         self._posts: defaultdict[Key, list[int]] = defaultdict(list)
         self._collectives: dict[Key, int] = {}
 
@@ -105,6 +106,11 @@ class Run:
         merged = heapq.merge(*map(_numbered, range(1 << 30), logs), key=lambda item: item[1].time_ns)
         for process, event in merged:
             self._take(process, event)
+        # Only now: another process's log may have an earlier event behind a later one.
+        for task, records, key in self._waits:
+            if key in records:
+                self.tasks[task].after.append(records[key])
+        self._waits.clear()
 
     def _take(self, process: int, event: LoggedEvent) -> None:
         a, b, c, _ = event.words
@@ -178,16 +184,18 @@ class Run:
         if event.kind == "event_record":
             if is_shared:
                 self._events[a, b] = task
-            return
-        past = self._events.get((a, b)) if is_shared else self._task_at(lane._replace(number=a), b)
-        self.tasks[task].after += [] if past is None else [past]
+        elif is_shared:
+            self._waits.append((task, self._events, (a, b)))
+        else:
+            past = self._task_at(lane._replace(number=a), b)
+            self.tasks[task].after += [] if past is None else [past]
 
     def _number(self, task: int, is_record: bool, number: int) -> None:
         key = *self._lines[task], number
         if is_record:
             self._records[key] = task
-        elif key in self._records:
-            self.tasks[task].after.append(self._records[key])
+        else:
+            self._waits.append((task, self._records, key))
 
     def _move(self, lane: Lane, thread: Lane, event: LoggedEvent) -> None:
         task = self._submit(lane, thread, event, COPY_LATENCY * max(event.repeats, 1))

@@ -1,14 +1,16 @@
-"""The log of a block of :func:`peerlane.predict`, from its beginning to the prediction."""
+"""From logs to a prediction: those of a block of :func:`peerlane.predict`, and those of the ranks of a launch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from peerlane.backend import registry
 from peerlane.diagnostics.log import event_log, log_files
 from peerlane.prediction import collectives, fluid, result
-from peerlane.prediction.machines import machine_of
+from peerlane.prediction.machines import Machine, machine_of
 from peerlane.prediction.operations import Lane, Run
 
 
@@ -44,24 +46,16 @@ class Recording:
     def end(self) -> None:
         """End the log, and enter what it has into the prediction."""
         event_log.end()
-        run = Run(self._machine, self._device_of, self._compute, self._collective)
+        run = _run_on(self._machine, self._device_of, self._compute)
         with self._open:
             logs = log_files.logs_in(self._folder)
             run.note_devices(self._blocks)
             run.add(logs)
-        links = {link for task in run.tasks for flow in task.flows for link in flow.route}
-        times = fluid.simulate(run.tasks, {link: self._machine.rate(link) for link in links})
-        names = {each.lane: _name(each.lane, logs) for each in run.operations}
-        result.fill(self.prediction, self._machine, run, times, names)
+        _fill(self.prediction, self._machine, run, logs)
 
     def _device_of(self, number: int) -> int | None:
-        """Return the device of the machine that stands for one of the log; None if the machine has too few."""
         node = registry.entered_as("virtual")
-        ordinal = node.ordinal(number) if node else None
-        return ordinal if ordinal is not None and ordinal < self._machine.devices else None
-
-    def _collective(self, name: str, ranks: int, nbytes: int) -> float | None:
-        return collectives.seconds_of(self._machine, name, ranks, nbytes)
+        return _within(self._machine, node.ordinal(number) if node else None)
 
     def discard(self) -> None:
         """End the log without a prediction."""
@@ -69,7 +63,43 @@ class Recording:
         self._open.close()
 
 
-def _name(lane: Lane, logs: list[log_files.ProcessLog]) -> str:
+def of_logs(profile: str, logs: Sequence[log_files.ProcessLog]) -> result.Prediction:
+    """Return the prediction for the processes of a run on one machine, each of which used one node.
+
+    Raises
+    ------
+    Unsupported
+        The profile's machine is not known.
+    """
+    machine = machine_of(profile, "--predict")
+    # A process numbers the devices of its first node from 1 on, behind the host.
+    run = _run_on(machine, lambda number: _within(machine, number - 1), 0.0)
+    run.add(logs)
+    prediction = result.Prediction(profile)
+    _fill(prediction, machine, run, logs)
+    return prediction
+
+
+def _run_on(machine: Machine, device_of: Callable[[int], int | None], compute: float) -> Run:
+    """Return an empty run whose collectives are those of the machine's vendor."""
+    return Run(machine, device_of, compute, partial(collectives.seconds_of, machine))
+
+
+def _within(machine: Machine, device: int | None) -> int | None:
+    """Return a device if the machine has it, else None."""
+    return device if device is not None and device < machine.devices else None
+
+
+def _fill(
+    prediction: result.Prediction, machine: Machine, run: Run, logs: Sequence[log_files.ProcessLog]
+) -> None:
+    links = {link for task in run.tasks for flow in task.flows for link in flow.route}
+    times = fluid.simulate(run.tasks, {link: machine.rate(link) for link in links})
+    names = {each.lane: _name(each.lane, logs) for each in run.operations}
+    result.fill(prediction, machine, run, times, names)
+
+
+def _name(lane: Lane, logs: Sequence[log_files.ProcessLog]) -> str:
     log = logs[lane.process]
     if lane.is_stream:
         name = f"stream {lane.number}"
