@@ -361,6 +361,12 @@ class Devices(tuple[Device, ...]):
 
     __slots__ = ()
 
+    def _repr_html_(self) -> str:
+        """Return a table of the devices and their links, for notebooks."""
+        from peerlane.diagnostics.pictures import table_of_devices  # which few programs need
+
+        return table_of_devices(self)
+
     def advice(self, ordinal: int | None) -> str:
         """Return how many devices there are, and which setting makes a node in which ``ordinal`` is one."""
         count = len(self)
