@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -199,6 +200,23 @@ def test_timeline_has_a_track_for_each_stream_and_a_slice_for_each_operation(
     ] * 2
     assert [each["ts"] for each in slices] == pytest.approx([0.0, PEER * 1e6])
     assert sum(each["dur"] for each in slices) == pytest.approx(prediction.seconds * 1e6)
+
+
+def test_picture_has_a_row_for_each_stream_and_a_bar_for_each_operation(devices: list[pl.Device]) -> None:
+    a, b, c, _ = (device.allocate(MIB) for device in devices)
+    with (
+        pl.predict("h100-8") as prediction,
+        devices[0].create_stream() as one,
+        devices[1].create_stream() as other,
+    ):
+        pl.copy(b, a, stream=one)
+        pl.copy(c, b, stream=other)
+        names = [f"h100-8, stream {stream.id}" for stream in (one, other)]
+    picture = ElementTree.fromstring(prediction._repr_svg_())
+    svg = "{http://www.w3.org/2000/svg}"
+    assert [each.text for each in picture.iter(f"{svg}text")][-2:] == names
+    titles = [each.text for each in picture.iter(f"{svg}title")]
+    assert titles == [f"copy, 1 MiB, {PEER * 1e6:.1f} us"] * 2
 
 
 def test_threads_have_lanes_of_their_own(devices: list[pl.Device]) -> None:

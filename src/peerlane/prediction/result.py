@@ -133,6 +133,21 @@ class Prediction:
         with Path(path).open("w", encoding="utf-8") as file:
             json.dump(timeline, file)
 
+    def _repr_svg_(self) -> str:
+        """Return the timeline as a picture, for notebooks."""
+        from peerlane.diagnostics.pictures import drawn_timeline  # which few programs need
+
+        names = dict(enumerate((stream.name for stream in self.streams), 1))
+        tracks = {name: number for number, name in names.items()}
+        operations = [
+            trace.TracedOperation(
+                *(self.profile, tracks[each.stream], 0, each.kind, each.nbytes),
+                *(round(each.start * 1e9), round(each.end * 1e9)),
+            )
+            for each in self.operations
+        ]
+        return drawn_timeline(operations, names)
+
     def __repr__(self) -> str:
         most = self.bottleneck
         through = f", bottleneck: {most.name} ({most.share:.0%})" if most else ""
