@@ -1,7 +1,7 @@
 """How long a collective would take, the vendor's or peerlane's own, for any number of ranks, without its bytes.
 
 Each step has a latency and the bytes of its busiest link.  The latencies and efficiencies of protocols are those by
-which NCCL itself chooses (``docs/facts/links.md``), and the fastest of the possible algorithms counts.
+which NCCL itself chooses (facts/links 6), and the fastest of the possible algorithms counts.
 """
 
 from __future__ import annotations

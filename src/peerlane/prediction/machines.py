@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from peerlane.errors import BadArgument, Unsupported
 from peerlane.support.records import dataclass
 
@@ -171,8 +169,3 @@ def name_of(link: Link) -> str:
         "network out": f"network of device {one}, out",
         "network in": f"network of device {one}, in",
     }[kind]
-
-
-def in_words(links: Iterable[Link]) -> str:
-    """Return several links in words."""
-    return ", ".join(map(name_of, links))
