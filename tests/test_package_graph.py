@@ -33,6 +33,7 @@ ORDER = (
     ("rendezvous",),
     ("ranks",),
     ("collectives",),
+    ("prediction",),
     ("",),  # `import peerlane` itself, and `_public`
     ("dialects._shared",),
     ("dialects", "checker", "torch"),

@@ -50,8 +50,9 @@ enum class Kind : uint8_t {
     fence,            // a = channel; (stream, sequence), or stream 0: the thread waited
     drain,            // the same
     // Memory.
-    allocated,        // a = allocation (unique in the process), spans: where it lies; kShared: the program writes it unseen
-    freed,            // a; spans: where it lay.  Operations of this process that were queued before still run, and who opened it keeps it; kEnd: not so;
+    allocated,        // a = allocation (unique in the process), b = 1 + its device (0: a device that an earlier event of the block has), spans: where it
+                      // lies; kShared: the program writes it unseen
+    freed,            // a, b; spans: where it lay.  Operations of this process that were queued before still run, and who opened it keeps it; kEnd: not so;
                       // kShared: only for what this process queued, as the bytes live on (they were mapped here, or a pool keeps them)
     moved,            // a = allocation; spans[0] -> spans[1]: the bytes have another block from now on
     lent,             // a = the lease's number, spans: peers may use it

@@ -180,6 +180,7 @@ class Heap {
     Spot spot_of(const char* host) const;   // of memory that is pinned
     FileSpot file_spot_of(const char* host) const;   // the same
     void log_extent(log::Kind kind, const Extent* extent) const noexcept;   // its beginning or its end, for the event log
+    std::vector<std::pair<uint64_t, uint32_t>> live_blocks();   // those of live allocations and mappings: their ids and devices
     void log_unmapped(const Extent* extent) const noexcept;                 // mutex_ is held
     Range resolve(const char* role, uint64_t address, uint64_t size);   // throws Refusal
     void unpin(const Range& range) {

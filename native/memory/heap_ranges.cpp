@@ -128,7 +128,22 @@ void Heap::log_extent(log::Kind kind, const Extent* extent) const noexcept {
     const Spot spot = spot_of(host_of(extent, 0));
     log::Spans spans;
     spans.add(spot.block, spot.offset, extent->size, true);
-    log::write({.kind = kind, .flags = kind == log::Kind::freed ? log::context.of_free : uint8_t{0}, .a = extent->id.load(std::memory_order_relaxed), .spans = &spans});
+    log::write({.kind = kind, .flags = kind == log::Kind::freed ? log::context.of_free : uint8_t{0}, .a = extent->id.load(std::memory_order_relaxed),
+                .b = uint64_t{1} + extent->device, .spans = &spans});
+}
+
+std::vector<std::pair<uint64_t, uint32_t>> Heap::live_blocks() {
+    std::vector<std::pair<uint64_t, uint32_t>> blocks;
+    const auto add = [&](const Extent& extent) {
+        if (extent.is_live()) blocks.emplace_back(extent.block->id, extent.block->device);
+    };
+    std::lock_guard lock(mutex_);
+    for (const auto& [offset, region] : regions_) {
+        if (region.extent) add(*region.extent);
+        if (region.slab)
+            for (uint32_t slot = 0; slot < region.slab->fresh; ++slot) add(region.slab->extents[slot]);
+    }
+    return blocks;
 }
 
 // No event has the mapping that an access used, so nothing is logged of a block with another mapping.

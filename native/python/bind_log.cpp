@@ -484,6 +484,13 @@ void bind_log(nb::module_& m) {
                 "places: collections.abc.Sequence[tuple[int, int, int]] = ...) -> None"),
         "Write an event of the calling thread.  `places`: bytes on another machine that are written.");
     m.def(
+        "live_blocks",
+        [] {
+            const GilReleased gil;
+            return Heap::get().live_blocks();
+        },
+        "The blocks of live allocations and mappings, as events name them, and native code's numbers of their devices.");
+    m.def(
         "log_places",
         [](const Memory& memory) {
             log::Spans spans;

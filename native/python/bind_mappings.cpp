@@ -51,7 +51,7 @@ void bind_mappings(nb::module_& m) {
                 if (!log::wanted()) return;
                 log::Spans spans;
                 spans.add(block->id, 0, block->size, true);
-                log::write({.kind = log::Kind::allocated, .a = Heap::get().next_id(), .spans = &spans});
+                log::write({.kind = log::Kind::allocated, .a = Heap::get().next_id(), .b = uint64_t{1} + device, .spans = &spans});
             },
             "device"_a, "size"_a, "peer"_a, "name"_a, "Its file is named `name` and its id.")
         .def_prop_ro("size", [](const BlockHandle& self) { return self.get().size; })

@@ -1619,6 +1619,11 @@ def log_event(kind: int, *, stream: int = 0, sequence: int = 0, a: int = 0, b: i
     Write an event of the calling thread.  `places`: bytes on another machine that are written.
     """
 
+def live_blocks() -> list[tuple[int, int]]:
+    """
+    The blocks of live allocations and mappings, as events name them, and native code's numbers of their devices.
+    """
+
 def log_places(memory: Memory) -> list[tuple[int, int, int]]:
     """Where memory lies, as events have it: blocks, offsets and sizes."""
 

@@ -35,6 +35,7 @@ from peerlane.memory.copy import copy, copy_2d, copy_batch, fill, reduce
 from peerlane.memory.descriptor import CopyDescriptor
 from peerlane.memory.physical import Physical
 from peerlane.node.device import Device, Host, PeerSet, device, devices, enter_node, leave_node, trim
+from peerlane.prediction.recording import predict
 from peerlane.ranks.channel import Channel
 from peerlane.ranks.session import Member
 from peerlane.sharing.handle import AllowList, Handle
@@ -107,6 +108,7 @@ __all__ = [
     "fill",
     "leave_node",
     "order",
+    "predict",
     "raw",
     "reduce",
     "set_observer",

@@ -19,9 +19,9 @@ SECTION = r"\d+(?:\.\d+)*"
 HEADING = re.compile(rf"^#{{2,4}} ({SECTION}) \S", re.MULTILINE)
 # "facts/acl 2.7", "facts/hip 3.1, 3.2" and "facts/hcomm 3.8 to 3.10"; any other text that begins so is malformed.
 CITATION = re.compile(
-    rf"facts/(acl|cuda|hip|hcomm|mooncake|nixl|torch|ucx)\s+({SECTION}(?:(?:,| and| to)\s+{SECTION})*)"
+    rf"facts/(acl|cuda|hip|hcomm|links|mooncake|nixl|torch|ucx)\s+({SECTION}(?:(?:,| and| to)\s+{SECTION})*)"
 )
-BEGINNING = re.compile(r"facts/(?:acl|cuda|hip|hcomm|mooncake|nixl|torch|ucx)\b(?!\.md(?! \d))")
+BEGINNING = re.compile(r"facts/(?:acl|cuda|hip|hcomm|links|mooncake|nixl|torch|ucx)\b(?!\.md(?! \d))")
 # Forms of citations from before the facts were in the repository.
 OLD = re.compile(r"\bspec`{0,2},?\s+(?:acl|hip|hcomm)\b|\bseed document\b")
 SECTIONS = {page: HEADING.findall(text) for page, text in PAGES.items()}
@@ -80,7 +80,7 @@ def test_citations_of_the_repository_name_sections_that_exist() -> None:
 
 
 def test_facts_have_a_page_for_each_vendor_and_for_libraries() -> None:
-    assert list(PAGES) == ["acl", "cuda", "hcomm", "hip", "mooncake", "nixl", "torch", "ucx"]
+    assert list(PAGES) == ["acl", "cuda", "hcomm", "hip", "links", "mooncake", "nixl", "torch", "ucx"]
 
 
 @pytest.mark.parametrize("page", PAGES)

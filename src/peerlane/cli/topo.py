@@ -20,7 +20,7 @@ from peerlane.dialects._shared.manifests import manifest_of, registered
 from peerlane.errors import BadArgument, InvalidValue
 from peerlane.support.sizes import format_size
 
-from . import topo_machines
+from . import topo_machines, topo_predict
 from .node_options import add_node_arguments, node_from
 from .outputs import STDOUT, add_json_argument, check_file, show_progress, write_json
 
@@ -33,6 +33,7 @@ EXAMPLES = (
     ("peerlane topo", "the node of $PEERLANE_NODE"),
     ("peerlane topo --devices 8 --profile two-islands", "a node as it would be"),
     ("peerlane topo --profile h100-8 --dialect cuda", "in the words of nvidia-smi topo"),
+    ("peerlane topo --profile h100-8 --predict all_reduce", "its time on the real machine"),
     ("peerlane topo --json", "for programs"),
 )
 
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dialect", metavar="NAME", help="show what the tool of this vendor shows; cuda: nvidia-smi topo"
     )
+    topo_predict.add_arguments(parser)
     add_json_argument(parser, then="not at all")
 
 
@@ -53,7 +55,10 @@ def run(args: argparse.Namespace) -> int:
     """Print the node's topology and return the exit code."""
     if args.json != STDOUT:
         check_file("--json", args.json)
+    topo_predict.check_options(args)
     node = node_from(args)
+    if args.predict is not None:
+        return topo_predict.run(args, node)
     vendor = _vendor(args.dialect) if args.dialect is not None else None
     console = Console(file=sys.stdout, highlight=False)
     if topo_machines.is_rank():

@@ -502,8 +502,12 @@ class VirtualBackend(Queues):
         """Return the name of a device, given by its native number; None if it is not of this node."""
         if number == _HOST:
             return "host"
-        ordinal = self._ordinals.get(number)
+        ordinal = self.ordinal(number)
         return None if ordinal is None else f"virtual:{ordinal}"
+
+    def ordinal(self, number: int) -> int | None:
+        """Return the ordinal of a device, given by its native number; None if it is not of this node."""
+        return self._ordinals.get(number)
 
     def _check_open(self) -> None:
         _core.check_usable()

@@ -26,6 +26,7 @@ from peerlane.cli.schedules import shared_seed
 from peerlane.cli.stdout import BrokenOutput
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects import unasked
+from peerlane.errors import BadArgument, InvalidValue
 from peerlane.rendezvous.server import LEAST_UNREACHABLE, UNREACHABLE_SECONDS
 
 from . import environment, front, hosts
@@ -41,6 +42,7 @@ EXAMPLES = (
     ("peerlane launch -n 4 ranks.py", "four ranks, whose lines begin with [0] to [3]"),
     ("peerlane launch -n 2 --json ends.json ranks.py", "how each rank ended, for a CI"),
     ("peerlane launch -n 2 --trace trace.json ranks.py", "a timeline of all ranks, for ui.perfetto.dev"),
+    ("peerlane launch -n 2 --predict h100-8 ranks.py", "how long its streams would take on eight H100"),
     (
         "peerlane launch --hosts localhost:2 ranks.py",
         "two ranks here, started as those of other machines are",
@@ -57,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_grace_argument(parser)
     parser.add_argument("--json", metavar="FILE", help="write how each rank ended, and which failed first")
     parser.add_argument("--trace", metavar="FILE", help="write a timeline of all processes for Perfetto")
+    parser.add_argument(
+        "--predict",
+        metavar="PROFILE",
+        help="say how long the streams would take on that machine, such as h100-8",
+    )
     parser.add_argument("--hold-deadlocks", metavar="FILE", help=argparse.SUPPRESS)  # for `peerlane check`
     add_host_arguments(parser)
     add_program_arguments(parser)
@@ -162,26 +169,51 @@ def run(args: argparse.Namespace) -> int:
     check_files({"--json": args.json, "--trace": args.trace})
     event_log.discard()  # the ranks have theirs
     node_from(args)  # ranks share memory, which only virtual devices do
+    _check_prediction(args)
     is_logged = args.trace is not None or bool(os.environ.get(event_log.VARIABLE))
     with (
         counted(args, count_of(args) or 1, "peerlane launch", _print_line),
         shared_seed("peerlane launch", _print_line),
     ):
         plan = _plan(args, is_logged)
-        if args.trace is None:
+        if args.trace is None and args.predict is None:
             return front.launch(plan)
         with tempfile.TemporaryDirectory(prefix="peerlane-trace-", ignore_cleanup_errors=True) as folder:
             os.environ[event_log.VARIABLE] = folder
             code = front.launch(plan)
-            from peerlane.checker.chrome_trace import write_trace  # as every start would wait for it
-            from peerlane.checker.timeline import read_timeline
+            if args.trace is not None:
+                _write_trace(args.trace, Path(folder))
+            if args.predict is not None:
+                from .predicted import lines  # as every start would wait for it
 
-            with unwritable("--trace", args.trace):
-                timeline = read_timeline(Path(folder))
-                write_trace(Path(args.trace), timeline)
-            for line in timeline.clocks:
-                _print_line(f"peerlane launch: --trace: {line}")
+                for line in lines(args.predict, Path(folder)):
+                    _print_line(line)
         return code
+
+
+def _write_trace(target: str, folder: Path) -> None:
+    from peerlane.checker.chrome_trace import write_trace  # as every start would wait for it
+    from peerlane.checker.timeline import read_timeline
+
+    with unwritable("--trace", target):
+        timeline = read_timeline(folder)
+        write_trace(Path(target), timeline)
+    for line in timeline.clocks:
+        _print_line(f"peerlane launch: --trace: {line}")
+
+
+def _check_prediction(args: argparse.Namespace) -> None:
+    """Refuse a machine that is not known before the ranks run, and ranks of several machines."""
+    if args.predict is None:
+        return
+    from peerlane.prediction.machines import machine_of
+
+    machine_of(args.predict, "--predict")
+    if args.hosts is not None:
+        raise InvalidValue(
+            "--predict is for ranks of one machine, and --hosts starts them on several; use -n N",
+            detail=BadArgument("--predict", args.predict),
+        )
 
 
 def _plan(args: argparse.Namespace, is_logged: bool) -> Plan:

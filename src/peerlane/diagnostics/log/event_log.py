@@ -298,6 +298,11 @@ def reused(memory: Any) -> None:
         _core.log_event(_ALLOCATED, a=memory.id, written=[memory])
 
 
+def live_blocks() -> dict[int, int]:
+    """Return the native numbers of the devices of the blocks that this process has memory in."""
+    return dict(_core.live_blocks())
+
+
 def written_unseen(memory: Any) -> None:
     """Log that the program writes memory by its address, which the log does not see: its bytes count as written."""
     if active:

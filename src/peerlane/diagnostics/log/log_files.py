@@ -42,7 +42,10 @@ class LoggedSpan(NamedTuple):
 
 
 class LoggedEvent(NamedTuple):
-    """A record of a log; ``native/log/event.h`` describes its fields."""
+    """A record of a log; ``native/log/event.h`` describes its fields.
+
+    ``rows`` has a pitch, a width and a height for each span if the bytes are rows of spans; else it is empty.
+    """
 
     number: int
     kind: str
@@ -56,6 +59,7 @@ class LoggedEvent(NamedTuple):
     sequence: int
     words: tuple[int, int, int, int]
     spans: tuple[LoggedSpan, ...]
+    rows: tuple[tuple[int, int, int], ...]
 
 
 @dataclass
@@ -128,7 +132,20 @@ class ProcessLog:
             reader.shift(self.shift_ns)
             while taken := reader.take(also_open=True, most=_AT_ONCE):
                 self.dropped = reader.dropped
-                for kind, flags, op, site, thread, repeats, time, stream, sequence, words, spans, _ in taken:
+                for (
+                    kind,
+                    flags,
+                    op,
+                    site,
+                    thread,
+                    repeats,
+                    time,
+                    stream,
+                    sequence,
+                    words,
+                    spans,
+                    rows,
+                ) in taken:
                     yield LoggedEvent(
                         *(
                             number,
@@ -144,6 +161,7 @@ class ProcessLog:
                             words,
                         ),
                         tuple(LoggedSpan(*span) for span in spans),
+                        tuple(rows),
                     )
                     number += 1
         except ValueError as error:

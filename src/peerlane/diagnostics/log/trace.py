@@ -139,10 +139,10 @@ class Trace:
         }
         processes = {name: number for number, name in enumerate(sorted({*self._devices.values()}), 1)}
         process_of = {stream: processes[device] for stream, device in sorted(self._devices.items())}
-        events = [_metadata("process_name", process, 0, name) for name, process in processes.items()]
+        events = [track_name("process_name", process, 0, name) for name, process in processes.items()]
         for stream, process in process_of.items():
             name = self._labels.get(stream, f"stream {stream}")
-            events.append(_metadata("thread_name", process, stream, name))
+            events.append(track_name("thread_name", process, stream, name))
         for stream, operations in by_stream.items():
             events += [_slice(process_of[stream], each) for each in operations]
         return events + self._arrows(by_stream, process_of)
@@ -239,7 +239,8 @@ def recording() -> Iterator[Trace]:
             _core.trace_end()
 
 
-def _metadata(kind: str, process: int, track: int, name: str) -> dict[str, Any]:
+def track_name(kind: str, process: int, track: int, name: str) -> dict[str, Any]:
+    """Return the event that names a process or a track: ``process_name`` or ``thread_name``."""
     return {"ph": "M", "name": kind, "pid": process, "tid": track, "args": {"name": name}}
 
 

@@ -1,0 +1,108 @@
+"""From logs to a prediction: those of a block of :func:`peerlane.predict`, and those of the ranks of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from peerlane.backend import registry
+from peerlane.diagnostics.log import event_log, log_files
+from peerlane.prediction import collectives, fluid, result
+from peerlane.prediction.machines import Machine, machine_of
+from peerlane.prediction.operations import Lane, Run
+
+
+class Recording:
+    """A log that this process writes, and the prediction that comes of it.
+
+    Raises
+    ------
+    Unsupported
+        The profile's machine is not known.
+    """
+
+    def __init__(self, profile: str, compute: float) -> None:
+        self._machine, self._compute = machine_of(profile, "predict"), compute
+        self.prediction = result.Prediction(profile)
+        self._open = ExitStack()
+        self._folder = Path()
+        self._blocks: dict[int, int] = {}  # those of before the block, with their devices
+
+    def begin(self) -> bool:
+        """Begin the log; False if there is one already, which goes on."""
+        if event_log.active:
+            return False
+        self._folder = self._open.enter_context(event_log.folder())
+        try:
+            event_log.begin(self._folder)
+            self._blocks = event_log.live_blocks()
+        except BaseException:
+            self.discard()
+            raise
+        return True
+
+    def end(self) -> None:
+        """End the log, and enter what it has into the prediction."""
+        event_log.end()
+        run = _run_on(self._machine, self._device_of, self._compute)
+        with self._open:
+            logs = log_files.logs_in(self._folder)
+            run.note_devices(self._blocks)
+            run.add(logs)
+        _fill(self.prediction, self._machine, run, logs)
+
+    def _device_of(self, number: int) -> int | None:
+        node = registry.entered_as("virtual")
+        return _within(self._machine, node.ordinal(number) if node else None)
+
+    def discard(self) -> None:
+        """End the log without a prediction."""
+        event_log.end()
+        self._open.close()
+
+
+def of_logs(profile: str, logs: Sequence[log_files.ProcessLog]) -> result.Prediction:
+    """Return the prediction for the processes of a run on one machine, each of which used one node.
+
+    Raises
+    ------
+    Unsupported
+        The profile's machine is not known.
+    """
+    machine = machine_of(profile, "--predict")
+    # A process numbers the devices of its first node from 1 on, behind the host.
+    run = _run_on(machine, lambda number: _within(machine, number - 1), 0.0)
+    run.add(logs)
+    prediction = result.Prediction(profile)
+    _fill(prediction, machine, run, logs)
+    return prediction
+
+
+def _run_on(machine: Machine, device_of: Callable[[int], int | None], compute: float) -> Run:
+    """Return an empty run whose collectives are those of the machine's vendor."""
+    return Run(machine, device_of, compute, partial(collectives.seconds_of, machine))
+
+
+def _within(machine: Machine, device: int | None) -> int | None:
+    """Return a device if the machine has it, else None."""
+    return device if device is not None and device < machine.devices else None
+
+
+def _fill(
+    prediction: result.Prediction, machine: Machine, run: Run, logs: Sequence[log_files.ProcessLog]
+) -> None:
+    links = {link for task in run.tasks for flow in task.flows for link in flow.route}
+    times = fluid.simulate(run.tasks, {link: machine.rate(link) for link in links})
+    names = {each.lane: _name(each.lane, logs) for each in run.operations}
+    result.fill(prediction, machine, run, times, names)
+
+
+def _name(lane: Lane, logs: Sequence[log_files.ProcessLog]) -> str:
+    log = logs[lane.process]
+    if lane.is_stream:
+        name = f"stream {lane.number}"
+    else:
+        name = "main thread" if lane.number == log.pid else f"thread {lane.number}"
+    return f"{log.name}, {name}" if len(logs) > 1 else name
