@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 
 from peerlane.backend.facts import Kind
@@ -34,7 +37,28 @@ def allocate(device: int, nbytes: int) -> Buffer | str:
     try:
         return devices()[device].allocate(nbytes, peer=True)
     except OutOfMemory as error:
+        free_unused()
         return str(error)
+
+
+#: Frees what other processes had, before an allocation is tried again.
+free_unused: Callable[[], None] = lambda: None  # noqa: E731 - the module above sets it
+
+
+def close_later(buffer: Any, streams: Sequence[Stream]) -> None:
+    """Close memory of another process after what is queued on streams."""
+    if not streams:
+        buffer.close()
+        return
+    device = streams[0].device
+    if device not in _closing:
+        _closing[device] = device.create_stream()
+    for stream in streams:
+        _closing[device].wait(stream)
+    buffer.close(stream=_closing[device])
+
+
+_closing: dict[Any, Stream] = {}
 
 
 def allocate_pinned(nbytes: int) -> Buffer:

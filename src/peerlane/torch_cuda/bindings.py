@@ -45,7 +45,7 @@ def count_without_driver(cuda: Any) -> None:
 
 
 def make_storages() -> None:
-    """Let ``torch.UntypedStorage`` be made on ``cuda``, as loading does: torch's native code for it refuses that."""
+    """Let ``torch.UntypedStorage`` be made and resized on ``cuda``: torch's native code for it refuses that."""
     of_torch = torch.UntypedStorage.__new__
 
     def new(cls: type, *args: Any, device: Any = None, **options: Any) -> Any:
@@ -55,7 +55,17 @@ def make_storages() -> None:
         make = torch.empty if isinstance(content, int) else torch.tensor
         return make(content, dtype=torch.uint8, device=device).untyped_storage()
 
+    def resize(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        if not storage.is_cuda:
+            return resize_of_torch(storage, size)
+        _module().extension().resize_storage(
+            torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage), size
+        )
+        return storage
+
+    resize_of_torch = torch.UntypedStorage.resize_
     torch.UntypedStorage.__new__ = new
+    torch.UntypedStorage.resize_ = resize
 
 
 def _served_as_torch(item: _Served) -> _Served:
@@ -349,6 +359,23 @@ def _cuda_getAllocatorBackend() -> str:
 @_served_as_torch
 def _cuda_ipc_collect() -> None:
     """Do nothing: no memory waits for another process."""
+
+
+# NCCL, of which torch.distributed uses the back-end alone (nccl_group.py)
+
+
+@_served_as_torch
+def _nccl_version() -> int:
+    from peerlane.dialects.cuda.nccl.communicators import VERSION  # few programs ask
+
+    major, rest = divmod(VERSION, 10_000)
+    minor, patch = divmod(rest, 100)
+    return major << 32 | minor << 16 | patch
+
+
+@_served_as_torch
+def _nccl_version_suffix() -> bytes:
+    return b""
 
 
 # Tensors on several devices at once, for DataParallel
