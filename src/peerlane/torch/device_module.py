@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from peerlane.backend import host
-from peerlane.node.device import devices
 from peerlane.streams.stream import Stream as PeerlaneStream
 from peerlane.support import torch_name
 from peerlane.torch import device_objects, extension_build
@@ -142,7 +141,7 @@ def can_device_access_peer(device: Any, peer: Any) -> bool:
 
 
 def _peerlane_device(device: Any) -> Any:
-    return devices()[_index(device)]
+    return device_objects.present()[_index(device)]
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
@@ -180,8 +179,14 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     return device_objects.memory_info(_index(device))
 
 
+def collect_shared() -> None:
+    """Free what was sent to other processes and none has any more."""
+    device_objects.free_unused()
+
+
 def empty_cache() -> None:
-    """Return the memory that no tensor uses; waits for the streams."""
+    """Return the memory that no tensor uses, here and in processes that have received it; waits for the streams."""
+    collect_shared()
     torch.accelerator.empty_cache()
 
 

@@ -19,10 +19,10 @@ from peerlane.collectives.duplicate import Duplicate
 from peerlane.collectives.group import Group
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
-from peerlane.node.device import devices
 from peerlane.torch import collective_calls as calls
 from peerlane.torch.device import kinds
 from peerlane.torch.device_calls import DeviceCalls, JoinedWork, QueuedWork
+from peerlane.torch.device_objects import present
 from peerlane.torch.failures import converted, refused
 from peerlane.torch.lane import Lane, program_line
 from peerlane.torch.meeting import Meeting
@@ -114,7 +114,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         self._on_devices: DeviceCalls | None = None
         self._coalesced: list[dist.Work] | None = None
         self._longest = self._seconds  # how long the groups wait by themselves
-        there = devices()
+        there = present()
         try:
             with contextlib.ExitStack() as undo:
                 self._group = undo.enter_context(
@@ -246,7 +246,7 @@ class PeerlaneGroup(dist.ProcessGroup):
             return self._queue(name, opts, device, changed, call, *what)
         if not torch.autograd._profiler_enabled():
             return self._start(name, opts, changed, call, *what)
-        record = torch.ops.profiler._record_function_enter_new(f"{BACKEND}:{name}", None)
+        record = torch.ops.profiler._record_function_enter_new(f"{self.getBackendName()}:{name}", None)
         work = self._start(name, opts, changed, call, *what)
         torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(record, work.get_future())
         return work
@@ -288,7 +288,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         call: Callable[..., None],
         *what: Any,
     ) -> QueuedWork:
-        with torch.profiler.record_function(f"{BACKEND}:{name}"):
+        with torch.profiler.record_function(f"{self.getBackendName()}:{name}"):
             work = self._device_calls().collective(
                 *(name, device, changed, call, *what), is_async=opts.asyncOp
             )

@@ -19,7 +19,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from peerlane.errors import Error
 from peerlane.memory import raw
 from peerlane.memory.buffer import Buffer
-from peerlane.node.device import devices
 from peerlane.sharing.handle import Handle
 from peerlane.torch import device_module, device_objects
 
@@ -58,7 +57,7 @@ class _Receipts:
     """Bytes in shared memory: a receiver sets one when it has opened what was sent."""
 
     def __init__(self, device: int) -> None:
-        self._buffer = devices()[device].allocate(_RECEIPTS)
+        self._buffer = device_objects.present()[device].allocate(_RECEIPTS)
         self._buffer.fill(0)
         self._bytes = raw.view(self._buffer.address, _RECEIPTS)
         self.handle = bytes(self._buffer.export(allow="user"))
@@ -145,7 +144,7 @@ def receive(shared: Shared) -> torch.UntypedStorage:
 
     Raises
     ------
-    BadHandle
+    PeerLost
         The sender has ended.
     """
     if not shared.handle:
@@ -181,9 +180,7 @@ class _Own:
         self.address = address
         device_module.extension().hold(address)
 
-    def close(self, stream: Any = None) -> None:
-        if stream is not None:
-            stream.sync()
+    def close(self) -> None:
         device_module.extension().let_go(self.address)
 
 
@@ -191,7 +188,9 @@ def _opened(shared: Shared) -> torch.Tensor:
     own = (address for address, sent in _sharing.sent.items() if bytes(sent.handle) == shared.handle)
     address = next(own, None)
     buffer: Any = (
-        Buffer.open(shared.handle, device=devices()[shared.device]) if address is None else _Own(address)
+        Buffer.open(shared.handle, device=device_objects.present()[shared.device])
+        if address is None
+        else _Own(address)
     )
     bytes_of_it: torch.Tensor = device_module.extension().imported(
         buffer.address, shared.nbytes, shared.device, buffer
@@ -248,9 +247,41 @@ def _rebuild(kind: type, shared: Shared, dtype: torch.dtype, place: tuple[Any, .
 _reduce_of_torch = reductions.reduce_tensor
 
 
+# torch's own code for CUDA calls these methods of a storage.
+
+
+def _share_as_cuda(storage: torch.UntypedStorage) -> tuple[Any, ...]:
+    shared = share(storage)
+    handle = shared.handle or None
+    return shared.device, handle, shared.nbytes, 0, shared.receipts, shared.receipt, b"", False
+
+
+def _receive_as_cuda(
+    _kind: type,
+    device: Any,
+    handle: bytes,
+    nbytes: int,
+    _offset: int,
+    receipts: bytes,
+    receipt: int,
+    *_event: Any,
+) -> torch.UntypedStorage:
+    number = device if isinstance(device, int) else torch.device(device).index
+    return receive(Shared(number, handle, nbytes, receipts, receipt))
+
+
+def _confirm_as_cuda(_kind: type, receipts: bytes, receipt: int, device: Any = None) -> None:
+    confirm(receipts, receipt)
+
+
 def register() -> None:
     """Let ``torch.multiprocessing`` send tensors of the device."""
     device_objects.free_unused = collect
+    if device_module.kind() == "cuda":
+        torch.UntypedStorage._share_cuda_ = _share_as_cuda
+        torch.UntypedStorage._new_shared_cuda = classmethod(_receive_as_cuda)
+        torch.UntypedStorage._release_ipc_counter = classmethod(_confirm_as_cuda)
+        return
     reductions.reduce_tensor = reduce_tensor
     for kind in (torch.Tensor, torch.nn.Parameter, *torch._tensor_classes):
         reductions.reduction.register(kind, reduce_tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from datetime import timedelta
 from types import SimpleNamespace
@@ -69,9 +70,19 @@ class ProcessGroupNCCL(PeerlaneGroup):
         self.set_timeout(timeout)
 
 
+def _hash_tensors(tensors: Sequence[torch.Tensor]) -> int:
+    """Return a hash of bytes, which ``torch.distributed`` logs if TORCH_DISTRIBUTED_DEBUG is DETAIL."""
+    number = 0
+    for tensor in tensors:
+        number = zlib.crc32(
+            bytes(tensor.detach().cpu().contiguous().view(torch.uint8).flatten().tolist()), number
+        )
+    return number
+
+
 def serve() -> None:
     """Let ``torch.distributed`` have NCCL."""
-    names: dict[str, Any] = {"ProcessGroupNCCL": ProcessGroupNCCL}
+    names: dict[str, Any] = {"ProcessGroupNCCL": ProcessGroupNCCL, "_hash_tensors": _hash_tensors}
     vars(_distributed_c10d).update(names)
     vars(c10d).update(names, _NCCL_AVAILABLE=True)
     vars(torch.distributed).update(names)

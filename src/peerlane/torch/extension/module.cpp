@@ -3,7 +3,7 @@
 // * runtime.h: devices, streams, waits;  allocator.h: memory, on devices and pinned;
 // * guard.h: what torch asks of any device;  generators.h: random numbers;
 // * aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
-// * recurrent_cells.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
+// * recurrent_cells.h;  reducer_timer.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
 #include <torch/library.h>
 
 #ifdef PEERLANE_AS_CUDA
@@ -13,6 +13,7 @@
 #include "hooks.h"
 #endif
 #include "recurrent_cells.h"
+#include "reducer_timer.h"
 
 namespace peerlane_torch {
 
