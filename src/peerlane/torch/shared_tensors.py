@@ -71,7 +71,7 @@ class _Receipts:
             )
         return receipt
 
-    def is_given(self, receipt: int) -> bool:
+    def is_set(self, receipt: int) -> bool:
         if not self._bytes[receipt]:
             return False
         self._bytes[receipt] = 0
@@ -217,7 +217,7 @@ def collect() -> None:
         if _sharing.receipts is None:
             return
         for address, sent in list(_sharing.sent.items()):
-            sent.awaited = {each for each in sent.awaited if not _sharing.receipts.is_given(each)}
+            sent.awaited = {each for each in sent.awaited if not _sharing.receipts.is_set(each)}
             if not sent.awaited and not sent.handle.importers:
                 del _sharing.sent[address]
                 sent.handle.close()
@@ -234,13 +234,13 @@ def reduce_tensor(tensor: torch.Tensor) -> tuple[Any, tuple[Any, ...]]:
             "a tensor that is computed and requires a gradient cannot be sent, because autograd does not cross "
             "processes: send tensor.detach()"
         )
-    place = tensor.storage_offset(), tuple(tensor.size()), tuple(tensor.stride()), tensor.requires_grad
-    return _rebuild, (type(tensor), share(tensor.untyped_storage()), tensor.dtype, place)
+    layout = tensor.storage_offset(), tuple(tensor.size()), tuple(tensor.stride()), tensor.requires_grad
+    return _rebuild, (type(tensor), share(tensor.untyped_storage()), tensor.dtype, layout)
 
 
-def _rebuild(kind: type, shared: Shared, dtype: torch.dtype, place: tuple[Any, ...]) -> torch.Tensor:
+def _rebuild(kind: type, shared: Shared, dtype: torch.dtype, layout: tuple[Any, ...]) -> torch.Tensor:
     storage = torch.TypedStorage(wrap_storage=receive(Shared(*shared)), dtype=dtype, _internal=True)
-    tensor: torch.Tensor = reductions.rebuild_tensor(kind, storage, place)
+    tensor: torch.Tensor = reductions.rebuild_tensor(kind, storage, layout)
     return tensor
 
 

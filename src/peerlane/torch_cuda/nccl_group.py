@@ -40,10 +40,16 @@ class ProcessGroupNCCL(PeerlaneGroup):
             self.is_high_priority_stream = is_high_priority_stream
             self.config = SimpleNamespace()
 
+        @property
+        def timeout(self) -> timedelta:
+            """The time-out of the group, which torch sets."""
+            set_by_torch: timedelta = self._timeout
+            return set_by_torch
+
     def __init__(self, store: dist.Store, rank: int, size: int, options: Options) -> None:
         ranks = options.global_ranks_in_group
         super().__init__(
-            *(store, rank, size, options._timeout),
+            *(store, rank, size, options.timeout),
             name=str(options.group_name),
             number=ranks[rank] if ranks else rank,
             kinds=["cuda"],
