@@ -38,7 +38,9 @@ sharded(torch.randn(4, 8, device="cuda")).sum().backward()
 found["gradient"] = str(sharded.weight.grad.device)
 
 number = torch.full((1000,), rank + 1.0, device="cuda")
-with torch.cuda.stream(torch.cuda.Stream()):
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
     work = dist.all_reduce(number, async_op=True)
 work.wait()
 found["sum"] = number.unique().tolist()
