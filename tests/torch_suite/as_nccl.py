@@ -19,7 +19,50 @@ from torch_suite.of_backend import MORE_RANKS, RANKS, Outcome
 _MOST_SECONDS = 3600.0
 
 #: Why tests do not pass.
-REASONS: dict[str, tuple[str, ...]] = {}
+REASONS: dict[str, tuple[str, ...]] = {
+    "torch has no kernel of `SyncBatchNorm` for the processor": (
+        "test_DistributedDataParallel_SyncBatchNorm",
+        "test_DistributedDataParallel_SyncBatchNorm_2D_Input",
+        "test_DistributedDataParallel_SyncBatchNorm_Channels_Last",
+        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_Running_Value",
+        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_gradient",
+        "test_DistributedDataParallel_SyncBatchNorm_No_Affine",
+        "test_DistributedDataParallel_SyncBatchNorm_Single_Input_Per_Process",
+        "test_DistributedDataParallel_SyncBatchNorm_half",
+        "test_ddp_uneven_inputs_stop_iteration_sync_bn",
+    ),
+    "the test expects profiler events that are asynchronous, with the shapes of tensors": (
+        "test_all_gather_cuda",
+        "test_all_gather_cuda_complex",
+        "test_all_reduce_sum_cuda",
+        "test_all_reduce_sum_cuda_async",
+        "test_all_reduce_sum_cuda_complex",
+        "test_all_to_all_single_equal_split_cuda",
+        "test_all_to_all_single_equal_split_cuda_complex",
+        "test_all_to_all_single_equal_split_group_cuda",
+        "test_all_to_all_single_equal_split_full_group_cuda",
+        "test_broadcast_cuda",
+        "test_reduce_sum_cuda",
+        "test_reduce_sum_cuda_twice",
+        "test_send_recv_nccl_autograd_profiler",
+        "test_send_recv_nccl_torch_profiler",
+    ),
+    "a rank cannot send to itself": ("test_batch_isend_irecv_nccl", "test_batch_isend_irecv_self_nccl"),
+    "the test expects NCCL's words": (
+        "test_monitored_barrier_allreduce_hang",
+        "test_monitored_barrier_allreduce_hang_wait_all_ranks",
+    ),
+    "the processor's softmax does not convert half to float": (
+        "test_DistributedDataParallel_with_amp_and_grad_is_view",
+    ),
+    "`torch.compile` is not there": ("test_ddp_compile_static_graph",),
+    "the test needs `MASTER_ADDR`": ("test_nccl_high_priority_stream",),
+    "did not end within 90 s on a busy machine with two cores, and nobody has looked why": (
+        "test_ddp_grad_div_uneven_inputs",
+        "test_ddp_profiling_torch_profiler",
+        "test_ddp_uneven_inputs",
+    ),
+}
 
 _PAGE = """\
 # PyTorch's distributed tests for NCCL
