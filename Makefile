@@ -76,6 +76,7 @@ test-torch: $(VENV)-torch/installed
 	$(VENV)-torch/bin/python -m pytest tests/pytorch tests/memory/test_torch.py
 	PYTHONPATH=tests $(VENV)-torch/bin/python -m torch_suite docs/torch-tests.md
 	PYTHONPATH=tests $(VENV)-torch/bin/python -m torch_suite.operations docs/torch-device-tests.md
+	PYTHONPATH=tests $(VENV)-torch/bin/python -m torch_suite.as_nccl docs/torch-nccl-tests.md
 
 $(VENV)-torch/installed: $(NATIVE)
 	$(PYTHON) -m venv $(VENV)-torch

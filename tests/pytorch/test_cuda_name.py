@@ -235,3 +235,50 @@ def test_children_of_the_program_have_cuda_too(tmp_path: Path) -> None:
         """,
     )
     assert found == {"child": [0, ["2.0", "2"]]}
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "launch --torch-cuda -n 2 --devices 2",
+        "run --torch-cuda --devices 2 -m torch.distributed.run --nproc-per-node 2",
+    ],
+    ids=["launch", "torchrun"],
+)
+def test_ranks_say_nccl(launcher: str) -> None:
+    done = _run(["-m", "peerlane", *launcher.split(), str(PROGRAMS / "ranks.py")])
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [
+        json.loads(line.partition("found ")[2]) for line in done.stdout.splitlines() if "found {" in line
+    ]
+    found.sort(key=lambda each: each["device"])
+    assert [each["device"] for each in found] == [0, 1]
+    for each in found:
+        assert (each["backend"], each["nccl"], each["equal"]) == ("nccl", True, True)
+        assert each["gradient"] == f"cuda:{each['device']}"
+        assert (each["sum"], each["objects"], each["gloo"], each["both"]) == ([3.0], [0, 1], 2.0, [4.0, 6.0])
+        assert "takes strided tensors on cuda" in each["on the processor"]
+
+
+def test_process_receives_a_tensor_by_torchs_own_functions() -> None:
+    done = _run_on_cuda([str(PROGRAMS / "sharing.py")])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["cuda:0 cuda:1 2000.0 2000.0", "0 0"]
+
+
+def test_variable_chooses_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    found = _find(
+        tmp_path,
+        """
+        found["count"], found["name"] = torch.cuda.device_count(), torch.cuda.get_device_name(0)
+        tensor = torch.ones(3, device="cuda:0")
+        found["sum"] = tensor.sum().item()
+        try:
+            torch.ones(1, device="cuda:1")
+        except RuntimeError as error:
+            found["refused"] = str(error)
+        """,
+    )
+    assert (found["count"], found["name"], found["sum"]) == (1, "virtual:1", 3.0)
+    assert "cuda:1 does not exist" in found["refused"]

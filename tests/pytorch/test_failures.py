@@ -218,7 +218,7 @@ found["texts"], found["number"] = texts, number.item()
                 "numbers with the sum 3, its rows",
                 "the root, rank 0, passes one list",
                 "all must have one",
-                "on the processor only",
+                "takes tensors on cpu and peerlane, not on cuda",
             ],
             strict=True,
         ):

@@ -29,12 +29,18 @@ def test_program_of_the_guide_trains(tmp_path: Path) -> None:
     assert lines[0].rpartition(" ")[2] == lines[1].rpartition(" ")[2]
 
 
-def test_program_of_the_device_runs(tmp_path: Path) -> None:
-    (program,) = documented(GUIDE.with_name("torch-device.md").read_text())
-    (tmp_path / program.name).write_text(program.code)
-    done = program.run(tmp_path, {**os.environ, "OMP_NUM_THREADS": "1", "PEERLANE_NODE": "devices=2"})
+def test_programs_of_the_device_run(tmp_path: Path) -> None:
+    program, ranks = documented(GUIDE.with_name("torch-device.md").read_text())
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PEERLANE_NODE": "devices=2"}
+    for each in (program, ranks):
+        (tmp_path / each.name).write_text(each.code)
+    done = program.run(tmp_path, settings)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == program.prints
+    del settings["PEERLANE_NODE"]  # the launcher has --devices
+    done = ranks.run(tmp_path, settings)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] 2.0", "[1] 2.0"]
 
 
 def test_bench_torch_measures_both_back_ends(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ The files of the device:
 
 * ``extension/`` is the device in C++, ``extension_build`` compiles and loads it;
 * ``device_objects`` is what it asks of peerlane: devices, memory, streams;
+* ``shared_tensors`` sends tensors to other processes;
 * ``device_module`` is ``torch.peerlane``; ``device`` registers all of it.
 
 The files of the back-end, from the ground up:
@@ -11,8 +12,9 @@ The files of the back-end, from the ground up:
 * ``failures`` turns peerlane's errors into those that programs of torch expect;
 * ``lane`` runs calls one after the other, in the caller's thread where nothing is queued;
 * ``work`` is what an asynchronous call returns;
-* ``host_tensors`` gives the bytes of tensors, ``reductions`` the operations on them;
+* ``tensor_bytes`` gives the bytes of tensors, ``reductions`` the operations on them;
 * ``collective_calls`` are the collectives of a :class:`peerlane.Group` on tensors;
+* ``device_calls`` queues calls on tensors of devices;
 * ``receives`` are receives that are under way, ``messages`` sends and receives with tags;
 * ``meeting`` brings ranks together over a store of torch, ``monitored`` tells who is missing there;
 * ``process_group`` is the ``ProcessGroup`` that torch calls.
@@ -31,5 +33,5 @@ __all__ = ["PeerlaneGroup"]
 device.register()
 progress.passed_through.add("torch")
 progress.serving_natively.add("pt_tcpstore_uv")  # the server of a TCPStore
-torch.distributed.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])
+torch.distributed.Backend.register_backend(BACKEND, create, extended_api=True, devices=list(device.kinds()))
 monitored.serve(PeerlaneGroup)

@@ -1,19 +1,43 @@
-"""The collectives of a group on tensors; each function is one call, complete on return."""
+"""The collectives of a group on tensors; each function is one call.
+
+With a :class:`peerlane.Group` it is complete on return.  With :class:`OnStream` it is queued on the current stream.
+"""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
 from peerlane.collectives.group import Group
-from peerlane.torch.host_tensors import bytes_of, flat, joined, put_back, room_for, sizes_of, span_of, spread
+from peerlane.streams.stream import Stream
 from peerlane.torch.reductions import Reduction
+from peerlane.torch.tensor_bytes import bytes_of, flat, joined, put_back, room_for, sizes_of, span_of, spread
 
 
-def broadcast(group: Group, tensor: torch.Tensor, root: int) -> None:
+class OnStream:
+    """A group whose calls are queued on a stream."""
+
+    def __init__(self, group: Group, stream: Stream) -> None:
+        self.rank, self.size = group.rank, group.size
+        self._group, self._stream = group, stream
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return functools.partial(getattr(self._group, name), stream=self._stream)
+
+
+Caller: TypeAlias = "Group | OnStream"
+
+
+def barrier(group: Caller) -> None:
+    """Wait until all ranks have come."""
+    group.barrier()
+
+
+def broadcast(group: Caller, tensor: torch.Tensor, root: int) -> None:
     """Give all ranks the root's elements."""
     contiguous = flat(tensor)
     group.broadcast(bytes_of(contiguous), root)
@@ -21,7 +45,7 @@ def broadcast(group: Group, tensor: torch.Tensor, root: int) -> None:
         put_back(tensor, contiguous)
 
 
-def all_reduce(group: Group, tensor: torch.Tensor, how: Reduction) -> None:
+def all_reduce(group: Caller, tensor: torch.Tensor, how: Reduction) -> None:
     """Combine the elements of all ranks, in place."""
     contiguous = flat(tensor)
     seen = how.seen(contiguous)
@@ -35,14 +59,14 @@ def all_reduce(group: Group, tensor: torch.Tensor, how: Reduction) -> None:
     put_back(tensor, contiguous)
 
 
-def all_reduce_joined(group: Group, tensors: Sequence[torch.Tensor], how: Reduction) -> None:
+def all_reduce_joined(group: Caller, tensors: Sequence[torch.Tensor], how: Reduction) -> None:
     """Combine several tensors as one."""
     whole = joined(tensors)
     all_reduce(group, whole, how)
     spread(tensors, whole)
 
 
-def all_reduce_sparse(group: Group, tensor: torch.Tensor) -> None:
+def all_reduce_sparse(group: Caller, tensor: torch.Tensor) -> None:
     """Sum sparse tensors, whose numbers of elements may differ."""
     own = tensor.coalesce()
     counts = torch.empty(group.size, dtype=torch.int64)
@@ -58,7 +82,7 @@ def all_reduce_sparse(group: Group, tensor: torch.Tensor) -> None:
     tensor.copy_(functools.reduce(operator.add, sums).coalesce())
 
 
-def reduce(group: Group, tensor: torch.Tensor, root: int, how: Reduction) -> None:
+def reduce(group: Caller, tensor: torch.Tensor, root: int, how: Reduction) -> None:
     """Combine the elements of all ranks at the root, in place."""
     contiguous = flat(tensor)
     seen = how.seen(contiguous)
@@ -76,23 +100,29 @@ def reduce(group: Group, tensor: torch.Tensor, root: int, how: Reduction) -> Non
         put_back(tensor, contiguous)
 
 
-def all_gather(group: Group, parts: Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
+def all_gather(group: Caller, parts: Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
     """Gather the elements of all ranks in a list of tensors, which may have different sizes."""
     contiguous, own = [flat(part) for part in parts], flat(tensor)
-    span, at = span_of(contiguous)
+    spanned = span_of(contiguous)
+    if spanned is None:
+        whole = room_for(parts)
+        group.all_gather_v(bytes_of(whole), bytes_of(own), receives=sizes_of(parts))
+        return spread(parts, whole)
+    span, at = spanned
     group.all_gather_v(span, bytes_of(own), receives=sizes_of(contiguous), receives_at=at)
     for part, each in zip(parts, contiguous, strict=True):
         put_back(part, each)
+    return None
 
 
-def all_gather_whole(group: Group, output: torch.Tensor, tensor: torch.Tensor) -> None:
+def all_gather_whole(group: Caller, output: torch.Tensor, tensor: torch.Tensor) -> None:
     """Gather the elements of all ranks side by side."""
     contiguous, own = flat(output), flat(tensor)
     group.all_gather(bytes_of(contiguous), bytes_of(own))
     put_back(output, contiguous)
 
 
-def gather(group: Group, parts: Sequence[torch.Tensor], tensor: torch.Tensor, root: int) -> None:
+def gather(group: Caller, parts: Sequence[torch.Tensor], tensor: torch.Tensor, root: int) -> None:
     """Gather the elements of all ranks at the root; other ranks pass no parts."""
     contiguous = flat(tensor)
     whole = room_for(parts) if parts else torch.empty(0)
@@ -103,7 +133,7 @@ def gather(group: Group, parts: Sequence[torch.Tensor], tensor: torch.Tensor, ro
         spread(parts, whole)
 
 
-def scatter(group: Group, tensor: torch.Tensor, parts: Sequence[torch.Tensor], root: int) -> None:
+def scatter(group: Caller, tensor: torch.Tensor, parts: Sequence[torch.Tensor], root: int) -> None:
     """Give each rank one of the root's tensors; other ranks pass no parts."""
     contiguous = flat(tensor)
     whole = joined(parts) if parts else None
@@ -111,12 +141,14 @@ def scatter(group: Group, tensor: torch.Tensor, parts: Sequence[torch.Tensor], r
     put_back(tensor, contiguous)
 
 
-def reduce_scatter(group: Group, tensor: torch.Tensor, parts: Sequence[torch.Tensor], how: Reduction) -> None:
+def reduce_scatter(
+    group: Caller, tensor: torch.Tensor, parts: Sequence[torch.Tensor], how: Reduction
+) -> None:
     """Combine lists of tensors of all ranks, and give each rank one of the results; they may have any sizes."""
     contiguous, seen = flat(tensor), [how.seen(flat(part)) for part in parts]
     own = how.seen(contiguous)
     if how.fold is None:
-        span, at = span_of(seen)
+        span, at = span_of(seen) or (bytes_of(joined(seen)), None)
         sizes = sizes_of(seen)
         group.reduce_scatter_v(bytes_of(own), span, sends=sizes, sends_at=at, dtype=how.name, op=how.op)
     else:
@@ -125,7 +157,7 @@ def reduce_scatter(group: Group, tensor: torch.Tensor, parts: Sequence[torch.Ten
     put_back(tensor, contiguous)
 
 
-def reduce_scatter_whole(group: Group, tensor: torch.Tensor, whole: torch.Tensor, how: Reduction) -> None:
+def reduce_scatter_whole(group: Caller, tensor: torch.Tensor, whole: torch.Tensor, how: Reduction) -> None:
     """Combine the elements of all ranks, and give each an equal part."""
     contiguous, seen = flat(tensor), how.seen(flat(whole))
     own = how.seen(contiguous)
@@ -137,14 +169,16 @@ def reduce_scatter_whole(group: Group, tensor: torch.Tensor, whole: torch.Tensor
     put_back(tensor, contiguous)
 
 
-def _fold(group: Group, own: torch.Tensor, whole: torch.Tensor, sends: Sequence[int], how: Reduction) -> None:
+def _fold(
+    group: Caller, own: torch.Tensor, whole: torch.Tensor, sends: Sequence[int], how: Reduction
+) -> None:
     parts = own.new_empty((group.size, *own.shape))
     group.all_to_all_v(bytes_of(parts), bytes_of(whole), receives=[own.nbytes] * group.size, sends=sends)
     own.copy_(how.folded(parts))
 
 
 def all_to_all(
-    group: Group, output: torch.Tensor, source: torch.Tensor, receives: Sequence[int], sends: Sequence[int]
+    group: Caller, output: torch.Tensor, source: torch.Tensor, receives: Sequence[int], sends: Sequence[int]
 ) -> None:
     """Exchange parts of so many bytes between all ranks."""
     contiguous, own = flat(output), flat(source)
@@ -152,7 +186,7 @@ def all_to_all(
     put_back(output, contiguous)
 
 
-def all_to_all_lists(group: Group, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
+def all_to_all_lists(group: Caller, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
     """Exchange tensors between all ranks."""
     whole = room_for(outputs)
     all_to_all(group, whole, joined(sources), sizes_of(outputs), sizes_of(sources))

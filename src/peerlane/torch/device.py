@@ -10,9 +10,15 @@ import torch
 from torch.utils.dlpack import DLDeviceType
 
 from peerlane.support import torch_name
-from peerlane.torch import device_module, extension_build
+from peerlane.torch import device_module, extension_build, shared_tensors
 
 NAME = "peerlane"
+
+
+def kinds() -> tuple[str, ...]:
+    """Return the kinds of devices whose tensors the back-end of ``torch.distributed`` takes."""
+    has_device = torch_name.is_cuda or torch._C._get_privateuse1_backend_name() == NAME
+    return ("cpu", device_module.kind()) if has_device else ("cpu",)
 
 
 def register() -> None:
@@ -37,6 +43,7 @@ def register() -> None:
         device_module.init()
     except extension_build.Unbuilt:
         return
+    shared_tensors.register()
 
 
 def _register_name() -> None:

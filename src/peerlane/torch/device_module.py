@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from peerlane.backend import host
-from peerlane.node.device import devices
+from peerlane.streams.stream import Stream as PeerlaneStream
 from peerlane.support import torch_name
 from peerlane.torch import device_objects, extension_build
 
@@ -141,7 +141,7 @@ def can_device_access_peer(device: Any, peer: Any) -> bool:
 
 
 def _peerlane_device(device: Any) -> Any:
-    return devices()[_index(device)]
+    return device_objects.present()[_index(device)]
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
@@ -179,8 +179,14 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     return device_objects.memory_info(_index(device))
 
 
+def collect_shared() -> None:
+    """Free what was sent to other processes and none has any more."""
+    device_objects.free_unused()
+
+
 def empty_cache() -> None:
-    """Return the memory that no tensor uses; waits for the streams."""
+    """Return the memory that no tensor uses, here and in processes that have received it; waits for the streams."""
+    collect_shared()
     torch.accelerator.empty_cache()
 
 
@@ -246,6 +252,38 @@ def elapsed_time(first: int, last: int) -> float:
     """Return the milliseconds between two events that are over, by their ``event_id``."""
     init()
     return float(_loaded.elapsed_time(first, last))
+
+
+def own_stream(device: int) -> torch.Stream:
+    """Return a new stream that torch hands out to nobody else; it never ends."""
+    init()
+    number = _loaded.own_stream(device)
+    kind = int(torch.accelerator.current_stream(device).device_type)
+    return torch.Stream(stream_id=number, device_index=device, device_type=kind)
+
+
+def stream_of(stream: torch.Stream) -> PeerlaneStream:
+    """Return peerlane's stream behind one of torch."""
+    init()
+    behind: PeerlaneStream = _loaded.stream_of(stream.device_index, stream.stream_id)[0]
+    return behind
+
+
+def is_settled(stream: torch.Stream) -> bool:
+    """Return whether nothing is queued on a stream, and no failure waits for a report."""
+    init()
+    return bool(_loaded.stream_of(stream.device_index, stream.stream_id)[1])
+
+
+def kind() -> str:
+    """Return torch's name of the device: ``"peerlane"``, or ``"cuda"``."""
+    return "cuda" if torch_name.is_cuda else "peerlane"
+
+
+def extension() -> Any:
+    """Return the extension, loaded."""
+    init()
+    return _loaded
 
 
 def default_generator(device: Any = None) -> torch.Generator:

@@ -2,39 +2,82 @@
 
 from __future__ import annotations
 
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 
 from peerlane.backend.facts import Kind
 from peerlane.errors import Error, OutOfMemory
 from peerlane.memory import raw
 from peerlane.memory.buffer import Buffer
-from peerlane.node.device import Host, devices
+from peerlane.node.device import Device, Host, devices
 from peerlane.streams.event import Event
 from peerlane.streams.stream import Stream
+from peerlane.support import torch_name
+
+
+@functools.cache
+def present() -> tuple[Device, ...]:
+    """Return the devices by torch's numbers: those of the node, or as ``cuda`` those that CUDA_VISIBLE_DEVICES lists.
+
+    The first call enters a node.
+    """
+    if not torch_name.is_cuda:
+        return tuple(devices())
+    from peerlane.dialects.cuda.state import visible  # other programs do not need the dialect
+
+    return visible(devices())
+
+
+os.register_at_fork(after_in_child=present.cache_clear)
 
 
 def count() -> int:
-    """Return the number of devices of the node; the first call enters one."""
-    return len(devices())
+    """Return the number of devices."""
+    return len(present())
 
 
 def memory_info(device: int) -> tuple[int, int]:
     """Return the device's free bytes, and all that it has."""
-    at = devices()[device]
+    at = present()[device]
     return at.free_bytes, at.total_bytes
 
 
 def create_stream(device: int) -> Stream:
     """Return a new stream of the device."""
-    return devices()[device].create_stream()
+    return present()[device].create_stream()
 
 
 def allocate(device: int, nbytes: int) -> Buffer | str:
     """Return memory of the device, which any device may reach; or, if there is no room, why."""
     try:
-        return devices()[device].allocate(nbytes, peer=True)
+        return present()[device].allocate(nbytes, peer=True)
     except OutOfMemory as error:
+        free_unused()
         return str(error)
+
+
+#: Frees what other processes had, before an allocation is tried again.
+free_unused: Callable[[], None] = lambda: None  # noqa: E731 - the module above sets it
+
+
+def close_later(buffer: Any, streams: Sequence[Stream]) -> None:
+    """Close memory of another process after what is queued on streams, whether that fails or not."""
+    if not streams:
+        buffer.close()
+        return
+    device = streams[0].device
+    if device not in _closing:
+        _closing[device] = device.create_stream(on_error="continue")
+    for stream in streams:
+        _closing[device].wait(stream)
+    _closing[device].launch_callback(buffer.close)
+
+
+_closing: dict[Any, Stream] = {}
 
 
 def allocate_pinned(nbytes: int) -> Buffer:
@@ -78,4 +121,4 @@ def device_at(address: int) -> int:
     location = raw.locate(address)
     if location.kind is not Kind.DEVICE:
         raise ValueError(f"{address:#x} is {location.kind.value} memory, and no memory of a peerlane device")
-    return location.ordinal
+    return [device.ordinal for device in present()].index(location.ordinal)

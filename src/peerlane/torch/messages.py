@@ -23,9 +23,9 @@ from peerlane.collectives.group import Group
 from peerlane.collectives.readiness import mails_of
 from peerlane.errors import Error, PeerLost, Refused
 from peerlane.torch.failures import converted, refused
-from peerlane.torch.host_tensors import bytes_of, flat, put_back
 from peerlane.torch.lane import Lane, program_line
 from peerlane.torch.receives import Receive, Unattended
+from peerlane.torch.tensor_bytes import bytes_of, flat, put_back
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Mails

@@ -19,16 +19,18 @@ from peerlane.collectives.duplicate import Duplicate
 from peerlane.collectives.group import Group
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
-from peerlane.node.device import devices
 from peerlane.torch import collective_calls as calls
+from peerlane.torch.device import kinds
+from peerlane.torch.device_calls import DeviceCalls, JoinedWork, QueuedWork
+from peerlane.torch.device_objects import present
 from peerlane.torch.failures import converted, refused
-from peerlane.torch.host_tensors import check, check_alike
 from peerlane.torch.lane import Lane, program_line
 from peerlane.torch.meeting import Meeting
 from peerlane.torch.messages import Messages
 from peerlane.torch.monitored import monitored_barrier
 from peerlane.torch.receives import Receive
 from peerlane.torch.reductions import Reduction, find
+from peerlane.torch.tensor_bytes import check, check_alike, tensors_in
 from peerlane.torch.work import Work
 
 BACKEND = "peerlane"
@@ -55,13 +57,13 @@ def create(options: Any, _options: object = None) -> PeerlaneGroup:
 
     Parameters
     ----------
-    given : _DistributedBackendOptions
+    options : _DistributedBackendOptions
         ``store``, ``group_rank``, ``group_size``, ``timeout``, ``group_id`` and ``global_ranks_in_group``.
     """
     ranks = options.global_ranks_in_group
     number = ranks[options.group_rank] if ranks else options.group_rank
     where = options.store, options.group_rank, options.group_size
-    return PeerlaneGroup(*where, options.timeout, name=str(options.group_id), number=number)
+    return PeerlaneGroup(*where, options.timeout, name=str(options.group_id), number=number, kinds=kinds())
 
 
 class PeerlaneGroup(dist.ProcessGroup):
@@ -81,6 +83,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         The name of the group for torch, which error texts show.
     number : int
         This process's rank in the world, which decides the device.
+    kinds : sequence of str
+        The kinds of devices whose tensors it takes.
 
     Raises
     ------
@@ -89,17 +93,28 @@ class PeerlaneGroup(dist.ProcessGroup):
     """
 
     def __init__(
-        self, store: dist.Store, rank: int, size: int, timeout: timedelta, *, name: str, number: int
+        self,
+        store: dist.Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        *,
+        name: str,
+        number: int,
+        kinds: Sequence[str],
     ) -> None:
         super().__init__(rank, size)
+        self._own_kinds = kinds
         self._store, self._seconds = store, timeout.total_seconds()
         self._lane = Lane()
         self._name, self._desc = name, ""
         self._ended: Exception | None = None
         self._meeting = Meeting(store, rank, size, self._seconds)
         self._barriers, self._is_sound = 0, True
+        self._on_devices: DeviceCalls | None = None
+        self._coalesced: list[dist.Work] | None = None
         self._longest = self._seconds  # how long the groups wait by themselves
-        there = devices()
+        there = present()
         try:
             with contextlib.ExitStack() as undo:
                 self._group = undo.enter_context(
@@ -154,15 +169,29 @@ class PeerlaneGroup(dist.ProcessGroup):
         return self._store
 
     @property
+    def _kinds(self) -> Sequence[str]:
+        """The kinds of devices whose tensors it takes."""
+        return self._own_kinds
+
+    @property
     def _device_types(self) -> list[torch.device]:
-        return [_CPU]
+        return list(map(torch.device, self._kinds))
 
     def _get_backend(self, device: torch.device) -> PeerlaneGroup:
-        if device.type != "cpu":
-            raise RuntimeError(f"the back-end {BACKEND!r} has tensors on the processor only, not on {device}")
+        if device.type not in self._kinds:
+            raise RuntimeError(
+                f"this process group takes tensors on {' and '.join(self._kinds)}, not on {device}"
+            )
         return self
 
     supports_splitting = supports_coalescing = supports_time_estimate = False
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: torch.device) -> JoinedWork:
+        works, self._coalesced = self._coalesced, None
+        return JoinedWork(works or [])
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the time-out of later calls; one that is longer than the group's first has no effect."""
@@ -176,6 +205,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         self._leave("destroyed")
 
     def _leave(self, how: str) -> None:
+        if self._on_devices is not None:
+            self._on_devices.finish()
         if self._is_sound and self._messages.is_sound:
             # Without a last message the others' receives fail.  After a failure none is sent: the others must get the
             # error of the deadlock, and not the end of this rank.
@@ -191,6 +222,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         _open.discard(self)
         self._lane.close()
         self._messages.close(self._ended)
+        if self._on_devices is not None:
+            self._on_devices.close()
         with contextlib.suppress(Error):
             self._group.close()
 
@@ -206,11 +239,14 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def _run(
         self, name: str, opts: Any, changed: list[torch.Tensor], call: Callable[..., None], *what: Any
-    ) -> Work:
+    ) -> dist.Work:
         """Run a collective now, or queue it and return at once; show it to a profiler."""
+        device = next((each.device for each in tensors_in(what)), _CPU)
+        if device != _CPU:
+            return self._queue(name, opts, device, changed, call, *what)
         if not torch.autograd._profiler_enabled():
             return self._start(name, opts, changed, call, *what)
-        record = torch.ops.profiler._record_function_enter_new(f"{BACKEND}:{name}", None)
+        record = torch.ops.profiler._record_function_enter_new(f"{self.getBackendName()}:{name}", None)
         work = self._start(name, opts, changed, call, *what)
         torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(record, work.get_future())
         return work
@@ -243,38 +279,68 @@ class PeerlaneGroup(dist.ProcessGroup):
             work.wait()
         return work
 
+    def _queue(
+        self,
+        name: str,
+        opts: Any,
+        device: torch.device,
+        changed: list[torch.Tensor],
+        call: Callable[..., None],
+        *what: Any,
+    ) -> QueuedWork:
+        with torch.profiler.record_function(f"{self.getBackendName()}:{name}"):
+            work = self._device_calls().collective(
+                *(name, device, changed, call, *what), is_async=opts.asyncOp
+            )
+        return self._coalesce(work)
+
+    def _device_calls(self) -> DeviceCalls:
+        if self._ended is not None:
+            raise self._ended
+        if self._on_devices is None:
+            self._on_devices = DeviceCalls(self._group, self._longest)
+        return self._on_devices
+
+    def _coalesce(self, work: QueuedWork) -> QueuedWork:
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def _check(self, call: str, tensors: _Tensors) -> None:
+        check(call, tensors, self._kinds)
+
     # Collectives.
 
-    def broadcast(self, tensors: list[torch.Tensor], opts: Any = _BROADCAST) -> Work:
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any = _BROADCAST) -> dist.Work:
         """Give all ranks the root's tensor."""
         (tensor,) = tensors
-        check("broadcast", tensors)
+        self._check("broadcast", tensors)
         return self._run("broadcast", opts, tensors, calls.broadcast, tensor, opts.rootRank)
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any = _ALLREDUCE) -> Work:
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = _ALLREDUCE) -> dist.Work:
         """Combine a tensor of all ranks."""
         (tensor,) = tensors
         if tensor.is_sparse:
             return self._all_reduce_sparse(tensor, opts)
-        check("all_reduce", tensors)
+        self._check("all_reduce", tensors)
         how = find("all_reduce", opts.reduceOp, tensor.dtype)
         return self._run("all_reduce", opts, tensors, calls.all_reduce, tensor, how)
 
-    def _all_reduce_sparse(self, tensor: torch.Tensor, opts: Any) -> Work:
-        if opts.reduceOp != dist.ReduceOp.SUM or not tensor.is_cpu:
+    def _all_reduce_sparse(self, tensor: torch.Tensor, opts: Any) -> dist.Work:
+        if opts.reduceOp != dist.ReduceOp.SUM or not tensor.is_cpu or "cpu" not in self._kinds:
             raise refused("peerlane:sparse_all_reduce : valid are sums of sparse tensors on the processor")
         return self._run("sparse_all_reduce", opts, [tensor], calls.all_reduce_sparse, tensor)
 
-    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = _ALLREDUCE_COALESCED) -> Work:
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = _ALLREDUCE_COALESCED) -> dist.Work:
         """Combine several tensors of one element type of all ranks."""
-        check_alike("all_reduce_coalesced", tensors)
+        check_alike("all_reduce_coalesced", tensors, self._kinds)
         how = find("all_reduce", opts.reduceOp, tensors[0].dtype)
         return self._run("all_reduce", opts, tensors, calls.all_reduce_joined, tensors, how)
 
-    def reduce(self, tensors: list[torch.Tensor], opts: Any = _REDUCE) -> Work:
+    def reduce(self, tensors: list[torch.Tensor], opts: Any = _REDUCE) -> dist.Work:
         """Combine a tensor of all ranks at the root."""
         (tensor,) = tensors
-        check("reduce", tensors)
+        self._check("reduce", tensors)
         how = find("reduce", opts.reduceOp, tensor.dtype)
         return self._run("reduce", opts, tensors, calls.reduce, tensor, opts.rootRank, how)
 
@@ -283,7 +349,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         outputs: list[list[torch.Tensor]],
         inputs: list[torch.Tensor],
         opts: Any = _ALLGATHER,
-    ) -> Work:
+    ) -> dist.Work:
         """Gather a tensor of each rank, of any size, in a list of tensors."""
         (parts,), (tensor,) = outputs, inputs
         self._check_parts(
@@ -291,7 +357,9 @@ class PeerlaneGroup(dist.ProcessGroup):
         )
         return self._run("all_gather", opts, parts, calls.all_gather, parts, tensor)
 
-    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = _ALLGATHER) -> Work:
+    def all_gather_single(
+        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = _ALLGATHER
+    ) -> dist.Work:
         """Gather a tensor of each rank, side by side."""
         self._check_whole("all_gather_single", output, tensor)
         return self._run("all_gather_into_tensor", opts, [output], calls.all_gather_whole, output, tensor)
@@ -303,7 +371,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         outputs: list[list[torch.Tensor]],
         inputs: list[torch.Tensor],
         opts: Any = _ALLGATHER,
-    ) -> Work:
+    ) -> dist.Work:
         """Gather several tensors of each rank: ``outputs[rank][n]`` is the n-th of a rank."""
         if len(outputs) != self.size():
             raise refused(
@@ -320,7 +388,7 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def all_gather_single_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = _ALLGATHER
-    ) -> Work:
+    ) -> dist.Work:
         """Gather several tensors of each rank, each side by side."""
         pairs = list(zip(outputs, inputs, strict=True))
         for output, tensor in pairs:
@@ -331,7 +399,7 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def gather(
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = _GATHER
-    ) -> Work:
+    ) -> dist.Work:
         """Gather a tensor of each rank, of any size, at the root."""
         (tensor,) = inputs
         parts = self._parts_at_root("gather", outputs, opts.rootRank)
@@ -340,13 +408,13 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def scatter(
         self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = _SCATTER
-    ) -> Work:
+    ) -> dist.Work:
         """Give each rank one of the root's tensors, which have one size."""
         (tensor,) = outputs
         parts = self._parts_at_root("scatter", inputs, opts.rootRank)
         for part in parts:
             self._check_parts("scatter", parts, tensor, part)
-        check("scatter", outputs)
+        self._check("scatter", outputs)
         return self._run("scatter", opts, outputs, calls.scatter, tensor, parts, opts.rootRank)
 
     def reduce_scatter(
@@ -354,7 +422,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         outputs: list[torch.Tensor],
         inputs: list[list[torch.Tensor]],
         opts: Any = _REDUCE_SCATTER,
-    ) -> Work:
+    ) -> dist.Work:
         """Combine lists of tensors of all ranks, and give each rank one of the results; they may have any sizes."""
         (tensor,), (parts,) = outputs, inputs
         self._check_parts(
@@ -365,7 +433,7 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def reduce_scatter_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = _REDUCE_SCATTER
-    ) -> Work:
+    ) -> dist.Work:
         """Combine a tensor of all ranks, and give each rank an equal part."""
         how = self._reduction_of_parts("reduce_scatter_single", output, tensor, opts)
         return self._run(
@@ -376,7 +444,7 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def reduce_scatter_single_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = _REDUCE_SCATTER
-    ) -> Work:
+    ) -> dist.Work:
         """Combine several tensors of all ranks, and give each rank an equal part of each."""
         what = [
             (
@@ -403,9 +471,9 @@ class PeerlaneGroup(dist.ProcessGroup):
         output_splits: list[int] | None,
         input_splits: list[int] | None,
         opts: Any = _ALL_TO_ALL,
-    ) -> Work:
+    ) -> dist.Work:
         """Exchange rows between all ranks; without splits all parts are equal."""
-        check_alike("all_to_all_single", (output, tensor))
+        check_alike("all_to_all_single", (output, tensor), self._kinds)
         receives = self._bytes_of_splits("output", output, output_splits)
         sends = self._bytes_of_splits("input", tensor, input_splits)
         return self._run("all_to_all", opts, [output], calls.all_to_all, output, tensor, receives, sends)
@@ -414,15 +482,22 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def alltoall(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = _ALL_TO_ALL
-    ) -> Work:
+    ) -> dist.Work:
         """Exchange tensors of any sizes between all ranks."""
         self._check_parts("all_to_all", outputs, inputs[0], None, is_any=True)
         self._check_parts("all_to_all", inputs, outputs[0], None, is_any=True)
         return self._run("all_to_all", opts, outputs, calls.all_to_all_lists, outputs, inputs)
 
-    def barrier(self, opts: Any = _BARRIER) -> Work:
+    def barrier(self, opts: Any = _BARRIER) -> dist.Work:
         """Wait until all ranks have come."""
-        return self._run("barrier", opts, [], Group.barrier)
+        device = opts.device if opts.device is not None and opts.device.type in self._kinds else _CPU
+        if device == _CPU and self._on_devices is not None and self._on_devices.latest is not None:
+            device = self._on_devices.latest  # whose queued work the other ranks wait for, too
+        if device == _CPU:
+            return self._run("barrier", opts, [], calls.barrier)
+        work = self._queue("barrier", opts, device, [], calls.barrier)
+        work.blocks = True
+        return work
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Wait until all ranks have come; name those that have not."""
@@ -433,28 +508,37 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     # Messages.
 
-    def send(self, tensors: list[torch.Tensor], peer: int, tag: int) -> Work:
+    def send(self, tensors: list[torch.Tensor], peer: int, tag: int) -> dist.Work:
         """Send a tensor to a rank."""
         (tensor,) = tensors
-        check("send", tensors)
+        self._check("send", tensors)
+        if not tensor.is_cpu:
+            return self._coalesce(self._device_calls().send(tensor, peer))
         return self._message(f"send to rank {peer}", tensors, self._messages.send(tensor, peer, tag))
 
-    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> Work:
+    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> dist.Work:
         """Receive a tensor of a rank."""
         (tensor,) = tensors
-        check("recv", tensors)
+        self._check("recv", tensors)
+        if not tensor.is_cpu:
+            return self._coalesce(self._device_calls().receive(tensor, peer))
         return self._message(f"recv from rank {peer}", tensors, self._messages.receive(tensor, [peer], tag))
 
-    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> dist.Work:
         """Receive a tensor of whichever rank sends one first."""
         (tensor,) = tensors
-        check("recv", tensors)
+        self._check("recv", tensors)
+        if not tensor.is_cpu:
+            raise refused(
+                f"peerlane:recv : the tensor is on {tensor.device}; a receive there names the rank that sends: pass "
+                "src"
+            )
         peers = [rank for rank in range(self.size()) if rank != self.rank()]
         return self._message("recv from any rank", tensors, self._messages.receive(tensor, peers, tag))
 
     def _message(
         self, call: str, tensors: list[torch.Tensor], future: Future[int | None] | Receive | None
-    ) -> Work:
+    ) -> dist.Work:
         return Work(call, tensors, future, self._seconds, self._expire)
 
     # Checks.
@@ -468,7 +552,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         *,
         is_any: bool = False,
     ) -> None:
-        check_alike(call, [*parts, tensor])
+        check_alike(call, [*parts, tensor], self._kinds)
         if parts and len(parts) != self.size():
             raise refused(
                 f"peerlane:{call} : there are {len(parts)} tensors; there must be one for each of {self.size()} ranks"
@@ -480,7 +564,7 @@ class PeerlaneGroup(dist.ProcessGroup):
             )
 
     def _check_whole(self, call: str, whole: torch.Tensor, part: torch.Tensor) -> None:
-        check_alike(call, (whole, part))
+        check_alike(call, (whole, part), self._kinds)
         if whole.numel() != part.numel() * self.size():
             raise refused(
                 f"peerlane:{call} : the large tensor has {whole.numel():,} elements, the small one {part.numel():,}; "

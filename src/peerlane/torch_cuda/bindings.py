@@ -15,7 +15,7 @@ from torch import _C
 
 from peerlane.dialects.cuda.devices import FIGURES
 from peerlane.dialects.cuda.hardware import chip_of
-from peerlane.node.device import devices
+from peerlane.node.device import Device
 
 # torch is half imported when this module is; what is above torch's native library is used when it is called.
 
@@ -45,7 +45,7 @@ def count_without_driver(cuda: Any) -> None:
 
 
 def make_storages() -> None:
-    """Let ``torch.UntypedStorage`` be made on ``cuda``, as loading does: torch's native code for it refuses that."""
+    """Let ``torch.UntypedStorage`` be made and resized on ``cuda``: torch's native code for it refuses that."""
     of_torch = torch.UntypedStorage.__new__
 
     def new(cls: type, *args: Any, device: Any = None, **options: Any) -> Any:
@@ -55,7 +55,17 @@ def make_storages() -> None:
         make = torch.empty if isinstance(content, int) else torch.tensor
         return make(content, dtype=torch.uint8, device=device).untyped_storage()
 
+    def resize(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        if not storage.is_cuda:
+            return resize_of_torch(storage, size)
+        _module().extension().resize_storage(
+            torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage), size
+        )
+        return storage
+
+    resize_of_torch = torch.UntypedStorage.resize_
     torch.UntypedStorage.__new__ = new
+    torch.UntypedStorage.resize_ = resize
 
 
 def _served_as_torch(item: _Served) -> _Served:
@@ -66,7 +76,7 @@ def _served_as_torch(item: _Served) -> _Served:
 def _sentence(name: str) -> str:
     return (
         f"torch._C.{name} is part of torch's library for CUDA, and peerlane does not serve it: virtual devices run "
-        "kernels of the processor, without Triton, NCCL and CUDA graphs"
+        "kernels of the processor, without Triton, kernels of NCCL and CUDA graphs"
     )
 
 
@@ -119,9 +129,15 @@ def _module() -> ModuleType:
     return device_module
 
 
+def _devices() -> tuple[Device, ...]:
+    from peerlane.torch import device_objects  # as above
+
+    return device_objects.present()
+
+
 @_served_as_torch
 def _cuda_getDeviceCount() -> int:
-    return len(devices())
+    return len(_devices())
 
 
 @_served_as_torch
@@ -156,7 +172,7 @@ def _cuda_maybeExchangeDevice(device: int) -> int:
 
 @_served_as_torch
 def _cuda_canDeviceAccessPeer(device: int, peer: int) -> bool:
-    return bool(devices()[device].can_access(devices()[peer]))
+    return bool(_devices()[device].can_access(_devices()[peer]))
 
 
 @_served_as_torch
@@ -170,7 +186,7 @@ class _CudaDeviceProperties(SimpleNamespace):
 
 
 def _properties(ordinal: int) -> _CudaDeviceProperties:
-    device = devices()[ordinal]
+    device = _devices()[ordinal]
     chip = chip_of(device)
     return _CudaDeviceProperties(
         name=device.name,
@@ -200,7 +216,7 @@ class _Cudart:
     cudaError = SimpleNamespace(success=0)
 
     def cudaMemGetInfo(self, device: int) -> tuple[int, int]:
-        at = devices()[device]
+        at = _devices()[device]
         return at.free_bytes, at.total_bytes
 
     def cudaProfilerStart(self) -> int:
@@ -323,7 +339,7 @@ def _cuda_get_sync_debug_mode() -> int:
 
 @_served_as_torch
 def _cuda_emptyCache() -> None:
-    _C._accelerator_emptyCache()
+    _module().empty_cache()
 
 
 @_served_as_torch
@@ -348,7 +364,24 @@ def _cuda_getAllocatorBackend() -> str:
 
 @_served_as_torch
 def _cuda_ipc_collect() -> None:
-    """Do nothing: no memory waits for another process."""
+    _module().collect_shared()
+
+
+# NCCL, of which torch.distributed uses the back-end alone (nccl_group.py)
+
+
+@_served_as_torch
+def _nccl_version() -> int:
+    from peerlane.dialects.cuda.nccl.communicators import VERSION  # few programs ask
+
+    major, rest = divmod(VERSION, 10_000)
+    minor, patch = divmod(rest, 100)
+    return major << 32 | minor << 16 | patch
+
+
+@_served_as_torch
+def _nccl_version_suffix() -> bytes:
+    return b""
 
 
 # Tensors on several devices at once, for DataParallel

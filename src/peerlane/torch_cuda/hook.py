@@ -59,7 +59,7 @@ class _TorchFinder:
             if fullname == "torch":
                 execute(module)
                 _bindings().make_storages()
-                importlib.import_module("peerlane.torch")
+                importlib.import_module("peerlane.torch_cuda.nccl_group").serve()
                 return
             _bindings().serve()
             execute(module)

@@ -45,6 +45,8 @@ struct Block {
     size_t size, requested = 0;
     bool is_used = false;
     unsigned marks = 0;              // that its end waits for
+    unsigned holds = 0;              // of other processes that have it, or will
+    bool is_ended = false;           // no tensor of this process has it
     Block *previous = nullptr, *next = nullptr;
     std::vector<Queue*> users;       // by record_stream()
 };
@@ -65,6 +67,23 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     bool has(const void* address) {
         const std::lock_guard lock(mutex_);
         return used_.contains(host_of(address));
+    }
+    // Keep a block, also if its tensors end; false: it is no memory of this allocator.
+    bool hold(const void* address) {
+        const std::lock_guard lock(mutex_);
+        const auto entry = used_.find(host_of(address));
+        if (entry == used_.end()) return false;
+        ++entry->second->holds;
+        return true;
+    }
+    void let_go(void* address) {
+        {
+            const std::lock_guard lock(mutex_);
+            Block* const block = used_.at(host_of(address));
+            if (--block->holds != 0 || !block->is_ended) return;
+            block->is_ended = false;
+        }
+        give_back(static_cast<char*>(address));
     }
     char* device_address(void* address) {
         const std::lock_guard lock(mutex_);
@@ -210,6 +229,10 @@ class DeviceAllocator final : public c10::DeviceAllocator {
         std::unique_lock lock(mutex_);
         const auto entry = used_.find(host_of(address));
         Block* const block = entry->second;
+        if (block->holds != 0) {
+            block->is_ended = true;
+            return;
+        }
         used_.erase(entry);
         const std::vector<Queue*> users = std::exchange(block->users, {});
         std::vector<void*> marks;

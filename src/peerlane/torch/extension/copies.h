@@ -77,6 +77,32 @@ inline void resize_storage(const c10::Storage& storage, size_t size) {
     storage.set_nbytes(size);
 }
 
+// Memory that another process has made, as a tensor of bytes; its end closes the buffer after what is queued on the device.
+inline at::Tensor imported(uintptr_t address, size_t size, DeviceIndex device, py::object buffer) {
+    struct Held {
+        PyObject* buffer;
+        DeviceIndex device;
+    };
+    const auto end = [](void* context) {
+        const std::unique_ptr<Held> held(static_cast<Held*>(context));
+        if (!Py_IsInitialized()) return;
+        const py::gil_scoped_acquire gil;
+        try {
+            py::list streams;
+            Devices::get().each_queue(held->device, [&](Queue& queue) {
+                if (!queue.is_settled()) streams.append(py::handle(queue.stream));
+            });
+            py::handle(python).attr("close_later")(py::reinterpret_steal<py::object>(held->buffer), streams);
+        } catch (py::error_already_set& error) {
+            error.discard_as_unraisable("the end of a tensor of another process");
+        }
+    };
+    c10::DataPtr pointer(reinterpret_cast<void*>(address), new Held{buffer.release().ptr(), device}, end, Device(kDevice, device));
+    at::Tensor bytes = at::detail::make_tensor<c10::TensorImpl>(storage_of(size, std::move(pointer), &allocator()), c10::DispatchKeySet(kKey), caffe2::TypeMeta::Make<uint8_t>());
+    bytes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(size)});
+    return bytes;
+}
+
 inline void make_room(const at::Tensor& self) {
     if (self.numel() == 0) return;
     const size_t size = at::detail::computeStorageNbytes(self.sizes(), self.strides(), self.itemsize(), static_cast<size_t>(self.storage_offset()));

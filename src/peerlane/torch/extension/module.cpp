@@ -3,7 +3,7 @@
 // * runtime.h: devices, streams, waits;  allocator.h: memory, on devices and pinned;
 // * guard.h: what torch asks of any device;  generators.h: random numbers;
 // * aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
-// * recurrent_cells.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
+// * recurrent_cells.h;  reducer_timer.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
 #include <torch/library.h>
 
 #ifdef PEERLANE_AS_CUDA
@@ -13,6 +13,7 @@
 #include "hooks.h"
 #endif
 #include "recurrent_cells.h"
+#include "reducer_timer.h"
 
 namespace peerlane_torch {
 
@@ -88,5 +89,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("modes", &modes);
     // Of two events that were recorded and are over, by the numbers that torch gives them.
     m.def("elapsed_time", [](uintptr_t first, uintptr_t last) { return Guard().elapsedTime(reinterpret_cast<void*>(first), reinterpret_cast<void*>(last), -1); });
+    // A stream that torch hands out to nobody else: torch's number of it.
+    m.def("own_stream", [](int device) { return Devices::get().own_queue(static_cast<DeviceIndex>(device)).as_stream().id(); });
+    // peerlane's stream behind one of torch, and whether nothing is queued there and no failure is kept.
+    m.def("stream_of", [](int device, c10::StreamId id) {
+        Queue& queue = Devices::get().queue(c10::Stream(c10::Stream::UNSAFE, {kDevice, static_cast<DeviceIndex>(device)}, id));
+        return std::pair(py::reinterpret_borrow<py::object>(queue.stream), queue.is_settled());
+    });
+    // For tensors that other processes have: blocks that are kept, and memory of another process.
+    m.def("hold", [](uintptr_t address) { return allocator().hold(reinterpret_cast<void*>(address)); });
+    m.def("let_go", [](uintptr_t address) { allocator().let_go(reinterpret_cast<void*>(address)); });
+    m.def("imported", [](uintptr_t address, size_t size, int device, py::object buffer) { return imported(address, size, static_cast<DeviceIndex>(device), std::move(buffer)); });
+    m.def("resize_storage", [](const at::Tensor& of, size_t size) { resize_storage(of.storage(), size); });
     m.def("snapshot", [](int device) { return allocator().snapshot(static_cast<DeviceIndex>(device)); });
 }

@@ -65,6 +65,7 @@ struct Queue {
     PyObject* stream;    // peerlane's
     bool is_default;
     std::mutex running;  // held while an operation runs in the thread that called it
+    Queue* next = nullptr;   // of those outside of the pool
 
     c10::Stream as_stream() {
         const auto id = is_default ? 0 : static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(this));
@@ -121,6 +122,15 @@ class Devices {
         Queue* const known = entry.load(std::memory_order_acquire);
         return known ? *known : make(device, entry, false);
     }
+    // A stream that torch hands out to nobody else.
+    Queue& own_queue(DeviceIndex device) {
+        check(device);
+        std::atomic<Queue*> entry{nullptr};
+        Queue& made = make(device, entry, false);
+        made.next = owned_[device].load(std::memory_order_relaxed);
+        while (!owned_[device].compare_exchange_weak(made.next, &made, std::memory_order_release, std::memory_order_relaxed)) {}
+        return made;
+    }
     Queue& queue(const c10::Stream& stream) {
         if (stream.id() == 0) return default_queue(stream.device_index());
         return *reinterpret_cast<Queue*>(static_cast<intptr_t>(stream.id()));
@@ -130,6 +140,7 @@ class Devices {
         if (Queue* const queue = defaults_[device].load(std::memory_order_acquire)) visit(*queue);
         for (const auto& entry : pools_[device])
             if (Queue* const queue = entry.load(std::memory_order_acquire)) visit(*queue);
+        for (Queue* queue = owned_[device].load(std::memory_order_acquire); queue; queue = queue->next) visit(*queue);
     }
 
   private:
@@ -149,6 +160,7 @@ class Devices {
     std::array<std::atomic<Queue*>, kMost> defaults_{};
     std::array<std::array<std::atomic<Queue*>, kPool>, kMost> pools_{};
     std::array<std::atomic<size_t>, kMost> next_{};
+    std::array<std::atomic<Queue*>, kMost> owned_{};
 };
 
 inline thread_local DeviceIndex current_device = 0;

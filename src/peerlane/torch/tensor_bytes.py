@@ -1,14 +1,16 @@
-"""The bytes of tensors in host memory."""
+"""The bytes of tensors, in host memory and on devices."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
+from peerlane.errors import BadAddress
+from peerlane.memory import raw
 from peerlane.torch.failures import refused
 
 
@@ -18,43 +20,67 @@ def _bytes_type(nbytes: int) -> Any:
 
 
 def bytes_of(tensor: torch.Tensor) -> Any:
-    """Return an array over the bytes of a contiguous tensor of any element type; it keeps the tensor alive."""
+    """Return the bytes of a contiguous tensor of any element type: on a device a buffer, else an array.
+
+    An array keeps the tensor alive.  A buffer does not: the order of streams decides who has its bytes.
+    """
     nbytes = tensor.nbytes
     if not nbytes:
         return bytearray()
+    if not tensor.is_cpu:
+        return raw.buffer(tensor.data_ptr(), nbytes)
     array = _bytes_type(nbytes).from_address(tensor.data_ptr())
     array.tensor = tensor
     return array
 
 
-def span_of(tensors: Sequence[torch.Tensor]) -> tuple[Any, list[int]]:
+def span_of(tensors: Sequence[torch.Tensor]) -> tuple[Any, list[int]] | None:
     """Return the memory from the first to the last byte of contiguous tensors, and where each begins in it.
 
-    The bytes between the tensors may belong to others, or be unmapped.
+    The bytes between the tensors may belong to others, or be unmapped.  Tensors in several allocations of a device
+    have no such memory: None.
     """
     filled = [tensor for tensor in tensors if tensor.nbytes]
     if not filled:
         return bytearray(), [0] * len(tensors)
     start = min(tensor.data_ptr() for tensor in filled)
     end = max(tensor.data_ptr() + tensor.nbytes for tensor in filled)
+    at = [tensor.data_ptr() - start if tensor.nbytes else 0 for tensor in tensors]
+    if not filled[0].is_cpu:
+        try:
+            return raw.buffer(start, end - start), at
+        except BadAddress:
+            return None
     array = _bytes_type(end - start).from_address(start)
     array.tensors = filled
-    return array, [tensor.data_ptr() - start if tensor.nbytes else 0 for tensor in tensors]
+    return array, at
 
 
-def check(call: str, tensors: Iterable[torch.Tensor]) -> None:
-    """Refuse tensors that are not strided, or not in host memory."""
+def tensors_in(items: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors among arguments, in lists too."""
+    for item in items:
+        if isinstance(item, torch.Tensor):
+            yield item
+        elif isinstance(item, list | tuple):
+            yield from tensors_in(item)
+
+
+def check(call: str, tensors: Sequence[torch.Tensor], devices: Sequence[str]) -> None:
+    """Refuse tensors that are not strided, on another kind of device, or on several devices."""
     for tensor in tensors:
-        if not tensor.is_cpu or tensor.layout is not torch.strided:
+        if tensor.device.type not in devices or tensor.layout is not torch.strided:
             raise refused(
-                f"peerlane:{call} : a tensor is on {tensor.device} with layout {tensor.layout}; the back-end takes "
-                "strided tensors on the processor"
+                f"peerlane:{call} : a tensor is on {tensor.device} with layout {tensor.layout}; this process group "
+                f"takes strided tensors on {' and '.join(devices)}"
             )
+    several = sorted({str(tensor.device) for tensor in tensors})
+    if len(several) > 1:
+        raise refused(f"peerlane:{call} : the tensors are on {', '.join(several)}; all must be on one device")
 
 
-def check_alike(call: str, tensors: Sequence[torch.Tensor]) -> None:
+def check_alike(call: str, tensors: Sequence[torch.Tensor], devices: Sequence[str]) -> None:
     """Refuse tensors of different element types."""
-    check(call, tensors)
+    check(call, tensors, devices)
     kinds = {tensor.dtype for tensor in tensors}
     if len(kinds) > 1:
         names = ", ".join(sorted(map(str, kinds)))
@@ -81,7 +107,7 @@ def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def room_for(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return new memory for the elements of all tensors, side by side."""
-    return torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype)
+    return tensors[0].new_empty(sum(tensor.numel() for tensor in tensors))
 
 
 def spread(tensors: Sequence[torch.Tensor], whole: torch.Tensor) -> None:

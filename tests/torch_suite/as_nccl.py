@@ -1,0 +1,142 @@
+"""Runs PyTorch's distributed tests for NCCL on virtual devices, and writes a page of those that do not pass.
+
+``python -m torch_suite.as_nccl PAGE``: the exit code is 1 if a test fails for which no reason stands here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from torch_suite.of_backend import MORE_RANKS, RANKS, Outcome
+
+_MOST_SECONDS = 3600.0
+
+#: Why tests do not pass.
+REASONS: dict[str, tuple[str, ...]] = {
+    "torch has no kernel of `SyncBatchNorm` for the processor": (
+        "test_DistributedDataParallel_SyncBatchNorm",
+        "test_DistributedDataParallel_SyncBatchNorm_2D_Input",
+        "test_DistributedDataParallel_SyncBatchNorm_Channels_Last",
+        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_Running_Value",
+        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_gradient",
+        "test_DistributedDataParallel_SyncBatchNorm_No_Affine",
+        "test_DistributedDataParallel_SyncBatchNorm_Single_Input_Per_Process",
+        "test_DistributedDataParallel_SyncBatchNorm_half",
+        "test_ddp_uneven_inputs_stop_iteration_sync_bn",
+    ),
+    "the test expects profiler events that are asynchronous, with the shapes of tensors": (
+        "test_all_gather_cuda",
+        "test_all_gather_cuda_complex",
+        "test_all_reduce_sum_cuda",
+        "test_all_reduce_sum_cuda_async",
+        "test_all_reduce_sum_cuda_complex",
+        "test_all_to_all_single_equal_split_cuda",
+        "test_all_to_all_single_equal_split_cuda_complex",
+        "test_all_to_all_single_equal_split_group_cuda",
+        "test_all_to_all_single_equal_split_full_group_cuda",
+        "test_broadcast_cuda",
+        "test_reduce_sum_cuda",
+        "test_reduce_sum_cuda_twice",
+        "test_send_recv_nccl_autograd_profiler",
+        "test_send_recv_nccl_torch_profiler",
+    ),
+    "a rank cannot send to itself": ("test_batch_isend_irecv_nccl", "test_batch_isend_irecv_self_nccl"),
+    "the test expects NCCL's words": (
+        "test_monitored_barrier_allreduce_hang",
+        "test_monitored_barrier_allreduce_hang_wait_all_ranks",
+    ),
+    "the processor's softmax does not convert half to float": (
+        "test_DistributedDataParallel_with_amp_and_grad_is_view",
+    ),
+    "`torch.compile` is not there": ("test_ddp_compile_static_graph",),
+    "the test needs `MASTER_ADDR`": ("test_nccl_high_priority_stream",),
+    "did not end within 90 s on a busy machine with two cores, and nobody has looked why": (
+        "test_ddp_grad_div_uneven_inputs",
+        "test_ddp_profiling_torch_profiler",
+        "test_ddp_uneven_inputs",
+    ),
+}
+
+_PAGE = """\
+# PyTorch's distributed tests for NCCL
+
+`make test-torch` runs `torch.testing._internal.distributed.distributed_test`, which is in PyTorch's wheel, under
+`peerlane run --torch-cuda` with the back-end `nccl`, and writes this page. The processes of a test are forks of one
+that has imported PyTorch. torch {version}, {ranks} ranks, {more_ranks} where a test is skipped with fewer, {date}.
+
+| of {all} tests | |
+|---|---|
+| pass | {passed} |
+| fail | {failed} |
+| are skipped, most because they are for another back-end | {skipped} |
+
+## Those that fail
+
+| why | tests |
+|---|---|
+{failures}
+
+## Those that pass
+
+{passing}
+"""
+
+
+def outcomes() -> dict[str, Outcome]:
+    """Run all tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "outcomes.json"
+        served = [sys.executable, "-m", "peerlane", "run", "--torch-cuda", "--devices", str(MORE_RANKS)]
+        command = [*served, "-m", "torch_suite.of_backend", "nccl", str(file)]
+        subprocess.run(command, check=True, timeout=_MOST_SECONDS)
+        return {name: (kind, why) for name, (kind, why) in json.loads(file.read_text()).items()}
+
+
+def write(page: Path, found: dict[str, Outcome]) -> list[str]:
+    """Write the page; return the tests that fail without a reason."""
+    import torch
+
+    failed = [name for name, (kind, _) in found.items() if kind == "failed"]
+    rows = []
+    for reason, names in REASONS.items():
+        shown = [f"`{name}`" for name in names if name in failed]
+        if shown:
+            rows.append(f"| {reason} | {', '.join(shown)} |")
+    explained = {name for names in REASONS.values() for name in names}
+    rest = [name for name in failed if name not in explained]
+    rows += [f"| not explained yet | `{name}` |" for name in rest]
+    counts = Counter(kind for kind, _ in found.values())
+    page.write_text(
+        _PAGE.format(
+            version=torch.__version__,
+            ranks=RANKS,
+            more_ranks=MORE_RANKS,
+            date=datetime.date.today(),
+            all=len(found),
+            **{kind: counts[kind] for kind in ("passed", "failed", "skipped")},
+            failures="\n".join(rows),
+            passing=", ".join(f"`{name}`" for name, (kind, _) in found.items() if kind == "passed") + ".",
+        )
+    )
+    return rest
+
+
+def main(page: Path) -> int:
+    """Run, write."""
+    found = outcomes()
+    rest = write(page, found)
+    for name in rest:
+        print(f"{name}:\n{found[name][1]}")
+    return int(bool(rest))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    sys.exit(main(Path(sys.argv[1])))
