@@ -1,7 +1,8 @@
 """Programs that overlap work on several streams.  Each runs in a right form, or in a racy one that leaves one order out.
 
-In the racy form the two lines with ``# first`` and ``# second`` use the same bytes in no order.  The name of torch's
-device is that of the accelerator, so the programs run as they are on a GPU.
+In the racy form the two lines with ``# first`` and ``# second`` use the same bytes in no order.  What the host writes
+is seen by its bytes alone: there the line of the operation is both.  The name of torch's device is that of the
+accelerator, so the programs run as they are on a GPU.
 
 Run with ``right`` or ``racy``, and the names of programs; without names all of them run.
 """
@@ -88,11 +89,11 @@ def staging_buffer(racy: bool) -> None:
     copied = torch.Event(device=HERE)
     for number in range(4):
         stage.fill_(number)
-        batches[number].copy_(stage, non_blocking=True)  # first
+        batches[number].copy_(stage, non_blocking=True)  # first # second
         copied.record(compute)
         if not racy:
             copied.synchronize()
-    compute.synchronize()  # second
+    compute.synchronize()
 
 
 @program
@@ -106,9 +107,9 @@ def ring_of_pinned_buffers(racy: bool) -> None:
         if number >= len(ring) and not racy:
             copied[slot].synchronize()
         ring[slot].fill_(number)
-        target.copy_(ring[slot], non_blocking=True)  # first
+        target.copy_(ring[slot], non_blocking=True)  # first # second
         copied[slot].record(compute)
-    compute.synchronize()  # second
+    compute.synchronize()
 
 
 @program
