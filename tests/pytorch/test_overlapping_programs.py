@@ -1,4 +1,4 @@
-"""`peerlane check` on programs of torch that overlap work: it names both lines of each missing order, and accuses no right one."""
+"""`peerlane check` on programs that overlap work: both lines of each missing order, and no right one accused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def _lines_of_programs() -> dict[str, tuple[range, set[int]]]:
     programs = {}
     for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
         name = lines[begin].removeprefix("def ").partition("(")[0]
-        marked = {n for n in range(begin, end) if any(f"# {mark}" in lines[n - 1] for mark in ("first", "second"))}
+        marked = {
+            n for n in range(begin, end) if any(f"# {mark}" in lines[n - 1] for mark in ("first", "second"))
+        }
         programs[name] = (range(begin, end), marked)
     return programs
 

@@ -196,9 +196,7 @@ def missing_order(
             )
 
 
-def _kept_memory(
-    data: Data, first: Site, second: Site, calls: Orders, logs: Mapping[int, ProcessLog]
-) -> str:
+def _kept_memory(data: Data, first: Site, second: Site, calls: Orders, logs: Mapping[int, ProcessLog]) -> str:
     """Return what keeps the memory that a cache handed out again between the two accesses."""
     log, site = data["reused"]
     frames = logs[log].sites.get(site) or [("", 0, "")]

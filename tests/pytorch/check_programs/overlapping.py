@@ -1,4 +1,4 @@
-"""Programs that overlap work on several streams.  Each runs in a right form, or in a racy one that leaves one order out.
+"""Programs that overlap work on several streams.  Each runs in a right form, or in one that leaves an order out.
 
 In the racy form the two lines with ``# first`` and ``# second`` use the same bytes in no order.  What the host writes
 is seen by its bytes alone: there the line of the operation is both.  The name of torch's device is that of the
