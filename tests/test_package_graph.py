@@ -38,7 +38,7 @@ ORDER = (
     ("dialects", "checker", "torch"),
     ("torch_cuda",),
     ("c_abi",),
-    ("cli", "testing", "__main__"),
+    ("cli", "testing", "__main__", "notebook"),
 )
 #: These packages must not import a back-end: devices have one, and the registry finds it.
 NEVER = dict.fromkeys(("rendezvous", "ranks", "collectives", "dialects", "torch"), "backends")

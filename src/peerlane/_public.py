@@ -1,5 +1,6 @@
 """All public names of `peerlane`, which takes them from here at the first look at one."""
 
+from collections.abc import Callable as _Callable
 from os import environ as _environ
 from warnings import warn as _warn
 
@@ -45,7 +46,16 @@ from peerlane.support.variables import misspelt as _misspelt
 for _name, _meant in _misspelt(_environ):
     _warn(f"the variable {_name} means nothing to peerlane; did you mean {_meant}?", stacklevel=2)
 
-_tracebacks.install()
+
+def _show_at_launch(traceback: _Callable[[], str]) -> bool:
+    if "PEERLANE_LAUNCHED_STDERR" not in _environ:
+        return False
+    from peerlane.rendezvous.reports import show_end  # which takes long to import
+
+    return show_end(traceback)
+
+
+_tracebacks.install(_show_at_launch)
 
 __all__ = [
     "AccessDenied",

@@ -15,7 +15,16 @@ from peerlane.support.records import dataclass
 
 
 class Fault(enum.Enum):
-    """What went wrong, independent of any vendor: the key of every dialect's code table."""
+    """What went wrong, independent of any vendor: the key of every dialect's code table.
+
+    Examples
+    --------
+    >>> try:
+    ...     pl.device(0).allocate(-1)
+    ... except pl.Error as error:
+    ...     print(error.fault)
+    Fault.INVALID_VALUE
+    """
 
     INVALID_VALUE = "invalid value"
     INVALID_DEVICE = "invalid device"
@@ -545,6 +554,14 @@ class Error(Exception):
         The first address of the range where no memory is: behind the end of an allocation, or in reserved addresses.
     detail : object
         A record of the facts in the text: one of the classes above, for example a `WaitState`.
+
+    Examples
+    --------
+    >>> try:
+    ...     pl.device(0).allocate(1 << 60)
+    ... except pl.Error as error:
+    ...     print(type(error).__name__, error.fault.value, error.device)
+    OutOfMemory out of memory virtual:0
     """
 
     default_fault = Fault.DEVICE_FAULT
@@ -598,25 +615,63 @@ def _rebuild(
 
 
 class InvalidValue(Error, ValueError):
-    """An argument has the right type and an impossible value."""
+    """An argument has the right type and an impossible value.
+
+    Examples
+    --------
+    >>> try:
+    ...     pl.device(0).create_notify("some")
+    ... except pl.InvalidValue as error:
+    ...     print(error.fault.value)
+    invalid value
+    """
 
     default_fault = Fault.INVALID_VALUE
 
 
 class OutOfMemory(Error, MemoryError):
-    """A device's capacity, or the system's memory, is used up."""
+    """A device's capacity, or the system's memory, is used up.
+
+    Examples
+    --------
+    >>> try:
+    ...     pl.device(0).allocate(1 << 60)
+    ... except pl.OutOfMemory as error:
+    ...     print(error.detail.asked > error.detail.free)
+    True
+    """
 
     default_fault = Fault.OUT_OF_MEMORY
 
 
 class Unsupported(Error):
-    """The device, profile or build cannot do this; the text names what is missing."""
+    """The device, profile or build cannot do this; the text names what is missing.
+
+    Examples
+    --------
+    >>> with pl.Host().allocate(8) as pinned:
+    ...     try:
+    ...         pinned.export()
+    ...     except pl.Unsupported as error:
+    ...         print(error.fault.value)
+    unsupported
+    """
 
     default_fault = Fault.UNSUPPORTED
 
 
 class AccessDenied(Error, PermissionError):
-    """The memory or the peer exists, and the caller may not use it in this way."""
+    """The memory or the peer exists, and the caller may not use it in this way.
+
+    Examples
+    --------
+    >>> with pl.device(0).allocate(8) as target, pl.device(1).allocate(8) as source:
+    ...     try:
+    ...         pl.raw.copy(target.address, source.address, 8, direct=True)
+    ...     except pl.AccessDenied as error:
+    ...         print(error.fault.value)
+    peer access not enabled
+    """
 
     default_fault = Fault.PEER_NOT_ENABLED
 
@@ -624,13 +679,46 @@ class AccessDenied(Error, PermissionError):
 
 
 class Closed(Error, ValueError):
-    """The program closed the object, left its node, or forked."""
+    """The program closed the object, left its node, or forked.
+
+    Examples
+    --------
+    >>> buffer = pl.device(0).allocate(8)
+    >>> buffer.close()
+    >>> try:
+    ...     buffer.fill(0)
+    ... except pl.Closed as error:
+    ...     print(error.fault.value)
+    closed
+    """
 
     default_fault = Fault.CLOSED
 
 
 class PeerLost(Error, ConnectionError):
-    """Another process that this one depends on has died or has left the group; ``rank`` tells which."""
+    """Another process that this one depends on has died or has left the group; ``rank`` tells which.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from threading import Barrier
+    >>> parts, all_came = {}, Barrier(2)
+    >>> def gather(rank, part):  # the ranks are threads here; `peerlane launch` starts processes
+    ...     parts[rank] = part
+    ...     all_came.wait()
+    ...     return [parts[0], parts[1]]
+    >>> def program(rank):
+    ...     with pl.Group(rank, 2, rendezvous=lambda part: gather(rank, part)) as group:
+    ...         if rank == 1:
+    ...             return  # it leaves the group, and rank 0 waits for it
+    ...         try:
+    ...             group.barrier()
+    ...         except pl.PeerLost as error:
+    ...             print(error.rank)
+    >>> with ThreadPoolExecutor(2) as threads:
+    ...     _ = list(threads.map(program, range(2)))
+    1
+    """
 
     default_fault = Fault.PEER_LOST
 
@@ -638,7 +726,22 @@ class PeerLost(Error, ConnectionError):
 
 
 class WaitTimeout(Error, TimeoutError):
-    """A wait reached its deadline; the text gives the wanted and the seen state."""
+    """A wait reached its deadline; the text gives the wanted and the seen state.
+
+    Examples
+    --------
+    >>> device = pl.device(0)
+    >>> with device.create_stream() as stream, device.create_stream() as other:
+    ...     notify = device.create_notify()
+    ...     stream.wait(notify)
+    ...     try:
+    ...         stream.sync(timeout=0.01)
+    ...     except pl.WaitTimeout as error:
+    ...         print(error.detail.streams[0].what)
+    ...     other.notify(notify)
+    ...     stream.sync()
+    notify
+    """
 
     default_fault = Fault.WAIT_TIMEOUT
 
@@ -646,36 +749,108 @@ class WaitTimeout(Error, TimeoutError):
 
 
 class BadHandle(Error, ValueError):
-    """A handle is forged, stale, of another node or of another version."""
+    """A handle is forged, stale, of another node or of another version.
+
+    Examples
+    --------
+    >>> try:
+    ...     pl.Buffer.open(bytes(64))
+    ... except pl.BadHandle as error:
+    ...     print(error.fault.value)
+    bad handle
+    """
 
     default_fault = Fault.BAD_HANDLE
 
 
 class BadAddress(Error):
-    """An address or range is not, or is no longer, memory that may be touched."""
+    """An address or range is not, or is no longer, memory that may be touched.
+
+    Examples
+    --------
+    >>> try:
+    ...     pl.raw.fill(0, 7, count=8)
+    ... except pl.BadAddress as error:
+    ...     print(error.fault.value)
+    null address
+    """
 
     default_fault = Fault.UNKNOWN_ADDRESS
 
 
 class Busy(Error):
-    """The object is in use in a way that excludes the request."""
+    """The object is in use in a way that excludes the request.
+
+    Examples
+    --------
+    >>> device = pl.device(0)
+    >>> size = device.granularity
+    >>> with pl.Physical(device, size) as block, pl.AddressRange(device, size) as addresses:
+    ...     addresses.map(block)
+    ...     try:
+    ...         addresses.map(block)  # something is mapped there already
+    ...     except pl.Busy as error:
+    ...         print(error.fault.value)
+    busy
+    """
 
     default_fault = Fault.BUSY
 
 
 class Deadlock(Busy):
-    """A wait that nothing will ever end; ``detail`` tells which streams, threads or ranks wait for what."""
+    """A wait that nothing will ever end; ``detail`` tells which streams, threads or ranks wait for what.
+
+    Examples
+    --------
+    >>> device = pl.device(0)
+    >>> with device.create_stream() as stream, device.create_stream() as other:
+    ...     notify = device.create_notify()
+    ...     stream.wait(notify)  # nothing that is submitted records it
+    ...     try:
+    ...         stream.sync()
+    ...     except pl.Deadlock as error:
+    ...         print(error.detail.why)
+    ...     other.notify(notify)
+    ...     stream.sync()
+    never
+    """
 
     default_fault = Fault.DEADLOCK
 
 
 class Cancelled(Error):
-    """An operation was cancelled: an operation before it failed, or its stream was aborted or closed."""
+    """An operation was cancelled: an operation before it failed, or its stream was aborted or closed.
+
+    Examples
+    --------
+    >>> device = pl.device(0)
+    >>> stream = device.create_stream()
+    >>> stream.wait(device.create_notify())
+    >>> _ = stream.abort()
+    >>> try:
+    ...     stream.sync()
+    ... except pl.Cancelled as error:
+    ...     print(error.operation)
+    1
+    """
 
     default_fault = Fault.CANCELLED
 
 
 class DeviceFault(Error):
-    """The (virtual) device failed while executing."""
+    """The (virtual) device failed while executing.
+
+    Examples
+    --------
+    >>> def fails(_):
+    ...     raise RuntimeError("no disk")
+    >>> with pl.device(0).create_stream() as stream:
+    ...     stream.launch_callback(fails)
+    ...     try:
+    ...         stream.sync()
+    ...     except pl.DeviceFault as error:
+    ...         print(error.fault.value)
+    callback failed
+    """
 
     default_fault = Fault.DEVICE_FAULT

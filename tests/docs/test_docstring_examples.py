@@ -15,24 +15,6 @@ from peerlane.testing import collective_check
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
-#: Public names whose docstring has no example yet: take a name out when it gets one.
-WITHOUT = {
-    *("AddressRange", "AllowList", "Caps", "Channel", "CopyDescriptor", "DeviceInfo", "Group", "Handle"),
-    *(
-        "HandleKind",
-        "Kind",
-        "Location",
-        "Member",
-        "NotifyKind",
-        "Observer",
-        "Route",
-        "enter_node",
-        "leave_node",
-    ),
-    *("raw", "set_observer", "trim"),
-    *("AccessDenied", "BadAddress", "BadHandle", "Busy", "Cancelled", "Closed", "Deadlock", "DeviceFault"),
-    *("Error", "Fault", "InvalidValue", "OutOfMemory", "PeerLost", "Unsupported", "WaitTimeout"),
-}
 NAMES = {name: getattr(pl, name) for name in pl.__all__} | {
     "CollectiveCheck": collective_check.CollectiveCheck
 }
@@ -45,7 +27,7 @@ def examples_of(name: str) -> list[doctest.DocTest]:
     return [each for each in found if each.examples]
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - WITHOUT))
+@pytest.mark.parametrize("name", sorted(NAMES))
 def test_examples_of_a_public_name_run_and_print_what_they_show(
     node: Node, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +40,3 @@ def test_examples_of_a_public_name_run_and_print_what_they_show(
     for each in tests:
         runner.run(each, out=printed.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(printed)
-
-
-def test_names_without_an_example_are_those_of_the_list() -> None:
-    assert {name for name in NAMES if not examples_of(name)} == WITHOUT

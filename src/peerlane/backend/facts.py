@@ -10,7 +10,13 @@ MAX_DEVICES = 4096  #: of a node
 
 
 class Caps(enum.Flag):
-    """The capabilities of a back-end; each flag obliges the back-end to implement the verbs that are named here."""
+    """The capabilities of a back-end; each flag obliges the back-end to implement the verbs that are named here.
+
+    Examples
+    --------
+    >>> pl.Caps.QUEUE in pl.device(0).caps
+    True
+    """
 
     NONE = 0
     PEER = enum.auto()  #: ``set_peer``: ``Peers`` beyond the defaults
@@ -25,7 +31,13 @@ class Caps(enum.Flag):
 
 
 class HandleKind(enum.IntEnum):
-    """The kind of object that a handle exports."""
+    """The kind of object that a handle exports.
+
+    Examples
+    --------
+    >>> [kind.name for kind in pl.HandleKind]
+    ['PHYSICAL', 'BUFFER', 'EVENT', 'NOTIFY', 'NOTIFIES']
+    """
 
     PHYSICAL = 1
     BUFFER = 2
@@ -35,7 +47,14 @@ class HandleKind(enum.IntEnum):
 
 
 class Kind(enum.Enum):
-    """The kind of memory that an address points at."""
+    """The kind of memory that an address points at.
+
+    Examples
+    --------
+    >>> with pl.Host().allocate(8) as pinned:
+    ...     print(pl.raw.locate(pinned.address).kind.value)
+    pinned host
+    """
 
     DEVICE = "device"
     PINNED = "pinned host"
@@ -68,6 +87,12 @@ class DeviceInfo:
         Whether the host may touch its addresses.
     max_streams, max_notifies : int
         How many of them a dialect with such limits gives out; 0 if no dialect runs on the back-end.
+
+    Examples
+    --------
+    >>> info = pl.device(1).info
+    >>> info.ordinal, len(info.uuid), info.granularity
+    (1, 16, 2097152)
     """
 
     ordinal: int
@@ -89,6 +114,13 @@ class Location:
 
     ``base`` and ``size`` are the allocation's (0 for pageable memory).  ``allocation`` is its number, unique in the
     process, from ``peerlane.backend.host.next_allocation()``.  ``ordinal`` is the device, or -1 for host memory.
+
+    Examples
+    --------
+    >>> with pl.device(1).allocate(64) as buffer:
+    ...     location = pl.raw.locate(buffer.address + 8)
+    ...     print(location.ordinal, location.base == buffer.address, location.size)
+    1 True 64
     """
 
     kind: Kind
@@ -100,7 +132,16 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The route of a copy between two buffers: ``kind`` is local, peer, staged or host; ``reason`` is in words."""
+    """The route of a copy between two buffers: ``kind`` is local, peer, staged or host; ``reason`` is in words.
+
+    Examples
+    --------
+    >>> one, other = pl.devices()
+    >>> one.peers.add(other)
+    >>> with one.allocate(8) as target, other.allocate(8) as source:
+    ...     print(source.route_to(target).kind)
+    peer
+    """
 
     kind: str
     reason: str

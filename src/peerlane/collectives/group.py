@@ -8,7 +8,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.ranks.collective_calls import Kind
 from peerlane.errors import BadArgument, Error, InvalidValue
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import peerlane.collectives.choice as _choice
     import peerlane.rendezvous.meet as _meetings
     from peerlane.backend.ranks import Mails, Rounds
+    from peerlane.memory.buffer_like import BufferLike
     from peerlane.ranks.channel import Channel
     from peerlane.rendezvous import Rendezvous
     from peerlane.rendezvous.meet import Exchange
@@ -120,6 +121,24 @@ class Group(Session):
         several machines, and have no secret or not the same one.
     Busy
         Rank 0 cannot listen: another process has its port.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from threading import Barrier
+    >>> parts, all_came = {}, Barrier(2)
+    >>> def gather(rank, part):  # the ranks are threads here; `peerlane launch` starts processes
+    ...     parts[rank] = part
+    ...     all_came.wait()
+    ...     return [parts[0], parts[1]]
+    >>> def program(rank):
+    ...     numbers = np.array([rank, 10], np.int32)
+    ...     with pl.Group(rank, 2, rendezvous=lambda part: gather(rank, part)) as group:
+    ...         group.all_reduce(numbers, numbers, dtype="int32")
+    ...     return numbers.tolist()
+    >>> with ThreadPoolExecutor(2) as threads:
+    ...     print(list(threads.map(program, range(2))))
+    [[1, 20], [1, 20]]
     """
 
     def __init__(
@@ -302,7 +321,7 @@ class Group(Session):
         """
         self._make(_calls.Asked(Kind.BARRIER), stream)
 
-    def broadcast(self, buffer: Any, root: int = 0, *, stream: Stream | None = None) -> None:
+    def broadcast(self, buffer: BufferLike, root: int = 0, *, stream: Stream | None = None) -> None:
         """Copy the bytes of one rank into the buffers of all.
 
         Parameters
@@ -322,7 +341,9 @@ class Group(Session):
         """
         self._make(_calls.Asked(Kind.BROADCAST, buffer, buffer, root=root), stream)
 
-    def all_gather(self, dst: Any, src: Any = None, *, stream: Stream | None = None) -> None:
+    def all_gather(
+        self, dst: BufferLike, src: BufferLike | None = None, *, stream: Stream | None = None
+    ) -> None:
         """Gather the parts of all ranks, side by side in rank order, in each of them.
 
         Parameters
@@ -344,8 +365,8 @@ class Group(Session):
 
     def all_gather_v(
         self,
-        dst: Any,
-        src: Any = None,
+        dst: BufferLike,
+        src: BufferLike | None = None,
         *,
         receives: Sequence[int],
         receives_at: Sequence[int] | None = None,
@@ -374,7 +395,9 @@ class Group(Session):
         """
         self._make(_calls.Asked(Kind.ALL_GATHER, dst, src, receives=(receives, receives_at)), stream)
 
-    def scatter(self, dst: Any, src: Any = None, root: int = 0, *, stream: Stream | None = None) -> None:
+    def scatter(
+        self, dst: BufferLike, src: BufferLike | None = None, root: int = 0, *, stream: Stream | None = None
+    ) -> None:
         """Give each rank a part of one rank's bytes.
 
         Parameters
@@ -396,7 +419,7 @@ class Group(Session):
         """
         self._make(_calls.Asked(Kind.SCATTER, dst, src, root=root), stream)
 
-    def all_to_all(self, dst: Any, src: Any, *, stream: Stream | None = None) -> None:
+    def all_to_all(self, dst: BufferLike, src: BufferLike, *, stream: Stream | None = None) -> None:
         """Give part ``i`` of each rank's bytes to rank ``i``, which receives the parts in rank order.
 
         Parameters
@@ -416,8 +439,8 @@ class Group(Session):
 
     def all_to_all_v(
         self,
-        dst: Any,
-        src: Any,
+        dst: BufferLike,
+        src: BufferLike,
         *,
         receives: Sequence[int],
         sends: Sequence[int],
@@ -452,7 +475,7 @@ class Group(Session):
             stream,
         )
 
-    def send(self, src: Any, peer: int, *, stream: Stream | None = None) -> None:
+    def send(self, src: BufferLike, peer: int, *, stream: Stream | None = None) -> None:
         """Send bytes to a rank, which receives as many.
 
         Without a stream it returns once ``src`` may be changed.  A short message may then still wait for the peer, in
@@ -475,14 +498,14 @@ class Group(Session):
         """
         self._make(_calls.Asked(Kind.SEND, src=src, root=peer), stream)
 
-    def recv(self, dst: Any, peer: int, *, stream: Stream | None = None) -> None:
+    def recv(self, dst: BufferLike, peer: int, *, stream: Stream | None = None) -> None:
         """Receive bytes of a rank, in the order in which it sends; parameters and errors as for :meth:`send`."""
         self._make(_calls.Asked(Kind.RECEIVE, dst, root=peer), stream)
 
     def all_reduce(
         self,
-        dst: Any,
-        src: Any = None,
+        dst: BufferLike,
+        src: BufferLike | None = None,
         *,
         dtype: npt.DTypeLike,
         op: str = "sum",
@@ -521,7 +544,13 @@ class Group(Session):
         )
 
     def reduce_scatter(
-        self, dst: Any, src: Any, *, dtype: npt.DTypeLike, op: str = "sum", stream: Stream | None = None
+        self,
+        dst: BufferLike,
+        src: BufferLike,
+        *,
+        dtype: npt.DTypeLike,
+        op: str = "sum",
+        stream: Stream | None = None,
     ) -> None:
         """Combine the elements of all ranks, and give each a part of the result.
 
@@ -544,8 +573,8 @@ class Group(Session):
 
     def reduce_scatter_v(
         self,
-        dst: Any,
-        src: Any,
+        dst: BufferLike,
+        src: BufferLike,
         *,
         sends: Sequence[int],
         sends_at: Sequence[int] | None = None,
@@ -581,8 +610,8 @@ class Group(Session):
 
     def reduce(
         self,
-        dst: Any,
-        src: Any = None,
+        dst: BufferLike | None,
+        src: BufferLike | None = None,
         root: int = 0,
         *,
         dtype: npt.DTypeLike,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -22,15 +23,23 @@ _PACKAGE = __name__.partition(".")[0]
 _BETWEEN = frozenset(("contextlib", "functools"))
 
 
-def install() -> None:
-    """Let errors that end the program, or one of its threads, show the program's frames alone."""
+def install(show_at_launch: Callable[[Callable[[], str]], bool]) -> None:
+    """Let errors that end the program, or one of its threads, show the program's frames alone.
+
+    Parameters
+    ----------
+    show_at_launch : callable
+        Called with a function that returns the text of a traceback.  It returns whether the launcher shows that.
+    """
     show, show_of_thread = sys.excepthook, threading.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         prepare(error)
         state = _shown_by_launch(error)
         if state is None:
-            show(kind, error, trace)
+            is_own = show is not sys.__excepthook__  # the program's
+            if is_own or not show_at_launch(lambda: _text_of(error)):
+                show(kind, error, trace)
         elif sys.stderr is not None:
             waits = wait_texts.in_vain(sorted({each.rank for each in state.ranks}))
             name = f"{kind.__module__}.{kind.__qualname__}"
@@ -100,6 +109,12 @@ def _relink(first: TracebackType | None) -> None:
         at = at.tb_next
     if last is not None:
         last.tb_next = None
+
+
+def _text_of(error: BaseException) -> str:
+    import traceback  # which takes long
+
+    return "".join(traceback.format_exception(error))
 
 
 def _shown_by_launch(error: BaseException) -> WaitState | None:

@@ -45,6 +45,18 @@ class AddressRange(OwnProcess):
     ------
     InvalidValue, OutOfMemory, Closed
         Nothing was reserved.
+
+    Examples
+    --------
+    >>> device = pl.device(0)
+    >>> size = device.granularity
+    >>> with pl.Physical(device, size) as block, pl.AddressRange(device, 2 * size) as addresses:
+    ...     addresses.map(block, at=0)
+    ...     addresses.map(block, at=size)  # the same memory a second time
+    ...     addresses.set_access({device: "rw"})
+    ...     addresses[:4].copy_from(b"once")
+    ...     print(addresses[size : size + 4].view().tobytes())
+    b'once'
     """
 
     __slots__ = ()

@@ -25,6 +25,7 @@ from peerlane.support.own_process import OwnProcess, by_handle
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from peerlane.memory.buffer_like import BufferLike
     from peerlane.sharing.handle import Allow, Handle
 
 _DLPACK_CPU = (1, 0)
@@ -170,7 +171,7 @@ class Buffer(OwnProcess):
         """
         raise NotImplementedError
 
-    def copy_from(self, src: Any, *, stream: Stream | None = None) -> None:
+    def copy_from(self, src: BufferLike, *, stream: Stream | None = None) -> None:
         """Copy all of ``src`` here; see :func:`peerlane.copy`.
 
         Parameters
@@ -182,7 +183,7 @@ class Buffer(OwnProcess):
         """
         _copies.copy(self, src, stream=stream)
 
-    def copy_to(self, dst: Any, *, stream: Stream | None = None) -> None:
+    def copy_to(self, dst: BufferLike, *, stream: Stream | None = None) -> None:
         """Copy all of this buffer to ``dst``; see :func:`peerlane.copy`.
 
         Parameters
@@ -538,7 +539,7 @@ def checked_part(what: str, index: object, size: int, device: Any) -> tuple[int,
     return first, last
 
 
-def as_buffer(obj: Any) -> Buffer:
+def as_buffer(obj: BufferLike) -> Buffer:
     """Return a Buffer on the bytes of a host object, without a copy.
 
     Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from peerlane.backend import host
 from peerlane.errors import BadArgument, InvalidValue, Refused
@@ -17,13 +17,15 @@ from peerlane.support.words import checked_pitch, checked_words
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from peerlane.memory.buffer_like import BufferLike
+
 _copy_memory = host.copy_memory
 _submit_copy = host.submit_copy
 _reduce_memory = host.reduce_memory
 _submit_reduce = host.submit_reduce
 
 
-def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
+def copy(dst: BufferLike, src: BufferLike, *, stream: Stream | None = None) -> None:
     """Copy all of ``src`` to ``dst``; complete on return, or queued on a stream.
 
     Parameters
@@ -70,7 +72,7 @@ def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
 
 
 def reduce(
-    dst: Any, src: Any, *, dtype: npt.DTypeLike, op: str = "sum", stream: Stream | None = None
+    dst: BufferLike, src: BufferLike, *, dtype: npt.DTypeLike, op: str = "sum", stream: Stream | None = None
 ) -> None:
     """Combine all of ``src`` into ``dst``, element by element: ``dst[i] = dst[i] OP src[i]``.
 
@@ -130,7 +132,9 @@ def reduce(
         raise
 
 
-def copy_batch(dsts: Iterable[Any], srcs: Iterable[Any], *, stream: Stream | None = None) -> None:
+def copy_batch(
+    dsts: Iterable[BufferLike], srcs: Iterable[BufferLike], *, stream: Stream | None = None
+) -> None:
     """Copy each source to the destination with the same index, as one operation.
 
     Parameters
@@ -167,17 +171,17 @@ def copy_batch(dsts: Iterable[Any], srcs: Iterable[Any], *, stream: Stream | Non
     try:
         host.copy_batch(stream, targets, sources)
     except TypeError:
-        targets, sources = [list(map(buffers.as_buffer, ends)) for ends in (targets, sources)]
-        if any(isinstance(end, PlainBuffer) for end in (*targets, *sources)):
-            dispatch.copy_batch(targets, sources, stream)
+        writes, reads = [list(map(buffers.as_buffer, ends)) for ends in (targets, sources)]
+        if any(isinstance(end, PlainBuffer) for end in (*writes, *reads)):
+            dispatch.copy_batch(writes, reads, stream)
         else:
-            host.copy_batch(stream, targets, sources)
+            host.copy_batch(stream, writes, reads)
 
 
 def copy_2d(
-    dst: Any,
+    dst: BufferLike,
     dst_pitch: int,
-    src: Any,
+    src: BufferLike,
     src_pitch: int,
     width: int,
     height: int,
@@ -240,7 +244,7 @@ def copy_2d(
         host.submit_copy_2d(stream, *rectangle)
 
 
-def fill(dst: Any, value: int | bytes, *, stream: Stream | None = None) -> None:
+def fill(dst: BufferLike, value: int | bytes, *, stream: Stream | None = None) -> None:
     """Fill all of ``dst`` with a repeated value; see :meth:`Buffer.fill`.
 
     Examples

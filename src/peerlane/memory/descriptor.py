@@ -40,6 +40,17 @@ class CopyDescriptor:
     ------
     InvalidValue
         The table cannot hold a header, or its address is not a multiple of 8.
+
+    Examples
+    --------
+    >>> device = pl.device(0)
+    >>> table = device.allocate(pl.CopyDescriptor.size_for(1))
+    >>> with device.allocate(4) as target, device.allocate(4) as source, device.create_stream() as stream:
+    ...     source.copy_from(b"list")
+    ...     pl.CopyDescriptor.build(table, [(target, source)]).launch(stream)
+    ...     stream.sync()
+    ...     print(target.view().tobytes())
+    b'list'
     """
 
     __slots__ = ("_table",)

@@ -6,6 +6,14 @@ Everything here is complete on return, or queued on a ``stream``: device and pin
 operation is over, pageable host memory is the caller's to keep.  With a stream, NULL and device addresses are
 checked at the call; any other host address is first touched when the operation runs, so that a wild one is
 ``BadAddress`` at the synchronization.
+
+Examples
+--------
+>>> with pl.device(0).allocate(8) as one, pl.device(0).allocate(8) as other:
+...     pl.raw.fill(one.address, 7, count=8)
+...     pl.raw.copy(other.address, one.address, 8)
+...     print(other.view())
+[7 7 7 7 7 7 7 7]
 """
 
 from __future__ import annotations

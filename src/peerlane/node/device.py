@@ -361,6 +361,12 @@ class Devices(tuple[Device, ...]):
 
     __slots__ = ()
 
+    def _repr_html_(self) -> str:
+        """Return a table of the devices and their links, for notebooks."""
+        from peerlane.diagnostics.pictures import table_of_devices  # which few programs need
+
+        return table_of_devices(self)
+
     def advice(self, ordinal: int | None) -> str:
         """Return how many devices there are, and which setting makes a node in which ``ordinal`` is one."""
         count = len(self)
@@ -450,7 +456,15 @@ at_end: list[Callable[[], None]] = []
 
 
 def leave_node() -> None:
-    """Leave the node: its allocations end, and its devices and buffers become Closed.  Idempotent."""
+    """Leave the node: its allocations end, and its devices and buffers become Closed.  Idempotent.
+
+    Examples
+    --------
+    >>> buffer = pl.device(0).allocate(64)
+    >>> pl.leave_node()
+    >>> buffer.is_closed
+    True
+    """
     if observers.active and registry.is_entered():
         observers.send_id("destroy", "Node", 0)
     if live_objects.active:
@@ -482,6 +496,11 @@ def enter_node(spec: str) -> Devices:
     ------
     InvalidValue
         ``BAD_CONFIG`` or ``NODE_MISMATCH``; the process stays in its present node.
+
+    Examples
+    --------
+    >>> [device.name for device in pl.enter_node("name=lab,devices=2")]
+    ['virtual:0', 'virtual:1']
     """
     if not isinstance(spec, str):
         raise TypeError(f"enter_node: the node must be described by a str, not {type(spec).__name__}")
@@ -499,5 +518,12 @@ def enter_node(spec: str) -> Devices:
 
 
 def trim() -> int:
-    """Return to the system the freed blocks that this process keeps for reuse; return their bytes."""
+    """Return to the system the freed blocks that this process keeps for reuse; return their bytes.
+
+    Examples
+    --------
+    >>> pl.device(0).allocate(1 << 20).close()
+    >>> pl.trim() >= 1 << 20
+    True
+    """
     return host.trim()

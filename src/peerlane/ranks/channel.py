@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from peerlane.backend.ranks import Bank, Ranks
+    from peerlane.memory.buffer_like import BufferLike
     from peerlane.ranks.channel_setup import Answer, End
     from peerlane.ranks.late_delivery import LateDelivery
     from peerlane.ranks.session import Session
@@ -71,6 +72,29 @@ class Channel(OwnProcess):
         ``memories["window"]``.
     notifies, peer_notifies : int
         How many notifies this end can wait for, and how many the other end.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from threading import Barrier
+    >>> parts, all_came = {}, Barrier(2)
+    >>> def gather(rank, part):  # the ranks are threads here; `peerlane launch` starts processes
+    ...     parts[rank] = part
+    ...     all_came.wait()
+    ...     return [parts[0], parts[1]]
+    >>> def program(rank):
+    ...     with pl.Group(rank, 2, rendezvous=lambda part: gather(rank, part), window=64) as group:
+    ...         channel = group.channel(1 - rank)
+    ...         if rank == 0:
+    ...             channel.write(b"hello")
+    ...             channel.notify(0)
+    ...         else:
+    ...             channel.wait(0, timeout=20)
+    ...             print(group.window.view()[:5].tobytes())
+    ...         group.barrier()
+    >>> with ThreadPoolExecutor(2) as threads:
+    ...     _ = list(threads.map(program, range(2)))
+    b'hello'
     """
 
     _elsewhere = "each rank makes its own, by Group.channel"
@@ -149,7 +173,7 @@ class Channel(OwnProcess):
 
     def write(
         self,
-        src: Any,
+        src: BufferLike,
         *,
         at: int = 0,
         memory: str | Buffer | None = None,
@@ -207,7 +231,7 @@ class Channel(OwnProcess):
 
     def read(
         self,
-        dst: Any,
+        dst: BufferLike,
         *,
         at: int = 0,
         memory: str | Buffer | None = None,
@@ -230,7 +254,7 @@ class Channel(OwnProcess):
 
     def write_reduce(
         self,
-        src: Any,
+        src: BufferLike,
         *,
         dtype: npt.DTypeLike,
         op: str = "sum",
@@ -268,7 +292,7 @@ class Channel(OwnProcess):
 
     def read_reduce(
         self,
-        dst: Any,
+        dst: BufferLike,
         *,
         dtype: npt.DTypeLike,
         op: str = "sum",
@@ -286,7 +310,7 @@ class Channel(OwnProcess):
 
     def write_blocks(
         self,
-        src: Any,
+        src: BufferLike,
         blocks: npt.ArrayLike,
         *,
         memory: str | Buffer | None = None,
@@ -331,7 +355,7 @@ class Channel(OwnProcess):
 
     def read_blocks(
         self,
-        dst: Any,
+        dst: BufferLike,
         blocks: npt.ArrayLike,
         *,
         memory: str | Buffer | None = None,

@@ -41,6 +41,13 @@ class Member:
         The identity of its machine; ``PEERLANE_MACHINE`` there overrides it.
     is_here : bool
         Whether that is this process's machine.
+
+    Examples
+    --------
+    >>> with pl.Group(0, 1, rendezvous=lambda part: [part]) as group:
+    ...     [member] = group.members
+    ...     print(member.rank, member.device.ordinal, member.is_here)
+    0 0 True
     """
 
     rank: int

@@ -12,7 +12,10 @@ from peerlane.rendezvous import client
 LAUNCHED = (
     "PEERLANE_LAUNCHED"  #: a variable of the ranks' environment: the address of the launcher's rendezvous
 )
+#: A variable of the ranks' environment: the launcher's pipe from their standard error, ``"device:inode"``.
+LAUNCHED_STDERR = "PEERLANE_LAUNCHED_STDERR"
 SHOWN_KEY = "peerlane.report."  #: key, before the text's name, of a text that the launcher shows
+ENDED_KEY = "peerlane.ended."  #: key, before a rank, of the traceback of the error that ends it
 LOST_KEY = "peerlane.lost"  #: key of the sessions of two ranks: the first has lost the second
 
 _PREFIX = "peerlane."
@@ -30,11 +33,14 @@ class Reports:
     lose : callable, optional
         Called with the name of a machine, empty for this one, the session of a rank there, and the session there of
         the rank that it has lost.
+    end : callable, optional
+        Called with a rank and the traceback of the error that ends it.
     """
 
     def __init__(self) -> None:
         self.show: Callable[[bytes], None] | None = None
         self.lose: Callable[[str, int, int], None] | None = None
+        self.end: Callable[[int, bytes], None] | None = None
         self._shown: dict[str, None] = {}
 
     def hear(self, key: str, value: bytes, where: str) -> bool:
@@ -45,6 +51,11 @@ class Reports:
             words = value.split(b" ")
             if len(words) == 2 and all(word.isdigit() and len(word) < 10 for word in words):
                 self.lose(where, int(words[0]), int(words[1]))
+            return True
+        if key.startswith(ENDED_KEY) and self.end is not None:
+            rank = key.removeprefix(ENDED_KEY)
+            if rank.isascii() and rank.isdigit() and len(rank) < 10:
+                self.end(int(rank), value)
             return True
         if key.startswith(SHOWN_KEY) and self.show is not None:
             if key not in self._shown:
@@ -64,6 +75,34 @@ def report_loss(mine: int, other: int, environ: Mapping[str, str] = os.environ) 
 def show(name: str, text: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Let the launcher, if there is one, show a text, once for all ranks; return whether it has it."""
     return _report(SHOWN_KEY + name, text.encode(errors="replace"), environ)
+
+
+def show_end(traceback: Callable[[], str], environ: Mapping[str, str] = os.environ) -> bool:
+    """Let the launcher show the traceback of the error that ends this rank; return whether it has it.
+
+    It shows one for all ranks that end with the same.  Where standard error is not the launcher's, it gets none.
+
+    Parameters
+    ----------
+    traceback : callable
+        Returns the text; not called if the launcher gets none.
+    environ : mapping of str to str
+    """
+    try:
+        own = identity(2)
+    except OSError:  # it is closed
+        return False
+    if own != environ.get(LAUNCHED_STDERR):
+        return False
+    return _report(
+        ENDED_KEY + environ.get("RANK", ""), traceback().encode(errors="backslashreplace"), environ
+    )
+
+
+def identity(descriptor: int) -> str:
+    """Return a file's device and inode, as `LAUNCHED_STDERR` has them."""
+    about = os.fstat(descriptor)
+    return f"{about.st_dev}:{about.st_ino}"
 
 
 def _report(key: str, value: bytes, environ: Mapping[str, str]) -> bool:

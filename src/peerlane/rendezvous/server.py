@@ -131,6 +131,7 @@ def serve_launcher(
     server: RendezvousServer,
     show: Callable[[bytes], None],
     lose: Callable[[str, int, int], None],
+    end: Callable[[int, bytes], None],
     lose_machine: Callable[[str, str], None],
 ) -> None:
     """Let a server that has not started serve the ranks of this process, a launcher, which puts no values itself.
@@ -138,14 +139,15 @@ def serve_launcher(
     Parameters
     ----------
     server : RendezvousServer
-    show, lose : callable
+    show, lose, end : callable
         The serving thread calls them with the ranks' reports, as `peerlane.rendezvous.reports.Reports` describes.
     lose_machine : callable
         The serving thread calls it with the name of a machine that is lost, and the reason.
     """
     server._loop.on_lost_machine = lose_machine
     server._loop.hangs.is_launcher = True
-    server._loop.meeting.reports.show, server._loop.meeting.reports.lose = show, lose
+    reports = server._loop.meeting.reports
+    reports.show, reports.lose, reports.end = show, lose, end
 
 
 def checked_secret(call: str, secret: bytes | None) -> bytes:

@@ -18,6 +18,15 @@ class AllowList(MutableSet[int]):
 
     A pid is listed with the start time of its process, so that a later process with the same pid is not taken for it.
     Adding the pid again lists the process that has it now.
+
+    Examples
+    --------
+    >>> import os
+    >>> with pl.device(0).allocate(64) as buffer:
+    ...     handle = buffer.export()
+    ...     handle.allow.add(os.getppid())
+    ...     print(os.getppid() in handle.allow, len(handle.allow))
+    True 1
     """
 
     __slots__ = ()
@@ -64,6 +73,13 @@ class Handle:
     ``int(handle)`` or ``bytes(handle)`` by any means.  It is not a secret: only processes that ``allow`` lists can
     open it.  It pickles as its bytes.  This object keeps the exported object alive until that is closed; dropping
     this object ends nothing else.
+
+    Examples
+    --------
+    >>> with pl.device(0).allocate(64) as buffer:
+    ...     handle = buffer.export()
+    ...     print(len(bytes(handle)), int(handle) < 1 << 63)
+    64 True
     """
 
     __slots__ = ()

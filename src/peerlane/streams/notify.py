@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 class NotifyKind(enum.IntEnum):
-    """Which records a wait consumes, and whether records may pile up."""
+    """Which records a wait consumes, and whether records may pile up.
+
+    Examples
+    --------
+    >>> pl.device(0).create_notify("fifo").kind
+    <NotifyKind.FIFO: 1>
+    """
 
     BINARY = 0  #: a wait consumes all records so far, as one
     FIFO = 1  #: a wait consumes one record; the others stay

@@ -146,7 +146,7 @@ def _repeated(
         return lambda count: looped(
             PEERLANE, group.all_reduce, memory, number=count, dtype="float32", algorithm=algorithm
         ).sample()
-    call = {BROADCAST: group.broadcast, ALL_GATHER: group.all_gather}[task]
+    call: Callable[..., object] = group.broadcast if task == BROADCAST else group.all_gather
     return lambda count: looped(PEERLANE, call, memory, number=count).sample()
 
 

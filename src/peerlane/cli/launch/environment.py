@@ -13,7 +13,17 @@ _OURS = "PEERLANE_MASTER_PORT"  # the port that this launch chose, so that a lau
 _STAY = frozenset(
     f"PEERLANE_{name}"
     for name in (
-        *("RENDEZVOUS", "LAUNCHED", "MACHINE", "SECRET", "PORT", "MASTER_PORT", "RUNTIME_DIR", "PROBED"),
+        *(
+            "RENDEZVOUS",
+            "LAUNCHED",
+            "LAUNCHED_STDERR",
+            "MACHINE",
+            "SECRET",
+            "PORT",
+            "MASTER_PORT",
+            "RUNTIME_DIR",
+            "PROBED",
+        ),
         *("DIALECTS", "LOG", "LOG_BYTES", "FAULT", "FAULT_REPORT", "SCHEDULE_REPORT", "INSIDE"),
     )
 )

@@ -24,10 +24,17 @@ def has_colours(descriptor: int, environ: Mapping[str, str] = os.environ) -> boo
     return os.isatty(descriptor) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
-def prefix(rank: int, *, coloured: bool) -> bytes:
-    """Return the prefix of a rank's lines."""
-    plain = f"[{rank}]"
-    return (f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{plain}\x1b[0m " if coloured else f"{plain} ").encode()
+def prefix(*ranks: int, coloured: bool) -> bytes:
+    """Return the prefix of lines that all of these ranks have written, ``[0]`` or ``[0-3,7]``."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    listed = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    colour = _COLOURS[min(ranks) % len(_COLOURS)]
+    return (f"\x1b[{colour}m[{listed}]\x1b[0m " if coloured else f"[{listed}] ").encode()
 
 
 class Lines:

@@ -19,6 +19,7 @@ from peerlane.backends.virtual.node import NodeConfig
 from peerlane.backends.virtual.node.state import tidy
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error
+from peerlane.rendezvous.reports import LAUNCHED_STDERR, identity
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # as the user had set it
@@ -85,7 +86,8 @@ def _become(
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         for number, descriptor in enumerate(outputs):
             os.dup2(descriptor, number)
-        os.execve(command[0], list(command), event_log.with_outputs(environment))
+        with_outputs = {**event_log.with_outputs(environment), LAUNCHED_STDERR: identity(2)}
+        os.execve(command[0], list(command), with_outputs)
     except OSError as error:
         os.write(2, f"peerlane launch: cannot start {command[0]}: {error.strerror}\n".encode())
     finally:

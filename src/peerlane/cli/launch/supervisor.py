@@ -38,6 +38,7 @@ from .output import STDERR, STDOUT, Lines, Writer, has_colours, prefix
 NOTICE_SECONDS = 2.0  # then a terminal shows for which machines launch waits
 SETTLE_SECONDS = 3.0  # for processes that end by themselves after their rank
 FOLLOW_SECONDS = 8.0  # a lost rank has this long to end: it may serve the others' rendezvous for 5 s more
+ALIKE_SECONDS = 1.0  # after the traceback of one rank, in which others may end with the same
 LEAVE_SECONDS = 2.0  # for the commands of other machines, once nothing is left there
 MOST_HELD = 16  # reports that are kept for the end
 MOST_REPORT = 1 << 16  # bytes of texts that ranks ask launch to show
@@ -192,6 +193,9 @@ class Supervisor:
         self._lost_connections: deque[tuple[str, str]] = (
             deque()
         )  # machines whose connection to the rendezvous is lost, and why
+        self._ended: deque[tuple[int, bytes]] = deque()  # ranks, and the tracebacks with which they end
+        self._tracebacks: dict[bytes, set[int]] = {}  # of these, what is not shown yet
+        self._show_at = float("inf")  # when to show it
         self._culprit: _Failed | None = None
         self._losses: Losses[tuple[str, int]] = Losses()  # by machine and pid
         self._failed: list[_Rank] = []  # in the order of their ends
@@ -234,7 +238,7 @@ class Supervisor:
             else:
                 self._start_hosts(hosts, started)
             self._writer = Writer(self._wake)  # it starts threads: only after the ranks were forked
-            serve_launcher(server, self._show_report, self._lose, self._lose_connection)
+            serve_launcher(server, self._show_report, self._lose, self._end, self._lose_connection)
             server.start()
             self._selector.register(self._woken, selectors.EVENT_READ, lambda: os.read(self._woken, _CHUNK))
             self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
@@ -370,6 +374,11 @@ class Supervisor:
         """Note that a rank lost another one; the server's thread calls it."""
         self._losses.add((where, pid), (where, lost))
 
+    def _end(self, rank: int, traceback: bytes) -> None:
+        """Note the traceback with which a rank ends; the server's thread calls it."""
+        self._ended.append((rank, traceback[:MOST_REPORT]))
+        self._wake()
+
     def _lose_connection(self, name: str, why: str) -> None:
         """Note that the line to a machine is lost; the server's thread calls it."""
         self._lost_connections.append((name, why))
@@ -455,6 +464,7 @@ class Supervisor:
         for machine in self._machines:
             machine.advance()
         now = time.monotonic()
+        self._take_tracebacks(now)
         if now >= self._notice_at and not self._have_begun and self._kill_at is None:
             self._notice_at = float("inf")
             late = [host.name for host in self._hosts if not host.is_prepared]
@@ -473,6 +483,22 @@ class Supervisor:
         if not self._has_processes and not self._has_output and not self._has_spoken:
             self._has_spoken = True
             self._show_last_words()
+
+    def _take_tracebacks(self, now: float) -> None:
+        while self._ended:
+            number, traceback = self._ended.popleft()
+            if number in self._ranks:
+                self._tracebacks.setdefault(traceback, set()).add(number)
+                self._show_at = min(self._show_at, now + ALIKE_SECONDS)
+        if now < self._show_at and any(not rank.has_ended for rank in self._ranks.values()):
+            return
+        for traceback, numbers in self._tracebacks.items():
+            lines = Lines(prefix(*numbers, coloured=has_colours(STDERR)))
+            self._writer.write(STDERR, lines.feed(traceback) + lines.finish())
+            for number in numbers:
+                self._ranks[number].lines[STDERR].last.extend(lines.last)
+        self._tracebacks.clear()
+        self._show_at = float("inf")
 
     def _take_lost_connections(self) -> None:
         while self._lost_connections:
@@ -569,6 +595,7 @@ class Supervisor:
         """Return the seconds until something is due, even if no event comes."""
         now = time.monotonic()
         due = [at for at in (self._kill_at, self._settled_at) if at is not None and at > now]
+        due.append(self._show_at)
         due += [machine.due() for machine in self._machines]
         if not self._have_begun and now < self._notice_at < float("inf"):
             due.append(self._notice_at)

@@ -112,6 +112,21 @@ class Observer(Protocol):
     The thread that acts calls them, or another one that acts at the same time.  An exception goes to
     ``sys.unraisablehook``, and does not reach the program.  What was not handed over yet takes at most 1 GiB; beyond
     that events are lost, and a ``RuntimeWarning`` has their number.
+
+    Examples
+    --------
+    >>> class Kinds:  # prints what the program submits
+    ...     def submitted(self, operation):
+    ...         print(operation.kind, [span.size for span in operation.spans])
+    ...     def started(self, operation):
+    ...         pass
+    ...     def noticed(self, notice):
+    ...         pass
+    >>> before = pl.set_observer(Kinds())
+    >>> with pl.device(0).allocate(16) as buffer:
+    ...     buffer.fill(0)
+    ...     _ = pl.set_observer(before)
+    fill [16]
     """
 
     def submitted(self, operation: Operation) -> None:
@@ -172,6 +187,17 @@ def set_observer(observer: Observer | None) -> Observer | None:
         It lacks a method of :class:`Observer`.  The one before stays set.
     OSError
         There is no room for its log.  The one before stays set.
+
+    Examples
+    --------
+    >>> from peerlane.diagnostics.log.observers import Recorder
+    >>> recorder = Recorder()
+    >>> before = pl.set_observer(recorder)
+    >>> with pl.device(0).allocate(16) as buffer:
+    ...     buffer.fill(0)
+    ...     _ = pl.set_observer(before)
+    >>> [operation.kind for operation in recorder.operations("submitted")]
+    ['fill']
     """
     global active, _observer
     _core.check_usable()

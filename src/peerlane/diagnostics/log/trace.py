@@ -184,6 +184,12 @@ class Trace:
             name = self._devices.setdefault(stream, label_of(device))
             self._operations.append(TracedOperation(name, stream, sequence, kind, nbytes, start, end))
 
+    def _repr_svg_(self) -> str:
+        """Return the timeline as a picture, for notebooks."""
+        from peerlane.diagnostics.pictures import drawn_timeline  # which a recording does not need
+
+        return drawn_timeline(self.operations, self._labels)
+
     def __repr__(self) -> str:
         state = "being recorded" if active is self else "recorded"
         return f"<Trace of {len(self._devices):,} streams, {state}>"
