@@ -300,6 +300,11 @@ class Analysis {
         bool is_freed = false, is_gone = false;   // gone: its bytes, too, for whoever may have them still
         EventRef ref, freed;
     };
+    // What a cache of the program handed out last.
+    struct Part {
+        uint64_t end;
+        EventRef ref;
+    };
     struct Retraction {
         uint64_t from, to;
         EventRef ref;
@@ -323,6 +328,7 @@ class Analysis {
         std::vector<Alias> aliases;
         Shadow shadow;
         std::map<uint64_t, Allocation> allocations;
+        std::map<uint64_t, Part> parts;
         std::vector<Retraction> retractions;
         uint32_t freed = 0;
         uint64_t used = 0;
@@ -545,6 +551,7 @@ class Analysis {
     bool is_over(uint32_t access, const Past& past) const;
     Actor delivery_of(Channel& channel, Actor base);
     void allocated(uint32_t log, const Event& event);
+    void reused(uint32_t log, const Event& event);
     void lend_again(uint32_t log, const Event& event);
     void freed(uint32_t log, const Event& event, Actor by, const Past& past);
     void moved(const Event& event);
@@ -585,6 +592,7 @@ class Analysis {
     Reported report(FindingKind kind, const EventRef& first, const EventRef& second, bool certain, Missing missing, uint32_t cause);
     bool is_allocated_by(const Block& block, uint64_t at, uint32_t log) const;
     void locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const;
+    void locate_part(Finding& finding, const Block& block, uint64_t low, uint64_t high) const;
     bool is_excusable(Actor actor, uint64_t number, const EventRef& first, const EventRef& second, const Clock& heard, bool is_end = false);
     Clock heard_by(const EventRef& ref) const;
     bool has_log_of(uint32_t log, uint64_t pid) const;

@@ -185,6 +185,24 @@ void Analysis::locate(Finding& finding, const Block& block, uint64_t low, uint64
     finding.size = at->second.size;
     finding.from = low - at->first;
     finding.to = std::min(high - at->first, at->second.size);
+    locate_part(finding, block, low, high);
+}
+
+// What a cache of the program handed out is the allocation that the program knows.
+void Analysis::locate_part(Finding& finding, const Block& block, uint64_t low, uint64_t high) const {
+    auto at = block.parts.upper_bound(low);
+    if (at == block.parts.begin()) return;
+    --at;
+    const EventRef& ref = at->second.ref;
+    if (low >= at->second.end || ref.log != finding.second.log || ref.event > finding.second.event) return;
+    finding.memory_log = ref.log;
+    finding.memory_site = ref.site;
+    finding.size = at->second.end - at->first;
+    finding.from = low - at->first;
+    finding.to = std::min(high, at->second.end) - at->first;
+    finding.is_reused = finding.kind == FindingKind::race && ref.log == finding.first.log && finding.first.event < ref.event;
+    finding.reuse_log = ref.log;
+    finding.reuse_site = ref.site;
 }
 
 Analysis::Reported Analysis::report(FindingKind kind, const EventRef& first, const EventRef& second, bool certain, Missing missing, uint32_t cause) {

@@ -89,6 +89,8 @@ struct Finding {
     uint32_t memory_log = 0, memory_site = 0;
     int32_t memory_rank = -1;
     uint64_t allocation = 0, size = 0, from = 0, to = 0;
+    bool is_reused = false;      // a cache of the program handed the bytes out between the two events, ...
+    uint32_t reuse_log = 0, reuse_site = 0;   // ... at this line
     Missing missing;
     // arrival, answer: the record that a wait could name, or that came too early; fence: the record before which it is missing;
     // consumption: the wait.

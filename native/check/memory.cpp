@@ -40,6 +40,14 @@ bool uses_values(const Event& event) {
     }
 }
 
+// Those that have a byte in common with a range.
+template <class Parts>
+void erase_parts(Parts& parts, uint64_t low, uint64_t high) {
+    auto at = parts.upper_bound(low);
+    if (at != parts.begin() && std::prev(at)->second.end > low) --at;
+    while (at != parts.end() && at->first < high) at = parts.erase(at);
+}
+
 }  // namespace
 
 size_t Analysis::OriginHash::operator()(const Origin& origin) const {
@@ -398,6 +406,19 @@ void Analysis::allocated(uint32_t log, const Event& event) {
                 cell.read = 0;
             });
             std::erase_if(block.retractions, [&](const Retraction& each) { return each.from < high && low < each.to; });
+            erase_parts(block.parts, low, high);
+        });
+    }
+}
+
+void Analysis::reused(uint32_t log, const Event& event) {
+    for (uint32_t i = 0; i < std::min(event.head.spans, uint32_t{16}); ++i) {
+        const uint64_t id = event.spans[i].block & ~Span::kWritten;
+        if (id == 0) continue;
+        each_range(event.spans[i], nullptr, [&](uint64_t low, uint64_t high) {
+            Block& block = block_of(id);
+            erase_parts(block.parts, low, high);
+            block.parts[low] = {high, ref_of(log, event, true)};
         });
     }
 }

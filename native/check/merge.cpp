@@ -296,6 +296,9 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::allocated:
         allocated(log, event);
         return Step::taken;
+    case Kind::reused:
+        reused(log, event);
+        return Step::taken;
     case Kind::forget:
         keys_.erase(post_key(log, event));
         return Step::taken;

@@ -61,6 +61,7 @@ nb::dict as_dict(const Finding& finding) {
         memory["size"] = finding.size;
         fields["memory"] = memory;
     }
+    fields["reused"] = finding.is_reused ? nb::object(nb::make_tuple(finding.reuse_log, finding.reuse_site)) : nb::object(nb::none());
     fields["missing"] = kMissing[static_cast<size_t>(finding.missing)];
     fields["help"] = nb::none();
     if (finding.has_help) fields["help"] = as_dict(finding.help);

@@ -85,6 +85,7 @@ enum class Kind : uint8_t {
                       // wrote.  spans: the first such bytes; of memory without a block the offset is from its beginning; op, a, b as above
     aborted,          // stream: its operations up to `sequence` were aborted; the program does not know which of them had begun
     shared_with,      // a = pid: that process of this machine may use memory and notifies of this one from now on, or this one its
+    reused,           // a cache of the program hands out bytes of an allocation, whose history goes on: spans
 };
 
 constexpr const char* kKindNames[] = {
@@ -92,8 +93,8 @@ constexpr const char* kKindNames[] = {
     "callback_end", "stream_made", "stream_ended", "notify", "notified", "notify_wait", "notify_waited", "notify_reset", "notify_made",
     "value_wait", "channel", "channel_closed", "fence", "drain", "allocated", "freed", "moved", "lent", "taken_back", "post", "take", "forget",
     "collective", "collected", "outside", "ended", "came", "evident", "op_submitted", "op_started", "noticed", "op_ended",
-    "source_changed", "unwatched", "touched_early", "aborted", "shared_with"};
-static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::shared_with) + 1);
+    "source_changed", "unwatched", "touched_early", "aborted", "shared_with", "reused"};
+static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::reused) + 1);
 
 // What `noticed` says of an object.
 enum class Notice : uint8_t { create, destroy, sync, query, abort, reset, view, unview, exported, imported };

@@ -55,6 +55,7 @@ struct Held {
 };
 
 uint32_t logging_thread() {
+    if (context.thread != 0) [[unlikely]] return context.thread;
     if (thread_number == 0) [[unlikely]] thread_number = static_cast<uint32_t>(syscall(SYS_gettid));
     return thread_number;
 }
@@ -465,6 +466,8 @@ void write(const Event& event, uint8_t by) noexcept {
     std::lock_guard lock(Logs::get().mutex);
     Logs::get().of(by).write(event);
 }
+
+uint32_t this_thread() noexcept { return logging_thread(); }
 
 bool is_writing() noexcept { return locks != 0; }
 

@@ -23,6 +23,7 @@ inline bool is_read(uint8_t by) { return (readers.load(std::memory_order_relaxed
 struct Context {
     uint32_t site = 0;      // the line that called
     uint32_t fixed = 0;     // 0, or the line that a call belongs to that runs later
+    uint32_t thread = 0;    // 0, or the thread that waits for this one, which works for it
     uint32_t quiet = 0;     // depth: peerlane works for itself, and nothing is logged
     uint8_t flags = 0;      // of accesses: kLoose, kFetch
     uint8_t of_free = 0;    // flags of `freed`: kEnd
@@ -87,6 +88,9 @@ struct Event {
 
 // Without a log, or without room, nothing happens; an event without room is counted.
 void write(const Event& event, uint8_t by = kChecker) noexcept;
+
+// The number of the calling thread.
+uint32_t this_thread() noexcept;
 
 // Whether the calling thread holds the logs' lock: a signal's handler may interrupt it.
 bool is_writing() noexcept;

@@ -88,8 +88,8 @@ Slab* Heap::open_slab(uint32_t number, unsigned size_class) {
 
 Extent* Heap::allocate_slot(uint32_t number, uint64_t size) {
     unsigned size_class = class_of(size);
-    // Where the host has the addresses, the bytes can be shared only page by page and in place.
-    if (number != kHost && device(number).settings.host_access)
+    // Where the host has the addresses, the bytes can be shared only page by page and in place.  Of pinned memory the checker closes whole pages.
+    if (number == kHost ? log::is_read(log::kChecker) : device(number).settings.host_access)
         while (class_size(size_class) % kPage != 0) ++size_class;
     Slab* slab = device(number).with_room[size_class];
     if (!slab) slab = open_slab(number, size_class);

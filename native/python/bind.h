@@ -135,6 +135,11 @@ void log_view_for_observer(const peerlane::Memory& memory, bool opened);
 uint32_t log_site();
 // Of the line that called libraries which are installed beside peerlane, such as NumPy.
 uint32_t log_site_of_program();
+// Of that line, for an operation of a library, named by two texts that are never freed; `of`: the thread that runs the line.
+struct LibraryCall {
+    const char *library = nullptr, *name = nullptr;
+};
+uint32_t log_site_of_library(const LibraryCall& call, PyThreadState* of);
 // Before a call that may be logged.
 inline void note_site() {
     if (peerlane::log::is_logging()) [[unlikely]] peerlane::log::context.site = peerlane::log::context.fixed ? peerlane::log::context.fixed : log_site();
@@ -187,6 +192,8 @@ enum class Alias : uint8_t { of_buffer, of_view, end };
 void log_alias(const char* host, uint64_t size, Alias what) noexcept;
 void log_waited_now(const peerlane::Notify& notify, uint64_t number);
 void log_sync(uint64_t stream, uint64_t sequence);
+// The same, whichever line calls; also without the GIL.
+void log_known(uint64_t stream, uint64_t sequence);
 // `before`: the number that it had in this process until other processes could have it; 0: none.
 void log_new_notify(const peerlane::Notify& notify, uint64_t incoming, uint64_t before);
 void log_of_channel(peerlane::log::Kind kind, uint64_t channel, const StreamHandle* stream);

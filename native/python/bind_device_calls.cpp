@@ -66,6 +66,15 @@ class FunctionWork final : public Stepwise {
         return Step::failed;
     }
     bool is_brief() const override { return work_->size <= kBrief; }
+    bool may_wait() const override { return false; }
+    std::vector<TouchedRows> watched() const override {
+        std::vector<TouchedRows> rows;
+        for (size_t i = 0; work_->is_watched && i < work_->count; ++i) {
+            const WorkBytes& each = work_->bytes[i];
+            rows.push_back({static_cast<const char*>(each.host), each.pitch, each.width, each.height, each.is_written});
+        }
+        return rows;
+    }
     void add_spans(log::Spans& spans) const override {
         for (size_t i = 0; i < work_->count; ++i) {
             const WorkBytes& each = work_->bytes[i];
@@ -99,8 +108,28 @@ uint64_t note_program_site() {
     if (!PyGILState_GetThisThreadState() || !Py_IsInitialized()) return 0;
     const nb::gil_scoped_acquire gil;
     release_kept();
-    if (log::is_logging()) log::context.site = log_site_of_program();
+    if (log::is_logging()) log::context.site = log::context.fixed ? log::context.fixed : log_site_of_program();
     return call_site_of_program();
+}
+
+// With the GIL; null: it has ended.
+PyThreadState* thread_of(const Caller& caller) {
+    PyThreadState* each = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+    while (each && PyThreadState_GetID(each) != caller.thread) each = PyThreadState_Next(each);
+    return each;
+}
+
+Entered enter(const char* library, const char* operation, const Caller* of) noexcept {
+    const Entered before{log::context.fixed, log::context.thread};
+    if (of && of->number != 0) log::context.thread = of->number;
+    if (before.site != 0 || !Py_IsInitialized()) return before;
+    const nb::gil_scoped_acquire gil;
+    const LibraryCall call{library, operation};
+    log::context.fixed = log_site_of_library(call, PyThreadState_Get());
+    PyThreadState* const waiting = log::context.fixed == 0 && of ? thread_of(*of) : nullptr;
+    if (waiting) log::context.fixed = log_site_of_library(call, waiting);
+    log::context.site = log::context.fixed;
+    return before;
 }
 
 StreamPtr& shared_stream(void* stream) { return *static_cast<StreamPtr*>(stream); }
@@ -128,14 +157,30 @@ const DeviceCalls kDeviceCalls{
         (void)was_served([&] { mark = Scheduler::get().record(*shared_stream(stream)); });
         return mark;
     },
-    // Nothing runs meanwhile, as a query lets it: the caller may hold a lock.
-    .is_over = [](void* mark) noexcept {
-        const auto& at = *static_cast<Mark*>(mark);
-        const bool is_over = at.state.load(std::memory_order_acquire) != Mark::pending;
-        if (is_over && log::wanted()) [[unlikely]] log::write({.kind = log::Kind::sync, .stream = at.stream_id, .sequence = at.sequence, .site = 0});
-        return is_over;
-    },
+    // Nothing runs meanwhile, as a query lets it, and nothing is logged: the caller may hold a lock.
+    .is_over = [](void* mark) noexcept { return static_cast<Mark*>(mark)->state.load(std::memory_order_acquire) != Mark::pending; },
+    .position = [](void* mark) noexcept { return Position{static_cast<Mark*>(mark)->stream_id, static_cast<Mark*>(mark)->sequence}; },
     .drop = [](void* mark) noexcept { static_cast<Mark*>(mark)->drop(); },
+    .enter = &enter,
+    .leave = [](Entered before) noexcept {
+        log::context.fixed = before.site;
+        log::context.thread = before.thread;
+    },
+    .caller = []() noexcept {
+        PyThreadState* const own = PyGILState_GetThisThreadState();
+        return own ? Caller{PyThreadState_GetID(own), log::this_thread()} : Caller{};
+    },
+    .note_over = [](Position position) noexcept {
+        (void)was_served([&] { log_known(position.stream, position.sequence); });
+    },
+    .note_reuse = [](const void* host, uint64_t size) noexcept {
+        if (!log::wanted()) return;
+        (void)was_served([&] {
+            log::Spans spans;
+            add_span(spans, static_cast<const char*>(host), size, true);
+            log::write({.kind = log::Kind::reused, .spans = &spans, .site = log::context.fixed});
+        });
+    },
     .guard_base = []() noexcept { return static_cast<uint64_t>(Heap::get().space().guard_base()); },
     .guard_size = []() noexcept { return static_cast<uint64_t>(Heap::get().space().window()); },
     .host_offset = []() noexcept { return static_cast<int64_t>(Heap::get().space().shadow_base() - Heap::get().space().guard_base()); },

@@ -29,6 +29,7 @@ constexpr size_t kMostSites = 100'000;   // from then on callers do not tell sit
 
 struct SiteKey {
     PyObject* called = nullptr;   // peerlane's function; a line of a module in C may call many
+    const char* operation = nullptr;   // of another library: its name
     std::array<PyObject*, kFrames> codes{};
     std::array<int, kFrames> offsets{};
     uint32_t launch = 0;          // of an operation of a graph: the site of the launch
@@ -36,7 +37,7 @@ struct SiteKey {
 };
 struct SiteHash {
     size_t operator()(const SiteKey& key) const {
-        uint64_t hash = reinterpret_cast<uintptr_t>(key.called) >> 4 ^ static_cast<uint64_t>(key.launch) << 32;
+        uint64_t hash = reinterpret_cast<uintptr_t>(key.called) >> 4 ^ reinterpret_cast<uintptr_t>(key.operation) << 8 ^ static_cast<uint64_t>(key.launch) << 32;
         for (size_t i = 0; i < kFrames; ++i)
             hash = (hash ^ (reinterpret_cast<uintptr_t>(key.codes[i]) >> 4) ^ static_cast<uint64_t>(key.offsets[i]) << 40) * 0x9E3779B97F4A7C15;
         return hash ^ hash >> 32;
@@ -222,11 +223,13 @@ void write_complete(OpKind kind, const Add& add, uint8_t readers = log::kAnyone)
 
 // Of the innermost frame that is not left out.
 template <class LeavesOut>
-uint32_t log_site_outside(const LeavesOut& leaves_out) {
+uint32_t log_site_outside(const LeavesOut& leaves_out, const LibraryCall& call = {}, PyThreadState* of = PyThreadState_Get()) {
     try {
-        Frame frame;
+        Frame frame(of);
         SiteKey key;
-        for (; frame && leaves_out(frame, frame.code()); frame.go_back()) key.called = frame.code();
+        key.operation = call.name;
+        for (; frame && leaves_out(frame, frame.code()); frame.go_back())
+            if (!call.name) key.called = frame.code();
         if (!frame) return 0;
         const size_t most = sites().size() < kMostSites ? kFrames : 1;
         bool has_program = most == 1;
@@ -244,7 +247,8 @@ uint32_t log_site_outside(const LeavesOut& leaves_out) {
                 key.offsets[most - 1] = frame.offset();
             }
         }
-        return find_site(key, current_call);
+        if (!call.name) return find_site(key, current_call);
+        return find_site(key, [&] { return ", \"dialect\": " + log::quoted(call.library) + ", \"call\": " + log::quoted(call.name); });
     } catch (const std::exception&) {
         return 0;
     }
@@ -254,11 +258,20 @@ uint32_t log_site_outside(const LeavesOut& leaves_out) {
 
 uint32_t log_site() { return log_site_outside(is_own_frame); }
 
+namespace {
+
+bool is_of_library(const Frame& frame, PyObject* code) { return is_own_frame(frame, code) || is_installed(code); }
+
+}  // namespace
+
 uint32_t log_site_of_program() {
-    const uint32_t site = log_site_outside([](const Frame& frame, PyObject* code) {
-        return is_own_frame(frame, code) || is_installed(code);
-    });
+    const uint32_t site = log_site_outside(is_of_library);
     return site ? site : log_site();
+}
+
+uint32_t log_site_of_library(const LibraryCall& call, PyThreadState* of) {
+    const uint32_t site = log_site_outside(is_of_library, call, of);
+    return site ? site : log_site_outside(is_own_frame, call, of);
 }
 
 // Of an operation of a graph: where it was added, and where the graph is launched.
@@ -352,8 +365,12 @@ void log_waited_now(const Notify& notify, uint64_t number) {
 
 void log_sync(uint64_t stream, uint64_t sequence) {
     note_site();
+    log_known(stream, sequence);
+}
+
+void log_known(uint64_t stream, uint64_t sequence) {
     Scheduler::get().look_at_sources(stream, sequence);
-    or_dropped([=] { log::write({.kind = log::Kind::sync, .stream = stream, .sequence = sequence}); });
+    log::write({.kind = log::Kind::sync, .stream = stream, .sequence = sequence});
 }
 
 void log_new_notify(const Notify& notify, uint64_t incoming, uint64_t before) {

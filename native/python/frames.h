@@ -12,14 +12,14 @@
 #undef Py_BUILD_CORE
 #endif
 
-// A frame of the calling thread, which has the GIL; first the innermost one.  It lives as long as its function runs.
+// A frame of the calling thread, which has the GIL, or of one that waits without it; first the innermost one.  It lives as long as its function runs.
 //
 // CPython 3.11 makes a frame object only when somebody asks for it, and to make and end one costs more than all else that an
 // event of the log needs.  So the frames are walked as the interpreter has them, where their layout is known.
 class Frame {
   public:
 #ifdef PEERLANE_BARE_FRAMES
-    Frame() : at_(complete(PyThreadState_Get()->cframe->current_frame)) {}
+    explicit Frame(PyThreadState* of = PyThreadState_Get()) : at_(complete(of->cframe->current_frame)) {}
     Frame(const Frame&) = delete;
 
     explicit operator bool() const { return at_ != nullptr; }
@@ -36,7 +36,7 @@ class Frame {
 
     _PyInterpreterFrame* at_;
 #else
-    Frame() : at_(PyThreadState_GetFrame(PyThreadState_Get())) {}
+    explicit Frame(PyThreadState* of = PyThreadState_Get()) : at_(PyThreadState_GetFrame(of)) {}
     ~Frame() { Py_XDECREF(at_); }
     Frame(const Frame&) = delete;
 

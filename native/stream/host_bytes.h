@@ -15,7 +15,8 @@ struct HostRows {
 
     uint64_t size() const { return width * height; }
     uint64_t low() const { return reinterpret_cast<uint64_t>(host); }
-    uint64_t high() const { return low() + pitch * (height - 1) + width; }
+    uint64_t extent() const { return pitch * (height - 1) + width; }
+    uint64_t high() const { return low() + extent(); }
 };
 
 // The time that it may take to watch memory: some at first, and then a share of what passes.  What is spent is reckoned by sizes, as a clock

@@ -36,6 +36,10 @@ void each_of_host_written_by(const Op& op, const Visit& visit) {
             for (const Piece& piece : static_cast<const Batch*>(op.extra)->pieces)
                 if (piece.dst && !see({piece.dst, piece.size, piece.size})) return;
             return;
+        case OpKind::stepwise:
+            for (const auto& rows : static_cast<const Stepwise*>(op.extra)->watched())
+                if (rows.is_written && !see({rows.host, rows.pitch, rows.width, rows.height})) return;
+            return;
         default:
             return;
     }

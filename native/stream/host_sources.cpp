@@ -34,7 +34,10 @@ void each_written(const Op& op, const Visit& visit) {
             return visit(host, size);
         }
         case OpKind::stepwise: {
-            const auto [host, size] = static_cast<const Stepwise*>(op.extra)->written();
+            const auto& work = static_cast<const Stepwise&>(*op.extra);
+            for (const auto& rows : work.watched())
+                if (rows.is_written) visit(rows.host, HostRows{rows.host, rows.pitch, rows.width, rows.height}.extent());
+            const auto [host, size] = work.written();
             return visit(host, size);
         }
         default:
@@ -58,15 +61,19 @@ void each_read(const Op& op, const Visit& visit) {
             for (const Piece& piece : static_cast<const Batch*>(op.extra)->pieces)
                 if (piece.src) visit(HostRows{piece.src, piece.size, piece.size});
             return;
+        case OpKind::stepwise:
+            for (const auto& rows : static_cast<const Stepwise*>(op.extra)->watched())
+                if (!rows.is_written) visit(HostRows{rows.host, rows.pitch, rows.width, rows.height});
+            return;
         default:
             return;
     }
 }
 
 // What it waits for may be the host's work, also on memory that a later operation reads.
-bool holds_up(OpKind kind) {
-    return kind == OpKind::wait || kind == OpKind::wait_notify || kind == OpKind::wait_value || kind == OpKind::callback || kind == OpKind::far ||
-           kind == OpKind::stepwise;
+bool holds_up(const Op& op) {
+    return op.kind == OpKind::wait || op.kind == OpKind::wait_notify || op.kind == OpKind::wait_value || op.kind == OpKind::callback || op.kind == OpKind::far ||
+           (op.kind == OpKind::stepwise && static_cast<const Stepwise*>(op.extra)->may_wait());
 }
 
 }  // namespace
@@ -89,7 +96,7 @@ void HostSources::look_at(Watched& watched, Stream& stream, const Op& op, uint64
         if (orders_.size() >= kMostOrders) orders_.erase(orders_.begin());
         orders_.push_back({stream.id, sequence, op.mark->stream_id, op.mark->sequence});
     }
-    if (holds_up(op.kind) && !(op.kind == OpKind::wait && is_let_on(*op.mark))) add_writer(stream, sequence, 0, 0);
+    if (holds_up(op) && !(op.kind == OpKind::wait && is_let_on(*op.mark))) add_writer(stream, sequence, 0, 0);
     if (op.logged == Logged::submitted) watched.is_held_back = watch_destination(stream, op, sequence, may_hold_back);
     each_written(op, [&](const char* host, uint64_t size) {
         const auto low = reinterpret_cast<uint64_t>(host);

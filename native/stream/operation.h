@@ -75,6 +75,14 @@ struct Stepwise : Extra {
     virtual Touched written() const { return {}; }   // pinned
     virtual Touched read() const { return {}; }
     virtual void add_spans(log::Spans& spans) const;   // for the event log: those two
+    // Bytes that the program may not touch before it knows that the operation is over, if they are the host's.
+    struct TouchedRows {
+        const char* host;
+        uint64_t pitch, width, height;
+        bool is_written;
+    };
+    virtual std::vector<TouchedRows> watched() const { return {}; }
+    virtual bool may_wait() const { return true; }   // for another process, or for the host
     bool touches_host = false;                 // memory that is not the library's own, and may fault
     Notify* awaited = nullptr;                 // while it waits: the line, whose records it looks past
 };

@@ -164,14 +164,15 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
         ensure_watch();
         ring_before(moved_at_ + kRest);
     }
-    if (schedule == Schedule::eager && idle && begins_at_once(op)) {
+    // Another process may wait for what it records, and cannot ask.
+    const bool asked_elsewhere = (op.kind == OpKind::notify && op.notify->shared()) || op.kind == OpKind::far ||
+                                 (op.kind == OpKind::stepwise && static_cast<const Stepwise*>(op.extra)->may_wait());
+    if (schedule == Schedule::eager && idle && begins_at_once(op) && !may_hold_back) {
         const StreamPtr held = stream.shared_from_this();
         Leave leave{.single = true};
         start_head(lock, stream, leave);
     }
     if (op.kind == OpKind::far && stream.park == Park::far && stream.posted + 1 == result.sequence) post_far(stream);
-    // Another process may wait for what it records, and cannot ask.
-    const bool asked_elsewhere = (op.kind == OpKind::notify && op.notify->shared()) || op.kind == OpKind::far || op.kind == OpKind::stepwise;
     if (asked_elsewhere) let_held_run();
     if (demanding_ != 0 || asked_elsewhere) demand(stream, result.sequence);
     if (demanding_ == 0) all_demanded_ = false;

@@ -14,6 +14,18 @@ from peerlane.dialects._shared.c_names import in_names_of_c, is_of_c
 from peerlane.dialects._shared.manifests import Orders
 
 
+def _orders_of_torch(module: str) -> Orders:
+    return Orders(
+        sync=f"{module}.Event.synchronize or {module}.Stream.synchronize",
+        event=f"{module}.Stream.wait_stream or {module}.Stream.wait_event",
+        keep="Tensor.record_stream",
+    )
+
+
+#: Of libraries that are no dialects, by the names that their operations have in logs.
+_LIBRARIES = {module: _orders_of_torch(module) for module in ("torch", "torch.cuda")}
+
+
 def _names_of_c(calls: Orders) -> Orders:
     own = {name: in_names_of_c(call) for name, call in asdict(calls).items()}
     own["threads"] = "a join, or a wait for a stream or an event"
@@ -24,7 +36,7 @@ def _names_of_c(calls: Orders) -> Orders:
 def _calls_of(dialect: str, *sites: Site) -> Orders:
     """Return the calls of a dialect as the program names its own, or peerlane's if the name is not a dialect's."""
     if dialect not in registered():
-        return Orders()
+        return _LIBRARIES.get(dialect, Orders())
     manifest = manifest_of(dialect)
     calls = manifest.orders
     for beginning, others in manifest.orders_of.items():
@@ -54,6 +66,8 @@ def missing_order(
         calls = replace(calls, record=calls.own_record, wait=calls.own_wait)
     if are_of_one_launch(first, second):
         return _edge(first, second, calls)
+    if data["reused"] and calls.keep:
+        return _kept_memory(data, first, second, calls, logs)
     index, messages = data["notify"], _messages(first, second)
     channel = f"this channel and {_where(first)}"
     match data["missing"]:
@@ -180,6 +194,18 @@ def missing_order(
                 f"a wait ({calls.wait}) of {second.owner} for each record by itself, after {first.point}, before "
                 f"{second.point}: the wait consumed several records, and only the first of them is promised"
             )
+
+
+def _kept_memory(data: Data, first: Site, second: Site, calls: Orders, logs: Mapping[int, ProcessLog]) -> str:
+    """Return what keeps the memory that a cache handed out again between the two accesses."""
+    log, site = data["reused"]
+    frames = logs[log].sites.get(site) or [("", 0, "")]
+    file, line, _ = frames[second.depth_in(frames)]
+    return (
+        f"{calls.keep} with {first.actor} for the memory that {first.point} uses, before the program frees it: "
+        f"{location_of(file, line)} got it for something else. Or a wait ({calls.event}) of {second.actor} for "
+        f"{first.actor} after {first.point}, before {second.beginning}"
+    )
 
 
 def _edge(first: Site, second: Site, calls: Orders) -> str:

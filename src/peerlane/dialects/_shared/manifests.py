@@ -50,6 +50,8 @@ class Orders:
         Empty: the dialect has none.
     done : str
         The answer of such a ``sync`` for a transfer that is over.
+    keep : str
+        The call that keeps freed memory from being handed out again while a stream uses it; empty: there is none.
     threads, processes : str
         Other means to order two threads, and two processes.
     """
@@ -67,6 +69,7 @@ class Orders:
     fifo: str = "a notify of the kind fifo"
     message: str = ""
     done: str = ""
+    keep: str = ""
     threads: str = "a join, a lock, a queue or peerlane.order"
     processes: str = "a join, a message or peerlane.order"
 

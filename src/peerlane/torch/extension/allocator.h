@@ -15,7 +15,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include "runtime.h"
+#include "called.h"
 
 namespace peerlane_torch {
 
@@ -38,6 +38,30 @@ struct Segment {
     bool is_small;
 };
 
+// What whoever gets memory knows to be over, for the checker: how far each other stream had come that used it before.
+class Known {
+  public:
+    void add(peerlane::Position position) {
+        if (!calls->is_checked()) return;
+        for (auto& each : positions_)
+            if (each.stream == position.stream) {
+                each.sequence = std::max(each.sequence, position.sequence);
+                return;
+            }
+        positions_.push_back(position);
+    }
+    void add(const Known& other) {
+        for (const auto& each : other.positions_) add(each);
+    }
+    // Without a lock: this takes others.
+    void note() const {
+        for (const auto& each : positions_) calls->note_over(each);
+    }
+
+  private:
+    std::vector<peerlane::Position> positions_;
+};
+
 struct Block {
     Segment* segment;
     Queue* queue;
@@ -49,6 +73,7 @@ struct Block {
     bool is_ended = false;           // no tensor of this process has it
     Block *previous = nullptr, *next = nullptr;
     std::vector<Queue*> users;       // by record_stream()
+    Known known;
 };
 
 class DeviceAllocator final : public c10::DeviceAllocator {
@@ -58,7 +83,12 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     c10::DataPtr allocate(size_t size, Queue& queue) {
         const Device device(kDevice, queue.device);
         if (size == 0) return {nullptr, device};
-        char* const address = take(size, queue)->address;
+        Known known;
+        char* const address = take(size, queue, known);
+        if (calls->is_checked()) [[unlikely]] {
+            known.note();
+            calls->note_reuse(host_of(address), size);
+        }
         return {address, address, &end, device};
     }
     // By the device's address, or by the host's.
@@ -170,14 +200,17 @@ class DeviceAllocator final : public c10::DeviceAllocator {
         count(stats, is_small, [&](auto& stat) { stat.decrease(amount); });
     }
 
-    Block* take(size_t requested, Queue& queue) {
+    char* take(size_t requested, Queue& queue, Known& known) {
         TORCH_CHECK(requested <= size_t{1} << 62, kDevice, ":", static_cast<int>(queue.device), ": ", requested, " bytes are more than any device has");
         const size_t size = round_up(requested, kGrain);
         const bool is_small = size <= kSmall;
         {
             const std::lock_guard lock(mutex_);
             settle(of(queue.device));
-            if (Block* const block = find(size, is_small, queue)) return use(block, requested, size);
+            if (Block* const block = find(size, is_small, queue)) {
+                known = block->known;
+                return use(block, requested, size)->address;
+            }
         }
         Segment* const segment = make_segment(requested, size, is_small, queue.device);
         const std::lock_guard lock(mutex_);
@@ -187,7 +220,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
         grow(device.stats.segment, is_small, 1);
         grow(device.stats.reserved_bytes, is_small, segment->size);
         ++device.stats.num_device_alloc;
-        return use(block, requested, size);
+        return use(block, requested, size)->address;
     }
     // The smallest free block of the stream that is large enough; null: none.  Taken out of the set.
     Block* find(size_t size, bool is_small, Queue& queue) {
@@ -208,6 +241,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
         const bool is_small = block->segment->is_small;
         if (block->size - size >= (is_small ? kGrain : kSmall)) {   // the rest is a free block
             auto* const rest = new Block{block->segment, block->queue, block->address + size, block->size - size};
+            rest->known = block->known;
             rest->previous = block;
             rest->next = block->next;
             if (rest->next) rest->next->previous = rest;
@@ -269,6 +303,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
         absorb_into(block, next);
     }
     static void absorb_into(Block* block, Block* next) {
+        block->known.add(next->known);
         block->size += next->size;
         block->next = next->next;
         if (block->next) block->next->previous = block;
@@ -291,6 +326,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     void settle(OfDevice& device) {
         std::erase_if(device.pending, [this](const Pending& each) {
             if (!calls->is_over(each.mark)) return false;
+            each.block->known.add(calls->position(each.mark));
             calls->drop(each.mark);
             if (--each.block->marks == 0) retire(each.block);
             return true;
@@ -377,22 +413,18 @@ class PinnedAllocator final : public c10::Allocator {
     }
     c10::DataPtr allocate(size_t size) override {
         if (size == 0) return {nullptr, Device(c10::DeviceType::CPU)};
-        const size_t whole = std::bit_ceil(std::max(size, kGrain));
-        {
-            const std::lock_guard lock(mutex_);
-            for (auto at = free_.lower_bound(whole); at != free_.end() && at->first == whole; ++at) {
-                Pinned& block = *at->second;
-                if (!is_over(block)) continue;
-                free_.erase(at);
-                return pointer(block);
-            }
+        // The checker closes pages that a copy fills, so there none has room that is nobody's.
+        const size_t whole = calls->is_checked() ? size : std::bit_ceil(std::max(size, kGrain));
+        if (Pinned* const block = take(whole)) {
+            block->known.note();
+            return pointer(*block);
         }
         auto* const address = with_python([&](py::handle module) {
             return reinterpret_cast<char*>(module.attr("allocate_pinned")(whole).release().attr("address").template cast<uintptr_t>());
         });
         const std::lock_guard lock(mutex_);
         Pinned& block = blocks_[address];
-        block = {address, whole, {}};
+        block = {address, whole, {}, {}};
         return pointer(block);
     }
     c10::DeleterFnPtr raw_deleter() const override { return &end; }
@@ -414,7 +446,19 @@ class PinnedAllocator final : public c10::Allocator {
         char* address;
         size_t size;
         std::vector<void*> marks;
+        Known known;
     };
+    // One that no copy uses any more; null: there is none.
+    Pinned* take(size_t size) {
+        const std::lock_guard lock(mutex_);
+        for (auto at = free_.lower_bound(size); at != free_.end() && at->first == size; ++at) {
+            Pinned* const block = at->second;
+            if (!is_over(*block)) continue;
+            free_.erase(at);
+            return block;
+        }
+        return nullptr;
+    }
     static c10::DataPtr pointer(Pinned& block) { return {block.address, block.address, &end, Device(c10::DeviceType::CPU)}; }
     static void end(void* address) {
         PinnedAllocator& self = get();
@@ -423,8 +467,9 @@ class PinnedAllocator final : public c10::Allocator {
         self.free_.emplace(block.size, &block);
     }
     static bool is_over(Pinned& block) {
-        std::erase_if(block.marks, [](void* mark) {
+        std::erase_if(block.marks, [&](void* mark) {
             if (!calls->is_over(mark)) return false;
+            block.known.add(calls->position(mark));
             calls->drop(mark);
             return true;
         });

@@ -40,6 +40,7 @@ inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool n
     static const Plan& plan = Plan::of(c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
     if (to.numel() == 0 || Probe::is_on()) return to;
     if (is_on_device(from) && is_on_device(to) && from.device() != to.device()) {
+        const Called called(plan.word.c_str());
         copy_between(to, from);
         return to;
     }
@@ -152,6 +153,7 @@ inline at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<c10::ScalarType
                         std::optional<bool> pinned, std::optional<c10::MemoryFormat> format) {
     TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(c10::kStrided) == c10::kStrided, "a peerlane device has strided tensors alone, not of layout ", *layout);
     TORCH_CHECK(!pinned.value_or(false), "only dense CPU tensors can be pinned");
+    const Called called;
     const DeviceIndex before = current_device;
     Queue& queue = current_queue(device && device->has_index() ? device->index() : before);
     current_device = queue.device;
@@ -163,6 +165,7 @@ inline at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<c10::ScalarType
 inline at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
                                 std::optional<Device> device, std::optional<bool> pinned) {
     TORCH_CHECK(!pinned.value_or(false), "only dense CPU tensors can be pinned");
+    const Called called;
     Queue& queue = current_queue(device && device->has_index() ? device->index() : current_device);
     return empty_on(queue, C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype)));
 }

@@ -20,6 +20,7 @@ struct WorkBytes {
 // An operation of a stream that is a function.  Whoever submits it fills it in; the stream ends it once.
 struct Work {
     const char* name = "";                   // of the operation, for texts
+    bool is_watched = false;                 // `bytes` of the host may not be touched before the program knows that it is over
     bool (*run)(Work*) noexcept = nullptr;   // in any thread, without the GIL; false: it failed, see `error`
     void (*end)(Work*) noexcept = nullptr;   // after it ran, or was cancelled: frees it
     uint64_t size = 0;                       // about how many bytes it moves
@@ -29,8 +30,24 @@ struct Work {
     const char* error = "";
 };
 
+// A thread of Python for which others may work: its number there and in the log; 0: it runs no program of Python's.
+struct Caller {
+    uint64_t thread = 0;
+    uint32_t number = 0;
+};
+
+// What the log knew of the calling thread before a call.
+struct Entered {
+    uint32_t site = 0, thread = 0;
+};
+
+// How far a stream has come.
+struct Position {
+    uint64_t stream = 0, sequence = 0;
+};
+
 struct DeviceCalls {
-    static constexpr uint64_t kVersion = 1;
+    static constexpr uint64_t kVersion = 2;
 
     uint64_t version;
     // With the GIL: the native stream of a `_core.Stream`, which is held for good; null: it is none.
@@ -46,7 +63,15 @@ struct DeviceCalls {
     // A mark of what the stream has been given by now; null: refused.
     void* (*record)(void* stream) noexcept;
     bool (*is_over)(void* mark) noexcept;
+    Position (*position)(void* mark) noexcept;
     void (*drop)(void* mark) noexcept;
+    // While the checker reads a log.  What is done from `enter` to `leave` belongs to the line that calls now, as an operation of a library; both texts are kept
+    // for good, and null names none.  `of`: the thread that waits for this one, if one does; its line counts where this one has none.
+    Entered (*enter)(const char* library, const char* operation, const Caller* of) noexcept;
+    void (*leave)(Entered before) noexcept;
+    Caller (*caller)() noexcept;
+    void (*note_over)(Position position) noexcept;                  // the calling thread knows that the stream has come so far
+    void (*note_reuse)(const void* host, uint64_t size) noexcept;   // it hands out bytes of an allocation
     // Where the host finds the bytes of device addresses: at `host_offset` from those in the window.
     uint64_t (*guard_base)() noexcept;
     uint64_t (*guard_size)() noexcept;

@@ -43,16 +43,22 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     bool queryStream(const c10::Stream& stream) const override {
         Queue& queue = Devices::get().queue(stream);
         if (queue.is_settled() && !calls->is_checked()) return true;
+        const Called called;
         return with_python([&](py::handle) { return py::handle(queue.stream).attr("is_done").cast<bool>(); });
     }
-    void synchronizeStream(const c10::Stream& stream) const override { Devices::get().queue(stream).synchronize(); }
+    void synchronizeStream(const c10::Stream& stream) const override {
+        const Called called;
+        Devices::get().queue(stream).synchronize();
+    }
     void synchronizeDevice(const DeviceIndex device) const override {
+        const Called called;
         Devices::get().each_queue(device, [](Queue& queue) { queue.synchronize(); });
     }
 
     // An event is an object of Python: peerlane's.
     void record(void** event, const c10::Stream& stream, const DeviceIndex device, const c10::EventFlag) const override {
         TORCH_CHECK(device == -1 || device == stream.device_index(), "an event of ", kDevice, ":", static_cast<int>(device), " cannot be recorded on a stream of ", stream.device());
+        const Called called;
         Queue& queue = Devices::get().queue(stream);
         with_python([&](py::handle module) {
             if (*event) {
@@ -64,13 +70,16 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     }
     void block(void* event, const c10::Stream& stream) const override {
         if (!event) return;
+        const Called called;
         Queue& queue = Devices::get().queue(stream);
         with_python([&](py::handle) { py::handle(queue.stream).attr("wait")(py::handle(static_cast<PyObject*>(event))); });
     }
     bool queryEvent(void* event) const override {
+        const Called called;
         return !event || with_python([&](py::handle) { return py::handle(static_cast<PyObject*>(event)).attr("is_done").cast<bool>(); });
     }
     void synchronizeEvent(void* event) const override {
+        const Called called;
         if (event) with_python([&](py::handle module) { module.attr("synchronize")(py::handle(static_cast<PyObject*>(event))); });
     }
     double elapsedTime(void* first, void* second, const DeviceIndex) const override {

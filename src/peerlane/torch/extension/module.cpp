@@ -1,6 +1,6 @@
 // The device `peerlane` of torch, compiled where it is used first.  The headers, from the ground up:
 //
-// * runtime.h: devices, streams, waits;  allocator.h: memory, on devices and pinned;
+// * runtime.h: devices, streams, waits;  called.h: the program's line, for the checker;  allocator.h: memory, on devices and pinned;
 // * guard.h: what torch asks of any device;  generators.h: random numbers;
 // * aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
 // * recurrent_cells.h;  reducer_timer.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.

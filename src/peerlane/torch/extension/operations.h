@@ -19,7 +19,7 @@ using torch::jit::Stack;
 // What a schema tells of an operation.
 struct Plan {
     explicit Plan(const c10::OperatorHandle& called)
-        : op(called), schema(called.schema()), name(c10::toString(called.operator_name())), is_copy(name == "aten::copy_") {
+        : op(called), schema(called.schema()), name(c10::toString(called.operator_name())), word(word_of(called)), is_copy(name == "aten::copy_") {
         const auto& arguments = schema.arguments();
         written.resize(arguments.size(), false);
         for (size_t i = 0; i < arguments.size(); ++i) {
@@ -52,6 +52,7 @@ struct Plan {
     const c10::OperatorHandle op;
     const c10::FunctionSchema& schema;
     const std::string name;
+    const std::string word;       // as programs call it
     const bool is_copy;
     std::vector<bool> written;    // by argument
     std::vector<int> returned;    // by result: the argument that it is; -1: it is new
@@ -70,6 +71,10 @@ struct Plan {
     }
 
   private:
+    static std::string word_of(const c10::OperatorHandle& op) {
+        const std::string& name = op.operator_name().name;
+        return name.substr(name.rfind(':') + 1);
+    }
     static const Plan& shared(const c10::OperatorHandle& op) {
         static auto& plans = *new std::unordered_map<const void*, std::unique_ptr<Plan>>;
         static std::mutex mutex;
@@ -119,6 +124,7 @@ class Operation {
         TORCH_CHECK_NOT_IMPLEMENTED(plan_.has_kernel, kDevice, ":", static_cast<int>(device_), " cannot run ", plan_.name,
                                     ": the device runs kernels of the processor, and torch has none for it");
         if (plan_.is_view) return run_here(queue, false);
+        const Called called(plan_.word.c_str());
         const Probe::Off real;
         const bool can_queue = plan_.can_queue.load(std::memory_order_relaxed) && !(plan_.is_index && has_mask());
         if (calls->runs_at_once() && (size_ <= kAtOnce || !can_queue) && run_at_once(queue)) return;
@@ -128,8 +134,9 @@ class Operation {
     }
     // All of the bytes are moved on return, or (false) in stream order.
     void copy(Queue& queue, bool waits) {
+        const Called called(plan_.word.c_str());
         if (calls->runs_at_once() && (size_ <= kAtOnce || waits) && run_at_once(queue)) return;
-        (void)submit(queue, false);
+        (void)submit(queue, false, !waits);
         if (waits) queue.synchronize();
     }
 
@@ -334,7 +341,7 @@ class Operation {
     }
 
     // False, and nothing has happened, if the meta function cannot tell the results.
-    bool submit(Queue& queue, bool asks_meta) {
+    bool submit(Queue& queue, bool asks_meta, bool is_watched = false) {
         std::vector<at::Tensor> results;    // flat
         Stack returns;
         if (asks_meta && !ask_meta(queue, results, returns)) return false;
@@ -342,6 +349,7 @@ class Operation {
         Aliases aliases(Aliases::Kind::cpu);
         auto work = std::make_unique<Queued>();
         work->plan = &plan_;
+        work->is_watched = is_watched;
         for (const at::Tensor& result : results) work->results.push_back(aliases.of(result));
         if (calls->is_checked()) note_bytes(work->spans, work->results);
         work->stack = replace(aliases, c10::kCPU, queue, true);

@@ -1,0 +1,76 @@
+"""`peerlane check` on programs that overlap work: both lines of each missing order, and no right one accused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.torch_ranks import needs_torch
+from peerlane.testing.procs import run_python
+
+needs_torch()
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(580)]
+SOURCE = Path(__file__).with_name("check_programs") / "overlapping.py"
+NAMES = pytest.mark.parametrize("options", [[], ["--torch-cuda"]], ids=["peerlane", "cuda"])
+SCHEDULES = pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
+
+
+def _lines_of_programs() -> dict[str, tuple[range, set[int]]]:
+    """Return for each program its lines, and the marked ones."""
+    lines = SOURCE.read_text().splitlines()
+    begins = [number for number, line in enumerate(lines, 1) if line == "@program"]
+    programs = {}
+    for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
+        name = lines[begin].removeprefix("def ").partition("(")[0]
+        marked = {
+            n for n in range(begin, end) if any(f"# {mark}" in lines[n - 1] for mark in ("first", "second"))
+        }
+        programs[name] = (range(begin, end), marked)
+    return programs
+
+
+def _findings(form: str, schedule: str, options: list[str], folder: Path) -> list[dict[str, Any]]:
+    report = folder / "report.json"
+    words = ["-m", "peerlane", "check", *options, "--devices", "2", "--json", str(report), str(SOURCE), form]
+    settings = {"PEERLANE_SCHEDULE": schedule, "OMP_NUM_THREADS": "1"}
+    done = run_python(words, timeout=560, env={**os.environ, **settings})  # the first one compiles the device
+    assert done.returncode == (3 if form == "racy" else 0), done.stdout + done.stderr
+    return list(_with_consequences(json.loads(report.read_text())["findings"]))
+
+
+def _with_consequences(findings: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for each in findings:
+        yield each
+        yield from _with_consequences(each["consequences"])
+
+
+@SCHEDULES
+@NAMES
+def test_right_programs_have_no_finding(tmp_path: Path, options: list[str], schedule: str) -> None:
+    assert _findings("right", schedule, options, tmp_path) == []
+
+
+@SCHEDULES
+@NAMES
+def test_racy_programs_have_a_certain_finding_with_both_lines(
+    tmp_path: Path, options: list[str], schedule: str
+) -> None:
+    programs = _lines_of_programs()
+    assert len(programs) >= 20
+    certain, others = set(), []
+    module = "torch.cuda" if options else "torch"
+    for each in _findings("racy", schedule, options, tmp_path):
+        lines = {site["line"] for site in each["sites"]}
+        name = next((name for name, (own, _) in programs.items() if lines <= set(own)), None)
+        if name is None or lines != programs[name][1]:
+            others.append((name, sorted(lines)))
+        elif each["certain"]:
+            certain.add(name)
+        assert f"{module}." in each["missing"] or "Tensor.record_stream" in each["missing"], each["missing"]
+    assert (sorted(set(programs) - certain), others) == ([], [])
