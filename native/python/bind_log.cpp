@@ -260,17 +260,17 @@ uint32_t log_site() { return log_site_outside(is_own_frame); }
 
 namespace {
 
-bool is_of_library(const Frame& frame, PyObject* code) { return is_own_frame(frame, code) || is_installed(code); }
+bool is_installed_or_own(const Frame& frame, PyObject* code) { return is_own_frame(frame, code) || is_installed(code); }
 
 }  // namespace
 
 uint32_t log_site_of_program() {
-    const uint32_t site = log_site_outside(is_of_library);
+    const uint32_t site = log_site_outside(is_installed_or_own);
     return site ? site : log_site();
 }
 
 uint32_t log_site_of_library(const LibraryCall& call, PyThreadState* of) {
-    const uint32_t site = log_site_outside(is_of_library, call, of);
+    const uint32_t site = log_site_outside(is_installed_or_own, call, of);
     return site ? site : log_site_outside(is_own_frame, call, of);
 }
 
