@@ -77,10 +77,10 @@ def test_recv_peer_left_before_first_call_raises_peer_lost(node: Node) -> None:
     def work(group: pl.Group) -> None:
         have_groups.wait(30)  # only then does the first call prepare the other rank
         if group.rank == 0:
-            with group.device.create_stream() as stream:
+            with pytest.raises(KeyError), group, group.device.create_stream() as stream:
                 group.send(np.zeros(8, np.uint8), 1, stream=stream)
                 stream.sync(30)
-            group.close()
+                raise KeyError  # without it, the close would wait for the receiver
             has_closed.set()
             return
         assert has_closed.wait(30)

@@ -420,12 +420,12 @@ class CallOrder:
             self._work.channels.withdraw()
         self._end()
 
-    def await_peers(self, call: str) -> None:
+    def await_peers(self) -> None:
         """Wait until the peers of the channels in use have begun too, for which they need this rank's memory."""
         with self._lock:
             work = None if self._failure else self._work
         if work is not None:
-            work.channels.await_peers(call)
+            work.channels.await_peers()
 
     def end(self) -> None:
         """Close the workspace; queued operations go on."""

@@ -274,7 +274,7 @@ class Group(Session):
         try:
             if not self._is_closed and self._pid == os.getpid():
                 for each in (self, *self._duplicates):
-                    each._order.await_peers("Group.close")
+                    each._order.await_peers()
         finally:
             self._leave()
 

@@ -7,12 +7,14 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.ranks import losses
 from peerlane.errors import (
     BadHandle,
     Busy,
     Cancelled,
     Closed,
+    Error,
     Fault,
     InvalidValue,
     PeerLost,
@@ -47,11 +49,15 @@ class Channels(dict[int, "Channel"]):
         peers: list[int],
         notifies: int,
         series: str,
+        opened: int,
     ) -> None:
         super().__init__()
         self._session, self._invitations = session, invitations
         self._peers, self._begun = peers, dict[int, "Begun"]()
-        self._unconfirmed: list[Begun] = []  # channels that were made, and whose peers do not know it
+        self._opened = opened  # the notify by which each end says that it has opened the other's memory
+        self._unconfirmed: list[
+            Channel
+        ] = []  # whose peers do not know that this rank has opened their memory
         self._making = {peer: threading.Lock() for peer in peers}
         self._nbytes = memories[WINDOW].buffer.size
         # Binary notifies: several steps are under way here, and the first record may be waited for last.
@@ -62,7 +68,9 @@ class Channels(dict[int, "Channel"]):
             self._begun[begun.end.peer] = begun
 
     def __missing__(self, peer: int) -> Channel:
-        return self._channel_to(peer)
+        channel = self._channel_to(peer)
+        self._invitations.forget(self._begun[peer])
+        return channel
 
     def _channel_to(self, peer: int, answer: bytes | None = None) -> Channel:
         deadline = time.monotonic() + self._invitations.patience
@@ -79,7 +87,7 @@ class Channels(dict[int, "Channel"]):
                     text = f"Group: rank {peer} has gone: {error}"
                     raise self._lost(peer, text, "Group") from None
                 self._check_equal(peer, channel)
-                self._unconfirmed.append(self._begun[peer])
+                self._unconfirmed.append(channel)
                 self[peer] = channel
         return channel
 
@@ -105,7 +113,7 @@ class Channels(dict[int, "Channel"]):
 
     def everyone(self) -> list[Channel]:
         """Return the channels to all peers."""
-        missing = self._missing()
+        at_first = missing = self._missing()
         while missing:
             answers = self._invitations.present(missing) if len(missing) > 1 else {}
             for peer, answer in answers.items():
@@ -113,6 +121,8 @@ class Channels(dict[int, "Channel"]):
             if not answers:
                 self._channel_to(missing[0].end.peer)
             missing = self._missing()
+        if at_first:
+            self._invitations.forget(*at_first)
         return [self[peer] for peer in self._peers]
 
     def _missing(self) -> list[Begun]:
@@ -120,16 +130,18 @@ class Channels(dict[int, "Channel"]):
 
     def confirm(self) -> None:
         """Tell the peers of new channels that this rank has what it needs of theirs: they may close their groups."""
-        if self._unconfirmed:
-            made, self._unconfirmed = self._unconfirmed, []
-            self._invitations.confirm(*made)
+        opened, self._unconfirmed = self._unconfirmed, []
+        for channel in opened:
+            with contextlib.suppress(Error):  # the peer has gone, and waits no more
+                channel.notify(self._opened)
 
-    def await_peers(self, call: str) -> None:
-        """Wait until the peers of the channels that were made have their ends, have left or are lost."""
+    def await_peers(self) -> None:
+        """Wait until the peers of the channels that were made have opened this rank's memory, or have left."""
         deadline = time.monotonic() + self._invitations.patience
-        for begun in self._invitations.unconfirmed([self._begun[peer] for peer in self]):
-            with contextlib.suppress(PeerLost, WaitTimeout):
-                self._invitations.await_confirmation(call, begun, deadline)
+        with event_log.quiet():
+            for channel in list(self.values()):
+                with contextlib.suppress(PeerLost, WaitTimeout, Closed):
+                    channel.wait(self._opened, timeout=max(0.0, deadline - time.monotonic()))
 
     def withdraw(self) -> None:
         """Tell peers that have not made their ends yet that there will be no channels."""

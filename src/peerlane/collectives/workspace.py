@@ -38,7 +38,8 @@ _LINE_BYTES = 64
 _BARRIER = NOTIFIES
 _MAIL_DEPTH = 16  # pieces of messages under way at a time, in one direction
 _MAIL_SENT, _MAIL_TAKEN = NOTIFIES + 2, NOTIFIES + _MAIL_DEPTH + 2
-_ROUNDS = NOTIFIES + 2 * _MAIL_DEPTH + 2  # those behind are the lines of rounds
+_OPENED = NOTIFIES + 2 * _MAIL_DEPTH + 2
+_ROUNDS = _OPENED + 1  # those behind are the lines of rounds
 
 _LEAST_LONG_SLOT, _MOST_LONG_SLOT = 64 << 10, 1 << 20
 
@@ -113,7 +114,7 @@ class Workspace:
             posts.fill(0)
             self._memories: Memories = {WINDOW: Loan(memory, ends=False)}
             self.channels = Channels(
-                session, invitations, self._memories, self.others, _ROUNDS + lines, series
+                session, invitations, self._memories, self.others, _ROUNDS + lines, series, _OPENED
             )
             undo.pop_all()
         self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area : 2 * area], area)

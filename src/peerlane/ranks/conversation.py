@@ -153,12 +153,6 @@ class Conversation:
             self.send(f"have.{begun.key}.{begun.end.peer}", b"")
             self.send(f"{begun.key}.{begun.end.peer}", begun.end.engine_version.encode())
 
-    def forget_offers(self, *begun: Begun) -> None:
-        """Delete the peers' offers of channels, which are read only once."""
-        keys = [self._key(f"{each.key}.{self._session.rank}", each.end.peer) for each in begun]
-        with contextlib.suppress(Error):
-            self._session._meeting.rendezvous.delete(*keys)
-
     def forget(self, *begun: Begun, own: bool = False) -> None:
         """Delete the peers' messages about channels, which are read only once; ``own``: this rank's, too."""
         rank, keys = self._session.rank, list[str]()

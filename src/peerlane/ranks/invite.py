@@ -195,30 +195,6 @@ class Invitations:
             pid, device = self._session.members[end.peer].pid_here, self._session.device.name
             raise losses.recorder_lost(pid, device, call) from error
 
-    def confirm(self, *begun: Begun) -> None:
-        """Tell peers that this rank has its ends of channels for collectives, and delete their offers."""
-        with contextlib.suppress(Error):  # who serves the rendezvous has gone, and waits no more
-            self._conversation.send_all({f"have.{each.key}.{each.end.peer}": _YES for each in begun})
-        self._conversation.forget_offers(*begun)
-
-    def unconfirmed(self, begun: Sequence[Begun]) -> list[Begun]:
-        """Return the channels whose peers have not told, until now, that they have their ends."""
-        try:
-            confirmed = self._conversation.present(
-                {each.end.peer: self._confirmation(each) for each in begun}
-            )
-        except Error:
-            return []
-        return [each for each in begun if each.end.peer not in confirmed]
-
-    def await_confirmation(self, call: str, begun: Begun, deadline: float) -> None:
-        """Wait until a peer has its end; raises as :meth:`Conversation.receive`."""
-        word = self._confirmation(begun)
-        self._conversation.receive(call, word, begun.end.peer, deadline, awaits="collective")
-
-    def _confirmation(self, begun: Begun) -> str:
-        return f"have.{begun.key}.{self._session.rank}"
-
     def forget(self, *begun: Begun, own: bool = False) -> None:
         """Delete the peers' messages about channels, which are read only once; ``own``: this rank's, too."""
         self._conversation.forget(*begun, own=own)
@@ -251,8 +227,9 @@ class Invitations:
 
     def _has(self, call: str, begun: Begun, deadline: float) -> bool:
         """Wait until the peer has its end; False if it has withdrawn."""
+        word = f"have.{begun.key}.{self._session.rank}"
         try:
-            return bool(self._conversation.receive(call, self._confirmation(begun), begun.end.peer, deadline))
+            return bool(self._conversation.receive(call, word, begun.end.peer, deadline))
         except PeerLost:
             return True  # if the rank has ended meanwhile, the first wait for it fails
 
