@@ -1,4 +1,4 @@
-"""The drawings of docs/mental-model.md and docs/index.md; `python -m docs_site.drawings` in scripts/ writes them anew.
+"""The drawings of docs/mental-model.md; `python -m docs_site.drawings`, run in scripts/, writes them anew.
 
 Each has a light ground of its own, so it reads on a light and on a dark page.
 """

@@ -1,4 +1,4 @@
-"""The programs of the page about the model print what their comments say, and its drawings are those of the script."""
+"""The programs of the mental model print what their comments say; its drawings are those of the script."""
 
 from __future__ import annotations
 
