@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.documented import programs
 from peerlane.testing.procs import Completed, run_python
 
 pytest.importorskip("cuda.core", reason="the wheel cuda-core is not installed")
@@ -86,3 +87,19 @@ def test_bindings_call_the_driver_and_name_its_codes(tmp_path: Path) -> None:
         "CUDA_SUCCESS CUDA_SUCCESS CUDA_ERROR_NOT_SUPPORTED",
         "CUDA_SUCCESS {3}",
     ], done.stderr
+
+
+def test_program_of_the_tutorial_copies_and_without_its_event_has_a_race(tmp_path: Path) -> None:
+    page = GUIDE.parents[1] / "tutorial" / "two-devices.md"
+    [program] = [each for each in programs(page.read_text()) if "cuda" in each.words]
+    path = tmp_path / program.name
+    path.write_text(program.code)
+    done = peerlane("check", path)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    lines = program.code.splitlines(keepends=True)
+    path.write_text(
+        "".join(line for line in lines if "(filled, first)" not in line and "(second, filled" not in line)
+    )
+    done = peerlane("check", path)
+    assert done.returncode == 3
+    assert "race (certain): cudaMemsetAsync writes, cudaMemcpyPeerAsync reads the same bytes" in done.stderr

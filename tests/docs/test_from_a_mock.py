@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.documented import programs, repaired
+from helpers.documented import programs, repaired, seen
 from helpers.prepared import run_python
 from peerlane.testing.procs import Completed
 
@@ -71,11 +71,3 @@ def test_repair_passes_check_and_schedules(page: str, tmp_path: Path) -> None:
         done = run(tmp_path, option, "test_on_peerlane.py")
         assert done.returncode == 0, done.stdout
         assert "1 passed" in done.stdout
-
-
-def seen(text: str) -> set[str]:
-    """Return the places and the lines of source in a text."""
-    return {
-        *re.findall(r"\w+\.py:\d+", text),
-        *re.findall(r"^(?: +\d+ \||[>E] ) +(\S.*)$", text, re.MULTILINE),
-    }

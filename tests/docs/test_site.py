@@ -32,6 +32,7 @@ FETCHED = re.compile(
 )
 SHOWN = [
     "index",
+    "mental-model",
     "guides/checking",
     "api/memory",
     "api/errors",

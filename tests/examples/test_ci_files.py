@@ -132,5 +132,23 @@ def test_ci_files_run_the_same_commands() -> None:
     assert _github_commands("lazy") == same
 
 
+def test_ci_files_build_the_wheel_once_and_install_it_in_each_test_job() -> None:
+    jobs = yaml.safe_load(GITHUB.read_text())["jobs"]
+    builds = [step.get("run", "") for step in jobs["build"]["steps"]]
+    assert jobs["test"]["needs"] == "build" and "matrix" not in jobs["build"].get("strategy", {})
+    kept, fetched = (
+        next(step["with"] for step in jobs[job]["steps"] if f"/{action}-artifact@" in step.get("uses", ""))
+        for job, action in (("build", "upload"), ("test", "download"))
+    )
+    assert kept == fetched
+    gitlab = yaml.safe_load(GITLAB.read_text())
+    assert gitlab["peerlane"]["needs"] == ["peerlane-wheel"]
+    assert gitlab["peerlane-wheel"]["artifacts"]["paths"] == [kept["path"]]
+    [command] = gitlab["peerlane-wheel"]["script"]
+    assert command in builds and f"--wheel-dir={kept['path']}" in command
+    for commands in (_github_commands("lazy"), _gitlab_commands("lazy")):
+        assert sum(f"pip install --find-links={kept['path']} peerlane" in each for each in commands) == 1
+
+
 def test_ci_guide_shows_the_files_as_they_are() -> None:
     assert re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL) == [GITHUB.read_text(), GITLAB.read_text()]

@@ -108,3 +108,47 @@ def repaired(page: str, program: str) -> str:
         assert program.count(before) == 1, before
         program = program.replace(before, behind)
     return program
+
+
+def follow(page: str, folder: Path) -> list[str]:
+    """Do what a page says, in its order: write its programs, change them by its diffs, run its ``peerlane`` commands.
+
+    A command must print each line that the page shows, and exit with 3 where the page shows a certain finding.  Of a
+    finding the places and the lines of source are compared: which rank's is shown, and its process, is chance.
+
+    Returns
+    -------
+    list of str
+        The commands.
+    """
+    followed, program = [], folder / "none"
+    for kind, text in re.findall(r"```(python|diff|console)\n(.*?)```", page, re.DOTALL):
+        if kind == "python":
+            [named] = programs(f"```python\n{text}```")
+            program = folder / named.name
+            program.write_text(text)
+        elif kind == "diff":
+            program.write_text(repaired(f"```diff\n{text}```", program.read_text()))
+        else:
+            for command, shown in re.findall(r"^\$ (peerlane .*)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE):
+                done = run_python(["-m", *command.split()], timeout=150, cwd=folder)
+                said = done.stdout + done.stderr
+                assert done.returncode == (3 if "certain finding" in shown else 0), said
+                if "certain finding" in shown:
+                    assert len(seen(shown)) >= 2
+                    assert seen(shown) <= seen(said), said
+                else:
+                    lines = said.splitlines()
+                    assert [
+                        each for each in shown.splitlines() if each != "..." and each not in lines
+                    ] == [], said
+                followed.append(command)
+    return followed
+
+
+def seen(text: str) -> set[str]:
+    """Return the places and the lines of source in a text."""
+    return {
+        *re.findall(r"\w+\.py:\d+", text),
+        *re.findall(r"^(?: +\d+ \||[>E] ) +(\S.*)$", text, re.MULTILINE),
+    }

@@ -10,7 +10,8 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,6 +153,32 @@ def show_step(text: str) -> Iterator[None]:
     with show_progress() as progress:
         progress.add_task(text, total=None)
         yield
+
+
+@contextlib.contextmanager
+def show_steps(every: float = 60.0) -> Iterator[Callable[[str], None]]:
+    """Make a function that shows the present step on standard error: in a progress line, or line by line.
+
+    Parameters
+    ----------
+    every : float, optional
+        Seconds between two lines where standard error is no terminal.
+    """
+    if _is_terminal():
+        with show_progress() as progress:
+            task = progress.add_task("", total=None)
+            yield lambda words: progress.update(task, description=words)
+        return
+    begun = last = time.monotonic()
+
+    def write(words: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if sys.stderr is not None and now - last >= every:
+            print(f"{words} (after {now - begun:.0f} s)", file=sys.stderr, flush=True)
+            last = now
+
+    yield write
 
 
 def _is_terminal() -> bool:

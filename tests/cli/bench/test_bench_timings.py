@@ -73,7 +73,7 @@ def test_timing_of_barrier_has_no_size_and_no_bandwidth() -> None:
 def test_table_has_time_range_bandwidth_and_ratios_within_80_columns() -> None:
     shown = drawn(80)
     lines = [line.split() for line in shown.splitlines()]
-    assert ["size", "us", "range", "GB/s", "memmove", "openmpi"] in lines
+    assert ["size", "us", "range,", "us", "GB/s", "memmove,", "x", "openmpi,", "x"] in lines
     assert ["4", "KiB", "20.0", "10.0", "to", "30.0", "0.20", "<0.01", "~0.50"] in lines
     assert ["64", "MiB", "20.0", "10.0", "to", "30.0", "3,355", "<0.01", "~0.50"] in lines
     assert ["-", "20.0", "10.0", "to", "30.0", "-", "2.00"] in lines

@@ -11,7 +11,7 @@ from peerlane.cli.outputs import (
     check_outputs,
     note,
     results_console,
-    show_progress,
+    show_steps,
     write_json,
 )
 from peerlane.errors import InvalidValue
@@ -88,16 +88,15 @@ def check_options(args: argparse.Namespace, called: str, subjects: Mapping[str, 
 
 
 def measured(args: argparse.Namespace, measure: Callable[[Plan], Measured]) -> Result:
-    """Measure by the plan of the command line, with a progress line."""
+    """Measure by the plan of the command line, and show the present step."""
     from peerlane.cli.bench import plan, report
 
-    with show_progress() as progress:
-        task = progress.add_task("", total=None)
+    with show_steps() as show_step:
         figures, timings, skips = measure(
             plan.Plan(
                 sizes=plan.parse_sizes(args.sizes) if args.sizes is not None else (),
                 rounds=plan.checked_rounds(args.rounds),
-                show=lambda words: progress.update(task, description=words),
+                show=show_step,
             )
         )
     return report.Result(figures, timings, skips, args.rounds)

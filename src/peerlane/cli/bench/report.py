@@ -126,7 +126,9 @@ def _copies_picture(figures: Sequence[Figure]) -> Picture | None:
         f"{' to '.join(dict.fromkeys(map(format_size, (min(sizes), max(sizes)))))}: {name}"
         for name, sizes in sorted(references.items(), key=lambda each: min(each[1]))
     )
-    title = "\n".join(["copies: median, least and greatest of the rounds; 1 is the reference", *named])
+    title = "\n".join(
+        ["copies: lines are medians, bands the range of the rounds; dashed, at 1: the reference", *named]
+    )
     return plots.ratios(series, title)
 
 

@@ -26,7 +26,7 @@ def draw(timings: Sequence[Timing], console: Console) -> None:
     shown = [each for each in timings if each.is_shown]
     for (operation, processes), mine in _sweeps(shown).items():
         others = list(dict.fromkeys(each.contender for each in mine if each.contender != PEERLANE))
-        heads = ("us", "range", "GB/s", *others)
+        heads = ("us", "range, us", "GB/s", *(f"{name}, x" for name in others))
         grid = table("size", *heads, numbers=heads)
         grid.title = f"{operation} over {processes} processes"
         for size in dict.fromkeys(each.size for each in mine):
@@ -45,7 +45,7 @@ def draw(timings: Sequence[Timing], console: Console) -> None:
         note(
             console,
             "us: peerlane's median time, and its range over the rounds; GB/s: bytes of the buffer / that time, which "
-            "NCCL's tests call algbw; then the other contenders' time / peerlane's: above 1 peerlane is faster; "
+            "NCCL's tests call algbw; x: that contender's time / peerlane's, above 1 peerlane is faster; "
             "~: the rounds do not agree on that",
         )
     variants: dict[str, dict[str, None]] = {}
