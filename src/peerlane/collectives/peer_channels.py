@@ -14,6 +14,7 @@ from peerlane.errors import (
     Busy,
     Cancelled,
     Closed,
+    Deadlock,
     Error,
     Fault,
     InvalidValue,
@@ -140,8 +141,12 @@ class Channels(dict[int, "Channel"]):
         deadline = time.monotonic() + self._invitations.patience
         with event_log.quiet():
             for channel in list(self.values()):
-                with contextlib.suppress(PeerLost, WaitTimeout, Closed):
+                try:
                     channel.wait(self._opened, timeout=max(0.0, deadline - time.monotonic()))
+                except Deadlock:  # nobody who could still come has anything to do before
+                    return
+                except (PeerLost, WaitTimeout, Closed):
+                    continue
 
     def withdraw(self) -> None:
         """Tell peers that have not made their ends yet that there will be no channels."""
