@@ -53,7 +53,9 @@ def test_race_of_ranks_without_any_means_is_certain(tmp_path: Path) -> None:
     assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output
 
 
-@pytest.mark.parametrize("means", ["handled_end", "closed_pipe", "semaphore_value", "new_parent"])
+@pytest.mark.parametrize(
+    "means", ["handled_end", "closed_pipe", "semaphore_value", "released_semaphore", "new_parent"]
+)
 def test_child_whose_end_or_semaphore_tells_is_never_accused_with_certainty(means: str) -> None:
     done = checked_program(TESTS / "checker" / "edge_programs" / "children.py", means, "right")
     assert done.code == 0, done.output

@@ -27,7 +27,9 @@ def write(means: str, mode: str, talk: Any, taken: Any) -> None:
         lent.view()[:8] = 7
         if mode == "right" and means == "semaphore_value":
             taken.acquire()
-        if means == "semaphore_value":
+        if means == "released_semaphore":
+            taken.release()
+        if means in ("semaphore_value", "released_semaphore"):
             talk.recv()
         os._exit(0)
 
@@ -89,12 +91,12 @@ def main(means: str, mode: str) -> None:
         elif means == "closed_pipe":
             assert os.read(read_end, 1) == b""
         else:
-            until(lambda: taken.get_value() == 0)
+            until(lambda: taken.get_value() == (2 if means == "released_semaphore" else 0))
         if mode == "early":
             time.sleep(0.4)
         total = int(own.view()[:8].sum())
         assert mode == "early" or total == 56
-        if means == "semaphore_value":
+        if means in ("semaphore_value", "released_semaphore"):
             talk.send("end")
         child.join()
 

@@ -175,19 +175,23 @@ def _follow_semaphores() -> None:
 
         shown_by = 0
 
-        def took() -> None:
+        def shows() -> None:  # before the value changes, which others may see at once
             nonlocal shown_by
+            if has_value and event_log.active and shown_by != os.getpid():
+                shown_by = os.getpid()
+                event_log.shows_semaphores()
+
+        def took() -> None:
             if is_held_anew():
                 take_next(key)
-                if has_value and shown_by != os.getpid():
-                    shown_by = os.getpid()
-                    event_log.shows_semaphores()
 
         def gives() -> None:
             if is_held_anew():
                 post(key)
+                shows()
 
         def acquire(block: bool = True, timeout: float | None = None) -> bool:
+            shows()
             try:
                 with event_log.quiet():
                     got: bool = lock.acquire(block, timeout)
@@ -208,7 +212,7 @@ def _follow_semaphores() -> None:
                 raise
 
         self.acquire, self.release = acquire, release
-        self._peerlane_took, self._peerlane_gives = took, gives
+        self._peerlane_shows, self._peerlane_took, self._peerlane_gives = shows, took, gives
 
     ask = synchronize.Semaphore.get_value
 
@@ -222,12 +226,13 @@ def _follow_semaphores() -> None:
     synchronize.Semaphore.get_value = get_value
     plain.__init__, plain._make_methods = begin, make_logged_methods
     # For a lock that another thread is creating just now.
-    plain._peerlane_took = plain._peerlane_gives = staticmethod(lambda: None)
+    plain._peerlane_shows = plain._peerlane_took = plain._peerlane_gives = staticmethod(lambda: None)
     enter, leave = plain.__enter__, plain.__exit__
 
     # Their own frames stay in tracebacks, as without the log.
     @functools.wraps(enter)
     def logged_enter(self: Any) -> bool:
+        self._peerlane_shows()
         try:
             with event_log.quiet():
                 got: bool = enter(self)

@@ -510,7 +510,7 @@ def copies_host_memory(pid: int, *, writes: bool) -> None:
 
 
 def shows_semaphores() -> None:
-    """Log that others can see from now on which semaphores of multiprocessing this process takes."""
+    """Log that others can see from now on when this process takes or releases a semaphore of multiprocessing."""
     _core.log_event(_OUTSIDE, a=key_of("semaphores")[0], b=_SENT, d=_ALWAYS)
 
 
