@@ -155,6 +155,7 @@ with torch.Stream(device=here) as side:
 if rank == 0:
     found["before"] = before
     store.set("go", "")
+torch.accelerator.current_stream(here).wait_stream(side)
 future = work.get_future().then(lambda done: done.value()[0] + 1)
 found["values"] = [after.unique().tolist(), beside.unique().tolist(), future.wait().unique().tolist()]
 dist.barrier(device_ids=[rank])
