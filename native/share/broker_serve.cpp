@@ -71,10 +71,7 @@ void BrokerLoop::serve(uint64_t id) {
             }
             if (connection->second.last_granted && !std::exchange(connection->second.is_named, true)) sharer = connection->second.process;
         }
-        if (sharer.pid != 0) {
-            note_sharer(owner_word(sharer.pid, sharer.start));
-            log::name_sharer(sharer.pid);
-        }
+        if (sharer.pid != 0) log::name_sharer(sharer.pid);
         for (const Gone& each : gone) each();
         if (next == Next::drop) drop(id);
         if (next != Next::more) return;
@@ -120,6 +117,7 @@ bool BrokerLoop::open(Connection& connection, const Request& request, Answer& an
         connection.last_granted = true;
         answer.nonce = entry.nonce;
         answer.grant = entry.what.grant;
+        note_sharer(owner_word(connection.process.pid, connection.process.start));   // before it can say that it has the handle
         error = send_descriptor(connection.socket, answer, entry.what.fd);
         if (error == 0) return true;
         if (error == EAGAIN || error == EPIPE || error == ECONNRESET) return false;
