@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,6 +41,16 @@ def init() -> None:
         _refused = error
         raise
     _loaded = loaded
+    atexit.register(_finish_gradients)
+
+
+def _finish_gradients() -> None:
+    """Let torch's threads for gradients free what needs Python, before Python ends."""
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            if thread.joinpath("comm").read_text().startswith("pt_autograd_"):
+                _loaded.finish_gradients()
+                return
 
 
 _lazy_init = init

@@ -3,7 +3,7 @@
 // * runtime.h: devices, streams, waits;  called.h: the program's line, for the checker;  allocator.h: memory, on devices and pinned;
 // * guard.h: what torch asks of any device;  generators.h: random numbers;
 // * aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
-// * recurrent_cells.h;  reducer_timer.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
+// * recurrent_cells.h;  reducer_timer.h;  gradient_threads.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
 #include <torch/library.h>
 
 #ifdef PEERLANE_AS_CUDA
@@ -12,6 +12,7 @@
 #include "autocast.h"
 #include "hooks.h"
 #endif
+#include "gradient_threads.h"
 #include "recurrent_cells.h"
 #include "reducer_timer.h"
 
@@ -87,6 +88,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     });
     m.def("default_generator", [](int device) { return default_generator(static_cast<DeviceIndex>(device)); });
     m.def("modes", &modes);
+    m.def("finish_gradients", &finish_gradients);
     // Of two events that were recorded and are over, by the numbers that torch gives them.
     m.def("elapsed_time", [](uintptr_t first, uintptr_t last) { return Guard().elapsedTime(reinterpret_cast<void*>(first), reinterpret_cast<void*>(last), -1); });
     // A stream that torch hands out to nobody else: torch's number of it.
