@@ -63,4 +63,4 @@ dist.all_reduce(number)
 torch.cuda.synchronize()
 found["both"] = [one.item(), number[0].item()]
 dist.destroy_process_group()
-print("found", json.dumps(found), flush=True)
+print(f"found {json.dumps(found)}\n", end="", flush=True)  # in one write: ranks share the output
