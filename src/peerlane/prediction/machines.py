@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from peerlane.errors import BadArgument, Unsupported
 from peerlane.support.records import dataclass
 
@@ -79,33 +81,24 @@ COPY_LATENCY = 2e-6
 
 _GB = 1e9
 
+_H100 = Machine(
+    profile="h100-8",
+    devices=8,
+    is_mesh=False,
+    peer=376 * _GB,
+    collective=18 * 20.6 * _GB,
+    host=52 * _GB,
+    memory=1450 * _GB,
+    network=48 * _GB,
+    reducing_switch=0.85 * 18 * 20.6 * _GB,
+    small=141 * _GB,
+)
+
 MACHINES = {
     each.profile: each
     for each in (
-        Machine(
-            profile="h100-8",
-            devices=8,
-            is_mesh=False,
-            peer=376 * _GB,
-            collective=18 * 20.6 * _GB,
-            host=52 * _GB,
-            memory=1450 * _GB,
-            network=48 * _GB,
-            reducing_switch=0.85 * 18 * 20.6 * _GB,
-            small=141 * _GB,
-        ),
-        Machine(
-            profile="h200-8",
-            devices=8,
-            is_mesh=False,
-            peer=376 * _GB,
-            collective=18 * 20.6 * _GB,
-            host=52 * _GB,
-            memory=2005 * _GB,
-            network=48 * _GB,
-            reducing_switch=0.85 * 18 * 20.6 * _GB,
-            small=141 * _GB,
-        ),
+        _H100,
+        replace(_H100, profile="h200-8", memory=2005 * _GB),
         Machine(
             profile="gb200-4",
             devices=4,

@@ -132,37 +132,9 @@ class ProcessLog:
             reader.shift(self.shift_ns)
             while taken := reader.take(also_open=True, most=_AT_ONCE):
                 self.dropped = reader.dropped
-                for (
-                    kind,
-                    flags,
-                    op,
-                    site,
-                    thread,
-                    repeats,
-                    time,
-                    stream,
-                    sequence,
-                    words,
-                    spans,
-                    rows,
-                ) in taken:
-                    yield LoggedEvent(
-                        *(
-                            number,
-                            KINDS[kind],
-                            flags,
-                            op,
-                            site,
-                            thread,
-                            repeats,
-                            time,
-                            stream,
-                            sequence,
-                            words,
-                        ),
-                        tuple(LoggedSpan(*span) for span in spans),
-                        tuple(rows),
-                    )
+                for kind, *facts, spans, rows in taken:
+                    touched = tuple(LoggedSpan(*span) for span in spans)
+                    yield LoggedEvent._make((number, KINDS[kind], *facts, touched, tuple(rows)))
                     number += 1
         except ValueError as error:
             self.problem = str(error)
