@@ -19,25 +19,32 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # mkdocs-material advertises its successor at every build; neither needs a change before it has to come.
 docs: export NO_MKDOCS_2_WARNING := 1
 # In each of these processes numpy would start a thread for each core.
-test soak: export OPENBLAS_NUM_THREADS := 1
+test pytest soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test lint native-trees soak check-score test-mooncake test-nixl test-torch test-cuda test-connectors bench wheel stubs reference docs clean
+.PHONY: demo test pytest lint style types native-trees soak check-score test-mooncake test-nixl test-torch test-cuda test-connectors bench wheel stubs reference docs clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) examples/model_weights.py
 
+# The tests wait much, so that cores idle: one compiler and the check of types run in that time.
 test: $(VENV)/installed-test
-	$(MAKE) --jobs=3 --output-sync native-trees lint $(VENV)/rewritten-tests
+	$(MAKE) --jobs=3 COMPILERS=1 native-trees types pytest
+
+pytest: style $(VENV)/rewritten-tests
 	$(RUN) -m pytest $(AT_ONCE) --schedules $(SCHEDULES) --in-turn
 
-lint: $(VENV)/installed-test
+lint: style types
+
+style: $(VENV)/installed-test
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+
+types: $(VENV)/installed-test
 	$(RUN) -m mypy
 
-# The native tests wait most of the time, so that they run among the others; to compile them takes both cores.
+# The native tests are the last ones.  One that comes before its tree waits for it.
 native-trees: $(VENV)/installed-test
-	PYTHONPATH=tests $(RUN) -m native.trees address thread
+	CMAKE_BUILD_PARALLEL_LEVEL=$(COMPILERS) PYTHONPATH=tests $(RUN) -m native.trees address thread
 
 # The full numbers of each campaign; copy its last lines, with the date, to docs/soak.md.  Then each case of the tests
 # that take turns, under each schedule.
@@ -148,7 +155,7 @@ $(VENV)/installed-test: $(NATIVE) $(VENV)/installed-build
 	$(RUN) -m pip install --quiet --group wheel --no-build-isolation --editable '.[test]'
 	touch $@
 
-# Eight workers would each rewrite the assertions of all modules, which takes one of them 10 s.
+# Six workers would each rewrite the assertions of all modules, which takes one of them 10 s.
 $(VENV)/rewritten-tests: $(VENV)/installed-test
 	-$(RUN) -m pytest --collect-only --quiet > /dev/null
 	touch $@

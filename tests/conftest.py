@@ -47,9 +47,14 @@ def pytest_collection() -> Iterator[object]:
 
 @pytest.hookimpl(wrapper=True)  # behind those who sort and leave out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Put long tests first: one that begins last would run alone at the end, while cores idle."""
+    """Put those that wait for compilers last, and long ones first: one that begins last would run alone."""
     yield
-    items.sort(key=lambda item: item.get_closest_marker("takes_long") is None)
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool]:
+    waits, is_long = (item.get_closest_marker(name) for name in ("waits_for_compilers", "takes_long"))
+    return waits is not None, is_long is None
 
 
 def pytest_collection_finish() -> None:

@@ -15,7 +15,7 @@ import pytest
 from helpers.absent import absent
 from native import trees
 
-pytestmark = pytest.mark.any_schedule
+pytestmark = [pytest.mark.any_schedule, pytest.mark.waits_for_compilers]
 
 RUN_SECONDS, SOAK_SECONDS = 200, 1800
 SOURCES = sorted(path.stem for path in Path(__file__).parent.glob("test_*.cpp"))
@@ -41,9 +41,15 @@ def _with_trees(names: list[str], *trees: str) -> list[tuple[str, str]]:
     ]
 
 
+LONG = ("test_collectives", "test_message_rings", "test_notifies", "test_reductions")
+
+
 # `make test` leaves out the UBSan checks that double the time of compiling; the last tree has them all.
 CASES = [
-    *_with_trees(SOURCES, "address", "thread"),
+    *(
+        pytest.param(*case, marks=[pytest.mark.takes_long] * (case[1] in LONG))
+        for case in _with_trees(SOURCES, "address", "thread")
+    ),
     *(pytest.param(*case, marks=pytest.mark.soak) for case in _with_trees(SOURCES, "undefined")),
 ]
 

@@ -43,7 +43,7 @@ def configured(tree: str, *settings: str) -> Path:
         if not last.exists() or last.read_text() != "\n".join(words):
             command(*words, seconds=SECONDS)
             last.write_text("\n".join(words))
-        at_once = str(os.cpu_count() or 1)  # compilers need memory
+        at_once = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(os.cpu_count())  # compilers need memory
         command("cmake", "--build", str(folder), "--parallel", at_once, seconds=SECONDS)
     return folder
 
