@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+# Python compiles what it imports; pip would compile all that it installs, which takes longer than to copy it.
+INSTALL := $(RUN) -m pip install --quiet --no-compile
 NATIVE := $(wildcard native/*/* src/peerlane/dialects/*/*.txt src/peerlane/dialects/*/manifest.py) src/peerlane/torch/extension/device_calls.h CMakeLists.txt pyproject.toml \
   src/peerlane/dialects/_shared/c_*.py $(wildcard src/peerlane/dialects/*/_binding.py src/peerlane/dialects/*/code_texts.py)
 # Tests wait for other processes most of the time, so that two cores are busy only with so many workers; and all
@@ -144,15 +146,15 @@ stubs: $(VENV)/installed-test
 
 $(RUN):
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --upgrade pip
+	$(INSTALL) --upgrade pip
 
 # pip's own environment for a build lies elsewhere each time, and so all bindings would be compiled each time.
 $(VENV)/installed-build: pyproject.toml | $(RUN)
-	$(RUN) -m pip install --quiet --group build
+	$(INSTALL) --group build
 	touch $@
 
 $(VENV)/installed-test: $(NATIVE) $(VENV)/installed-build
-	$(RUN) -m pip install --quiet --group wheel --no-build-isolation --editable '.[test]'
+	$(INSTALL) --group wheel --no-build-isolation --editable '.[test]'
 	touch $@
 
 # Six workers would each rewrite the assertions of all modules, which takes one of them 10 s.
