@@ -210,6 +210,7 @@ class OnReferenceDevices(NeutralApi):
 
 # A timeout by signal would raise inside the program: Hypothesis would take that for a failure and run it again.
 @pytest.mark.timeout(120, method="thread")
+@pytest.mark.schedules_in_turn
 @pytest.mark.parametrize("machine", [OnVirtualDevices, OnReferenceDevices])
 def test_neutral_api_under_random_program_matches_model(machine: type[NeutralApi]) -> None:
     run_state_machine_as_test(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 pytestmark = pytest.mark.schedules_in_turn
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 pytestmark = pytest.mark.schedules_in_turn
 

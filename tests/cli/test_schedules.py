@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -197,13 +196,7 @@ def test_parse_fault_same_seed_gives_same_fault() -> None:
 @pytest.mark.parametrize("command", ["run", "launch", "check"])
 def test_fault_bad_syntax_exits_2_and_says_what_is_valid(command: str, fault: str) -> None:
     words = ["-n", "2"] if command == "launch" else []
-    done = subprocess.run(
-        [sys.executable, "-m", "peerlane", command, *words, "--fault", fault, "-c", "pass"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python(["-m", "peerlane", command, *words, "--fault", fault, "-c", "pass"], timeout=60)
     assert done.returncode == 2
     assert "valid are" in done.stderr
     assert done.stderr.count("--fault: ") == 1

@@ -17,9 +17,8 @@ from helpers.two_machines import TCP, on_two, run
 FOLDER = Path(__file__).parents[1]
 MEGABYTES = 8
 PLACINGS = [
-    "abab",
-    pytest.param("aabb", marks=pytest.mark.soak),
-    pytest.param("aaab", marks=pytest.mark.soak),
+    ("abab", True),
+    *(pytest.param(placed, False, marks=pytest.mark.soak) for placed in ("abab", "aabb", "aaab")),
 ]
 
 pytestmark = [
@@ -30,11 +29,15 @@ pytestmark = [
 
 
 @pytest.mark.takes_long
-@pytest.mark.parametrize("placed", PLACINGS)
-def test_tests_of_collectives_pass_on_two_machines(placed: str) -> None:
+@pytest.mark.parametrize(("placed", "is_drawn"), PLACINGS)
+def test_tests_of_collectives_pass_on_two_machines(
+    placed: str, is_drawn: bool, pytestconfig: pytest.Config
+) -> None:
     words = ["-q", "-p", "helpers.machines_placed", "-p", "no:cacheprovider", "-m", "not soak"]
     file = str(FOLDER / "collectives" / "test_collectives.py")
     environ = {**os.environ, **TCP, "PLACED": placed}
+    if is_drawn:
+        environ["DRAWN"] = str(pytestconfig.option.first_turn)
     done = run_python(["-m", "pytest", *words, file], env=environ, cwd=FOLDER, timeout=200)
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout

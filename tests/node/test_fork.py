@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 from helpers.absent import needs_engine
 from helpers.launched import Run
+from helpers.prepared import run_python
 from helpers.trace_format import flaws_of
 from helpers.two_machines import TCP
 from peerlane.checker import Checker
@@ -77,27 +76,9 @@ def test_trace_of_two_machines_has_all_ranks_and_arrows_between_them(ssh: str, r
 def check(ssh: str, here: Path, env: dict[str, str]) -> Iterator[object]:
     def call(program: str, *words: str) -> tuple[int, list[dict[str, object]], str]:
         (here / "program.py").write_text(program)
-        command = [
-            sys.executable,
-            "-m",
-            "peerlane",
-            "check",
-            "--ssh",
-            ssh,
-            *HOSTS,
-            "--json",
-            "f.json",
-            *words,
-        ]
-        done = subprocess.run(
-            [*command, "program.py"],
-            env=env,
-            cwd=here,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        options = ["--ssh", ssh, *HOSTS, "--json", "f.json", *words]
+        command = ["-m", "peerlane", "check", *options, "program.py"]
+        done = run_python(command, env=env, cwd=here, timeout=100)
         report = json.loads((here / "f.json").read_text())
         assert report["complete"], done.stderr
         return done.returncode, report["findings"], done.stdout + done.stderr

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from dialects.cuda.driver import INT, WORD, CudaError, Driver, begin, struct
+from helpers.prepared import run_python
 from helpers.promises import Node
 from peerlane import dialects
 from peerlane.support.libraries import folder
-from peerlane.testing.procs import run_python
 
 SIZE = 1 << 16
 LIBC = ctypes.CDLL(None)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from helpers.absent import absent
+from helpers.prepared import run_python
 from peerlane.c_abi import directory
 from peerlane.dialects.cuda.extensions import has_runtime
-from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.any_schedule
 
