@@ -28,8 +28,8 @@ test pytest soak: export OPENBLAS_NUM_THREADS := 1
 demo: $(VENV)/installed-demo
 	$(RUN) examples/model_weights.py
 
-# The tests wait much, so that cores idle: one compiler and the check of types run in that time.
-test: $(VENV)/installed-test
+# pip and the tests leave cores idle: one compiler and the check of types run in that time.
+test:
 	$(MAKE) --jobs=3 COMPILERS=1 native-trees types pytest
 
 pytest: style $(VENV)/rewritten-tests
@@ -45,7 +45,7 @@ types: $(VENV)/installed-test
 	$(RUN) -m mypy
 
 # The native tests are the last ones.  One that comes before its tree waits for it.
-native-trees: $(VENV)/installed-test
+native-trees: $(VENV)/installed-build
 	CMAKE_BUILD_PARALLEL_LEVEL=$(COMPILERS) PYTHONPATH=tests $(RUN) -m native.trees address thread
 
 # The full numbers of each campaign; copy its last lines, with the date, to docs/soak.md.  Then each case of the tests

@@ -487,7 +487,7 @@ def _settings(examples: int, steps: int) -> settings:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_streams_under_random_program_match_model(machine: type[Streams]) -> None:
-    run_state_machine_as_test(machine, settings=_settings(40, 40))
+    run_state_machine_as_test(machine, settings=_settings(25, 40))
 
 
 @pytest.mark.soak

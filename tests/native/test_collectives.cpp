@@ -435,7 +435,7 @@ NATIVE_TEST(test_collectives) {
     auto random = seeded("test_collectives");
     open_heap();
     device = new_device();
-    const auto calls = static_cast<unsigned>(scaled(60, 2'000));
+    const auto calls = static_cast<unsigned>(scaled(30, 2'000));
     under_each_schedule(random, [&] {
         for (const uint32_t size : {2u, 3u, 5u})
             for (const bool on_streams : {false, true}) RUN(ranks_get_what_one_thread_computes(random(), size, calls, on_streams));

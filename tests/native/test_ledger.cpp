@@ -62,7 +62,7 @@ void set_owner(int fd, const LedgerLayout& layout, uint64_t slot, uint64_t owner
 // A process that listed a block has died; a process that imports it races with a process that lists another block.
 void a_dead_process_s_place_is_taken(int fd, const LedgerLayout& layout) {
     Ledger importer(fd, layout, 0), lister(fd, layout, 2);
-    const int rounds = scaled(1000, 300000);
+    const int rounds = scaled(500, 300000);
     for (int round = 0; round < rounds; ++round) {
         const uint64_t old_id = 1000 + round * 2, new_id = old_id + 1;
         set_owner(fd, layout, 1, 1);
@@ -102,7 +102,7 @@ void nobody_writes_into_a_slot_given_back(int fd, const LedgerLayout& layout) {
     std::vector<char> fields(layout.stride()), holdings(layout.holdings());
     const auto fields_at = static_cast<off_t>(LedgerLayout::kHeader + layout.stride());
     const auto holdings_at = static_cast<off_t>(layout.holdings_at() + layout.holdings());
-    for (int round = 0, rounds = scaled(100, 5000); round < rounds; ++round) {
+    for (int round = 0, rounds = scaled(50, 5000); round < rounds; ++round) {
         Ledger leaving(fd, layout, 1);
         std::atomic<bool> done{false};
         std::atomic<int> steps{0};

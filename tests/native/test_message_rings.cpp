@@ -36,12 +36,12 @@ std::string text_of(uint64_t number, uint64_t size) {
     return text;
 }
 
-void messages_come_whole_and_in_order(std::mt19937_64& random) {
+void messages_come_whole_and_in_order(std::mt19937_64& random, int rounds) {
     Ends ends(63);
     CHECK(!ends.to.has_any() && ends.to.take().messages.empty());
     uint64_t sent = 0, taken = 0;
     std::vector<std::string> texts;
-    for (int round = 0; round < 400; ++round) {
+    for (int round = 0; round < rounds; ++round) {
         for (uint64_t size; ends.from.put("name " + std::to_string(sent), text_of(sent, size = random() % 70'000), false); ++sent) texts.push_back(text_of(sent, size));
         CHECK(ends.to.has_any());
         const auto found = ends.to.take();
@@ -163,7 +163,7 @@ void random_bytes_do_no_harm(std::mt19937_64& random, int rounds) {
 
 NATIVE_TEST(test_message_rings) {
     auto random = seeded("test_message_rings");
-    RUN(messages_come_whole_and_in_order(random));
+    RUN(messages_come_whole_and_in_order(random, scaled(80, 400)));
     RUN(pieces_become_one_message());
     RUN(ring_has_the_bytes_that_it_says());
     RUN(next_holder_goes_on_behind_the_last_one());

@@ -255,7 +255,7 @@ NATIVE_TEST(test_notifies) {
             RUN(every_record_is_taken_once());
             RUN(lines_are_used_again());
             if (engine().schedule() == Schedule::eager) RUN(woken_by_the_other(shared));
-            RUN(ping_pong(shared, engine().schedule() == Schedule::eager ? scaled(20'000, 1'000'000) : 5'000));
+            RUN(ping_pong(shared, engine().schedule() == Schedule::eager ? scaled(10'000, 1'000'000) : 2'500));
             RUN(idle_waiters());
         });
     shared.orders().word.store(SignalLine::kRecord);

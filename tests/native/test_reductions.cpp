@@ -87,15 +87,17 @@ float value_of_half(unsigned half) {
 void halves_are_rounded_to_the_nearest_even() {
     std::vector<uint16_t> every(1 << 16);
     for (unsigned i = 0; i < every.size(); ++i) every[i] = static_cast<uint16_t>(i);
-    for (const uint16_t other : {0x0000, 0x8000, 0x0001, 0x03FF, 0x0400, 0x1400, 0x2C01, 0x3C00, 0x3C01, 0x4BFF, 0x7BFF, 0xFBFF,
-                                 0x7C00, 0xFC00, 0x7E00})
+    const std::vector<uint16_t> others{0x8000, 0x0001, 0x2C01, 0x3C01, 0x7BFF, 0x7C00, 0x0000, 0x03FF, 0x0400, 0x1400, 0x3C00,
+                                       0x4BFF, 0xFBFF, 0xFC00, 0x7E00};
+    for (int number = 0; number < scaled(6, static_cast<int>(others.size())); ++number) {
+        const uint16_t other = others[static_cast<size_t>(number)];
         for (const Reductions* level : all_reductions()) {
-            const std::vector<uint16_t> others(1 << 16, other);
+            const std::vector<uint16_t> repeated(1 << 16, other);
             for (const Combine op : {Combine::sum, Combine::prod}) {
                 auto found = every;
                 (*level)[static_cast<unsigned>(Element::float16)][static_cast<unsigned>(op)].kernel(
                     reinterpret_cast<char*>(found.data()), reinterpret_cast<const char*>(every.data()),
-                    reinterpret_cast<const char*>(others.data()), found.size());
+                    reinterpret_cast<const char*>(repeated.data()), found.size());
                 for (unsigned i = 0; i < every.size(); ++i) {
                     const float a = value_of_half(every[i]), b = value_of_half(other);
                     const float exact = op == Combine::sum ? a + b : a * b;
@@ -119,6 +121,7 @@ void halves_are_rounded_to_the_nearest_even() {
                 }
             }
         }
+    }
 }
 
 void every_size_and_place(std::mt19937_64& random, uint32_t device, uint32_t elsewhere) {

@@ -19,7 +19,7 @@ void in_threads(int count, const Work& work) {
 
 void eight_threads_on_one_stream() {
     constexpr int kThreads = 8;
-    const int rounds = scaled(1500, 20000);
+    const int rounds = scaled(800, 20000);
     const Area memory = area(device, kThreads * 4096 + 8);
     const StreamPtr one = stream(device);
     in_threads(kThreads, [&](int t) {
@@ -182,7 +182,7 @@ void threads_that_close(std::mt19937_64& random) {
 
 // Two threads pass a word to and fro through streams and notifies: a lost wake-up hangs.
 void ping_pong_between_threads() {
-    const int rounds = scaled(2000, 50000);
+    const int rounds = scaled(1000, 50000);
     const StreamPtr there = stream(device), back = stream(device);
     Notify* to = Notify::local(NotifyKind::fifo, device);
     Notify* fro = Notify::local(NotifyKind::fifo, device);

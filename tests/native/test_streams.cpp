@@ -13,7 +13,7 @@ void order_within_a_stream(std::mt19937_64& random) {
     const Area memory = area(first_device, 256 << 10);
     std::vector<char> model(memory.size), host(memory.size);
     const StreamPtr one = stream(first_device);
-    for (int i = 0; i < scaled(1500, 20000); ++i) {
+    for (int i = 0; i < scaled(800, 20000); ++i) {
         const uint64_t size = random() % 100 ? 8 + random() % 3000 : 70'000 + random() % 30'000;
         const uint64_t to = random() % (memory.size - size), from = random() % (memory.size - size);
         switch (random() % 5) {
@@ -80,7 +80,7 @@ void order_across_streams(std::mt19937_64& random) {
     const auto after = [&](int on, const Use& use) {
         if (use.mark && use.stream != on) engine().wait(*all[on], *use.mark, 0);
     };
-    for (int i = 0; i < scaled(600, 6000); ++i) {
+    for (int i = 0; i < scaled(300, 6000); ++i) {
         const int on = static_cast<int>(random() % kStreams), to = static_cast<int>(random() % kCells);
         int from = static_cast<int>(random() % kCells);
         if (from == to) from = (from + 1) % kCells;
