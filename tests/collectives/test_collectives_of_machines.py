@@ -33,7 +33,7 @@ pytestmark = [
 def test_tests_of_collectives_pass_on_two_machines(
     placed: str, is_drawn: bool, pytestconfig: pytest.Config
 ) -> None:
-    words = ["-q", "-p", "helpers.machines_placed", "-p", "no:cacheprovider", "-m", "not soak"]
+    words = ["-q", "-p", "helpers.threads_on_machines", "-p", "no:cacheprovider", "-m", "not soak"]
     file = str(FOLDER / "collectives" / "test_collectives.py")
     environ = {**os.environ, **TCP, "PLACED": placed}
     if is_drawn:
@@ -45,8 +45,8 @@ def test_tests_of_collectives_pass_on_two_machines(
 
 @pytest.fixture
 def network() -> Iterator[OtherNetwork]:
-    with other_network() as made:
-        yield made
+    with other_network() as second_network:
+        yield second_network
 
 
 CROSSED = f"""
@@ -86,11 +86,11 @@ def test_bytes_cross_network_once_for_each_machine(network: OtherNetwork) -> Non
     environs, prefixes = on_two(network, "aabb")
     ends = run(CROSSED, environs, prefixes)
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 4
-    found = ast.literal_eval(ends[0][1])
-    print(found)
-    assert {name: LEAST[name] <= share < 1.5 * LEAST[name] for name, share in found.items()} == dict.fromkeys(
+    shown = ast.literal_eval(ends[0][1])
+    print(shown)
+    assert {name: LEAST[name] <= share < 1.5 * LEAST[name] for name, share in shown.items()} == dict.fromkeys(
         LEAST, True
-    ), found
+    ), shown
 
 
 ON_STREAMS = """
