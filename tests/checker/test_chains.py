@@ -29,10 +29,10 @@ OPEN = [("mapped-seen", "barrier", "Deregistered"), ("mapped-seen", "notify", "S
 def halved(*dimensions: Sequence[str | tuple[str, ...]]) -> list[Any]:
     """Return all combinations; `make soak` alone runs every second one, so that each pair of values is left once."""
     cases = []
-    for places in itertools.product(*(range(len(each)) for each in dimensions)):
-        values = [each[at] for each, at in zip(dimensions, places, strict=True)]
+    for positions in itertools.product(*(range(len(each)) for each in dimensions)):
+        values = [each[at] for each, at in zip(dimensions, positions, strict=True)]
         name = "-".join(each if isinstance(each, str) else "-".join(each) for each in values)
-        cases.append(pytest.param(*values, id=name, marks=[pytest.mark.soak] * (sum(places) % 2)))
+        cases.append(pytest.param(*values, id=name, marks=[pytest.mark.soak] * (sum(positions) % 2)))
     return cases
 
 
