@@ -159,10 +159,7 @@ def show_step(text: str) -> Iterator[None]:
 def show_steps(every: float = 60.0) -> Iterator[Callable[[str], None]]:
     """Make a function that shows the present step on standard error: in a progress line, or line by line.
 
-    Parameters
-    ----------
-    every : float, optional
-        Seconds between two lines where standard error is no terminal.
+    ``every``: seconds between two lines where standard error is no terminal.
     """
     if _is_terminal():
         with show_progress() as progress:

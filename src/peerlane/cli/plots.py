@@ -73,14 +73,8 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
 def sweeps(panels: Mapping[str, Panel], unit: str, title: str = "", *, columns: int = 2) -> Figure:
     """Draw a panel for each title: a line for each contender, with the range of its rounds as a band.
 
-    Parameters
-    ----------
-    panels : dict
-    unit : str
-        Microseconds have a logarithmic axis, the same in a row of panels; GB/s begin at zero.
-    title : str, optional
-    columns : int, optional
-        The number of panels side by side.
+    ``unit``: microseconds have a logarithmic axis, the same in a row of panels; GB/s begin at zero.
+    ``columns``: the number of panels side by side.
     """
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel.series))
     columns = min(columns, len(panels))
@@ -181,10 +175,7 @@ def ratios(series: Mapping[str, Series], title: str) -> Figure:
 def save(figure: Figure, path: str) -> None:
     """Write a picture, in the format that the name ends in.
 
-    Raises
-    ------
-    InvalidValue
-        The file cannot be written.
+    Raises InvalidValue: the file cannot be written.
     """
     try:
         figure.savefig(path, dpi=_DPI, format=Path(path).suffix[1:].lower())

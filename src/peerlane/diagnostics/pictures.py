@@ -65,12 +65,8 @@ def drawn_timeline(operations: Sequence[Any], names: dict[int, str]) -> str:
 
     Operations that are narrower than half a pixel, and lie where the one before of their stream lies, are left out.
 
-    Parameters
-    ----------
-    operations : sequence of TracedOperation
-        Stream by stream, each in its order.
-    names : dict of int to str
-        The name of each stream.
+    ``operations``: stream by stream, each in its order.
+    ``names``: the name of each stream.
     """
     streams = list(dict.fromkeys((each.device, each.stream) for each in operations))
     height = _AXIS + _ROW * max(1, len(streams))

@@ -26,10 +26,8 @@ _BETWEEN = frozenset(("contextlib", "functools"))
 def install(show_at_launch: Callable[[Callable[[], str]], bool]) -> None:
     """Let errors that end the program, or one of its threads, show the program's frames alone.
 
-    Parameters
-    ----------
-    show_at_launch : callable
-        Called with a function that returns the text of a traceback.  It returns whether the launcher shows that.
+    ``show_at_launch``: called with a function that returns the text of a traceback.  It returns whether the launcher
+        shows that.
     """
     show, show_of_thread = sys.excepthook, threading.excepthook
 

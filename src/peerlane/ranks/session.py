@@ -144,17 +144,9 @@ class Session(OwnProcess):
     def register(self, buffer: Buffer, tag: str) -> None:
         """Offer a buffer to peers under a tag, over channels that are created from now on.
 
-        Parameters
-        ----------
-        buffer : Buffer
-            Device memory of this process.
-        tag : str
-            1 to 255 characters; not ``"window"``, which names the window.
-
-        Raises
-        ------
-        InvalidValue, TypeError, Closed
-            The tag is taken or not valid, or the buffer is host memory or closed.
+        ``buffer``: device memory of this process.
+        ``tag``: 1 to 255 characters; not ``"window"``, which names the window.
+        Raises InvalidValue, TypeError, Closed: the tag is taken or not valid, or the buffer is host memory or closed.
         """
         call = "Group.register"
         self._check_open(call)
@@ -182,10 +174,7 @@ class Session(OwnProcess):
         A queued use of a peer fails when its stream reaches it; the peer's synchronization raises it.  A running copy
         goes on.
 
-        Raises
-        ------
-        InvalidValue
-            No buffer has this tag, or it is the window.
+        Raises InvalidValue: no buffer has this tag, or it is the window.
         """
         call = "Group.deregister"
         check_texts(call, tag=tag)

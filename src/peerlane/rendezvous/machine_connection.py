@@ -18,13 +18,7 @@ _MOST_UNSENT = 256 << 20  # bytes
 class MachineConnection(ABC):
     """A connection that is opened, or opens, while the loop serves.
 
-    Parameters
-    ----------
-    connected : socket
-    link : Link
-    loop : Loop
-    unreachable : float
-        Seconds of silence after which the other machine counts as lost.
+    ``unreachable``: seconds of silence after which the other machine counts as lost.
 
     Attributes
     ----------

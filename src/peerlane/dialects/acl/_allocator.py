@@ -17,13 +17,7 @@ _PARTS = (_OBJECT, "alloc_func", "free_func", _ADVISE, "get_addr_from_block_func
 
 
 class AclAllocatorDesc(Resource):
-    """A description of an allocator.
-
-    Attributes
-    ----------
-    parts : dict
-        By their names: the object and the functions that were set.
-    """
+    """A description of an allocator."""
 
     __slots__ = ("parts",)
 
@@ -32,7 +26,7 @@ class AclAllocatorDesc(Resource):
 
     def __init__(self) -> None:
         super().__init__(machine.process())
-        self.parts: dict[str, object] = {}
+        self.parts: dict[str, object] = {}  #: by their names: the object and the functions that were set
 
 
 @acl.value(_CREATE, failed=lambda _: 0)

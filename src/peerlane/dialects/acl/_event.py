@@ -30,17 +30,7 @@ _ids = itertools.count(1)
 
 
 class AclEvent(Resource):
-    """An event of a context.
-
-    Attributes
-    ----------
-    neutral : peerlane.Event
-        The event of its last record.
-    id : int
-    flag : int
-    is_ex, is_plain : bool
-        Whether ``create_event_ex_with_flag`` made it; whether ``create_event`` did.
-    """
+    """An event of a context."""
 
     __slots__ = (
         "_early",
@@ -58,8 +48,9 @@ class AclEvent(Resource):
 
     def __init__(self, context: Context, flag: int, *, is_ex: bool = False, is_plain: bool = False) -> None:
         super().__init__(context)
-        self.neutral = context.device.create_event()
+        self.neutral = context.device.create_event()  #: the event of its last record
         self.flag = flag
+        #: ``is_ex``, ``is_plain``: whether ``create_event_ex_with_flag`` made it; whether ``create_event`` did.
         self.is_ex = is_ex
         self.is_plain = is_plain
         self.id = next(_ids)

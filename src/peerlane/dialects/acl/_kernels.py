@@ -30,14 +30,7 @@ after_kernel: list[Callable[[], str]] = []
 
 
 class AclBinary(Resource):
-    """The kernels that a description names.
-
-    Attributes
-    ----------
-    path : Path
-    kernels : dict of str to int
-        The addresses of their functions.
-    """
+    """The kernels that a description names."""
 
     __slots__ = ("kernels", "path")
 
@@ -47,7 +40,7 @@ class AclBinary(Resource):
 
     def __init__(self, path: Path, kernels: Mapping[str, int]) -> None:
         super().__init__(machine.process())
-        self.path, self.kernels = path, kernels
+        self.path, self.kernels = path, kernels  #: ``kernels``: the addresses of their functions
 
 
 class AclKernel(Resource):

@@ -25,12 +25,8 @@ class Attribute:
 def read_attributes(call: str, cfg: dict[Any, Any]) -> list[Attribute]:
     """Return the attributes of a ``cfg``.
 
-    Raises
-    ------
-    KeyError
-        ``numAttrs`` is not the number of attributes; a value has none of the keys.
-    TypeError, ValueError
-        A value is not a list, a dict or an int.
+    Raises KeyError: ``numAttrs`` is not the number of attributes; a value has none of the keys.
+    Raises TypeError, ValueError: a value is not a list, a dict or an int.
     """
     if not cfg:
         return []

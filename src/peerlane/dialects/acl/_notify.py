@@ -27,18 +27,7 @@ _WITH_PEER = 2
 
 
 class AclNotify(Resource):
-    """A notify of a context.
-
-    Attributes
-    ----------
-    neutral : Notify
-        An imported notify too has the device where it was created.
-    is_imported : bool
-    exported : Handle or None
-        Its export, once there is one.
-    direction : tuple or None
-        The device and the peer between which the import enabled access.
-    """
+    """A notify of a context."""
 
     __slots__ = ("direction", "exported", "is_imported", "neutral")
 
@@ -47,8 +36,10 @@ class AclNotify(Resource):
     def __init__(self, context: Context, imported: Notify | None = None) -> None:
         super().__init__(context)
         self.is_imported = imported is not None
+        #: An imported notify too has the device where it was created.
         self.neutral = imported or context.device.create_notify()
-        self.exported: Handle | None = None
+        self.exported: Handle | None = None  #: its export, once there is one
+        #: The device and the peer between which the import enabled access.
         self.direction: tuple[Device, Device] | None = None
 
     def abandon(self) -> None:

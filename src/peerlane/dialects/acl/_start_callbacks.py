@@ -23,22 +23,13 @@ _FUNCTION = Check(lambda _: partial(refuse_no_function, Code.INVALID_PARAM, "cbF
 class Callbacks:
     """The callbacks of one call.
 
-    Parameters
-    ----------
-    caller : str
-        The C name of the call, for messages.
-    order : tuple of int
-        The types that are called, in this order; callbacks of one type in the order of their registration.
-
-    Attributes
-    ----------
-    registered : list
-        Type, function and data of each.
+    ``caller``: the C name of the call, for messages.
+    ``order``: the types that are called, in this order; callbacks of one type in the order of their registration.
     """
 
     def __init__(self, caller: str, order: tuple[int, ...]) -> None:
         self._caller, self._order = caller, order
-        self.registered: list[tuple[int, Callable[..., int], int]] = []
+        self.registered: list[tuple[int, Callable[..., int], int]] = []  #: type, function and data of each
 
     def add(self, kind: int, function: Callable[..., int], user_data: int) -> None:
         """Register a callback; 500000 if its type has one already."""

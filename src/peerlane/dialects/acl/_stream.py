@@ -42,15 +42,10 @@ class KernelFailed(Exception):
 
 
 class FailureCallbacks:
-    """The program's callbacks for failures on streams: ``callback(stream, error)``.
-
-    Attributes
-    ----------
-    callbacks : dict
-        By identity of the program's function, which is called once however often it is registered.
-    """
+    """The program's callbacks for failures on streams: ``callback(stream, error)``."""
 
     def __init__(self) -> None:
+        #: By identity of the program's function, which is called once however often it is registered.
         self.callbacks: dict[object, Callable[[AclStream, Error], None]] = {}
 
     def call(self, stream: AclStream, error: Error) -> None:
@@ -64,23 +59,7 @@ failure_callbacks = FailureCallbacks()
 
 
 class AclStream(Resource):
-    """A stream of a context.
-
-    Attributes
-    ----------
-    flags : int
-        The flags that it was created with.
-    is_default : bool
-        Whether it is stream 0 of its context.
-    attributes : dict
-        By number: attributes that a program set; they have no effect.
-    neutral : peerlane.Stream
-    retell : callable or None
-        Set by another dialect that queues operations on the stream: returns the error or refusal that a
-        synchronization reports for a failure of them.
-    subscription : Subscription or None
-        The thread that runs its callbacks, and the callbacks that have not run; the thread may have ended.
-    """
+    """A stream of a context."""
 
     __slots__ = (
         *("_aborts", "_ending", "_is_ending", "attributes", "flags", "is_default", "neutral", "retell"),
@@ -91,11 +70,16 @@ class AclStream(Resource):
 
     def __init__(self, context: Context, *, flags: int = 0, is_default: bool = False) -> None:
         super().__init__(context)
+        #: ``flags``: the flags that it was created with.
+        #: ``is_default``: whether it is stream 0 of its context.
         self.flags, self.is_default = flags, is_default
         self.neutral = context.device.create_stream(on_error="continue")
+        #: The thread that runs its callbacks, and the callbacks that have not run; the thread may have ended.
         self.subscription: Subscription | None = None
+        #: Set by another dialect that queues operations on the stream: returns the error or refusal that a
+        #: synchronization reports for a failure of them.
         self.retell: Callable[[Error], Error | Refusal] | None = None
-        self.attributes: dict[int, int] = {}
+        self.attributes: dict[int, int] = {}  #: by number: attributes that a program set; they have no effect
         self._aborts = 0
         self._ending = threading.Lock()
         self._is_ending = False

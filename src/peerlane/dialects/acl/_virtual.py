@@ -34,21 +34,7 @@ _RESERVE_FLAGS = one_of("flags", (0, 1), "pass 0 or 1", code=Code.INVALID_PARAM)
 
 
 class AclPhysical(PhysicalMemory):
-    """Physical memory that this process allocated, or imported from another process.
-
-    Attributes
-    ----------
-    ordinal : int
-        The node's number of its device; of imported memory, of the device for which it was imported.
-    granularity : int
-        The bytes of a page.
-    attribute : int
-        Its ``memAttr``.
-    import_key : tuple or None
-        Shareable handle and device of an import; None for own memory.
-    exported_handle : Handle or None
-        The handle of its export; None before.
-    """
+    """Physical memory that this process allocated, or imported from another process."""
 
     __slots__ = ("attribute", "granularity", "exported_handle", "import_key", "ordinal")
 
@@ -66,9 +52,13 @@ class AclPhysical(PhysicalMemory):
         device = machine.devices()[ordinal]
         # No reset ends this context: it only names the device of the memory.
         super().__init__(Context(device, number=machine.number_of(device)), neutral)
+        #: ``ordinal``: the node's number of its device; of imported memory, of the device for which it was imported.
+        #: ``granularity``: the bytes of a page.
         self.ordinal, self.granularity = ordinal, granularity
+        #: ``attribute``: its ``memAttr``.
+        #: ``import_key``: shareable handle and device of an import; None for own memory.
         self.attribute, self.import_key = attribute, import_key
-        self.exported_handle: Handle | None = None
+        self.exported_handle: Handle | None = None  #: the handle of its export; None before
 
     @property
     def for_peers(self) -> bool:

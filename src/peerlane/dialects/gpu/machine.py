@@ -43,18 +43,12 @@ class AllocationRecord:
 
 
 class HostMemory(Registration):
-    """Host memory that the program registered.
-
-    Attributes
-    ----------
-    users : set of int
-        The devices whose streams write words of it or wait for them, by number.
-    """
+    """Host memory that the program registered."""
 
     __slots__ = ("record", "users")
 
     record: AllocationRecord
-    users: set[int]
+    users: set[int]  #: the devices whose streams write words of it or wait for them, by number
 
     def __init__(self, start: int, size: int, record: AllocationRecord) -> None:
         super().__init__(start, size)
@@ -359,11 +353,8 @@ class GpuMachine(Machine):
     def context(self) -> Context:
         """Return the context of this thread's device.
 
-        Raises
-        ------
-        Refusal
-            ``NO_DEVICE`` if none is visible; where the vendor needs a context, ``NO_CONTEXT`` without one and
-            ``DEVICE_RESET`` if it has ended.
+        Raises Refusal: ``NO_DEVICE`` if none is visible; where the vendor needs a context, ``NO_CONTEXT`` without one
+            and ``DEVICE_RESET`` if it has ended.
         """
         context = self.current()
         if context is None:
@@ -416,10 +407,7 @@ class GpuMachine(Machine):
     def allocate_pinned(self, context: Context, nbytes: int) -> int:
         """Allocate pinned memory of the host, which ends with a context that the program made; return its address.
 
-        Raises
-        ------
-        Refusal
-            ``DEVICE_RESET`` the context has ended.
+        Raises Refusal: ``DEVICE_RESET`` the context has ended.
         """
         address = self.allocate_host(nbytes)
         if context.is_primary:

@@ -62,20 +62,13 @@ _exported: dict[str, Loan] = {}
 
 
 class Export:
-    """Exported memory, until :meth:`end` takes the export back.
-
-    Attributes
-    ----------
-    text : str
-        The text of its handle.
-    terms : Terms
-    """
+    """Exported memory, until :meth:`end` takes the export back."""
 
     def __init__(self, memory: Buffer) -> None:
         self._loan = Loan(memory)
         handle, terms = self._loan.offer("user")
         assert terms is not None
-        self.text, self.terms = bytes(handle).decode(), terms
+        self.text, self.terms = bytes(handle).decode(), terms  #: ``text``: the text of its handle
         _exported[self.text] = self._loan
 
     def end(self) -> None:
@@ -85,21 +78,7 @@ class Export:
 
 
 class HcommEndpoint(HcommResource):
-    """An end of channels that a program describes, on a device.
-
-    Attributes
-    ----------
-    desc : EndpointDesc
-        A copy of the program's descriptor.
-    memories : dict
-        By handle: the tag, the registered memory, and its export if there is one.
-    imports : dict
-        By description: the peer's memory, and whether it must be closed.
-    own, imported : Regions
-        The registered and the imported memory, by address.
-    groups : WeakSet of Group
-        The groups of its channels; the other ends of these reach the registered memory.
-    """
+    """An end of channels that a program describes, on a device."""
 
     __slots__ = ("desc", "groups", "imported", "imports", "memories", "own", "users")
 
@@ -107,10 +86,14 @@ class HcommEndpoint(HcommResource):
 
     def __init__(self, context: Context, desc: EndpointDesc) -> None:
         super().__init__(context)
-        self.desc = copy.deepcopy(desc)
+        self.desc = copy.deepcopy(desc)  #: a copy of the program's descriptor
+        #: By handle: the tag, the registered memory, and its export if there is one.
         self.memories: dict[int, tuple[str, Buffer, Export | None]] = {}
+        #: By description: the peer's memory, and whether it must be closed.
         self.imports: dict[bytes, tuple[Buffer, bool]] = {}
+        #: The registered and the imported memory, by address.
         self.own, self.imported = Regions({}), Regions({})
+        #: The groups of its channels; the other ends of these reach the registered memory.
         self.groups: weakref.WeakSet[Group] = weakref.WeakSet()
         self.users = 0
 

@@ -57,12 +57,7 @@ _SERVER, _CLIENT = (
 class BasicChannel:
     """A channel without a communicator, with its group and its endpoint.
 
-    Parameters
-    ----------
-    channel : HcommChannel
-    endpoint : HcommEndpoint
-    appointment : Appointment
-        The appointment with the other end.
+    ``appointment``: the appointment with the other end.
     """
 
     def __init__(self, channel: HcommChannel, endpoint: HcommEndpoint, appointment: Appointment) -> None:

@@ -44,17 +44,10 @@ _lock = threading.Lock()
 
 
 class RootInfo(NamedTuple):
-    """The contents of a root info.
+    """The contents of a root info."""
 
-    Attributes
-    ----------
-    token : bytes
-        The same in all ranks; no other root info has it.
-    address : RendezvousAddress
-        The machine and port of the root, without a socket: the root does not serve yet.
-    """
-
-    token: bytes
+    token: bytes  #: the same in all ranks; no other root info has it
+    #: The machine and port of the root, without a socket: the root does not serve yet.
     address: RendezvousAddress
 
 
@@ -127,17 +120,10 @@ def take_back(digest: str, use: int) -> None:
 
 
 class Meeting:
-    """A rank's end of the rendezvous of a communicator, and its group.
-
-    Attributes
-    ----------
-    key : str
-        The same in all ranks; no other communicator has it.
-    rendezvous : Rendezvous
-    group : Group
-    """
+    """A rank's end of the rendezvous of a communicator, and its group."""
 
     def __init__(self, key: str, rendezvous: Rendezvous, group: Group, end: End) -> None:
+        #: ``key``: the same in all ranks; no other communicator has it.
         self.key, self.rendezvous, self.group, self._end = key, rendezvous, group, end
 
     def close(self) -> None:

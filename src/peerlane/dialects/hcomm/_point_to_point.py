@@ -28,20 +28,10 @@ from peerlane.dialects.hcomm._state import hcomm
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Bytes that go to a rank or come from it.
-
-    Attributes
-    ----------
-    comm : Comm
-    worker : HcommThread
-        On whose stream.
-    out : bool
-    peer : int
-    content : Buffer
-    """
+    """Bytes that go to a rank or come from it."""
 
     comm: Comm
-    worker: HcommThread
+    worker: HcommThread  #: on whose stream
     out: bool
     peer: int
     content: Buffer

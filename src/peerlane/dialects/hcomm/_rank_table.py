@@ -23,20 +23,11 @@ _EXAMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class RankTable:
-    """The contents of a rank table.
+    """The contents of a rank table."""
 
-    Attributes
-    ----------
-    devices : tuple of int
-        Of each rank.
-    servers : Servers
-    digest : str
-        A hash of the file.
-    """
-
-    devices: tuple[int, ...]
+    devices: tuple[int, ...]  #: of each rank
     servers: Servers
-    digest: str
+    digest: str  #: a hash of the file
 
 
 def read(path: str) -> RankTable:

@@ -36,26 +36,17 @@ class Regions:
 
     Freed memory is not returned: other memory may have its address by now.
 
-    Parameters
-    ----------
-    memories : mapping of str to Buffer
-        By tag.
-    starts : mapping of str to int
-        By tag: the far address of memory in another server; other memory has its own address.
-
-    Attributes
-    ----------
-    parts : dict
-        By address and bytes: what :meth:`part` has returned.
-    locations : dict
-        By address and bytes: what :meth:`locate` has returned.
+    ``memories``: by tag.
+    ``starts``: by tag: the far address of memory in another server; other memory has its own address.
     """
 
     def __init__(self, memories: Mapping[str, Buffer], starts: Mapping[str, int] = _NONE) -> None:
         self._memories = [
             (starts.get(tag) or each.last_address, each.size, tag, each) for tag, each in memories.items()
         ]
+        #: By address and bytes: what :meth:`part` has returned.
         self.parts: dict[tuple[int, int], Buffer] = {}
+        #: By address and bytes: what :meth:`locate` has returned.
         self.locations: dict[tuple[int, int], tuple[Buffer, int]] = {}
 
     def add(self, tag: str, memory: Buffer) -> None:

@@ -19,17 +19,10 @@ NETWORK_PROTOCOLS = (int(CommProtocol.COMM_PROTOCOL_ROCE), int(CommProtocol.COMM
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The servers of the ranks of a communicator.
+    """The servers of the ranks of a communicator."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        Of each rank, the name of its server.
-    addresses : tuple of bytes
-        Of each rank, the 4 bytes of the IP address of its network card; empty if the rank table has none.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  #: of each rank, the name of its server
+    #: Of each rank, the 4 bytes of the IP address of its network card; empty if the rank table has none.
     addresses: tuple[bytes, ...]
 
     @property

@@ -22,27 +22,13 @@ _NOTIFIES = ("binary", "strict", "fifo")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one communicator.
+    """The settings of one communicator."""
 
-    Attributes
-    ----------
-    name : str
-        Empty: the communicator chooses one.
-    buffer_bytes : int
-        Of the HcclBuffer.
-    connect_timeout : float
-        Seconds.
-    exec_timeout : float or None
-        Seconds; None is for ever.
-    notifies : str
-        The kind of its notifies, as a neutral group names it.
-    """
-
-    name: str
-    buffer_bytes: int
-    connect_timeout: float
-    exec_timeout: float | None
-    notifies: str
+    name: str  #: Empty: the communicator chooses one
+    buffer_bytes: int  #: of the HcclBuffer
+    connect_timeout: float  #: Seconds
+    exec_timeout: float | None  #: seconds; None is for ever
+    notifies: str  #: the kind of its notifies, as a neutral group names it
 
 
 def settings_of(config: HcclCommConfig | None) -> Settings:
@@ -136,18 +122,11 @@ def _name_in(config: HcclCommConfig) -> str:
 
 @dataclass
 class Chosen:
-    """Settings that calls of this process have set.
+    """Settings that calls of this process have set."""
 
-    Attributes
-    ----------
-    notify_wait : float or None
-        Seconds of a wait ``WithDefaultTimeout``; None is for ever; negative is HCCL_EXEC_TIMEOUT.
-    deterministic : int
-        The value that HcclSetConfig set.
-    """
-
+    #: Seconds of a wait ``WithDefaultTimeout``; None is for ever; negative is HCCL_EXEC_TIMEOUT.
     notify_wait: float | None = -1.0
-    deterministic: int = 0
+    deterministic: int = 0  #: the value that HcclSetConfig set
 
     def forget(self) -> None:
         """Take the settings of a new process."""

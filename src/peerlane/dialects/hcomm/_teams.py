@@ -48,12 +48,7 @@ _URMA = frozenset(
 
 
 class TeamWindow(Window):
-    """A symmetric window of a team.
-
-    Attributes
-    ----------
-    team : Team
-    """
+    """A symmetric window of a team."""
 
     __slots__ = ("team",)
 
@@ -76,25 +71,7 @@ class TeamWindow(Window):
 
 
 class Team(HcommResource):
-    """Some ranks of a communicator, this one among them.
-
-    Attributes
-    ----------
-    comm : Comm
-    world : Team or None
-        The world team of a sub team; None for a world team.
-    ranks : list of int
-        By member.
-    key : str
-        The same in all of its ranks; no other team has it.
-    layer, protocol : int
-        The layer and the protocol of its channels.
-    is_lsa : bool
-        Whether it is the communicator's own, of ``HcclTeamGetLsaTeam``.
-    windows : list of TeamWindow
-    next_window : int
-        The number of the next one.
-    """
+    """Some ranks of a communicator, this one among them."""
 
     __slots__ = ("comm", "is_lsa", "key", "layer", "next_window", "protocol", "ranks", "windows", "world")
 
@@ -103,11 +80,14 @@ class Team(HcommResource):
 
     def __init__(self, comm: Comm, world: Team | None, ranks: list[int], layer: int, protocol: int) -> None:
         super().__init__(comm.context)
+        #: ``world``: the world team of a sub team; None for a world team.
+        #: ``ranks``: by member.
+        #: ``layer``, ``protocol``: the layer and the protocol of its channels.
         self.comm, self.world, self.ranks, self.layer, self.protocol = comm, world, ranks, layer, protocol
-        self.key: str = ""
-        self.is_lsa = False
+        self.key: str = ""  #: the same in all of its ranks; no other team has it
+        self.is_lsa = False  #: whether it is the communicator's own, of ``HcclTeamGetLsaTeam``
         self.windows: list[TeamWindow] = []
-        self.next_window: int = 0
+        self.next_window: int = 0  #: the number of the next one
 
     @property
     def peers(self) -> list[int]:

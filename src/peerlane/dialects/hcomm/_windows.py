@@ -25,15 +25,7 @@ _offered: dict[str, Loan] = {}
 
 
 class Window(HcommResource):
-    """A symmetric window of a communicator: the memory of this rank, and that of peers that were asked for.
-
-    Attributes
-    ----------
-    comm : Comm
-    tag : str
-        The same in all ranks; no other window has it.
-    memory : Buffer
-    """
+    """A symmetric window of a communicator: the memory of this rank, and that of peers that were asked for."""
 
     __slots__ = ("_opening", "_is_over", "_loan", "_lock", "_peers", "_reached", "comm", "memory", "tag")
 
@@ -42,6 +34,7 @@ class Window(HcommResource):
 
     def __init__(self, comm: Comm, key: str, whole: Buffer) -> None:
         super().__init__(comm.context)
+        #: ``tag``: the same in all ranks; no other window has it.
         self.comm, self.tag, self.memory = comm, f"window/{comm.key}/{key}", whole
         self._peers: dict[int, tuple[Buffer, bool]] = {}  # by rank: its memory, and whether it was opened
         self._reached: set[int] = set()

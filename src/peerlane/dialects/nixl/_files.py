@@ -38,10 +38,8 @@ class Path(NamedTuple):
 def path_of(meta: bytes) -> Path | None:
     """Return the path in a registration's meta, as ``rw,create:/tmp/file``; None if it has none.
 
-    Raises
-    ------
-    nixlBackendError
-        It has modes, and some are wrong: without a path the bytes would go to the descriptor of the device's number.
+    Raises nixlBackendError: it has modes, and some are wrong: without a path the bytes would go to the descriptor of
+        the device's number.
     """
     modes, colon, name = meta.partition(b":")
     access, *flags = words = modes.decode(errors="replace").split(",")
@@ -62,6 +60,9 @@ def path_of(meta: bytes) -> Path | None:
 class FileRegion(OwnRegion):
     """A part of a file that an agent has registered.
 
+    Raises nixlBackendError: the file cannot be opened, or the descriptor is not open (which the vendor's policy lets
+        pass).
+
     Attributes
     ----------
     path : Path, optional
@@ -72,11 +73,6 @@ class FileRegion(OwnRegion):
         The device and inode of the file; zeros for a descriptor under the vendor's policy.
 
     Its device is the file's descriptor, or with a path any number that no other registered path has.
-
-    Raises
-    ------
-    nixlBackendError
-        The file cannot be opened, or the descriptor is not open (which the vendor's policy lets pass).
     """
 
     def __init__(self, *region: Any, backends: set[str], path: Path | None = None) -> None:
@@ -160,12 +156,8 @@ def _warn_of_vram() -> None:
 class FileMoves:
     """The bytes of a transfer between memory and files.
 
-    Parameters
-    ----------
-    is_write : bool
-        Whether files are written.
-    rows : sequence of (int, OwnRegion, int, FileRegion, int)
-        The memory's address and region, the file's offset and region, bytes.
+    ``is_write``: whether files are written.
+    ``rows``: the memory's address and region, the file's offset and region, bytes.
     """
 
     def __init__(self, is_write: bool, rows: Sequence[tuple[int, OwnRegion, int, Any, int]]) -> None:

@@ -63,10 +63,7 @@ def encode(metadata: Metadata) -> bytes:
 def decode(content: bytes) -> Metadata:
     """Return the metadata in bytes.
 
-    Raises
-    ------
-    nixlMismatchError
-        The bytes are not metadata of an agent, or some are missing.
+    Raises nixlMismatchError: the bytes are not metadata of an agent, or some are missing.
     """
     try:
         return _decode(content)

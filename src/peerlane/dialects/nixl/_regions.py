@@ -39,20 +39,7 @@ def is_strict() -> bool:
 
 
 class Region:
-    """Bytes that an agent has registered.
-
-    Attributes
-    ----------
-    mem : nixl_mem_t
-    device, start, size : int
-        As they were registered.
-    backends : set of str
-        The back-ends that have it.
-    slot, number : int
-        The index of the registration's word on the agent's board, and its value while the registration lives.
-    words : memoryview
-        The words of the board.
-    """
+    """Bytes that an agent has registered."""
 
     def __init__(
         self,
@@ -64,8 +51,13 @@ class Region:
         number: int,
         words: Any,
     ) -> None:
+        #: ``device``, ``start``, ``size``: as they were registered.
         self.mem, self.device, self.start, self.size = mem, device, start, size
+        #: ``slot``, ``number``: the index of the registration's word on the agent's board, and its value while the
+        #: registration lives.
+        #: ``words``: the words of the board.
         self.slot, self.number, self.words = slot, number, words
+        #: The back-ends that have it.
         self.backends = {"UCX"}  # no other one reaches other agents
 
     @property
@@ -89,18 +81,12 @@ _Kind = TypeVar("_Kind", bound=Region)
 
 
 class OwnRegion(Region):
-    """A registration of this process.
-
-    Attributes
-    ----------
-    site : Position or None
-        The line of the program that registered it.
-    """
+    """A registration of this process."""
 
     def __init__(self, *region: Any, backends: Iterable[str]) -> None:
         super().__init__(*region)
         self.backends = set(backends)
-        self.site = call_site.position()
+        self.site = call_site.position()  #: the line of the program that registered it
         self._memory = OwnMemory(self.start, self.size)
 
     def part(self) -> Part | None:
@@ -220,16 +206,9 @@ class Regions(Generic[_Kind]):
 
         As the vendor, go on from the region of the descriptor before, unless the descriptors go back.
 
-        Parameters
-        ----------
-        backend : str
-        rows : sequence of sequence of int
-            Address, bytes and device.
-        mem : nixl_mem_t
-        whose : str
-            The agent, for the text.
-        stays : bool
-            Whether descriptors that go back may stay in the region of the one before.
+        ``rows``: address, bytes and device.
+        ``whose``: the agent, for the text.
+        ``stays``: whether descriptors that go back may stay in the region of the one before.
         """
         known = self._sorted.get((backend, mem), [])
         ahead = _Ahead(known)

@@ -149,13 +149,7 @@ class OwnedMemory(Resource):
 
 
 class Allocation:
-    """The allocation of memory, as an operation.
-
-    Attributes
-    ----------
-    owned : OwnedMemory
-    nbytes : int
-    """
+    """The allocation of memory, as an operation."""
 
     __slots__ = ("nbytes", "owned")
 
@@ -170,12 +164,7 @@ class Allocation:
 
 
 class Free:
-    """The free of memory that a graph allocates, as an operation.
-
-    Attributes
-    ----------
-    owned : OwnedMemory
-    """
+    """The free of memory that a graph allocates, as an operation."""
 
     __slots__ = ("owned",)
 

@@ -125,32 +125,17 @@ def _blank(kind: str, maybe: bool) -> Callable[[], Any]:
 
 @dataclass(frozen=True)
 class Shape:
-    """The arguments and outputs of a call.
-
-    Attributes
-    ----------
-    call : str
-    names, types : tuple of str
-        Of the parameters.
-    readers : tuple of callable
-        Each returns the value of an argument, or raises TypeError or OverflowError.
-    outputs : tuple of (str, str)
-        Name and type of each output, in the order behind the code.
-    blanks : tuple of callable
-        Each makes the output of a call that failed.
-    older : Shape or None
-        The arguments and outputs of hip-python 7.2, where the arguments are others.
-    overloads : list of tuple of str
-        The parameters that are taken instead, where the number of arguments fits.
-    """
+    """The arguments and outputs of a call."""
 
     call: str
-    names: tuple[str, ...]
+    names: tuple[str, ...]  #: ``names``, ``types``: of the parameters
     types: tuple[str, ...]
+    #: Each returns the value of an argument, or raises TypeError or OverflowError.
     readers: tuple[_Reader, ...]
-    outputs: tuple[tuple[str, str], ...]
-    blanks: tuple[Callable[[], Any], ...]
-    older: Shape | None
+    outputs: tuple[tuple[str, str], ...]  #: name and type of each output, in the order behind the code
+    blanks: tuple[Callable[[], Any], ...]  #: each makes the output of a call that failed
+    older: Shape | None  #: the arguments and outputs of hip-python 7.2, where the arguments are others
+    #: The parameters that are taken instead, where the number of arguments fits.
     overloads: list[tuple[str, ...]]
 
     @property
