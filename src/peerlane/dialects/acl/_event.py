@@ -119,15 +119,13 @@ def _is_over(stream: Stream, operation: int) -> bool:
 
 def _create(flag: int, *, is_ex: bool) -> int:
     if is_ex and flag == _IPC:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
             f"flag is {flag:#x}, IPC, and events are not shared between processes here",
             "order processes by notifies: acl.rt.notify_get_export_key",
         )
     if not (flag and not flag & ~_COMBINED) and (is_ex or flag not in _ALONE):
         alone = "" if is_ex else ", or 0x10 or 0x20 alone"
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"flag is {flag:#x}; valid are combinations of 1, 2 and 8{alone}",
             "pass 1 to order streams, 8 to take times, 9 for both",
         )
@@ -137,8 +135,7 @@ def _create(flag: int, *, is_ex: bool) -> int:
 def _issue(event: AclEvent) -> int:
     with machine.lock:
         if not _available(event.context):
-            raise Refusal(
-                Code.RT_NO_EVENT_RESOURCE,
+            raise Code.RT_NO_EVENT_RESOURCE.refusal(
                 f"device {event.context.number} has {MOST_EVENTS:,} events, the most there may be",
                 "destroy events that are not needed any more",
             )
@@ -373,11 +370,9 @@ def stream_wait_event_with_timeout(stream: Address, event: Address, timeout: Int
     Basis: S, D
     """
     if timeout < 0:
-        raise Refusal(Code.RT_PARAM_INVALID, f"the timeout is {timeout} ms", "pass 0 or more")
+        raise Code.RT_PARAM_INVALID.refusal(f"the timeout is {timeout} ms", "pass 0 or more")
     if not event:
-        raise Refusal(
-            Code.RT_PARAM_INVALID, "the event is NULL (0)", "pass what acl.rt.create_event returned"
-        )
+        raise Code.RT_PARAM_INVALID.refusal("the event is NULL (0)", "pass what acl.rt.create_event returned")
     _let_wait(stream, event, timeout)
 
 
@@ -409,16 +404,12 @@ def record_event_with_flag(event: Address, stream: Address, flag: UInt32) -> Non
 
 def _refuse_external(flag: int, what: str, timeout: int = 0) -> None:
     if flag not in (0, 1) or (timeout and flag):
-        raise Refusal(
-            Code.INVALID_PARAM,
-            f"flag is {flag:#x}{f', with a timeout of {timeout} ms' if flag == 1 else ''}",
-            "pass 0",
+        raise Code.INVALID_PARAM.refusal(
+            f"flag is {flag:#x}{f', with a timeout of {timeout} ms' if flag == 1 else ''}", "pass 0"
         )
     if flag:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
-            f"flag is 1 (EXTERNAL), {what} in a graph, and there are none",
-            "pass 0",
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
+            f"flag is 1 (EXTERNAL), {what} in a graph, and there are none", "pass 0"
         )
 
 
@@ -478,8 +469,7 @@ def _observed(handle: int) -> AclEvent:
     """Return an event whose state a program may query: 207000 for an event that only orders streams."""
     acl_event = _known(handle)
     if acl_event.flag == _EXTERNAL:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
             f"event {handle:#x} was created with flag 0x20 (EXTERNAL), which only streams record and wait for",
             "use an event with flag 1",
         )
@@ -488,8 +478,7 @@ def _observed(handle: int) -> AclEvent:
 
 def _refuse_device_only(event: AclEvent) -> None:
     if event.flag == _DEVICE_ONLY:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"event {event.handle:#x} was created with flag 0x10 (DEVICE_USE_ONLY), so no stream takes it",
             "use an event with flag 1",
         )
@@ -497,8 +486,7 @@ def _refuse_device_only(event: AclEvent) -> None:
 
 def _refuse_unawaited(event: AclEvent, what: str) -> None:
     if not event.flag & _AWAITED:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
             f"event {event.handle:#x} was created with flag {event.flag:#x}, without SYNC (1), and such events are "
             f"not {what}",
             f"create it with flag {event.flag | _SYNC:#x}",
@@ -516,8 +504,7 @@ def _of_this_context(handle: int) -> AclEvent:
 
 def _time_ns(event: AclEvent) -> int:
     if not event.flag & _TIME_LINE:
-        raise Refusal(
-            Code.RT_EVENT_TIMESTAMP_INVALID,
+        raise Code.RT_EVENT_TIMESTAMP_INVALID.refusal(
             f"event {event.handle:#x} was created without the flag TIME_LINE (8), so it has no time",
             "use acl.rt.create_event, or flag 8",
         )
@@ -527,8 +514,7 @@ def _time_ns(event: AclEvent) -> int:
         if error.fault is Fault.NOT_RECORDED:
             raise _not_recorded(event, Code.RT_INTERNAL_ERROR) from None
         if error.fault is Fault.NOT_READY:
-            raise Refusal(
-                Code.RT_EVENT_TIMESTAMP_INVALID,
+            raise Code.RT_EVENT_TIMESTAMP_INVALID.refusal(
                 f"event {event.handle:#x} is not complete, so it has no time yet",
                 "call acl.rt.synchronize_event first",
             ) from None
@@ -545,8 +531,7 @@ def _refuse_ex(event: AclEvent, what: str) -> None:
 
 
 def _refuse_kind(event: AclEvent, maker: str, what: str) -> NoReturn:
-    raise Refusal(
-        Code.RT_FEATURE_NOT_SUPPORT,
+    raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
         f"event {event.handle:#x} was made by acl.rt.{maker}, and such events are not {what}",
         "use an event of acl.rt.create_event_with_flag",
     )

@@ -21,7 +21,6 @@ from typing import Any
 
 from peerlane import Event, Notify, Stream
 from peerlane.diagnostics import call_site
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import laid_out, machine, messages, swallow
 from peerlane.errors import Cancelled, Error, WaitTimeout
@@ -141,8 +140,7 @@ class Subscription:
             return
         callback = self._first_blocking()
         if callback is not None:
-            raise Refusal(
-                Code.RT_STREAM_SYNC_TIMEOUT,
+            raise Code.RT_STREAM_SYNC_TIMEOUT.refusal(
                 f"stream {self.number:#x} waits for a callback that only this thread runs ({callback.name}), and "
                 "this thread would wait for the stream",
                 "call acl.rt.process_report first, or synchronize in another thread; not in a callback",

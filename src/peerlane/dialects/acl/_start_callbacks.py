@@ -34,8 +34,7 @@ class Callbacks:
     def add(self, kind: int, function: Callable[..., int], user_data: int) -> None:
         """Register a callback; 500000 if its type has one already."""
         if kind != _OTHER and any(each == kind for each, _, _ in self.registered):
-            raise Refusal(
-                Code.INTERNAL_ERROR,
+            raise Code.INTERNAL_ERROR.refusal(
                 f"type {kind} has a callback for {self._caller} already",
                 f"unregister it first, or take type {_OTHER:#x}, which may have several",
             )
@@ -47,8 +46,7 @@ class Callbacks:
             if each == kind and identity_of(known) == identity_of(function):
                 del self.registered[at]
                 return
-        raise Refusal(
-            Code.INTERNAL_ERROR,
+        raise Code.INTERNAL_ERROR.refusal(
             f"this function is not registered for {self._caller} under type {kind}",
             "pass what was registered, once",
         )

@@ -197,8 +197,8 @@ class AclMachine(Machine):
         """Return the refusal of a number that is not the handle of a ``name``."""
         remedy = f"pass what acl.rt.create_{name} returned, until it is destroyed or its device is reset"
         if not handle:
-            return Refusal(Code.INVALID_PARAM, f"the {name} is NULL (0)", remedy)
-        return Refusal(Code.RT_PARAM_INVALID, self.describe_unknown(handle, name), remedy)
+            return Code.INVALID_PARAM.refusal(f"the {name} is NULL (0)", remedy)
+        return Code.RT_PARAM_INVALID.refusal(self.describe_unknown(handle, name), remedy)
 
     def deviceless(self, handle: int, kind: type[_Kind], maker: str) -> _Kind:
         """Return the resource of a handle whose kind needs no device; 100000 for other numbers."""
@@ -207,10 +207,8 @@ class AclMachine(Machine):
         if isinstance(resource, kind):
             return resource
         wrong = "NULL (0)" if not handle else f"{handle:#x}, which is no {kind.name} or was destroyed"
-        raise Refusal(
-            Code.INVALID_PARAM,
-            f"the {kind.name} is {wrong}",
-            f"pass what {maker} returned, until it is destroyed",
+        raise Code.INVALID_PARAM.refusal(
+            f"the {kind.name} is {wrong}", f"pass what {maker} returned, until it is destroyed"
         )
 
     def end_deviceless(self, handle: int, kind: type[_Kind], maker: str, call: str) -> None:
@@ -234,8 +232,7 @@ class AclMachine(Machine):
             remedy = f"call acl.rt.{call} first, which makes its context current in this thread"
         if own is not context:
             site = f", made at {resource.created_at}," if resource.created_at else ""
-            raise Refusal(
-                Code.RT_STREAM_CONTEXT,
+            raise Code.RT_STREAM_CONTEXT.refusal(
                 f"{resource.name} {resource.handle:#x}{site} belongs to {_named(own)}, and {_named(context)} is "
                 "current in this thread",
                 remedy,
@@ -252,8 +249,7 @@ class AclMachine(Machine):
     def reset_meanwhile(context: Context) -> Refusal:
         """Return the refusal of a call during which another thread reset the device."""
         ended = "reset" if context.is_primary else "destroyed"
-        return Refusal(
-            Code.RT_CONTEXT_NULL,
+        return Code.RT_CONTEXT_NULL.refusal(
             f"{_named(context)} was {ended} by another thread during the call",
             "end it when no thread uses it any more",
         )
@@ -273,8 +269,7 @@ class AclMachine(Machine):
             return context
         if self.default_device is not None:
             return self.select(self.default_device, share=True)
-        raise Refusal(
-            Code.RT_CONTEXT_NULL,
+        raise Code.RT_CONTEXT_NULL.refusal(
             "this thread has no current context: none was set in it, it was destroyed, the last reference to its "
             "device was reset, or the process has entered another node",
             f"call acl.rt.set_device(id) in this thread first, id 0 to {len(self.visible()) - 1}, or "

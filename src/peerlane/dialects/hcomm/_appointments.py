@@ -7,7 +7,6 @@ import threading
 import time
 
 from peerlane import Device
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _meeting
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._rendezvous import Board, JobBoard, RendezvousAddress, board
@@ -60,10 +59,8 @@ class Appointment:
             self._leave()
         address = RendezvousAddress.decode(message)
         if address is None:
-            raise Refusal(
-                PARA,
-                f"rank 0 left {message[:40]!r} as its address",
-                "use one version of peerlane in all ranks",
+            raise PARA.refusal(
+                f"rank 0 left {message[:40]!r} as its address", "use one version of peerlane in all ranks"
             )
         return self._met(call, address, size, device, settings)
 

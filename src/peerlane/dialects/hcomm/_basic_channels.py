@@ -150,19 +150,17 @@ def _checked(
 ) -> tuple[bool, str, dict[str, Buffer], int]:
     """Return whether this end listens, the key of the appointment, the memory to exchange, and how many notifies."""
     if not header.is_initialised(desc, header.HcommChannelDesc):
-        raise Refusal(PARA, "a descriptor is not initialised", "call HcommChannelDescInit first")
+        raise PARA.refusal("a descriptor is not initialised", "call HcommChannelDescInit first")
     role, count, port = field(desc, "role", signed=True), field(desc, "notifyNum"), field(desc, "port")
     if role not in (_SERVER, _CLIENT):
-        raise Refusal(
-            PARA, f"role is {role}", "set HCOMM_SOCKET_ROLE_SERVER at one end, _CLIENT at the other"
-        )
+        raise PARA.refusal(f"role is {role}", "set HCOMM_SOCKET_ROLE_SERVER at one end, _CLIENT at the other")
     if count > _MOST_NOTIFIES or port >> 16:
-        raise Refusal(PARA, f"notifyNum is {count:,}, port {port:,}", f"ask for {_MOST_NOTIFIES} at most")
+        raise PARA.refusal(f"notifyNum is {count:,}, port {port:,}", f"ask for {_MOST_NOTIFIES} at most")
     if desc.socket is not None:
-        raise Refusal(NOT_SUPPORT, "socket is set", "leave it NULL: the two ends find one another")
+        raise NOT_SUPPORT.refusal("socket is set", "leave it NULL: the two ends find one another")
     name = desc.channelName or ""
     if not isinstance(name, str) or len(name) > CONSTANTS["HCOMM_CHANNEL_NAME_MAX_LEN"]:
-        raise Refusal(PARA, f"channelName is {str(name)[:40]!r}", "use a str of up to 191 characters")
+        raise PARA.refusal(f"channelName is {str(name)[:40]!r}", "use a str of up to 191 characters")
     ends = [_words(endpoint.desc), _words(part(desc, "remoteEndpoint", header.EndpointDesc))]
     server, client = ends if role == _SERVER else ends[::-1]
     node = endpoint.context.device.backend.node_hash
@@ -172,8 +170,8 @@ def _checked(
     else:
         listed: object = desc.memHandles or []
         if not isinstance(listed, list | tuple):
-            raise Refusal(
-                PARA, f"memHandles is {listed!r:.60}, not a list", "set memHandles to a list of handles"
+            raise PARA.refusal(
+                f"memHandles is {listed!r:.60}, not a list", "set memHandles to a list of handles"
             )
         handles = [each or 0 for each in listed[: field(desc, "memHandleNum")]]
         memories = {tag: memory for tag, memory, _ in (memory_of(endpoint, each) for each in handles)}
@@ -189,8 +187,8 @@ def _words(desc: header.EndpointDesc) -> tuple[Any, ...]:
         where = field(part(location, "host", header.EndpointLocHost), "id")
     addr: object = address.addr
     if not isinstance(addr, bytes | bytearray):
-        raise Refusal(
-            PARA, f"addr of CommAddr is {addr!r:.60}, not bytes", "set addr to the bytes of an address"
+        raise PARA.refusal(
+            f"addr of CommAddr is {addr!r:.60}, not bytes", "set addr to the bytes of an address"
         )
     return (kind, where, field(address, "type", signed=True), field(address, "id"), bytes(addr))
 
@@ -239,7 +237,7 @@ def HcommChannelDestroy(channels: Handles, channelNum: UInt32) -> None:
     destroyed = [channel_of(each) for each in required("channels", channels, channelNum)[:channelNum]]
     for each in destroyed:
         if each.handle not in _basic:
-            raise Refusal(NOT_SUPPORT, f"{each} ends with its communicator", "call HcclCommDestroy")
+            raise NOT_SUPPORT.refusal(f"{each} ends with its communicator", "call HcclCommDestroy")
     for each in destroyed:
         with lock:
             basic = _basic.pop(each.handle, None)
@@ -261,7 +259,7 @@ def HcommThreadAlloc(engine: AnyEngine, threadNum: _Threads, notifyNumPerThread:
     """
     counts = required("notifyNumPerThread", notifyNumPerThread, threadNum)[:threadNum]
     if max(counts) > _MOST_NOTIFIES:
-        raise Refusal(PARA, f"a thread wants {max(counts):,} notifies", f"ask for {_MOST_NOTIFIES} at most")
+        raise PARA.refusal(f"a thread wants {max(counts):,} notifies", f"ask for {_MOST_NOTIFIES} at most")
     context = current_context()
     return [keep(HcommThread(context, None, engine, None, count)) for count in counts]
 
@@ -276,9 +274,9 @@ def HcommThreadFree(threads: Handles, threadNum: UInt32) -> None:
     freed = [thread_of(each) for each in required("threads", threads, threadNum)[:threadNum]]
     for each in freed:
         if each.comm is not None:
-            raise Refusal(NOT_SUPPORT, f"{each} ends with its communicator", "call HcclCommDestroy")
+            raise NOT_SUPPORT.refusal(f"{each} ends with its communicator", "call HcclCommDestroy")
         if each.is_busy:
-            raise Refusal(AGAIN, f"{each} has operations that are not over", "call HcommThreadJoin first")
+            raise AGAIN.refusal(f"{each} has operations that are not over", "call HcommThreadJoin first")
     for each in freed:
         if machine.drop(each, "HcommThreadFree"):
             each.end()

@@ -92,8 +92,7 @@ class HcommThread(HcommResource):
         """Return one of its notifies: HCCL_E_PARA."""
         if index >= self.notifies:
             known = f"valid are 0 to {self.notifies - 1}" if self.notifies else "it has none"
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"{index:,} is not a notify of {self}; {known}",
                 f"acquire the thread with more notifies ({call})",
             )
@@ -163,7 +162,7 @@ class HcommChannel(HcommResource):
     def neutral(self) -> Channel:
         """The neutral channel: HCCL_E_AGAIN as long as it is not connected."""
         if self._neutral is None:
-            raise Refusal(AGAIN, f"{self} {self.why}", "ask HcommChannelGetStatus until it gives 0")
+            raise AGAIN.refusal(f"{self} {self.why}", "ask HcommChannelGetStatus until it gives 0")
         return self._neutral
 
     @property
@@ -192,8 +191,8 @@ class HcommChannel(HcommResource):
         if location is None:
             why = self.remote.why_ended(address, nbytes) or self.imported.why_ended(address, nbytes)
             if why:
-                raise Refusal(
-                    NOT_FOUND, f"{name}: {why}", "keep memory registered until its peers are done with it"
+                raise NOT_FOUND.refusal(
+                    f"{name}: {why}", "keep memory registered until its peers are done with it"
                 )
             whose = f"rank {self.neutral.peer} that the channel reaches"
             raise unregistered(name, address, nbytes, self.remote, whose)
@@ -398,8 +397,7 @@ def pair(thread: int, channel: int) -> tuple[HcommThread | Caller, HcommChannel]
         return CALLER, link
     worker = object_of(HcommThread, thread)
     if worker.is_cpu is not link.is_cpu:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"{worker} is of engine {worker.engine}, and {link} of {link.engine}",
             "acquire both for one engine",
         )
@@ -411,11 +409,11 @@ def current_context() -> Context:
     try:
         return machine.context()
     except Refusal as error:
-        raise Refusal(RUNTIME, str(error), error.remedy) from None
+        raise RUNTIME.refusal(str(error), error.remedy) from None
 
 
 def destroyed(comm: Comm) -> Refusal:
-    return Refusal(NOT_FOUND, f"{comm} was destroyed while it waited for its channels", "make it anew")
+    return NOT_FOUND.refusal(f"{comm} was destroyed while it waited for its channels", "make it anew")
 
 
 @contextlib.contextmanager
@@ -432,14 +430,13 @@ def refuse_if_destroyed(comm: Comm) -> Iterator[None]:
 def refuse_suspended(comm: Comm | None) -> None:
     """Refuse operations of a suspended communicator: HCCL_E_SUSPENDING."""
     if comm is not None and comm.is_suspended:
-        raise Refusal(SUSPENDING, f"{comm} is suspended", "call HcclCommResume first")
+        raise SUSPENDING.refusal(f"{comm} is suspended", "call HcclCommResume first")
 
 
 def refuse_rank(rank: int, size: int, *, most: int = 1024) -> None:
     """Refuse a size that no communicator has, and a rank beyond it: HCCL_E_PARA."""
     if not 1 <= size <= most or rank >= size:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"rank is {rank:,} of {size:,}; valid are sizes of 1 to {most:,} and ranks below that",
             "pass each rank's own number, 0 to nRanks - 1",
         )
@@ -505,8 +502,7 @@ def keep(resource: HcommResource) -> int:
 
 
 def _reset(context: Context) -> Refusal:
-    return Refusal(
-        RUNTIME,
+    return RUNTIME.refusal(
         f"device {context.device.ordinal} was reset by another thread during the call",
         "reset it when no thread uses it any more",
     )
@@ -517,8 +513,7 @@ def refuse_name(name: str, comm: Comm) -> None:
     for each in comms():
         if each.comm_name == name and each.group.rank == comm.group.rank:
             comm.abandon()
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"this process has a communicator called {name!r} already, {each}",
                 "give each its own hcclCommName, or destroy the other one first",
             )
@@ -543,8 +538,8 @@ def comm_named(name: str) -> Comm:
     comm = find_comm(name)
     if comm is None:
         known = ", ".join(repr(each.comm_name) for each in comms()) or "none"
-        raise Refusal(
-            NOT_FOUND, f"no communicator is called {name!r}; there are: {known}", "ask HcclGetCommName"
+        raise NOT_FOUND.refusal(
+            f"no communicator is called {name!r}; there are: {known}", "ask HcclGetCommName"
         )
     return comm
 
@@ -553,8 +548,7 @@ def refuse_busy(comm: Comm) -> None:
     """Refuse while operations are under way: HCCL_E_AGAIN."""
     why = comm.why_busy()
     if why:
-        raise Refusal(
-            AGAIN,
+        raise AGAIN.refusal(
             f"{comm} is busy: {why}",
             "synchronize the streams of its threads, or fence the channel, then destroy it",
         )

@@ -12,7 +12,6 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from peerlane import Device, Group
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._header import CONSTANTS
 from peerlane.dialects.hcomm._rendezvous import (
@@ -65,18 +64,17 @@ def root_info(info: bytes) -> RootInfo:
     """Return the contents of a root info: HCCL_E_PARA for other bytes."""
     remedy = "pass the bytes that HcclGetRootInfo returned in the root, unchanged"
     if len(info) != _BYTES:
-        raise Refusal(PARA, f"the root info has {len(info):,} bytes, and must have {_BYTES:,}", remedy)
+        raise PARA.refusal(f"the root info has {len(info):,} bytes, and must have {_BYTES:,}", remedy)
     magic, version, token, length = _HEAD.unpack_from(info)
     if magic == _MAGIC and version != _VERSION:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"the root info is of version {version}, this process makes version {_VERSION}",
             "use one version of peerlane in all ranks",
         )
     encoded, rest = info[_HEAD.size :][:length], info[_HEAD.size :][length:]
     address = RendezvousAddress.decode(encoded)
     if magic != _MAGIC or address is None or rest.strip(b"\0"):
-        raise Refusal(PARA, "these bytes are not a root info of peerlane", remedy)
+        raise PARA.refusal("these bytes are not a root info of peerlane", remedy)
     assert isinstance(token, bytes)
     return RootInfo(token, address)
 
@@ -91,8 +89,7 @@ def using(token: bytes, rank: int) -> Iterator[None]:
     """Reserve a rank of a root info: HCCL_E_PARA if it is taken; an error inside the block frees it again."""
     with _lock:
         if (token, rank) in _taken:
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"rank {rank} of this root info has been used in this process",
                 "call HcclGetRootInfo for each communicator, and give each rank once",
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from peerlane.dialects._shared.call import Check, Refusal
+from peerlane.dialects._shared.call import Check
 from peerlane.dialects.hcomm._arguments import HANDLE, Enum, Handle, NotNull, Pointer, UInt32, UInt64, zero
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA, PTR
@@ -26,7 +26,7 @@ def _refuse_null(**addresses: int) -> None:
     """Refuse NULL: HCCL_E_PTR."""
     for name, address in addresses.items():
         if not address:
-            raise Refusal(PTR, f"{name} is NULL", f"pass an address as {name}")
+            raise PTR.refusal(f"{name} is NULL", f"pass an address as {name}")
 
 
 def refuse_notify(link: HcommChannel, index: int, *, incoming: bool = False) -> None:
@@ -35,10 +35,8 @@ def refuse_notify(link: HcommChannel, index: int, *, incoming: bool = False) -> 
     if index >= count:
         whose = "this end" if incoming else f"the end of rank {link.neutral.peer}"
         known = f"valid are 0 to {count - 1}" if count else "it has none"
-        raise Refusal(
-            PARA,
-            f"{index:,} is not a notify of {whose}; {known}",
-            "set notifyNum of its HcclChannelDesc to more",
+        raise PARA.refusal(
+            f"{index:,} is not a notify of {whose}; {known}", "set notifyNum of its HcclChannelDesc to more"
         )
 
 
@@ -196,8 +194,7 @@ def HcommWriteReduceWithNotifyOnThread(
     """
     worker, link = pair(thread, channel)
     if link.is_cpu:
-        raise Refusal(
-            NOT_SUPPORT,
+        raise NOT_SUPPORT.refusal(
             "engine CPU has no reduction with a notify",
             "call HcommWriteReduceOnThread, then HcommChannelNotifyRecordOnThread",
         )
@@ -209,8 +206,7 @@ def by_card(channel: int) -> HcommChannel:
     link = channel_of(channel)
     refuse_suspended(link.comm)
     if not link.is_cpu or link.protocol != CommProtocol.COMM_PROTOCOL_ROCE:
-        raise Refusal(
-            NOT_SUPPORT,
+        raise NOT_SUPPORT.refusal(
             f"{link} is of engine {link.engine} and protocol {link.protocol}; this call needs COMM_ENGINE_CPU and "
             "COMM_PROTOCOL_ROCE",
             "use the call that ends with OnThread",

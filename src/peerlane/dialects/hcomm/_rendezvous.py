@@ -9,7 +9,6 @@ import socket
 import time
 from typing import NamedTuple, Protocol
 
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NETWORK
 from peerlane.errors import WaitTimeout
 from peerlane.rendezvous import Rendezvous, RendezvousRelay, RendezvousServer
@@ -112,8 +111,7 @@ def client_of(
     if address.machine == own_machine():
         return Rendezvous(address.path, rank, size), None
     if not address.port:
-        raise Refusal(
-            NETWORK,
+        raise NETWORK.refusal(
             f"the ranks meet on machine {address.machine!r}, this rank is on {own_machine()!r}, and nothing said at "
             "which address that machine is reached",
             "set MASTER_ADDR or PEERLANE_INTERFACE in all ranks, as `peerlane launch --hosts` and torchrun do",

@@ -6,7 +6,6 @@ import math
 import os
 from dataclasses import dataclass
 
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _arguments as arguments
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._header import CONSTANTS, HcclCommConfig
@@ -64,8 +63,7 @@ def notifies_kind() -> str:
     """Return the kind of notifies: PEERLANE_HCOMM_NOTIFIES, by default binary (facts/hcomm 3.8 to 3.10)."""
     kind = os.environ.get("PEERLANE_HCOMM_NOTIFIES") or _NOTIFIES[0]
     if kind not in _NOTIFIES:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"PEERLANE_HCOMM_NOTIFIES is {kind!r}; valid are {', '.join(_NOTIFIES)}",
             "leave it out: binary is what hardware has",
         )
@@ -77,7 +75,7 @@ def _environment(name: str, default: int, least: int, most: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
-        raise Refusal(PARA, f"{name} is {text[:40]!r}; valid are {least} to {most:,}", f"correct {name}")
+        raise PARA.refusal(f"{name} is {text[:40]!r}; valid are {least} to {most:,}", f"correct {name}")
     return int(text)
 
 
@@ -91,8 +89,7 @@ def _refuse_other(config: HcclCommConfig) -> None:
     for name, wanted in known.items():
         value = getattr(config, name)
         if value != wanted:
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"{name} of the HcclCommConfig is {str(value)[:40]!r}, not {wanted} ({wanted:#x})",
                 "fill it with HcclCommConfigInit",
             )
@@ -103,7 +100,7 @@ def _chosen(config: HcclCommConfig, name: str, default: int, *, least: int) -> i
     if value == _UNSET:
         return default
     if value < least:
-        raise Refusal(PARA, f"{name} is {value}; the least is {least}", f"correct {name}, or leave it unset")
+        raise PARA.refusal(f"{name} is {value}; the least is {least}", f"correct {name}, or leave it unset")
     return value
 
 
@@ -112,8 +109,7 @@ def _name_in(config: HcclCommConfig) -> str:
     name = field.partition(b"\0")[0].decode(errors="surrogateescape") if isinstance(field, bytes) else field
     most = CONSTANTS["COMM_NAME_MAX_LENGTH"] - 1
     if not isinstance(name, str) or len(name.encode(errors="replace")) > most or "\0" in name:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"hcclCommName is {str(field)[:40]!r}; valid are up to {most} bytes of text",
             "choose another name",
         )
@@ -145,7 +141,7 @@ def notify_timeout() -> float | None:
 def whole_seconds(value: float) -> float | None:
     """Return whole seconds, None for ever: HCCL_E_PARA for others (facts/hcomm 1.4)."""
     if not math.isfinite(value) or value < 0 or value != int(value) or value > 2147483647:
-        raise Refusal(
-            PARA, f"the timeout is {value}; valid are whole seconds from 0", "pass whole seconds, 0 for ever"
+        raise PARA.refusal(
+            f"the timeout is {value}; valid are whole seconds from 0", "pass whole seconds, 0 for ever"
         )
     return value or None
