@@ -31,12 +31,8 @@ class End(NamedTuple):
 class Machine(Protocol):
     """The processes of the ranks on one machine.
 
-    Attributes
-    ----------
-    has_processes : bool
-        Whether any process is left there.
-    has_output : bool
-        Whether more output may come from there.
+    ``has_processes``: whether any process is left there.
+    ``has_output``: whether more output may come from there.
     """
 
     @property
