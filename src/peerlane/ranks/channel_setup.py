@@ -207,11 +207,7 @@ class End:
             raise self._false(call, "it offers no window")
         member = session.members[self.peer]
         far = losses.FarRank(
-            self.peer,
-            member.machine,
-            member.pid,
-            [memories[tag].name for tag, _ in invitation.memories],
-            end,
+            self.peer, member.machine, member.pid, [memories[tag].name for tag, _ in invitation.memories], end
         )
         self._far_number = losses.note_far(far)
         try:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Protocol
 from peerlane.backend import host
 from peerlane.backend.facts import Caps
 from peerlane.diagnostics.log import event_log
-from peerlane.errors import BadArgument, Closed, Fault, InvalidValue, OutOfMemory, Refused, Unsupported
+from peerlane.errors import (
+    BadArgument,
+    Fault,
+    InvalidValue,
+    OutOfMemory,
+    Refused,
+    Unsupported,
+    was_closed,
+)
 from peerlane.memory.buffer import Buffer
 from peerlane.node.device import Device, devices
 from peerlane.ranks.arguments import check_memory, check_texts
@@ -134,12 +142,7 @@ class Session(OwnProcess):
     def _check_open(self, call: str) -> None:
         host.check_usable()
         if self.is_closed:
-            raise Closed(
-                f"{call}: {self!r} was closed",
-                call=call,
-                device=self.device.name,
-                detail=Refused(reason="closed", what=repr(self)),
-            )
+            raise was_closed(call, self, self.device.name)
 
     def register(self, buffer: Buffer, tag: str) -> None:
         """Offer a buffer to peers under a tag, over channels that are created from now on.

@@ -54,20 +54,14 @@ class NodeState:
     Raises OutOfMemory: ``OUT_OF_RESOURCES``: all slots belong to live processes.
     Raises WaitTimeout: another process held the lock for five seconds.
 
-    Attributes
-    ----------
-    ledger : _core.Ledger
-        The slot's counters and bits, which the back-end writes.
-    slot : int
-        The number of this process's slot, 0..1023.
-    directory : int
-        A descriptor of the directory with the processes' sockets.
+    ``ledger``: the slot's counters and bits, which the back-end writes.
+    ``slot``: the number of this process's slot, 0..1023.
     """
 
     def __init__(self, config: NodeConfig, directory: Path | None = None) -> None:
         self._config = config
         self._path = _path(config, directory)
-        self.directory = -1
+        self.directory = -1  #: a descriptor of the directory with the processes' sockets
         self._pid = os.getpid()
         self._exit = ExitStack()
         self._fd = _open(config, self._path)
