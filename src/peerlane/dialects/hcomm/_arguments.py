@@ -107,14 +107,19 @@ def _matrix(value: object) -> Any:
 
 
 def required(name: str, value: Any, count: int | None = None) -> Any:
-    """Return the value; refuse NULL with HCCL_E_PTR, and fewer elements than announced with HCCL_E_PARA."""
+    """Return the value, or its first elements as announced.
+
+    HCCL_E_PTR for NULL, HCCL_E_PARA for fewer elements than announced.
+    """
     if value is None or (isinstance(value, int) and not value):
         raise PTR.refusal(f"{name} is NULL", f"pass {name}")
-    if count is not None and len(value) < count:
+    if count is None:
+        return value
+    if len(value) < count:
         raise PARA.refusal(
             f"{count:,} are announced, and {name} has {len(value):,}", f"pass as many in {name} as announced"
         )
-    return value
+    return value[:count]
 
 
 def meaning(kind: type[Resource]) -> Check:
@@ -188,7 +193,7 @@ def listed(struct: Any, name: str, count: int) -> list[int]:
     """Return the numbers that a struct announces in a list: HCCL_E_PTR, HCCL_E_PARA."""
     value = getattr(struct, name)
     try:
-        numbers: list[int] = required(name, _numbers(32)(value), count)[:count]
+        numbers: list[int] = required(name, _numbers(32)(value), count)
     except TypeError:
         raise PARA.refusal(
             f"{name} of {type(struct).__name__} is {value!r}, not a list of integers",

@@ -341,7 +341,7 @@ def HcommMemUnimport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: U
 
 def _decoded(desc: bytes | None, length: int) -> tuple[str, str, Terms]:
     """Return the tag, the text of the handle and the terms of a description: HCCL_E_PTR, HCCL_E_PARA."""
-    content = required("memDesc", desc, length)[:length]
+    content = required("memDesc", desc, length)
     try:
         fields = json.loads(content) if len(content) <= _LONGEST else None
     except (ValueError, RecursionError):

@@ -115,7 +115,7 @@ def HcommChannelDescInit(channelDesc: HcommChannelDescs, descNum: UInt32) -> Non
     """
     if not descNum:
         return
-    for each in required("channelDesc", channelDesc, descNum)[:descNum]:
+    for each in required("channelDesc", channelDesc, descNum):
         header.fill(each)
         each.header = header.abi_header(header.HcommChannelDesc)
         each.notifyNum = each.memHandleNum = each.port = 0
@@ -138,10 +138,7 @@ def HcommChannelCreate(
         above 64 notifies, name, no engine; 5 engines AIV and CCU, sockets
     Basis: D; C for the codes
     """
-    wanted = [
-        _checked(endpointHandle, each)
-        for each in required("channelDescs", channelDescs, channelNum)[:channelNum]
-    ]
+    wanted = [_checked(endpointHandle, each) for each in required("channelDescs", channelDescs, channelNum)]
     return [_begin(endpointHandle, engine, *each) for each in wanted]
 
 
@@ -223,7 +220,7 @@ def HcommChannelGetStatus(channelList: Handles, listNum: UInt32) -> list[int]:
     Refuses: 2 NULL; 6 a channel; 1 fewer channels than announced
     Basis: D; C for the codes
     """
-    channels = [channel_of(each) for each in required("channelList", channelList, listNum)[:listNum]]
+    channels = [channel_of(each) for each in required("channelList", channelList, listNum)]
     return [_basic[each.handle].status if each.handle in _basic else _READY for each in channels]
 
 
@@ -234,7 +231,7 @@ def HcommChannelDestroy(channels: Handles, channelNum: UInt32) -> None:
     Refuses: 2 NULL; 6 a channel; 1 fewer channels than announced; 5 a communicator's
     Basis: D; C for the codes
     """
-    destroyed = [channel_of(each) for each in required("channels", channels, channelNum)[:channelNum]]
+    destroyed = [channel_of(each) for each in required("channels", channels, channelNum)]
     for each in destroyed:
         if each.handle not in _basic:
             raise NOT_SUPPORT.refusal(f"{each} ends with its communicator", "call HcclCommDestroy")
@@ -257,7 +254,7 @@ def HcommThreadAlloc(engine: AnyEngine, threadNum: _Threads, notifyNumPerThread:
         engines AIV and CCU; 15 no device is set
     Basis: D; C for the codes
     """
-    counts = required("notifyNumPerThread", notifyNumPerThread, threadNum)[:threadNum]
+    counts = required("notifyNumPerThread", notifyNumPerThread, threadNum)
     if max(counts) > _MOST_NOTIFIES:
         raise PARA.refusal(f"a thread wants {max(counts):,} notifies", f"ask for {_MOST_NOTIFIES} at most")
     context = current_context()
@@ -271,7 +268,7 @@ def HcommThreadFree(threads: Handles, threadNum: UInt32) -> None:
     Refuses: 2 NULL; 6 a thread; 1 fewer threads than announced; 5 a communicator's; 20 operations are under way
     Basis: D; C for the codes
     """
-    freed = [thread_of(each) for each in required("threads", threads, threadNum)[:threadNum]]
+    freed = [thread_of(each) for each in required("threads", threads, threadNum)]
     for each in freed:
         if each.comm is not None:
             raise NOT_SUPPORT.refusal(f"{each} ends with its communicator", "call HcclCommDestroy")

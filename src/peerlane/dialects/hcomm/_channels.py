@@ -38,7 +38,7 @@ def HcclChannelDescInit(channelDesc: ChannelDescs, descNum: UInt32) -> None:
     """
     if not descNum:
         return
-    for each in required("channelDesc", channelDesc, descNum)[:descNum]:
+    for each in required("channelDesc", channelDesc, descNum):
         header.fill(each)
         each.header = header.abi_header(header.HcclChannelDesc)
         each.remoteRank = 0xFFFFFFFF
@@ -67,10 +67,7 @@ def HcclChannelAcquire(
         for the HcclBuffer
     Basis: D, S; C for 20, and for protocols between servers
     """
-    keys = [
-        _checked(comm, engine, each)
-        for each in required("channelDescs", channelDescs, channelNum)[:channelNum]
-    ]
+    keys = [_checked(comm, engine, each) for each in required("channelDescs", channelDescs, channelNum)]
     if len(set(keys)) < len(keys):
         raise PARA.refusal(
             "two descriptors are of one rank and protocol, which have one channel", "list each once"
@@ -162,10 +159,7 @@ def HcclChannelQuery(
     Refuses: 2 NULL; 6 the communicator; 1, 5 as `HcclChannelAcquire`
     Basis: D
     """
-    keys = [
-        _checked(comm, engine, each)
-        for each in required("channelDescs", channelDescs, channelNum)[:channelNum]
-    ]
+    keys = [_checked(comm, engine, each) for each in required("channelDescs", channelDescs, channelNum)]
     return [comm.channels[key].handle if key in comm.channels else 0 for key in keys]
 
 
@@ -176,7 +170,7 @@ def HcclChannelDestroy(comm: CommHandle, channels: Handles, channelNum: UInt32) 
     Refuses: 2 NULL; 6 the communicator, a channel; 1 `channelNum`; 5
     Basis: D
     """
-    for each in required("channels", channels, channelNum)[:channelNum]:
+    for each in required("channels", channels, channelNum):
         channel_of(each)
     if not channelNum:
         raise PARA.refusal("channelNum is 0", "pass the number of channels")

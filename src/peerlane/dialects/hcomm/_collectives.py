@@ -54,10 +54,7 @@ def _parts(
 ) -> tuple[list[int], list[int]]:
     """Return for each rank how many elements it has, and where they begin: HCCL_E_PTR, HCCL_E_PARA."""
     size = comm.group.size
-    sizes, at = (
-        required(f"{name}s", counts, size)[:size],
-        required(f"the offsets of {name}s", starts, size)[:size],
-    )
+    sizes, at = (required(f"{name}s", counts, size), required(f"the offsets of {name}s", starts, size))
     for rank, number in enumerate(sizes):
         end = at[rank] + number
         for other in range(rank):

@@ -217,34 +217,6 @@ class HcommChannel(HcommResource):
 class Comm(HcommResource):
     """A communicator: a group of ranks, with the resources that this rank has taken of it."""
 
-    __slots__ = (
-        *(
-            "_busy",
-            "_meeting",
-            "acquiring",
-            "buffer",
-            "channels",
-            "contexts",
-            "far_addresses",
-            "group",
-            "guard",
-            "memories",
-            "notifies",
-        ),
-        *(
-            "comm_name",
-            "is_suspended",
-            "table_key",
-            "owner",
-            "regions",
-            "servers",
-            "settings",
-            "sides",
-            "streams",
-        ),
-        *("_reached", "next_window", "parts", "threads"),
-    )
-
     name = "communicator"
 
     def __init__(

@@ -213,7 +213,7 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
     Refuses: 2 NULL; 1 `ndev`, a device twice, no such device; 15 in a forked child
     Basis: D; C for the codes
     """
-    wanted = required("devices", devices, ndev)[:ndev]
+    wanted = required("devices", devices, ndev)
     refuse_rank(0, ndev)
     present = len(machine.visible())
     wrong = next((each for each in wanted if not 0 <= each < present), None)
@@ -276,7 +276,7 @@ def HcclCreateSubCommConfig(
     """
     if not rankNum and rankIds is None:
         return 0
-    ids = required("rankIds", rankIds, rankNum)[:rankNum]
+    ids = required("rankIds", rankIds, rankNum)
     wanted = required("config", config)
     size = comm.group.size
     if not ids or len(set(ids)) < len(ids) or max(ids) >= size:

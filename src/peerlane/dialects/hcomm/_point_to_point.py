@@ -110,7 +110,7 @@ def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: Active
     if not itemNum:
         return
     wanted = []
-    for number, item in enumerate(required("sendRecvInfo", sendRecvInfo, itemNum)[:itemNum]):
+    for number, item in enumerate(required("sendRecvInfo", sendRecvInfo, itemNum)):
         try:
             wanted.append(_item(comm, worker, item))
         except Refusal as error:

@@ -221,7 +221,7 @@ def CommLinkInit(commLink: Links, linkNum: UInt32) -> None:
     Basis: S
     """
     if linkNum:
-        initialise(required("commLink", commLink, linkNum)[:linkNum])
+        initialise(required("commLink", commLink, linkNum))
 
 
 @hcomm.call("hcomm.EndpointDescInit")
@@ -232,7 +232,7 @@ def EndpointDescInit(endpoint: Endpoints, num: UInt32) -> None:
     Basis: S
     """
     if num:
-        for each in required("endpoint", endpoint, num)[:num]:
+        for each in required("endpoint", endpoint, num):
             header.reset_endpoint(each)
 
 

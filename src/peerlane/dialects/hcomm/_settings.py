@@ -40,13 +40,7 @@ def settings_of(config: HcclCommConfig | None) -> Settings:
         megabytes = _chosen(config, "hcclBufferSize", megabytes, least=1)
         seconds = _chosen(config, "hcclExecTimeOut", seconds, least=0)
         name = _name_in(config)
-    return Settings(
-        name,
-        2 * megabytes * _MIB,
-        connect_timeout(),
-        seconds or None,
-        notifies_kind(),
-    )
+    return Settings(name, 2 * megabytes * _MIB, connect_timeout(), seconds or None, notifies_kind())
 
 
 def exec_timeout() -> float | None:

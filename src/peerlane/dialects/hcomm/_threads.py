@@ -119,7 +119,7 @@ def HcclThreadAcquireWithConfig(
     Refuses: as `HcclThreadAcquire`; 1 fewer configurations than threads; 5 other types than THREAD_TYPE_TS
     Basis: D; C for the codes
     """
-    counts = [field(each, "notifyNumPerThread") for each in required("config", config, threadNum)[:threadNum]]
+    counts = [field(each, "notifyNumPerThread") for each in required("config", config, threadNum)]
     for count in counts:
         _refuse_count(count)
     return _acquire(comm, engine, counts)
@@ -262,7 +262,7 @@ def HcclThreadExportToCommEngine(
         AIV and CCU
     Basis: D; C for the codes
     """
-    return [thread_of(each).handle for each in required("threads", threads, threadNum)[:threadNum]]
+    return [thread_of(each).handle for each in required("threads", threads, threadNum)]
 
 
 @hcomm.call("hcomm.HcclThreadResGetInfo", out=1)

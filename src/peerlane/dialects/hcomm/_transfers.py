@@ -34,9 +34,7 @@ def HcommBatchTransferOnThread(
     if not transferDescNum:
         raise PARA.refusal("transferDescNum is 0", "pass one descriptor at least")
     runs = []
-    for number, desc in enumerate(
-        required("transferDescs", transferDescs, transferDescNum)[:transferDescNum]
-    ):
+    for number, desc in enumerate(required("transferDescs", transferDescs, transferDescNum)):
         try:
             runs.append(_checked(worker, link, desc))
         except Refusal as error:
