@@ -103,12 +103,7 @@ def _looked_up(file: str, address: int) -> tuple[str, int, str]:
     words = ["addr2line", "-f", "-C", "-e", file, hex(address)]
     try:
         reply = subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            errors="backslashreplace",
-            timeout=_SECONDS,
-            check=False,
+            words, capture_output=True, text=True, errors="backslashreplace", timeout=_SECONDS, check=False
         ).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         return file, 0, ""

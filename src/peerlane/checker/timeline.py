@@ -166,7 +166,7 @@ class _Builder:
                 label = COLLECTIVES[what] if what < len(COLLECTIVES) else label
             mark = self._mark(process, log, event, label, group, _note(event))
             if event.kind in ("notify", "notify_wait"):
-                self._notifies[mark] = _notify_key(process, a, b)
+                self._notifies[mark] = (a, b) if a else (process, 0, b)
             if event.kind == "notify":
                 self._recorded[mark] = self._writes.pop((process, d, event.stream), []) if d else []
                 if c:
@@ -327,10 +327,6 @@ class _Builder:
 def _distance(times: Sequence[int], at: int) -> int:
     behind = bisect(times, at)
     return min(abs(at - times[each]) for each in (behind - 1, behind) if 0 <= each < len(times))
-
-
-def _notify_key(process: int, bank: int, notify: int) -> tuple[int, ...]:
-    return (bank, notify) if bank else (process, 0, notify)
 
 
 def _in_bytes(event: LoggedEvent) -> str:

@@ -41,10 +41,7 @@ def install(show_at_launch: Callable[[Callable[[], str]], bool]) -> None:
         elif sys.stderr is not None:
             waits = wait_texts.in_vain(sorted({each.rank for each in state.ranks}))
             name = f"{kind.__module__}.{kind.__qualname__}"
-            print(
-                f"{name}: {waits}; `peerlane launch` shows where each of them waits",
-                file=sys.stderr,
-            )
+            print(f"{name}: {waits}; `peerlane launch` shows where each of them waits", file=sys.stderr)
 
     def hook_of_thread(args: Any) -> None:
         prepare(args.exc_value)

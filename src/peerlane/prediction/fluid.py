@@ -147,11 +147,7 @@ class _Simulation(Generic[L]):
             self._ready.append(heapq.heappop(self._due)[1])
 
     def _pass(
-        self,
-        step: float,
-        keys: list[tuple[int, int]],
-        routes: list[tuple[L, ...]],
-        rates: list[float],
+        self, step: float, keys: list[tuple[int, int]], routes: list[tuple[L, ...]], rates: list[float]
     ) -> None:
         for key, route, rate in zip(keys, routes, rates, strict=True):
             nbytes = min(rate * step, self._flowing[key])

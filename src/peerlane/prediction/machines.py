@@ -97,14 +97,7 @@ MACHINES = {
             memory=2055 * _GB,
             network=48 * _GB,
         ),
-        Machine(
-            profile="rtx4090-2",
-            devices=2,
-            is_mesh=False,
-            peer=0.0,
-            collective=0.0,
-            host=26 * _GB,
-        ),
+        Machine(profile="rtx4090-2", devices=2, is_mesh=False, peer=0.0, collective=0.0, host=26 * _GB),
     )
 }
 

@@ -20,10 +20,7 @@ class MachineConnection(ABC):
 
     ``unreachable``: seconds of silence after which the other machine counts as lost.
 
-    Attributes
-    ----------
-    deadline : float
-        As the loop has it.
+    ``deadline``: as the loop has it.
     """
 
     def __init__(self, connected: socket.socket, link: Link, loop: Loop, unreachable: float) -> None:

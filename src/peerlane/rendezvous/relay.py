@@ -17,12 +17,7 @@ from peerlane.rendezvous.link import BadLink, Frame, Kind, Link
 from peerlane.rendezvous.loop import NEVER, Connection, Loop, Timed
 from peerlane.rendezvous.machine_connection import MachineConnection
 from peerlane.rendezvous.machines import MOST_NAME, PID, SIZE
-from peerlane.rendezvous.server import (
-    UNREACHABLE_SECONDS,
-    checked_secret,
-    checked_unreachable,
-    host_and_port,
-)
+from peerlane.rendezvous.server import UNREACHABLE_SECONDS, checked_secret, checked_unreachable, host_and_port
 from peerlane.rendezvous.serving import Serving
 from peerlane.rendezvous.wait_reports import Reply, decode_report, encode_reply
 

@@ -191,40 +191,21 @@ _VERSION = re.compile(r"_v\d+$")
 class Function:
     """A function of the library.
 
-    Attributes
-    ----------
-    name : str
-        The symbol.
-    returns : Declarator
-    parameters : tuple of Declarator
-    outputs : tuple of str
-        The names of its outputs in the order of the dialect; empty if it is C's.
-    dialect : str
-        The name of the dialect's call.
-    is_refused : bool
-        Whether the dialect only refuses it; its parameters may be unknown then.
-    is_variadic : bool
-        Whether variable arguments belong to its last parameter.
-    reason : str
-        Why it is refused.
-    words : frozenset of str
-        ``unread``, ``ending``, ``new``, ``binding`` and ``library``.
-    since, variant_since : int
-        The versions for the vendor's lookup by name, of the function and of its variant; 0 without one.
-    variant : str
-        The ending of its variant for the default streams of threads, ``ptds`` or ``ptsz``; empty without one.
+    ``since``, ``variant_since``: the versions for the vendor's lookup by name, of the function and of its variant; 0
+        without one.
     """
 
-    name: str
+    name: str  #: the symbol
     returns: Declarator
     parameters: tuple[Declarator, ...]
-    outputs: tuple[str, ...] = ()
-    dialect: str = ""
-    is_refused: bool = False
-    is_variadic: bool = False
-    reason: str = ""
-    words: frozenset[str] = frozenset()
+    outputs: tuple[str, ...] = ()  #: the names of its outputs in the order of the dialect; empty if it is C's
+    dialect: str = ""  #: the name of the dialect's call
+    is_refused: bool = False  #: whether the dialect only refuses it; its parameters may be unknown then
+    is_variadic: bool = False  #: whether variable arguments belong to its last parameter
+    reason: str = ""  #: why it is refused
+    words: frozenset[str] = frozenset()  #: ``unread``, ``ending``, ``new``, ``binding`` and ``library``
     since: int = 0
+    #: The ending of its variant for the default streams of threads, ``ptds`` or ``ptsz``; empty without one.
     variant: str = ""
     variant_since: int = 0
 

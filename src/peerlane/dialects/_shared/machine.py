@@ -155,23 +155,14 @@ class Machine:
     """A dialect's view of the node: the context of each thread, the resource of each handle, the owner of each
     address.
 
-    Attributes
-    ----------
-    thread : ThreadContext
-        The current context of the calling thread; another node gets a new object.
-    lock : RLock
-        Held while a table changes in more than one step.
-    resources : dict
-        By handle: streams, events and all other objects that a program holds.
-    allocations : dict
-        By address.
-    vendor_name : str
-        Who issues the handles, in messages.
-    show : callable
-        Returns the devices of the node that the program sees.
+    ``thread``: the current context of the calling thread; another node gets a new object.
+    ``lock``: held while a table changes in more than one step.
+    ``resources``: by handle: streams, events and all other objects that a program holds.
+    ``allocations``: by address.
     """
 
-    vendor_name: str
+    vendor_name: str  #: who issues the handles, in messages
+    #: Returns the devices of the node that the program sees.
     show: Callable[[Sequence[Device]], tuple[Device, ...]] = staticmethod(tuple)
 
     def __init__(self) -> None:

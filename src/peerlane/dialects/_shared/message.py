@@ -65,13 +65,6 @@ class Message:
     ``argument_text``: gets the name of an argument, its value, and whether it is an address.  Returns the text to
         show, or an object whose ``str`` is that text, whatever happens to the argument afterwards.
     ``layout``: makes the text.
-
-    Attributes
-    ----------
-    call, cause, remedy : str
-    code : int
-    arguments : str
-        The names and values, as text.
     """
 
     __slots__ = ("_arguments", "_layout", "call", "cause", "code", "remedy")

@@ -32,17 +32,7 @@ _ids = itertools.count(1)
 class AclEvent(Resource):
     """An event of a context."""
 
-    __slots__ = (
-        "_early",
-        "_early_recorded",
-        "_lock",
-        "_waits",
-        "flag",
-        "id",
-        "is_ex",
-        "is_plain",
-        "neutral",
-    )
+    __slots__ = ("_early", "_early_recorded", "_lock", "_waits", "flag", "id", "is_ex", "is_plain", "neutral")
 
     name = "event"
 

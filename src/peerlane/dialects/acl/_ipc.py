@@ -186,17 +186,13 @@ def _refuse_foreign(dev_ptr: int) -> NoReturn:
     cause = f"{machine.describe(dev_ptr)} was not allocated by acl.rt.malloc"
     if location.base in machine.allocations:
         cause = f"{machine.describe(dev_ptr)} is not where an allocation begins"
-    elif any(_is_inside(dev_ptr, each.buffer) for each in machine.imported_keys):
+    elif any(0 <= dev_ptr - each.buffer.last_address < each.buffer.size for each in machine.imported_keys):
         code, cause = Code.RT_DRV_INTERNAL_ERROR, f"{dev_ptr:#x} was imported, and only its maker exports it"
     elif machine.reservations.around(dev_ptr) is not None:
         code = Code.RT_DRV_INTERNAL_ERROR
         cause = f"{dev_ptr:#x} is a reserved address; memory that is mapped there is shared by its handle"
         remedy = "use acl.rt.mem_export_to_shareable_handle"
     raise Refusal(code, cause, remedy)
-
-
-def _is_inside(address: int, buffer: Buffer) -> bool:
-    return buffer.last_address <= address < buffer.last_address + buffer.size
 
 
 def _no_key(cause: str) -> Refusal:

@@ -60,13 +60,7 @@ class AclKernel(Resource):
 class AclKernelArgs(Resource):
     """The arguments of one launch, one behind the other.
 
-    Attributes
-    ----------
-    content : bytearray
-    kernel : AclKernel or None
-    is_final : bool
-    offsets : dict of int to range
-        By the number of an argument that the program got: the argument's bytes in the content.
+    ``offsets``: by the number of an argument that the program got: the argument's bytes in the content.
     """
 
     __slots__ = ("content", "is_final", "kernel", "offsets")

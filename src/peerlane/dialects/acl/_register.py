@@ -86,10 +86,7 @@ def host_get_device_pointer(ptr: Address, flag: UInt32) -> int:
 
 
 @acl.call(
-    "acl.rt.pointer_get_attributes",
-    out=1,
-    blank=lambda ptr: (_attributes(0, 0, 0),),
-    checks=[null("ptr")],
+    "acl.rt.pointer_get_attributes", out=1, blank=lambda ptr: (_attributes(0, 0, 0),), checks=[null("ptr")]
 )
 def pointer_get_attributes(ptr: Address) -> dict[str, Any]:
     """Return the location of an address (facts/acl 2.7).

@@ -79,29 +79,21 @@ def _shown(devices: Sequence[Device]) -> tuple[Device, ...]:
 class AclMachine(Machine):
     """The machine, with the peer references of each direction (facts/acl 4.3).
 
-    Attributes
-    ----------
-    peer_references : dict
-        By device and peer, the node's numbers: how often access was enabled and not yet disabled.
-    allocators : dict
-        By the number of a stream: the description of the allocator that is registered for it, and its fields then.
-    freed : dict
-        By address: the id of the allocation that the program freed there, the oldest first.  Addresses that
+    ``peer_references``: by device and peer, the node's numbers: how often access was enabled and not yet disabled.
+    ``allocators``: by the number of a stream: the description of the allocator that is registered for it, and its
+        fields then.
+    ``freed``: by address: the id of the allocation that the program freed there, the oldest first.  Addresses that
         ``malloc`` returned again are left out.
-    exported_keys, imported_keys : Exports, Imports
-        Memory of ``malloc``, by the text of its key: the neutral handle with the memory; the imports.
-    exported_memory, imported_memory : Exports, Imports
-        Physical memory: exports by shareable handle, imports by (shareable handle, device).
-    far : dict
-        By the text of the key: memory that was imported while another device was current, and the memory's device.
-    op_wait_timeout : float or None
-        Seconds that a stream waits for an event; None is for ever.
-    registrations : Registrations
-        The host memory that the program registered.
-    reports : dict
-        By thread: the callbacks that it has to run.
-    reservations : Reservations
-        The reserved addresses.
+    ``exported_keys``, ``imported_keys``: memory of ``malloc``, by the text of its key: the neutral handle with the
+        memory; the imports.
+    ``exported_memory``, ``imported_memory``: physical memory: exports by shareable handle, imports by (shareable
+        handle, device).
+    ``far``: by the text of the key: memory that was imported while another device was current, and the memory's
+        device.
+    ``op_wait_timeout``: seconds that a stream waits for an event; None is for ever.
+    ``registrations``: the host memory that the program registered.
+    ``reports``: by thread: the callbacks that it has to run.
+    ``reservations``: the reserved addresses.
     """
 
     vendor_name = "acl.rt"

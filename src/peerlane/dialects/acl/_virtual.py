@@ -73,11 +73,7 @@ class _Property:
     attribute: int
 
 
-@acl.call(
-    "acl.rt.malloc_physical",
-    out=1,
-    checks=[zero("size", remedy=_GRANULE), reserved("flags")],
-)
+@acl.call("acl.rt.malloc_physical", out=1, checks=[zero("size", remedy=_GRANULE), reserved("flags")])
 def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
     """Allocate physical memory, which has no address until it is mapped (facts/acl 2.8).
 

@@ -87,9 +87,7 @@ class Capture:
             if stream.null.captures:
                 raise self.implicit(stream.null)
             raise self.fail(
-                Reason.CAPTURE_UNSUPPORTED,
-                "the null stream cannot be captured",
-                "fork to another stream",
+                Reason.CAPTURE_UNSUPPORTED, "the null stream cannot be captured", "fork to another stream"
             )
         if other is None:
             self.enter(stream)

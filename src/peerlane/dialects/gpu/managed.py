@@ -45,14 +45,7 @@ class Span(NamedTuple):
 class Piece(NamedTuple):
     """What holds of some bytes of an allocation.
 
-    Attributes
-    ----------
-    start, end : int
-    is_read_mostly : bool
-    preferred, prefetched : int
-        A device by the node's number, `CPU`, or `INVALID_DEVICE` for none.
-    accessed_by : tuple of int
-    is_coarse : bool
+    ``preferred``, ``prefetched``: a device by the node's number, `CPU`, or `INVALID_DEVICE` for none.
     """
 
     start: int

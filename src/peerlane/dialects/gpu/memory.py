@@ -34,12 +34,7 @@ class Fill:
     kind = "MEMSET"
 
     def __init__(
-        self,
-        memory: Memory,
-        dst: int,
-        value: int,
-        extent: tuple[int, int, int],
-        layout: tuple[int, int, int],
+        self, memory: Memory, dst: int, value: int, extent: tuple[int, int, int], layout: tuple[int, int, int]
     ) -> None:
         self._memory, self.dst, self.value = memory, dst, value
         #: ``extent``: bytes of a row, rows of a slice, and slices.

@@ -35,18 +35,6 @@ Location: TypeAlias = "Device | int"
 class Pool(Resource):
     """A memory pool."""
 
-    __slots__ = (
-        "_shared",
-        "access",
-        "is_default",
-        "is_shareable",
-        "kind",
-        "largest",
-        "location",
-        "maker",
-        "memory",
-    )
-
     name = "memory pool"
     has_addresses = True
 
@@ -389,13 +377,10 @@ class Pools:
             return
         self._reuse.follow_quick_calls()
         machine.forget_notes(buffer.id)
-        if pool.is_shared(buffer) or not self._is_alive(pool):
+        if pool.is_shared(buffer) or self._machine.resources.get(pool.handle) is not pool:
             machine.free(address, host=pool.device is None, call=call, stream=stream.neutral)
         else:
             pool.memory.free(buffer, stream, call)
-
-    def _is_alive(self, pool: Pool) -> bool:
-        return self._machine.resources.get(pool.handle) is pool
 
     def _context(self, location: Location) -> Context:
         machine = self._machine

@@ -26,36 +26,22 @@ POLICY_AUTO = 1  # of how a thread waits for a stream
 class GpuStream(Resource):
     """A stream of a device.
 
-    Attributes
-    ----------
-    neutral : peerlane.Stream
-        Asking for it is refused while the stream is captured.
-    queue : peerlane.Stream
-        The same, captured or not.
-    capture : Capture or None
-        What records its operations instead of running them.
-    null : NullStream
-        Of its device.
-    flags, priority : int
-    policy : int
-        How a thread should wait for it; nothing depends on it.
-    units : tuple of int
-        The mask of compute units at its creation; empty for all.
+    ``queue``: the same, captured or not.
     """
 
     __slots__ = ("capture", "flags", "neutral", "null", "policy", "priority", "queue", "units")
 
     name = "stream"
-    neutral: Stream
+    neutral: Stream  #: asking for it is refused while the stream is captured
 
     def __init__(self, null: NullStream, flags: int, priority: int) -> None:
         super().__init__(null.context)
-        self.capture: Capture | None = None
-        self.null = null
+        self.capture: Capture | None = None  #: what records its operations instead of running them
+        self.null = null  #: of its device
         self.flags = flags
         self.priority = priority
-        self.policy = POLICY_AUTO
-        self.units: tuple[int, ...] = ()
+        self.policy = POLICY_AUTO  #: how a thread should wait for it; nothing depends on it
+        self.units: tuple[int, ...] = ()  #: the mask of compute units at its creation; empty for all
         if flags & NON_BLOCKING:
             self.queue = null.context.device.create_stream(on_error="continue")
         else:
@@ -161,19 +147,6 @@ class ThreadStream(GpuStream):
 
 class NullStream(Resource):
     """The null stream of a device, with the group of the streams that it waits for."""
-
-    __slots__ = (
-        "_captures",
-        "flags",
-        "group",
-        "lost",
-        "neutral",
-        "number",
-        "policy",
-        "priority",
-        "queue",
-        "units",
-    )
 
     name = "null stream"
     neutral: Stream  #: asking for it is refused while a blocking stream is captured

@@ -225,11 +225,7 @@ class _Binding:
             kind = self._field(each, bit)
             settable = kind.partition(" ")[0] not in ("str", "bytes", "struct") and not each.count
             fields.append([each.name, kind, settable, offset, width])
-        described = {
-            "size": size,
-            "fields": fields,
-            "union": struct.is_union or "by_name" in struct.words,
-        }
+        described = {"size": size, "fields": fields, "union": struct.is_union or "by_name" in struct.words}
         return described | ({"initial": initial.hex()} if any(initial) else {})
 
     def _field(self, field: Declarator, bit: int) -> str:

@@ -47,13 +47,7 @@ def encode(metadata: Metadata) -> bytes:
     """Return the bytes of metadata."""
     name = metadata.name.encode()
     backends = sum(1 << at for at, each in enumerate(_BACKENDS) if each in metadata.backends)
-    head = (
-        *metadata.origin,
-        metadata.connects,
-        backends,
-        len(name),
-        len(metadata.rows),
-    )
+    head = (*metadata.origin, metadata.connects, backends, len(name), len(metadata.rows))
     offers = Offers()
     rows = [_REGION.pack(*row[:6], *offers.number(row.part)) for row in metadata.rows]
     body = b"".join([_HEAD.pack(_MAGIC, *head), name, offers.encode(), *rows])

@@ -42,14 +42,7 @@ class Region:
     """Bytes that an agent has registered."""
 
     def __init__(
-        self,
-        mem: nixl_mem_t,
-        device: int,
-        start: int,
-        size: int,
-        slot: int,
-        number: int,
-        words: Any,
+        self, mem: nixl_mem_t, device: int, start: int, size: int, slot: int, number: int, words: Any
     ) -> None:
         #: ``device``, ``start``, ``size``: as they were registered.
         self.mem, self.device, self.start, self.size = mem, device, start, size
@@ -111,12 +104,8 @@ class OwnRegion(Region):
 class OtherRegion(Region):
     """A registration of another process, from its agent's metadata.
 
-    Attributes
-    ----------
-    lender : Lender
-        The agent.
-    part : Part, optional
-        As of :meth:`OwnRegion.part`.
+    ``lender``: the agent.
+    ``part``: as of :meth:`OwnRegion.part`.
     """
 
     def __init__(self, *region: Any, lender: Lender, part: Part | None) -> None:

@@ -111,18 +111,6 @@ class _Plan:
 class Executable(Resource):
     """An executable graph."""
 
-    __slots__ = (
-        "_lanes",
-        "_newest",
-        "_plan",
-        "_streams",
-        "flags",
-        "graph",
-        "number",
-        "steps",
-        "user_objects",
-    )
-
     name = "executable graph"
     is_counted = False
 

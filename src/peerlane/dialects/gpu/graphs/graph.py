@@ -76,18 +76,6 @@ class Node(Resource):
 class Graph(Resource):
     """A graph."""
 
-    __slots__ = (
-        "_next_number",
-        "executables",
-        "is_captured_into",
-        "machine",
-        "nodes",
-        "number",
-        "originals",
-        "parent",
-        "user_objects",
-    )
-
     name = "graph"
     is_counted = False
 

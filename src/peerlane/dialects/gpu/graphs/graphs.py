@@ -120,11 +120,7 @@ class Graphs:
         return copy
 
     def add(
-        self,
-        graph: Graph,
-        dependencies: Iterable[Node],
-        operation: Operation,
-        context: Context | None = None,
+        self, graph: Graph, dependencies: Iterable[Node], operation: Operation, context: Context | None = None
     ) -> Node:
         """Add a node that runs on the device of a context: that of its event, else the thread's by default."""
         if context is None and isinstance(operation, EventOperation):

@@ -56,10 +56,6 @@ def _integer(kind: str) -> _Reader:
     return read
 
 
-def _real(value: Any) -> float:
-    return float(value)
-
-
 def _member(kind: str, name: str) -> _Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, base()):
@@ -97,7 +93,7 @@ def _reader(kind: str, name: str) -> _Reader:
     if kind in _RANGES:
         return _integer(kind)
     if kind == "float":
-        return _real
+        return float
     if kind in facts()["enums"]:
         return _member(kind, name)
     if kind in facts()["structs"] and facts()["structs"][kind]["size"]:

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from peerlane import Device
 from peerlane.backend import host
 from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal, Steps, Table, steps_of
+from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip.binding import facts, results
 from peerlane.dialects.hip.binding.arguments import Shape, shape_in, shape_of
@@ -53,15 +53,6 @@ class LastError(threading.local):
 
     code = SUCCESS  #: what hipGetLastError gives
     newest = SUCCESS  #: of the newest call: what hipExtGetLastError gives
-
-
-class VisibleDevices(Protocol):
-    """What calls ask of the machine: whether the program has a device."""
-
-    is_shown: bool  #: whether a visible device was found
-
-    def shown(self) -> tuple[Device, ...]:
-        """Return the visible devices, at least one, and note that: hipErrorNoDevice."""
 
 
 class Stopped(Refusal):
@@ -115,7 +106,7 @@ class Calls(Table):
         explain: Callable[[Error], tuple[str, str]],
         report: Callable[[Failure], None],
         trace: Callable[[str, int, Arguments], None],
-        machine: VisibleDevices,
+        machine: GpuMachine,
     ) -> None:
         def report_failure(failure: Failure) -> None:
             if failure.code != NOT_READY:
