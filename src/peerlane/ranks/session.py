@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from peerlane.backend import host
 from peerlane.backend.facts import Caps
 from peerlane.diagnostics.log import event_log
-from peerlane.errors import (
-    BadArgument,
-    Fault,
-    InvalidValue,
-    OutOfMemory,
-    Refused,
-    Unsupported,
-    was_closed,
-)
+from peerlane.errors import BadArgument, Fault, InvalidValue, OutOfMemory, Refused, Unsupported, was_closed
 from peerlane.memory.buffer import Buffer
 from peerlane.node.device import Device, devices
 from peerlane.ranks.arguments import check_memory, check_texts
