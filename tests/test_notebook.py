@@ -96,7 +96,7 @@ def test_ticks_of_a_timeline_are_round_and_end_within_the_picture() -> None:
     assert texts(1) == ["0 ns"]
 
 
-def test_recording_without_operations_says_so() -> None:
+def test_recording_without_operations_has_a_sentence_for_it() -> None:
     assert "no operation is over" in drawn_timeline((), {})
 
 
