@@ -235,7 +235,7 @@ print(*acl.rt.get_device_count(), memcpy(0, 0, 0, 0, 3))
 """
 
 
-def test_run_names_the_wheels_of_a_missing_module_of_a_vendor(run: Run) -> None:
+def test_run_without_a_module_of_a_vendor_names_its_wheels(run: Run) -> None:
     def last_line(name: str) -> str:
         done = run("-c", f"raise ModuleNotFoundError('No module named {name}', name={name!r})")
         assert done.returncode == 1

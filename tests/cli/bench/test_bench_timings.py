@@ -141,7 +141,7 @@ def test_names_of_lines_with_equal_ends_do_not_meet() -> None:
     assert sorted(crowded.values()) == pytest.approx([0.1 * each for each in range(20)])
 
 
-def test_copies_picture_names_the_reference_and_tells_both_routes_apart() -> None:
+def test_copies_picture_names_the_reference_and_draws_both_routes_unlike() -> None:
     points = {KIB: (0.9, 0.8, 1.0), MIB: (1.0, 0.9, 1.1)}
     series = {"peerlane, on a device": points, "peerlane, between peers": points}
     [axes] = plots.ratios(series, "Copies", "memmove").axes
