@@ -47,6 +47,7 @@ def session_at(line: Line, membership: Left | None = None) -> Any:
         _meeting=SimpleNamespace(rendezvous=line),
         _key="g.0",
         _membership=membership,
+        _numbers=None,
         _check_open=lambda _call: None,
         members=[SimpleNamespace(pid_here=0)] * 2,
         name="g",
