@@ -139,7 +139,7 @@ class PeerlaneGroup(dist.ProcessGroup):
 
         One exchange over the store agrees on it, and brings the offers of the duplicate's channels if they are few.
         """
-        world = _world()
+        world = _of_all_ranks()
         if world is None:
             return None
         if not (world._is_sound and Part.is_possible(world._group)):
@@ -640,7 +640,7 @@ def _leave_all() -> None:
         group._leave("left at the end of the process")
 
 
-def _world() -> PeerlaneGroup | None:
+def _of_all_ranks() -> PeerlaneGroup | None:
     """Return the process group of all ranks, None if it is not made yet, or is another back-end's."""
     world = c10d.GroupMember.WORLD
     return world if isinstance(world, PeerlaneGroup) else None
