@@ -90,7 +90,7 @@ void queue(const StreamHandle& stream, Collective&& collective, uint64_t timeout
 }  // namespace
 
 int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number,
-            bool is_mapped, PartsOfCall&& parts) {
+            CanFault can_fault, PartsOfCall&& parts) {
     if (!may_make_calls(self.log.get()) || Turns::is_on() || Heap::get().is_forked()) [[unlikely]] return 0;   // a barrier has no memory
     Rounds& rounds = *self.rounds;
     if (!rounds.claim_mutex.try_lock()) return 0;
@@ -113,7 +113,7 @@ int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const M
     Collective collective(self.rounds, std::move(*call));
     Collective::Step step{};
     Refusal why{};
-    if (run_patiently(collective, is_mapped, bytes <= kBrief && !rounds.has_local_peer, rounds.must_yield, step, why)) {
+    if (run_patiently(collective, can_fault, bytes <= kBrief && !rounds.has_local_peer, rounds.must_yield, step, why)) {
         logged.is_over();
         return 1;
     }
@@ -180,7 +180,7 @@ void bind_collectives(nb::module_& m) {
             "run",
             [](RoundsHandle& self, int kind, nb::handle dst, nb::handle src, uint32_t root, int number, std::vector<uint64_t> at,
                std::vector<uint64_t> sizes, std::vector<uint64_t> source_at, std::vector<uint64_t> source_sizes, nb::handle finish) {
-                const int how = run_now(self, static_cast<GroupCall::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number, false,
+                const int how = run_now(self, static_cast<GroupCall::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number, CanFault::anywhere,
                                         {std::move(at), std::move(sizes), std::move(source_at), std::move(source_sizes)});
                 if (how == 2) self.hand_over([&] { return PyObject_CallNoArgs(finish.ptr()); });
                 return how != 0;

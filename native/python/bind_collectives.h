@@ -68,10 +68,13 @@ struct PartsOfCall {
         call.source_sizes = std::move(source_sizes);
     }
 };
+// What the host memory of a call can do: nothing where it is the process's own, as its heap is, and a live object keeps it.
+enum class CanFault : uint8_t { no, where_cut, anywhere };
+
 // Make a call in this thread.  0: it was not begun, and Python must make it; 1: it is over; 2: it was begun, and this thread has the
-// claim until it is queued.  `is_mapped`: host memory is the buffer of a live object.
+// claim until it is queued.  `can_fault`: what its host memory can do.
 int run_now(RoundsHandle& self, peerlane::GroupCall::Kind kind, const peerlane::Memory* dst, const peerlane::Memory* src, uint32_t root,
-            int number, bool is_mapped, PartsOfCall&& parts = {});
+            int number, CanFault can_fault, PartsOfCall&& parts = {});
 
 // (kind, bytes, number of the reduction, root, whether parts differ)
 inline nanobind::tuple called(uint64_t word) {
@@ -101,7 +104,8 @@ struct MailsHandle {
     }
 };
 // As run_now() of a collective.
-int run_message(MailsHandle& self, uint32_t peer, bool sends, const peerlane::Memory& memory, bool is_mapped = false);
+int run_message(MailsHandle& self, uint32_t peer, bool sends, const peerlane::Memory& memory,
+                CanFault can_fault = CanFault::anywhere);
 
 // A claim of this thread, which ends here unless it is kept.
 struct Claim {
@@ -125,10 +129,10 @@ inline void queue_steps(const StreamHandle& stream, std::unique_ptr<peerlane::St
 }
 
 // In this thread, until it has waited so long that it should wait as streams do, asleep; true: it is over.
-inline bool run_patiently(peerlane::Stepwise& work, bool is_mapped, bool keeps_gil_first, bool must_yield, peerlane::Stepwise::Step& step, peerlane::Refusal& why) {
+inline bool run_patiently(peerlane::Stepwise& work, CanFault can_fault, bool keeps_gil_first, bool must_yield, peerlane::Stepwise::Step& step, peerlane::Refusal& why) {
     using peerlane::Stepwise;
     constexpr uint64_t kWithGil = 2'000;   // nanoseconds
-    if (work.touches_host) peerlane::rearm_fault_handlers(is_mapped);
+    if (work.touches_host && can_fault != CanFault::no) peerlane::rearm_fault_handlers(can_fault == CanFault::where_cut);
     if (keeps_gil_first && run_in_calling_thread(work, must_yield, kWithGil, step, why)) return true;
     if (keeps_gil_first && step == Stepwise::Step::failed) return false;
     return interruptible([&](peerlane::Poll poll) { return run_in_calling_thread(work, must_yield, peerlane::patience_of(must_yield), step, why, poll); });

@@ -1,8 +1,10 @@
 // A group's collectives and messages as programs call them most: without a stream, with buffers, served without a Python frame.
+#include <algorithm>
 #include <array>
 #include <string_view>
 
 #include "python/bind_collectives.h"
+#include "python/numpy_array.h"
 #include "python/quick_method.h"
 
 namespace nb = nanobind;
@@ -107,27 +109,42 @@ class CallBuffer {
     // False: it is something else.
     bool take(nb::handle object) {
         memory_ = as<Memory>(object);
-        if (memory_) return true;
+        if (memory_) {
+            can_fault_ = CanFault::anywhere;
+            return true;
+        }
         const bool is_bytes = PyBytes_CheckExact(object.ptr()) || PyByteArray_CheckExact(object.ptr());
-        is_mapped_ = is_bytes || is_array(object, numpy_array(), "numpy", "ndarray");
-        if (!is_mapped_ && !is_array(object, ctypes_array(), "_ctypes", "Array")) return false;
+        const bool is_numpys = !is_bytes && is_array(object, numpy_array(), "numpy", "ndarray");
+        if (is_numpys) {
+            if (const auto array = numpy_reader().read(object.ptr(), numpy_array())) {
+                can_fault_ = array->owns_bytes ? CanFault::no : CanFault::where_cut;
+                memory_ = &array_.emplace(array->address, array->bytes, array->is_read_only, true);
+                return true;
+            }
+        } else if (!is_bytes && !is_array(object, ctypes_array(), "_ctypes", "Array")) {
+            return false;
+        }
         if (PyObject_GetBuffer(object.ptr(), &view_, is_bytes ? PyBUF_SIMPLE : PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
             PyErr_Clear();
             return false;
         }
         // ctypes names the byte order of plain elements, and of none other.
         std::string_view format = view_.format ? view_.format : "B";
-        if (!is_mapped_) format.remove_prefix(format.starts_with('<') ? 1 : format.size());
-        if (format.size() != 1 || kPlain.find(format) == std::string_view::npos) return false;   // objects, or who knows what
+        if (!is_bytes && !is_numpys) format.remove_prefix(format.starts_with('<') ? 1 : format.size());
+        if (format.size() != 1 || numpy::kPlain.find(format) == std::string_view::npos) return false;   // objects, or who knows what
+        if (is_numpys) numpy_reader().compare(object.ptr(), numpy_array(), view_);
+        can_fault_ = is_bytes ? CanFault::no : is_numpys ? CanFault::where_cut : CanFault::anywhere;
         memory_ = &array_.emplace(reinterpret_cast<uint64_t>(view_.buf), static_cast<uint64_t>(view_.len), view_.readonly != 0, true);
         return true;
     }
     const Memory* memory() const { return memory_; }           // null: none was given
-    bool is_mapped() const { return !memory_ || is_mapped_; }   // by a live object, if it is host memory
+    CanFault can_fault() const { return can_fault_; }          // as host memory
 
   private:
-    static constexpr std::string_view kPlain = "?bBhHiIlLqQefd";
-
+    static numpy::Reader& numpy_reader() {
+        static numpy::Reader reader;
+        return reader;
+    }
     static PyTypeObject*& numpy_array() {
         static PyTypeObject* type = nullptr;   // held
         return type;
@@ -151,7 +168,7 @@ class CallBuffer {
     const Memory* memory_ = nullptr;
     std::optional<Memory> array_;
     Py_buffer view_{};
-    bool is_mapped_ = false;
+    CanFault can_fault_ = CanFault::no;
 };
 
 bool serve_message(const GroupMethod& method, const Values& values) {
@@ -160,7 +177,7 @@ bool serve_message(const GroupMethod& method, const Values& values) {
     CallBuffer buffer;
     if (!peer || *peer >= mails.of.size() || !buffer.take(values[kDst])) return false;
     const bool sends = method.verb->kind == CallKind::send;
-    const int how = run_message(mails, static_cast<uint32_t>(*peer), sends, *buffer.memory(), buffer.is_mapped());
+    const int how = run_message(mails, static_cast<uint32_t>(*peer), sends, *buffer.memory(), buffer.can_fault());
     PyObject* const arguments[] = {method.held[kCallName], sends ? Py_True : Py_False, values[kRoot], values[kDst]};
     if (how == 2) mails.hand_over(static_cast<uint32_t>(*peer), sends, [&] { return PyObject_Vectorcall(method.held[kFinish], arguments, 4, nullptr); });
     return how != 0;
@@ -189,7 +206,7 @@ bool serve(const GroupMethod& method, const Arguments& arguments) {
     CallBuffer into, from;
     if ((!dst.is_none() && !into.take(dst)) || (!src.is_none() && !from.take(src))) return false;
     const int how = run_now(rounds, verb.kind, into.memory(), from.memory(), static_cast<uint32_t>(*root), reduction,
-                            into.is_mapped() && from.is_mapped());
+                            std::max(into.can_fault(), from.can_fault()));
     PyObject* const queued[] = {method.held[kCallName], dst.ptr(), src.ptr()};
     if (how == 2) rounds.hand_over([&] { return PyObject_Vectorcall(method.held[kFinish], queued, 3, nullptr); });
     return how != 0;

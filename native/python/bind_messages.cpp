@@ -8,7 +8,7 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace peerlane;
 
-int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memory, bool is_mapped) {
+int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memory, CanFault can_fault) {
     if (!may_make_calls(self.log.get()) || Turns::is_on() || !self.is_plain) [[unlikely]] return 0;
     MailsHandle::One& one = self.of[peer];
     if (!one.mail || !one.mail->direction(sends) || one.mail->farewell->is_sent()) return 0;
@@ -28,7 +28,7 @@ int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memo
     Message message(mail, sends, range, memory.size());
     Stepwise::Step step{};
     Refusal why{};
-    if (run_patiently(message, is_mapped, memory.size() <= kBrief && !direction.is_local, mail->must_yield, step, why)) {
+    if (run_patiently(message, can_fault, memory.size() <= kBrief && !direction.is_local, mail->must_yield, step, why)) {
         logged.is_over();
         return 1;
     }

@@ -201,6 +201,57 @@ def test_numpy_arrays_that_are_no_plain_numbers_go_by_the_methods_in_python() ->
 
 
 @pytest.mark.any_schedule  # under seeded each call takes its turn in Python
+def test_numpy_arrays_of_each_plain_type_and_shape_need_no_method_in_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_python = [0, 0]  # calls by rank
+    make = pl.Group._make
+
+    def counted(group: pl.Group, asked: Any, stream: Any) -> None:
+        in_python[group.rank] += 1
+        make(group, asked, stream)
+
+    monkeypatch.setattr(pl.Group, "_make", counted)
+
+    def work(group: pl.Group) -> None:
+        served(group)
+        group.broadcast(np.zeros(1))
+        in_python[group.rank] = 0
+        for code in "?bBhHiIlLqQefd":
+            for shape in ((), (3,), (2, 3), (1, 4, 1)):
+                expected = np.arange(int(np.prod(shape))).reshape(shape).astype(code)
+                own = np.zeros_like(expected) if group.rank else expected.copy()
+                group.broadcast(own)
+                assert own.tobytes() == expected.tobytes(), (code, shape)
+                whole = np.zeros((2, *shape), code)  # of which a part is changed
+                whole[1] = 0 if group.rank else expected
+                group.broadcast(whole[1:])
+                assert whole.tobytes() == bytes(expected.nbytes) + expected.tobytes(), (code, shape)
+
+    run_ranks(2, work)
+    assert in_python == [0, 0]
+
+
+def test_numpy_arrays_that_are_swapped_or_have_gaps_or_no_rights_keep_their_rules() -> None:
+    def work(group: pl.Group) -> None:
+        served(group)
+        group.broadcast(np.zeros(1))
+        swapped = np.full(3, group.rank + 1, ">i4")
+        group.broadcast(swapped, 1)
+        assert swapped.tolist() == [2, 2, 2]
+        fixed = np.zeros(8, np.uint8)
+        fixed.flags.writeable = False
+        with pytest.raises(pl.AccessDenied):
+            group.broadcast(fixed, 1 - group.rank)
+        with pytest.raises((pl.InvalidValue, TypeError)):
+            group.broadcast(np.zeros(8, np.uint8)[::2])
+        with pytest.raises((pl.InvalidValue, TypeError)):
+            group.broadcast(np.zeros((2, 3), np.uint8, order="F"))
+
+    run_ranks(2, work)
+
+
+@pytest.mark.any_schedule  # under seeded each call takes its turn in Python
 def test_bytes_and_arrays_of_ctypes_need_no_method_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     class Word(ctypes.Union):
         _fields_ = (("number", ctypes.c_uint32), ("letters", ctypes.c_char * 4))

@@ -224,3 +224,124 @@ found["texts"], found["number"] = texts, number.item()
         ):
             assert word in text
         assert each["number"] == 2.0
+
+
+@pytest.mark.parametrize("most_together", [1, 16])
+def test_group_of_some_ranks_goes_on_when_another_rank_dies(programs: Programs, most_together: int) -> None:
+    results = programs.run(
+        f"""
+peerlane.torch.process_group._MOST_TOGETHER = {most_together}
+pair = dist.new_group([0, 1])
+dist.barrier()
+if rank == 2:
+    os._exit(1)
+found["error"] = caught(dist.barrier)  # until the death is known
+tensor = torch.full((1000,), float(rank + 1))
+dist.all_reduce(tensor, group=pair)  # its first collective
+later = dist.new_group([1, 0], use_local_synchronization=True)
+if rank == 0:
+    dist.send(tensor, 1, group=later)
+else:
+    got = torch.zeros(1000)
+    dist.recv(got, 0, group=later)
+    assert got.unique().tolist() == [3]
+dist.barrier(later)
+if rank == 1:
+    os._exit(0)
+found["dead"] = caught(dist.barrier, later)
+""",
+        size=3,
+        may_fail=True,
+    )
+    assert results[1] is results[2] is None
+    for name, lost in {"error": 2, "dead": 1}.items():
+        kind, text, _ = results[0][name]
+        assert kind == "DistBackendError" and f"rank {lost} (process" in text, text
+
+
+def test_new_group_without_the_rank_that_serves_the_world_meets_by_itself(programs: Programs) -> None:
+    results = programs.run(
+        """
+dist.barrier()
+if rank == 0:
+    os._exit(1)
+found["error"] = caught(dist.barrier)
+pair = dist.new_group([1, 2], use_local_synchronization=True)
+parts = [None, None]
+dist.all_gather_object(parts, rank, group=pair)
+found["parts"] = parts
+dist.destroy_process_group(pair)
+""",
+        size=3,
+        may_fail=True,
+    )
+    assert results[0] is None
+    for each in results[1:]:
+        kind, text, _ = each["error"]
+        assert kind == "DistBackendError" and "rank 0 (process" in text, text
+        assert each["parts"] == [1, 2]
+
+
+def test_new_group_of_which_one_rank_has_failed_before_meets_by_itself(programs: Programs) -> None:
+    results = programs.run(
+        """
+dist.barrier()
+if rank == 1:
+    dist.group.WORLD._is_sound = False  # as after a time-out that the other rank does not know of
+pair = dist.new_group([1, 0])
+got = torch.full((1,), float(rank))
+dist.all_reduce(got, group=pair)
+if rank == 0:
+    dist.send(got, 1, group=pair)
+else:
+    dist.recv(got, 0, group=pair)
+found["got"] = got.item()
+dist.group.WORLD._is_sound = True
+"""
+    )
+    assert [each["got"] for each in results] == [1, 1]
+
+
+def test_rank_that_leaves_a_new_group_ends_waits_of_that_group_alone(programs: Programs) -> None:
+    results = programs.run(
+        """
+pair, other = dist.new_group([0, 1]), dist.new_group([1, 0])
+if rank == 0:
+    dist.destroy_process_group(pair)
+else:
+    found["recv"] = caught(dist.recv, torch.zeros(1), 0, group=pair)
+    found["collective"] = caught(dist.all_reduce, torch.zeros(1), group=pair)
+found["sums"] = []
+for group in (other, dist.group.WORLD):
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=group)
+    found["sums"].append(tensor.item())
+""",
+    )
+    assert [each["sums"] for each in results] == [[2, 2], [2, 2]]
+    for call in ("recv", "collective"):
+        kind, text, _ = results[1][call]
+        assert kind == "DistBackendError" and "rank 0" in text, text
+
+
+def test_ranks_that_wait_for_one_another_in_two_groups_get_deadlock(programs: Programs) -> None:
+    results = programs.run(
+        """
+pair = dist.new_group([1, 0])
+dist.barrier()
+began = time.monotonic()
+if rank == 0:
+    found["error"] = caught(dist.recv, torch.zeros(1), 1, group=pair)
+else:
+    found["error"] = caught(dist.all_reduce, torch.zeros(1))
+found["seconds"] = time.monotonic() - began
+store = dist.distributed_c10d._get_default_store()  # a rank that leaves now would end the other's recv
+store.set(f"over {rank}", b"")
+store.wait(["over 0", "over 1"])
+"""
+    )
+    for each in results:
+        kind, text, cause = each["error"]
+        assert (kind, cause) == ("DistBackendError", "Deadlock"), text
+        assert "recv of program.py:" in text and "all_reduce" in text, text
+        assert each["seconds"] < SOON

@@ -13,7 +13,7 @@ import peerlane as pl
 from helpers.launched import until
 from helpers.prepared import run_python
 from peerlane.errors import Fault
-from peerlane.rendezvous import Rendezvous, RendezvousServer
+from peerlane.rendezvous import Rendezvous, RendezvousServer, client
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
@@ -145,6 +145,28 @@ def test_rendezvous_get_rank_lost_raises_peer_lost(server: RendezvousServer, ran
     assert ranks[1].get("there") == b"is"
     with pytest.raises(pl.PeerLost, match="'never' is not there"):
         ranks[1].get("never")
+
+
+def test_get_of_waits_for_its_rank_while_another_is_lost(
+    server: RendezvousServer, ranks: list[Rendezvous]
+) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        comes = pool.submit(client.get_of, ranks[0], "comes", 1, 20.0)
+        lost = pool.submit(client.get_of, ranks[0], "of the lost", 2, 20.0)
+        until(lambda: len(server._loop.meeting._wanted) == 2)
+        server.end_rank(2, "rank 2 (pid 17) was killed", lost=True)
+        with pytest.raises(pl.PeerLost, match=r"rank 2 \(pid 17\) was killed") as reported:
+            lost.result(20)
+        assert reported.value.rank == 2
+        later = pool.submit(client.get_of, ranks[0], "later", 1, 20.0)
+        until(lambda: len(server._loop.meeting._wanted) == 2)
+        ranks[1].put("comes", b"1")
+        assert comes.result(20) == b"1"
+        server.end_rank(1, "rank 1 (pid 18) has ended", lost=False)
+        with pytest.raises(pl.PeerLost, match=r"rank 1 \(pid 18\) has ended") as reported:
+            later.result(20)
+    assert reported.value.rank == 1
+    assert not server._loop.meeting._sources
 
 
 def test_rendezvous_get_all_others_ended_raises_peer_lost(

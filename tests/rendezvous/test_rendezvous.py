@@ -292,6 +292,7 @@ BAD = {
     "another size": request(size=5),
     "value too long": request(length=MAX_VALUE + 1),
     "value of a get": request(Operation.GET),
+    "a get of no rank": request(Operation.GET, b"k", b"\x03\0\0\0"),
     "no UTF-8": request(key=b"\xff\xfe"),
     "keys cut short": request(Operation.DELETE, b"", b"\x05keys"),
     "keys that are no UTF-8": request(Operation.DELETE, b"", b"\x02\xff\xfe"),

@@ -167,6 +167,12 @@ class CallOrder:
             self._prepare_neighbours(call)
         return work
 
+    def connect(self, call: str) -> None:
+        """Make the channels to all ranks, and wait until they have made theirs."""
+        work = self.offer(call)
+        with self._ending(call):
+            work.channels.connect()
+
     def _lasts_before(self, lane: Lane | None) -> list[Event]:
         return [last for each, last in self._lasts.items() if lane is None or each in (None, lane)]
 

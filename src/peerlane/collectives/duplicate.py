@@ -25,7 +25,7 @@ class Duplicate(Group):
         for name in ("name", "rank", "size", "device", "window", "members", "_membership", "_choose", "_pid"):
             setattr(self, name, getattr(group, name))
         self._is_closed = False
-        self._channels, self._duplicates = [], []
+        self._channels, self._duplicates, self._parts = [], [], []
         group._duplicates.append(self)
         self._order = CallOrder(
             *(group, group._invitations, group._workspace_bytes, wait_timeout, self._serve),
@@ -33,6 +33,14 @@ class Duplicate(Group):
         )
         if self.size > 1:
             self._order.offer("Group")
+
+    def connect(self) -> None:
+        """Make the channels to all ranks, and wait until they have made theirs.
+
+        From then on a short message waits for nobody, and its sender may end before it is received.
+        """
+        if self.size > 1:
+            self._order.connect("Group")
 
     def _leave(self) -> None:
         """End its calls; idempotent.  The group stays as it is."""

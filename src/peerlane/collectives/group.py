@@ -200,6 +200,7 @@ class Group(Session):
             self, self._invitations, self._workspace_bytes, wait_timeout, self._serve
         )
         self._duplicates: list[Group] = []
+        self._parts: list[Group] = []
         _open.add(self)
         detect.watch(self)
         # At exit, groups must close before the rendezvous, which was made just now.
@@ -273,10 +274,14 @@ class Group(Session):
         """
         try:
             if not self._is_closed and self._pid == os.getpid():
-                for each in (self, *self._duplicates):
-                    each._order.await_peers()
+                self._await_peers()
         finally:
             self._leave()
+
+    def _await_peers(self) -> None:
+        self._order.await_peers()
+        for each in (*self._duplicates, *self._parts):
+            each._await_peers()
 
     def _leave(self) -> None:
         """Close the group without a wait for peers."""
@@ -294,7 +299,7 @@ class Group(Session):
             ends.callback(self._conversation.leave)
             self._end_memory(ends)
             ends.callback(self._order.end)
-            for each in self._duplicates:
+            for each in (*self._duplicates, *self._parts):
                 ends.callback(each._leave)
             for channel in list(self._channels):
                 ends.callback(channel.close)

@@ -59,6 +59,7 @@ class Channels(dict[int, "Channel"]):
         self._unconfirmed: list[
             Channel
         ] = []  # whose peers do not know that this rank has opened their memory
+        self._awaited = set["Channel"]()  # whose peers have opened this rank's memory
         self._making = {peer: threading.Lock() for peer in peers}
         self._nbytes = memories[WINDOW].buffer.size
         # Binary notifies: several steps are under way here, and the first record may be waited for last.
@@ -136,13 +137,20 @@ class Channels(dict[int, "Channel"]):
             with contextlib.suppress(Error):  # the peer has gone, and waits no more
                 channel.notify(self._opened)
 
+    def connect(self) -> None:
+        """Make all channels, and wait until all peers have opened this rank's memory, or have left."""
+        self.everyone()
+        self.confirm()
+        self.await_peers()
+
     def await_peers(self) -> None:
         """Wait until the peers of the channels that were made have opened this rank's memory, or have left."""
         deadline = time.monotonic() + self._invitations.patience
         with event_log.quiet():
-            for channel in list(self.values()):
+            for channel in [each for each in self.values() if each not in self._awaited]:
                 try:
                     channel.wait(self._opened, timeout=max(0.0, deadline - time.monotonic()))
+                    self._awaited.add(channel)
                 except Deadlock:  # nobody who could still come has anything to do before
                     return
                 except (PeerLost, WaitTimeout, Closed):

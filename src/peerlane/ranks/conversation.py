@@ -2,8 +2,8 @@
 
 The rendezvous may serve a program for months, so no message stays there.  Those of the meeting are gathered, or
 deleted once all ranks have read them, those about a channel once the peer has, and the rest when the group is
-closed.  In a group over several machines each rank also puts a key when it closes its group; the last rank to do so
-deletes these keys.
+closed.  In a part of a group, and in a group over several machines, each rank also puts a key when it closes its
+group; the last rank to do so deletes these keys.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.ranks import losses
@@ -54,6 +54,29 @@ class Conversation:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._held: dict[str, bytes] | None = None
+        self._brought: dict[str, bytes] = {}
+        self._read = set[str]()  # keys of messages that were brought, so the rendezvous lacks them
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[dict[str, bytes]]:
+        """Keep what :meth:`send_all` gets during the block; the caller brings them to the peers by other means."""
+        self._held = {}
+        try:
+            yield self._held
+        finally:
+            self._held = None
+
+    def bring(self, peer: int, messages: Mapping[str, bytes]) -> None:
+        """Take messages that a peer has kept; those for other ranks are dropped."""
+        for word, value in messages.items():
+            if word.rpartition(".")[2] == str(self._session.rank):
+                self._brought[self._key(word, peer)] = value
+
+    def _taken(self, key: str) -> bytes:
+        self._read.add(key)
+        client.log_got(self._session._meeting.rendezvous, [key])
+        return self._brought.pop(key)
 
     def send(self, word: str, value: bytes) -> None:
         """Send a message to the other ranks."""
@@ -61,15 +84,21 @@ class Conversation:
 
     def send_all(self, messages: Mapping[str, bytes]) -> None:
         """Send messages to the other ranks, by their words, in one request."""
-        client.put_all(
-            self._session._meeting.rendezvous,
-            {self._key(word, self._session.rank): value for word, value in messages.items()},
-        )
+        rendezvous = self._session._meeting.rendezvous
+        values = {self._key(word, self._session.rank): value for word, value in messages.items()}
+        if self._held is None:
+            client.put_all(rendezvous, values)
+            return
+        client.log_put(rendezvous, values)
+        self._held |= messages
 
     def present(self, messages: Mapping[int, str]) -> dict[int, bytes]:
         """Return the messages of peers that are there, by the peer, in one request; ``messages`` has their words."""
+        rendezvous = self._session._meeting.rendezvous
         keys = {peer: self._key(word, peer) for peer, word in messages.items()}
-        there = client.get_present(self._session._meeting.rendezvous, list(keys.values()))
+        there = {key: self._taken(key) for key in keys.values() if key in self._brought}
+        if len(there) < len(keys):
+            there |= client.get_present(rendezvous, [key for key in keys.values() if key not in there])
         return {peer: there[key] for peer, key in keys.items() if key in there}
 
     def receive(self, call: str, word: str, peer: int, deadline: float, *, awaits: str = "channel") -> bytes:
@@ -80,12 +109,17 @@ class Conversation:
         Raises Deadlock: the ranks wait for one another.
         """
         session, rendezvous = self._session, self._session._meeting.rendezvous
+        if self._key(word, peer) in self._brought:
+            return self._taken(self._key(word, peer))
         has_left = functools.partial(self._has_left, peer, _Often())
-        coming = MessageWait(session, call, self._key(word, peer), peer, deadline, has_left, awaits)
+        number = peer if session._numbers is None else session._numbers[peer]
+        coming = MessageWait(session, call, self._key(word, peer), number, deadline, has_left, awaits)
         seconds = max(0.0, deadline - time.monotonic())
         with detect.waiting_for(coming):
             try:
                 coming.check()
+                if session._numbers is not None:
+                    return client.get_of(rendezvous, coming.key, number, seconds)
                 return rendezvous.get(coming.key, timeout=seconds)
             except PeerHasLeft:
                 with contextlib.suppress(WaitTimeout, PeerLost):  # the message may have come before
@@ -148,11 +182,13 @@ class Conversation:
         rank, keys = self._session.rank, list[str]()
         for each in begun:
             peer = each.end.peer
+            if self._key(f"{each.key}.{rank}", peer) in self._read:
+                continue
             messages = [(rank, peer), (peer, rank)] if own else [(rank, peer)]
             words = (f"{each.key}.{{}}", f"have.{each.key}.{{}}")
             keys += (self._key(word.format(to), who) for to, who in messages for word in words)
-        with contextlib.suppress(Error):
-            self._session._meeting.rendezvous.delete(*keys)
+        with contextlib.suppress(Error):  # of no keys it is no request
+            client.delete_unanswered(self._session._meeting.rendezvous, keys)
 
     def end_meeting(self) -> None:
         """Delete the messages of the meeting; rank 0 calls it when all ranks have read them."""

@@ -11,12 +11,45 @@ from peerlane.diagnostics.ranks import losses
 from peerlane.errors import BadHandle, Closed, Fault, Refused
 from peerlane.ranks.bank import open_bank
 from peerlane.streams.notify import NotifyKind
+from peerlane.support.processes import start_time
+from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
-    from peerlane.backend.ranks import Bank
+    from peerlane.backend.ranks import Bank, Members, Turns
     from peerlane.node.device import Device
     from peerlane.ranks.wire import Hello
     from peerlane.streams.notify import Notify
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipOfPart:
+    """The membership of a part of a group.
+
+    The part has no bank of its own.  So a rank that leaves only the part puts a key into the store, as those of other
+    machines do.
+
+    Attributes
+    ----------
+    members, addresses
+        As :class:`Membership` has them, of the part's ranks.
+    turns : None
+        The group takes the turns.
+    local_ranks : frozenset of int
+        The ranks whose end of the group a bank shows: none.
+    """
+
+    members: Members
+    addresses: tuple[str, ...]
+    turns: Turns | None = None
+    local_ranks: frozenset[int] = frozenset()
+
+    def has_left(self, rank: int) -> bool:
+        """Return False: no bank shows it."""
+        return False
+
+    def close(self) -> None:
+        """Do nothing: the group's own membership goes on."""
+
 
 _offered_banks: dict[
     str, Bank
@@ -51,10 +84,10 @@ class Membership:
         self._leave_notify(rank)
         self.local_ranks = frozenset(local_ranks)  #: the ranks of this machine
         own = hellos[rank].pid
-        others = [
+        self._watched = [
             (each, hellos[each].pid, hellos[each].start) for each in local_ranks if hellos[each].pid != own
         ]
-        self._others = sorted({pid for _, pid, _ in others})
+        self._others = sorted({pid for _, pid, _ in self._watched})
         self._far = [
             (each, losses.note_far(losses.FarRank(each, hello.machine, hello.pid, [], None)))
             for each, hello in enumerate(hellos)
@@ -63,7 +96,7 @@ class Membership:
         #: Where each rank is reached from other machines; empty where a rank does not know.
         self.addresses = tuple(hello.address for hello in hellos)
         #: The watched processes, whose loss ends waits.
-        self.members = self._ranks.watch(self._bank, others, self._far)
+        self.members = self._ranks.watch(self._bank, self._watched, self._far)
         #: On it the ranks report what they wait for while no operation of theirs can run.
         self.board = self._ranks.board(self._bank, rank)
         is_all = len(local_ranks) == len(hellos)
@@ -111,6 +144,16 @@ class Membership:
                 yield text
             finally:
                 del _offered_banks[text]
+
+    def part(self, ranks: Sequence[int]) -> MembershipOfPart:
+        """Return the membership of some ranks, all of this machine: the loss of others does not end their waits."""
+        watched = [each for each in self._watched if each[0] in ranks]
+        members = self._ranks.watch(self._bank, watched, [])
+        return MembershipOfPart(members, tuple(self.addresses[rank] for rank in ranks))
+
+    def has_ended(self, rank: int) -> bool:
+        """Tell whether the process of a rank of this machine has ended."""
+        return any(rank == each and start_time(pid) != start for each, pid, start in self._watched)
 
     def has_left(self, rank: int) -> bool:
         """Tell whether a rank of this machine has closed its group."""

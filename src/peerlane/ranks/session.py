@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from peerlane.backend import host
@@ -21,7 +22,7 @@ from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Bank
-    from peerlane.ranks.membership import Membership
+    from peerlane.ranks.membership import Membership, MembershipOfPart
     from peerlane.rendezvous.meet import Meeting
     from peerlane.streams.notify import NotifyKind
 
@@ -93,7 +94,8 @@ class Session(OwnProcess):
     _pid: int
     _kind: NotifyKind  # the kind of its channels' notifies
     _patience: float  # seconds to wait for other ranks
-    _membership: Membership | None  # None: it is the only rank, or has not joined the others
+    _membership: Membership | MembershipOfPart | None  # None: the only rank, or it has not joined the others
+    _numbers: Sequence[int] | None  # of its ranks at the rendezvous; None: the same
     _channels: list[Closing]
     _registered: Memories
     _imported: dict[tuple[int, str], Buffer]
@@ -118,7 +120,10 @@ class Session(OwnProcess):
                 detail=Refused(reason="not_shareable", device=self.device.name),
             )
         self._pid, self._is_closed = os.getpid(), False
-        self.members, self._membership = (), None
+        self.members, self._membership, self._numbers = (), None, None
+        self._begin_memory()
+
+    def _begin_memory(self) -> None:
         self._channels, self._imported, self._most_imported = [], {}, _LEAST_IMPORTED
         self._lock = threading.Lock()
 

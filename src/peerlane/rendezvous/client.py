@@ -8,7 +8,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from peerlane.diagnostics.log import event_log
@@ -36,6 +36,8 @@ ANSWER_SECONDS = 30.0  # for the answer to a request that does not wait
 _SLACK_SECONDS = 5.0  # the server times the waits; a client waits this much longer for its answer
 _REPORT_SECONDS = 0.5  # for the answer to a report: the thread that sends it goes on with its wait
 _CHUNK = 1 << 18
+_AHEAD = 1 << 12  # bytes that are read at once, though fewer are asked for
+_GET = "Rendezvous.get"
 _deadlocks = Late(
     "peerlane.ranks.deadlock.detect"
 )  # waiting threads call it again and again; it may end the wait
@@ -188,7 +190,7 @@ class Rendezvous:
         Closed
             This rendezvous was closed.
         """
-        return self._ask("Rendezvous.get", Operation.GET, key, timeout=timeout)[0]
+        return self._ask(_GET, Operation.GET, key, timeout=timeout)[0]
 
     def delete(self, *keys: str) -> None:
         """Delete values, whichever rank put them; ignore a key without a value.
@@ -364,6 +366,21 @@ def report_waits(rendezvous: Rendezvous, report: Report) -> Reply:
         raise _bad_answer(call, rendezvous.address, "a reply", error) from None
 
 
+def delete_unanswered(rendezvous: Rendezvous, keys: Sequence[str]) -> None:
+    """Delete values before this rank's next request is carried out, without waiting for it.
+
+    Raises
+    ------
+    Error
+        As :meth:`Rendezvous.delete`; a refusal of the server is not raised.
+    """
+    call = "Rendezvous.delete"
+    for value in frames.encode_keys([_checked_key(call, key) for key in keys]):
+        head = frames.encode_request(Operation.DELETE, rendezvous.rank, rendezvous.size, b"", value, 0)
+        with _Connection(call, Path(rendezvous.address), ANSWER_SECONDS) as connection:
+            connection.send(head + value)
+
+
 def clear(rendezvous: Rendezvous, folder: str) -> None:
     """Delete all values whose keys are the folder, a slash, and a name without a slash."""
     rendezvous._ask("Rendezvous.delete", Operation.CLEAR, folder)
@@ -372,9 +389,7 @@ def clear(rendezvous: Rendezvous, folder: str) -> None:
 def put_all(rendezvous: Rendezvous, values: Mapping[str, bytes]) -> None:
     """Put several values in one request, or a few if they are long; errors as of :meth:`Rendezvous.put`."""
     call = "Rendezvous.put"
-    if event_log.active:
-        for key in values:
-            event_log.post(event_log.key_of("rendezvous", rendezvous._name, key))
+    log_put(rendezvous, values)
     for request in frames.encode_entries({_checked_key(call, key): value for key, value in values.items()}):
         rendezvous._ask(call, Operation.PUT_ALL, value=request)
 
@@ -384,17 +399,40 @@ def get_present(rendezvous: Rendezvous, keys: Sequence[str]) -> dict[str, bytes]
 
     Of very many bytes it returns only some values.
     """
-    call, values = "Rendezvous.get", dict[str, bytes]()
+    call, values = _GET, dict[str, bytes]()
     for request in frames.encode_keys([_checked_key(call, key) for key in keys]):
         answer = rendezvous._ask(call, Operation.GET_PRESENT, value=request)
         try:
             values |= frames.decode_present(frames.decode_keys(request), answer)
         except BadFrame as error:
             raise _bad_answer(call, rendezvous.address, "the values of keys", error) from None
-    if event_log.active:
-        for key in values:
-            event_log.take(event_log.key_of("rendezvous", rendezvous._name, key), 1)
+    log_got(rendezvous, values)
     return values
+
+
+def log_put(rendezvous: Rendezvous, keys: Iterable[str]) -> None:
+    """Log that this rank puts values; also if they go another way."""
+    if event_log.active:
+        for key in keys:
+            event_log.post(event_log.key_of("rendezvous", rendezvous._name, key))
+
+
+def log_got(rendezvous: Rendezvous, keys: Iterable[str]) -> None:
+    """Log that this rank has values that another one has put."""
+    if event_log.active:
+        for key in keys:
+            event_log.take(event_log.key_of("rendezvous", rendezvous._name, key), 1)
+
+
+def get_of(rendezvous: Rendezvous, key: str, rank: int, timeout: float) -> bytes:
+    """Return the value of a key that only ``rank`` puts: the loss of other ranks does not end the wait for it.
+
+    Raises
+    ------
+    WaitTimeout, PeerLost, Deadlock, Busy, Closed
+        As :meth:`Rendezvous.get`.
+    """
+    return rendezvous._ask(_GET, Operation.GET, key, frames.encode_source(rank), timeout=timeout)[0]
 
 
 def put_once(address: str, rank: int, size: int, key: str, value: bytes, seconds: float) -> None:
@@ -440,6 +478,8 @@ class _Connection:
         self._limit = limit
         self._deadline = None if limit is None else time.monotonic() + limit
         self._stack = contextlib.ExitStack()
+        self._received = bytearray()
+        self._poll: select.poll | None = None
 
     def __enter__(self) -> _Connection:
         with event_log.quiet(), contextlib.ExitStack() as stack:
@@ -472,8 +512,7 @@ class _Connection:
         # A server that refuses a request answers before it has read all; its answer explains more than our error.
         with turns.inside():
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._send(head)
-                self._send(value)
+                self.send(head + value)
             answer = self._answer()
         if answer.status is Status.WAITS:
             self._await_after_others()
@@ -485,9 +524,11 @@ class _Connection:
         return values
 
     def _answer(self) -> frames.Answer:
-        start = self._receive(frames.START_BYTES)
-        frames.check_start(start)  # a frame of another version, or of something else, may be shorter
-        return frames.decode_answer(start + self._receive(frames.ANSWER_BYTES - frames.START_BYTES))
+        # Not more bytes than these: another answer may follow, for which this rank must wait in its turn.
+        self._fill(frames.START_BYTES, frames.ANSWER_BYTES)
+        frames.check_start(self._received[: frames.START_BYTES])  # a frame of another version may be shorter
+        self._fill(frames.ANSWER_BYTES, frames.ANSWER_BYTES)
+        return frames.decode_answer(self._receive(frames.ANSWER_BYTES))
 
     def _await_after_others(self) -> None:
         """Wait until the server answers; other ranks go first, and operations of this one run.
@@ -508,37 +549,45 @@ class _Connection:
         finally:
             turns.regain()
 
-    def _send(self, content: bytes) -> None:
+    def send(self, content: bytes) -> None:
+        """Send a request."""
         left = memoryview(content)
         while left:
-            self._wait(select.POLLOUT)
-            with contextlib.suppress(BlockingIOError), event_log.quiet():
-                left = left[self._socket.send(left) :]
-
-    def _receive(self, nbytes: int) -> bytearray:
-        received = bytearray()
-        while len(received) < nbytes:
-            self._wait(select.POLLIN)
             try:
                 with event_log.quiet():
-                    chunk = self._socket.recv(min(_CHUNK, nbytes - len(received)))
+                    left = left[self._socket.send(left) :]
             except BlockingIOError:
+                self._wait(select.POLLOUT)
+
+    def _receive(self, nbytes: int) -> bytearray:
+        self._fill(nbytes, max(nbytes, _AHEAD))
+        received, self._received = self._received[:nbytes], self._received[nbytes:]
+        return received
+
+    def _fill(self, least: int, most: int) -> None:
+        """Read until ``least`` bytes are there, and at most ``most``."""
+        while len(self._received) < least:
+            try:
+                with event_log.quiet():
+                    chunk = self._socket.recv(min(_CHUNK, most - len(self._received)))
+            except BlockingIOError:
+                self._wait(select.POLLIN)
                 continue
             except OSError as error:
                 raise self._nobody(error) from None
             if not chunk:
                 raise self._nobody(None)
-            received += chunk
-        return received
+            self._received += chunk
 
     def _wait(self, event: int) -> None:
-        poll = select.poll()
-        poll.register(self._socket, event)
-        if self._server >= 0:
-            poll.register(self._server, select.POLLIN)
+        if self._poll is None:
+            self._poll = select.poll()
+            if self._server >= 0:
+                self._poll.register(self._server, select.POLLIN)
+        self._poll.register(self._socket, event)
         while True:
             with event_log.quiet():
-                ready = dict(poll.poll(self._slice() * 1000))
+                ready = dict(self._poll.poll(self._slice() * 1000))
             if self._socket.fileno() in ready:
                 return
             if ready:

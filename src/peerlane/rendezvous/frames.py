@@ -64,7 +64,7 @@ class Operation(enum.IntEnum):
     OPEN = 1
     CLOSE = 2
     PUT = 3
-    GET = 4
+    GET = 4  # its value is empty, or the number of the only rank that can answer
     BARRIER = 5
     GATHER = 6
     DELETE = 7  # its value holds keys
@@ -270,6 +270,20 @@ def encode_ranks(ranks: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(ranks)}I", *ranks)
 
 
+def encode_source(rank: int) -> bytes:
+    """Return the value of a ``GET`` that only ``rank`` can answer."""
+    return _LENGTH.pack(rank)
+
+
+def decode_source(value: bytes, size: int) -> int | None:
+    """Return the only rank that can answer a ``GET``; None: all can."""
+    if not value:
+        return None
+    if len(value) != _LENGTH.size or (rank := _LENGTH.unpack(value)[0]) >= size:
+        raise BadFrame(f"{value.hex()} is no rank of {size}")
+    return int(rank)
+
+
 def as_error(
     answer: Answer, call: str, values: Sequence[bytes], asked: MeetingWait | Refused | None
 ) -> Error:
@@ -312,6 +326,7 @@ def _check_version(magic: bytes, version: int) -> None:
 _OPERATIONS = frozenset(Operation)
 _LONGEST = {
     Operation.PUT: MAX_VALUE,
+    Operation.GET: _LENGTH.size,
     Operation.GATHER: MAX_VALUE,
     Operation.DELETE: MAX_KEYS,
     Operation.REPORT: MAX_REPORT,

@@ -67,8 +67,13 @@ class Connection:
         self.is_waiting = False  #: whether its request is complete and not answered
         self._is_closed = False
         self._output: list[memoryview] = []
-        loop.listen_to(accepted, selectors.EVENT_READ, self.on_ready)
         self._expect_progress()
+
+    def begin(self) -> None:
+        """Read what is there already, which usually is all of the request, and listen for the rest."""
+        self.on_ready()
+        if not self._is_closed and not self._output:
+            self._loop.listen_to(self.socket, selectors.EVENT_READ, self.on_ready)
 
     def on_ready(self) -> None:
         """Go on: the socket is readable or writable, or the peer has closed it."""
@@ -94,15 +99,16 @@ class Connection:
     def answer(self, status: Status, values: Sequence[bytes], lost: int | None = None) -> None:
         """Write an answer, then close; read nothing more."""
         self.is_waiting = False
-        self._output = [
-            memoryview(frames.encode_answer(status, values, lost)),
-            *(memoryview(value) for value in values),
-        ]
+        parts = [frames.encode_answer(status, values, lost), *values]
+        if sum(map(len, parts)) <= _CHUNK:
+            parts = [b"".join(parts)]
+        self._output = [memoryview(each) for each in parts]
         self._received = bytearray()
         self._give_back()
-        self._loop.listen_to(self.socket, selectors.EVENT_WRITE, self.on_ready)
         self._expect_progress()
         self.on_ready()
+        if self._output and not self._is_closed:
+            self._loop.listen_to(self.socket, selectors.EVENT_WRITE, self.on_ready)
 
     def request(self) -> bytes:
         """Return the bytes of the complete request."""
@@ -158,7 +164,10 @@ class Connection:
     def _go_on(self) -> None:
         if self._request is None:
             self._begin()
-        if self._request is not None and len(self._received) == self._wanted:
+            if self._request is not None and self._wanted:
+                self._receive()
+                return
+        if self._request is not None:
             self._finish(self._request)
 
     def _begin(self) -> None:
@@ -306,6 +315,8 @@ class Loop(ABC):
         elif self._per_process[pid] > self._most:
             text = f"process {pid} has {self._most} requests under way, the most that are allowed"
             connection.answer(Status.BUSY, [text.encode()])
+        else:
+            connection.begin()
 
     def _make_room(self) -> None:
         """Free a descriptor: drop the newest connection of the process that has most."""

@@ -69,6 +69,7 @@ class Meeting:
             str, dict[str, tuple[int, bytes]]
         ] = {}  # by folder: keys with their owners and values
         self._wanted: dict[str, list[Waiter]] = {}
+        self._sources: dict[Waiter, int] = {}  # the rank, of those in _wanted that wait for one alone
         self._rounds: dict[tuple[Operation, str], _Round] = {}
         self._when_left: list[Callable[[], None]] = []
 
@@ -98,14 +99,23 @@ class Meeting:
         self.delete(key)
         self._folders.setdefault(_folder(key), {})[key] = rank, value
         for waiter in self._wanted.pop(key, ()):
+            self._sources.pop(waiter, None)
             waiter.answer(Status.OK, [value])
 
-    def get(self, waiter: Waiter) -> None:
-        """Answer with the value of a key: now, or once it is put."""
+    def get(self, waiter: Waiter, source: int | None = None) -> None:
+        """Answer with the value of a key: now, or once it is put.
+
+        ``source``: the only rank that puts it, if there is only one.  The loss of another one does not end the wait.
+        """
         entry = self._folders.get(_folder(waiter.key), {}).get(waiter.key)
         if entry is not None:
             waiter.answer(Status.OK, [entry[1]])
-        elif loss := self._lost() or self._has_left(waiter) or self._left_alone(waiter):
+            return
+        if source is not None:
+            self._sources[waiter] = source
+        loss = self._lost(self._able(waiter)) or self._has_left(waiter) or self._left_alone(waiter)
+        if loss:
+            self._sources.pop(waiter, None)
             _answer_lost([waiter], loss, f"; {waiter.key!r} is not there")
         else:
             self._wanted.setdefault(waiter.key, []).append(waiter)
@@ -159,7 +169,7 @@ class Meeting:
             for each in one.values():
                 self._give_back(each)
                 each.answer(Status.OK, values if each.operation is Operation.GATHER else [])
-        elif loss := self._lost() or self._ended_without(one):
+        elif loss := self._lost(range(self.size)) or self._ended_without(one):
             self.withdraw(waiter)
             _answer_lost([waiter], loss)
 
@@ -175,6 +185,7 @@ class Meeting:
     def withdraw(self, waiter: Waiter) -> None:
         """Forget a waiting request: it timed out, or its connection was closed."""
         if waiter.operation is Operation.GET:
+            self._sources.pop(waiter, None)
             waiting = self._wanted.get(waiter.key, [])
             if waiter in waiting:
                 waiting.remove(waiter)
@@ -198,7 +209,8 @@ class Meeting:
     def awaited(self, waiter: Waiter) -> list[int]:
         """Return the ranks that could end a wait."""
         if waiter.operation is Operation.GET:
-            return [rank for rank, one in enumerate(self._ranks) if one.presence is _Presence.EXPECTED]
+            able = self._able(waiter)
+            return [rank for rank in able if self._ranks[rank].presence is _Presence.EXPECTED]
         present = self._rounds[waiter.operation, waiter.key]
         return [rank for rank in range(self.size) if rank not in present]
 
@@ -229,15 +241,16 @@ class Meeting:
         self._call_if_left()
 
     def lose(self, rank: int, fate: str) -> None:
-        """Note that a rank was lost: all waiting requests fail."""
+        """Note that a rank was lost: all waiting requests fail, but those that wait for other ranks alone."""
         self._ranks[rank].presence, self._ranks[rank].fate = _Presence.LOST, fate
         self._call_if_left()
         rounds, self._rounds = self._rounds, {}
-        wanted, self._wanted = self._wanted, {}
         for one in rounds.values():
             self._fail(one, (rank, fate))
-        for waiting in wanted.values():
-            _answer_lost(waiting, (rank, fate))
+        for waiter in [each for waiting in self._wanted.values() for each in waiting]:
+            if rank == waiter.rank or rank in self._able(waiter):
+                self.withdraw(waiter)
+                _answer_lost([waiter], (rank, fate))
 
     def when_left(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once every rank has come, and has closed its client or ended."""
@@ -250,8 +263,12 @@ class Meeting:
             for each in callbacks:
                 each()
 
-    def _lost(self) -> _Loss | None:
-        lost = (rank for rank, one in enumerate(self._ranks) if one.presence is _Presence.LOST)
+    def _able(self, waiter: Waiter) -> Sequence[int]:
+        """Return the ranks that can put what a request waits for."""
+        return [self._sources[waiter]] if waiter in self._sources else range(self.size)
+
+    def _lost(self, ranks: Iterable[int]) -> _Loss | None:
+        lost = (rank for rank in ranks if self._ranks[rank].presence is _Presence.LOST)
         return next(((rank, self._ranks[rank].fate) for rank in lost), None)
 
     def _has_left(self, waiter: Waiter) -> _Loss | None:
@@ -265,7 +282,7 @@ class Meeting:
 
     def _left_alone(self, waiter: Waiter) -> _Loss | None:
         """Return a loss if only the waiter's own rank is left, so that no other can put its value."""
-        others = [rank for rank in range(self.size) if rank != waiter.rank]
+        others = [rank for rank in self._able(waiter) if rank != waiter.rank]
         if not others or any(self._ranks[rank].presence is _Presence.EXPECTED for rank in others):
             return None
         fate = self._ranks[others[0]].fate

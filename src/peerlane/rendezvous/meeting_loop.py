@@ -18,6 +18,7 @@ from peerlane.rendezvous.frames import (
     Status,
     decode_entries,
     decode_keys,
+    decode_source,
 )
 from peerlane.rendezvous.hangs import Hangs
 from peerlane.rendezvous.loop import Connection, Timed, no_room
@@ -117,7 +118,7 @@ class MeetingLoop(ServingMachines):
         elif operation is Operation.PUT_ALL:
             self._put_all(connection)
         elif operation is Operation.GET:
-            self.meeting.get(connection)
+            self._get(connection)
         elif operation is Operation.GET_PRESENT:
             if (keys := _keys_of(connection)) is not None:
                 connection.answer(Status.OK, self.meeting.present(keys, MAX_VALUE))
@@ -136,6 +137,14 @@ class MeetingLoop(ServingMachines):
             self._open(connection)
         else:
             self.meeting.meet(connection)
+
+    def _get(self, connection: Connection | Relayed) -> None:
+        try:
+            source = decode_source(connection.value, self.size)
+        except BadFrame as error:
+            connection.answer(Status.INVALID, [str(error).encode()])
+            return
+        self.meeting.get(connection, source)
 
     def _put_all(self, connection: Connection | Relayed) -> None:
         rank, nbytes = connection.rank, len(connection.value)

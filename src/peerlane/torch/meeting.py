@@ -21,15 +21,20 @@ class Meeting:
     rank, size : int
     seconds : float
         How long to wait for other ranks.
+
+    Attributes
+    ----------
+    time : int
+        How often this rank has made the group; the same in all ranks.
     """
 
     def __init__(self, store: dist.Store, rank: int, size: int, seconds: float) -> None:
         self._store, self._rank, self._size, self._seconds = store, rank, size, seconds
-        self._time = store.add(f"peerlane/made/{rank}", 1)
+        self.time = store.add(f"peerlane/made/{rank}", 1)
 
     def key(self, name: str, rank: int) -> str:
         """Return the key of a rank's value of that name."""
-        return f"peerlane/{self._time}/{name}/{rank}"
+        return f"peerlane/{self.time}/{name}/{rank}"
 
     def put(self, name: str, value: bytes) -> None:
         """Set this rank's value of that name."""
@@ -38,14 +43,18 @@ class Meeting:
     def wait(self, name: str, rank: int, seconds: float) -> bytes | None:
         """Return a rank's value of that name, None if it does not come in time."""
         key = self.key(name, rank)
-        try:
-            # A store takes 0 for its own time-out.
-            self._store.wait([key], timedelta(seconds=max(seconds, 0.001)))
-        except (dist.DistStoreError, RuntimeError):
-            if not self._store.check([key]):
-                return None
+        if not self._have_come([key], seconds):
+            return None
         value: bytes = self._store.get(key)
         return value
+
+    def _have_come(self, keys: list[str], seconds: float) -> bool:
+        try:
+            # A store takes 0 for its own time-out.
+            self._store.wait(keys, timedelta(seconds=max(seconds, 0.001)))
+        except (dist.DistStoreError, RuntimeError):
+            return bool(self._store.check(keys))
+        return True
 
     def all_gather(self, name: str, value: bytes) -> list[bytes]:
         """Return the values of all ranks.
@@ -57,6 +66,9 @@ class Meeting:
         """
         self.put(name, value)
         ends = time.monotonic() + self._seconds
+        keys = [self.key(name, rank) for rank in range(self._size)]
+        if self._store.has_extended_api() and self._have_come(keys, self._seconds):
+            return list(self._store.multi_get(keys))
         values = [self.wait(name, rank, ends - time.monotonic()) for rank in range(self._size)]
         if None in values:
             late = tuple(rank for rank, value in enumerate(values) if value is None)

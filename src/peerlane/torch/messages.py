@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from peerlane.collectives.group import Group
+from peerlane.collectives.duplicate import Duplicate
 from peerlane.collectives.readiness import mails_of
 from peerlane.errors import Error, PeerLost, Refused
 from peerlane.torch.failures import converted, refused
@@ -41,7 +41,7 @@ class Messages:
 
     Parameters
     ----------
-    group : Group
+    group : Duplicate
         One that has no other use.
 
     Attributes
@@ -50,9 +50,9 @@ class Messages:
         Whether no message has failed.
     """
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Duplicate) -> None:
         self._group = group
-        group.barrier()  # from now on a short message waits for nobody, and its sender may end before it is read
+        group.connect()  # from now on a short message waits for nobody, and its sender may end before it is read
         self._out = {peer: Lane() for peer in self._others()}
         self._in = {peer: Lane() for peer in self._others()}
         self._lock = threading.Lock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -17,6 +18,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from peerlane.collectives.duplicate import Duplicate
 from peerlane.collectives.group import Group
+from peerlane.collectives.part import Part
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
 from peerlane.torch import collective_calls as calls
@@ -35,6 +37,8 @@ from peerlane.torch.work import Work
 
 BACKEND = "peerlane"
 _CPU = torch.device("cpu")
+_ABLE = b"+"  # begins the answer of a rank that can make a part
+_MOST_TOGETHER = 16  # ranks: all of them read all offers, which are some 400 bytes for each pair
 
 # What C++ and torch.distributed pass, for callers that pass nothing.
 _BROADCAST = c10d.BroadcastOptions()
@@ -49,7 +53,8 @@ _ALL_TO_ALL = c10d.AllToAllOptions()
 _BARRIER = c10d.BarrierOptions()
 
 _Tensors = Sequence[torch.Tensor]
-_open: weakref.WeakSet[PeerlaneGroup] = weakref.WeakSet()
+_open: weakref.WeakValueDictionary[int, PeerlaneGroup] = weakref.WeakValueDictionary()  # in their order
+_numbers = itertools.count()
 
 
 def create(options: Any, _options: object = None) -> PeerlaneGroup:
@@ -60,10 +65,9 @@ def create(options: Any, _options: object = None) -> PeerlaneGroup:
     options : _DistributedBackendOptions
         ``store``, ``group_rank``, ``group_size``, ``timeout``, ``group_id`` and ``global_ranks_in_group``.
     """
-    ranks = options.global_ranks_in_group
-    number = ranks[options.group_rank] if ranks else options.group_rank
     where = options.store, options.group_rank, options.group_size
-    return PeerlaneGroup(*where, options.timeout, name=str(options.group_id), number=number, kinds=kinds())
+    ranks = options.global_ranks_in_group
+    return PeerlaneGroup(*where, options.timeout, name=str(options.group_id), ranks=ranks, kinds=kinds())
 
 
 class PeerlaneGroup(dist.ProcessGroup):
@@ -81,8 +85,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         How long a call waits for another rank; then it raises, and the group has ended.
     name : str
         The name of the group for torch, which error texts show.
-    number : int
-        This process's rank in the world, which decides the device.
+    ranks : sequence of int
+        The numbers of its ranks in the world; empty if it is the world.  This process's number decides the device.
     kinds : sequence of str
         The kinds of devices whose tensors it takes.
 
@@ -100,7 +104,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         timeout: timedelta,
         *,
         name: str,
-        number: int,
+        ranks: Sequence[int],
         kinds: Sequence[str],
     ) -> None:
         super().__init__(rank, size)
@@ -114,29 +118,61 @@ class PeerlaneGroup(dist.ProcessGroup):
         self._on_devices: DeviceCalls | None = None
         self._coalesced: list[dist.Work] | None = None
         self._longest = self._seconds  # how long the groups wait by themselves
-        there = present()
         try:
             with contextlib.ExitStack() as undo:
-                self._group = undo.enter_context(
-                    Group(
-                        *(rank, size),
-                        rendezvous=partial(self._meeting.all_gather, "group"),
-                        device=there[number % len(there)],
-                        window=1,
-                        wait_timeout=self._seconds,
-                        name=f"torch group {name}"[:64],
-                        timeout=self._seconds,
-                    )
-                )
+                part = self._part_of_world(ranks)
+                self._group = undo.enter_context(self._met(ranks or range(size)) if part is None else part[0])
                 # A receive from any rank also waits for ranks that send nothing, so only its wait has a time-out.
-                self._messages = Messages(Duplicate(self._group, wait_timeout=None))
+                self._messages = Messages(
+                    Duplicate(self._group, wait_timeout=None) if part is None else part[1]
+                )
                 undo.pop_all()
         except Error as error:
             raise converted("init", error) from error
-        _open.add(self)
+        _open[next(_numbers)] = self
         # At exit this must run before the groups are closed, whose exit handler was registered just now.
         atexit.unregister(_leave_all)
         atexit.register(_leave_all)
+
+    def _part_of_world(self, ranks: Sequence[int]) -> tuple[Part, Duplicate] | None:
+        """Return the ranks as a part of the world's group, and its duplicate; None if one of them cannot do that.
+
+        One exchange over the store agrees on it, and brings the offers of the duplicate's channels if they are few.
+        """
+        world = _of_all_ranks()
+        if world is None:
+            return None
+        if not (world._is_sound and Part.is_possible(world._group)):
+            self._meeting.all_gather("part", b"")
+            return None
+        times = {"wait_timeout": self._seconds, "timeout": self._seconds}
+        part = Part(world._group, ranks, name=self._group_name(), number=self._meeting.time, **times)
+        with contextlib.ExitStack() as undo:
+            undo.callback(part.close)
+            duplicate, offers = part.duplicate_with_offers() if len(ranks) <= _MOST_TOGETHER else (None, b"")
+            answers = self._meeting.all_gather("part", _ABLE + offers)
+            if not all(answers):
+                return None
+            for rank, answer in enumerate(answers):
+                part.take_offers(rank, answer.removeprefix(_ABLE))
+            undo.pop_all()
+        return part, duplicate or Duplicate(part)
+
+    def _group_name(self) -> str:
+        return f"torch group {self._name}"[:64]
+
+    def _met(self, ranks: Sequence[int]) -> Group:
+        """Make a group whose ranks meet over the store."""
+        there = present()
+        return Group(
+            *(self.rank(), self.size()),
+            rendezvous=partial(self._meeting.all_gather, "group"),
+            device=there[ranks[self.rank()] % len(there)],
+            window=1,
+            wait_timeout=self._seconds,
+            name=self._group_name(),
+            timeout=self._seconds,
+        )
 
     # What torch asks about the group.
 
@@ -219,7 +255,8 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def _end(self, why: Exception) -> None:
         self._ended = self._ended or why
-        _open.discard(self)
+        for number in [number for number, each in _open.items() if each is self]:
+            del _open[number]
         self._lane.close()
         self._messages.close(self._ended)
         if self._on_devices is not None:
@@ -599,8 +636,14 @@ class PeerlaneGroup(dist.ProcessGroup):
 
 def _leave_all() -> None:
     """Leave all groups: a process that ends without a word counts as lost where receives wait for any rank."""
-    for group in list(_open):
+    for _, group in sorted(_open.items(), reverse=True):  # parts before the world
         group._leave("left at the end of the process")
+
+
+def _of_all_ranks() -> PeerlaneGroup | None:
+    """Return the process group of all ranks, None if it is not made yet, or is another back-end's."""
+    world = c10d.GroupMember.WORLD
+    return world if isinstance(world, PeerlaneGroup) else None
 
 
 def _each(call: Callable[..., None]) -> Callable[[Group, Sequence[tuple[Any, ...]]], None]:

@@ -47,11 +47,10 @@ class ProcessGroupNCCL(PeerlaneGroup):
             return set_by_torch
 
     def __init__(self, store: dist.Store, rank: int, size: int, options: Options) -> None:
-        ranks = options.global_ranks_in_group
         super().__init__(
             *(store, rank, size, options.timeout),
             name=str(options.group_name),
-            number=ranks[rank] if ranks else rank,
+            ranks=options.global_ranks_in_group,
             kinds=["cuda"],
         )
         self._has_asked = False

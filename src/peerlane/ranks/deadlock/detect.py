@@ -25,6 +25,7 @@ from peerlane.errors import PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.deadlock.board_records import BoardRecord, decode, encode
 from peerlane.ranks.deadlock.known import MOST_SHOWN, Graph, Known, end, head, lines, state
+from peerlane.ranks.membership import Membership
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import WaitBoard
@@ -102,7 +103,7 @@ def _look_at_ranks() -> bool:
 
 def _withdraw(group: Session) -> None:
     _known.pop(group, None)
-    if _tokens.pop(group, None) is not None and group._membership is not None:
+    if _tokens.pop(group, None) is not None and isinstance(group._membership, Membership):
         group._membership.board.withdraw()
 
 
@@ -111,7 +112,7 @@ def _report(group: Session, waits: wait_state.Waits, *, renews: bool) -> Known |
 
     ``renews``: whether the report may be extended until now.
     """
-    if group._membership is None:
+    if not isinstance(group._membership, Membership):
         return None
     board, peers = group._membership.board, waits.peers(group)
     if peers is None:
