@@ -40,9 +40,9 @@ class Weights:
         start = 8 + int.from_bytes(bytes(file[:8]), "little")
         header = json.loads(bytes(file[8:start]))
         header.pop("__metadata__", None)
-        places = {name: entry["data_offsets"] for name, entry in header.items()}
+        offsets = {name: entry["data_offsets"] for name, entry in header.items()}
         self.data = file[start:]
-        self.tensors = {name: slice(begin, end) for name, (begin, end) in places.items() if begin < end}
+        self.tensors = {name: slice(begin, end) for name, (begin, end) in offsets.items() if begin < end}
 
     def compare(self, where: str, memory: pl.Buffer) -> None:
         """Compare each tensor in device memory with the file."""

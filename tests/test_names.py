@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src/peerlane"
 NATIVE = Path(__file__).parents[1] / "native"
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 TESTS = Path(__file__).parent
 BANNED = {
     *("found", "given", "here", "made", "place", "places", "said", "say", "says", "stuck", "tell", "tells"),
@@ -75,7 +77,7 @@ def banned_words(name: str) -> set[str]:
 def test_no_name_has_a_banned_word() -> None:
     wrong = [
         f"{path.relative_to(folder)}:{line}: {name}"
-        for folder in (ROOT, NATIVE, BENCHMARKS, TESTS)
+        for folder in (ROOT, NATIVE, BENCHMARKS, EXAMPLES, SCRIPTS, TESTS)
         for path in sorted(folder.rglob("*.py"))
         for line, name in names(ast.parse(path.read_text()))
         if banned_words(name) and name not in {*KEPT, *PUBLIC.get(str(path.relative_to(folder)), ())}
