@@ -46,7 +46,7 @@ def find_allocation(array, size):
     base, size_of_range = hip_check(hip.hipMemGetAddressRange(int(array) + size // 2))
     if (int(base), size_of_range) != (int(array), size):
         raise HipError(
-            f"the allocation of {size} bytes at {int(array):#x} is told as {size_of_range} at {int(base):#x}"
+            f"the allocation of {size} bytes at {int(array):#x} is reported as {size_of_range} at {int(base):#x}"
         )
 
 

@@ -185,10 +185,10 @@ def run(path: str, stack: ExitStack) -> None:
     took = answers(pipes)[0]
     print(f"{WORKERS} workers share them as one copy, and see what one of them writes")
     print(f"each other worker got a copy by a broadcast, in {took}: all tensors are right")
-    print(f"a deadlock is told to each worker:\n  {answers(pipes)[0]}")
+    print(f"each worker reports the deadlock:\n  {answers(pipes)[0]}")
     for pipe in pipes:
         pipe.send("go on")
-    print(f"a worker was killed, and each other one is told:\n  {answers(pipes[:-1])[0]}")
+    print(f"a worker was killed, and each other one reports it:\n  {answers(pipes[:-1])[0]}")
     print(f"verified: {count:,} tensors, {size:,} bytes, on each device and in each worker")
 
 
