@@ -296,23 +296,6 @@ def test_folder_lies_in_memory_if_there_is_room(tmp_path: Path, monkeypatch: pyt
     assert not [*memory.iterdir(), *elsewhere.iterdir()]
 
 
-def test_folder_of_a_killed_process_is_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_log, "_MEMORY", tmp_path)
-    old, young = tmp_path / "peerlane-check-old", tmp_path / "peerlane-check-young"
-    for each in (old, young):
-        each.mkdir()
-        (each / "1-1.log").write_bytes(b"x")
-    os.utime(old, (1, 1))
-    with event_log.folder() as held:
-        os.utime(held, (1, 1))
-        with event_log.folder():
-            assert held.exists()
-    assert not old.exists()
-    assert young.exists()
-
-
 def test_order_of_other_key_types_is_refused() -> None:
     pl.order(("block", 7, b"x"))
     for key in (1.5, None, ("a", None), True):
