@@ -149,16 +149,16 @@ void add_acl(std::vector<Contender>& all) {
     all.push_back(timed_to_the_end("aclrtLaunchHostFunc", [] { OK(aclrtLaunchHostFunc(stream, count, nullptr)); },
                                    [] { OK(aclrtSynchronizeStream(stream)); }));
     all.push_back({"aclrtMemcpy of two threads", [copy](int number) {
-        double found[2];
+        double medians[2];
         const auto run = [&](int at) {
             OK(aclrtSetDevice(0));
             copy();
-            found[at] = seconds(number, copy);
+            medians[at] = seconds(number, copy);
         };
         std::thread other(run, 1);
         run(0);
         other.join();
-        return (found[0] + found[1]) / 2;
+        return (medians[0] + medians[1]) / 2;
     }});
 }
 

@@ -69,7 +69,7 @@ extern "C" {
 
 double time_ping_pong(uint64_t mine, uint64_t theirs, uint64_t begin, uint64_t rounds, bool first, double deadline) {
     const std::atomic_ref seen(*reinterpret_cast<uint64_t*>(mine));
-    const std::atomic_ref told(*reinterpret_cast<uint64_t*>(theirs));
+    const std::atomic_ref flag(*reinterpret_cast<uint64_t*>(theirs));
     const auto start = std::chrono::steady_clock::now();
     const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
     const auto wait = [&](uint64_t value) {
@@ -78,9 +78,9 @@ double time_ping_pong(uint64_t mine, uint64_t theirs, uint64_t begin, uint64_t r
         return true;
     };
     for (uint64_t i = begin + 1; i <= begin + rounds; ++i) {
-        if (first) told.store(i, std::memory_order_release);
+        if (first) flag.store(i, std::memory_order_release);
         if (!wait(i)) return -1.0;
-        if (!first) told.store(i, std::memory_order_release);
+        if (!first) flag.store(i, std::memory_order_release);
     }
     return passed() / static_cast<double>(2 * rounds);
 }

@@ -1,6 +1,6 @@
 """The libraries that peerlane is compared with, what each can do, and the modes in which it is run.
 
-An MPI has more than one way through shared memory and leaves the choice to its user.  Each way is a variant, and at
+An MPI has several methods for shared memory and leaves the choice to its user.  Each method is a variant, and at
 each size the quickest one counts.
 """
 

@@ -43,7 +43,7 @@ SWEEPS: dict[str, tuple[Callable[..., sweeps.Sweep], tuple[int, ...], tuple[str,
     "collective": (sweeps.collective, sweeps.COLLECTIVE_SIZES, ON_ONE_MACHINE, COLLECTIVES),
     "machines": (sweeps.machines, sweeps.MACHINE_SIZES, BETWEEN_MACHINES, (WRITE, MESSAGE, ALL_REDUCE)),
 }
-#: UCX would find shared memory; gloo takes the interface that it is told.
+#: UCX would find shared memory; gloo takes the interface of its variable.
 _OVER_TCP = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo", "GLOO_SOCKET_IFNAME": "lo"}
 
 

@@ -45,7 +45,7 @@ class Rank(Protocol):
 
 
 class Mpi:
-    """MPI, of the library that mpi4py was told to load."""
+    """MPI, of the library that mpi4py loads by its configuration."""
 
     def __init__(self, most: int) -> None:
         self._numpy, self._mpi = importlib.import_module("numpy"), importlib.import_module("mpi4py.MPI")

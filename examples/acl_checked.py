@@ -53,21 +53,21 @@ def using(device):
 
 
 @contextlib.contextmanager
-def made(what, *args, **names):
+def created(what, *args, **names):
     """Make with ``malloc``, ``create_stream`` and the like; undo it at the end.
 
     ``undo=`` names the call for that; by default it is ``free``, ``free_host`` or ``destroy_...``.
     """
     undo = names.get("undo") or what.replace("malloc", "free").replace("create", "destroy")
-    thing = getattr(rt, what)(*args)
+    handle = getattr(rt, what)(*args)
     try:
-        yield thing
+        yield handle
     finally:
-        getattr(rt, undo)(thing)
+        getattr(rt, undo)(handle)
 
 
-def equal(found, expected, what):
+def equal(content, expected, what):
     """Raise unless two arrays hold the same bytes."""
-    wrong = (found != expected).sum()
+    wrong = (content != expected).sum()
     if wrong:
-        raise AclError(f"{what}: {wrong} of {found.size} elements differ")
+        raise AclError(f"{what}: {wrong} of {content.size} elements differ")

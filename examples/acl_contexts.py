@@ -25,9 +25,9 @@ def fill_and_read(value):
         stream = stack.enter_context(made("create_stream"))
         rt.memset_async(pointer, SIZE, value, SIZE, stream)
         rt.synchronize_stream(stream)
-        found = np.zeros(SIZE, np.uint8)
-        rt.memcpy(acl.util.numpy_contiguous_to_ptr(found)[0], SIZE, pointer, SIZE, DEVICE_TO_HOST)
-        equal(found, np.full(SIZE, value, np.uint8), f"memory filled with {value}")
+        content = np.zeros(SIZE, np.uint8)
+        rt.memcpy(acl.util.numpy_contiguous_to_ptr(content)[0], SIZE, pointer, SIZE, DEVICE_TO_HOST)
+        equal(content, np.full(SIZE, value, np.uint8), f"memory filled with {value}")
 
 
 def in_own_context(device, value):

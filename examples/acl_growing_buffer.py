@@ -64,9 +64,11 @@ def grow(device, mib, steps):
             )
         for size in (content.size, content.size // 3):
             buffer.resize(size)
-            found = np.zeros(size, np.uint8)
-            rt.memcpy(acl.util.numpy_contiguous_to_ptr(found)[0], size, buffer.address, size, DEVICE_TO_HOST)
-            equal(found, content[:size], f"the buffer of {size} bytes")
+            received = np.zeros(size, np.uint8)
+            rt.memcpy(
+                acl.util.numpy_contiguous_to_ptr(received)[0], size, buffer.address, size, DEVICE_TO_HOST
+            )
+            equal(received, content[:size], f"the buffer of {size} bytes")
         return content.size
 
 

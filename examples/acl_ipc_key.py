@@ -31,9 +31,9 @@ def upload(pointer, data):
 
 def download(pointer, size):
     """Return the bytes of device memory."""
-    found = np.zeros(size, np.uint8)
-    rt.memcpy(acl.util.numpy_contiguous_to_ptr(found)[0], size, pointer, size, DEVICE_TO_HOST)
-    return found
+    content = np.zeros(size, np.uint8)
+    rt.memcpy(acl.util.numpy_contiguous_to_ptr(content)[0], size, pointer, size, DEVICE_TO_HOST)
+    return content
 
 
 def receive(pipe):

@@ -39,16 +39,16 @@ class Side:
 
     def prepare(self, order, *, gathers):
         """Write one descriptor a block: from its page to its place in the staging buffer, or back."""
-        for place, page in enumerate(order):
-            ends = self.pages + int(page) * self.block, self.staging + place * self.block
+        for index, page in enumerate(order):
+            ends = self.pages + int(page) * self.block, self.staging + index * self.block
             source, target = ends if gathers else ends[::-1]
-            at = self._descriptors + place * self._distance
+            at = self._descriptors + index * self._distance
             rt.set_memcpy_desc(at, INNER_DEVICE_TO_DEVICE, source, target, self.block, 0)
 
     def launch(self, blocks):
         """Queue all descriptors."""
-        for place in range(blocks):
-            at = self._descriptors + place * self._distance
+        for index in range(blocks):
+            at = self._descriptors + index * self._distance
             rt.memcpy_async_with_desc(at, INNER_DEVICE_TO_DEVICE, self.stream)
 
 
@@ -57,10 +57,10 @@ def run(devices, blocks, block):
     rng = np.random.default_rng(4)
     pages = 2 * blocks
     content = rng.integers(0, 256, (pages, block), dtype=np.uint8)
-    taken, given = rng.permutation(pages)[:blocks], rng.permutation(pages)[:blocks]
+    taken, assigned = rng.permutation(pages)[:blocks], rng.permutation(pages)[:blocks]
     with ExitStack() as stack:
         near, far = (Side(stack, a, b, pages, blocks, block) for a, b in (devices, devices[::-1]))
-        far.prepare(given, gathers=False)
+        far.prepare(assigned, gathers=False)
         rt.memset(far.pages, content.size, 0, content.size)
         rt.set_device(near.device)
         near.prepare(taken, gathers=True)
@@ -81,12 +81,16 @@ def run(devices, blocks, block):
         far.launch(blocks)
         rt.synchronize_stream(far.stream)
         seconds = time.perf_counter() - began
-        found, expected = np.zeros_like(content), np.zeros_like(content)
+        received, expected = np.zeros_like(content), np.zeros_like(content)
         rt.memcpy(
-            acl.util.numpy_contiguous_to_ptr(found)[0], found.size, far.pages, found.size, DEVICE_TO_HOST
+            acl.util.numpy_contiguous_to_ptr(received)[0],
+            received.size,
+            far.pages,
+            received.size,
+            DEVICE_TO_HOST,
         )
-        expected[given] = content[taken]
-        equal(found, expected, "the pages of the other device")
+        expected[assigned] = content[taken]
+        equal(received, expected, "the pages of the other device")
         return seconds
 
 

@@ -51,10 +51,10 @@ def play(devices, rounds, size):
             rt.set_device(player.device)
             rt.synchronize_stream(player.stream)
         rt.set_device(other.device)
-        found = np.zeros(size, np.uint8)
-        rt.memcpy(acl.util.numpy_contiguous_to_ptr(found)[0], size, other.memory, size, DEVICE_TO_HOST)
+        content = np.zeros(size, np.uint8)
+        rt.memcpy(acl.util.numpy_contiguous_to_ptr(content)[0], size, other.memory, size, DEVICE_TO_HOST)
         rt.notify_batch_reset([first.turn, second.turn])
-        return found
+        return content
 
 
 def main():
@@ -66,11 +66,11 @@ def main():
     args = parser.parse_args()
     try:
         with initialized():
-            found = play(args.devices, args.rounds, args.bytes)
+            content = play(args.devices, args.rounds, args.bytes)
         expected = np.zeros(args.bytes, np.uint8)
         for number in range(args.rounds):
             expected[number % args.bytes] = number % 251 + 1
-        equal(found, expected, "the buffer after the last round")
+        equal(content, expected, "the buffer after the last round")
     except AclError as error:
         print(error, file=sys.stderr)
         return 1

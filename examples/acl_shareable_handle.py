@@ -94,11 +94,11 @@ def pattern(size, seed):
     return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
 
 
-def verify(found, seed):
+def verify(content, seed):
     """Raise unless every byte is the pattern's."""
-    wrong = int(np.count_nonzero(found != pattern(found.size, seed)))
+    wrong = int(np.count_nonzero(content != pattern(content.size, seed)))
     if wrong:
-        raise AclError(f"{wrong} of {found.size} bytes differ")
+        raise AclError(f"{wrong} of {content.size} bytes differ")
 
 
 def process_a(pipe, device, mib):

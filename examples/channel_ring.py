@@ -28,12 +28,12 @@ def main() -> None:
         with group.device.create_stream() as stream:
             for step in range(group.size - 1):
                 turn = step % 2
-                place = turn * BLOCK
+                offset = turn * BLOCK
                 if step >= 2:
                     to_right.wait(EMPTY[turn], stream=stream)  # the program goes on; the stream waits
-                to_right.write(block, at=place, notify=FULL[turn], stream=stream)
+                to_right.write(block, at=offset, notify=FULL[turn], stream=stream)
                 from_left.wait(FULL[turn], stream=stream)
-                block.copy_from(group.window[place : place + BLOCK], stream=stream)
+                block.copy_from(group.window[offset : offset + BLOCK], stream=stream)
                 if step < group.size - 3:
                     from_left.notify(EMPTY[turn], stream=stream)
                 stream.sync(timeout=30)

@@ -67,12 +67,12 @@ def main():
     call("HcclBatchSendRecv", ring, len(ring), comm, stream)
     call("synchronize_stream", stream)
 
-    found = np.empty_like(mine)
-    call("memcpy", found.ctypes.data, nbytes, recv, nbytes, DEVICE_TO_HOST)
-    if not np.array_equal(found, sum(map(gradients, range(ranks)))):
+    received = np.empty_like(mine)
+    call("memcpy", received.ctypes.data, nbytes, recv, nbytes, DEVICE_TO_HOST)
+    if not np.array_equal(received, sum(map(gradients, range(ranks)))):
         raise HcommError(f"rank {rank} has another sum")
-    call("memcpy", found.ctypes.data, nbytes, other, nbytes, DEVICE_TO_HOST)
-    if not np.array_equal(found, gradients((rank - 1) % ranks)):
+    call("memcpy", received.ctypes.data, nbytes, other, nbytes, DEVICE_TO_HOST)
+    if not np.array_equal(received, gradients((rank - 1) % ranks)):
         raise HcommError(f"rank {rank} has other bytes than its neighbour sent")
     print(f"rank {rank} of {ranks}: {COUNT} gradients summed and passed on, every one verified")
     call("HcclCommDestroy", comm)

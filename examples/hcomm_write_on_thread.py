@@ -82,9 +82,9 @@ def main():
     for stream in streams:
         call("synchronize_stream", stream)
 
-    found = np.zeros_like(words)
-    call("memcpy", found.ctypes.data, size, address, size, DEVICE_TO_HOST)
-    if not np.array_equal(found, words):
+    received = np.zeros_like(words)
+    call("memcpy", received.ctypes.data, size, address, size, DEVICE_TO_HOST)
+    if not np.array_equal(received, words):
         raise HcommError(f"rank {rank} has other bytes than rank 0 wrote")
     print(
         f"rank {rank} of {ranks}: {size} bytes {'written' if rank == 0 else 'received'}, every byte verified"

@@ -18,13 +18,13 @@ def hip_check(result):
 
 
 @contextlib.contextmanager
-def made(result, undo, *args):
+def created(result, undo, *args):
     """Have what a call made; ``undo(it, *args)`` at the end."""
-    thing = hip_check(result)
+    handle = hip_check(result)
     try:
-        yield thing
+        yield handle
     finally:
-        hip_check(undo(thing, *args))
+        hip_check(undo(handle, *args))
 
 
 def upload(pointer, data):
@@ -38,8 +38,8 @@ def download(pointer, array):
     return array
 
 
-def equal(found, expected, what):
+def equal(content, expected, what):
     """Raise unless two arrays hold the same bytes."""
-    wrong = (found != expected).sum()
+    wrong = (content != expected).sum()
     if wrong:
-        raise HipError(f"{what}: {wrong} of {found.size} elements differ")
+        raise HipError(f"{what}: {wrong} of {content.size} elements differ")

@@ -28,8 +28,8 @@ def gather(pipe, barrier, rank, ranks, size):
     """Be one process of the ring."""
     with ExitStack() as stack:
         count = hip_check(hip.hipGetDeviceCount())
-        here, right = rank % count, (rank + 1) % ranks % count
-        hip_check(hip.hipSetDevice(here))
+        own, right = rank % count, (rank + 1) % ranks % count
+        hip_check(hip.hipSetDevice(own))
         # Two places in turn: what came in the last step is sent on while the next block comes.
         inbox = stack.enter_context(made(hip.hipMalloc(2 * size), hip.hipFree))
         start = stack.enter_context(made(hip.hipMalloc(size), hip.hipFree))
@@ -42,14 +42,14 @@ def gather(pipe, barrier, rank, ranks, size):
         )
         source = int(start)
         for step in range(ranks - 1):
-            place = step % 2 * size
-            hip_check(hip.hipMemcpyPeer(int(outbox) + place, right, source, here, size))
+            offset = step % 2 * size
+            hip_check(hip.hipMemcpyPeer(int(outbox) + offset, right, source, own, size))
             hip_check(hip.hipDeviceSynchronize())  # the copy does not wait for itself
             barrier.wait(SECONDS)
-            source = int(inbox) + place
+            source = int(inbox) + offset
             owner = (rank - 1 - step) % ranks
-            found = download(source, np.zeros(size, np.uint8))
-            equal(found, block_of(owner, size), f"the block of process {owner} in process {rank}")
+            content = download(source, np.zeros(size, np.uint8))
+            equal(content, block_of(owner, size), f"the block of process {owner} in process {rank}")
 
 
 def process(pipe, barrier, *args):

@@ -43,10 +43,10 @@ def disable(device, peer):
 
 def find_allocation(array, size):
     """Ask for the allocation around an address in the middle of it."""
-    base, found = hip_check(hip.hipMemGetAddressRange(int(array) + size // 2))
-    if (int(base), found) != (int(array), size):
+    base, size_of_range = hip_check(hip.hipMemGetAddressRange(int(array) + size // 2))
+    if (int(base), size_of_range) != (int(array), size):
         raise HipError(
-            f"the allocation of {size} bytes at {int(array):#x} is told as {found} at {int(base):#x}"
+            f"the allocation of {size} bytes at {int(array):#x} is reported as {size_of_range} at {int(base):#x}"
         )
 
 

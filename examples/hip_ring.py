@@ -51,9 +51,9 @@ class Station:
         """Wait, and return what is here after so many steps."""
         hip_check(hip.hipSetDevice(self.device))
         hip_check(hip.hipStreamSynchronize(self.stream))
-        found = np.empty(self.size, np.uint8)
-        hip_check(hip.hipMemcpy(found, self.blocks[step % 2], self.size, DEVICE_TO_HOST))
-        return found
+        content = np.empty(self.size, np.uint8)
+        hip_check(hip.hipMemcpy(content, self.blocks[step % 2], self.size, DEVICE_TO_HOST))
+        return content
 
     def close(self):
         """Give back what it has."""

@@ -19,11 +19,11 @@ class GrowingBuffer:
     """Device memory at one address for good, of a size that changes in steps of a granule."""
 
     def __init__(self, stack, device, most):
-        place = hip.hipMemLocation(type=hip.hipMemLocationType.hipMemLocationTypeDevice, id=device)
+        location = hip.hipMemLocation(type=hip.hipMemLocationType.hipMemLocationTypeDevice, id=device)
         self._prop = hip.hipMemAllocationProp(type=hip.hipMemAllocationType.hipMemAllocationTypePinned)
         self._access = hip.hipMemAccessDesc(flags=hip.hipMemAccessFlags.hipMemAccessFlagsProtReadWrite)
         for each in (self._prop.location, self._access.location):
-            each.type, each.id = place.type, place.id
+            each.type, each.id = location.type, location.id
         option = hip.hipMemAllocationGranularity_flags.hipMemAllocationGranularityRecommended
         self.granule = hip_check(hip.hipMemGetAllocationGranularity(self._prop, option))
         reserved = -(-most // self.granule) * self.granule
@@ -61,8 +61,8 @@ def grow(device, mib, steps):
             upload(buffer.address + start, content[start : start + piece])
         for size in (content.size, content.size // 3):
             buffer.resize(size)
-            found = download(buffer.address, np.zeros(size, np.uint8))
-            equal(found, content[:size], f"the buffer of {size} bytes")
+            received = download(buffer.address, np.zeros(size, np.uint8))
+            equal(received, content[:size], f"the buffer of {size} bytes")
     return content.size
 
 

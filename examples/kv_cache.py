@@ -22,33 +22,33 @@ def run(blocks, block, sequences):
     rng = np.random.default_rng(3)
     pages = 2 * blocks
     content = rng.integers(0, 256, (pages, block), dtype=np.uint8)
-    here, there = pl.devices()[:2]
-    here.peers.add(there)
-    there.peers.add(here)
+    near, far = pl.devices()[:2]
+    near.peers.add(far)
+    far.peers.add(near)
     with (
-        here.allocate(pages * block, peer=True) as source,
-        there.allocate(pages * block, peer=True) as target,
-        here.allocate(pl.CopyDescriptor.size_for(blocks)) as table,
-        here.create_stream() as stream,
+        near.allocate(pages * block, peer=True) as source,
+        far.allocate(pages * block, peer=True) as target,
+        near.allocate(pl.CopyDescriptor.size_for(blocks)) as table,
+        near.create_stream() as stream,
     ):
         source.copy_from(content)
         target.fill(0)
         lists, expected = [], np.zeros((pages, block), np.uint8)
         for _ in range(sequences):
-            taken, given = rng.permutation(pages)[:blocks], rng.permutation(pages)[:blocks]
+            taken, assigned = rng.permutation(pages)[:blocks], rng.permutation(pages)[:blocks]
             pairs = [
                 (
                     target[int(to) * block : (int(to) + 1) * block],
                     source[int(at) * block : (int(at) + 1) * block],
                 )
-                for to, at in zip(given, taken, strict=True)
+                for to, at in zip(assigned, taken, strict=True)
             ]
             encoded = pl.Host().allocate(
                 pl.CopyDescriptor.size_for(blocks)
             )  # pinned: queued copies do not block
             encoded.copy_from(pl.CopyDescriptor.encode(pairs))
             lists.append(encoded)
-            expected[given] = content[taken]
+            expected[assigned] = content[taken]
         launch = pl.CopyDescriptor(table)
         began = time.perf_counter()
         for encoded in lists:

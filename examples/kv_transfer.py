@@ -39,8 +39,8 @@ def prefill(group: pl.Group, channel: pl.Channel) -> None:
             cache.view(np.uint8, (BLOCKS, BLOCK))[:] = computed(request)
             if request >= SETS:
                 channel.wait(FREE[request % SETS], stream=stream)
-            places = [(to, number * BLOCK, BLOCK) for number, to in enumerate(pages(request))]
-            channel.write_blocks(cache, places, stream=stream)
+            blocks = [(to, number * BLOCK, BLOCK) for number, to in enumerate(pages(request))]
+            channel.write_blocks(cache, blocks, stream=stream)
             channel.notify(READY[request % SETS], stream=stream)
         stream.sync(timeout=30)
 

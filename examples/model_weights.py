@@ -40,9 +40,9 @@ class Weights:
         start = 8 + int.from_bytes(bytes(file[:8]), "little")
         header = json.loads(bytes(file[8:start]))
         header.pop("__metadata__", None)
-        places = {name: entry["data_offsets"] for name, entry in header.items()}
+        offsets = {name: entry["data_offsets"] for name, entry in header.items()}
         self.data = file[start:]
-        self.tensors = {name: slice(begin, end) for name, (begin, end) in places.items() if begin < end}
+        self.tensors = {name: slice(begin, end) for name, (begin, end) in offsets.items() if begin < end}
 
     def compare(self, where: str, memory: pl.Buffer) -> None:
         """Compare each tensor in device memory with the file."""
@@ -185,10 +185,10 @@ def run(path: str, stack: ExitStack) -> None:
     took = answers(pipes)[0]
     print(f"{WORKERS} workers share them as one copy, and see what one of them writes")
     print(f"each other worker got a copy by a broadcast, in {took}: all tensors are right")
-    print(f"a deadlock is told to each worker:\n  {answers(pipes)[0]}")
+    print(f"each worker reports the deadlock:\n  {answers(pipes)[0]}")
     for pipe in pipes:
         pipe.send("go on")
-    print(f"a worker was killed, and each other one is told:\n  {answers(pipes[:-1])[0]}")
+    print(f"a worker was killed, and each other one reports it:\n  {answers(pipes[:-1])[0]}")
     print(f"verified: {count:,} tensors, {size:,} bytes, on each device and in each worker")
 
 

@@ -124,13 +124,13 @@ def differences(name: str, folders: list[str]) -> Iterator[str]:
 
 def preprocessed(name: str, folders: list[str]) -> str:
     """Return what the compiler sees of the vendor's headers, and the names of their macros."""
-    found = ""
+    definitions = ""
     for option in (["-E", "-P"], ["-E", "-dM"]):
         command = ["g++", "-x", "c++", *option, *(f"-I{each}" for each in folders), "-"]
         done = subprocess.run(command, input=_INCLUDES[name], capture_output=True, text=True, check=True)
         lines = done.stdout.splitlines()
-        found += "\n".join(each.split()[1] if each.startswith("#define ") else each for each in lines)
-    return re.sub(r"^#.*", "", found, flags=re.MULTILINE)
+        definitions += "\n".join(each.split()[1] if each.startswith("#define ") else each for each in lines)
+    return re.sub(r"^#.*", "", definitions, flags=re.MULTILINE)
 
 
 def same_type(function: Function) -> str:
@@ -149,9 +149,9 @@ def fields(
     declared: Declarations, layout: Layout, name: str, path: str = "", at: int = 0
 ) -> Iterator[tuple[str, int]]:
     """Yield where each field of a struct lies, those of structs without a name too."""
-    made = layout.struct(name)
+    described = layout.struct(name)
     for number, each in enumerate(declared.structs[name].fields):
-        offset = at + getattr(made, each.name or f"anonymous{number}").offset
+        offset = at + getattr(described, each.name or f"anonymous{number}").offset
         if "." in each.type and each.type in declared.structs:
             yield from fields(
                 declared, layout, each.type, f"{path}{each.name}." if each.name else path, offset

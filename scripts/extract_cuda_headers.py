@@ -109,22 +109,28 @@ int cuGetProcAddress_v2(const char* name, void** f, int version, unsigned long l
 
 def facts() -> dict[str, Any]:
     """Return what this interpreter's wheels have."""
-    found: dict[str, Any] = {"enums": {}, "constants": {}, "signatures": {}, "layouts": {}, "versions": {}}
+    extracted: dict[str, Any] = {
+        "enums": {},
+        "constants": {},
+        "signatures": {},
+        "layouts": {},
+        "versions": {},
+    }
     package = importlib.import_module("cuda.bindings")
-    found["folder"] = str(Path(str(package.__file__)).parent)
+    extracted["folder"] = str(Path(str(package.__file__)).parent)
     for name in ("cuda-bindings", "nccl4py", "nvidia-ml-py"):
         try:
-            found["versions"][name] = importlib.metadata.version(name)
+            extracted["versions"][name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
     for name in ("driver", "runtime"):
         module = importlib.import_module(f"cuda.bindings.{name}")
         for each, value in vars(module).items():
             if hasattr(value, "__members__"):
-                found["enums"][each] = {key: int(member) for key, member in value.__members__.items()}
+                extracted["enums"][each] = {key: int(member) for key, member in value.__members__.items()}
             elif type(value).__name__ in ("builtin_function_or_method", "cython_function_or_method"):
-                found["signatures"][each] = (value.__doc__ or "").partition("\n")[0]
-        found["constants"][name] = {
+                extracted["signatures"][each] = (value.__doc__ or "").partition("\n")[0]
+        extracted["constants"][name] = {
             each: int(value)
             for each, value in vars(module).items()
             if re.match(r"(cu|CU)", each) and type(value) is int and not each.endswith("_AS_INT")
@@ -134,30 +140,30 @@ def facts() -> dict[str, Any]:
             module = importlib.import_module(name)
         except ImportError:
             continue
-        found["layouts"] |= measured(module, prefix)
+        extracted["layouts"] |= measured(module, prefix)
     try:
         pynvml = importlib.import_module("pynvml")
-        found["constants"]["nvml"] = {
+        extracted["constants"]["nvml"] = {
             each: value
             for each, value in vars(pynvml).items()
             if each.startswith("NVML_") and type(value) is int
         }
     except ImportError:
         pass
-    return found
+    return extracted
 
 
 def measured(module: Any, prefix: str) -> dict[str, Any]:
     """Return the size of each struct that a module has a class for, and where its fields lie and their sizes."""
-    found = {}
+    extracted = {}
     for name, kind in vars(module).items():
         text = getattr(kind, "__doc__", None) or ""
         called = re.search(rf"nitialize an (?:instance|array) of `({prefix}\w+|CUDA_\w+)`", text)
         table = getattr(module, f"{re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', name).lower()}_dtype", None)
         if called and table is not None:
             by_order = [table.fields[each] for each in table.names]
-            found[called[1]] = [table.itemsize, [[each[1], each[0].itemsize] for each in by_order]]
-    return found
+            extracted[called[1]] = [table.itemsize, [[each[1], each[0].itemsize] for each in by_order]]
+    return extracted
 
 
 # What is read from text.
@@ -181,8 +187,8 @@ class Source:
         """Add functions of another source, and the types that they need."""
         for name in names:
             self.functions[name] = other.functions[name]
-            made = read_function(other.functions[name])
-            for each in (made.returns, *made.parameters):
+            derived = read_function(other.functions[name])
+            for each in (derived.returns, *derived.parameters):
                 self._take_type(other, each.type)
 
     def _take_type(self, other: Source, name: str) -> None:
@@ -203,7 +209,7 @@ def cython(text: str) -> Source:
     text = re.sub(r"#.*", "", re.sub(r'""".*?"""', "", text, flags=re.DOTALL))
     text = re.sub(r"\(\s*\n([^()]*)\)", lambda inside: f"({' '.join(inside[1].split())})", text)
     text = re.sub(r""" ?(["'])(?:(?!\1).)*\1(?=[\s:(),=]|$)""", "", text)
-    found, block, depth = Source(), None, 0
+    extracted, block, depth = Source(), None, 0
     numbers: dict[str, int] = {}
     for line in text.splitlines():
         plain, indent = line.strip(), len(line) - len(line.lstrip())
@@ -219,17 +225,17 @@ def cython(text: str) -> Source:
         if head := re.match(r"(?:cdef|ctypedef) (enum|struct|union) (\w+)\s*:$", plain):
             depth = indent
             if head[1] == "enum":
-                block = found.enums.setdefault(head[2], {})
+                block = extracted.enums.setdefault(head[2], {})
             elif head[2] != "void":
-                block = found.structs.setdefault(head[2], (head[1] == "union", []))[1]
+                block = extracted.structs.setdefault(head[2], (head[1] == "union", []))[1]
         elif callback := re.match(r"ctypedef (.+?) ?\(\*\s*(\w+)\s*\)\s*\((.*)\)", plain):
-            found.callbacks[callback[2]] = f"{callback[1]} {callback[2]}({callback[3]})"
+            extracted.callbacks[callback[2]] = f"{callback[1]} {callback[2]}({callback[3]})"
         elif alias := re.match(r"ctypedef (.+?[ *])(\w+)$", plain):
-            found.aliases[alias[2]] = normal(alias[1])
+            extracted.aliases[alias[2]] = normal(alias[1])
         elif function := re.match(r"cdef (.+?[ *])_?(\w+)\((.*)\)[^)]*nogil", plain):
             name = function[2]
-            found.functions[name] = f"{function[1]}{name}({function[3]})"
-    return named(untagged(found))
+            extracted.functions[name] = f"{function[1]}{name}({function[3]})"
+    return named(untagged(extracted))
 
 
 def named(source: Source) -> Source:
@@ -324,46 +330,46 @@ def rust_type(text: str, name: str) -> str:
 
 def rust(functions: str, types: str) -> Source:
     """Read ZLUDA's declarations; its comments are not looked at."""
-    found = Source()
+    extracted = Source()
     functions = re.sub(r"/\*.*?\*/", "", functions, flags=re.DOTALL)
     for each in re.finditer(r"fn (\w+)\(([^()]*(?:\([^()]*\)[^()]*)*)\)\s*(?:->\s*([\w:* ]+))?;", functions):
         parts = [part.partition(":") for part in re.split(r",(?![^()<]*[)>])", each[2]) if part.strip()]
         parameters = [rust_type(kind, name.strip()) for name, _, kind in parts]
         kind = rust_type(each[3], each[1]) if each[3] else f"void {each[1]}"
-        found.functions[each[1]] = f"{kind}({', '.join(parameters)})"
+        extracted.functions[each[1]] = f"{kind}({', '.join(parameters)})"
     types = re.sub(r"///.*|/\*[^*]*\*/", "", types)
     for each in re.finditer(r"pub (struct|union) (\w+) \{(.*?\n)\}", types, re.DOTALL):
         fields = re.findall(r"pub (\w+): ([^\n]+),\n", each[3])
         known = [rust_type(kind, name) for name, kind in fields if not name.startswith("__bindgen")]
-        found.structs[each[2]] = (
+        extracted.structs[each[2]] = (
             each[1] == "union",
             [] if fields == [("_unused", "[u8; 0usize]")] else known,
         )
     for each in re.finditer(r"pub struct (\w+)\((?:pub )?([^()]+)\);", types):
-        found.aliases[each[1]] = rust_type(each[2], "").strip()
+        extracted.aliases[each[1]] = rust_type(each[2], "").strip()
     for each in re.finditer(r"pub type (\w+) = ([^;{}]+);", types):
         if each[1] not in _RUST and "Result" not in each[2]:
-            found.aliases[each[1]] = rust_type(each[2], "").strip()
+            extracted.aliases[each[1]] = rust_type(each[2], "").strip()
     for each in re.finditer(r"impl (\w+) \{(.*?)\n\}", types, re.DOTALL):
         values = re.findall(r"pub const (\w+): \w+ = \w+\(\s*(-?\d+)\w*,?\s*\);", each[2])
         if values:
-            found.aliases.pop(each[1], None)
-            found.enums[each[1]] = {name: int(value) for name, value in values}
-    return untagged(found)
+            extracted.aliases.pop(each[1], None)
+            extracted.enums[each[1]] = {name: int(value) for name, value in values}
+    return untagged(extracted)
 
 
 def versions_in_tables(text: str) -> dict[str, tuple[int, str, int]]:
     """Return the version of each function of ZLUDA's table, and the ending and version of its other variant."""
-    found: dict[str, tuple[int, str, int]] = {}
+    extracted: dict[str, tuple[int, str, int]] = {}
     for each in re.finditer(r'\(b"\w+", ([02])\) => \{(.*?)\n    \}', text, re.DOTALL):
         for version, symbol in re.findall(r"version >= (\d+) \{\s*return (\w+) as _;", each[2]):
             base, ending = split(symbol)
-            since, kind, variant = found.get(base, (0, "", 0))
+            since, kind, variant = extracted.get(base, (0, "", 0))
             if ending:
-                found[base] = since, ending, int(version)
+                extracted[base] = since, ending, int(version)
             elif each[1] == "0":
-                found[base] = int(version), kind, variant
-    return found
+                extracted[base] = int(version), kind, variant
+    return extracted
 
 
 def split(symbol: str) -> tuple[str, str]:
@@ -382,12 +388,12 @@ def asked(interpreter: str, symbols: list[str]) -> dict[str, int]:
         variables = {**os.environ, "LD_LIBRARY_PATH": folder, "ASKED": f"{folder}/asked"}
         subprocess.run([interpreter, "-c", code], check=True, env=variables, capture_output=True)
         lines = [line.split() for line in Path(folder, "asked").read_text().splitlines()]
-    found = {}
+    extracted = {}
     for symbol, (name, version) in zip(symbols, lines, strict=True):
         if re.sub(r"_v\d+$", "", symbol) != re.sub(r"_v\d+$", "", name):
             raise ValueError(f"the wheel asks for {name} where it declares {symbol}")
-        found[symbol] = int(version)
-    return found
+        extracted[symbol] = int(version)
+    return extracted
 
 
 # The headers.
@@ -462,9 +468,9 @@ class Writer:
         is_union, fields = self.source.structs[name]
         if len(fields) == 1:  # what is nothing but bytes is not a text
             fields = [re.sub(r"^char (?=\w+\[)", "unsigned char ", fields[0])]
-        _, places = self.measured.get(name, (0, []))
-        if len(places) == len(fields) and not is_union:
-            parts = overlapping([*map(self.field, fields)], places)
+        _, starts = self.measured.get(name, (0, []))
+        if len(starts) == len(fields) and not is_union:
+            parts = overlapping([*map(self.field, fields)], starts)
         else:
             parts = [self.field(each) for each in fields]
             if name in _UNIONS:
@@ -486,28 +492,28 @@ class Writer:
         """Return the lines of functions."""
         lines = []
         for name in names:
-            made = read_function(f"unread refused {self.source.functions[name]}")
-            outputs = missing(made, self.signatures.get(re.sub(r"_v\d+$", "", name)))
-            made = kept(made, outputs, self.known.functions.get(name))
+            derived = read_function(f"unread refused {self.source.functions[name]}")
+            outputs = missing(derived, self.signatures.get(re.sub(r"_v\d+$", "", name)))
+            derived = kept(derived, outputs, self.known.functions.get(name))
             since, ending, variant_since = (versions or {}).get(name, (0, "", 0))
-            made = replace(made, since=since, variant=ending, variant_since=variant_since)
-            lines += prototype_of(made)
+            derived = replace(derived, since=since, variant=ending, variant_since=variant_since)
+            lines += prototype_of(derived)
         return lines
 
 
 def merged(fields: list[str]) -> list[str]:
     """Return fields, those of one type together: ``int x,``, ``y;``."""
-    found: list[str] = []
+    extracted: list[str] = []
     before = ""
     for each in fields:
         match = re.fullmatch(r"(\w[\w ]*) (\w+(?:\[\w+\])?;)", each)
         kind = match[1] if match else ""
         if match and kind == before:
-            found[-1] = f"{found[-1][:-1]},"
+            extracted[-1] = f"{extracted[-1][:-1]},"
             each = match[2]
-        found.append(each)
+        extracted.append(each)
         before = kind
-    return found
+    return extracted
 
 
 def is_anonymous(name: str) -> bool:
@@ -529,8 +535,8 @@ def prototype(text: str) -> list[str]:
 
 def read_function(text: str) -> Function:
     """Return the function of a declaration."""
-    (made,) = c_declarations.read(f"{text};").functions.values()
-    return made
+    (derived,) = c_declarations.read(f"{text};").functions.values()
+    return derived
 
 
 def missing(function: Function, signature: str | None) -> set[str]:
@@ -566,10 +572,10 @@ def kept(function: Function, outputs: set[str], known: Function | None) -> Funct
     return replace(function, parameters=tuple(parameters))
 
 
-def overlapping(fields: list[str], places: list[list[int]]) -> list[str]:
+def overlapping(fields: list[str], starts: list[list[int]]) -> list[str]:
     """Return fields, in unions those that lie over each other: the wheels show no union that has no name."""
     parts: list[list[Any]] = []  # where one begins and ends, and its alternatives
-    for text, (start, size) in zip(fields, places, strict=True):
+    for text, (start, size) in zip(fields, starts, strict=True):
         if parts and start < parts[-1][1]:
             while start < parts[-1][0]:
                 before = parts.pop()
@@ -582,16 +588,16 @@ def overlapping(fields: list[str], places: list[list[int]]) -> list[str]:
             parts[-1][1] = max(parts[-1][1], start + size)
         else:
             parts.append([start, start + size, [[text]]])
-    found = []
+    extracted = []
     for _, _, alternatives in parts:
         if len(alternatives) == 1:
-            found += alternatives[0]
+            extracted += alternatives[0]
             continue
         inside = " ".join(
             each[0] if len(each) == 1 else f"struct {{ {' '.join(each)} }};" for each in alternatives
         )
-        found.append(f"union {{ {inside} }};")
-    return found
+        extracted.append(f"union {{ {inside} }};")
+    return extracted
 
 
 #: Unions without a name in structs that no wheel measures, by the names of their fields.
@@ -609,45 +615,45 @@ _UNIONS = {
 
 def by_hand(fields: list[str], names: tuple[str, ...]) -> list[str]:
     """Return fields, some of them in a union."""
-    found: list[str] = []
+    extracted: list[str] = []
     inside = [each for each in fields if re.search(r"(\w+)(\[.*\])?;$", each)[1] in names]  # type: ignore[index]
     if len(inside) < 2:
         return fields
     for each in fields:
         if each not in inside:
-            found.append(each)
+            extracted.append(each)
         elif each == inside[0]:
-            found.append(f"union {{ {' '.join(inside)} }};")
-    return found
+            extracted.append(f"union {{ {' '.join(inside)} }};")
+    return extracted
 
 
 def different(declared: Declarations, measured: Mapping[str, Any]) -> list[str]:
     """Return the structs that are not as the wheels have them."""
-    layout, found = Layout(declared), []
-    for name, (size, places) in measured.items():
+    layout, extracted = Layout(declared), []
+    for name, (size, starts) in measured.items():
         if name not in declared.structs or not declared.structs[name].fields:
             continue
-        made = layout.struct(name)
-        offsets = [each for each, _ in offsets_in(made)]
-        wanted = [each for each, _ in places]
-        if (ctypes.sizeof(made), offsets) != (size, wanted):
-            found.append(f"{name}: {ctypes.sizeof(made)} {offsets}, measured {size} {wanted}")
-    return found
+        derived = layout.struct(name)
+        offsets = [each for each, _ in offsets_in(derived)]
+        wanted = [each for each, _ in starts]
+        if (ctypes.sizeof(derived), offsets) != (size, wanted):
+            extracted.append(f"{name}: {ctypes.sizeof(derived)} {offsets}, measured {size} {wanted}")
+    return extracted
 
 
 def offsets_in(kind: Any, start: int = 0) -> list[tuple[int, str]]:
     """Return where the fields of a class lie, those of unions without a name too."""
-    found = []
+    extracted = []
     for name, inner, *_ in kind._fields_:
         at = start + getattr(kind, name).offset
-        found += offsets_in(inner, at) if name.startswith("anonymous") else [(at, name)]
-    return found
+        extracted += offsets_in(inner, at) if name.startswith("anonymous") else [(at, name)]
+    return extracted
 
 
 def with_values(source: Source, enums: Mapping[str, Mapping[str, int]]) -> Source:
     """Return a source whose enumerators have the values that the wheel's classes have."""
-    found = {name: {**members, **enums.get(name, {})} for name, members in source.enums.items()}
-    return replace(source, enums=found)
+    extracted = {name: {**members, **enums.get(name, {})} for name, members in source.enums.items()}
+    return replace(source, enums=extracted)
 
 
 def driver(
@@ -775,7 +781,7 @@ def same(text: str, other: str | None) -> bool:
 def twins_of_hip() -> dict[str, str]:
     """Return prototypes of the runtime that HIP's header has under HIP's names."""
     declared = c_declarations.read((FOLDER.parent / "hip/hip.h.txt").read_text())
-    found = {}
+    extracted = {}
     for name, each in declared.functions.items():
         if not _TWINS.fullmatch(name.removeprefix("hip")):
             continue
@@ -793,8 +799,8 @@ def twins_of_hip() -> dict[str, str]:
             text = text.replace("unsigned int sharedMem", "size_t sharedMem").replace(
                 ", int ", ", unsigned int "
             )
-        found[f"cuda{name[3:]}"] = text.removesuffix(";")
-    return found
+        extracted[f"cuda{name[3:]}"] = text.removesuffix(";")
+    return extracted
 
 
 def variant_of(name: str, text: str) -> str:

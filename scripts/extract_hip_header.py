@@ -85,25 +85,28 @@ def source(module: ModuleType) -> str:
 
 def bodies(text: str, keyword: str) -> dict[str, tuple[str, str]]:
     """Return the head and the body of each top-level definition that begins with ``keyword``."""
-    found = {}
-    places = [*_DEFINITION.finditer(text)]
-    for place, after in zip(places, [*places[1:], None], strict=True):
-        if place[0].startswith(keyword + " "):
-            found[place[1]] = (place[2] or "", text[place.end() : after.start() if after else len(text)])
-    return found
+    extracted = {}
+    definitions = [*_DEFINITION.finditer(text)]
+    for position, after in zip(definitions, [*definitions[1:], None], strict=True):
+        if position[0].startswith(keyword + " "):
+            extracted[position[1]] = (
+                position[2] or "",
+                text[position.end() : after.start() if after else len(text)],
+            )
+    return extracted
 
 
 def parameters(head: str, body: str) -> list[list[str]]:
     """Return the name and the kind of each parameter."""
-    found = []
+    extracted = []
     for each in filter(None, (part.strip() for part in head.split(","))):
         kind, _, name = each.rpartition(" ")
         if kind in ("object", ""):
             enumeration = re.search(rf"isinstance\({name}, ?_(\w+)__Base\)", body)
             adapter = re.search(rf"([\w.]+)\.fromPyobj\({name}\)", body)
             kind = enumeration[1] if enumeration else adapter[1].rpartition(".")[2] if adapter else "object"
-        found.append([name, kind])
-    return found
+        extracted.append([name, kind])
+    return extracted
 
 
 def outputs(body: str) -> list[list[str]]:
@@ -112,7 +115,7 @@ def outputs(body: str) -> list[list[str]]:
     returned = re.search(rf"return \({code},(.*)\)\n", body)
     if returned is None:
         return []
-    found = []
+    extracted = []
     for each in re.split(r",(?![^()]*\))", returned[1].strip()):
         if not each:
             continue
@@ -125,8 +128,8 @@ def outputs(body: str) -> list[list[str]]:
             kind, name = converted[1], converted[2]
         else:
             kind = declared[1] if declared else "object"
-        found.append([name, kind.rpartition(".")[2] or kind, *(["maybe"] if "== NULL" in each else [])])
-    return found
+        extracted.append([name, kind.rpartition(".")[2] or kind, *(["maybe"] if "== NULL" in each else [])])
+    return extracted
 
 
 def members(kind: type[enum.IntEnum]) -> dict[str, int]:
@@ -134,22 +137,22 @@ def members(kind: type[enum.IntEnum]) -> dict[str, int]:
     return {name: int(member) for name, member in kind.__members__.items()}
 
 
-def place_of(thing: Any, name: str, size: int) -> list[int]:
+def position_of(instance: Any, name: str, size: int) -> list[int]:
     """Return where a field lies in its struct: the first byte that changes what is read, and how many do."""
-    memory = (ctypes.c_ubyte * size).from_address(int(thing))
+    memory = (ctypes.c_ubyte * size).from_address(int(instance))
 
     def seen() -> object:
         try:
-            value = getattr(thing, name)
+            value = getattr(instance, name)
         except ValueError:  # no member of an enumeration
             return "no member"
         return int(value) if not isinstance(value, (str, bytes, list, float)) else value
 
     ctypes.memset(memory, 0, size)
     before, changing = seen(), []
-    inner = getattr(thing, name)
+    inner = getattr(instance, name)
     if hasattr(inner, "c_sizeof") and int(inner):
-        return [int(inner) - int(thing), inner.c_sizeof()]
+        return [int(inner) - int(instance), inner.c_sizeof()]
     for at in range(size):
         memory[at] = _PROBE
         if seen() != before:
@@ -158,16 +161,16 @@ def place_of(thing: Any, name: str, size: int) -> list[int]:
     return [changing[0], len(changing)] if changing else []
 
 
-def place_by_setting(thing: Any, name: str, size: int, value: int) -> int:
+def position_by_setting(instance: Any, name: str, size: int, value: int) -> int:
     """Return the first bit that is set when a field of zeroed memory is given a value, -1 for none."""
-    memory = (ctypes.c_ubyte * size).from_address(int(thing))
+    memory = (ctypes.c_ubyte * size).from_address(int(instance))
     ctypes.memset(memory, 0, size)
-    getattr(thing, f"set_{name}")(0, value)
+    getattr(instance, f"set_{name}")(0, value)
     bits = int.from_bytes(memory, "little")
     return (bits & -bits).bit_length() - 1
 
 
-def field(module: ModuleType, thing: Any, name: str, body: str, size: int) -> list[Any]:
+def field(module: ModuleType, instance: Any, name: str, body: str, size: int) -> list[Any]:
     """Return the name, the C type, whether it can be set, the first byte and the bytes of a field."""
     kind, settable = field_kind(body, name)
     word, _, enumeration = kind.partition(" ")
@@ -175,15 +178,15 @@ def field(module: ModuleType, thing: Any, name: str, body: str, size: int) -> li
         member = max(getattr(module, enumeration), key=abs)
         if member:
             nbytes = ctypes.sizeof(ctypes.c_int)
-            at = place_by_setting(thing, name, size, member) // 8
+            at = position_by_setting(instance, name, size, member) // 8
             return [name, kind, settable, at // nbytes * nbytes, nbytes]
-    if settable and kind == "unsigned int" and place_by_setting(thing, name, size, 2) < 0:
-        at = place_by_setting(thing, name, size, 1)
+    if settable and kind == "unsigned int" and position_by_setting(instance, name, size, 2) < 0:
+        at = position_by_setting(instance, name, size, 1)
         return [name, f"bit {at % 8}", settable, at // 8, 1]
-    place, nbytes = place_of(thing, name, size)
+    position, nbytes = position_of(instance, name, size)
     if word == "str":  # only the first character of an empty text changes it
         nbytes = int(enumeration)
-    return [name, kind, settable, place, nbytes]
+    return [name, kind, settable, position, nbytes]
 
 
 def field_kind(body: str, name: str) -> tuple[str, bool]:
@@ -199,37 +202,37 @@ def field_kind(body: str, name: str) -> tuple[str, bool]:
         (r"return (?:rocm\.bindings\.util\.types\.)?(\w+)\.fromPtr\(", "pointer"),
         (r"return (\w+)\(\(<", "enum"),
     ):
-        found = re.search(pattern, text)
-        if found:
-            return f"{kind} {found[1]}", setter is not None
+        extracted = re.search(pattern, text)
+        if extracted:
+            return f"{kind} {extracted[1]}", setter is not None
     return (setter or unset)[1] if setter or unset else "unknown", setter is not None
 
 
 def structs(module: ModuleType, text: str) -> dict[str, Any]:
     """Return size and fields of each struct; opaque handles have no fields."""
-    found = {}
+    extracted = {}
     for name, (_, body) in bodies(text, "cdef class").items():
         kind = getattr(module, name, None)
         if kind is None or not hasattr(kind, "PROPERTIES"):
             continue
         fields = kind.PROPERTIES()
         if not fields:
-            found[name] = {"size": 0, "fields": [], "union": False}
+            extracted[name] = {"size": 0, "fields": [], "union": False}
             continue
-        thing = kind()
-        size = thing.c_sizeof()
-        initial = ctypes.string_at(int(thing), size)
-        found[name] = {
+        instance = kind()
+        size = instance.c_sizeof()
+        initial = ctypes.string_at(int(instance), size)
+        extracted[name] = {
             "size": size,
-            "fields": [field(module, thing, each, body, size) for each in fields],
+            "fields": [field(module, instance, each, body, size) for each in fields],
             "union": "def __init__(self,**kwargs)" in body,
         }
         if any(initial):
-            found[name]["initial"] = initial.hex()
+            extracted[name]["initial"] = initial.hex()
     for name, kind in vars(module).items():  # pointers that another module of the wheel defines
         if isinstance(kind, type) and hasattr(kind, "createRef") and kind.__name__ == name:
-            found.setdefault(name, {"size": 0, "fields": [], "union": False})
-    return found
+            extracted.setdefault(name, {"size": 0, "fields": [], "union": False})
+    return extracted
 
 
 def facts() -> dict[str, Any]:
@@ -295,13 +298,13 @@ def prototypes(module: ModuleType) -> dict[str, list[str]]:
 def typedefs(module: ModuleType) -> dict[str, str]:
     """Return what each name of a type stands for."""
     text = layer(module, ".pxd")
-    found = {
+    extracted = {
         each[2]: each[1]
         for each in re.finditer(
             r"ctypedef (?:const )?(?!struct |union |enum )([\w ]+?(?: ?\*)?) ?(\w+)\n", text
         )
     }
-    return found | dict.fromkeys(re.findall(r"ctypedef \w+ \(\*(\w+)\)", text), "void *")
+    return extracted | dict.fromkeys(re.findall(r"ctypedef \w+ \(\*(\w+)\)", text), "void *")
 
 
 def version(interpreter: str) -> str:
@@ -315,18 +318,18 @@ def version(interpreter: str) -> str:
 def read(interpreter: str) -> dict[str, Any]:
     """Run this script in another interpreter."""
     done = subprocess.run([interpreter, __file__], check=True, capture_output=True, text=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    extracted: dict[str, Any] = json.loads(done.stdout)
+    return extracted
 
 
 def changed(new: dict[str, Any], old: dict[str, Any]) -> dict[str, set[str]]:
     """Return the outputs that the older wheel has, of each function with other parameters."""
-    found = {}
+    extracted = {}
     for name, shape in old["functions"].items():
         newer = new["functions"].get(name)
         if newer and [each[0] for each in shape["parameters"]] != [each[0] for each in newer["parameters"]]:
-            found[name] = {each[0] for each in shape["outputs"]}
-    return found
+            extracted[name] = {each[0] for each in shape["outputs"]}
+    return extracted
 
 
 def function_of(
@@ -335,11 +338,11 @@ def function_of(
     """Return a function of the wheels with the words that the header has."""
     plain = re.sub(r"\*\s*const\b", "*", prototype)
     plain = re.sub(r" ?\*[ *]*", lambda stars: stars[0].replace(" ", "") + " ", plain)
-    (made,) = c_declarations.read(f"{plain};").functions.values()
+    (derived_field,) = c_declarations.read(f"{plain};").functions.values()
     outputs = {each[0] for each in shape["outputs"]}
     before = {each.name: each for each in known.parameters} if known else {}
     parameters = []
-    for each in made.parameters:
+    for each in derived_field.parameters:
         kept = before.get(each.name, each)
         words = (kept.words - {"const", "was_in", "was_out", "returned"}) | (each.words & {"const"})
         if each.name in outputs:
@@ -357,7 +360,7 @@ def function_of(
     if is_refused and not before:
         words |= {"unread"}
     return replace(
-        made,
+        derived_field,
         parameters=tuple(parameters),
         dialect=name,
         words=words,
@@ -370,7 +373,7 @@ def functions_of(
 ) -> list[Function]:
     """Return the functions of a module of the binding."""
     older = changed(new, old)
-    found = []
+    extracted = []
     for symbol, (name, prototype) in new["prototypes"][module].items():
         function = function_of(
             name, prototype, new["functions"][name], older.get(name), known.functions.get(symbol)
@@ -380,8 +383,8 @@ def functions_of(
         parameters = [
             replace(each, binding=classes.get((name, each.name), "")) for each in function.parameters
         ]
-        found.append(replace(function, parameters=tuple(parameters)))
-    return found
+        extracted.append(replace(function, parameters=tuple(parameters)))
+    return extracted
 
 
 def declared(declarator: Declarator, order: Iterable[str] = _ORDER) -> str:
@@ -487,8 +490,8 @@ def struct(name: str, structs: dict[str, Any]) -> list[str]:
         start = -(-end // width) * width
         if not is_union and not kind.startswith("bit") and start != offset:
             fields.append(unread(end, offset))
-        made = field_of(field, kind, structs)
-        fields.append(replace(made, initial=initial[offset]) if initial else made)
+        derived_field = field_of(field, kind, structs)
+        fields.append(replace(derived_field, initial=initial[offset]) if initial else derived_field)
         end, widest = max(end, offset + nbytes), max(widest, width)
     if -(-end // widest) * widest != described["size"]:
         fields.append(unread(0 if is_union else end, described["size"]))
@@ -503,32 +506,34 @@ def unread(start: int, end: int) -> Declarator:
 
 def merged(fields: list[Declarator]) -> list[str]:
     """Return fields, those of one type together: ``int x,``, ``y;``."""
-    found: list[str] = []
+    extracted: list[str] = []
     before = ""
     for each in fields:
         text = declared(each)
         kind = "" if each.stars or each.binding or each.initial or each.words else each.type
         if kind and kind == before:
-            found[-1] = f"{found[-1][:-1]},"
+            extracted[-1] = f"{extracted[-1][:-1]},"
             text = text.removeprefix(kind).lstrip()
-        found.append(f"{text};")
+        extracted.append(f"{text};")
         before = kind
-    return found
+    return extracted
 
 
 def handles(names: list[str], structs: dict[str, Any]) -> list[str]:
     """Return the lines of structs whose fields nobody knows."""
-    found = [each for each in structs if each in names and not structs[each]["fields"] and each not in VOID]
-    return flowed("struct", found, ";") if found else []
+    extracted = [
+        each for each in structs if each in names and not structs[each]["fields"] and each not in VOID
+    ]
+    return flowed("struct", extracted, ";") if extracted else []
 
 
 def aliases(names: list[str], table: dict[str, Any]) -> list[str]:
     """Return the lines of other names of types."""
-    found = [f"typedef void* {each};" for each in table["structs"] if each in names and each in VOID]
+    extracted = [f"typedef void* {each};" for each in table["structs"] if each in names and each in VOID]
     for name, real in table["aliases"].items():
         if name in names:
-            found.append(f"typedef {table['typedefs'].get(name, real).replace(' ', '')} {name};")
-    return flowed("", found, "") if found else []
+            extracted.append(f"typedef {table['typedefs'].get(name, real).replace(' ', '')} {name};")
+    return flowed("", extracted, "") if extracted else []
 
 
 def section(module: str, names: list[str], new: dict[str, Any], old: dict[str, Any]) -> list[str]:
@@ -548,17 +553,17 @@ def section(module: str, names: list[str], new: dict[str, Any], old: dict[str, A
 
 def ordered(structs: dict[str, Any]) -> list[str]:
     """Return the names of structs, those first that others have as fields."""
-    found: dict[str, None] = {}
+    extracted: dict[str, None] = {}
 
     def add(name: str) -> None:
         for each in structs[name]["fields"]:
             if each[1].startswith("struct "):
                 add(each[1].partition(" ")[2])
-        found.setdefault(name)
+        extracted.setdefault(name)
 
     for name in structs:
         add(name)
-    return [*found]
+    return [*extracted]
 
 
 def header(new: dict[str, Any], old: dict[str, Any], known: Declarations, classes: Classes) -> str:
@@ -595,8 +600,8 @@ def classes_of(new: dict[str, Any], text: str) -> Classes:
         (name, wanted[0]): wanted[1]
         for name, shape in new["functions"].items()
         for kind in ("parameters", "outputs")
-        for wanted, made in zip(shape[kind], derived[name][kind], strict=True)
-        if wanted[0] == made[0] and wanted[1] != made[1]
+        for wanted, derived_field in zip(shape[kind], derived[name][kind], strict=True)
+        if wanted[0] == derived_field[0] and wanted[1] != derived_field[1]
     }
 
 

@@ -12,12 +12,16 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src/peerlane"
 NATIVE = Path(__file__).parents[1] / "native"
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 TESTS = Path(__file__).parent
 BANNED = {
     *("found", "given", "here", "made", "place", "places", "said", "say", "says", "stuck", "tell", "tells"),
     *("thing", "things", "told", "untold", "way", "ways"),
     *("grave", "graves", "pointee", "pointees", "standstill", "ticket", "tickets"),
 }
+#: Of those, the words that no sentence of the laboratory needs either.
+BANNED_IN_PROSE = re.compile(r"\b(?:told|untold|pointees?|standstill|graves?)\b")
 #: MPI's noun for a collective without copies between.
 IN_PLACE = re.compile("in_?place", re.IGNORECASE)
 #: By name, why it stays.
@@ -75,7 +79,7 @@ def banned_words(name: str) -> set[str]:
 def test_no_name_has_a_banned_word() -> None:
     wrong = [
         f"{path.relative_to(folder)}:{line}: {name}"
-        for folder in (ROOT, NATIVE, BENCHMARKS, TESTS)
+        for folder in (ROOT, NATIVE, BENCHMARKS, EXAMPLES, SCRIPTS, TESTS)
         for path in sorted(folder.rglob("*.py"))
         for line, name in names(ast.parse(path.read_text()))
         if banned_words(name) and name not in {*KEPT, *PUBLIC.get(str(path.relative_to(folder)), ())}
@@ -85,11 +89,24 @@ def test_no_name_has_a_banned_word() -> None:
 
 def test_no_native_name_has_a_banned_word() -> None:
     wrong = [
-        f"{path.relative_to(NATIVE)}:{line}: {name}"
-        for path in sorted(NATIVE.rglob("*"))
-        if path.suffix in (".h", ".cpp")
+        f"{path.relative_to(folder)}:{line}: {name}"
+        for folder in (NATIVE, BENCHMARKS, EXAMPLES, TESTS)
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".h", ".c", ".cpp")
         for line, name in native_names(path.read_text())
         if banned_words(name) and name not in KEPT
+    ]
+    assert not wrong, "take the noun of the field for:\n" + "\n".join(wrong)
+
+
+def test_no_sentence_of_the_laboratory_has_a_banned_word() -> None:
+    wrong = [
+        f"{path.relative_to(folder)}:{number}: {line.strip()}"
+        for folder in (BENCHMARKS, EXAMPLES, SCRIPTS)
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".py", ".h", ".c", ".cpp")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if BANNED_IN_PROSE.search(line)
     ]
     assert not wrong, "take the noun of the field for:\n" + "\n".join(wrong)
 

@@ -19,7 +19,7 @@ typedef struct {
     uint64_t shareable, size;
 } Offer;
 
-static void tell(int other, const void* data, size_t size) {
+static void send_all(int other, const void* data, size_t size) {
     if (send(other, data, size, MSG_NOSIGNAL) == (ssize_t)size) return;
     fprintf(stderr, "the other process ended early\n");
     exit(1);
@@ -88,7 +88,7 @@ static size_t process_a(int other, int32_t device, size_t least) {
     char written = 0;
     hear(other, &pid, sizeof pid);
     CHECK(aclrtMemSetPidToShareableHandle(offer.shareable, &pid, 1));
-    tell(other, &offer, sizeof offer);
+    send_all(other, &offer, sizeof offer);
     hear(other, &written, sizeof written);
     verify(address, offer.size, 2);
 
@@ -106,7 +106,7 @@ static void process_b(int other, int32_t device) {
     CHECK(aclInit(NULL));
     CHECK(aclrtSetDevice(device));
     CHECK(aclrtDeviceGetBareTgid(&pid));
-    tell(other, &pid, sizeof pid);
+    send_all(other, &pid, sizeof pid);
     hear(other, &offer, sizeof offer);
     CHECK(aclrtMemImportFromShareableHandle(offer.shareable, device, &handle));
     void* const address = mapped(handle, offer.size);
@@ -117,7 +117,7 @@ static void process_b(int other, int32_t device) {
     CHECK(aclrtFreePhysical(handle));
     CHECK(aclrtResetDevice(device));
     CHECK(aclFinalize());
-    tell(other, "w", 1);
+    send_all(other, "w", 1);
 }
 
 int main(int count, char** words) {

@@ -97,15 +97,15 @@ int main() {
     void* buffer = nullptr;
     uint64_t size = 0;
     CHECK(HcclGetHcclBuffer(comm, &buffer, &size));
-    std::vector<uint64_t> words(size / 8), found(words.size());
+    std::vector<uint64_t> words(size / 8), received(words.size());
     for (size_t i = 0; i < words.size(); ++i) words[i] = i * 0x9E3779B97F4A7C15u;
-    const std::vector<uint64_t>& mine = rank == 0 ? words : found;
+    const std::vector<uint64_t>& mine = rank == 0 ? words : received;
     CHECK(aclrtMemcpy(buffer, size, mine.data(), size, ACL_MEMCPY_HOST_TO_DEVICE));
     for (size_t i = 0; i < peers.size(); ++i) sample(comm, channels[i], threads[i], rank);
     for (const aclrtStream stream : streams) CHECK(aclrtSynchronizeStream(stream));
 
-    CHECK(aclrtMemcpy(found.data(), size, buffer, size, ACL_MEMCPY_DEVICE_TO_HOST));
-    if (found != words) {
+    CHECK(aclrtMemcpy(received.data(), size, buffer, size, ACL_MEMCPY_DEVICE_TO_HOST));
+    if (received != words) {
         std::fprintf(stderr, "rank %u has other bytes than rank 0 wrote\n", rank);
         return 1;
     }

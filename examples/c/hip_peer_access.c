@@ -34,12 +34,12 @@ static void disable(int device, int peer) {
 
 static void* allocate(int device, size_t size) {
     void *memory = NULL, *base = NULL;
-    size_t found = 0;
+    size_t range_size = 0;
     CHECK(hipSetDevice(device));
     CHECK(hipMalloc(&memory, size));
-    CHECK(hipMemGetAddressRange(&base, &found, (char*)memory + size / 2));
-    if (base != memory || found != size) {
-        fprintf(stderr, "the allocation of %zu bytes at %p is told as %zu at %p\n", size, memory, found, base);
+    CHECK(hipMemGetAddressRange(&base, &range_size, (char*)memory + size / 2));
+    if (base != memory || range_size != size) {
+        fprintf(stderr, "the allocation of %zu bytes at %p is reported as %zu at %p\n", size, memory, range_size, base);
         exit(1);
     }
     return memory;

@@ -29,12 +29,12 @@ void queue_kernel(const Queue& queue, void (*kernel)(Parameters...), dim3 grid, 
         for_each_index(grid, blockIdx, [&] { for_each_index(block, threadIdx, [&] { kernel(arguments...); }); });
     };
     using Run = decltype(run);
-    const auto call = [](void* made) {
-        (*static_cast<Run*>(made))();
-        delete static_cast<Run*>(made);
+    const auto call = [](void* argument) {
+        (*static_cast<Run*>(argument))();
+        delete static_cast<Run*>(argument);
     };
-    auto* const made = new Run(run);
-    if (!queue(call, made)) delete made;   // the vendor's last error tells the program
+    auto* const argument = new Run(run);
+    if (!queue(call, argument)) delete argument;   // the vendor's last error tells the program
 }
 
 #ifdef PROCESSOR_KERNELS_OF_CUDA
@@ -42,7 +42,7 @@ template <class... Parameters, class... Arguments>
 void launchKernel(
     void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t /*shared*/, cudaStream_t stream, Arguments... arguments
 ) {
-    const auto queue = [=](cudaHostFn_t call, void* made) { return cudaLaunchHostFunc(stream, call, made) == cudaSuccess; };
+    const auto queue = [=](cudaHostFn_t call, void* argument) { return cudaLaunchHostFunc(stream, call, argument) == cudaSuccess; };
     queue_kernel(queue, kernel, grid, block, arguments...);
 }
 #else
@@ -50,7 +50,7 @@ template <class... Parameters, class... Arguments>
 void hipLaunchKernelGGL(
     void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t /*shared*/, hipStream_t stream, Arguments... arguments
 ) {
-    const auto queue = [=](hipHostFn_t call, void* made) { return hipLaunchHostFunc(stream, call, made) == hipSuccess; };
+    const auto queue = [=](hipHostFn_t call, void* argument) { return hipLaunchHostFunc(stream, call, argument) == hipSuccess; };
     queue_kernel(queue, kernel, grid, block, arguments...);
 }
 #endif

@@ -16,7 +16,7 @@ constexpr size_t kPageBytes = 4096, kLaneBytes = 64;
 
 // Kernels: `dst` is a multiple of kLaneBytes, for streaming stores fault elsewhere.  Several pages side by side, all loads
 // before all stores: one stream of reads leaves the memory controller idle.  Shapes chosen by measurement,
-// docs/performance.md.
+// docs/design/figures.md.
 template <size_t Pages, size_t Lanes, size_t Ahead>
 __attribute__((target("avx512f"))) void stream_avx512(char* dst, const char* src, size_t n) {
     for (; n >= Pages * kPageBytes; n -= Pages * kPageBytes, dst += Pages * kPageBytes, src += Pages * kPageBytes)

@@ -49,14 +49,14 @@ class Docstrings(griffe.Extension):
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Show how programs make objects of a class, and what has a docstring of its own only once."""
-        made, begun = cls.members.get("__new__"), cls.members.get("__init__")
-        if isinstance(made, griffe.Function) and begun is None:
-            cls.set_member("__init__", made)
+        constructor, begun = cls.members.get("__new__"), cls.members.get("__init__")
+        if isinstance(constructor, griffe.Function) and begun is None:
+            cls.set_member("__init__", constructor)
         if isinstance(begun, griffe.Function) and [each.name for each in begun.parameters] == ["self", "_"]:
             cls.del_member("__init__")  # it raises: programs do not make these objects
         if cls.docstring is not None:
             cls.docstring.value = _ATTRIBUTES.sub(
-                lambda found: "" if _documented(cls, found[1]) else found[0], cls.docstring.value
+                lambda match: "" if _documented(cls, match[1]) else match[0], cls.docstring.value
             )
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
@@ -66,11 +66,11 @@ class Docstrings(griffe.Extension):
     def _link(self, obj: griffe.Object) -> None:
         if obj.docstring is not None:
             inside = obj if obj.is_class else obj.parent
-            obj.docstring.value = _ROLE.sub(lambda found: self._linked(found, inside), obj.docstring.value)
+            obj.docstring.value = _ROLE.sub(lambda match: self._linked(match, inside), obj.docstring.value)
 
-    def _linked(self, found: re.Match[str], inside: griffe.Object | None) -> str:
-        name = found[2]
-        text = name.rpartition(".")[2] if found[1] else name
+    def _linked(self, match: re.Match[str], inside: griffe.Object | None) -> str:
+        name = match[2]
+        text = name.rpartition(".")[2] if match[1] else name
         owner, _, member = name.removeprefix("peerlane.").rpartition(".")
         if owner in self._shown:
             return f"[`{text}`][{self._shown[owner]}.{member}]"

@@ -83,101 +83,101 @@ class Drawing:
 
 def node() -> Drawing:
     """Draw two processes on a node of four devices."""
-    made = Drawing("Two processes use a node of four devices, which lie under two switches", 270)
+    drawing = Drawing("Two processes use a node of four devices, which lie under two switches", 270)
     for x, name in ((90, "process 1 (rank 0)"), (370, "process 2 (rank 1)")):
-        made.box(x, 12, 180, 34, name, fill=GREEN)
-    made.arrow((180, 46), (180, 84), "pl.devices()")
-    made.arrow((460, 46), (460, 84), "pl.devices()")
-    made.box(12, 66, 616, 192)
-    made.words(26, 86, "node")
+        drawing.box(x, 12, 180, 34, name, fill=GREEN)
+    drawing.arrow((180, 46), (180, 84), "pl.devices()")
+    drawing.arrow((460, 46), (460, 84), "pl.devices()")
+    drawing.box(12, 66, 616, 192)
+    drawing.words(26, 86, "node")
     for switch in (0, 1):
         left = 40 + 290 * switch
-        made.box(left + 70, 220, 130, 26, f"switch {switch}", fill="#e9edf2")
+        drawing.box(left + 70, 220, 130, 26, f"switch {switch}", fill="#e9edf2")
         for number in (0, 1):
             x = left + 140 * number
-            made.box(x, 96, 130, 88)
-            made.words(x + 65, 116, f"virtual:{2 * switch + number}", middle=True)
-            made.box(x + 15, 128, 100, 42, "memory", fill=BLUE)
-            made.arrow((x + 65, 184), (left + 95 + 80 * number, 220))
-        made.words(left + 135, 206, "peer access", middle=True)
-    made.arrow((240, 233), (400, 233), "through the host")
-    return made
+            drawing.box(x, 96, 130, 88)
+            drawing.words(x + 65, 116, f"virtual:{2 * switch + number}", middle=True)
+            drawing.box(x + 15, 128, 100, 42, "memory", fill=BLUE)
+            drawing.arrow((x + 65, 184), (left + 95 + 80 * number, 220))
+        drawing.words(left + 135, 206, "peer access", middle=True)
+    drawing.arrow((240, 233), (400, 233), "through the host")
+    return drawing
 
 
 def streams() -> Drawing:
     """Draw what an event orders, on three lanes."""
-    made = Drawing(
+    drawing = Drawing(
         "An event of stream 1 orders its fill before the copy on stream 2; sync orders both before the view",
         210,
     )
     for y, name in ((40, "program"), (105, "stream 1"), (170, "stream 2")):
-        made.lane(y, name)
-    made.operation(110, 40, "submits", fill=GREEN)
-    made.operation(426, 40, "sync()", fill=GREEN, width=80)
-    made.operation(530, 40, "view()", fill=GREEN, width=80)
-    made.operation(150, 105, "fill a")
-    made.operation(262, 105, "record", width=70)
-    made.operation(300, 170, "wait", width=60)
-    made.operation(380, 170, "copy a to b", width=100)
-    made.arrow((158, 55), (190, 90))
-    made.arrow((297, 120), (325, 155), "event")
-    made.arrow((440, 155), (466, 55))
-    return made
+        drawing.lane(y, name)
+    drawing.operation(110, 40, "submits", fill=GREEN)
+    drawing.operation(426, 40, "sync()", fill=GREEN, width=80)
+    drawing.operation(530, 40, "view()", fill=GREEN, width=80)
+    drawing.operation(150, 105, "fill a")
+    drawing.operation(262, 105, "record", width=70)
+    drawing.operation(300, 170, "wait", width=60)
+    drawing.operation(380, 170, "copy a to b", width=100)
+    drawing.arrow((158, 55), (190, 90))
+    drawing.arrow((297, 120), (325, 155), "event")
+    drawing.arrow((440, 155), (466, 55))
+    return drawing
 
 
 def unordered() -> Drawing:
     """Draw two accesses that nothing orders."""
-    made = Drawing(
+    drawing = Drawing(
         "Nothing orders the fill on stream 1 and the copy on stream 2, nor the copy and the view", 210
     )
     for y, name in ((40, "program"), (105, "stream 1"), (170, "stream 2")):
-        made.lane(y, name)
-    made.operation(110, 40, "submits", fill=GREEN)
-    made.operation(480, 40, "view()", fill=GREEN, width=80)
-    made.operation(200, 105, "fill a")
-    made.operation(340, 170, "copy a to b", width=100)
-    made.arrow((158, 55), (240, 90))
-    made.arrow((270, 120), (370, 155), "race", orders=False)
-    made.arrow((410, 155), (510, 55), "race", orders=False)
-    return made
+        drawing.lane(y, name)
+    drawing.operation(110, 40, "submits", fill=GREEN)
+    drawing.operation(480, 40, "view()", fill=GREEN, width=80)
+    drawing.operation(200, 105, "fill a")
+    drawing.operation(340, 170, "copy a to b", width=100)
+    drawing.arrow((158, 55), (240, 90))
+    drawing.arrow((270, 120), (370, 155), "race", orders=False)
+    drawing.arrow((410, 155), (510, 55), "race", orders=False)
+    return drawing
 
 
 def notify() -> Drawing:
     """Draw a channel: a write and a notify between two ranks."""
-    made = Drawing(
+    drawing = Drawing(
         "Rank 0 writes into the window of rank 1 and records a notify, for which rank 1 waits", 250
     )
     for y, rank in ((12, 0), (142, 1)):
-        made.box(12, y, 616, 96)
-        made.words(26, y + 22, f"rank {rank} of the group")
-    made.lane(72, "stream")
-    made.lane(202, "stream")
-    made.operation(130, 72, "write block")
-    made.operation(270, 72, "notify 0", width=80)
-    made.operation(330, 202, "wait 0", width=80)
-    made.operation(440, 202, "read window", width=110)
-    made.box(130, 172, 110, 56, "window", fill="#fff3cd")
-    made.arrow((178, 87), (184, 172), "bytes")
-    made.arrow((316, 87), (362, 187), "channel")
-    return made
+        drawing.box(12, y, 616, 96)
+        drawing.words(26, y + 22, f"rank {rank} of the group")
+    drawing.lane(72, "stream")
+    drawing.lane(202, "stream")
+    drawing.operation(130, 72, "write block")
+    drawing.operation(270, 72, "notify 0", width=80)
+    drawing.operation(330, 202, "wait 0", width=80)
+    drawing.operation(440, 202, "read window", width=110)
+    drawing.box(130, 172, 110, 56, "window", fill="#fff3cd")
+    drawing.arrow((178, 87), (184, 172), "bytes")
+    drawing.arrow((316, 87), (362, 187), "channel")
+    return drawing
 
 
 def handle() -> Drawing:
     """Draw a handle that travels from one process to another one."""
-    made = Drawing(
+    drawing = Drawing(
         "A handle travels as 64 bytes; the process that opens it has the same memory, no copy", 210
     )
-    made.box(30, 16, 200, 90)
-    made.box(410, 16, 200, 90)
-    made.words(130, 36, "process 1", middle=True)
-    made.words(510, 36, "process 2", middle=True)
-    made.box(60, 50, 140, 40, "block.export()", fill=GREEN)
-    made.box(440, 50, 140, 40, "Buffer.open()", fill=GREEN)
-    made.arrow((200, 70), (440, 70), "handle (64 bytes)")
-    made.box(220, 146, 200, 44, "memory of virtual:0", fill=BLUE)
-    made.arrow((130, 90), (250, 146))
-    made.arrow((510, 90), (390, 146))
-    return made
+    drawing.box(30, 16, 200, 90)
+    drawing.box(410, 16, 200, 90)
+    drawing.words(130, 36, "process 1", middle=True)
+    drawing.words(510, 36, "process 2", middle=True)
+    drawing.box(60, 50, 140, 40, "block.export()", fill=GREEN)
+    drawing.box(440, 50, 140, 40, "Buffer.open()", fill=GREEN)
+    drawing.arrow((200, 70), (440, 70), "handle (64 bytes)")
+    drawing.box(220, 146, 200, 44, "memory of virtual:0", fill=BLUE)
+    drawing.arrow((130, 90), (250, 146))
+    drawing.arrow((510, 90), (390, 146))
+    return drawing
 
 
 DRAWINGS = {each.__name__: each for each in (node, streams, unordered, handle, notify)}

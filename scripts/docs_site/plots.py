@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the plots of docs/performance.md are drawn from its tables when the site is built.
+"""Hooks of mkdocs: the plots of docs/performance.md are drawn from the tables of docs/design/figures.md.
 
 A comment stands where a plot belongs, ``<!-- plot writes.svg: what it shows -->``; a forge shows the tables only.
 """
@@ -18,7 +18,9 @@ from mkdocs.structure.files import File
 
 from peerlane.cli.plots import GB_PER_S, MICROSECONDS, Panel, sweeps
 
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "performance.md"
+TABLES = DOCS / "design/figures.md"
 FOLDER = "plots"
 COMMENT = re.compile(r"<!-- plot ([\w-]+\.svg): ([^\n]+) -->")
 OTHERS = "| | peerlane | MPICH | Open MPI | NIXL | gloo | pipe |"
@@ -53,7 +55,7 @@ def times(page: str, head: str, label: str, own: int = 1) -> Times:
         The column with peerlane's times; those of the others stand behind it.
     """
     names = list(takewhile(lambda name: not name.endswith("processes"), _cells(head)[own + 1 :]))
-    found: Times = {}
+    times_of_cases: Times = {}
     for row in page.split(f"\n{head}\n", 1)[1].splitlines()[1:]:
         if not row.startswith("|"):
             break
@@ -62,11 +64,11 @@ def times(page: str, head: str, label: str, own: int = 1) -> Times:
         if size is not None:
             nbytes = int(size[1]) * _SIZES[size[2]]
             number, _, unit = cells[own].rpartition(" ")
-            took = found.setdefault("peerlane", {})[nbytes] = _middle(number) * _UNITS[unit]
+            took = times_of_cases.setdefault("peerlane", {})[nbytes] = _middle(number) * _UNITS[unit]
             for name, ratio in zip(names, cells[own + 1 :], strict=False):
                 if name in _NAMES and ratio:
-                    found.setdefault(name, {})[nbytes] = took * _middle(ratio)
-    return found
+                    times_of_cases.setdefault(name, {})[nbytes] = took * _middle(ratio)
+    return times_of_cases
 
 
 def _cells(row: str) -> list[str]:
@@ -129,7 +131,7 @@ def with_plots(markdown: str) -> str:
 
 def on_files(files: Any, config: Any) -> Any:
     """Draw the plots among the files of the site."""
-    for name, draw in drawings(PAGE.read_text()).items():
+    for name, draw in drawings(TABLES.read_text()).items():
         files.append(File.generated(config, f"{FOLDER}/{name}", content=draw()))
     return files
 

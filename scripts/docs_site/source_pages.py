@@ -20,13 +20,13 @@ _IN_LIST = re.compile(rf" |{_ITEM.pattern}")
 _LANGUAGES = {".py": "python", ".md": "markdown", ".toml": "toml", ".yml": "yaml", ".cpp": "cpp", ".h": "cpp"}
 
 
-def linked(place: str, text: str) -> list[str]:
+def linked(base: str, text: str) -> list[str]:
     """Return the files outside of ``docs/`` that a text links; ``place`` is the text's own file, from the root."""
-    targets = [_target(place, found[2]) for found in _LINK.finditer(text)]
+    targets = [_target(base, match[2]) for match in _LINK.finditer(text)]
     return [target for target in targets if not target.startswith("docs/") and (ROOT / target).is_file()]
 
 
-def relinked(place: str, page: str, text: str) -> str:
+def relinked(base: str, page: str, text: str) -> str:
     """Return the text with links for the site: those outside of ``docs/`` lead to pages of sources.
 
     Parameters
@@ -38,13 +38,13 @@ def relinked(place: str, page: str, text: str) -> str:
     text : str
     """
 
-    def of_site(found: re.Match[str]) -> str:
-        target = _target(place, found[2])
+    def of_site(match: re.Match[str]) -> str:
+        target = _target(base, match[2])
         if not (ROOT / target).is_file():
-            return found[0]  # mkdocs says that it leads nowhere
+            return match[0]  # mkdocs says that it leads nowhere
         shown = target.removeprefix("docs/") if target.startswith("docs/") else page_of(target)
         link = posixpath.relpath(shown, posixpath.dirname(page) or ".")
-        return f"{found[1]}{link}{found[3] or ''}{found[4]}"
+        return f"{match[1]}{link}{match[3] or ''}{match[4]}"
 
     return _LINK.sub(of_site, text)
 
@@ -66,8 +66,8 @@ def page_of(source: str) -> str:
     return f"source/{source}" if source.endswith(".md") else f"source/{source}.md"
 
 
-def _target(place: str, link: str) -> str:
-    return "" if ":" in link else posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
+def _target(base: str, link: str) -> str:
+    return "" if ":" in link else posixpath.normpath(posixpath.join(posixpath.dirname(base), link))
 
 
 def _shown(source: str) -> str:
@@ -87,13 +87,13 @@ def on_config(config: Any) -> None:
 def on_files(files: Any, config: Any) -> Any:
     """Add a page for each file that a page links, and for each that these link."""
     texts = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages()}
-    waiting = [source for place, text in texts.items() for source in linked(place, text)]
-    made: set[str] = set()
+    waiting = [source for base, text in texts.items() for source in linked(base, text)]
+    created: set[str] = set()
     while waiting:
         source = waiting.pop()
-        if source in made:
+        if source in created:
             continue
-        made.add(source)
+        created.add(source)
         shown = _shown(source)
         files.append(
             File.generated(config, page_of(source), content=shown, inclusion=InclusionLevel.NOT_IN_NAV)
@@ -106,5 +106,5 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Let the links of a page lead to pages of the site."""
     uri = page.file.src_uri
-    place = uri.removeprefix("source/") if uri.startswith("source/") else f"docs/{uri}"
-    return with_lists(relinked(place, uri, markdown))
+    base = uri.removeprefix("source/") if uri.startswith("source/") else f"docs/{uri}"
+    return with_lists(relinked(base, uri, markdown))

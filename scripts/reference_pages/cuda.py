@@ -108,8 +108,8 @@ def _works(served: Iterable[Served], notes: Mapping[str, str]) -> str:
 def _lists(names: Iterable[str]) -> str:
     families: dict[str, list[str]] = {}
     for name in names:
-        found = _FAMILY.match(name)
-        families.setdefault(found[0] if found else name, []).append(f"`{name}`")
+        match = _FAMILY.match(name)
+        families.setdefault(match[0] if match else name, []).append(f"`{name}`")
     lines = [textwrap.fill(", ".join(each), 118, break_long_words=False) for each in families.values()]
     return "\n\n".join(lines) + "\n"
 

@@ -32,7 +32,7 @@ def refused(text: str) -> str:
     """Return a page with its list of functions that refuse made anew."""
     families: dict[str, list[str]] = {}
     for name in names_refused():
-        found = _FAMILY.match(name)
-        families.setdefault(found[0] if found else name, []).append(f"`{name}`")
+        match = _FAMILY.match(name)
+        families.setdefault(match[0] if match else name, []).append(f"`{name}`")
     lines = [textwrap.fill(", ".join(names), 118, break_long_words=False) for names in families.values()]
     return tables.with_part(text, "refused", "\n\n".join(lines) + "\n")

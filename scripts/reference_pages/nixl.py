@@ -32,17 +32,17 @@ def page(text: str) -> str:
 def _raises(text: str) -> str:
     """Return the exceptions and their conditions, of a docstring's section."""
     _, _, section = text.partition("Raises\n------\n")
-    found = []
+    documented = []
     for line in section.splitlines():
         if not line:
             break
         if line[0] != " ":
-            found.append([f"`{each}`" for each in line.split(", ")] + [":"])
+            documented.append([f"`{each}`" for each in line.split(", ")] + [":"])
         else:
-            found[-1].append(line.strip())
+            documented[-1].append(line.strip())
     rows = []
-    for parts in found:
+    for parts in documented:
         at = parts.index(":")
-        said = " ".join(parts[at + 1 :])
-        rows.append(", ".join(parts[:at]) + (f": {said[:1].lower()}{said[1:]}" if said else ""))
+        sentence = " ".join(parts[at + 1 :])
+        rows.append(", ".join(parts[:at]) + (f": {sentence[:1].lower()}{sentence[1:]}" if sentence else ""))
     return " ".join(methods.marked(row).rstrip(".") + "." for row in rows)

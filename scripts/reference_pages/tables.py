@@ -23,7 +23,7 @@ class Table(Protocol):
 def tables(convention: Table) -> str:
     """Return the reference tables, one for each module and area, in Markdown."""
     parts = []
-    for (module, area), calls in groupby(_sorted(convention), key=_place):
+    for (module, area), calls in groupby(_sorted(convention), key=_section):
         rows = "".join(_row(call) for call in calls)
         parts.append(f"### {f'`{module}`: {area}' if module else 'C alone'}\n\n{_HEAD}{rows}")
     return "\n".join(parts)
@@ -49,13 +49,16 @@ def part_of(text: str, name: str) -> str:
 
 
 def _sorted(convention: Table) -> Iterable[Declared]:
-    order = {place: at for at, place in enumerate(dict.fromkeys(map(_place, convention.table.values())))}
+    order = {
+        section: at for at, section in enumerate(dict.fromkeys(map(_section, convention.table.values())))
+    }
     return sorted(
-        convention.table.values(), key=lambda call: (call.name.rpartition(".")[0] or "~", order[_place(call)])
+        convention.table.values(),
+        key=lambda call: (call.name.rpartition(".")[0] or "~", order[_section(call)]),
     )
 
 
-def _place(call: Declared) -> tuple[str, str]:
+def _section(call: Declared) -> tuple[str, str]:
     """Return the module and the area of a call; those that C alone has are one area."""
     module = call.name.rpartition(".")[0]
     return module, call.area if module else ""

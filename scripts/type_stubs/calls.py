@@ -31,5 +31,5 @@ def stubs(convention: Convention, refusing: Iterable[str]) -> Mapping[str, str]:
 
 
 def _parameters(call: Declared) -> str:
-    given = [f"{name}: {kind}" + ("" if needed else " = ...") for name, kind, needed in call.parameters]
-    return ", ".join([*given, "/"]) if given else "*args: Any"
+    declared = [f"{name}: {kind}" + ("" if needed else " = ...") for name, kind, needed in call.parameters]
+    return ", ".join([*declared, "/"]) if declared else "*args: Any"

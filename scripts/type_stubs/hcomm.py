@@ -17,8 +17,8 @@ _OURS = re.compile(r"peerlane\.dialects\.hcomm\._\w+\.|\bstructs\.")
 
 def stubs() -> Mapping[str, str]:
     """Return the type stub of the module, by its path."""
-    made = calls.stubs(hcomm, ())["hcomm"]
-    functions = "".join(line + "\n" for line in made.splitlines() if line.startswith("def "))
+    texts = calls.stubs(hcomm, ())["hcomm"]
+    functions = "".join(line + "\n" for line in texts.splitlines() if line.startswith("def "))
     parts = [
         _HEAD,
         *(_enumeration(kind.__name__, kind.__members__) for kind in ENUMS),

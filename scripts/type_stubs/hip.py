@@ -36,7 +36,7 @@ def _taken(kind: str) -> str:
     return kind if kind in facts()["enums"] else "Any"
 
 
-def _given(kind: str, maybe: bool) -> str:
+def _accepted(kind: str, maybe: bool) -> str:
     """Return the type of an output."""
     if kind in _INTS:
         return "int"
@@ -51,7 +51,7 @@ def _words(parameters: Iterable[Sequence[str]]) -> str:
 
 
 def _outputs(outputs: Iterable[Sequence[str]]) -> list[str]:
-    return [_given(each[1], len(each) > 2) for each in outputs]
+    return [_accepted(each[1], len(each) > 2) for each in outputs]
 
 
 def _function(name: str) -> str:
@@ -63,7 +63,7 @@ def _function(name: str) -> str:
         taken.setdefault(_words(older["parameters"][name]), [code, *_outputs(older["outputs"][name])])
     for other in calls.overloads(name):
         parameters = zip(other.names, other.types, strict=True)
-        taken[_words(parameters)] = [code, *(_given(kind, False) for _, kind in other.outputs)]
+        taken[_words(parameters)] = [code, *(_accepted(kind, False) for _, kind in other.outputs)]
     lines = [f"def {name}({words}) -> tuple[{', '.join(each)}]: ...\n" for words, each in taken.items()]
     return lines[0] if len(lines) == 1 else "".join(f"@overload\n{line}" for line in lines)
 

@@ -46,8 +46,8 @@ bool refuses(peerlane::Why why, const Work& work) {
 }
 
 inline std::mt19937_64 seeded(const char* test) {
-    const char* given = std::getenv("PEERLANE_SEED");
-    const uint64_t seed = given ? std::strtoull(given, nullptr, 0) : std::random_device{}();
+    const char* requested = std::getenv("PEERLANE_SEED");
+    const uint64_t seed = requested ? std::strtoull(requested, nullptr, 0) : std::random_device{}();
     std::printf("%s: PEERLANE_SEED=%llu\n", test, static_cast<unsigned long long>(seed));
     std::fflush(stdout);
     return std::mt19937_64{seed};

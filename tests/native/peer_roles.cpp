@@ -126,8 +126,8 @@ class Importer {
 
 }  // namespace
 
-std::vector<std::string> importer_words(const SocketPlace& place, const std::string& name, uint64_t node, pid_t exporter) {
-    return {place.path, name, std::to_string(node), std::to_string(exporter), std::to_string(start_time(exporter))};
+std::vector<std::string> importer_words(const SocketDirectory& socket_directory, const std::string& name, uint64_t node, pid_t exporter) {
+    return {socket_directory.path, name, std::to_string(node), std::to_string(exporter), std::to_string(start_time(exporter))};
 }
 
 std::function<std::string(Words)> importer(const std::vector<std::string>& words) {

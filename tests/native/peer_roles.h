@@ -5,7 +5,7 @@
 
 namespace peers {
 
-std::vector<std::string> importer_words(const SocketPlace& place, const std::string& name, uint64_t node, pid_t exporter);
+std::vector<std::string> importer_words(const SocketDirectory& socket_directory, const std::string& name, uint64_t node, pid_t exporter);
 
 // The role of an honest importer.  Arguments: directory, socket's name, node, exporter's pid, its start time.
 //   open INDEX NONCE [BITS] [KIND]   -> "ok WORD" or a refusal

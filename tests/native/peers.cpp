@@ -53,7 +53,7 @@ Child::~Child() {
     close(out_);
 }
 
-void Child::say(const std::string& line) const {
+void Child::send_line(const std::string& line) const {
     const std::string text = line + "\n";
     CHECK(write(in_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
 }
@@ -77,7 +77,7 @@ std::string Child::hear() {
 }
 
 std::string Child::ask(const std::string& line) {
-    say(line);
+    send_line(line);
     return hear();
 }
 
@@ -129,7 +129,7 @@ pid_t fork_unheard() {
     while (true) pause();
 }
 
-SocketPlace::SocketPlace() {
+SocketDirectory::SocketDirectory() {
     std::string name = (std::filesystem::temp_directory_path() / "peerlane-test-XXXXXX").string();
     CHECK(mkdtemp(name.data()));
     path = name;
@@ -137,12 +137,12 @@ SocketPlace::SocketPlace() {
     CHECK(fd >= 0);
 }
 
-SocketPlace::~SocketPlace() {
+SocketDirectory::~SocketDirectory() {
     close(fd);
     std::filesystem::remove_all(path);
 }
 
-bool SocketPlace::is_empty() const { return std::filesystem::is_empty(path); }
+bool SocketDirectory::is_empty() const { return std::filesystem::is_empty(path); }
 
 Shared::Shared(uint64_t size, uint16_t rights, Kind kind, bool everyone) {
     block = create_block(size, 0);
@@ -164,7 +164,7 @@ void Shared::withdraw() const { broker().withdraw(key.index, key.nonce); }
 
 std::string Shared::words() const { return std::to_string(key.index) + " " + std::to_string(key.nonce); }
 
-static std::string told_of(Status status, const HandleNumbers& numbers) {
+static std::string status_line(Status status, const HandleNumbers& numbers) {
     std::ostringstream text;
     switch (status) {
         case Status::version: text << numbers.versions.exporter << ' ' << numbers.versions.asker << ' '; break;
@@ -189,7 +189,7 @@ std::string describe(const Refusal& refusal) {
     if (refusal.why != Why::handle) return text.str();
     const HandleParties& parties = refusal.handle.parties;
     const auto status = static_cast<Status>(refusal.handle.status);
-    text << refusal.handle.status << ' ' << told_of(status, refusal.handle.numbers) << parties.asker << ' ' << parties.exporter << ' '
+    text << refusal.handle.status << ' ' << status_line(status, refusal.handle.numbers) << parties.asker << ' ' << parties.exporter << ' '
          << parties.asker_start << ' ' << parties.listed_start;
     return text.str();
 }
@@ -216,11 +216,11 @@ Raw::Raw(const std::string& path) : fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLO
 
 Raw::~Raw() { close(fd); }
 
-bool Raw::say(const void* bytes, size_t size, int flags) const {
+bool Raw::send_line(const void* bytes, size_t size, int flags) const {
     return send(fd, bytes, size, flags | MSG_NOSIGNAL) == static_cast<ssize_t>(size);
 }
 
-bool Raw::say(const Request& request) const { return say(&request, sizeof request); }
+bool Raw::send_line(const Request& request) const { return send_line(&request, sizeof request); }
 
 bool Raw::hear(Answer& answer) const {
     const ssize_t n = recv(fd, &answer, sizeof answer, 0);
@@ -230,7 +230,7 @@ bool Raw::hear(Answer& answer) const {
 
 Answer Raw::ask(const Request& request) const {
     Answer answer;
-    CHECK(say(request) && hear(answer));
+    CHECK(send_line(request) && hear(answer));
     return answer;
 }
 

@@ -49,7 +49,7 @@ class Child {
     ~Child();
     Child(const Child&) = delete;
 
-    void say(const std::string& line) const;
+    void send_line(const std::string& line) const;
     std::string hear();
     std::string ask(const std::string& line);
     uint64_t number(const std::string& line);
@@ -83,12 +83,12 @@ int answer_lines(const std::function<std::string(Words)>& answer);
 // Forks past pthread_atfork, so that the child keeps every descriptor.
 pid_t fork_unheard();
 
-struct SocketPlace {   // a runtime directory
+struct SocketDirectory {   // a runtime directory
     std::string path;
     int fd = -1;
-    SocketPlace();
-    ~SocketPlace();
-    SocketPlace(const SocketPlace&) = delete;
+    SocketDirectory();
+    ~SocketDirectory();
+    SocketDirectory(const SocketDirectory&) = delete;
     bool is_empty() const;
 };
 
@@ -120,13 +120,13 @@ bool is_lost(const std::string& answer);
 // A socket that sends any bytes.
 class Raw {
   public:
-    explicit Raw(const SocketPlace& place, const std::string& name) : Raw(place.path + "/" + name) {}
+    explicit Raw(const SocketDirectory& socket_directory, const std::string& name) : Raw(socket_directory.path + "/" + name) {}
     explicit Raw(const std::string& path);
     ~Raw();
     Raw(const Raw&) = delete;
 
-    bool say(const void* bytes, size_t size, int flags = 0) const;
-    bool say(const Request& request) const;
+    bool send_line(const void* bytes, size_t size, int flags = 0) const;
+    bool send_line(const Request& request) const;
     // False: the connection was closed.  Descriptors that come with the frame are closed.
     bool hear(Answer& answer) const;
     Answer ask(const Request& request) const;

@@ -7,14 +7,14 @@ namespace {
 
 const std::string kName = "node.0.sock";
 
-std::vector<std::string> here(const SocketPlace& place) { return importer_words(place, kName, kNode, getpid()); }
+std::vector<std::string> words_of_this_process(const SocketDirectory& socket_directory) { return importer_words(socket_directory, kName, kNode, getpid()); }
 
-void opens_and_releases_of_one_importer_are_counted(const SocketPlace& place) {
-    broker().open(place.fd, kName, 0, kNode);   // idempotent
-    CHECK(refuses(Why::closed, [&] { broker().open(place.fd, "other.sock", 1, kNode); }));
+void opens_and_releases_of_one_importer_are_counted(const SocketDirectory& socket_directory) {
+    broker().open(socket_directory.fd, kName, 0, kNode);   // idempotent
+    CHECK(refuses(Why::closed, [&] { broker().open(socket_directory.fd, "other.sock", 1, kNode); }));
     const Shared shared;
     shared.write(4711);
-    Child peer("importer", here(place));
+    Child peer("importer", words_of_this_process(socket_directory));
     CHECK(shared.importers() == 0);
     CHECK(peer.ask("open " + shared.words()) == "ok 4711");
     CHECK(shared.importers() == 1);
@@ -36,8 +36,8 @@ void opens_and_releases_of_one_importer_are_counted(const SocketPlace& place) {
 }
 
 // The steps of an owner and of two importers, in every order; `gone` is called once, after the last release.
-void releases_in_every_order_end_the_export_once(const SocketPlace& place) {
-    Child one("importer", here(place)), two("importer", here(place));
+void releases_in_every_order_end_the_export_once(const SocketDirectory& socket_directory) {
+    Child one("importer", words_of_this_process(socket_directory)), two("importer", words_of_this_process(socket_directory));
     std::vector<int> steps{0, 1, 2, 3};   // abandon or withdraw, one lets go, two lets go, one opens again
     do {
         for (const bool withdraw : {false, true}) {
@@ -74,8 +74,8 @@ void releases_in_every_order_end_the_export_once(const SocketPlace& place) {
     two.finish();
 }
 
-void rights_and_kinds_of_an_export_are_checked(const SocketPlace& place) {
-    Child peer("importer", here(place));
+void rights_and_kinds_of_an_export_are_checked(const SocketDirectory& socket_directory) {
+    Child peer("importer", words_of_this_process(socket_directory));
     const Shared readable(4096, kMayRead), event(4096, kMayRead | kMayWrite, Kind::event);
     readable.write(12);
     CHECK(peer.ask("open " + readable.words()) == "ok 12");
@@ -90,7 +90,7 @@ void rights_and_kinds_of_an_export_are_checked(const SocketPlace& place) {
     CHECK(comes_true([&] { return *event.gone == 1; }));
 }
 
-void only_listed_importers_open(const SocketPlace& place) {
+void only_listed_importers_open(const SocketDirectory& socket_directory) {
     const Shared shared(4096, kMayRead, Kind::memory, false);
     const auto [index, nonce] = shared.key;
     CHECK(broker().allowed(index, nonce).empty());
@@ -98,7 +98,7 @@ void only_listed_importers_open(const SocketPlace& place) {
     CHECK((broker().allowed(index, nonce) == std::vector<std::pair<int32_t, uint64_t>>{{5, 51}, {6, 60}}));
     CHECK(broker().disallow(index, nonce, 5) && !broker().disallow(index, nonce, 5));
     CHECK(!broker().allow(index, nonce + 1, 5, 50) && !broker().allow(kMaxExports, nonce, 5, 50));
-    Child listed("importer", here(place)), other("importer", here(place));
+    Child listed("importer", words_of_this_process(socket_directory)), other("importer", words_of_this_process(socket_directory));
     CHECK(shared.allow(listed.pid));
     CHECK(listed.ask("open " + shared.words()) == "ok 0");
     CHECK(is_refused(other.ask("open " + shared.words()), Status::not_listed));
@@ -111,7 +111,7 @@ void only_listed_importers_open(const SocketPlace& place) {
     other.finish();
 }
 
-void many_importers_and_exports_are_served(const SocketPlace& place) {
+void many_importers_and_exports_are_served(const SocketDirectory& socket_directory) {
     const int importers = scaled(16, 200), exports = scaled(1000, 10'000);
     std::vector<std::unique_ptr<Shared>> all;
     for (int i = 0; i < exports; ++i) {
@@ -121,8 +121,8 @@ void many_importers_and_exports_are_served(const SocketPlace& place) {
     const Shared& shared = *all[0];
     shared.write(99);
     std::vector<std::unique_ptr<Child>> peers;
-    for (int i = 0; i < importers; ++i) peers.push_back(std::make_unique<Child>("importer", here(place)));
-    for (auto& peer : peers) peer->say("keep " + shared.words());
+    for (int i = 0; i < importers; ++i) peers.push_back(std::make_unique<Child>("importer", words_of_this_process(socket_directory)));
+    for (auto& peer : peers) peer->send_line("keep " + shared.words());
     for (auto& peer : peers) CHECK(peer->hear() == "ok");
     CHECK(shared.importers() == static_cast<uint64_t>(importers));
     shared.abandon();
@@ -136,13 +136,13 @@ void many_importers_and_exports_are_served(const SocketPlace& place) {
     for (auto& each : all) CHECK(comes_true([&] { return *each->gone == 1; }));
 }
 
-void a_closed_broker_ends_exports_and_can_open_again(const SocketPlace& place) {
-    Child peer("importer", here(place));
+void a_closed_broker_ends_exports_and_can_open_again(const SocketDirectory& socket_directory) {
+    Child peer("importer", words_of_this_process(socket_directory));
     const Shared kept, lost;
     kept.write(5);
     CHECK(peer.ask("keep " + kept.words()) == "ok");
     broker().close();
-    CHECK(*kept.gone == 1 && *lost.gone == 1 && place.is_empty() && !broker().is_open());
+    CHECK(*kept.gone == 1 && *lost.gone == 1 && socket_directory.is_empty() && !broker().is_open());
     broker().close();   // idempotent
     CHECK(refuses(Why::closed, [] { broker().offer({}); }));
     CHECK(!kept.allow(1) && kept.importers() == 0);
@@ -151,10 +151,10 @@ void a_closed_broker_ends_exports_and_can_open_again(const SocketPlace& place) {
     CHECK(peer.ask("peek") == "5" && peer.ask("lost") == "1" && peer.ask("dead") == "0");
     CHECK(is_lost(peer.ask("open " + kept.words())) && peer.ask("leave") == "ok" && is_lost(peer.ask("open " + kept.words())));
     // A second open at the same place, where a dead owner left a socket.
-    CHECK(mknodat(place.fd, kName.c_str(), S_IFSOCK | 0600, 0) == 0);
-    broker().open(place.fd, kName, 0, kNode);
-    struct stat found{};
-    CHECK(fstatat(place.fd, kName.c_str(), &found, 0) == 0 && (found.st_mode & 0777) == 0600);
+    CHECK(mknodat(socket_directory.fd, kName.c_str(), S_IFSOCK | 0600, 0) == 0);
+    broker().open(socket_directory.fd, kName, 0, kNode);
+    struct stat socket_stat{};
+    CHECK(fstatat(socket_directory.fd, kName.c_str(), &socket_stat, 0) == 0 && (socket_stat.st_mode & 0777) == 0600);
     CHECK(is_refused(peer.ask("open " + kept.words()), Status::stale));
     const Shared next;
     CHECK(peer.ask("open " + next.words()) == "ok 0");
@@ -163,14 +163,14 @@ void a_closed_broker_ends_exports_and_can_open_again(const SocketPlace& place) {
     broker().close();
     // Without a place to serve at, nothing stays open.
     const int before = descriptors_open();
-    CHECK(refuses(Why::system_memory, [&] { broker().open(place.fd, "none/node.sock", 0, kNode); }));
-    CHECK(refuses(Why::system_memory, [&] { broker().open(place.fd, std::string(200, 'n'), 0, kNode); }));
+    CHECK(refuses(Why::system_memory, [&] { broker().open(socket_directory.fd, "none/node.sock", 0, kNode); }));
+    CHECK(refuses(Why::system_memory, [&] { broker().open(socket_directory.fd, std::string(200, 'n'), 0, kNode); }));
     CHECK(descriptors_open() == before && !broker().is_open());
 }
 
 void a_socket_in_a_long_path_is_served() {
-    const SocketPlace place;
-    std::string path = place.path;
+    const SocketDirectory socket_directory;
+    std::string path = socket_directory.path;
     for (int i = 0; i < 8; ++i) {
         path += "/" + std::string(60, 'd');
         CHECK(mkdir(path.c_str(), 0700) == 0);
@@ -178,7 +178,7 @@ void a_socket_in_a_long_path_is_served() {
     const int directory = ::open(path.c_str(), O_DIRECTORY | O_RDONLY | O_CLOEXEC);
     broker().open(directory, kName, 0, kNode);
     const Shared shared;
-    auto words = here(place);
+    auto words = words_of_this_process(socket_directory);
     words[0] = path;
     Child peer("importer", words);
     CHECK(peer.ask("open " + shared.words()) == "ok 0");
@@ -187,10 +187,10 @@ void a_socket_in_a_long_path_is_served() {
     close(directory);
 }
 
-void exports_of_threads_beside_an_importer_end_once(const SocketPlace& place) {
+void exports_of_threads_beside_an_importer_end_once(const SocketDirectory& socket_directory) {
     std::atomic<bool> over{false};
     std::vector<std::thread> all;
-    Child peer("importer", here(place));
+    Child peer("importer", words_of_this_process(socket_directory));
     for (int t = 0; t < 3; ++t)
         all.emplace_back([&] {
             while (!over) {
@@ -212,17 +212,17 @@ void exports_of_threads_beside_an_importer_end_once(const SocketPlace& place) {
 }
 
 // Threads open the same few exports at the same time, through one connection.
-void opens_of_threads_of_one_importer_are_counted(const SocketPlace& place) {
+void opens_of_threads_of_one_importer_are_counted(const SocketDirectory& socket_directory) {
     std::vector<std::unique_ptr<Shared>> all;
     for (int i = 0; i < 3; ++i) {
         all.push_back(std::make_unique<Shared>());
         all.back()->write(all.back()->key.index);
     }
     std::vector<std::unique_ptr<Child>> peers;
-    for (int i = 0; i < 3; ++i) peers.push_back(std::make_unique<Child>("importer", here(place)));
+    for (int i = 0; i < 3; ++i) peers.push_back(std::make_unique<Child>("importer", words_of_this_process(socket_directory)));
     const std::string much = " 4 " + std::to_string(scaled(200, 20'000));
     for (int i = 0; i < 3; ++i) {
-        for (size_t n = 0; n < 3; ++n) peers[n]->say("crowd " + all[(n + static_cast<size_t>(i)) % 3]->words() + much);
+        for (size_t n = 0; n < 3; ++n) peers[n]->send_line("crowd " + all[(n + static_cast<size_t>(i)) % 3]->words() + much);
         for (auto& peer : peers) CHECK(peer->hear() == "ok");
     }
     for (auto& each : all) {
@@ -233,14 +233,14 @@ void opens_of_threads_of_one_importer_are_counted(const SocketPlace& place) {
     for (auto& peer : peers) peer->finish();
 }
 
-void an_open_beside_a_busy_thread_returns(const SocketPlace& place) {
+void an_open_beside_a_busy_thread_returns(const SocketDirectory& socket_directory) {
     std::atomic<bool> over{false};
     std::thread busy([&] {
         while (!over) {
         }
     });
     const Shared shared;
-    Child peer("importer", here(place));
+    Child peer("importer", words_of_this_process(socket_directory));
     const uint64_t nanoseconds = peer.number("again " + shared.words() + " " + std::to_string(scaled(2000, 50'000)));
     over = true;
     busy.join();
@@ -251,18 +251,18 @@ void an_open_beside_a_busy_thread_returns(const SocketPlace& place) {
 }
 
 void all_of_it() {
-    const SocketPlace place;
+    const SocketDirectory socket_directory;
     const int before = descriptors_open();
-    broker().open(place.fd, kName, 0, kNode);
-    RUN(opens_and_releases_of_one_importer_are_counted(place));
-    RUN(releases_in_every_order_end_the_export_once(place));
-    RUN(rights_and_kinds_of_an_export_are_checked(place));
-    RUN(only_listed_importers_open(place));
-    RUN(many_importers_and_exports_are_served(place));
-    RUN(exports_of_threads_beside_an_importer_end_once(place));
-    RUN(opens_of_threads_of_one_importer_are_counted(place));
-    RUN(an_open_beside_a_busy_thread_returns(place));
-    RUN(a_closed_broker_ends_exports_and_can_open_again(place));
+    broker().open(socket_directory.fd, kName, 0, kNode);
+    RUN(opens_and_releases_of_one_importer_are_counted(socket_directory));
+    RUN(releases_in_every_order_end_the_export_once(socket_directory));
+    RUN(rights_and_kinds_of_an_export_are_checked(socket_directory));
+    RUN(only_listed_importers_open(socket_directory));
+    RUN(many_importers_and_exports_are_served(socket_directory));
+    RUN(exports_of_threads_beside_an_importer_end_once(socket_directory));
+    RUN(opens_of_threads_of_one_importer_are_counted(socket_directory));
+    RUN(an_open_beside_a_busy_thread_returns(socket_directory));
+    RUN(a_closed_broker_ends_exports_and_can_open_again(socket_directory));
     RUN(a_socket_in_a_long_path_is_served());
     CHECK(descriptors_open() == before);
 }

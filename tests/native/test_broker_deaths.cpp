@@ -13,8 +13,8 @@ namespace {
 
 const std::string kName = "node.0.sock";
 
-std::vector<std::string> here(const SocketPlace& place, pid_t exporter = getpid()) {
-    return importer_words(place, kName, kNode, exporter);
+std::vector<std::string> words_of_this_process(const SocketDirectory& socket_directory, pid_t exporter = getpid()) {
+    return importer_words(socket_directory, kName, kNode, exporter);
 }
 
 double worst = 0;
@@ -25,9 +25,9 @@ void seen_within(const std::function<bool()>& condition) {
     worst = std::max(worst, seconds_since(start));
 }
 
-void importer_dies(const SocketPlace& place, bool with_child) {
+void importer_dies(const SocketDirectory& socket_directory, bool with_child) {
     const Shared kept, abandoned;
-    Child peer("importer", here(place)), other("importer", here(place));
+    Child peer("importer", words_of_this_process(socket_directory)), other("importer", words_of_this_process(socket_directory));
     for (const Shared* each : {&kept, &abandoned}) CHECK(peer.ask("keep " + each->words()) == "ok");
     CHECK(other.ask("open " + kept.words()) == "ok 0");
     abandoned.abandon();
@@ -43,10 +43,10 @@ void importer_dies(const SocketPlace& place, bool with_child) {
 }
 
 void exporter_dies(const std::string& role, bool with_child) {
-    const SocketPlace place;
-    Child exporter(role, {place.path, kName});
+    const SocketDirectory socket_directory;
+    Child exporter(role, {socket_directory.path, kName});
     const std::string offered = exporter.ask("offer 31");
-    Child peer("importer", here(place, exporter.pid)), late("importer", here(place, exporter.pid));
+    Child peer("importer", words_of_this_process(socket_directory, exporter.pid)), late("importer", words_of_this_process(socket_directory, exporter.pid));
     CHECK(peer.ask("keep " + offered) == "ok" && peer.ask("dead") == "0");
     const pid_t orphan = with_child ? static_cast<pid_t>(exporter.number("fork")) : 0;
     exporter.kill_now();
@@ -60,17 +60,17 @@ void exporter_dies(const std::string& role, bool with_child) {
 }
 
 void exporter_dies_while_asked(bool with_child) {
-    const SocketPlace place;
-    Child exporter("exporter", {place.path, kName});
+    const SocketDirectory socket_directory;
+    Child exporter("exporter", {socket_directory.path, kName});
     const std::string offered = exporter.ask("offer 31");
-    Child peer("importer", here(place, exporter.pid));
+    Child peer("importer", words_of_this_process(socket_directory, exporter.pid));
     CHECK(peer.ask("open " + offered) == "ok 31");
     const pid_t orphan = with_child ? static_cast<pid_t>(exporter.number("fork")) : 0;
     exporter.stop();
     CHECK(peer.ask("within 0.2") == "ok");
     CHECK(peer.ask("open " + offered).starts_with("refused " + std::to_string(static_cast<int>(Why::handle_timeout)) + " "));
     CHECK(peer.ask("within 60") == "ok");
-    peer.say("open " + offered);
+    peer.send_line("open " + offered);
     kill(exporter.pid, SIGKILL);
     const auto start = steady_clock::now();
     CHECK(is_lost(peer.hear()) && seconds_since(start) < kDeathSeconds);
@@ -81,10 +81,10 @@ void exporter_dies_while_asked(bool with_child) {
 
 // A descriptor that arrives after its request timed out is let go.
 void late_answers() {
-    const SocketPlace place;
-    Child exporter("exporter", {place.path, kName});
+    const SocketDirectory socket_directory;
+    Child exporter("exporter", {socket_directory.path, kName});
     const std::string offered = exporter.ask("offer 8");
-    Child peer("importer", here(place, exporter.pid));
+    Child peer("importer", words_of_this_process(socket_directory, exporter.pid));
     CHECK(peer.ask("open " + offered) == "ok 8" && peer.ask("go " + offered) == "ok" && peer.ask("within 0.05") == "ok");
     const uint64_t before = peer.number("fds");
     exporter.stop();
@@ -131,10 +131,10 @@ int filtered_importer(const std::vector<std::string>& words) {
 }
 
 void without_pidfds(bool with_child) {
-    const SocketPlace place;
-    Child exporter("filtered_exporter", {place.path, kName});
+    const SocketDirectory socket_directory;
+    Child exporter("filtered_exporter", {socket_directory.path, kName});
     const std::string offered = exporter.ask("offer 3");
-    Child doomed("importer", here(place, exporter.pid)), peer("filtered_importer", here(place, exporter.pid));
+    Child doomed("importer", words_of_this_process(socket_directory, exporter.pid)), peer("filtered_importer", words_of_this_process(socket_directory, exporter.pid));
     for (Child* each : {&doomed, &peer}) CHECK(each->ask("keep " + offered) == "ok");
     CHECK(exporter.ask("importers " + offered) == "2" && exporter.ask("abandon " + offered) == "ok" && peer.ask("dead") == "0");
     pid_t orphan = with_child ? static_cast<pid_t>(doomed.number("fork")) : 0;
@@ -143,7 +143,7 @@ void without_pidfds(bool with_child) {
     if (orphan) kill(orphan, SIGKILL);
     orphan = with_child ? static_cast<pid_t>(exporter.number("fork")) : 0;
     exporter.stop();
-    peer.say("open " + offered);
+    peer.send_line("open " + offered);
     kill(exporter.pid, SIGKILL);
     exporter.wait();
     const auto start = steady_clock::now();
@@ -153,12 +153,12 @@ void without_pidfds(bool with_child) {
     peer.finish();
 }
 
-void killed_at_random_points(const SocketPlace& place, std::mt19937_64& random) {
+void killed_at_random_points(const SocketDirectory& socket_directory, std::mt19937_64& random) {
     const Shared shared;
     const int before = descriptors_open();
     for (int round = 0; round < scaled(20, 500); ++round) {
-        Child one("importer", here(place)), two("importer", here(place));
-        for (Child* each : {&one, &two}) each->say("again " + shared.words() + " 1000000000");
+        Child one("importer", words_of_this_process(socket_directory)), two("importer", words_of_this_process(socket_directory));
+        for (Child* each : {&one, &two}) each->send_line("again " + shared.words() + " 1000000000");
         CHECK(comes_true([&] { return shared.importers() != 0; }));
         usleep(static_cast<useconds_t>(random() % 3000));
         if (random() % 2) one.stop();   // a stopped process does not read while it dies
@@ -173,12 +173,12 @@ void killed_at_random_points(const SocketPlace& place, std::mt19937_64& random) 
 
 void exporters_killed_at_random_points(std::mt19937_64& random) {
     for (int round = 0; round < scaled(20, 500); ++round) {
-        const SocketPlace place;
-        Child exporter("exporter", {place.path, kName});
+        const SocketDirectory socket_directory;
+        Child exporter("exporter", {socket_directory.path, kName});
         const std::string offered = exporter.ask("offer 3");
-        Child peer("importer", here(place, exporter.pid));
+        Child peer("importer", words_of_this_process(socket_directory, exporter.pid));
         CHECK(peer.ask("keep " + offered) == "ok");
-        peer.say("again " + offered + " 1000000000");
+        peer.send_line("again " + offered + " 1000000000");
         usleep(static_cast<useconds_t>(random() % 3000));
         exporter.kill_now();
         const auto start = steady_clock::now();
@@ -190,20 +190,20 @@ void exporters_killed_at_random_points(std::mt19937_64& random) {
 
 void all_of_it() {
     auto random = seeded("test_broker_deaths");
-    const SocketPlace place;
+    const SocketDirectory socket_directory;
     const int before = descriptors_open();
-    broker().open(place.fd, kName, 0, kNode);
+    broker().open(socket_directory.fd, kName, 0, kNode);
     for (const bool with_child : {false, true}) {
-        RUN(importer_dies(place, with_child));
+        RUN(importer_dies(socket_directory, with_child));
         RUN(exporter_dies("exporter", with_child));
         RUN(exporter_dies_while_asked(with_child));
         RUN(without_pidfds(with_child));
     }
     RUN(late_answers());
-    RUN(killed_at_random_points(place, random));
+    RUN(killed_at_random_points(socket_directory, random));
     RUN(exporters_killed_at_random_points(random));
     broker().close();
-    CHECK(descriptors_open() == before && place.is_empty());
+    CHECK(descriptors_open() == before && socket_directory.is_empty());
     std::printf("  a death was seen after %.3f s at most\n", worst);
 }
 

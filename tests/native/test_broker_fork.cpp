@@ -8,17 +8,17 @@ namespace {
 
 const std::string kName = "node.0.sock";
 
-void parent_of_many(const SocketPlace& place) {
-    broker().open(place.fd, kName, 0, kNode);
-    Child other("exporter", {place.path, "other.sock"});
+void parent_of_many(const SocketDirectory& socket_directory) {
+    broker().open(socket_directory.fd, kName, 0, kNode);
+    Child other("exporter", {socket_directory.path, "other.sock"});
     const std::string offered = other.ask("offer 44");
     Words words(offered);
     const auto index = static_cast<uint32_t>(words.number());
     const uint64_t nonce = words.number();
-    const auto exporter = Exporter::connect(place.fd, "other.sock", 1, kNode, other.pid, 0, Deadline::in(kPatience), {});
+    const auto exporter = Exporter::connect(socket_directory.fd, "other.sock", 1, kNode, other.pid, 0, Deadline::in(kPatience), {});
     close(exporter->open(index, nonce, 64, Kind::memory, Deadline::in(kPatience), {}).fd);
     const Shared shared;
-    Child peer("importer", importer_words(place, kName, kNode, getpid()));
+    Child peer("importer", importer_words(socket_directory, kName, kNode, getpid()));
     CHECK(peer.ask("keep " + shared.words()) == "ok");
     std::atomic<bool> over{false};
     std::vector<std::thread> threads;   // so that other threads hold the locks at any moment
@@ -45,7 +45,7 @@ void parent_of_many(const SocketPlace& place) {
                     CHECK(!target.starts_with("socket:") && target.find("pidfd") == std::string::npos &&
                           target.find("eventpoll") == std::string::npos);
                 }
-                CHECK(refuses(Why::forked, [&] { broker().open(place.fd, kName, 0, kNode); }));
+                CHECK(refuses(Why::forked, [&] { broker().open(socket_directory.fd, kName, 0, kNode); }));
                 CHECK(refuses(Why::forked, [&] { broker().offer({}); }));
                 CHECK(!broker().is_open() && !shared.allow(1) && shared.importers() == 0);
                 shared.abandon();
@@ -54,7 +54,7 @@ void parent_of_many(const SocketPlace& place) {
                 CHECK(*shared.gone == 0);
                 CHECK(refuses(Why::forked, [&] { exporter->open(index, nonce, 64, Kind::memory, Deadline::in(1), {}); }));
                 CHECK(refuses(Why::forked, [&] {
-                    Exporter::connect(place.fd, "other.sock", 1, kNode, other.pid, 0, Deadline::in(1), {});
+                    Exporter::connect(socket_directory.fd, "other.sock", 1, kNode, other.pid, 0, Deadline::in(1), {});
                 }));
                 exporter->let_go(index, nonce);
                 CHECK(exporter->is_dead() && exporter->is_lost() && exporter->pid() == other.pid);
@@ -62,7 +62,7 @@ void parent_of_many(const SocketPlace& place) {
             &errors);
         if (!exited_with(status, 0)) std::fprintf(stderr, "%s\n", errors.c_str());
         CHECK(exited_with(status, 0));
-        CHECK(!place.is_empty() && peer.ask("open " + shared.words()) == "ok 0" && shared.importers() == 1);
+        CHECK(!socket_directory.is_empty() && peer.ask("open " + shared.words()) == "ok 0" && shared.importers() == 1);
     }
     over = true;
     for (std::thread& thread : threads) thread.join();
@@ -92,19 +92,19 @@ int early(const std::vector<std::string>& words) {
     _exit(*shared.gone == 1 ? 0 : 1);
 }
 
-void a_child_forked_before_first_use_exports(const SocketPlace& place) {
-    Child exporter("early", {place.path, "early.sock"});
+void a_child_forked_before_first_use_exports(const SocketDirectory& socket_directory) {
+    Child exporter("early", {socket_directory.path, "early.sock"});
     const std::string offered = exporter.ask("offer 2");
-    Child peer("importer", importer_words(place, "early.sock", kNode, exporter.pid));
+    Child peer("importer", importer_words(socket_directory, "early.sock", kNode, exporter.pid));
     CHECK(peer.ask("open " + offered) == "ok 2");
     peer.finish();
     exporter.finish();
 }
 
 void all_of_it() {
-    const SocketPlace place;
-    RUN(a_child_forked_before_first_use_exports(place));
-    RUN(parent_of_many(place));
+    const SocketDirectory socket_directory;
+    RUN(a_child_forked_before_first_use_exports(socket_directory));
+    RUN(parent_of_many(socket_directory));
 }
 
 }  // namespace

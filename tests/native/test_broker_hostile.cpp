@@ -11,11 +11,11 @@ namespace {
 const std::string kName = "node.0.sock";
 constexpr double kServed = 10;   // the promise is 0.5, and a loaded machine may stop a process for seconds
 
-void random_frames_are_refused_and_leak_nothing(const SocketPlace& place, std::mt19937_64& random) {
+void random_frames_are_refused_and_leak_nothing(const SocketDirectory& socket_directory, std::mt19937_64& random) {
     const Shared shared;
     const int before = descriptors_open();
     {
-        auto raw = std::make_unique<Raw>(place, kName);
+        auto raw = std::make_unique<Raw>(socket_directory, kName);
         for (int i = 0; i < scaled(10'000, 1'000'000); ++i) {
             Request request{.id = random(), .node = kNode, .nonce = shared.key.nonce, .index = shared.key.index};
             char bytes[4 * sizeof request];
@@ -31,24 +31,24 @@ void random_frames_are_refused_and_leak_nothing(const SocketPlace& place, std::m
             }
             Request sent;
             memcpy(&sent, bytes, sizeof sent);
-            CHECK(raw->say(bytes, size));
-            const bool one_way = size == sizeof sent && sent.magic == kFrameMagic && sent.version == kFrameVersion &&
+            CHECK(raw->send_line(bytes, size));
+            const bool is_without_answer = size == sizeof sent && sent.magic == kFrameMagic && sent.version == kFrameVersion &&
                                  (sent.verb == Verb::let_go || sent.verb == Verb::cancel) &&
                                  (sent.nonce_bits == 64 || (sent.nonce_bits == 28 && sent.nonce <= kShortNonce));
             Answer answer;
-            if (!one_way) {
+            if (!is_without_answer) {
                 CHECK(raw->hear(answer) && answer.magic == kFrameMagic && answer.status != Status::ok);
                 CHECK(answer.status <= Status::exhausted && answer.exporter == getpid() && answer.nonce == 0);
             }
-            if (random() % 64 == 0) raw = std::make_unique<Raw>(place, kName);
+            if (random() % 64 == 0) raw = std::make_unique<Raw>(socket_directory, kName);
         }
     }
     CHECK(comes_true([&] { return descriptors_open() == before; }));
     shared.abandon();
 }
 
-void unwanted_descriptors_are_closed(const SocketPlace& place) {
-    const Raw raw(place, kName);
+void unwanted_descriptors_are_closed(const SocketDirectory& socket_directory) {
+    const Raw raw(socket_directory, kName);
     const Request request{.id = 3, .node = kNode};
     CHECK(raw.ask(request).id == 3);
     const int before = descriptors_open();
@@ -81,7 +81,7 @@ int harm(const std::vector<std::string>& words, const std::function<void(const s
 int never_reads(const std::vector<std::string>& words) {   // and asks for descriptors all the time
     return harm(words, [](const std::string& path, const Request& request) {
         const Raw raw(path);
-        while (raw.say(request)) {
+        while (raw.send_line(request)) {
         }
     });
 }
@@ -92,7 +92,7 @@ int floods(const std::vector<std::string>& words) {   // with garbage, on many c
         for (int i = 0; i < 20; ++i) all.push_back(std::make_unique<Raw>(path));
         char garbage[900] = {};
         for (int i = 0; i < 200; ++i)
-            for (const auto& raw : all) raw->say(garbage, 1 + static_cast<size_t>(i) * 4, MSG_DONTWAIT);
+            for (const auto& raw : all) raw->send_line(garbage, 1 + static_cast<size_t>(i) * 4, MSG_DONTWAIT);
     });
 }
 
@@ -101,7 +101,7 @@ int floods_and_reads(const std::vector<std::string>& words) {   // with valid re
         const Raw raw(path);
         Request go = request;
         go.verb = Verb::let_go;
-        while (raw.say(request) && raw.say(go)) {
+        while (raw.send_line(request) && raw.send_line(go)) {
             Answer answer;
             while (recv(raw.fd, &answer, sizeof answer, MSG_DONTWAIT) > 0) {
             }
@@ -114,14 +114,14 @@ int half_a_frame(const std::vector<std::string>& words) {   // and then sends no
     return harm(words, [&](const std::string& path, const Request& request) {
         if (all.size() == 50) pause();
         all.push_back(std::make_unique<Raw>(path));
-        all.back()->say(&request, sizeof request / 2);
+        all.back()->send_line(&request, sizeof request / 2);
     });
 }
 
 int comes_and_goes(const std::vector<std::string>& words) {
     return harm(words, [](const std::string& path, const Request& request) {
         const Raw raw(path);
-        raw.say(&request, sizeof request);
+        raw.send_line(&request, sizeof request);
     });
 }
 
@@ -130,16 +130,16 @@ const std::map<std::string, Role> kHarm{{"never_reads", never_reads}, {"floods",
 
 double worst = 0;
 
-void honest_importers_are_served_beside(const SocketPlace& place, const std::vector<std::string>& roles) {
+void honest_importers_are_served_beside(const SocketDirectory& socket_directory, const std::vector<std::string>& roles) {
     const Shared shared;
     shared.write(6);
-    Child good("importer", importer_words(place, kName, kNode, getpid()));
+    Child good("importer", importer_words(socket_directory, kName, kNode, getpid()));
     const int before = descriptors_open();
     std::vector<std::unique_ptr<Child>> bad;
     for (const std::string& role : roles) {
         Words words(shared.words());
         const std::string index = words.word();
-        bad.push_back(std::make_unique<Child>(role, std::vector{place.path + "/" + kName, index, words.word()}));
+        bad.push_back(std::make_unique<Child>(role, std::vector{socket_directory.path + "/" + kName, index, words.word()}));
         CHECK(bad.back()->hear() == "ready");
     }
     const auto start = steady_clock::now();
@@ -180,17 +180,17 @@ int limited(const std::vector<std::string>& words) {
 }
 
 // No descriptor is left for connections or for readers: they are refused, and nothing hangs or spins.
-void opens_without_descriptors_are_refused(const SocketPlace& place) {
-    Child limited("limited", {place.path});
+void opens_without_descriptors_are_refused(const SocketDirectory& socket_directory) {
+    Child limited("limited", {socket_directory.path});
     CHECK(limited.hear() == "ready");
-    Child asks("importer", importer_words(place, "limited.sock", kNode, limited.pid));
+    Child asks("importer", importer_words(socket_directory, "limited.sock", kNode, limited.pid));
     const std::string words = limited.ask("offer");
     CHECK(asks.ask("open " + words) == "ok 0");
     // The broker may not have closed the descriptor that it sent last: then one more open succeeds.
     CHECK(comes_true([&] {
         return limited.ask("fill") == "ok" && is_refused(asks.ask("open " + words), Status::exhausted);
     }));
-    Child next("importer", importer_words(place, "limited.sock", kNode, limited.pid));
+    Child next("importer", importer_words(socket_directory, "limited.sock", kNode, limited.pid));
     CHECK(is_refused(next.ask("open " + words), Status::exhausted));
     CHECK(next.ask("leave") == "ok" && limited.ask("free") == "ok");
     CHECK(asks.ask("open " + words) == "ok 0" && next.ask("open " + words) == "ok 0");
@@ -199,14 +199,14 @@ void opens_without_descriptors_are_refused(const SocketPlace& place) {
 
 void all_of_it() {
     auto random = seeded("test_broker_hostile");
-    const SocketPlace place;
+    const SocketDirectory socket_directory;
     const int before = descriptors_open();
-    broker().open(place.fd, kName, 0, kNode);
-    RUN(random_frames_are_refused_and_leak_nothing(place, random));
-    RUN(unwanted_descriptors_are_closed(place));
-    for (const auto& [role, play] : kHarm) RUN(honest_importers_are_served_beside(place, {role}));
-    RUN(honest_importers_are_served_beside(place, {"never_reads", "floods", "floods_and_reads", "half_a_frame", "comes_and_goes"}));
-    RUN(opens_without_descriptors_are_refused(place));
+    broker().open(socket_directory.fd, kName, 0, kNode);
+    RUN(random_frames_are_refused_and_leak_nothing(socket_directory, random));
+    RUN(unwanted_descriptors_are_closed(socket_directory));
+    for (const auto& [role, play] : kHarm) RUN(honest_importers_are_served_beside(socket_directory, {role}));
+    RUN(honest_importers_are_served_beside(socket_directory, {"never_reads", "floods", "floods_and_reads", "half_a_frame", "comes_and_goes"}));
+    RUN(opens_without_descriptors_are_refused(socket_directory));
     broker().close();
     CHECK(descriptors_open() == before);
     std::printf("  an honest importer waited %.4f s at most\n", worst);

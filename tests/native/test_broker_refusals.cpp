@@ -11,54 +11,54 @@ namespace {
 
 const std::string kName = "node.0.sock";
 
-std::vector<std::string> here(const SocketPlace& place, uint64_t node = kNode) { return importer_words(place, kName, node, getpid()); }
+std::vector<std::string> words_of_this_process(const SocketDirectory& socket_directory, uint64_t node = kNode) { return importer_words(socket_directory, kName, node, getpid()); }
 
 std::string refusal(Status status, const HandleNumbers& numbers, pid_t asker, uint64_t start, uint64_t listed) {
     return describe(refuse_handle(status, {getpid(), asker, start, listed}, numbers));
 }
 
-void refusals_carry_their_numbers(const SocketPlace& place) {
-    Child peer("importer", here(place)), elsewhere("importer", here(place, kNode + 1));
+void refusals_carry_their_numbers(const SocketDirectory& socket_directory) {
+    Child peer("importer", words_of_this_process(socket_directory)), elsewhere("importer", words_of_this_process(socket_directory, kNode + 1));
     const Shared shared(4096, kMayRead | kMayWrite, Kind::buffer, false);
     const auto [index, nonce] = shared.key;
     const uint64_t start = start_time(peer.pid);
     CHECK(start != 0 && start_time(getpid()) != 0 && start_time(1 << 30) == 0);
     const auto open = [&] { return peer.ask("open " + shared.words()); };
-    const auto said = [&](Status status, uint64_t listed = 0, const HandleNumbers& numbers = {}) {
+    const auto reported = [&](Status status, uint64_t listed = 0, const HandleNumbers& numbers = {}) {
         return refusal(status, numbers, peer.pid, start, listed);
     };
-    CHECK(open() == said(Status::not_listed));
+    CHECK(open() == reported(Status::not_listed));
     CHECK(broker().allow(index, nonce, peer.pid, start - 1));
-    CHECK(open() == said(Status::pid_reused, start - 1));
+    CHECK(open() == reported(Status::pid_reused, start - 1));
     CHECK(broker().allow(index, nonce, peer.pid, 0));
-    CHECK(open() == said(Status::listed_early));
+    CHECK(open() == reported(Status::listed_early));
     CHECK(shared.allow(peer.pid));
-    CHECK(open() == said(Status::wrong_kind, start, {.kinds = {2, 1}}));
+    CHECK(open() == reported(Status::wrong_kind, start, {.kinds = {2, 1}}));
     CHECK(peer.ask("open " + shared.words() + " 64 2") == "ok 0");
     const uint64_t other = start_time(elsewhere.pid);
     CHECK(elsewhere.ask("open " + shared.words()) ==
           refusal(Status::other_node, {.nodes = {kNode, kNode + 1}}, elsewhere.pid, other, 0));
     // A guessed nonce.
-    const std::string place_words = std::to_string(index) + " ";
-    CHECK(is_refused(peer.ask("open " + place_words + std::to_string(nonce + 1)), Status::unknown));
-    CHECK(is_refused(peer.ask("open " + place_words + std::to_string((nonce & kShortNonce) ^ 1) + " 28"), Status::unknown));
-    CHECK(is_refused(peer.ask("open " + place_words + "0"), Status::unknown));
+    const std::string directory_words = std::to_string(index) + " ";
+    CHECK(is_refused(peer.ask("open " + directory_words + std::to_string(nonce + 1)), Status::unknown));
+    CHECK(is_refused(peer.ask("open " + directory_words + std::to_string((nonce & kShortNonce) ^ 1) + " 28"), Status::unknown));
+    CHECK(is_refused(peer.ask("open " + directory_words + "0"), Status::unknown));
     for (uint32_t far : {index + 1, kMaxExports - 1, kMaxExports, UINT32_MAX})
         CHECK(is_refused(peer.ask("open " + std::to_string(far) + " " + std::to_string(nonce)), Status::unknown));
     CHECK(is_refused(peer.ask("open " + shared.words() + " 64"), Status::wrong_kind));
     // A request of this process itself.
-    const auto self = Exporter::connect(place.fd, kName, 0, kNode, getpid(), 0, Deadline::in(kPatience), {});
+    const auto self = Exporter::connect(socket_directory.fd, kName, 0, kNode, getpid(), 0, Deadline::in(kPatience), {});
     const auto own = refused([&, i = index, n = nonce] { self->open(i, n, 64, Kind::buffer, Deadline::in(kPatience), {}); });
     CHECK(own && own->why == Why::handle && own->handle.status == static_cast<int>(Status::own_process));
-    CHECK(Exporter::connect(place.fd, kName, 0, kNode, getpid(), 0, Deadline::in(kPatience), {}) == self);
+    CHECK(Exporter::connect(socket_directory.fd, kName, 0, kNode, getpid(), 0, Deadline::in(kPatience), {}) == self);
     shared.abandon();
     peer.finish();
     elsewhere.finish();
     CHECK(comes_true([&] { return *shared.gone == 1; }));
 }
 
-void ended_exports_are_stale(const SocketPlace& place) {
-    Child peer("importer", here(place));
+void ended_exports_are_stale(const SocketDirectory& socket_directory) {
+    Child peer("importer", words_of_this_process(socket_directory));
     const Shared abandoned, withdrawn;
     abandoned.abandon();
     withdrawn.withdraw();
@@ -80,18 +80,18 @@ void ended_exports_are_stale(const SocketPlace& place) {
     peer.finish();
 }
 
-void malformed_frames_are_refused(const SocketPlace& place) {
-    const Raw raw(place, kName);
+void malformed_frames_are_refused(const SocketDirectory& socket_directory) {
+    const Raw raw(socket_directory, kName);
     Request request{.id = 77, .node = kNode, .nonce = 5};
     CHECK(raw.ask(request).status == Status::own_process && raw.ask(request).id == 77);
     request.version = kFrameVersion + 1;
     const Answer newer = raw.ask(request);
     CHECK(newer.status == Status::version && newer.version == kFrameVersion);
-    CHECK(raw.say(&request, 6));   // a version that has shorter frames
+    CHECK(raw.send_line(&request, 6));   // a version that has shorter frames
     Answer answer;
     CHECK(raw.hear(answer) && answer.status == Status::version);
     const auto is_malformed = [&](const void* bytes, size_t size) {
-        return raw.say(bytes, size) && raw.hear(answer) && answer.status == Status::malformed;
+        return raw.send_line(bytes, size) && raw.hear(answer) && answer.status == Status::malformed;
     };
     request.version = kFrameVersion;
     for (size_t size : {1, 5, 6, 20, 39}) CHECK(is_malformed(&request, size));
@@ -114,14 +114,14 @@ void malformed_frames_are_refused(const SocketPlace& place) {
     CHECK(raw.ask(request).status == Status::own_process);   // the connection still works
 }
 
-void connections_beyond_the_limit_are_refused(const SocketPlace& place) {
+void connections_beyond_the_limit_are_refused(const SocketDirectory& socket_directory) {
     raise_descriptor_limit();
     std::vector<std::unique_ptr<Raw>> all;
-    for (uint32_t i = 0; i < kMaxConnections; ++i) all.push_back(std::make_unique<Raw>(place, kName));
+    for (uint32_t i = 0; i < kMaxConnections; ++i) all.push_back(std::make_unique<Raw>(socket_directory, kName));
     const Request request{.id = 1, .node = kNode};
     for (const auto& raw : all) CHECK(raw->ask(request).status == Status::own_process);
     const Shared shared;
-    Child peer("importer", here(place));
+    Child peer("importer", words_of_this_process(socket_directory));
     CHECK(is_refused(peer.ask("open " + shared.words()), Status::too_many) && peer.ask("lost") == "1");
     all.clear();
     CHECK(peer.ask("leave") == "ok");
@@ -152,17 +152,17 @@ int stranger(const std::vector<std::string>& words) {
     });
 }
 
-void another_user_is_refused(const SocketPlace& place) {
+void another_user_is_refused(const SocketDirectory& socket_directory) {
     if (geteuid() != 0) {
         std::printf("    skipped: only root can become another user\n");
         return;
     }
     const Shared shared;
-    CHECK(chmod(place.path.c_str(), 0755) == 0);
-    Child peer("stranger", here(place));
+    CHECK(chmod(socket_directory.path.c_str(), 0755) == 0);
+    Child peer("stranger", words_of_this_process(socket_directory));
     const std::string users = refusal(Status::other_user, {.users = {0, 65534}}, 0, 0, 0);
     CHECK(peer.ask("open") == users);   // the socket may not be dialled
-    CHECK(fchmodat(place.fd, kName.c_str(), 0666, 0) == 0);
+    CHECK(fchmodat(socket_directory.fd, kName.c_str(), 0666, 0) == 0);
     CHECK(peer.ask("open") == users);
     CHECK(peer.ask("raw") == std::to_string(static_cast<int>(Status::other_user)) + " 0 65534");
     peer.finish();
@@ -187,9 +187,9 @@ int apart(const std::vector<std::string>& words) {
     _exit(words[0] == "importer" ? import_lines(rest) : export_lines(rest));
 }
 
-void another_pid_namespace_is_refused(const SocketPlace& place) {
+void another_pid_namespace_is_refused(const SocketDirectory& socket_directory) {
     const Shared shared;
-    auto words = here(place);
+    auto words = words_of_this_process(socket_directory);
     words.insert(words.begin(), "importer");
     Child peer("apart", words);
     if (peer.hear() == "cannot") {
@@ -198,12 +198,12 @@ void another_pid_namespace_is_refused(const SocketPlace& place) {
     }
     CHECK(is_refused(peer.ask("open " + shared.words()), Status::foreign_namespace));
     peer.finish();
-    Child exporter("apart", {"exporter", place.path, "apart.sock"});
+    Child exporter("apart", {"exporter", socket_directory.path, "apart.sock"});
     CHECK(exporter.hear() == "ready");
     const std::string offered = exporter.ask("offer 1");
     Words parts(offered);
     const auto index = static_cast<uint32_t>(parts.number());
-    const Answer answer = Raw(place, "apart.sock").ask({.id = 1, .node = kNode, .nonce = parts.number(), .index = index});
+    const Answer answer = Raw(socket_directory, "apart.sock").ask({.id = 1, .node = kNode, .nonce = parts.number(), .index = index});
     CHECK(answer.status == Status::foreign_namespace && answer.asker == 0);
     CHECK(exporter.ask("close") == "ok");
     exporter.finish();
@@ -211,15 +211,15 @@ void another_pid_namespace_is_refused(const SocketPlace& place) {
 }
 
 void all_of_it() {
-    const SocketPlace place;
+    const SocketDirectory socket_directory;
     const int before = descriptors_open();
-    broker().open(place.fd, kName, 0, kNode);
-    RUN(refusals_carry_their_numbers(place));
-    RUN(ended_exports_are_stale(place));
-    RUN(malformed_frames_are_refused(place));
-    RUN(connections_beyond_the_limit_are_refused(place));
-    RUN(another_user_is_refused(place));
-    RUN(another_pid_namespace_is_refused(place));
+    broker().open(socket_directory.fd, kName, 0, kNode);
+    RUN(refusals_carry_their_numbers(socket_directory));
+    RUN(ended_exports_are_stale(socket_directory));
+    RUN(malformed_frames_are_refused(socket_directory));
+    RUN(connections_beyond_the_limit_are_refused(socket_directory));
+    RUN(another_user_is_refused(socket_directory));
+    RUN(another_pid_namespace_is_refused(socket_directory));
     broker().close();
     CHECK(descriptors_open() == before);
 }

@@ -67,7 +67,7 @@ struct Bytes {
 
 // Events of every kind whose numbers are small, so that they refer to one another often, or are anything.
 Bytes random_log(std::mt19937_64& random, unsigned rank, unsigned events) {
-    Bytes made;
+    Bytes bytes;
     uint64_t time = 1000, sequence[4] = {};
     const auto below = [&](uint64_t limit) { return random() % limit; };
     const auto number = [&]() -> uint64_t {
@@ -99,10 +99,10 @@ Bytes random_log(std::mt19937_64& random, unsigned rank, unsigned events) {
         if (head.kind == Kind::collective && words.size() == 4) words = {5, below(3) << 16 | below(11) << 8, below(2), uint64_t{2} << 32 | rank};
         std::vector<Span> spans(below(5));
         for (auto& span : spans) span = {number() | (below(2) != 0 ? Span::kWritten : 0), number(), below(3) == 0 ? number() : below(200)};
-        made.add(head, words, spans);
-        if (made.ring.size() > kCapacity - 512) break;
+        bytes.add(head, words, spans);
+        if (bytes.ring.size() > kCapacity - 512) break;
     }
-    return made;
+    return bytes;
 }
 
 void analyse(Folder& folder, const std::vector<Bytes>& logs) {

@@ -39,7 +39,7 @@ class Ranks {
         }
         for (uint32_t rank = 0; rank < size; ++rank) {
             std::vector<Rounds::Peer> peers;
-            std::vector<Notify*> told;
+            std::vector<Notify*> notifies;
             for (uint32_t step = 1; step < size; ++step) {
                 const uint32_t peer = (rank + step) % size;
                 peers.push_back({.rank = peer, .incoming = lines_[rank][peer], .outgoing = lines_[peer][rank], .slots = memories_[peer].pin(), .memory = PeerMemory(owner)});
@@ -47,11 +47,11 @@ class Ranks {
                 for (Notify* const each : lines_[peer][rank]) each->hold();
                 for (Notify* const each : lines_[peer][rank]) {
                     each->hold();
-                    told.push_back(each);
+                    notifies.push_back(each);
                 }
             }
             rounds.push_back(std::make_shared<Rounds>(rank, size, memories_[rank].pin(), long_slot, std::move(peers), must_yield,
-                                                      std::make_shared<Farewell>(std::move(told))));
+                                                      std::make_shared<Farewell>(std::move(notifies))));
         }
     }
     ~Ranks() {
@@ -216,7 +216,7 @@ void a_rank_that_gives_up_ends_the_waits_of_the_others() {
 }
 
 // A root that did not wait is past its call when the other one comes with another.
-void calls_that_differ_are_told_to_who_comes_later() {
+void calls_that_differ_are_reported_to_who_comes_later() {
     const Ranks ranks(2, uint64_t{64} << 10, true);
     Refusal why{};
     Collective::Step step{};
@@ -226,8 +226,8 @@ void calls_that_differ_are_told_to_who_comes_later() {
     Collective barrier(ranks.rounds[1], {.kind = Kind::barrier, .number = 1});
     CHECK(!run_in_calling_thread(barrier, true, 1'000'000'000, step, why) && step == Collective::Step::failed);
     CHECK(why.why == Why::calls_differ && why.calls.peer == 0 && why.calls.rank == 1);
-    const GroupCall::Summary said = GroupCall::summary(why.calls.theirs);
-    CHECK(said.kind == Kind::broadcast && said.size == 16 && said.root == 0 && !said.has_parts);
+    const GroupCall::Summary their_summary = GroupCall::summary(why.calls.theirs);
+    CHECK(their_summary.kind == Kind::broadcast && their_summary.size == 16 && their_summary.root == 0 && !their_summary.has_parts);
     CHECK(GroupCall::summary(why.calls.own).kind == Kind::barrier);
 }
 
@@ -265,29 +265,29 @@ struct Pair {
     static constexpr uint64_t kSlots = 3;
 
     explicit Pair(uint64_t slot, pid_t owner = getpid()) {
-        for (auto& way : lines)
-            for (auto& kind : way)
+        for (auto& text : lines)
+            for (auto& kind : text)
                 for (uint64_t i = 0; i < kSlots; ++i) kind.push_back(Notify::local(NotifyKind::binary, device));
         for (uint32_t rank = 0; rank < 2; ++rank) memories.push_back(Memory::allocate(device, kSlots * slot, true));
         for (uint32_t rank = 0; rank < 2; ++rank) {
-            std::vector<Notify*> told;
+            std::vector<Notify*> notifies;
             for (Notify* const each : {lines[rank][0][0], lines[rank][0][1], lines[rank][0][2], lines[1 - rank][1][0], lines[1 - rank][1][1],
                                        lines[1 - rank][1][2]}) {
                 each->hold();
-                told.push_back(each);
+                notifies.push_back(each);
             }
-            auto mail = std::make_shared<Mail>(rank, 1 - rank, owner, true, std::make_shared<Farewell>(std::move(told)));
+            auto mail = std::make_shared<Mail>(rank, 1 - rank, owner, true, std::make_shared<Farewell>(std::move(notifies)));
             for (const bool sends : {false, true}) {
-                const uint32_t way = sends ? rank : 1 - rank;   // from which rank
-                mail->direction(sends) = std::make_unique<Mail::Direction>(lines[way][0], lines[way][1], memories[1 - way].pin(), slot);
+                const uint32_t text = sends ? rank : 1 - rank;   // from which rank
+                mail->direction(sends) = std::make_unique<Mail::Direction>(lines[text][0], lines[text][1], memories[1 - text].pin(), slot);
             }
             mails.push_back(std::move(mail));
         }
     }
     ~Pair() {
         mails.clear();
-        for (auto& way : lines)
-            for (auto& kind : way)
+        for (auto& text : lines)
+            for (auto& kind : text)
                 for (Notify* const each : kind) each->drop();
     }
 
@@ -360,29 +360,29 @@ void memory_is_read_where_it_lies_and_only_there() {
     Area area = streams::area(device, kSize);
     const Range range = range_of(area);
     memset(area.host, 0x5A, kSize);
-    const MemoryAddress place = MemoryAddress::of(range, kSize);
-    CHECK(place.file != 0 && place.fd >= 0);
+    const MemoryAddress address_of_range = MemoryAddress::of(range, kSize);
+    CHECK(address_of_range.file != 0 && address_of_range.fd >= 0);
     CHECK(MemoryAddress::of(range, kSize + (uint64_t{64} << 20)).file == 0 && !MemoryAddress::of({.host = area.host}, 1).is_file());
 
     PeerMemory memory(getpid()), nobody(0);
-    const char* const bytes = memory.at(place, kSize).mapped;
+    const char* const bytes = memory.at(address_of_range, kSize).mapped;
     CHECK(bytes && bytes != area.host && memcmp(bytes, area.host, kSize) == 0);
     area.host[kSize - 1] = 7;
-    CHECK(bytes[kSize - 1] == 7 && memory.at(place, kSize).mapped == bytes);
-    CHECK(!nobody.at(place, kSize));
+    CHECK(bytes[kSize - 1] == 7 && memory.at(address_of_range, kSize).mapped == bytes);
+    CHECK(!nobody.at(address_of_range, kSize));
 
-    MemoryAddress wrong = place;
+    MemoryAddress wrong = address_of_range;
     wrong.file += 1;
     CHECK(!memory.at(wrong, 1));
-    wrong = place;
+    wrong = address_of_range;
     wrong.fd = 0;   // another file
     CHECK(!PeerMemory(getpid()).at(wrong, 1));
-    wrong = place;
+    wrong = address_of_range;
     for (const uint64_t offset : {kSize << 10, UINT64_MAX, UINT64_MAX - kSize + 2}) {
         wrong.offset = offset;
         CHECK(!memory.at(wrong, kSize));
     }
-    CHECK(!memory.at(place, UINT64_MAX));
+    CHECK(!memory.at(address_of_range, UINT64_MAX));
     const int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     struct stat file {};
     CHECK(unsealed >= 0 && ftruncate(unsealed, 4096) == 0 && fstat(unsealed, &file) == 0);
@@ -446,7 +446,7 @@ NATIVE_TEST(test_collectives) {
     for (const bool sender_is_first : {false, true}) RUN(messages_whose_sizes_differ_are_refused(sender_is_first));
     RUN(memory_is_read_where_it_lies_and_only_there());
     RUN(host_memory_of_a_process_that_has_ended_is_waited_for());
-    RUN(calls_that_differ_are_told_to_who_comes_later());
+    RUN(calls_that_differ_are_reported_to_who_comes_later());
     RUN(a_root_does_not_run_away_from_a_slow_rank());
     return 0;
 }

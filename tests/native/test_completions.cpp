@@ -50,8 +50,8 @@ void pushes_and_pops_of_threads_lose_nothing(uint32_t each) {
     for (auto& mine : taken)
         threads.emplace_back([&queue, &mine, &left] {
             while (left.load() != 0)
-                if (const auto found = next_of(queue)) {
-                    mine.push_back(*found);
+                if (const auto entry = next_of(queue)) {
+                    mine.push_back(*entry);
                     left.fetch_sub(1);
                 } else {
                     std::this_thread::yield();
@@ -60,7 +60,7 @@ void pushes_and_pops_of_threads_lose_nothing(uint32_t each) {
     for (auto& thread : threads) thread.join();
     std::vector<uint32_t> counts(kThreads);
     for (const auto& mine : taken)
-        for (const uint32_t found : mine) ++counts.at(found >> 12);
+        for (const uint32_t entry : mine) ++counts.at(entry >> 12);
     for (const uint32_t count : counts) CHECK(count == each);
 }
 
@@ -97,8 +97,8 @@ void one_taker_pops_in_order(uint32_t each) {
             while (queue.push(i % 65536, wake) == 0) std::this_thread::yield();
     });
     for (uint32_t i = 0; i < each;)
-        if (const auto found = next_of(queue))
-            CHECK(*found == i++ % 65536);
+        if (const auto entry = next_of(queue))
+            CHECK(*entry == i++ % 65536);
         else
             std::this_thread::yield();
     producer.join();
@@ -118,8 +118,8 @@ void random_words_in_the_page_do_no_harm(std::mt19937_64& random) {
         bool wake;
         for (int i = 0; i < 8; ++i) {
             queue.push(3, wake);
-            const auto found = next_of(queue);
-            CHECK(!found || *found < Completions::kMostNumbers);
+            const auto entry = next_of(queue);
+            CHECK(!entry || *entry < Completions::kMostNumbers);
         }
     }
 }

@@ -22,7 +22,7 @@ struct Header {
     uint64_t kind, number, sum;
 };
 
-enum Kind : uint64_t { kTell, kEcho, kAnswer, kFetch, kRefuse, kRefuseLater, kKeep };
+enum Kind : uint64_t { kPost, kEcho, kAnswer, kFetch, kRefuse, kRefuseLater, kKeep };
 
 uint64_t sum_of(const void* data, uint64_t size) {
     uint64_t sum = size;
@@ -92,7 +92,7 @@ struct Host final : Handler {
         }
     };
 
-    std::atomic<uint64_t> told{0}, answers{0}, wrong{0}, parcels{0}, ticks{0}, fetch_failures{0}, sends_failed{0};
+    std::atomic<uint64_t> posted{0}, answers{0}, wrong{0}, parcels{0}, ticks{0}, fetch_failures{0}, sends_failed{0};
     std::atomic<int> losses{0};
     steady_clock::time_point lost_at;
     Peer* peer = nullptr;   // to whom answers go
@@ -118,18 +118,18 @@ struct Host final : Handler {
         if (arrival.parcel) ++parcels;
         else if (sum_of(arrival.data, arrival.size) != header.sum && header.kind != kAnswer) ++wrong;
         switch (header.kind) {
-            case kTell: ++told; break;
+            case kPost: ++posted; break;
             case kAnswer:
                 ++answers;
                 sums[header.number % sums.size()] = header.sum;
                 break;
             case kEcho: {
-                ++told;
+                ++posted;
                 auto* const owned = new Owned;
                 const auto* const data = static_cast<const uint8_t*>(arrival.data);
                 owned->bytes.assign(data, data + arrival.size);
                 owned->is_fetch = false;
-                header.kind = kTell;
+                header.kind = kPost;
                 net().send(*peer, &header, sizeof header, owned->bytes.data(), owned->bytes.size(), owned);
                 break;
             }
@@ -205,7 +205,7 @@ int other_process() {
         const std::string verb = words.word();
         if (verb == "address") return hex(net().address());
         if (verb == "meet") meet(unhex(words.word()));
-        if (verb == "told") return std::to_string(host().told);
+        if (verb == "told") return std::to_string(host().posted);
         if (verb == "parcels") return std::to_string(host().parcels);
         if (verb == "wrong") return std::to_string(host().wrong);
         if (verb == "losses") return std::to_string(host().losses);
@@ -258,7 +258,7 @@ struct Other {
     }
 };
 
-void tell(uint64_t kind, uint64_t number, const std::vector<uint8_t>& bytes, Completion* completion) {
+void post_message(uint64_t kind, uint64_t number, const std::vector<uint8_t>& bytes, Completion* completion) {
     const Header header{kind, number, bytes.size() < Engine::kFetchedFrom ? sum_of(bytes.data(), bytes.size()) : 0};
     locked([&] { net().send(*host().peer, &header, sizeof header, bytes.data(), bytes.size(), completion); });
 }
@@ -289,9 +289,9 @@ void an_interface_that_is_none_is_refused() {
 
 // Else a deadlock of the program could never be proved: UCX has a thread that sleeps for ever.
 void threads_of_the_engine_are_known() {
-    const auto here = static_cast<int32_t>(gettid());
+    const auto own_thread = static_cast<int32_t>(gettid());
 #ifndef __SANITIZE_THREAD__   // which has a thread of its own
-    CHECK(comes_true([&] { return foreign_threads({here}, false).has_value(); }));
+    CHECK(comes_true([&] { return foreign_threads({own_thread}, false).has_value(); }));
 #endif
 }
 
@@ -312,17 +312,17 @@ void wild_addresses_are_refused() {
     }
 }
 
-void small_messages_go_both_ways() {
+void small_messages_go_in_both_directions() {
     Other other;
-    host().told = 0;
+    host().posted = 0;
     Ended ended;
     std::vector<std::vector<uint8_t>> all;
     for (uint64_t size : {0, 1, 8, 100, 4000, 9000, 65535}) all.push_back(bytes_of(size, size));
     const int rounds = scaled(300, 5000);
     for (int i = 0; i < rounds; ++i)
-        for (const auto& bytes : all) tell(kEcho, 0, bytes, &ended);
+        for (const auto& bytes : all) post_message(kEcho, 0, bytes, &ended);
     const uint64_t expected = static_cast<uint64_t>(rounds) * all.size();
-    CHECK(comes_true([&] { return host().told == expected; }));
+    CHECK(comes_true([&] { return host().posted == expected; }));
     CHECK(helped([&] { return ended.good == static_cast<int>(expected); }));
     CHECK(host().wrong == 0 && other.child.number("wrong") == 0 && other.child.number("told") == expected);
     other.finish();
@@ -334,7 +334,7 @@ void large_payloads_are_fetched() {
         const auto bytes = bytes_of(size, size);
         Ended ended;
         const uint64_t before = host().answers;
-        tell(kFetch, 5, bytes, &ended);
+        post_message(kFetch, 5, bytes, &ended);
         CHECK(comes_true([&] { return host().answers == before + 1 && ended.all() == 1; }));
         CHECK(ended.good == 1 && host().sums[5] == sum_of(bytes.data(), size));
     }
@@ -345,24 +345,24 @@ void a_parcel_is_refused() {
     Other other;
     const auto bytes = bytes_of(1, 1 << 20);
     Ended at_once, later, small;
-    tell(kRefuse, 0, bytes, &at_once);
+    post_message(kRefuse, 0, bytes, &at_once);
     CHECK(comes_true([&] { return at_once.all() == 1; }));
-    tell(kRefuseLater, 0, bytes, &later);
+    post_message(kRefuseLater, 0, bytes, &later);
     CHECK(comes_true([&] { return other.child.number("parcels") == 2; }));
     CHECK(later.all() == 0);
     other.child.ask("refuse");
     CHECK(comes_true([&] { return later.all() == 1; }));
     CHECK(at_once.bad == 1 && later.good == 1);
-    tell(kTell, 0, kEight, &small);   // the line is as before
+    post_message(kPost, 0, kEight, &small);   // the line is as before
     CHECK(comes_true([&] { return other.child.number("told") == 1 && small.good == 1; }));
     other.finish();
 }
 
-void a_death_is_told_to_one_that_waits() {
+void a_death_is_reported_to_one_that_waits() {
     for (const bool knows_us : {true, false}) {
         Other other(knows_us);
         Ended ended;
-        tell(kTell, 0, kEight, &ended);
+        post_message(kPost, 0, kEight, &ended);
         CHECK(comes_true([&] { return ended.good == 1; }));
         CHECK(other.dies());
     }
@@ -372,10 +372,10 @@ void a_death_ends_what_was_sent() {
     Other other;
     const auto bytes = bytes_of(1, 4 << 20), small = bytes_of(1, 60000);
     Ended kept, streamed;
-    for (int i = 0; i < 3; ++i) tell(kKeep, 0, bytes, &kept);
+    for (int i = 0; i < 3; ++i) post_message(kKeep, 0, bytes, &kept);
     CHECK(comes_true([&] { return other.child.number("parcels") == 3; }));
     other.child.stop();
-    for (int i = 0; i < 200; ++i) tell(kTell, 0, small, &streamed);
+    for (int i = 0; i < 200; ++i) post_message(kPost, 0, small, &streamed);
     Peer* const peer = host().peer;
     locked([&] { net().connect(other.address); });   // so that it is there when it is lost
     CHECK(other.dies());
@@ -418,7 +418,7 @@ void peers_leave_and_come_back() {
     Ended ended;
     const auto bytes = bytes_of(3, 1000);
     for (int i = 1; i <= 5; ++i) {
-        const Header header{kTell, 0, sum_of(bytes.data(), bytes.size())};
+        const Header header{kPost, 0, sum_of(bytes.data(), bytes.size())};
         locked([&] {
             for (int k = 0; k < 20; ++k) net().send(*host().peer, &header, sizeof header, bytes.data(), bytes.size(), &ended);
             net().disconnect(*host().peer);   // what was sent arrives
@@ -430,9 +430,9 @@ void peers_leave_and_come_back() {
     locked([&] {
         CHECK(&net().connect(other.address) == host().peer);
         net().disconnect(*host().peer);
-        const auto ways = net().transports(*host().peer);
-        std::printf("    %s\n", ways.empty() ? "?" : ways[0].c_str());
-        CHECK(!ways.empty() && ways[0] == "tcp/lo");
+        const auto methods = net().transports(*host().peer);
+        std::printf("    %s\n", methods.empty() ? "?" : methods[0].c_str());
+        CHECK(!methods.empty() && methods[0] == "tcp/lo");
     });
     CHECK(host().losses == 0);
     other.finish();
@@ -482,7 +482,7 @@ void a_post_without_a_kick_is_seen_to() {
 
 void threads_that_help_take_turns() {
     Other other;
-    host().told = 0;
+    host().posted = 0;
     const uint64_t ticks = host().ticks;
     std::atomic<bool> is_over{false};
     std::vector<std::thread> helpers;
@@ -492,8 +492,8 @@ void threads_that_help_take_turns() {
         });
     Ended ended;
     const auto bytes = bytes_of(9, 100);
-    for (int i = 0; i < 2000; ++i) tell(kEcho, 0, bytes, &ended);
-    CHECK(comes_true([&] { return host().told == 2000 && ended.good == 2000; }));
+    for (int i = 0; i < 2000; ++i) post_message(kEcho, 0, bytes, &ended);
+    CHECK(comes_true([&] { return host().posted == 2000 && ended.good == 2000; }));
     CHECK(comes_true([&] { return host().ticks >= ticks + 3; }));   // also while threads help
     is_over = true;
     for (std::thread& helper : helpers) helper.join();
@@ -531,7 +531,7 @@ void a_forked_child_has_no_engine() {
     }
     Ended ended;
     Other other;
-    tell(kTell, 0, kEight, &ended);
+    post_message(kPost, 0, kEight, &ended);
     CHECK(comes_true([&] { return ended.good == 1; }));
     other.finish();
 }
@@ -549,12 +549,12 @@ NATIVE_TEST(test_engine) {
     RUN(ticks_come_while_nothing_does());
     RUN(a_post_without_a_kick_is_seen_to());
     RUN(posts_of_many_threads_are_all_carried_out());
-    RUN(small_messages_go_both_ways());
+    RUN(small_messages_go_in_both_directions());
     RUN(large_payloads_are_fetched());
     RUN(a_parcel_is_refused());
     RUN(threads_that_help_take_turns());
     RUN(peers_leave_and_come_back());
-    RUN(a_death_is_told_to_one_that_waits());
+    RUN(a_death_is_reported_to_one_that_waits());
     RUN(a_death_ends_what_was_sent());
     RUN(a_death_ends_what_is_fetched());
     RUN(a_forked_child_has_no_engine());

@@ -200,13 +200,13 @@ class Forger {
             }
         } else if (frame.kind == FrameKind::ack) {
             for (uint64_t i = 0; (i + 1) * sizeof(Acknowledged) <= payload.size; ++i) {
-                Acknowledged said{static_cast<uint32_t>(below(2)), static_cast<uint32_t>(below(3)), below(4), below(3),
+                Acknowledged acknowledged{static_cast<uint32_t>(below(2)), static_cast<uint32_t>(below(3)), below(4), below(3),
                                   static_cast<FarWhy>(below(14)), static_cast<uint32_t>(below(4))};
-                if (chance(4)) said.sequence = wild();
-                if (chance(4)) said.refused = wild();
-                if (chance(4)) said.why = static_cast<FarWhy>(wild());
-                if (chance(8)) said.lane = static_cast<uint32_t>(wild());
-                std::memcpy(bytes + i * sizeof said, &said, sizeof said);
+                if (chance(4)) acknowledged.sequence = wild();
+                if (chance(4)) acknowledged.refused = wild();
+                if (chance(4)) acknowledged.why = static_cast<FarWhy>(wild());
+                if (chance(8)) acknowledged.lane = static_cast<uint32_t>(wild());
+                std::memcpy(bytes + i * sizeof acknowledged, &acknowledged, sizeof acknowledged);
             }
         } else if (payload.size != 0 && chance(2)) {
             for (uint64_t i = 0; i < std::min<uint64_t>(payload.size, 64); ++i) bytes[i] = static_cast<char>(random_());
@@ -224,10 +224,10 @@ class Forger {
     Peer* self_ = nullptr;
 };
 
-FarOpPtr operation(const FarChannelPtr& on, FarOp::Verb verb, uint64_t at, char* here, uint64_t size, uint32_t notify) {
+FarOpPtr operation(const FarChannelPtr& on, FarOp::Verb verb, uint64_t at, char* local_bytes, uint64_t size, uint32_t notify) {
     auto op = std::make_shared<FarOp>(on, verb);
     op->at = at;
-    op->local = here;
+    op->local = local_bytes;
     op->size = size;
     op->notify = notify;
     return op;
@@ -366,18 +366,18 @@ void what_no_peer_sends_ends_the_channel_at_both_ends(uint32_t device) {
 }
 
 // Refused, and the channel goes on: sizes and places that wrap, or lie beyond the memory.
-void wild_places_are_refused(uint32_t device) {
+void wild_addresses_are_refused(uint32_t device) {
     Ends ends(device);
     ends.open();
-    const std::array<std::pair<uint64_t, uint64_t>, 6> places{{{kGranted, 1}, {kGranted - 7, 8}, {UINT64_MAX, 8}, {UINT64_MAX - 7, 8},
+    const std::array<std::pair<uint64_t, uint64_t>, 6> ranges{{{kGranted, 1}, {kGranted - 7, 8}, {UINT64_MAX, 8}, {UINT64_MAX - 7, 8},
                                                                {uint64_t{1} << 63, 8}, {kGranted + 1, 0}}};
-    char here[8] = {};
+    char local_bytes[8] = {};
     for (const FarOp::Verb verb : {FarOp::Verb::write, FarOp::Verb::read, FarOp::Verb::reduce}) {
-        for (const auto& [at, size] : places) {
-            CHECK(carried_out(operation(ends.from, verb, at, here, size, 0)) == FarWhy::out_of_bounds);
+        for (const auto& [at, size] : ranges) {
+            CHECK(carried_out(operation(ends.from, verb, at, local_bytes, size, 0)) == FarWhy::out_of_bounds);
         }
         for (const auto& [memory, notify] : {std::pair{1u, 0u}, std::pair{UINT32_MAX, 0u}, std::pair{0u, kLines + 1}, std::pair{0u, UINT32_MAX}}) {
-            const auto op = operation(ends.from, verb, 0, here, 8, notify);
+            const auto op = operation(ends.from, verb, 0, local_bytes, 8, notify);
             op->memory = memory;
             CHECK(carried_out(op) == (memory != 0 && notify == 0 ? FarWhy::no_such_memory : FarWhy::no_such_notify));
             CHECK(!ends.to->is_lost());
@@ -396,10 +396,10 @@ void a_channel_ends_before_the_bytes_of_a_frame_are_there(uint32_t device) {
         const Exact payload(kLargePayload + (is_scatter ? sizeof(FarEntry) : 0));
         const FarEntry entry{0, kLargePayload};
         if (is_scatter) std::memcpy(payload.bytes.get(), &entry, sizeof entry);
-        struct Told final : Completion {
+        struct Reported final : Completion {
             std::atomic<int> times{0};
             void done(bool) override { ++times; }
-        } told;
+        } reported;
         const Frame frame{.kind = kind, .channel = ends.to->number(), .secret = ends.to->secret(), .sequence = 1,
                           .size = kLargePayload, .detail = is_scatter ? 1u : 0u};
         Frame again = frame;
@@ -408,11 +408,11 @@ void a_channel_ends_before_the_bytes_of_a_frame_are_there(uint32_t device) {
         ends.to->close();
         locked([&] {
             self = &net().connect(net().address());
-            net().send(*self, &frame, sizeof frame, payload.bytes.get(), payload.size, &told);
+            net().send(*self, &frame, sizeof frame, payload.bytes.get(), payload.size, &reported);
         });
         for (int k = 0; k < i / 3 % 10; ++k) net().help();   // it comes meanwhile, or not yet
         locked([&] { FarNode::get().arrived({&again, sizeof again, 0, &again, nullptr}); });
-        CHECK(comes_true([&] { return told.times == 1; }));
+        CHECK(comes_true([&] { return reported.times == 1; }));
         locked([&] { net().disconnect(*self); });
         ends.finish();
     }
@@ -446,11 +446,11 @@ void malformed_frames_break_nothing(std::mt19937_64& random, uint32_t device, in
         const bool opens_first = forger.below(4) != 0;
         if (opens_first) ends.open();
         std::vector<FarOpPtr> ops;
-        std::vector<std::unique_ptr<Exact>> places;
+        std::vector<std::unique_ptr<Exact>> ranges;
         for (uint64_t i = forger.below(4); opens_first && i > 0; --i) {
             const uint64_t size = forger.chance(16) ? kLargePayload : forger.below(200);
-            places.push_back(std::make_unique<Exact>(size));
-            ops.push_back(operation(ends.from, static_cast<FarOp::Verb>(forger.below(4)), 0, places.back()->bytes.get(), size,
+            ranges.push_back(std::make_unique<Exact>(size));
+            ops.push_back(operation(ends.from, static_cast<FarOp::Verb>(forger.below(4)), 0, ranges.back()->bytes.get(), size,
                                     static_cast<uint32_t>(forger.below(kLines + 1))));
             if (ops.back()->verb == FarOp::Verb::notify) ops.back()->size = 0;
             ends.from->post(*ops.back());
@@ -504,7 +504,7 @@ NATIVE_TEST(test_far_hostile) {
     RUN(start());
     RUN(frames_for_nobody_are_counted_and_change_nothing(device));
     RUN(what_no_peer_sends_ends_the_channel_at_both_ends(device));
-    RUN(wild_places_are_refused(device));
+    RUN(wild_addresses_are_refused(device));
     RUN(a_channel_ends_before_the_bytes_of_a_frame_are_there(device));
     RUN(a_channel_is_lost_while_it_opens(device));
     RUN(malformed_frames_break_nothing(random, device, scaled(8'000, 1'000'000)));

@@ -9,21 +9,21 @@ namespace {
 uint32_t device;
 
 // As large as any operation here.
-uint64_t wild_place() {
-    static void* place = mmap(nullptr, 8 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return reinterpret_cast<uint64_t>(place);
+uint64_t wild_address() {
+    static void* mapping = mmap(nullptr, 8 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return reinterpret_cast<uint64_t>(mapping);
 }
 
 void in_the_middle(bool stops, uint64_t size) {
     const Area memory = area(device, size + 64);
-    const uint64_t wild = wild_place();
+    const uint64_t wild = wild_address();
     const StreamPtr one = stream(device, stops), heir = stream(device);
-    Notify* told = Notify::local(NotifyKind::binary, device);
+    Notify* signal = Notify::local(NotifyKind::binary, device);
     const Area gift = area(device, 4096);
     write(*one, memory.address + size, 1);
     copy(*one, memory.address, wild, size);
     write(*one, memory.address + size + 8, 2);
-    notify(*one, told);
+    notify(*one, signal);
     free_in_order(*one, gift);
     order(*one, *heir);
     write(*heir, memory.address + size + 16, 3);
@@ -31,7 +31,7 @@ void in_the_middle(bool stops, uint64_t size) {
     sync(*heir);
     const uint64_t at = size / 8;
     CHECK(memory.word(at) == 1 && memory.word(at + 1) == (stops ? 0 : 2) && memory.word(at + 2) == (stops ? 0 : 3));
-    CHECK(told->is_recorded() == !stops && !(gift.extent->is_live() && gift.extent->id.load() == gift.id));
+    CHECK(signal->is_recorded() == !stops && !(gift.extent->is_live() && gift.extent->id.load() == gift.id));
     const FailurePtr failure = engine().take_failure(*one);
     CHECK(failure && failure->refusal.why == Why::host_fault && failure->sequence == 2);
     CHECK(failure->refusal.fault_address - wild < size);
@@ -61,7 +61,7 @@ void in_the_middle(bool stops, uint64_t size) {
     write(*one, memory.address, 9);
     finish(*one);
     CHECK(memory.word(0) == 9);
-    told->drop();
+    signal->drop();
     close(*one);
     close(*heir);
     memory.close();
@@ -70,7 +70,7 @@ void in_the_middle(bool stops, uint64_t size) {
 // Many streams fault at the same time, in workers and in waiting threads.
 void all_at_once() {
     const Area memory = area(device, 4 << 20);
-    const uint64_t wild = wild_place();
+    const uint64_t wild = wild_address();
     const Reduction& sums = reduction_of(Element::int32, Combine::sum);
     std::vector<std::thread> threads;
     for (int t = 0; t < 6; ++t)

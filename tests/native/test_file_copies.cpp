@@ -95,7 +95,7 @@ void kept_files_outlive_the_program_s(std::mt19937_64& random) {
     close(copy);
 }
 
-void at_once_moves_all_or_says_so() {
+void at_once_moves_all_or_reports_it() {
     const int fd = new_file();
     char byte = 42, back = 0;
     FileCopies out(false, 1), in(true, 1), beyond(true, 1);
@@ -121,6 +121,6 @@ NATIVE_TEST(test_file_copies) {
     RUN(short_file_names_the_piece(random));
     RUN(refusals_are_the_system_s(random));
     RUN(kept_files_outlive_the_program_s(random));
-    RUN(at_once_moves_all_or_says_so());
+    RUN(at_once_moves_all_or_reports_it());
     return 0;
 }

@@ -14,10 +14,10 @@ class Impostor {
   public:
     using Reply = std::function<void(int socket, const Request& request)>;
 
-    Impostor(const SocketPlace& place, Reply reply) : reply_(std::move(reply)) {
+    Impostor(const SocketDirectory& socket_directory, Reply reply) : reply_(std::move(reply)) {
         listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         sockaddr_un address{.sun_family = AF_UNIX};
-        const std::string path = place.path + "/" + kName;
+        const std::string path = socket_directory.path + "/" + kName;
         path.copy(address.sun_path, sizeof address.sun_path - 1);
         unlink(path.c_str());
         CHECK(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(listener_, 16) == 0);
@@ -80,19 +80,19 @@ struct Lie {
     size_t size = sizeof(Answer);
 };
 
-std::shared_ptr<Exporter> dial(const SocketPlace& place) {
-    return Exporter::connect(place.fd, kName, 0, kNode, getpid(), start_time(getpid()), Deadline::in(kPatience), {});
+std::shared_ptr<Exporter> dial(const SocketDirectory& socket_directory) {
+    return Exporter::connect(socket_directory.fd, kName, 0, kNode, getpid(), start_time(getpid()), Deadline::in(kPatience), {});
 }
 
 Offer open(Exporter& exporter, double seconds = kPatience, Poll poll = {}) {
     return exporter.open(3, 9, 64, Kind::memory, Deadline::in(seconds), poll);
 }
 
-void told(const SocketPlace& place, Status status, const std::function<void(Lie&)>& change) {
+void check_refused(const SocketDirectory& socket_directory, Status status, const std::function<void(Lie&)>& change) {
     Block* block = create_block(8192, 0);
     const int before = descriptors_open();
     {
-        Impostor impostor(place, [&](int socket, const Request& request) {
+        Impostor impostor(socket_directory, [&](int socket, const Request& request) {
             Lie lie{.answer = {.id = request.id, .nonce = 9}, .fds = {block->fd}};
             lie.answer.grant = {.size = 8192, .length = 8192};
             change(lie);
@@ -103,7 +103,7 @@ void told(const SocketPlace& place, Status status, const std::function<void(Lie&
             send_with(socket, bytes, lie.size, lie.fds);
             close(reader);
         });
-        const auto exporter = dial(place);
+        const auto exporter = dial(socket_directory);
         if (status == Status::ok) {
             close(open(*exporter).fd);
         } else {
@@ -118,57 +118,57 @@ void told(const SocketPlace& place, Status status, const std::function<void(Lie&
     drop(block);
 }
 
-void lying_answers_are_refused(const SocketPlace& place) {
+void lying_answers_are_refused(const SocketDirectory& socket_directory) {
     using enum Status;
     const int plain = memfd_create("plain", MFD_CLOEXEC | MFD_ALLOW_SEALING), unsealable = memfd_create("plain", MFD_CLOEXEC);
     CHECK(ftruncate(plain, 8192) == 0 && ftruncate(unsealable, 8192) == 0);
     int ends[2];
     CHECK(pipe2(ends, O_CLOEXEC) == 0);
-    told(place, ok, [](Lie&) {});
-    told(place, ok, [](Lie& lie) { lie.answer.grant.size = 4096, lie.answer.grant.length = 0; });
-    told(place, false_size, [](Lie& lie) { lie.answer.grant.size = 8193; });
-    told(place, false_size, [](Lie& lie) { lie.answer.grant.size = UINT64_MAX; });
-    told(place, false_size, [](Lie& lie) { lie.answer.grant.length = 8193; });
-    told(place, false_size, [](Lie& lie) { lie.answer.grant.offset = 1; });
-    told(place, false_size, [](Lie& lie) { lie.answer.grant.offset = UINT64_MAX - 8191, lie.answer.grant.length = 8192; });
-    told(place, false_size, [](Lie& lie) { lie.answer.grant.offset = 4096, lie.answer.grant.length = UINT64_MAX - 4095; });
-    told(place, no_seals, [&](Lie& lie) { lie.fds = {plain}; });
-    told(place, no_seals, [&](Lie& lie) { lie.fds = {unsealable}; });
-    told(place, no_seals, [&](Lie& lie) { lie.fds = {ends[1]}; });
-    told(place, no_seals, [&](Lie& lie) { lie.fds = {place.fd}; });
-    told(place, false_rights, [](Lie& lie) { lie.answer.grant.rights = kMayRead; });
-    told(place, false_rights, [](Lie& lie) { lie.read_only = true; });
-    told(place, ok, [](Lie& lie) { lie.read_only = true, lie.answer.grant.rights = kMayRead; });
-    told(place, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 0; });
-    told(place, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 8 | kMayRead; });
-    told(place, bad_answer, [](Lie& lie) { lie.answer.grant.kind = Kind::event; });
-    told(place, bad_answer, [](Lie& lie) { lie.answer.nonce = 10; });
-    told(place, bad_answer, [](Lie& lie) { lie.fds = {}; });
-    told(place, bad_answer, [](Lie& lie) { lie.fds = {lie.fds[0], lie.fds[0]}; });
-    told(place, bad_answer, [](Lie& lie) { lie.fds = std::vector<int>(60, lie.fds[0]); });
-    told(place, bad_answer, [](Lie& lie) { ++lie.answer.id; });
-    told(place, bad_answer, [](Lie& lie) { lie.answer.id = 0; });
-    told(place, bad_answer, [](Lie& lie) { lie.answer.magic = 0; });
-    told(place, bad_answer, [](Lie& lie) { lie.answer.status = Status{200}; });
-    for (int unsaid = 32; unsaid <= 36; ++unsaid) told(place, bad_answer, [=](Lie& lie) { lie.answer.status = Status{static_cast<uint16_t>(unsaid)}; });
-    told(place, bad_answer, [](Lie& lie) { lie.answer.status = version; });   // in a frame of this very version
-    told(place, wrong_kind, [](Lie& lie) { lie.answer.status = wrong_kind, lie.answer.exported_kind = UINT16_MAX; });
-    told(place, exhausted, [](Lie& lie) { lie.answer.status = exhausted, lie.answer.exporter_error = UINT16_MAX; });
-    for (size_t size : {1, 4, 6, 8, 100, 127, 129, 4096}) told(place, bad_answer, [=](Lie& lie) { lie.size = size; });
-    told(place, version, [](Lie& lie) { lie.answer.version = 9; });
-    told(place, version, [](Lie& lie) { lie.answer.version = 0, lie.size = 6; });
-    told(place, stale, [](Lie& lie) { lie.answer.status = stale; });   // with a descriptor that was not asked for
-    told(place, too_many, [](Lie& lie) { lie.answer.status = too_many, lie.answer.id = 0; });
+    check_refused(socket_directory, ok, [](Lie&) {});
+    check_refused(socket_directory, ok, [](Lie& lie) { lie.answer.grant.size = 4096, lie.answer.grant.length = 0; });
+    check_refused(socket_directory, false_size, [](Lie& lie) { lie.answer.grant.size = 8193; });
+    check_refused(socket_directory, false_size, [](Lie& lie) { lie.answer.grant.size = UINT64_MAX; });
+    check_refused(socket_directory, false_size, [](Lie& lie) { lie.answer.grant.length = 8193; });
+    check_refused(socket_directory, false_size, [](Lie& lie) { lie.answer.grant.offset = 1; });
+    check_refused(socket_directory, false_size, [](Lie& lie) { lie.answer.grant.offset = UINT64_MAX - 8191, lie.answer.grant.length = 8192; });
+    check_refused(socket_directory, false_size, [](Lie& lie) { lie.answer.grant.offset = 4096, lie.answer.grant.length = UINT64_MAX - 4095; });
+    check_refused(socket_directory, no_seals, [&](Lie& lie) { lie.fds = {plain}; });
+    check_refused(socket_directory, no_seals, [&](Lie& lie) { lie.fds = {unsealable}; });
+    check_refused(socket_directory, no_seals, [&](Lie& lie) { lie.fds = {ends[1]}; });
+    check_refused(socket_directory, no_seals, [&](Lie& lie) { lie.fds = {socket_directory.fd}; });
+    check_refused(socket_directory, false_rights, [](Lie& lie) { lie.answer.grant.rights = kMayRead; });
+    check_refused(socket_directory, false_rights, [](Lie& lie) { lie.read_only = true; });
+    check_refused(socket_directory, ok, [](Lie& lie) { lie.read_only = true, lie.answer.grant.rights = kMayRead; });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 0; });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 8 | kMayRead; });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { lie.answer.grant.kind = Kind::event; });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { lie.answer.nonce = 10; });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { lie.fds = {}; });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { lie.fds = {lie.fds[0], lie.fds[0]}; });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { lie.fds = std::vector<int>(60, lie.fds[0]); });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { ++lie.answer.id; });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { lie.answer.id = 0; });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { lie.answer.magic = 0; });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { lie.answer.status = Status{200}; });
+    for (int unsaid = 32; unsaid <= 36; ++unsaid) check_refused(socket_directory, bad_answer, [=](Lie& lie) { lie.answer.status = Status{static_cast<uint16_t>(unsaid)}; });
+    check_refused(socket_directory, bad_answer, [](Lie& lie) { lie.answer.status = version; });   // in a frame of this very version
+    check_refused(socket_directory, wrong_kind, [](Lie& lie) { lie.answer.status = wrong_kind, lie.answer.exported_kind = UINT16_MAX; });
+    check_refused(socket_directory, exhausted, [](Lie& lie) { lie.answer.status = exhausted, lie.answer.exporter_error = UINT16_MAX; });
+    for (size_t size : {1, 4, 6, 8, 100, 127, 129, 4096}) check_refused(socket_directory, bad_answer, [=](Lie& lie) { lie.size = size; });
+    check_refused(socket_directory, version, [](Lie& lie) { lie.answer.version = 9; });
+    check_refused(socket_directory, version, [](Lie& lie) { lie.answer.version = 0, lie.size = 6; });
+    check_refused(socket_directory, stale, [](Lie& lie) { lie.answer.status = stale; });   // with a descriptor that was not asked for
+    check_refused(socket_directory, too_many, [](Lie& lie) { lie.answer.status = too_many, lie.answer.id = 0; });
     for (int fd : {plain, unsealable, ends[0], ends[1]}) close(fd);
 }
 
 bool stops(void* count) { return ++*static_cast<int*>(count) == 3; }
 
-void silent_or_late_exporters_time_out(const SocketPlace& place) {
+void silent_or_late_exporters_time_out(const SocketDirectory& socket_directory) {
     const int before = descriptors_open();
     {
-        Impostor impostor(place, [](int, const Request&) {});
-        const auto exporter = dial(place);
+        Impostor impostor(socket_directory, [](int, const Request&) {});
+        const auto exporter = dial(socket_directory);
         auto start = steady_clock::now();
         const auto refusal = refused([&] { open(*exporter, 0.3); });
         CHECK(refusal && refusal->why == Why::handle_timeout && std::string(refusal->role) == "handle");
@@ -185,19 +185,19 @@ void silent_or_late_exporters_time_out(const SocketPlace& place) {
         CHECK(comes_true([&] { return impostor.cancelled >= 3; }) && !exporter->is_lost() && !exporter->is_dead());
     }
     {
-        const Impostor impostor(place, [](int socket, const Request&) { shutdown(socket, SHUT_RDWR); });
-        const auto exporter = dial(place);
+        const Impostor impostor(socket_directory, [](int socket, const Request&) { shutdown(socket, SHUT_RDWR); });
+        const auto exporter = dial(socket_directory);
         CHECK(refuses(Why::peer_lost, [&] { open(*exporter); }) && exporter->is_lost() && !exporter->is_dead());
-        CHECK(dial(place) != exporter);
+        CHECK(dial(socket_directory) != exporter);
     }
     {   // Endless old answers.
-        const Impostor impostor(place, [](int socket, const Request& request) {
+        const Impostor impostor(socket_directory, [](int socket, const Request& request) {
             Answer answer{.id = request.id - 1};
             if (request.id > 1)
                 for (int i = 0; i < 1'000'000 && send(socket, &answer, sizeof answer, MSG_NOSIGNAL) > 0; ++i) {
                 }
         });
-        auto exporter = dial(place);
+        auto exporter = dial(socket_directory);
         CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.01); }));
         CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.3); }));
         exporter.reset();
@@ -206,7 +206,7 @@ void silent_or_late_exporters_time_out(const SocketPlace& place) {
     {
         std::atomic<int> hold{1}, asked{0};
         Block* block = create_block(4096, 0);
-        Impostor impostor(place, [&](int socket, const Request& request) {
+        Impostor impostor(socket_directory, [&](int socket, const Request& request) {
             static thread_local std::vector<Request> kept;
             kept.push_back(request);
             ++asked;
@@ -217,7 +217,7 @@ void silent_or_late_exporters_time_out(const SocketPlace& place) {
                 send_with(socket, &answer, sizeof answer, {block->fd});
             }
         });
-        const auto exporter = dial(place);
+        const auto exporter = dial(socket_directory);
         for (int i = 0; i < 5; ++i) CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.01); }));
         CHECK(comes_true([&] { return asked == 5; }));   // and has opened its end of the connection
         hold = 0;
@@ -229,17 +229,17 @@ void silent_or_late_exporters_time_out(const SocketPlace& place) {
     CHECK(comes_true([&] { return descriptors_open() == before; }));
 }
 
-void connects_without_an_exporter_are_refused(const SocketPlace& place) {
+void connects_without_an_exporter_are_refused(const SocketDirectory& socket_directory) {
     const int before = descriptors_open();
     const auto connect = [&](const std::string& name, pid_t pid, uint64_t start) {
-        return [=, &place] { Exporter::connect(place.fd, name, 0, kNode, pid, start, Deadline::in(kPatience), {}); };
+        return [=, &socket_directory] { Exporter::connect(socket_directory.fd, name, 0, kNode, pid, start, Deadline::in(kPatience), {}); };
     };
     const uint64_t start = start_time(getpid());
     CHECK(refuses(Why::peer_lost, connect("none.sock", getpid(), start)));
     CHECK(refuses(Why::peer_lost, connect(kName, getpid(), start)));   // a socket without a listener
     CHECK(refuses(Why::system_memory, connect(std::string(120, 'n'), getpid(), start)));
     {
-        const Impostor impostor(place, [](int, const Request&) {});
+        const Impostor impostor(socket_directory, [](int, const Request&) {});
         CHECK(!refused(connect(kName, getpid(), 0)) && !refused(connect(kName, getpid(), start & UINT32_MAX)));
         CHECK(refuses(Why::peer_lost, connect(kName, getpid(), start + 1)));   // the pid was used again
         CHECK(refuses(Why::peer_lost, connect(kName, getppid(), 0)));          // another process has its slot
@@ -248,12 +248,12 @@ void connects_without_an_exporter_are_refused(const SocketPlace& place) {
     {
         const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         sockaddr_un address{.sun_family = AF_UNIX};
-        (place.path + "/full.sock").copy(address.sun_path, sizeof address.sun_path - 1);
+        (socket_directory.path + "/full.sock").copy(address.sun_path, sizeof address.sun_path - 1);
         CHECK(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(listener, 0) == 0);
         std::vector<std::shared_ptr<Exporter>> all;
         const auto full = refused([&] {
             for (uint32_t slot = 0; slot < 10; ++slot)
-                all.push_back(Exporter::connect(place.fd, "full.sock", slot, kNode, getpid(), start, Deadline::in(0.3), {}));
+                all.push_back(Exporter::connect(socket_directory.fd, "full.sock", slot, kNode, getpid(), start, Deadline::in(0.3), {}));
         });
         CHECK(full && full->why == Why::handle_timeout && all.size() < 10);
         close(listener);
@@ -262,12 +262,12 @@ void connects_without_an_exporter_are_refused(const SocketPlace& place) {
 }
 
 // A release never blocks and never gets lost, also when the exporter reads slowly.
-void releases_to_a_slow_exporter_do_not_block(const SocketPlace& place) {
+void releases_to_a_slow_exporter_do_not_block(const SocketDirectory& socket_directory) {
     std::atomic<bool> slow{true};
-    Impostor impostor(place, [&](int, const Request&) {
+    Impostor impostor(socket_directory, [&](int, const Request&) {
         while (slow) usleep(1000);
     });
-    const auto exporter = dial(place);
+    const auto exporter = dial(socket_directory);
     CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.05); }));
     constexpr int kMany = 20'000;
     std::vector<std::thread> threads;
@@ -281,12 +281,12 @@ void releases_to_a_slow_exporter_do_not_block(const SocketPlace& place) {
 }
 
 void all_of_it() {
-    const SocketPlace place;
+    const SocketDirectory socket_directory;
     const int before = descriptors_open();
-    RUN(lying_answers_are_refused(place));
-    RUN(silent_or_late_exporters_time_out(place));
-    RUN(connects_without_an_exporter_are_refused(place));
-    RUN(releases_to_a_slow_exporter_do_not_block(place));
+    RUN(lying_answers_are_refused(socket_directory));
+    RUN(silent_or_late_exporters_time_out(socket_directory));
+    RUN(connects_without_an_exporter_are_refused(socket_directory));
+    RUN(releases_to_a_slow_exporter_do_not_block(socket_directory));
     CHECK(comes_true([&] { return descriptors_open() == before; }));
 }
 

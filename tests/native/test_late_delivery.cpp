@@ -100,13 +100,13 @@ void staging_and_taking_back_at_once() {
     for (int round = 0; round < scaled(30, 1000); ++round) {
         Ends ends;
         std::atomic<bool> begins{false};
-        uint64_t given = 0;
+        uint64_t delivered = 0;
         std::thread sender([&] {
             begins = true;
-            while (given < 200) {
-                const auto refusal = refused([&] { ends.write(1, given, 7); });
+            while (delivered < 200) {
+                const auto refusal = refused([&] { ends.write(1, delivered, 7); });
                 if (refusal) break;
-                ++given;
+                ++delivered;
             }
         });
         while (!begins) std::this_thread::yield();
@@ -116,7 +116,7 @@ void staging_and_taking_back_at_once() {
         const uint64_t arrived = static_cast<uint64_t>(std::count(ends.host(), ends.host() + kSize, 7));
         sender.join();
         ends.receiver->deliver_all();
-        CHECK(arrived == given && ends.at(given) == 0);
+        CHECK(arrived == delivered && ends.at(delivered) == 0);
     }
 }
 

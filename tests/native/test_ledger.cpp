@@ -60,16 +60,16 @@ void set_owner(int fd, const LedgerLayout& layout, uint64_t slot, uint64_t owner
 }
 
 // A process that listed a block has died; a process that imports it races with a process that lists another block.
-void a_dead_process_s_place_is_taken(int fd, const LedgerLayout& layout) {
+void a_dead_process_s_slot_is_taken(int fd, const LedgerLayout& layout) {
     Ledger importer(fd, layout, 0), lister(fd, layout, 2);
     const int rounds = scaled(500, 300000);
     for (int round = 0; round < rounds; ++round) {
         const uint64_t old_id = 1000 + round * 2, new_id = old_id + 1;
         set_owner(fd, layout, 1, 1);
-        uint64_t place;
+        uint64_t index;
         {
             Ledger dead(fd, layout, 1);
-            place = dead.list(old_id, 0, 16);
+            index = dead.list(old_id, 0, 16);
             set_owner(fd, layout, 1, 0);
             std::atomic<int> ready{0};
             bool held = false;
@@ -84,20 +84,20 @@ void a_dead_process_s_place_is_taken(int fd, const LedgerLayout& layout) {
                 other = lister.list(new_id, 0, 1);
             });
             meet();
-            held = importer.hold(place, old_id);
+            held = importer.hold(index, old_id);
             takes.join();
-            CHECK(!held || other != place);
+            CHECK(!held || other != index);
             CHECK(importer.used(0) == (held ? 17u : 1u));
-            if (held) importer.let_go(place);
+            if (held) importer.let_go(index);
             lister.let_go(other);
             set_owner(fd, layout, 1, 1);
-            dead.let_go(place);
+            dead.let_go(index);
         }
         set_owner(fd, layout, 1, 0);
     }
 }
 
-void nobody_writes_into_a_slot_given_back(int fd, const LedgerLayout& layout) {
+void nobody_writes_into_a_slot_released(int fd, const LedgerLayout& layout) {
     const std::vector<char> nothing(layout.stride()), no_holdings(layout.holdings());
     std::vector<char> fields(layout.stride()), holdings(layout.holdings());
     const auto fields_at = static_cast<off_t>(LedgerLayout::kHeader + layout.stride());
@@ -140,8 +140,8 @@ NATIVE_TEST(test_ledger) {
     CHECK(ftruncate(fd, static_cast<off_t>(layout.file_size())) == 0);
     CHECK(refuses(Why::system_memory, [&] { Ledger(fd, layout, 4); }));
     for (uint64_t slot : {0, 2}) set_owner(fd, layout, slot, 1);
-    a_dead_process_s_place_is_taken(fd, layout);
-    nobody_writes_into_a_slot_given_back(fd, layout);
+    a_dead_process_s_slot_is_taken(fd, layout);
+    nobody_writes_into_a_slot_released(fd, layout);
     Ledger a(fd, layout, 0), b(fd, layout, 2), unowned(fd, layout, 3);
     CHECK(a.charge(1, 60, 100) && !b.charge(1, 41, 100) && b.charge(1, 40, 100));
     CHECK(a.used(1) == 100 && a.used(0) == 0);

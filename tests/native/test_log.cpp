@@ -202,7 +202,7 @@ void the_newest_record_grows_no_more_once_a_look_has_seen_it() {
     log::end();
 }
 
-void a_full_log_drops_events_and_says_so_once_there_is_room() {
+void a_full_log_drops_events_and_logs_it_once_there_is_room() {
     CHECK(log::begin(folder, 1 << 20, -1));
     log::Reader reader(log::facts().path, true);
     uint64_t written = 0, read = 0, gaps = 0, missing = 0;
@@ -271,8 +271,8 @@ void logs_of_a_folder_share_their_room() {
     rest.give_back();
     rest.release(true);
     CHECK(rest.is_released() && rest.dropped() > 0);
-    struct stat found {};
-    CHECK(stat(path.c_str(), &found) == 0 && found.st_blocks * 512 <= 3 * 4096);
+    struct stat file_stat {};
+    CHECK(stat(path.c_str(), &file_stat) == 0 && file_stat.st_blocks * 512 <= 3 * 4096);
 }
 
 void a_killed_process_leaves_all_that_it_published() {
@@ -290,12 +290,12 @@ void a_killed_process_leaves_all_that_it_published() {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     log::Reader reader(path_of_only_log(child));
-    uint64_t found = 0;
+    uint64_t file_stat = 0;
     while (const log::Record* const at = reader.next(true)) {
         if (at->head.kind == Kind::gap) break;   // the ring was full before the signal came
-        CHECK(at->spans[0].offset == 32 * found++);
+        CHECK(at->spans[0].offset == 32 * file_stat++);
     }
-    CHECK(found >= 100 && !reader.has_ended());
+    CHECK(file_stat >= 100 && !reader.has_ended());
     close(ready[0]);
     close(ready[1]);
 }
@@ -388,7 +388,7 @@ NATIVE_TEST(test_log) {
     RUN(looks_that_see_the_same_are_one_record());
     RUN(the_newest_record_is_not_read_while_it_may_grow());
     RUN(the_newest_record_grows_no_more_once_a_look_has_seen_it());
-    RUN(a_full_log_drops_events_and_says_so_once_there_is_room());
+    RUN(a_full_log_drops_events_and_logs_it_once_there_is_room());
     RUN(logs_of_a_folder_share_their_room());
     RUN(a_killed_process_leaves_all_that_it_published());
     RUN(a_forked_child_writes_a_log_of_its_own());

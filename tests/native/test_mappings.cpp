@@ -31,17 +31,17 @@ uint32_t device_of(uint64_t capacity) { return Heap::get().add_device({.capacity
 void blocks_side_by_side_are_one_range(std::mt19937_64& random, uint32_t device) {
     Heap& heap = Heap::get();
     const uint64_t blocks = 5, span = blocks * kGranule;
-    const ReservationPtr place = heap.reserve((blocks + 1) * kGranule, 0, device);
-    const uint64_t base = heap.address_of(*place);
+    const ReservationPtr reservation = heap.reserve((blocks + 1) * kGranule, 0, device);
+    const uint64_t base = heap.address_of(*reservation);
     std::vector<Extent*> mapped;
     Block* first = heap.create_physical(device, kGranule, true);
-    mapped.push_back(heap.map(*place, 0, first));
+    mapped.push_back(heap.map(*reservation, 0, first));
     for (uint64_t i = 1; i + 1 < blocks; ++i) {
         Block* block = heap.create_physical(device, kGranule, true);
-        mapped.push_back(heap.map(*place, i * kGranule, block));
+        mapped.push_back(heap.map(*reservation, i * kGranule, block));
         drop(block);
     }
-    mapped.push_back(heap.map(*place, (blocks - 1) * kGranule, first));   // one block twice
+    mapped.push_back(heap.map(*reservation, (blocks - 1) * kGranule, first));   // one block twice
     const auto data = noise(random, span);
     copy(base + kGranule - 9, address(data.data()), 3 * kGranule);   // across three mappings
     CHECK(std::equal(data.begin(), data.begin() + 3 * kGranule, read(base + kGranule - 9, 3 * kGranule).begin()));
@@ -49,33 +49,33 @@ void blocks_side_by_side_are_one_range(std::mt19937_64& random, uint32_t device)
     CHECK(memcmp(read(base + (blocks - 1) * kGranule + 5, 5).data(), "twice", 5) == 0);
     const auto beyond = refused([&] { copy(base + kGranule, base, span); });
     CHECK(beyond && beyond->why == Why::out_of_bounds && beyond->within.size == span - kGranule);
-    CHECK(refuses(Why::overlap, [&] { heap.map(*place, kGranule, first); }));
-    CHECK(refuses(Why::out_of_bounds, [&] { heap.map(*place, (blocks + 1) * kGranule, first); }));
-    CHECK(refuses(Why::out_of_bounds, [&] { heap.map(*place, UINT64_MAX & ~(kGranule - 1), first); }));
-    CHECK(refuses(Why::not_mapped, [&] { heap.unmap(*place, 64); }));
-    CHECK(refuses(Why::not_mapped, [&] { heap.unmap(*place, blocks * kGranule); }));
+    CHECK(refuses(Why::overlap, [&] { heap.map(*reservation, kGranule, first); }));
+    CHECK(refuses(Why::out_of_bounds, [&] { heap.map(*reservation, (blocks + 1) * kGranule, first); }));
+    CHECK(refuses(Why::out_of_bounds, [&] { heap.map(*reservation, UINT64_MAX & ~(kGranule - 1), first); }));
+    CHECK(refuses(Why::not_mapped, [&] { heap.unmap(*reservation, 64); }));
+    CHECK(refuses(Why::not_mapped, [&] { heap.unmap(*reservation, blocks * kGranule); }));
     drop(first);
 
     // Unmapped while in use: bytes and addresses stay until the last pin goes.
     const Range range = heap.resolve("x", base, span);
-    heap.unmap(*place, kGranule);
-    CHECK(refuses(Why::not_mapped, [&] { heap.unmap(*place, kGranule); }));
+    heap.unmap(*reservation, kGranule);
+    CHECK(refuses(Why::not_mapped, [&] { heap.unmap(*reservation, kGranule); }));
     CHECK(refuses(Why::unknown_address, [&] { heap.resolve("x", base + kGranule, 1); }));
-    heap.release(*place);
+    heap.release(*reservation);
     CHECK(refuses(Why::unknown_address, [&] { heap.resolve("x", base, 1); }));
     CHECK(memcmp(range.host + 5, "twice", 5) == 0);
     heap.unpin(range);
-    CHECK(refuses(Why::closed, [&] { heap.map(*place, 0, first); }));
-    heap.release(*place);
+    CHECK(refuses(Why::closed, [&] { heap.map(*reservation, 0, first); }));
+    heap.release(*reservation);
 }
 
 void a_mapping_ends_at_its_limit(uint32_t device) {
     Heap& heap = Heap::get();
-    const ReservationPtr place = heap.reserve(2 * kGranule, 0, device);
-    const uint64_t base = heap.address_of(*place);
+    const ReservationPtr reservation = heap.reserve(2 * kGranule, 0, device);
+    const uint64_t base = heap.address_of(*reservation);
     Block* block = heap.create_physical(device, kGranule, true);
-    heap.map(*place, 0, block, 3, {}, 1000);
-    heap.map(*place, kGranule, block);
+    heap.map(*reservation, 0, block, 3, {}, 1000);
+    heap.map(*reservation, kGranule, block);
     drop(block);
     fill(base, 1, 1, 1000);
     CHECK(read(base + kGranule, 1001) == [] { std::vector<char> bytes(1001, 1); bytes[1000] = 0; return bytes; }());
@@ -83,11 +83,11 @@ void a_mapping_ends_at_its_limit(uint32_t device) {
     CHECK(beyond && beyond->why == Why::out_of_bounds && beyond->within.size == 1000);
     CHECK(refuses(Why::out_of_bounds, [&] { fill(base, 1, 1, kGranule + 1); }));   // the next mapping does not begin at its end
     CHECK(refuses(Why::unknown_address, [&] { fill(base + 1000, 1, 1, 1); }));
-    heap.set_access(*place, 0, 2 * kGranule, {device, Mapping::kRead});
-    heap.unmap(*place, 0);
+    heap.set_access(*reservation, 0, 2 * kGranule, {device, Mapping::kRead});
+    heap.unmap(*reservation, 0);
     CHECK(refuses(Why::unknown_address, [&] { fill(base, 1, 1, 1); }));
-    heap.map(*place, 0, block);
-    heap.release(*place);
+    heap.map(*reservation, 0, block);
+    heap.release(*reservation);
 }
 
 void a_range_grows_in_place(uint32_t device) {
@@ -109,11 +109,11 @@ void a_range_grows_in_place(uint32_t device) {
 
 void rights_are_those_of_a_device_that_takes_part(uint32_t a, uint32_t b) {
     Heap& heap = Heap::get();
-    const ReservationPtr place = heap.reserve(2 * kGranule, 0, a);
-    const uint64_t at = heap.address_of(*place);
+    const ReservationPtr reservation = heap.reserve(2 * kGranule, 0, a);
+    const uint64_t at = heap.address_of(*reservation);
     for (uint64_t i = 0; i < 2; ++i) {
         Block* block = heap.create_physical(a, kGranule, true);
-        heap.map(*place, i * kGranule, block, 0, {{b, Mapping::kRead}});
+        heap.map(*reservation, i * kGranule, block, 0, {{b, Mapping::kRead}});
         drop(block);
     }
     char bytes[8] = {};
@@ -123,21 +123,21 @@ void rights_are_those_of_a_device_that_takes_part(uint32_t a, uint32_t b) {
     const auto refusal = refused([&] { copy(host, at, 8); });                      // a owns it and may not write either
     CHECK(refusal && refusal->why == Why::no_access && refusal->device == a && refusal->address == at);
     CHECK(refuses(Why::no_access, [&] { fill(at, 1, 1, 8); }));
-    heap.set_access(*place, 0, kGranule, {a, 3});
+    heap.set_access(*reservation, 0, kGranule, {a, 3});
     fill(at, 1, 1, 8);
     CHECK(refuses(Why::no_access, [&] { fill(at + kGranule - 4, 1, 1, 8); }));     // across two mappings
-    CHECK(heap.rights(*place, 77, a) == 3 && heap.rights(*place, kGranule, a) == 0 && heap.rights(*place, 5, b) == 1);
-    CHECK(refuses(Why::not_mapped, [&] { heap.set_access(*place, 0, kGranule + 1, {a, 3}); }));
-    CHECK(refuses(Why::not_mapped, [&] { heap.set_access(*place, 0, 3 * kGranule, {a, 3}); }));
-    CHECK(heap.rights(*place, kGranule, a) == 0);                                  // no right has changed
-    heap.set_access(*place, 0, 2 * kGranule, {a, 3});
+    CHECK(heap.rights(*reservation, 77, a) == 3 && heap.rights(*reservation, kGranule, a) == 0 && heap.rights(*reservation, 5, b) == 1);
+    CHECK(refuses(Why::not_mapped, [&] { heap.set_access(*reservation, 0, kGranule + 1, {a, 3}); }));
+    CHECK(refuses(Why::not_mapped, [&] { heap.set_access(*reservation, 0, 3 * kGranule, {a, 3}); }));
+    CHECK(heap.rights(*reservation, kGranule, a) == 0);                                  // no right has changed
+    heap.set_access(*reservation, 0, 2 * kGranule, {a, 3});
     fill(at + kGranule - 4, 7, 1, 8);
     const Range dst = heap.resolve("dst", at, 8);
-    heap.set_access(*place, 0, kGranule, {a, 0});
+    heap.set_access(*reservation, 0, kGranule, {a, 0});
     heap.check_access({}, dst, b);                                                 // the stream's device decides
     CHECK(refuses(Why::no_access, [&] { heap.check_access(dst, {}, b); }));
     heap.unpin(dst);
-    heap.release(*place);
+    heap.release(*reservation);
 }
 
 void a_small_allocation_moves_out_of_its_slab(std::mt19937_64& random, uint32_t device) {
@@ -256,11 +256,11 @@ void a_large_allocation_shares_the_block_it_has(uint32_t device) {
     drop(block);
 }
 
-int told;
-void a_block_that_only_others_hold_is_told_once(uint32_t device) {
+int notice;
+void a_block_that_only_others_hold_is_reported_once(uint32_t device) {
     static uint64_t last;
     abandoned = [](uint64_t id) {
-        ++told;
+        ++notice;
         last = id;
     };
     Block* const block = Heap::get().create_physical(device, kGranule, true);
@@ -269,12 +269,12 @@ void a_block_that_only_others_hold_is_told_once(uint32_t device) {
     hold_for_others(block);
     hold(block);
     drop(block);
-    CHECK(told == 0);
+    CHECK(notice == 0);
     drop(block);
-    CHECK(told == 1 && last == id);
+    CHECK(notice == 1 && last == id);
     drop_for_others(block);
     drop_for_others(block);
-    CHECK(told == 1);
+    CHECK(notice == 1);
 }
 
 }  // namespace
@@ -291,6 +291,6 @@ NATIVE_TEST(test_mappings) {
     copies_meet_a_move(a);
     what_the_host_uses_stays_where_it_is();
     a_large_allocation_shares_the_block_it_has(a);
-    a_block_that_only_others_hold_is_told_once(a);
+    a_block_that_only_others_hold_is_reported_once(a);
     return 0;
 }

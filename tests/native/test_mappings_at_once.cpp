@@ -89,7 +89,7 @@ void bytes_outlive_a_mapping(uint32_t device) {
     uint64_t within;
     Extent* const shared = heap.allocate(device, kGranule, false);
     CHECK(heap.pin(shared));
-    Block* const given = heap.share(shared, within);   // as an importer would hold it
+    Block* const shared_block = heap.share(shared, within);   // as an importer would hold it
     heap.unpin(shared);
     memcpy(heap.host_of(shared, 0), "there", 5);
     const char* const before = heap.host_of(shared, 0);
@@ -100,25 +100,25 @@ void bytes_outlive_a_mapping(uint32_t device) {
     }).join();
     CHECK(memcmp(shown, "here", 4) == 0);
     CHECK(!is_reachable(heap.space().shadow(ended->offset)) && !is_reachable(before));
-    void* const again = mmap(nullptr, given->size, PROT_READ, MAP_SHARED, given->fd, 0);
+    void* const again = mmap(nullptr, shared_block->size, PROT_READ, MAP_SHARED, shared_block->fd, 0);
     CHECK(memcmp(again, "there", 5) == 0);
-    munmap(again, given->size);
-    drop(given);
+    munmap(again, shared_block->size);
+    drop(shared_block);
     heap.release(*kept);
     heap.release(*ended);
     drop(block);
 }
 
 int blocks_open() {
-    int found = 0;
+    int seen = 0;
     DIR* const all = opendir("/proc/self/fd");
     while (const dirent* entry = readdir(all)) {
         char target[64] = {};
         const ssize_t n = readlinkat(dirfd(all), entry->d_name, target, sizeof target - 1);
-        found += n > 0 && strstr(target, "memfd:peerlane ") != nullptr;
+        seen += n > 0 && strstr(target, "memfd:peerlane ") != nullptr;
     }
     closedir(all);
-    return found;
+    return seen;
 }
 
 // A child that keeps a descriptor keeps its parent's memory.

@@ -44,9 +44,9 @@ void messages_come_whole_and_in_order(std::mt19937_64& random, int rounds) {
     for (int round = 0; round < rounds; ++round) {
         for (uint64_t size; ends.from.put("name " + std::to_string(sent), text_of(sent, size = random() % 70'000), false); ++sent) texts.push_back(text_of(sent, size));
         CHECK(ends.to.has_any());
-        const auto found = ends.to.take();
-        CHECK(found.nonsense == 0 && !found.messages.empty());
-        for (const auto& each : found.messages) {
+        const auto message = ends.to.take();
+        CHECK(message.nonsense == 0 && !message.messages.empty());
+        for (const auto& each : message.messages) {
             CHECK(each.name == "name " + std::to_string(taken) && each.text == texts[taken] && each.ring == 63);
             ++taken;
         }
@@ -61,11 +61,11 @@ void pieces_become_one_message() {
     CHECK(ends.to.take().messages.empty() && !ends.to.has_any());
     const uint64_t position = ends.from.position();
     CHECK(ends.from.put("a", "three", false) && ends.from.put("b", "", false));
-    const auto found = ends.to.take().messages;
-    CHECK(found.size() == 2 && found[0].text == "one two three" && found[0].position == position && found[1].name == "b" && found[1].text.empty());
+    const auto message = ends.to.take().messages;
+    CHECK(message.size() == 2 && message[0].text == "one two three" && message[0].position == position && message[1].name == "b" && message[1].text.empty());
 }
 
-void ring_has_the_bytes_that_it_says() {
+void ring_has_the_bytes_that_it_declares() {
     Ends ends;
     const std::string most(MessageRings::kMostAtOnce - 8, 'x');
     for (int i = 0; i < 4; ++i) CHECK(ends.from.put("", most, false));
@@ -79,8 +79,8 @@ void next_holder_goes_on_behind_the_last_one() {
     MessageRings next{ends.file.fd, kOffset};
     next.hold(5);
     CHECK(next.position() == ends.from.position() && next.put("b", "second", false));
-    const auto found = ends.to.take().messages;
-    CHECK(found.size() == 2 && found[0].text == "first" && found[1].text == "second");
+    const auto message = ends.to.take().messages;
+    CHECK(message.size() == 2 && message[0].text == "first" && message[1].text == "second");
 }
 
 void messages_of_a_thread_and_of_a_process_arrive(uint64_t count) {
@@ -100,19 +100,19 @@ void messages_of_a_thread_and_of_a_process_arrive(uint64_t count) {
         _exit(0);
     }
     std::thread sender([&] { send(2); });
-    std::string expected[3], found[3];
+    std::string expected[3], message[3];
     for (uint64_t i = 0; i < count; ++i) expected[1] += text_of(i, i % 3'000);
     expected[2] = expected[1];
-    while (found[1].size() < expected[1].size() || found[2].size() < expected[2].size()) {
+    while (message[1].size() < expected[1].size() || message[2].size() < expected[2].size()) {
         const auto taken = to.take();
         CHECK(taken.nonsense == 0);
-        for (const auto& each : taken.messages) found[each.ring] += each.text;
+        for (const auto& each : taken.messages) message[each.ring] += each.text;
         std::this_thread::yield();
     }
     sender.join();
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
-    CHECK(found[1] == expected[1] && found[2] == expected[2]);
+    CHECK(message[1] == expected[1] && message[2] == expected[2]);
 }
 
 void what_is_no_message_is_dropped() {
@@ -125,8 +125,8 @@ void what_is_no_message_is_dropped() {
         Ends ends;
         CHECK(pwrite(ends.file.fd, &piece, sizeof piece, kRingsAt) == sizeof piece);
         ends.file.write(kOffset, 8);
-        const auto found = ends.to.take();
-        CHECK(found.nonsense == 8 && found.messages.empty() && !ends.to.has_any());
+        const auto message = ends.to.take();
+        CHECK(message.nonsense == 8 && message.messages.empty() && !ends.to.has_any());
         ends.from.hold(0);
         CHECK(ends.from.put("a", "after", false) && ends.to.take().messages.at(0).text == "after");
     }
@@ -165,7 +165,7 @@ NATIVE_TEST(test_message_rings) {
     auto random = seeded("test_message_rings");
     RUN(messages_come_whole_and_in_order(random, scaled(80, 400)));
     RUN(pieces_become_one_message());
-    RUN(ring_has_the_bytes_that_it_says());
+    RUN(ring_has_the_bytes_that_it_declares());
     RUN(next_holder_goes_on_behind_the_last_one());
     RUN(messages_of_a_thread_and_of_a_process_arrive(static_cast<uint64_t>(scaled(3'000, 300'000))));
     RUN(what_is_no_message_is_dropped());

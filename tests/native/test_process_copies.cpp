@@ -37,21 +37,21 @@ void drawn_pieces_arrive(std::mt19937_64& random, uint64_t size, size_t count) {
     Other other;
     for (unsigned char& each : mine) each = static_cast<unsigned char>(random());
     mine.front() |= 1;   // a byte that theirs has not
-    std::vector<ProcessCopies::Piece> there, here;
+    std::vector<ProcessCopies::Piece> there, own;
     for (uint64_t from = 0, i = 0; from < size; ++i) {
         const uint64_t part = i + 1 == count ? size - from : std::min(size - from, size / count);
         there.push_back({at(&mine[from]), at(&theirs[from]), part});
-        here.push_back({at(&back[from]), at(&theirs[from]), part});
+        own.push_back({at(&back[from]), at(&theirs[from]), part});
         from += part;
     }
-    const ProcessCopies out(other.pid, true, there), in(other.pid, false, here);
+    const ProcessCopies out(other.pid, true, there), in(other.pid, false, own);
     CHECK(out.size() == size && out.run() == 0 && in.run() == 0);
     CHECK(back == mine && theirs != mine);
 }
 
 void refusals_are_the_system_s() {
     unsigned char mine[16] = {};
-    const auto wrong = [&](pid_t pid, uint64_t here, uint64_t there) { return ProcessCopies(pid, true, {{here, there, 16}}).run(); };
+    const auto wrong = [&](pid_t pid, uint64_t own, uint64_t there) { return ProcessCopies(pid, true, {{own, there, 16}}).run(); };
     Other other;
     CHECK(wrong(other.pid, at(mine), at(mine)) == 0);
     CHECK(wrong(other.pid, at(mine), 0) == EFAULT && wrong(other.pid, at(mine), UINT64_MAX - 7) == EFAULT && wrong(other.pid, 8, at(mine)) == EFAULT);

@@ -185,10 +185,10 @@ struct Waiter {
     ~Waiter() { thread.join(); }
 };
 
-NoProgress until_stuck() {
+NoProgress until_no_progress() {
     for (const auto start = Clock::now();; std::this_thread::yield()) {
-        NoProgress found = engine().no_progress(false);
-        if (found.token != 0) return found;
+        NoProgress verdict = engine().no_progress(false);
+        if (verdict.token != 0) return verdict;
         CHECK(Clock::now() < start + std::chrono::seconds(30));
     }
 }
@@ -204,18 +204,18 @@ void no_progress_is_seen_and_ended(const std::shared_ptr<Ledger>& ledger) {
     await(*another, second);
     {
         const Waiter waiter(behind);
-        const NoProgress found = until_stuck();
-        CHECK(found.hosts.size() == 1 && found.hosts[0].stream == behind->id && found.parked.size() == 3);
-        for (const auto& parked : found.parked) {
+        const NoProgress verdict = until_no_progress();
+        CHECK(verdict.hosts.size() == 1 && verdict.hosts[0].stream == behind->id && verdict.parked.size() == 3);
+        for (const auto& parked : verdict.parked) {
             CHECK(parked.what == (parked.stream == waits->id ? first->id : parked.stream == behind->id ? waits->id : second->id));
             CHECK(parked.is_local == (parked.park == Park::mark));
         }
-        CHECK(engine().no_progress(false).token == found.token);   // the state is the same
+        CHECK(engine().no_progress(false).token == verdict.token);   // the state is the same
         engine().notify_recorded(*second);
         finish(*another);
-        CHECK(!engine().end_waits(found.token, 1, false));
-        const NoProgress later = until_stuck();
-        CHECK(later.token != found.token && !engine().end_waits(later.token + 2, 1, false));
+        CHECK(!engine().end_waits(verdict.token, 1, false));
+        const NoProgress later = until_no_progress();
+        CHECK(later.token != verdict.token && !engine().end_waits(later.token + 2, 1, false));
         CHECK(engine().end_waits(later.token, 17, false));
     }
     const FailurePtr failure = engine().take_failure(*waits);
@@ -231,17 +231,17 @@ void waits_without_progress_are_refused_and_the_streams_stay() {
     const StreamPtr waits = stream(device);
     await(*waits, missing);
     {
-        std::atomic<bool> told{false};
-        std::thread host([&] { told = refuses(Why::no_progress, [&] { engine().synchronize(*waits, {}, {}); }); });
-        const NoProgress found = until_stuck();
-        CHECK(found.hosts.size() == 1 && found.parked.size() == 1 && found.parked[0].is_local);
-        CHECK(!engine().refuse_waits(found.token + 2, 5) && engine().refuse_waits(found.token, 5));
+        std::atomic<bool> is_reported{false};
+        std::thread host([&] { is_reported = refuses(Why::no_progress, [&] { engine().synchronize(*waits, {}, {}); }); });
+        const NoProgress verdict = until_no_progress();
+        CHECK(verdict.hosts.size() == 1 && verdict.parked.size() == 1 && verdict.parked[0].is_local);
+        CHECK(!engine().refuse_waits(verdict.token + 2, 5) && engine().refuse_waits(verdict.token, 5));
         host.join();
-        CHECK(told && !engine().query(*waits));
+        CHECK(is_reported && !engine().query(*waits));
     }
     {
         const Waiter waiter(waits);
-        until_stuck();   // its deadline is a safety net
+        until_no_progress();   // its deadline is a safety net
         engine().notify_recorded(*missing);
     }
     finish(*waits);
@@ -262,19 +262,19 @@ void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
     await(*waits, between);
     {
         const Waiter waiter(waits);
-        until_stuck();
+        until_no_progress();
         const auto goes_on = [&](const std::function<void()>& begin, const std::function<void()>& end) {
             begin();
             CHECK(engine().no_progress(false).token == 0);
             end();
             finish(*other);
-            until_stuck();
+            until_no_progress();
         };
         goes_on([&] { await(*other, exported); }, [&] { engine().notify_recorded(*exported); });
         goes_on([&] { await(*other, promised); }, [&] { engine().notify_recorded(*promised); });
         const auto write_word = [&](uint64_t value) { std::atomic_ref(*reinterpret_cast<uint64_t*>(word.host)).store(value); };
         wait_value(*other, word.address, 1);
-        until_stuck();   // nobody else can write the word
+        until_no_progress();   // nobody else can write the word
         write_word(1);
         finish(*other);
         word.extent->block->is_read_elsewhere = true;

@@ -46,9 +46,9 @@ void levels_agree(std::mt19937_64& random) {
                 CHECK(memcmp(expected.data(), a.data(), shift) == 0);
                 CHECK(memcmp(expected.data() + shift + size, a.data() + shift + size, 64) == 0);
                 for (const Reductions* level : levels) {
-                    auto found = a;
-                    (*level)[element][op].kernel(found.data() + shift, found.data() + shift, b.data() + shift, count);
-                    CHECK(found == expected);
+                    auto result = a;
+                    (*level)[element][op].kernel(result.data() + shift, result.data() + shift, b.data() + shift, count);
+                    CHECK(result == expected);
                     auto apart = a, second = b;
                     (*level)[element][op].kernel(apart.data() + shift, a.data() + shift, b.data() + shift, count);
                     CHECK(apart == expected);
@@ -76,9 +76,9 @@ float computed_value_of_half(uint16_t half) {
 
 float value_of_half(unsigned half) {
     static const std::vector<float> values = [] {
-        std::vector<float> made(1 << 16);
-        for (unsigned i = 0; i < made.size(); ++i) made[i] = computed_value_of_half(static_cast<uint16_t>(i));
-        return made;
+        std::vector<float> floats(1 << 16);
+        for (unsigned i = 0; i < floats.size(); ++i) floats[i] = computed_value_of_half(static_cast<uint16_t>(i));
+        return floats;
     }();
     return values[half];
 }
@@ -94,14 +94,14 @@ void halves_are_rounded_to_the_nearest_even() {
         for (const Reductions* level : all_reductions()) {
             const std::vector<uint16_t> repeated(1 << 16, other);
             for (const Combine op : {Combine::sum, Combine::prod}) {
-                auto found = every;
+                auto result = every;
                 (*level)[static_cast<unsigned>(Element::float16)][static_cast<unsigned>(op)].kernel(
-                    reinterpret_cast<char*>(found.data()), reinterpret_cast<const char*>(every.data()),
-                    reinterpret_cast<const char*>(repeated.data()), found.size());
+                    reinterpret_cast<char*>(result.data()), reinterpret_cast<const char*>(every.data()),
+                    reinterpret_cast<const char*>(repeated.data()), result.size());
                 for (unsigned i = 0; i < every.size(); ++i) {
                     const float a = value_of_half(every[i]), b = value_of_half(other);
                     const float exact = op == Combine::sum ? a + b : a * b;
-                    const uint16_t got = found[i];
+                    const uint16_t got = result[i];
                     if (std::isnan(exact)) {
                         CHECK((got & 0x7FFF) > 0x7C00 && (got & 0x200));
                         continue;
@@ -113,8 +113,8 @@ void halves_are_rounded_to_the_nearest_even() {
                         CHECK(size >= 65520);
                         continue;
                     }
-                    const double here = value_of_half(number), next = number == 0x7BFF ? 65536 : value_of_half(number + 1);
-                    const double off = std::fabs(size - here), above = std::fabs(size - next);
+                    const double value = value_of_half(number), next = number == 0x7BFF ? 65536 : value_of_half(number + 1);
+                    const double off = std::fabs(size - value), above = std::fabs(size - next);
                     const double below = number ? std::fabs(size - value_of_half(number - 1)) : INFINITY;
                     CHECK(off <= above && off <= below);
                     if (off == above || off == below) CHECK(number % 2 == 0);
@@ -124,7 +124,7 @@ void halves_are_rounded_to_the_nearest_even() {
     }
 }
 
-void every_size_and_place(std::mt19937_64& random, uint32_t device, uint32_t elsewhere) {
+void every_size_and_address(std::mt19937_64& random, uint32_t device, uint32_t elsewhere) {
     for (const uint64_t count : {uint64_t{1}, uint64_t{1000}, kChunk / 4 + 1, kTeamFrom / 4 - 1, 3 * kTeamFrom / 4 + 5})
         for (const uint32_t from : {device, elsewhere}) {
             const uint64_t size = count * 4, shift = random() % 1000 * 4;
@@ -163,27 +163,27 @@ void reductions_take_turns(uint32_t device) {
     Block* const block = heap.create_physical(device, size, false);
     const ReservationPtr one = heap.reserve(size, 0, device), two = heap.reserve(size, 0, device);
     heap.map(*one, 0, block), heap.map(*two, 0, block);
-    const uint64_t places[] = {heap.address_of(*one), heap.address_of(*two)};
+    const uint64_t addresses[] = {heap.address_of(*one), heap.address_of(*two)};
     const Area ones = area(device, size);
     for (uint64_t i = 0; i < count; ++i) reinterpret_cast<uint32_t*>(ones.host)[i] = 1;
-    fill(places[0], 0, 1, size);
-    CHECK(refuses(Why::partly_overlapping, [&] { reduce(places[0], places[1] + 4, 8, sums_of_words()); }));
+    fill(addresses[0], 0, 1, size);
+    CHECK(refuses(Why::partly_overlapping, [&] { reduce(addresses[0], addresses[1] + 4, 8, sums_of_words()); }));
     constexpr unsigned kThreads = 3, kRounds = 8;
     const auto both = {stream(device), stream(device)};
     for (unsigned i = 0; i < kRounds; ++i)
-        for (const StreamPtr& each : both) streams::reduce(*each, places[i % 2], ones.address, count, sums_of_words());
+        for (const StreamPtr& each : both) streams::reduce(*each, addresses[i % 2], ones.address, count, sums_of_words());
     std::vector<std::thread> threads;
     for (unsigned t = 0; t < kThreads; ++t)
         threads.emplace_back([&, t] {
-            for (unsigned i = 0; i < kRounds; ++i) reduce(places[(i + t) % 2], ones.address, count, sums_of_words());
+            for (unsigned i = 0; i < kRounds; ++i) reduce(addresses[(i + t) % 2], ones.address, count, sums_of_words());
         });
     for (std::thread& thread : threads) thread.join();
     for (const StreamPtr& each : both) finish(*each), close(*each);
     std::vector<uint32_t> sums(count);
-    copy(address(sums.data()), places[0], size);
+    copy(address(sums.data()), addresses[0], size);
     for (uint32_t sum : sums) CHECK(sum == (kThreads + 2) * kRounds);
-    reduce(places[0], places[1], count, sums_of_words());   // the same place, under two addresses
-    copy(address(sums.data()), places[1], size);
+    reduce(addresses[0], addresses[1], count, sums_of_words());   // the same place, under two addresses
+    copy(address(sums.data()), addresses[1], size);
     for (uint32_t sum : sums) CHECK(sum == 2 * (kThreads + 2) * kRounds);
     heap.release(*one), heap.release(*two);
     drop(block);
@@ -231,7 +231,7 @@ NATIVE_TEST(test_reductions) {
     const uint32_t device = new_device(), elsewhere = new_device(false);
     levels_agree(random);
     halves_are_rounded_to_the_nearest_even();
-    every_size_and_place(random, device, elsewhere);
+    every_size_and_address(random, device, elsewhere);
     bad_reductions_are_refused(device, elsewhere);
     reductions_take_turns(device);
     rounding_is_the_standards(device);

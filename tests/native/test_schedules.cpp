@@ -101,27 +101,27 @@ void every_rank_has_its_result(const CollectiveSchedule& schedule, std::vector<R
                 Rank& mine = all[to];
                 Bytes sum;
                 for (uint32_t from = 0; from < ranks; ++from) {
-                    const Span given = schedule.moves(piece(from), round, from, to), taken = schedule.moves(piece(to), round, from, to);
-                    CHECK(given.size == taken.size && (given.size == 0 || given == taken));   // each sends what the other one awaits
+                    const Span sent = schedule.moves(piece(from), round, from, to), taken = schedule.moves(piece(to), round, from, to);
+                    CHECK(sent.size == taken.size && (sent.size == 0 || sent == taken));   // each sends what the other one awaits
                     CHECK(from == to || taken.size == 0 || schedule.awaits(piece(to), round, from));
-                    if (round == 1) CHECK(given.size == 0 || given == schedule.moves(piece(from), 0, from, from));   // all that it has combined
+                    if (round == 1) CHECK(sent.size == 0 || sent == schedule.moves(piece(from), 0, from, from));   // all that it has combined
                     if (number == 0 && round == 0 && schedule.gives_all_the_same(all[from].call))
                         for (uint32_t other = 0; other < ranks; ++other) {
                             const Span same = schedule.moves(piece(from), round, from, other);
-                            CHECK(from == other || from == to || same.size == 0 || given.size == 0 || same == given);
+                            CHECK(from == other || from == to || same.size == 0 || sent.size == 0 || same == sent);
                         }
                     const bool combines = schedule.combines() && round == 0;
                     if (combines) {
-                        CHECK(from == 0 || given.size == sum.size());   // each gives as much to be combined
-                        sum.resize(given.size);
-                        for (uint64_t i = 0; i < given.size; ++i)
-                            sum[i] = static_cast<uint8_t>(sum[i] + all[from].src[all[from].call.source_offset(to) + given.first + i]);
+                        CHECK(from == 0 || sent.size == sum.size());   // each gives as much to be combined
+                        sum.resize(sent.size);
+                        for (uint64_t i = 0; i < sent.size; ++i)
+                            sum[i] = static_cast<uint8_t>(sum[i] + all[from].src[all[from].call.source_offset(to) + sent.first + i]);
                         continue;
                     }
                     if (from == to && mine.call.kind == Kind::broadcast) continue;   // the root has no result
                     const uint64_t at = mine.call.result_offset(from) + taken.first;
                     for (uint64_t i = 0; i < taken.size; ++i)
-                        mine.dst[at + i] = round == 0 ? all[from].src[all[from].call.source_offset(to) + given.first + i] : combined[from][i];
+                        mine.dst[at + i] = round == 0 ? all[from].src[all[from].call.source_offset(to) + sent.first + i] : combined[from][i];
                 }
                 if (!schedule.combines() || round != 0) continue;
                 combined[to] = sum;

@@ -17,38 +17,38 @@ struct Gate {
 };
 
 struct Cells {
-    Area here = area(device, 1024), there = area(island, 1024);
+    Area near = area(device, 1024), far = area(island, 1024);
     Area gift = area(device, 8192);
     ~Cells() {
-        here.close();
-        there.close();
+        near.close();
+        far.close();
     }
     // Refused when it runs: there is no route, and staging is not allowed.
-    void fail(Stream& on) const { copy(on, here.address, there.address, 8, true); }
+    void fail(Stream& on) const { copy(on, near.address, far.address, 8, true); }
 };
 
 // With `stops` everything behind is cancelled until the failure is taken; else only the operation fails.
 void failing_in_the_middle(bool stops) {
     Cells cells;
     const StreamPtr one = stream(device, stops), heir = stream(device, true), witness = stream(device, false);
-    Gate gate, told;
+    Gate gate, signalled;
     await(*one, gate.notify);
-    write(*one, cells.here.address, 1);
+    write(*one, cells.near.address, 1);
     const uint64_t failing = Record(*one).mark->sequence + 1;
     cells.fail(*one);
-    write(*one, cells.here.address + 8, 2);
-    notify(*one, told.notify);
+    write(*one, cells.near.address + 8, 2);
+    notify(*one, signalled.notify);
     free_in_order(*one, cells.gift);
     Mark* mark = engine().record(*one);
     engine().wait(*heir, *mark, 0);
     engine().wait(*witness, *mark, 0);
-    write(*heir, cells.here.address + 16, 3);
-    write(*witness, cells.here.address + 24, 4);
+    write(*heir, cells.near.address + 16, 3);
+    write(*witness, cells.near.address + 24, 4);
     gate.open();
     for (const StreamPtr& each : {one, heir, witness}) sync(*each);
-    CHECK(cells.here.word(0) == 1 && cells.here.word(1) == (stops ? 0 : 2));
-    CHECK(cells.here.word(2) == (stops ? 0 : 3) && cells.here.word(3) == 4);
-    CHECK(told.notify->is_recorded() == !stops);
+    CHECK(cells.near.word(0) == 1 && cells.near.word(1) == (stops ? 0 : 2));
+    CHECK(cells.near.word(2) == (stops ? 0 : 3) && cells.near.word(3) == 4);
+    CHECK(signalled.notify->is_recorded() == !stops);
     CHECK(!cells.gift.extent->is_live() || cells.gift.extent->id.load() != cells.gift.id);
     CHECK(mark->state.load() == (stops ? Mark::failed : Mark::done));
     const FailurePtr failure = engine().take_failure(*one);
@@ -64,29 +64,29 @@ void failing_in_the_middle(bool stops) {
     // The failure was reported once, and the streams work again.
     CHECK(!engine().take_failure(*one));
     for (const StreamPtr& each : {one, heir}) {
-        write(*each, cells.here.address + 8, 5);
+        write(*each, cells.near.address + 8, 5);
         finish(*each);
-        CHECK(cells.here.word(1) == 5);
-        cells.here.set(1, 0);
+        CHECK(cells.near.word(1) == 5);
+        cells.near.set(1, 0);
     }
     for (const StreamPtr& each : {one, heir, witness}) close(*each);
 }
 
 // What is submitted between the failure and its report is cancelled too.
-void stopped_until_it_is_told() {
+void stopped_until_it_is_released() {
     Cells cells;
     const StreamPtr one = stream(device);
     cells.fail(*one);
     sync(*one);
-    write(*one, cells.here.address, 1);
+    write(*one, cells.near.address, 1);
     sync(*one);
     engine().abort(*one, false);
-    write(*one, cells.here.address, 2);
+    write(*one, cells.near.address, 2);
     sync(*one);
-    CHECK(cells.here.word(0) == 0 && failed_with(*one, Why::no_route));
-    write(*one, cells.here.address, 3);
+    CHECK(cells.near.word(0) == 0 && failed_with(*one, Why::no_route));
+    write(*one, cells.near.address, 3);
     finish(*one);
-    CHECK(cells.here.word(0) == 3);
+    CHECK(cells.near.word(0) == 3);
     cells.gift.close();
     close(*one);
 }
@@ -94,27 +94,27 @@ void stopped_until_it_is_told() {
 void abort_of_what_is_queued(bool closes) {
     Cells cells;
     const StreamPtr one = stream(device), heir = stream(device, false);
-    Gate gate, told;
+    Gate gate, signalled;
     await(*one, gate.notify);
-    for (uint64_t i = 0; i < 200; ++i) write(*one, cells.here.address, i + 1);
-    notify(*one, told.notify);
+    for (uint64_t i = 0; i < 200; ++i) write(*one, cells.near.address, i + 1);
+    notify(*one, signalled.notify);
     free_in_order(*one, cells.gift);
-    batch(*one, {{cells.here.address + 64, cells.here.address + 128, 32}});
+    batch(*one, {{cells.near.address + 64, cells.near.address + 128, 32}});
     order(*one, *heir);
-    write(*heir, cells.here.address + 8, 1);
+    write(*heir, cells.near.address + 8, 1);
     engine().abort(*one, closes);
     sync(*one);
     sync(*heir);
-    CHECK(cells.here.word(0) == 0 && cells.here.word(1) == 1 && !told.notify->is_recorded());
+    CHECK(cells.near.word(0) == 0 && cells.near.word(1) == 1 && !signalled.notify->is_recorded());
     CHECK(failed_with(*one, Why::cancelled) && failed_with(*heir, Why::cancelled));
     gate.open();
     if (closes) {
         CHECK(one->closed);
-        CHECK(refuses(Why::stream_closed, [&] { write(*one, cells.here.address, 1); }));
+        CHECK(refuses(Why::stream_closed, [&] { write(*one, cells.near.address, 1); }));
     } else {
-        write(*one, cells.here.address, 7);
+        write(*one, cells.near.address, 7);
         finish(*one);
-        CHECK(cells.here.word(0) == 7);
+        CHECK(cells.near.word(0) == 7);
     }
     close(*one);
     close(*heir);
@@ -148,28 +148,28 @@ void close_with_queued_work() {
     Gate gate, later;
     // The gate opens: everything runs.
     await(*one, gate.notify);
-    write(*one, cells.here.address, 1);
+    write(*one, cells.near.address, 1);
     order(*one, *other);
-    write(*other, cells.here.address + 8, 2);
+    write(*other, cells.near.address + 8, 2);
     notify(*stream(device), gate.notify);   // a dropped stream still runs
     close(*other);
     close(*one);
-    CHECK(cells.here.word(0) == 1 && cells.here.word(1) == 2 && one->closed && other->closed);
+    CHECK(cells.near.word(0) == 1 && cells.near.word(1) == 2 && one->closed && other->closed);
     CHECK(!engine().take_failure(*one) && !engine().take_failure(*other));
     close(*one);
     // The gate never opens: the wait and its followers are cancelled, in bounded time.
-    const StreamPtr stuck = stream(device), hanging = stream(device), holder = stream(device);
-    await(*stuck, later.notify);
-    write(*stuck, cells.here.address, 3);
-    order(*stuck, *hanging);
+    const StreamPtr blocked = stream(device), hanging = stream(device), holder = stream(device);
+    await(*blocked, later.notify);
+    write(*blocked, cells.near.address, 3);
+    order(*blocked, *hanging);
     order(*hanging, *holder);
-    write(*hanging, cells.here.address + 8, 3);
+    write(*hanging, cells.near.address + 8, 3);
     CHECK(seconds([&] { close(*hanging); }) < kPromptly);
-    CHECK(cells.here.word(1) == 2 && failed_with(*hanging, Why::cancelled));
-    CHECK(!engine().query(*stuck));
-    CHECK(engine().close(*stuck, false, {}) == Outcome::reached);
-    sync(*stuck);
-    CHECK(stuck->closed && failed_with(*stuck, Why::cancelled));
+    CHECK(cells.near.word(1) == 2 && failed_with(*hanging, Why::cancelled));
+    CHECK(!engine().query(*blocked));
+    CHECK(engine().close(*blocked, false, {}) == Outcome::reached);
+    sync(*blocked);
+    CHECK(blocked->closed && failed_with(*blocked, Why::cancelled));
     sync(*holder);
     cells.gift.close();
     close(*holder);
@@ -182,10 +182,10 @@ void close_behind_a_barrier() {
     const StreamPtr standard = stream(device, true, group, true), one = stream(device, true, group);
     Gate gate;
     await(*one, gate.notify);
-    write(*standard, cells.here.address, 1);
+    write(*standard, cells.near.address, 1);
     CHECK(engine().synchronize(*standard, Deadline::in(0.3), {}) == Outcome::timed_out);
     CHECK(seconds([&] { close(*standard); }) < kPromptly);
-    CHECK(standard->closed && cells.here.word(0) == 0);
+    CHECK(standard->closed && cells.near.word(0) == 0);
     gate.open();
     close(*one);
     cells.gift.close();
@@ -245,26 +245,26 @@ void timeouts() {
     Mark* mark = engine().record(*slow);
     const double took = seconds([&] {
         await(*one, never.notify, kSecond / 20);
-        write(*one, cells.here.address, 1);
+        write(*one, cells.near.address, 1);
         engine().wait(*other, *mark, kSecond / 10);
-        write(*other, cells.here.address + 8, 2);
-        wait_value(*other, cells.here.address + 16, 5, kSecond / 10);
-        write(*other, cells.here.address + 24, 3);
+        write(*other, cells.near.address + 8, 2);
+        wait_value(*other, cells.near.address + 16, 5, kSecond / 10);
+        write(*other, cells.near.address + 24, 3);
         sync(*one);
         sync(*other);
     });
     CHECK(took >= 0.19 && took < kPromptly);
     CHECK(failed_with(*one, Why::wait_timeout) && failed_with(*other, Why::wait_timeout));
-    CHECK(cells.here.word(0) == 0 && cells.here.word(1) == 2 && cells.here.word(3) == 3);
+    CHECK(cells.near.word(0) == 0 && cells.near.word(1) == 2 && cells.near.word(3) == 3);
     // Satisfied in time: no failure, and the deadline is forgotten.
     await(*one, late.notify, 30 * kSecond);
-    wait_value(*one, cells.here.address + 16, 9, 30 * kSecond);
-    write(*one, cells.here.address, 4);
+    wait_value(*one, cells.near.address + 16, 9, 30 * kSecond);
+    write(*one, cells.near.address, 4);
     late.open();
-    write(*other, cells.here.address + 16, 9);
+    write(*other, cells.near.address + 16, 9);
     finish(*other);
     finish(*one);
-    CHECK(cells.here.word(0) == 4);
+    CHECK(cells.near.word(0) == 4);
     never.open();
     finish(*slow);
     mark->drop();
@@ -296,12 +296,12 @@ void closing_a_device() {
     const StreamPtr one = stream(gone), idle = stream(gone), heir = stream(device, false);
     Gate gate;
     await(*one, gate.notify);
-    write(*one, cells.here.address, 1);
+    write(*one, cells.near.address, 1);
     order(*one, *heir);
     engine().close_device(gone);
     sync(*one);
     sync(*heir);
-    CHECK(one->closed && idle->closed && cells.here.word(0) == 0 && failed_with(*heir, Why::cancelled));
+    CHECK(one->closed && idle->closed && cells.near.word(0) == 0 && failed_with(*heir, Why::cancelled));
     Heap::get().close_device(gone);
     cells.gift.close();
     close(*heir);
@@ -318,7 +318,7 @@ NATIVE_TEST(test_stream_failures) {
         under_each_schedule(random, [&] {
             RUN(failing_in_the_middle(true));
             RUN(failing_in_the_middle(false));
-            RUN(stopped_until_it_is_told());
+            RUN(stopped_until_it_is_released());
             RUN(abort_of_what_is_queued(false));
             RUN(abort_of_what_is_queued(true));
             RUN(abort_of_a_running_job());

@@ -22,15 +22,15 @@ void the_child_is_refused() {
     for (int t = 0; t < 3; ++t)
         threads.emplace_back([&, t] {
             const StreamPtr own = stream(device);
-            const Area place = area(device, 8 << 10);
+            const Area area_of_bytes = area(device, 8 << 10);
             for (uint64_t i = 0; !over; ++i) {
-                write(*own, place.address, i);
-                copy(*own, place.address + 8, place.address, 4096);
+                write(*own, area_of_bytes.address, i);
+                copy(*own, area_of_bytes.address + 8, area_of_bytes.address, 4096);
                 if (i % 8 == static_cast<uint64_t>(t)) sync(*own);
             }
             finish(*own);
             close(*own);
-            place.close();
+            area_of_bytes.close();
         });
     for (int i = 0; i < scaled(10, 200); ++i) {
         std::string errors;

@@ -28,14 +28,14 @@ void as_if_one_after_the_other(std::mt19937_64& random) {
     Members members(kOthers);
     const Area memory = area(device, (kOthers + 1) * kCells * kCell);   // all streams share the last part
     std::vector<char> model(memory.size);
-    const auto place = [&](uint64_t part) { return (part * kCells + random() % kCells) * kCell; };
+    const auto offset = [&](uint64_t part) { return (part * kCells + random() % kCells) * kCell; };
     const StreamPtr outsider = stream(device);
     for (int i = 0; i < scaled(1500, 20000); ++i) {
         const bool legacy = random() % 6 == 0;
         const uint64_t who = random() % kOthers;
         Stream& on = legacy ? *members.standard : *members.others[who];
-        const uint64_t to = place(legacy ? random() % (kOthers + 1) : who);
-        uint64_t from = place(legacy ? random() % (kOthers + 1) : random() % 2 ? who : kOthers);
+        const uint64_t to = offset(legacy ? random() % (kOthers + 1) : who);
+        uint64_t from = offset(legacy ? random() % (kOthers + 1) : random() % 2 ? who : kOthers);
         if (from == to) from = kOthers * kCells * kCell;
         switch (random() % 8) {
             case 0:

@@ -31,9 +31,9 @@ void give(void* what) {
 }  // namespace
 
 void* operator new(std::size_t size) {
-    void* found = obtain(size);
-    if (!found) throw std::bad_alloc();
-    return found;
+    void* block = obtain(size);
+    if (!block) throw std::bad_alloc();
+    return block;
 }
 void operator delete(void* what) noexcept { give(what); }
 void operator delete(void* what, std::size_t) noexcept { give(what); }
@@ -56,7 +56,7 @@ bool runs_without_memory(int64_t n) {
     Notify* gate = Notify::local(NotifyKind::binary, device);
     auto* queue = new CallbackQueue;
     uint64_t accepted = 0, refused = 0;
-    bool is_given = false;
+    bool is_delivered = false;
     const auto attempt = [&](const auto& work) {
         const uint64_t before = one->submitted.load() + other->submitted.load();
         try {
@@ -86,7 +86,7 @@ bool runs_without_memory(int64_t n) {
     attempt([&] { wait_value(*one, memory.address + (3 << 20), 0); });
     attempt([&] { order(*one, *other); });
     attempt([&] { write(*other, memory.address + 16, 2); });
-    is_given = attempt([&] { free_in_order(*other, gift); });
+    is_delivered = attempt([&] { free_in_order(*other, gift); });
     const bool called = attempt([&] { callback(*other, queue, 5); });
     attempt([&] { engine().notify_recorded(*gate); });
     attempt([&] { sync(*one); });
@@ -116,7 +116,7 @@ bool runs_without_memory(int64_t n) {
     }
     queue->drop();
     gate->drop();
-    if (!is_given) gift.close();
+    if (!is_delivered) gift.close();
     table.close();
     memory.close();
     return ran_out;

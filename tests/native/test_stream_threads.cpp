@@ -80,13 +80,13 @@ void threads_that_close(std::mt19937_64& random) {
         each.memory.close();
     };
     // With the mutex held.  A stream that no thread has any more gives its memory back: the device holds 512 areas.
-    const auto replace = [&](Shared& place, bool stops) {
+    const auto replace = [&](Shared& slot, bool stops) {
         std::erase_if(replaced, [&](const Shared& each) {
             const bool unused = each.stream.use_count() == 1;
             if (unused) end(each);
             return unused;
         });
-        replaced.push_back(std::exchange(place, fresh(stops)));
+        replaced.push_back(std::exchange(slot, fresh(stops)));
     };
     std::vector<Notify*> notifies;
     for (int i = 0; i < 4; ++i) notifies.push_back(Notify::local(NotifyKind::fifo, device));
@@ -129,9 +129,9 @@ void threads_that_close(std::mt19937_64& random) {
                         if (mine() % 8) break;
                         engine().close(*one, mine() % 2, {});
                         std::lock_guard lock(mutex);
-                        Shared& place = shared[mine() % kStreams];
-                        engine().abort(*place.stream, true);
-                        replace(place, mine() % 2);
+                        Shared& slot = shared[mine() % kStreams];
+                        engine().abort(*slot.stream, true);
+                        replace(slot, mine() % 2);
                         break;
                     }
                     case 7:
@@ -168,8 +168,8 @@ void threads_that_close(std::mt19937_64& random) {
                 ++refused;
                 if (refusal.why != Why::stream_closed) continue;
                 const std::lock_guard lock(mutex);   // else half of the streams are closed before long
-                for (Shared& place : shared)
-                    if (place.stream == one) replace(place, mine() % 2);
+                for (Shared& slot : shared)
+                    if (slot.stream == one) replace(slot, mine() % 2);
             }
         }
     });

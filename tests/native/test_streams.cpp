@@ -215,11 +215,11 @@ void free_in_use() {
 std::vector<log::Head> logged(uint8_t by, uint64_t& dropped) {
     log::Reader reader(log::facts(by).path);
     reader.look();
-    std::vector<log::Head> found;
-    while (const log::Record* const record = reader.next(true)) found.push_back(record->head);
+    std::vector<log::Head> heads;
+    while (const log::Record* const record = reader.next(true)) heads.push_back(record->head);
     dropped = reader.dropped();
     log::end(by);
-    return found;
+    return heads;
 }
 
 // In a program of one thread a seed decides the order, as an observer sees it.
@@ -239,12 +239,12 @@ std::vector<std::pair<uint64_t, uint64_t>> run_seeded(uint64_t seed) {
     }
     for (const StreamPtr& each : all) close(*each);
     memory.close();
-    std::vector<std::pair<uint64_t, uint64_t>> found;
+    std::vector<std::pair<uint64_t, uint64_t>> heads;
     uint64_t dropped = 0;
     for (const log::Head& head : logged(log::kObserver, dropped))
-        if (head.kind == log::Kind::op_started) found.emplace_back(head.stream - base, head.sequence);
+        if (head.kind == log::Kind::op_started) heads.emplace_back(head.stream - base, head.sequence);
     CHECK(dropped == 0);
-    return found;
+    return heads;
 }
 
 void same_seed_same_order(std::mt19937_64& random) {
@@ -266,10 +266,10 @@ void traces_keep_what_fits() {
     for (uint64_t i = 0; i < kMore; ++i) write(*one, memory.address, i);
     finish(*one);
     uint64_t dropped = 0;
-    std::vector<log::Head> found = logged(log::kTrace, dropped);
-    if (found.back().kind == log::Kind::gap) found.pop_back();   // it stands where there is room for it
-    CHECK(dropped > 0 && found.size() + dropped == kMore && found.size() > kRoom / 100);
-    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].kind == log::Kind::op_ended && found[i].sequence == before + 1 + i);
+    std::vector<log::Head> heads = logged(log::kTrace, dropped);
+    if (heads.back().kind == log::Kind::gap) heads.pop_back();   // it stands where there is room for it
+    CHECK(dropped > 0 && heads.size() + dropped == kMore && heads.size() > kRoom / 100);
+    for (size_t i = 0; i < heads.size(); ++i) CHECK(heads[i].kind == log::Kind::op_ended && heads[i].sequence == before + 1 + i);
     write(*one, memory.address, 0);
     finish(*one);
     CHECK(log::facts(log::kTrace).path.empty());

@@ -83,7 +83,7 @@ Order order_of(const Draws& draws, uint64_t& why) {
 }
 
 // A rank may lose its core between the step that ends its turns and the draw of the next one.
-void who_leaves_slowly_has_its_turn_until_it_has_given_it_away() {
+void who_leaves_slowly_has_its_turn_until_it_has_passed_it_on() {
     constexpr uint64_t kLeaving = 5;
     for (uint64_t seed = 0; seed < 4; ++seed) {
         Turns::configure({seed, false, {}});
@@ -204,7 +204,7 @@ NATIVE_TEST(test_turns) {
     Heap::get().configure({.window_bytes = kTestWindow});
     ledger = new_ledger();
     RUN(same_seed_gives_same_order());
-    RUN(who_leaves_slowly_has_its_turn_until_it_has_given_it_away());
+    RUN(who_leaves_slowly_has_its_turn_until_it_has_passed_it_on());
     RUN(who_polls_lets_others_on());
     RUN(who_sleeps_gives_up_its_turn());
     RUN(who_polls_outside_gives_up_its_turn_and_comes_back());

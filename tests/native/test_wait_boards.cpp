@@ -24,7 +24,7 @@ struct Ranks {
     }
     WaitBoard& operator[](uint32_t rank) const { return *boards[rank]; }
     // Stuck from `since` to `until`.
-    void stuck(uint32_t rank, uint64_t since, uint64_t until, const std::vector<uint32_t>& awaited) const {
+    void blocked(uint32_t rank, uint64_t since, uint64_t until, const std::vector<uint32_t>& awaited) const {
         boards[rank]->begin(since, awaited, "rank " + std::to_string(rank));
         boards[rank]->renew(until);
     }
@@ -34,30 +34,30 @@ struct Ranks {
     }
 };
 
-using Found = std::vector<uint32_t>;
+using Verdict = std::vector<uint32_t>;
 
-void circles_are_found(const std::shared_ptr<Ledger>& ledger) {
+void circles_are_reported(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 5);
-    ranks.stuck(0, 100, 5000, {1});
+    ranks.blocked(0, 100, 5000, {1});
     CHECK(ranks[0].circle(kSpan).empty());   // rank 1 has said nothing
-    ranks.stuck(1, 300, 5100, {2});
-    ranks.stuck(2, 200, 5200, {0});
-    for (const uint32_t rank : {0, 1, 2}) CHECK((ranks[rank].circle(kSpan) == Found{0, 1, 2}));
-    CHECK(ranks[0].circle(4700) == (Found{0, 1, 2}) && ranks[0].circle(4701).empty());   // 300 to 5000
-    ranks.stuck(3, 400, 5000, {0, 4});
+    ranks.blocked(1, 300, 5100, {2});
+    ranks.blocked(2, 200, 5200, {0});
+    for (const uint32_t rank : {0, 1, 2}) CHECK((ranks[rank].circle(kSpan) == Verdict{0, 1, 2}));
+    CHECK(ranks[0].circle(4700) == (Verdict{0, 1, 2}) && ranks[0].circle(4701).empty());   // 300 to 5000
+    ranks.blocked(3, 400, 5000, {0, 4});
     CHECK(ranks[3].circle(kSpan).empty());   // rank 4 may go on
-    CHECK((ranks[3].reached() == Found{0, 1, 2, 3, 4}) && (ranks[0].in_vain() == Found{0, 1, 2}));
+    CHECK((ranks[3].reached() == Verdict{0, 1, 2, 3, 4}) && (ranks[0].in_vain() == Verdict{0, 1, 2}));
     ranks.leave(4);
-    CHECK((ranks[3].circle(kSpan) == Found{0, 1, 2, 3}) && (ranks[0].in_vain() == Found{0, 1, 2, 3}));
+    CHECK((ranks[3].circle(kSpan) == Verdict{0, 1, 2, 3}) && (ranks[0].in_vain() == Verdict{0, 1, 2, 3}));
 }
 
 void a_rank_that_went_on_is_in_no_circle(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 2);
-    ranks.stuck(0, 100, 5000, {1});
-    ranks.stuck(1, 5001, 9000, {0});   // never both at a time
+    ranks.blocked(0, 100, 5000, {1});
+    ranks.blocked(1, 5001, 9000, {0});   // never both at a time
     CHECK(ranks[0].circle(0).empty() && ranks[1].circle(0).empty() && ranks[0].in_vain().empty());
-    ranks.stuck(0, 6000, 9000, {1});
-    CHECK((ranks[0].circle(kSpan) == Found{0, 1}));
+    ranks.blocked(0, 6000, 9000, {1});
+    CHECK((ranks[0].circle(kSpan) == Verdict{0, 1}));
     ranks[1].withdraw();
     CHECK(ranks[0].circle(0).empty() && ranks[1].circle(0).empty());
     CHECK(ranks[1].text(1) == "rank 1");   // other ranks may still be about to report it
@@ -67,9 +67,9 @@ void a_rank_that_went_on_is_in_no_circle(const std::shared_ptr<Ledger>& ledger) 
 
 void a_rank_that_waits_for_itself_is_a_circle(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 2);
-    ranks.stuck(0, 100, 5000, {});
-    ranks.stuck(1, 100, 5000, {1});
-    CHECK((ranks[0].circle(kSpan) == Found{0}) && (ranks[1].circle(kSpan) == Found{1}));
+    ranks.blocked(0, 100, 5000, {});
+    ranks.blocked(1, 100, 5000, {1});
+    CHECK((ranks[0].circle(kSpan) == Verdict{0}) && (ranks[1].circle(kSpan) == Verdict{1}));
 }
 
 void children_may_end_waits_for_the_store_alone(const std::shared_ptr<Ledger>& ledger) {
@@ -80,28 +80,28 @@ void children_may_end_waits_for_the_store_alone(const std::shared_ptr<Ledger>& l
     };
     begun(0, {1}, 0);
     begun(1, {0}, WaitBoard::kHasChildren);
-    CHECK((ranks[0].circle(kSpan) == Found{0, 1}));   // no child can record a notify of theirs
+    CHECK((ranks[0].circle(kSpan) == Verdict{0, 1}));   // no child can record a notify of theirs
     begun(2, {0}, WaitBoard::kOverStore);
-    CHECK(ranks[2].circle(kSpan).empty() && (ranks[0].in_vain() == Found{0, 1}));
+    CHECK(ranks[2].circle(kSpan).empty() && (ranks[0].in_vain() == Verdict{0, 1}));
     begun(1, {0}, 0);
-    CHECK((ranks[2].circle(kSpan) == Found{0, 1, 2}) && (ranks[0].in_vain() == Found{0, 1, 2}));
+    CHECK((ranks[2].circle(kSpan) == Verdict{0, 1, 2}) && (ranks[0].in_vain() == Verdict{0, 1, 2}));
 }
 
 void verdicts_are_for_one_spell(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 2);
-    ranks.stuck(0, 100, 5000, {1});
-    ranks.stuck(1, 100, 5000, {0});
+    ranks.blocked(0, 100, 5000, {1});
+    ranks.blocked(1, 100, 5000, {0});
     CHECK(!ranks[0].is_condemned());
     ranks[1].condemn({0, 1, 7});   // there is no rank 7
     CHECK(ranks[0].is_condemned() && ranks[1].is_condemned());
     CHECK(!ranks[0].have_acknowledged({0, 1}));
     ranks[0].acknowledge();
     CHECK(ranks[0].have_acknowledged({0}) && !ranks[0].have_acknowledged({0, 1}));
-    ranks.stuck(0, 6000, 9000, {1});   // it has raised, and waits again
+    ranks.blocked(0, 6000, 9000, {1});   // it has raised, and waits again
     CHECK(!ranks[0].is_condemned() && ranks[1].have_acknowledged({0}));
     ranks.leave(1);
     CHECK(ranks[0].have_acknowledged({0, 1}));
-    ranks.stuck(0, 100, 5000, {1});   // a third spell, at the same time
+    ranks.blocked(0, 100, 5000, {1});   // a third spell, at the same time
     CHECK(!ranks[0].is_condemned());
     ranks[1].withdraw();
     CHECK(!ranks[1].is_condemned());
@@ -116,7 +116,7 @@ void texts_are_cut(const std::shared_ptr<Ledger>& ledger) {
         CHECK(ranks[0].text(1) == text.substr(0, WaitBoard::kTextBytes));
     }
     ranks[1].begin(1, {5, 1u << 31, 1023}, "");   // no such ranks
-    CHECK((ranks[1].reached() == Found{1}));
+    CHECK((ranks[1].reached() == Verdict{1}));
 }
 
 void any_bytes_do_no_harm(const std::shared_ptr<Ledger>& ledger, std::mt19937_64& random) {
@@ -130,15 +130,15 @@ void any_bytes_do_no_harm(const std::shared_ptr<Ledger>& ledger, std::mt19937_64
                 words[i] = random() % 3 == 0 ? random() : random() % 2 == 0 ? UINT64_MAX : 0;
             if (random() % 2 == 0) words[0] &= ~uint64_t{1};   // an even turn: the words are whole
             const WaitBoard& reader = ranks[static_cast<uint32_t>(random() % size)];
-            for (const Found& found : {reader.circle(0), reader.reached(), reader.in_vain()}) {
-                CHECK(found.size() <= size && std::is_sorted(found.begin(), found.end()));
-                CHECK(found.empty() || found.back() < size);
+            for (const Verdict& verdict : {reader.circle(0), reader.reached(), reader.in_vain()}) {
+                CHECK(verdict.size() <= size && std::is_sorted(verdict.begin(), verdict.end()));
+                CHECK(verdict.empty() || verdict.back() < size);
             }
             CHECK(reader.text(hostile).size() <= WaitBoard::kTextBytes);
             (void)reader.is_condemned();
             (void)reader.have_acknowledged({hostile});
             ranks[hostile].begin(round + 1, {hostile}, "again");   // the words that it writes next are whole
-            CHECK((ranks[hostile].reached() == Found{hostile}) && reader.text(hostile) == "again");
+            CHECK((ranks[hostile].reached() == Verdict{hostile}) && reader.text(hostile) == "again");
         }
     }
 }
@@ -146,7 +146,7 @@ void any_bytes_do_no_harm(const std::shared_ptr<Ledger>& ledger, std::mt19937_64
 // Two ranks that are never stuck at the same time are never accused, whatever half-written words a reader sees.
 void readers_see_whole_spells(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 2);
-    ranks.stuck(0, 1000, 2000, {1});
+    ranks.blocked(0, 1000, 2000, {1});
     std::atomic<bool> ended{false};
     std::thread writer([&] {
         const int rounds = scaled(20'000, 2'000'000);
@@ -167,7 +167,7 @@ NATIVE_TEST(test_wait_boards) {
     Heap::get().configure({.window_bytes = kTestWindow});
     auto random = seeded("test_wait_boards");
     const std::shared_ptr<Ledger> ledger = new_ledger();
-    RUN(circles_are_found(ledger));
+    RUN(circles_are_reported(ledger));
     RUN(a_rank_that_went_on_is_in_no_circle(ledger));
     RUN(a_rank_that_waits_for_itself_is_a_circle(ledger));
     RUN(children_may_end_waits_for_the_store_alone(ledger));

@@ -22,7 +22,7 @@ void help() {   // under seeded no thread runs operations
     }
 }
 
-void waits_are_told_once_in_the_order_in_which_they_end() {
+void waits_are_reported_once_in_the_order_in_which_they_end() {
     const StreamPtr first = stream(device), second = stream(device);
     Notify* gates[2] = {Notify::local(NotifyKind::fifo, device), Notify::local(NotifyKind::fifo, device)};
     await(*first, gates[0]);
@@ -59,12 +59,12 @@ void waits_on_streams_in_a_circle_are_hopeless() {
     WaitSet set;
     CHECK(set.add(1, *second));
     const auto until = Clock::now() + std::chrono::seconds(30);
-    auto found = set.take_hopeless();
-    for (; found.empty(); found = set.take_hopeless()) {   // the waits are not reached yet
+    auto hopeless = set.take_hopeless();
+    for (; hopeless.empty(); hopeless = set.take_hopeless()) {   // the waits are not reached yet
         CHECK(Clock::now() < until);
         help();
     }
-    CHECK(found.size() == 1 && found[0].first == 1 && found[0].second.why == Why::deadlock);
+    CHECK(hopeless.size() == 1 && hopeless[0].first == 1 && hopeless[0].second.why == Why::deadlock);
     CHECK(set.take_hopeless().empty());
     engine().abort(*first, true);
     engine().abort(*second, true);
@@ -120,7 +120,7 @@ NATIVE_TEST(test_wait_sets) {
     open_heap();
     device = new_device();
     under_each_schedule(random, [&] {
-        RUN(waits_are_told_once_in_the_order_in_which_they_end());
+        RUN(waits_are_reported_once_in_the_order_in_which_they_end());
         RUN(waits_on_streams_in_a_circle_are_hopeless());
         RUN(sets_that_come_and_go_in_threads(random));
     });

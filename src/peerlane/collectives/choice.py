@@ -66,7 +66,7 @@ ALL_REDUCE = {
 }
 
 _IN_ROUNDS, _BY_MAIL = InRounds(), ByMail()
-_LONGEST_ONE_SHOT = 16 << 10  # over several machines: docs/performance.md
+_LONGEST_ONE_SHOT = 16 << 10  # over several machines: docs/design/figures.md
 _SEVERAL_MACHINES = {
     Kind.BARRIER: OverChannels(barrier),
     Kind.BROADCAST: OverChannels(broadcast_by_machine),

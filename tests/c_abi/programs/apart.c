@@ -34,11 +34,11 @@ int main(int count, char** words) {
     OK(aclrtIpcMemGetExportKey(memory, kSize, key, kKey, 1));
     if (!is_late) OK(aclrtMemset(memory, kSize, 1, kSize));
     IS(pipe(ends) == 0 && dup2(ends[0], 0) == 0);
-    char* const given[] = {words[0], "read", key, NULL};
+    char* const arguments[] = {words[0], "read", key, NULL};
     if (strcmp(words[1], "spawn") == 0) {
-        IS(posix_spawn(&child, words[0], NULL, NULL, given, environ) == 0);
+        IS(posix_spawn(&child, words[0], NULL, NULL, arguments, environ) == 0);
     } else if ((child = fork()) == 0) {
-        execv(words[0], given);
+        execv(words[0], arguments);
         _exit(97);
     }
     if (is_late) OK(aclrtMemset(memory, kSize, 1, kSize));

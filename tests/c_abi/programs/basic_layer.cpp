@@ -60,9 +60,9 @@ void write_without_a_communicator(uint32_t number) {
     OK(HcommChannelNotifyRecordOnThread(thread, channel, 1));
     OK(HcommChannelNotifyWaitOnThread(thread, channel, 1, kSeconds));
     OK(HcommThreadJoin(thread, kSeconds));
-    std::vector<uint8_t> found(4096);
-    OK(aclrtMemcpy(found.data(), 4096, memory, 4096, kToHost));
-    for (size_t i = 0; i < found.size(); ++i) if (found[i] != (i < 2048 ? number : 1 - number) + 1) has_wrong_bytes = true;
+    std::vector<uint8_t> content(4096);
+    OK(aclrtMemcpy(content.data(), 4096, memory, 4096, kToHost));
+    for (size_t i = 0; i < content.size(); ++i) if (content[i] != (i < 2048 ? number : 1 - number) + 1) has_wrong_bytes = true;
     both_have_come(done);
     IS(HcommEndpointDestroy(endpoint) == 20);   // it has a channel
     OK(HcommChannelDestroy(&channel, 1));

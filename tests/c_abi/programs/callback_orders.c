@@ -9,9 +9,9 @@
 
 enum { SIZE = 4 << 20, NON_BLOCKING = 1 };
 
-static atomic_int told;
+static atomic_int signal_value;
 
-static void tell(void* by) { atomic_store(&told, *(const int*)by); }
+static void send_signal(void* by) { atomic_store(&signal_value, *(const int*)by); }
 
 int main(int count, char** words) {
     const int is_racy = count > 1 && !strcmp(words[1], "racy");
@@ -21,10 +21,10 @@ int main(int count, char** words) {
     OK(hipStreamCreateWithFlags(&stream, NON_BLOCKING));
     OK(hipMalloc(&memory, SIZE));
     for (int turn = 1; turn <= 3; ++turn) {
-        if (is_racy) OK(hipLaunchHostFunc(stream, tell, &turn));   // it tells of nothing
+        if (is_racy) OK(hipLaunchHostFunc(stream, send_signal, &turn));   // it tells of nothing
         OK(hipMemsetAsync(memory, turn, SIZE, stream));
-        if (!is_racy) OK(hipLaunchHostFunc(stream, tell, &turn));
-        while (atomic_load(&told) != turn) sched_yield();
+        if (!is_racy) OK(hipLaunchHostFunc(stream, send_signal, &turn));
+        while (atomic_load(&signal_value) != turn) sched_yield();
         OK(hipMemset(memory, 0, SIZE));   // behind the callback
         OK(hipStreamSynchronize(NULL));
     }

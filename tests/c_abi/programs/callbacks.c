@@ -9,9 +9,9 @@ static atomic_int seen, is_over;
 static pthread_t server;
 static atomic_ullong server_number;
 
-static void note(void* given) {
+static void note(void* argument) {
     IS(pthread_equal(pthread_self(), server));
-    IS(atomic_fetch_add(&seen, 1) == (int)(intptr_t)given);
+    IS(atomic_fetch_add(&seen, 1) == (int)(intptr_t)argument);
 }
 
 static void* serve(void* unused) {

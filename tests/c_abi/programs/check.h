@@ -11,8 +11,8 @@
     do {                                                                                  \
         const int code_ = (int)(call);                                                    \
         if (code_ != 0) {                                                                 \
-            const char* said_ = LAST_ERROR();                                             \
-            fprintf(stderr, "%s: %d at line %d\n%s\n", #call, code_, __LINE__, said_ ? said_ : ""); \
+            const char* message_ = LAST_ERROR();                                             \
+            fprintf(stderr, "%s: %d at line %d\n%s\n", #call, code_, __LINE__, message_ ? message_ : ""); \
             exit(99);                                                                     \
         }                                                                                 \
     } while (0)

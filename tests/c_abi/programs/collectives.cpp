@@ -32,9 +32,9 @@ void call_each(const Rank& rank, HcclComm comm) {
     gives(HcclScatter(in, out, 1, kFloat, 0, comm, rank.stream), {value(0, me)});
     gives(HcclAlltoAll(in, 1, kFloat, out, 1, kFloat, comm, rank.stream), column);
     const std::vector<uint64_t> ones(n * n, 1);
-    std::vector<uint64_t> places;
-    for (uint64_t i = 0; i < n; ++i) places.push_back(i);
-    gives(HcclAlltoAllV(in, ones.data(), places.data(), kFloat, out, ones.data(), places.data(), kFloat, comm, rank.stream), column);
+    std::vector<uint64_t> addresses;
+    for (uint64_t i = 0; i < n; ++i) addresses.push_back(i);
+    gives(HcclAlltoAllV(in, ones.data(), addresses.data(), kFloat, out, ones.data(), addresses.data(), kFloat, comm, rank.stream), column);
     gives(HcclAlltoAllVC(in, ones.data(), kFloat, out, kFloat, comm, rank.stream), column);
     const uint32_t next = (me + 1) % n, last = (me + n - 1) % n;
     HcclSendRecvItem ring[] = {{0, in, n, kFloat, next}, {1, out, n, kFloat, last}};

@@ -13,7 +13,7 @@ void meet(const Rank& rank, ThreadHandle thread, ChannelHandle channel, uint32_t
     OK(aclrtSynchronizeStream(rank.stream));
 }
 
-void use_ended_things(const Rank& rank) {
+void use_ended_objects(const Rank& rank) {
     HcclComm comm = nullptr;
     const uint32_t both[] = {0, 1};
     HcclCommConfig settings;
@@ -74,4 +74,4 @@ void use_ended_things(const Rank& rank) {
 
 }  // namespace
 
-int main() { return run_ranks(use_ended_things); }
+int main() { return run_ranks(use_ended_objects); }

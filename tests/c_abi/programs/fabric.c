@@ -19,12 +19,12 @@ static void allow(void* at, size_t devices) {
 }
 
 static void write_there(int from) {
-    uint8_t given[128];
+    uint8_t received[128];
     aclrtDrvMemHandle handle;
     void* at;
-    IS(read(from, given, sizeof given) == sizeof given);
+    IS(read(from, received, sizeof received) == sizeof received);
     OK(aclrtSetDevice(0));
-    OK(aclrtMemImportFromShareableHandleV2(given, FABRIC, 0, &handle));
+    OK(aclrtMemImportFromShareableHandleV2(received, FABRIC, 0, &handle));
     OK(aclrtReserveMemAddress(&at, SIZE, 0, NULL, 1));
     OK(aclrtMapMem(at, SIZE, 0, handle, 0));
     OK(aclrtMemset(at, SIZE, 7, SIZE));
@@ -40,16 +40,16 @@ int main(void) {
     const pid_t child = fork();
     if (!child) write_there(ends[0]);
     const aclrtPhysicalMemProp wanted = {.memAttr = 13, .location = {.id = 0, .type = DEVICE}};
-    aclrtPhysicalMemProp told;
+    aclrtPhysicalMemProp properties;
     aclrtDrvMemHandle handle, again, last;
-    uint8_t given[128], data[64];
+    uint8_t received[128], data[64];
     uint64_t flags = 0;
     void *at, *base;
     size_t size = 0;
     OK(aclrtSetDevice(0));
     OK(aclrtMallocPhysical(&handle, SIZE, &wanted, 0));
-    OK(aclrtMemGetAllocationPropertiesFromHandle(handle, &told));
-    IS(told.memAttr == 4 && told.location.type == DEVICE && told.location.id == 0);
+    OK(aclrtMemGetAllocationPropertiesFromHandle(handle, &properties));
+    IS(properties.memAttr == 4 && properties.location.type == DEVICE && properties.location.id == 0);
     OK(aclrtReserveMemAddress(&at, SIZE, 0, NULL, 1));
     OK(aclrtMemMapNoAccess(at, SIZE, 0, handle, 0));
     IS(aclrtMemset(at, SIZE, 1, SIZE) == 207006);
@@ -60,11 +60,11 @@ int main(void) {
     IS(base == at && size == SIZE);
     OK(aclrtMemRetainAllocationHandle(at, &again));
     IS(again == handle);
-    OK(aclrtMemExportToShareableHandleV2(handle, DISABLE_PIDS, FABRIC, given));
+    OK(aclrtMemExportToShareableHandleV2(handle, DISABLE_PIDS, FABRIC, received));
     OK(aclrtFreePhysical(handle));
     OK(aclrtFreePhysical(again));
     OK(aclrtMemRetainAllocationHandle(at, &last));   // the mapping still has the memory
-    IS(write(ends[1], given, sizeof given) == sizeof given);
+    IS(write(ends[1], received, sizeof received) == sizeof received);
     IS(waitpid(child, &status, 0) == child && status == 0);
     OK(aclrtMemcpy(data, sizeof data, (char*)at + SIZE - 64, sizeof data, 2));
     IS(data[0] == 7 && data[63] == 7);

@@ -12,12 +12,12 @@ typedef struct {
 } Pair;
 
 static Pair copied(aclrtStream stream) {
-    Pair made;
-    OK(aclrtMalloc(&made.source, SIZE, 0));
-    OK(aclrtMalloc(&made.target, SIZE, 0));
-    OK(aclrtMemset(made.source, SIZE, 1, SIZE));
-    OK(aclrtMemcpyAsync(made.target, SIZE, made.source, SIZE, ON_DEVICE, stream));
-    return made;
+    Pair pair;
+    OK(aclrtMalloc(&pair.source, SIZE, 0));
+    OK(aclrtMalloc(&pair.target, SIZE, 0));
+    OK(aclrtMemset(pair.source, SIZE, 1, SIZE));
+    OK(aclrtMemcpyAsync(pair.target, SIZE, pair.source, SIZE, ON_DEVICE, stream));
+    return pair;
 }
 
 static void* uploaded(aclrtStream stream) {
@@ -36,9 +36,9 @@ static void end_early(aclrtStream stream) {
     OK(aclrtSynchronizeStream(stream));
     aclrtStream forced;
     OK(aclrtCreateStream(&forced));
-    const Pair given_up = copied(forced);
+    const Pair abandoned = copied(forced);
     OK(aclrtDestroyStreamForce(forced));
-    OK(aclrtMemset(given_up.target, SIZE, 2, SIZE));   // forced
+    OK(aclrtMemset(abandoned.target, SIZE, 2, SIZE));   // forced
 }
 
 static void end_in_time(aclrtStream stream) {

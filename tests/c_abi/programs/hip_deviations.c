@@ -113,13 +113,13 @@ static void interior_handle(void) {
     char byte = 0;
     if (child == 0) {
         void* opened;
-        unsigned char found[2];
+        unsigned char content[2];
         IS(read(there[0], &handle, sizeof handle) == (ssize_t)sizeof handle);
         OK(hipSetDevice(0));
         OK(hipIpcOpenMemHandle(&opened, handle, 1));
-        OK(hipMemcpy(&found[0], opened, 1, TO_HOST));
-        OK(hipMemcpy(&found[1], (char*)opened + OFFSET, 1, TO_HOST));
-        IS(found[0] == 1 && found[1] == 2);
+        OK(hipMemcpy(&content[0], opened, 1, TO_HOST));
+        OK(hipMemcpy(&content[1], (char*)opened + OFFSET, 1, TO_HOST));
+        IS(content[0] == 1 && content[1] == 2);
         OK(hipIpcCloseMemHandle(opened));
         IS(write(back[1], &byte, 1) == 1);
         _exit(0);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kBytes = 4096;
 std::mutex mutex;
-std::condition_variable is_told;
+std::condition_variable is_signalled;
 bool is_done = false;
 
 void write(void* first, void* second) {
@@ -24,7 +24,7 @@ void write(void* first, void* second) {
     OK(aclrtDestroyStream(stream));
     const std::lock_guard lock(mutex);
     is_done = true;
-    is_told.notify_one();
+    is_signalled.notify_one();
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ int main(int, char** words) {
     if (strcmp(words[1], "join") == 0) thread.join();
     if (strcmp(words[1], "condition") == 0) {
         std::unique_lock lock(mutex);
-        is_told.wait(lock, [] { return is_done; });
+        is_signalled.wait(lock, [] { return is_done; });
     }
     OK(aclrtMemset(first, kBytes, 0, kBytes));
     OK(aclrtMemcpy(got, sizeof got, second, sizeof got, 2));

@@ -24,9 +24,9 @@ constexpr int kTimes = 4000;
 
 template <typename Struct>
 Struct garbage() {
-    Struct made;
-    std::memset(&made, 0xAB, sizeof made);
-    return made;
+    Struct created;
+    std::memset(&created, 0xAB, sizeof created);
+    return created;
 }
 
 void fill_garbage() {
@@ -59,14 +59,14 @@ void fill_garbage() {
 
 void find_own_communicators() {
     const int32_t devices[2] = {0, 1};
-    HcclComm comms[2], found = nullptr;
+    HcclComm comms[2], another = nullptr;
     char name[128];
     OK(HcclCommInitAll(2, devices, comms));
     for (int device = 1; device >= 0; device--) {
         OK(aclrtSetDevice(device));
         OK(HcclGetCommName(comms[device], name));
-        OK(HcclCommGetHandleWithName(name, &found));
-        IS(found == comms[device]);
+        OK(HcclCommGetHandleWithName(name, &another));
+        IS(another == comms[device]);
     }
     uint32_t *ranks = nullptr, *again = nullptr, count = 0;
     OK(HcclRankGraphGetRanksByLayer(comms[0], 0, &ranks, &count));
@@ -88,26 +88,26 @@ void export_memory() {
     desc.commAddr.type = 2;
     EndpointHandle endpoint = nullptr;
     OK(HcommEndpointCreate(&desc, &endpoint));
-    const CommMem given = {0, memory, kBytes};
+    const CommMem registered = {0, memory, kBytes};
     HcommMemHandle handle = nullptr;
     uint8_t *first = nullptr, *second = nullptr;
     uint32_t length = 0;
-    OK(HcommMemReg(endpoint, "kept", &given, &handle));
+    OK(HcommMemReg(endpoint, "kept", &registered, &handle));
     OK(HcommMemExport(endpoint, handle, &first, &length));
-    const std::string said(reinterpret_cast<char*>(first), length);
+    const std::string text(reinterpret_cast<char*>(first), length);
     OK(HcommMemExport(endpoint, handle, &second, &length));
-    IS(first == second && said == std::string(reinterpret_cast<char*>(second), length));
+    IS(first == second && text == std::string(reinterpret_cast<char*>(second), length));
 
     const std::string large(255, 't');   // what is kept of each would have more bytes
     long before = 0;
     for (int time = 0; time < kTimes; time++) {
         if (time == kTimes / 4) before = kilobytes();
-        OK(HcommMemReg(endpoint, large.c_str(), &given, &handle));
+        OK(HcommMemReg(endpoint, large.c_str(), &registered, &handle));
         OK(HcommMemExport(endpoint, handle, &second, &length));
         OK(HcommMemUnreg(endpoint, handle));
     }
     IS(kilobytes() - before < kTimes / 2);
-    IS(std::memcmp(first, said.data(), said.size()) == 0);
+    IS(std::memcmp(first, text.data(), text.size()) == 0);
     OK(HcommEndpointDestroy(endpoint));
 }
 

@@ -10,12 +10,12 @@ typedef int Writing(int code, const char** text);
 
 static void show(FILE* file, const char* library, const char* function, int writes) {
     void* const opened = dlopen(library, RTLD_NOW);
-    void* const found = opened ? dlsym(opened, function) : NULL;
-    if (!found) abort();
+    void* const address = opened ? dlsym(opened, function) : NULL;
+    if (!address) abort();
     for (int code = -1; code < CODES; ++code) {
         const char* text = NULL;
-        if (writes) ((Writing*)found)(code, &text);
-        else text = ((Text*)found)(code);
+        if (writes) ((Writing*)address)(code, &text);
+        else text = ((Text*)address)(code);
         fprintf(file, "%s(%d): %s\n", function, code, text ? text : "NULL");
     }
 }

@@ -7,7 +7,7 @@
 
 static atomic_int calling;
 
-static void* calls(void* given) {
+static void* calls(void* argument) {
     OK(aclrtSetDevice(0));
     for (bool is_first = true;; is_first = false) {
         void* memory;
@@ -15,7 +15,7 @@ static void* calls(void* given) {
         OK(aclrtFree(memory));
         if (is_first) ++calling;
     }
-    return given;
+    return argument;
 }
 
 int main(void) {

@@ -34,29 +34,29 @@ struct Operator {
         OK(HcclGetRankId(rank.comm, &call.rank));
         OK(HcclGetRankSize(rank.comm, &call.ranks));
         call.go = count - 1;   // behind those by which the other threads report
-        Resources made{};
-        made.threads = made.links = count;
+        Resources held{};
+        held.threads = held.links = count;
         OK(HcclThreadAcquireWithStream(rank.comm, kCpuTs, rank.stream, 1, &host_thread));
-        OK(HcclThreadExportToCommEngine(rank.comm, 1, &host_thread, kAicpuTs, &made.host_thread));
-        OK(HcclThreadAcquire(rank.comm, kAicpuTs, count, count, made.thread));
-        OK(HcclThreadExportToCommEngine(rank.comm, 1, made.thread, kCpuTs, &leading_thread));
+        OK(HcclThreadExportToCommEngine(rank.comm, 1, &host_thread, kAicpuTs, &held.host_thread));
+        OK(HcclThreadAcquire(rank.comm, kAicpuTs, count, count, held.thread));
+        OK(HcclThreadExportToCommEngine(rank.comm, 1, held.thread, kCpuTs, &leading_thread));
         std::vector<HcclChannelDesc> descs;
         for (const uint32_t peer : peers) descs.push_back(rank.desc(peer, notifies));
         std::vector<ChannelHandle> channels(count);
         OK(HcclChannelAcquire(rank.comm, engine, descs.data(), count, channels.data()));
-        OK(HcclGetHcclBuffer(rank.comm, &made.local, &made.bytes));
+        OK(HcclGetHcclBuffer(rank.comm, &held.local, &held.bytes));
         for (uint32_t i = 0; i < count; ++i) {
             uint64_t bytes = 0;
-            made.link[i].channel = channels[i];
-            OK(HcclChannelGetHcclBuffer(rank.comm, channels[i], &made.link[i].remote, &bytes));
+            held.link[i].channel = channels[i];
+            OK(HcclChannelGetHcclBuffer(rank.comm, channels[i], &held.link[i].remote, &bytes));
         }
         void* context = nullptr;
         uint64_t size = 0;
         IS(HcclEngineCtxGet(rank.comm, tag, engine, &context, &size) == 6);
-        OK(HcclEngineCtxCreate(rank.comm, tag, engine, sizeof made, &context));
-        OK(HcclEngineCtxCopy(rank.comm, engine, tag, &made, sizeof made, 0));
+        OK(HcclEngineCtxCreate(rank.comm, tag, engine, sizeof held, &context));
+        OK(HcclEngineCtxCopy(rank.comm, engine, tag, &held, sizeof held, 0));
         OK(HcclEngineCtxGet(rank.comm, tag, engine, &context, &size));
-        IS(size == sizeof made);
+        IS(size == sizeof held);
         call.resources = static_cast<const Resources*>(context);
     }
 

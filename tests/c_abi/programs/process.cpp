@@ -68,9 +68,9 @@ void ending() {
     OK(aclInit(nullptr));
     for (int round = 0; round < 20; ++round)
         std::thread([] {
-            void** const place = &memory.address;
+            void** const output = &memory.address;
             OK(aclrtSetDevice(0));
-            OK(aclrtMalloc(place, 64, 0));
+            OK(aclrtMalloc(output, 64, 0));
         }).join();
 }
 

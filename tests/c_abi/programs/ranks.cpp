@@ -23,11 +23,11 @@ constexpr uint32_t kRanks = 2, kBytes = 4096, kReady = 0, kWritten = 1;
 constexpr int kCpuTs = 1, kHccs = 0;
 
 void look_at_topology(HcclComm comm, uint32_t rank) {
-    uint32_t found = 99, count = 0, *list = nullptr;
-    OK(HcclGetRankSize(comm, &found));
-    IS(found == kRanks);
-    OK(HcclGetRankId(comm, &found));
-    IS(found == rank);
+    uint32_t number = 99, count = 0, *list = nullptr;
+    OK(HcclGetRankSize(comm, &number));
+    IS(number == kRanks);
+    OK(HcclGetRankId(comm, &number));
+    IS(number == rank);
     char name[128];
     OK(HcclGetCommName(comm, name));
     HcclComm same = nullptr;

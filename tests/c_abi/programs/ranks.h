@@ -44,19 +44,19 @@ struct Rank {
     aclrtStream stream;
 
     void* memory(size_t bytes) const {
-        void* found = nullptr;
-        OK(aclrtMalloc(&found, bytes, 0));
-        return found;
+        void* buffer = nullptr;
+        OK(aclrtMalloc(&buffer, bytes, 0));
+        return buffer;
     }
     void* filled(const std::vector<float>& content) const {
-        void* const found = memory(content.size() * sizeof(float));
-        OK(aclrtMemcpy(found, content.size() * sizeof(float), content.data(), content.size() * sizeof(float), kToDevice));
-        return found;
+        void* const buffer = memory(content.size() * sizeof(float));
+        OK(aclrtMemcpy(buffer, content.size() * sizeof(float), content.data(), content.size() * sizeof(float), kToDevice));
+        return buffer;
     }
     std::vector<float> content(const void* from, size_t count) const {
-        std::vector<float> found(count);
-        OK(aclrtMemcpy(found.data(), count * sizeof(float), from, count * sizeof(float), kToHost));
-        return found;
+        std::vector<float> buffer(count);
+        OK(aclrtMemcpy(buffer.data(), count * sizeof(float), from, count * sizeof(float), kToHost));
+        return buffer;
     }
     // The program goes on if the bytes are others, so that all that happens is seen, and ends with 1.
     void expect(const void* at, const std::vector<float>& wanted) const {
@@ -70,14 +70,14 @@ struct Rank {
         uint32_t count = 0;
         OK(HcclRankGraphGetLinks(comm, 0, number, peer, &links, &count));
         IS(count > 0);
-        HcclChannelDesc made;
-        OK(HcclChannelDescInit(&made, 1));
-        made.remoteRank = peer;
-        made.channelProtocol = links[0].linkAttr.linkProtocol;
-        made.notifyNum = notifies;
-        made.localEndpoint = links[0].srcEndpointDesc;
-        made.remoteEndpoint = links[0].dstEndpointDesc;
-        return made;
+        HcclChannelDesc description;
+        OK(HcclChannelDescInit(&description, 1));
+        description.remoteRank = peer;
+        description.channelProtocol = links[0].linkAttr.linkProtocol;
+        description.notifyNum = notifies;
+        description.localEndpoint = links[0].srcEndpointDesc;
+        description.remoteEndpoint = links[0].dstEndpointDesc;
+        return description;
     }
 };
 

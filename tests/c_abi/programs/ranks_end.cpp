@@ -18,7 +18,7 @@ const char* aclGetRecentErrMsg();
 namespace {
 
 std::mutex mutex;
-std::condition_variable is_told;
+std::condition_variable is_signalled;
 int done = 0;
 
 void rank(int own, void* group) {
@@ -44,7 +44,7 @@ void rank(int own, void* group) {
     OK(aclrtSynchronizeStream(stream));
     const std::lock_guard lock(mutex);
     ++done;
-    is_told.notify_one();
+    is_signalled.notify_one();
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ int main(int, char** words) {
         for (auto& each : threads) each.join();
     else {
         std::unique_lock lock(mutex);
-        is_told.wait(lock, [] { return done == 2; });
+        is_signalled.wait(lock, [] { return done == 2; });
     }
     for (void* each : groups) OK(HcclCommDestroy(each));
     if (!joins)

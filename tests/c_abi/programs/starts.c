@@ -12,21 +12,21 @@ static char order[16];
 static atomic_int seen;
 static pthread_t caller;
 
-static aclError note(const char* config, size_t length, void* given) {
+static aclError note(const char* config, size_t length, void* argument) {
     IS(strlen(config) == length);
-    strcat(order, given);
+    strcat(order, argument);
     return 0;
 }
-static aclError refuse(const char* config, size_t length, void* given) {
-    (void)config, (void)length, (void)given;
+static aclError refuse(const char* config, size_t length, void* argument) {
+    (void)config, (void)length, (void)argument;
     return 123456;
 }
-static aclError end(void* given) {
-    strcat(order, given);
+static aclError end(void* argument) {
+    strcat(order, argument);
     return 0;
 }
-static void count(void* given) {
-    IS(atomic_fetch_add(&seen, 1) == (int)(intptr_t)given);
+static void count(void* argument) {
+    IS(atomic_fetch_add(&seen, 1) == (int)(intptr_t)argument);
     IS(!pthread_equal(pthread_self(), caller));
 }
 static void failed(void* info) {
@@ -75,7 +75,7 @@ static void run(aclrtStream stream) {
 
 static void allocate(aclrtStream stream) {
     int object;
-    void *found, *object_found, *function;
+    void *looked_up, *looked_up_object, *function;
     aclrtAllocatorDesc description = aclrtAllocatorCreateDesc();
     OK(aclrtAllocatorSetObjToDesc(description, &object));
     IS(aclrtAllocatorRegister(stream, description) == 100000);
@@ -83,10 +83,10 @@ static void allocate(aclrtStream stream) {
     OK(aclrtAllocatorSetFreeFuncToDesc(description, (void*)free));
     OK(aclrtAllocatorSetGetAddrFromBlockFuncToDesc(description, (void*)count));
     OK(aclrtAllocatorRegister(stream, description));
-    OK(aclrtAllocatorGetByStream(stream, &found, &object_found, &function, NULL, NULL, NULL));
-    IS(found == description && object_found == &object && function == (void*)malloc);
+    OK(aclrtAllocatorGetByStream(stream, &looked_up, &looked_up_object, &function, NULL, NULL, NULL));
+    IS(looked_up == description && looked_up_object == &object && function == (void*)malloc);
     OK(aclrtAllocatorUnregister(stream));
-    IS(aclrtAllocatorGetByStream(stream, &found, NULL, NULL, NULL, NULL, NULL) == 100000);
+    IS(aclrtAllocatorGetByStream(stream, &looked_up, NULL, NULL, NULL, NULL, NULL) == 100000);
 }
 
 int main(void) {

@@ -6,7 +6,7 @@
 
 enum { kTexts = 5000 };
 
-static int said(const char* part) {
+static int has_part(const char* part) {
     const char* message = aclGetRecentErrMsg();
     if (message != NULL && strstr(message, part) != NULL) return 1;
     fprintf(stderr, "%s\n", message ? message : "no message");
@@ -17,7 +17,7 @@ static void refuse_wrong_structs(void) {
     void* memory = NULL;
     aclrtMallocConfig config = {.attrs = NULL, .numAttrs = 3};
     IS(aclrtMallocHostWithCfg(&memory, 64, &config) == 100000);
-    IS(said("Cause: aclrtMallocHostWithCfg: 'numAttrs' in cfg is 3, and there are 0."));
+    IS(has_part("Cause: aclrtMallocHostWithCfg: 'numAttrs' in cfg is 3, and there are 0."));
     aclrtMallocAttribute attribute = {.attr = 1};
     config.attrs = &attribute;
     config.numAttrs = (size_t)1 << 40;

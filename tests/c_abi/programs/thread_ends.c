@@ -14,36 +14,36 @@ static void touch(void) {
     OK(aclrtMemset(memory, 64, 1, 64));
 }
 
-static void* returns(void* given) {
+static void* returns(void* argument) {
     touch();
-    return given;
+    return argument;
 }
 
-static void* exits(void* given) {
+static void* exits(void* argument) {
     touch();
-    pthread_exit(given);
+    pthread_exit(argument);
 }
 
-static void at_end(void* given) {
-    (void)given;
+static void at_end(void* argument) {
+    (void)argument;
     touch();
 }
 
-static void* writes_at_its_end(void* given) {
-    IS(pthread_setspecific(key, given) == 0);
-    return given;
+static void* writes_at_its_end(void* argument) {
+    IS(pthread_setspecific(key, argument) == 0);
+    return argument;
 }
 
-static void* starts(void* given) {   // of which main is not the one that joins
+static void* starts(void* argument) {   // of which main is not the one that joins
     pthread_t inner;
     void* result;
     touch();
-    IS(pthread_create(&inner, NULL, exits, given) == 0);
-    IS(pthread_join(inner, &result) == 0 && result == given);
-    return given;
+    IS(pthread_create(&inner, NULL, exits, argument) == 0);
+    IS(pthread_join(inner, &result) == 0 && result == argument);
+    return argument;
 }
 
-static void* nothing(void* given) { return given; }
+static void* nothing(void* argument) { return argument; }
 
 int main(void) {
     void* (*bodies[])(void*) = {returns, exits, writes_at_its_end, starts};

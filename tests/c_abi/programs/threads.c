@@ -7,8 +7,8 @@
 
 enum { kThreads = 8, kRounds = 100, kBytes = 4096 };
 
-static void* work(void* given) {
-    const int number = (int)(intptr_t)given, device = number % 2;
+static void* work(void* argument) {
+    const int number = (int)(intptr_t)argument, device = number % 2;
     int32_t current = -1;
     IS(aclrtGetDevice(&current) == 107002);   // a new thread has none
     OK(aclrtSetDevice(device));

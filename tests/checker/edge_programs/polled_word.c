@@ -22,11 +22,11 @@ static volatile unsigned *word;
 static void *source, *target, *device_word;
 static hipStream_t stream, other;
 
-static void write_word(const char *way) {
-    if (strcmp(way, "value32") == 0) OK(hipStreamWriteValue32(stream, (void *)word, 1, 0));
-    if (strcmp(way, "value64") == 0) OK(hipStreamWriteValue64(stream, (void *)word, 1, 0));
-    if (strcmp(way, "copy") == 0) OK(hipMemcpyAsync((void *)word, device_word, sizeof *word, kDefault, stream));
-    if (strcmp(way, "fill") == 0) OK(hipMemsetD32Async((void *)word, 1, 1, stream));
+static void write_word(const char *method) {
+    if (strcmp(method, "value32") == 0) OK(hipStreamWriteValue32(stream, (void *)word, 1, 0));
+    if (strcmp(method, "value64") == 0) OK(hipStreamWriteValue64(stream, (void *)word, 1, 0));
+    if (strcmp(method, "copy") == 0) OK(hipMemcpyAsync((void *)word, device_word, sizeof *word, kDefault, stream));
+    if (strcmp(method, "fill") == 0) OK(hipMemsetD32Async((void *)word, 1, 1, stream));
 }
 
 static void poll_word(void) {
@@ -41,7 +41,7 @@ static void use(const char *what, char *staging) {
 }
 
 int main(int count, char **words) {
-    const char *way = words[1], *mode = words[2], *what = count > 3 ? words[3] : "read";
+    const char *method = words[1], *mode = words[2], *what = count > 3 ? words[3] : "read";
     unsigned one = 1;
     char *staging;
     OK(hipHostMalloc((void **)&word, 64, 0));
@@ -63,7 +63,7 @@ int main(int count, char **words) {
     else
         OK(hipMemcpyAsync(target, source, kBytes, kDefault, stream));
     if (strcmp(mode, "early") == 0) use(what, staging);
-    if (strcmp(mode, "none") != 0) write_word(way);
+    if (strcmp(mode, "none") != 0) write_word(method);
     if (strcmp(mode, "right") == 0) poll_word();
     if (strcmp(mode, "early") != 0) use(what, staging);
     OK(hipStreamSynchronize(other));

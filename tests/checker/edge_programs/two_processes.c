@@ -146,7 +146,7 @@ static void make(const char *means) {
     }
 }
 
-static void tell(const char *means) {
+static void send_signal(const char *means) {
     if (known_by(means)) OK(known_by(means)->change());
     if (!strcmp(means, "socket") || !strcmp(means, "poll")) OK(send(pair[0], ".", 1, 0) - 1);
     if (!strcmp(means, "pipe")) OK(write(pipes[1], ".", 1) - 1);
@@ -251,9 +251,9 @@ int main(int count, char **words) {
         OK(read(setup[0], bytes, 1) - 1);
         OK(hipStreamCreateWithFlags(&stream, 1));
         OK(hipMemsetAsync(memory, 7, kBytes, stream));
-        if (!strcmp(mode, "early")) tell(means); /* the fill is submitted, and may still run */
+        if (!strcmp(mode, "early")) send_signal(means); /* the fill is submitted, and may still run */
         if (strcmp(mode, "early")) OK(hipStreamSynchronize(stream)); /* else nobody knows that it is over until the parent has read */
-        if (!strcmp(mode, "right") || !strcmp(mode, "unheard")) tell(means);
+        if (!strcmp(mode, "right") || !strcmp(mode, "unheard")) send_signal(means);
         usleep(400000); /* the accesses have an order in time, not by the program */
         OK(read(setup[0], bytes, 1) - 1);
         OK(hipStreamSynchronize(stream));

@@ -67,7 +67,7 @@ enum { TO_DEVICE = 1, TO_HOST = 2, INVALID_DIRECTION = 21, SIZE_OF_PROPERTIES = 
         }                                                                                       \
     } while (0)
 #define WORKS(call) IS(call, 0)
-#define SAYS(text, wanted) IS(strcmp(text, wanted), 0)
+#define TEXT_IS(text, wanted) IS(strcmp(text, wanted), 0)
 
 static void** binary;
 __attribute__((constructor)) static void before_main(void) {
@@ -77,7 +77,7 @@ __attribute__((constructor)) static void before_main(void) {
 __attribute__((destructor)) static void after_main(void) { __hipUnregisterFatBinary(binary); }
 
 static int steps[4], count;
-static void told(Handle, int status, void* data) {
+static void note_status(Handle, int status, void* data) {
     int device;
     WORKS(hipGetDevice(&device));
     steps[count++] = (int)(intptr_t)data + status;
@@ -87,11 +87,11 @@ static void called(void* data) { steps[count++] = (int)(intptr_t)data; }
 /* Whether the process has a Python. */
 static int has_python(void) {
     char line[4096];
-    int found = 0;
+    int is_mapped = 0;
     FILE* maps = fopen("/proc/self/maps", "r");
-    while (fgets(line, sizeof line, maps)) found |= strstr(line, "libpython") != NULL;
+    while (fgets(line, sizeof line, maps)) is_mapped |= strstr(line, "libpython") != NULL;
     fclose(maps);
-    return found;
+    return is_mapped;
 }
 
 static int child(const char* hex) {
@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
     WORKS(hipEventCreate(&begin));
     WORKS(hipEventCreate(&end));
     WORKS(hipEventRecord(begin, stream));
-    WORKS(hipStreamAddCallback(stream, told, (void*)1, 0));
+    WORKS(hipStreamAddCallback(stream, note_status, (void*)1, 0));
     WORKS(hipLaunchHostFunc(stream, called, (void*)2));
     WORKS(hipEventRecord(end, stream));
     WORKS(hipStreamSynchronize(stream));
@@ -156,11 +156,11 @@ int main(int argc, char** argv) {
     IS(hipGetLastError(), INVALID_DEVICE);
 
     const char* name = NULL;
-    SAYS(hipGetErrorName(INVALID_VALUE), "hipErrorInvalidValue");
-    SAYS(hipGetErrorString(INVALID_VALUE), "invalid argument");
-    SAYS(hipGetErrorName(NO_MEMBER), "hipErrorUnknown");
+    TEXT_IS(hipGetErrorName(INVALID_VALUE), "hipErrorInvalidValue");
+    TEXT_IS(hipGetErrorString(INVALID_VALUE), "invalid argument");
+    TEXT_IS(hipGetErrorName(NO_MEMBER), "hipErrorUnknown");
     WORKS(hipDrvGetErrorName(NO_DEVICE, &name));
-    SAYS(name, "hipErrorNoDevice");
+    TEXT_IS(name, "hipErrorNoDevice");
     IS(hipDrvGetErrorName(NO_MEMBER, &name), INVALID_VALUE);
     WORKS(hipGetLastError());
 
@@ -181,9 +181,9 @@ int main(int argc, char** argv) {
     WORKS(hipMemcpy(&byte, (char*)box.ptr + box.pitch * 5 + 99, 1, TO_HOST));
     IS(byte, 7);
     void* managed;
-    Location here = {1, 0}, nowhere = {1, 44};
+    Location device_location = {1, 0}, nowhere = {1, 44};
     WORKS(hipMallocManaged(&managed, 4096, 1));
-    WORKS(hipMemAdvise_v2(managed, 4096, 1, here));
+    WORKS(hipMemAdvise_v2(managed, 4096, 1, device_location));
     IS(hipMemAdvise_v2(managed, 4096, 3, nowhere), INVALID_DEVICE);
     Channel channel = hipCreateChannelDesc(8, 16, 0, -1, 2);
     IS(channel.x, 8);

@@ -144,7 +144,7 @@ def _why(error: Error, token: int, work: tuple[str, str, str] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FailedOperation:
-    """The facts of an operation that failed; docs/performance.md has the cost of noting lines."""
+    """The facts of an operation that failed; docs/design/figures.md has the cost of noting lines."""
 
     number: int  #: the operation's number in its stream
     kind: str  #: what it does, in words
