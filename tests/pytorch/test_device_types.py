@@ -44,7 +44,8 @@ _PROGRAM = """
         yield "normal", torch.normal(short, wide.abs()) * 0
         yield "mixed", caught(torch.mm, short, wide)
 
-    for (name, want), (_, got) in zip(results("cpu"), results("peerlane:1"), strict=True):
+    expected, made = list(results("cpu")), list(results("peerlane:1"))
+    for (name, want), (_, got) in zip(expected, made, strict=True):
         if isinstance(want, torch.Tensor):
             got = got.cpu()
             found[name] = torch.equal(want, got) and want.dtype == got.dtype and want.shape == got.shape

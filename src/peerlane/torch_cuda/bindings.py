@@ -102,7 +102,7 @@ def _refuse_function(name: str) -> None:
     _served[name] = refuse
 
 
-for _each in ("_CUDAGraph", "_MemPool", "_cuda_CUDAAllocator"):
+for _each in ("_CUDAGraph", "_MemPool", "_cuda_CUDAAllocator", "_cuda_CUDAAllocator_AllocatorState"):
     _refuse_class(_each)
 for _each in (
     "_graph_pool_handle",

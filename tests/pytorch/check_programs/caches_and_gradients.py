@@ -77,7 +77,7 @@ def memory_freed_by_two_streams(racy: bool) -> None:
         results.append(made.mul(2))  # first
     if not racy:
         made.record_stream(right)
-    compute.wait_stream(left)
+    left.synchronize()
     del made
     torch.zeros(64, 512, device=HERE)  # second
     compute.wait_stream(right)
@@ -225,34 +225,29 @@ def results_read_by_a_thread(racy: bool) -> None:
     compute.synchronize()
 
 
-class _OnAStream(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor, stream: torch.Stream
-    ) -> torch.Tensor:
-        ctx.stream = stream
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(
-        ctx: torch.autograd.function.FunctionCtx, gradient: torch.Tensor
-    ) -> tuple[torch.Tensor, None]:
-        (x,) = ctx.saved_tensors
-        return 2 * x * gradient, None
-
-
 @program
 def function_with_a_gradient_of_its_own(racy: bool) -> None:
     prepares, compute = side(), current()
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(context: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
+            context.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(context: torch.autograd.function.FunctionCtx, gradient: torch.Tensor) -> torch.Tensor:
+            (x,) = context.saved_tensors
+            return 2 * x * gradient  # second
+
     x = torch.zeros(64, 64, device=HERE, requires_grad=True)
-    y = _OnAStream.apply(x, prepares).sum()
+    y = Square.apply(x).sum()
     prepares.wait_stream(compute)
     with prepares, torch.no_grad():
         x.data.add_(1)  # first
     if not racy:
         compute.wait_stream(prepares)
-    y.backward()  # second
+    y.backward()
     compute.synchronize()
 
 
@@ -336,6 +331,7 @@ def average_of_weights(racy: bool) -> None:
     weights = list(model.parameters())
     average = [each.detach().clone() for each in weights]
     optimizer = torch.optim.SGD(weights, lr=0.1, foreach=True)
+    averages.wait_stream(compute)
     for _ in range(2):
         model(torch.randn(8, 64, device=HERE)).pow(2).mean().backward()
         optimizer.step()  # first

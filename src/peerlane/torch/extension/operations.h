@@ -27,7 +27,9 @@ struct Plan {
             written[i] = alias && alias->isWrite();
             is_out |= written[i] && arguments[i].is_out();
             if (arguments[i].name() == "generator") generator = static_cast<int>(i);
+            if (arguments[i].name() == "training") training = static_cast<int>(i);
         }
+        updates_statistics = name == "aten::native_batch_norm" || name == "aten::batch_norm_update_stats";
         bool makes_tensors = false, returns_other = false;
         for (const auto& each : schema.returns()) {
             const c10::AliasInfo* const alias = each.alias_info();
@@ -60,6 +62,8 @@ struct Plan {
     bool is_structured = false;   // torch has its shapes in C++
     bool is_out = false, is_view = false, has_meta = false, has_kernel = false;
     int generator = -1;           // the argument
+    int training = -1;            // the argument
+    bool updates_statistics = false;   // it writes the running ones, and its schema does not say so
     mutable std::atomic<bool> can_queue{false};   // until its meta function says that it cannot tell
     mutable KnownShapes shapes;
     mutable KnownTypes types;
@@ -527,9 +531,11 @@ class Operation {
 
     // For the checker: which bytes it reads and writes.
     void note_bytes(std::vector<peerlane::WorkBytes>& spans, c10::ArrayRef<at::Tensor> results) const {
+        const auto& arguments = plan_.schema.arguments();
+        const bool trains = plan_.updates_statistics && (plan_.training < 0 || stack_[first_ + static_cast<size_t>(plan_.training)].toBool());
         for (size_t i = 0; i < plan_.written.size(); ++i)
             each_tensor(stack_[first_ + i], [&](const at::Tensor& tensor) {
-                if (is_on_device(tensor) || plan_.is_copy) add_bytes(spans, tensor, plan_.written[i]);
+                if (is_on_device(tensor) || plan_.is_copy) add_bytes(spans, tensor, plan_.written[i] || (trains && arguments[i].name().starts_with("running_")));
             });
         for (const at::Tensor& result : results) add_bytes(spans, result, true);
     }
