@@ -31,9 +31,9 @@ _PROGRAM = """
         yield "mse", gradient(F.mse_loss(leaf, wide))
         yield "soft margin", gradient(F.soft_margin_loss(leaf, wide.sign()))
         for name, layer in ("layer", torch.nn.LayerNorm(200)), ("batch", torch.nn.BatchNorm1d(200)):
-            made = layer.bfloat16().to(device)(short)
-            made.float().pow(2).sum().backward()
-            yield f"{name} norm", made
+            normed = layer.bfloat16().to(device)(short)
+            normed.float().pow(2).sum().backward()
+            yield f"{name} norm", normed
             yield f"{name} norm's gradient", layer.weight.grad
         for mode in ("sum", "mean", "max"):
             table = torch.randn(200, 300).to(device).requires_grad_()
@@ -44,18 +44,18 @@ _PROGRAM = """
         yield "normal", torch.normal(short, wide.abs()) * 0
         yield "mixed", caught(torch.mm, short, wide)
 
-    expected, made = list(results("cpu")), list(results("peerlane:1"))
-    for (name, want), (_, got) in zip(expected, made, strict=True):
-        if isinstance(want, torch.Tensor):
-            got = got.cpu()
-            found[name] = torch.equal(want, got) and want.dtype == got.dtype and want.shape == got.shape
+    expected, actual = list(results("cpu")), list(results("peerlane:1"))
+    for (name, on_host), (_, on_device) in zip(expected, actual, strict=True):
+        if isinstance(on_host, torch.Tensor):
+            on_device = on_device.cpu()
+            found[name] = torch.equal(on_host, on_device) and on_host.dtype == on_device.dtype
         else:
-            found[name] = want == got
+            found[name] = on_host == on_device
 """
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
 def test_results_have_the_types_and_sizes_of_the_kernel(tmp_path: Path, schedule: str) -> None:
-    found = run_on_device(tmp_path, _PROGRAM, schedule=schedule)
-    assert [name for name, is_alike in found.items() if not is_alike] == []
-    assert len(found) == 14
+    results = run_on_device(tmp_path, _PROGRAM, schedule=schedule)
+    assert [name for name, is_alike in results.items() if not is_alike] == []
+    assert len(results) == 14

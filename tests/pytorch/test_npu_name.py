@@ -93,10 +93,10 @@ _NAMES = """
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
 def test_names_of_npu_mean_virtual_devices(tmp_path: Path, schedule: str) -> None:
-    found = _find(tmp_path, _NAMES, schedule)
-    assert "torch.npu.NPUGraph is part of the library torch_npu" in found.pop("graph")
-    assert "torch_npu.npu_rms_norm is not served" in found.pop("kernel")
-    assert found == {
+    results = _find(tmp_path, _NAMES, schedule)
+    assert "torch.npu.NPUGraph is part of the library torch_npu" in results.pop("graph")
+    assert "torch_npu.npu_rms_norm is not served" in results.pop("kernel")
+    assert results == {
         "device": ["npu:1", True, "npu:0", "tensor([0., 1., 2.], device='npu:1')"],
         "counts": [True, 2, 2],
         "accelerator": "npu",

@@ -8,19 +8,19 @@ from __future__ import annotations
 import threading
 
 import torch
-from programs import HERE, OTHER, current, pinned, program, run_chosen, side
+from programs import FIRST, OTHER, current, pinned, program, run_chosen, side
 from torch.utils.data import DataLoader, TensorDataset
 
 
 @program
 def gradients_accumulated_and_packed(racy: bool) -> None:
     packs, compute = side(), current()
-    model = torch.nn.Linear(64, 64, device=HERE)
-    flat = torch.zeros(64 * 64, device=HERE)
+    model = torch.nn.Linear(64, 64, device=FIRST)
+    flat = torch.zeros(64 * 64, device=FIRST)
     packs.wait_stream(compute)
     for _ in range(2):
         for _ in range(3):
-            (model(torch.randn(8, 64, device=HERE)).pow(2).mean() / 3).backward()  # first
+            (model(torch.randn(8, 64, device=FIRST)).pow(2).mean() / 3).backward()  # first
         if not racy:
             packs.wait_stream(compute)
         with packs:
@@ -33,11 +33,11 @@ def gradients_accumulated_and_packed(racy: bool) -> None:
 @program
 def pages_of_a_cache_put_and_selected(racy: bool) -> None:
     sends, compute = side(), current()
-    cache = torch.zeros(32, 16, 64, device=HERE)
-    pages, rows = torch.tensor([3, 9, 17], device=HERE), torch.tensor([0, 5, 2], device=HERE)
+    cache = torch.zeros(32, 16, 64, device=FIRST)
+    pages, rows = torch.tensor([3, 9, 17], device=FIRST), torch.tensor([0, 5, 2], device=FIRST)
     sends.wait_stream(compute)
     for _ in range(3):
-        cache.index_put_((pages, rows), torch.randn(3, 64, device=HERE))  # first
+        cache.index_put_((pages, rows), torch.randn(3, 64, device=FIRST))  # first
         if not racy:
             sends.wait_stream(compute)
         with sends:
@@ -50,7 +50,7 @@ def pages_of_a_cache_put_and_selected(racy: bool) -> None:
 @program
 def table_of_pages_changed_while_it_is_read(racy: bool) -> None:
     updates, compute = side(), current()
-    cache, table = torch.randn(32, 64, device=HERE), torch.zeros(8, dtype=torch.long, device=HERE)
+    cache, table = torch.randn(32, 64, device=FIRST), torch.zeros(8, dtype=torch.long, device=FIRST)
     updates.wait_stream(compute)
     for step in range(3):
         new = torch.arange(step, step + 8).pin_memory()
@@ -66,27 +66,27 @@ def table_of_pages_changed_while_it_is_read(racy: bool) -> None:
 @program
 def memory_freed_by_two_streams(racy: bool) -> None:
     left, right, compute = side(), side(), current()
-    made = torch.randn(64, 512, device=HERE)
+    drawn = torch.randn(64, 512, device=FIRST)
     results = []
     for stream in (left, right):
         stream.wait_stream(compute)
     with left:
-        results.append(made + 1)
-    made.record_stream(left)
+        results.append(drawn + 1)
+    drawn.record_stream(left)
     with right:
-        results.append(made.mul(2))  # first
+        results.append(drawn.mul(2))  # first
     if not racy:
-        made.record_stream(right)
+        drawn.record_stream(right)
     left.synchronize()
-    del made
-    torch.zeros(64, 512, device=HERE)  # second
+    del drawn
+    torch.zeros(64, 512, device=FIRST)  # second
     compute.wait_stream(right)
 
 
 @program
 def temporary_of_a_side_stream(racy: bool) -> None:
     helps, compute = side(), current()
-    x = torch.randn(128, 256, device=HERE)
+    x = torch.randn(128, 256, device=FIRST)
     helps.wait_stream(compute)
     with helps:
         scratch = x * 2
@@ -96,7 +96,7 @@ def temporary_of_a_side_stream(racy: bool) -> None:
         helps.wait_stream(compute)
     del scratch
     with helps:
-        torch.full((128, 256), 3.0, device=HERE)  # second
+        torch.full((128, 256), 3.0, device=FIRST)  # second
     compute.wait_stream(helps)
     result.add_(1)
 
@@ -104,8 +104,8 @@ def temporary_of_a_side_stream(racy: bool) -> None:
 @program
 def buffer_filled_by_a_thread(racy: bool) -> None:
     compute, free, filled = current(), threading.Semaphore(1), threading.Semaphore(0)
-    stage, copied = pinned(128, 64), torch.Event(device=HERE)
-    targets = [torch.empty(128, 64, device=HERE) for _ in range(4)]
+    stage, copied = pinned(128, 64), torch.Event(device=FIRST)
+    targets = [torch.empty(128, 64, device=FIRST) for _ in range(4)]
 
     def fill() -> None:
         for number in range(len(targets)):
@@ -129,7 +129,7 @@ def buffer_filled_by_a_thread(racy: bool) -> None:
 @program
 def event_of_another_thread(racy: bool) -> None:
     compute, ready = current(), threading.Event()
-    table, done = torch.zeros(256, 64, device=HERE), torch.Event(device=HERE)
+    table, done = torch.zeros(256, 64, device=FIRST), torch.Event(device=FIRST)
     compute.synchronize()
 
     def work() -> None:
@@ -153,7 +153,7 @@ def event_of_another_thread(racy: bool) -> None:
 @program
 def sum_of_gradients_in_a_hook(racy: bool) -> None:
     sums, compute = side(), current()
-    x, total = torch.randn(32, 64, device=HERE), torch.zeros(32, 64, device=HERE)
+    x, total = torch.randn(32, 64, device=FIRST), torch.zeros(32, 64, device=FIRST)
 
     def add(gradient: torch.Tensor) -> None:
         sums.wait_stream(torch.accelerator.current_stream())
@@ -172,7 +172,7 @@ def sum_of_gradients_in_a_hook(racy: bool) -> None:
 @program
 def slices_in_place(racy: bool) -> None:
     upper, compute = side(), current()
-    matrix = torch.zeros(128, 64, device=HERE)
+    matrix = torch.zeros(128, 64, device=FIRST)
     upper.wait_stream(compute)
     with upper:
         matrix[:64].add_(1).clamp_(max=3)[10:20].zero_()
@@ -183,7 +183,7 @@ def slices_in_place(racy: bool) -> None:
 @program
 def views_of_a_transposed_matrix(racy: bool) -> None:
     rows, compute = side(), current()
-    matrix = torch.zeros(64, 64, device=HERE)
+    matrix = torch.zeros(64, 64, device=FIRST)
     rows.wait_stream(compute)
     with rows:
         matrix.t()[3].fill_(1)  # first
@@ -193,8 +193,8 @@ def views_of_a_transposed_matrix(racy: bool) -> None:
 @program
 def polled_copy_to_the_host(racy: bool) -> None:
     copies, compute = side(), current()
-    result, host = torch.randn(64, 64, device=HERE), torch.empty(64, 64, pin_memory=True)
-    copied = torch.Event(device=HERE)
+    result, host = torch.randn(64, 64, device=FIRST), torch.empty(64, 64, pin_memory=True)
+    copied = torch.Event(device=FIRST)
     copies.wait_stream(compute)
     copied.record(copies)
     with copies:
@@ -209,8 +209,8 @@ def polled_copy_to_the_host(racy: bool) -> None:
 
 @program
 def results_read_by_a_thread(racy: bool) -> None:
-    compute, copied = current(), torch.Event(device=HERE)
-    result, host = torch.randn(64, 64, device=HERE), torch.empty(64, 64, pin_memory=True)
+    compute, copied = current(), torch.Event(device=FIRST)
+    result, host = torch.randn(64, 64, device=FIRST), torch.empty(64, 64, pin_memory=True)
     host.copy_(result, non_blocking=True)  # first
     copied.record(compute)
 
@@ -240,7 +240,7 @@ def function_with_a_gradient_of_its_own(racy: bool) -> None:
             (x,) = context.saved_tensors
             return 2 * x * gradient  # second
 
-    x = torch.zeros(64, 64, device=HERE, requires_grad=True)
+    x = torch.zeros(64, 64, device=FIRST, requires_grad=True)
     y = Square.apply(x).sum()
     prepares.wait_stream(compute)
     with prepares, torch.no_grad():
@@ -254,11 +254,11 @@ def function_with_a_gradient_of_its_own(racy: bool) -> None:
 @program
 def states_of_a_foreach_optimizer(racy: bool) -> None:
     saves, compute = side(), current()
-    model = torch.nn.Sequential(*[torch.nn.Linear(32, 32, device=HERE) for _ in range(2)])
+    model = torch.nn.Sequential(*[torch.nn.Linear(32, 32, device=FIRST) for _ in range(2)])
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
 
     def step() -> None:
-        model(torch.randn(8, 32, device=HERE)).pow(2).mean().backward()
+        model(torch.randn(8, 32, device=FIRST)).pow(2).mean().backward()
         optimizer.step()  # second
 
     step()
@@ -275,10 +275,10 @@ def states_of_a_foreach_optimizer(racy: bool) -> None:
 @program
 def norm_of_gradients_too_early(racy: bool) -> None:
     norms, compute = side(), current()
-    model = torch.nn.Linear(64, 64, device=HERE)
-    model(torch.randn(8, 64, device=HERE)).pow(2).mean().backward()
+    model = torch.nn.Linear(64, 64, device=FIRST)
+    model(torch.randn(8, 64, device=FIRST)).pow(2).mean().backward()
     norms.wait_stream(compute)
-    model(torch.randn(8, 64, device=HERE)).pow(2).mean().backward()  # first
+    model(torch.randn(8, 64, device=FIRST)).pow(2).mean().backward()  # first
     if not racy:
         norms.wait_stream(compute)
     with norms:
@@ -289,18 +289,18 @@ def norm_of_gradients_too_early(racy: bool) -> None:
 @program
 def weights_gathered_and_freed(racy: bool) -> None:
     gathers, compute = side(), current()
-    shard = torch.randn(64, 64, device=HERE)
+    shard = torch.randn(64, 64, device=FIRST)
     gathers.wait_stream(compute)
     with gathers:
-        weight = torch.empty(64, 64, device=HERE)
+        weight = torch.empty(64, 64, device=FIRST)
         weight.copy_(shard)
     compute.wait_stream(gathers)
-    result = torch.randn(8, 64, device=HERE).mm(weight)  # first
+    result = torch.randn(8, 64, device=FIRST).mm(weight)  # first
     if not racy:
         gathers.wait_stream(compute)
     with gathers:
         weight.untyped_storage().resize_(0)
-        torch.zeros(64, 64, device=HERE)  # second
+        torch.zeros(64, 64, device=FIRST)  # second
     compute.wait_stream(gathers)
     result.sum()
 
@@ -308,9 +308,9 @@ def weights_gathered_and_freed(racy: bool) -> None:
 @program
 def experts_on_streams_of_their_own(racy: bool) -> None:
     experts, compute = [side(), side()], current()
-    tokens, combined = torch.randn(64, 32, device=HERE), torch.zeros(64, 32, device=HERE)
-    mine = [torch.arange(0, 40, device=HERE), torch.arange(30, 64, device=HERE)]
-    weights = [torch.randn(32, 32, device=HERE) for _ in experts]
+    tokens, combined = torch.randn(64, 32, device=FIRST), torch.zeros(64, 32, device=FIRST)
+    mine = [torch.arange(0, 40, device=FIRST), torch.arange(30, 64, device=FIRST)]
+    weights = [torch.randn(32, 32, device=FIRST) for _ in experts]
     for stream in experts:
         stream.wait_stream(compute)
     first, last = experts
@@ -327,13 +327,13 @@ def experts_on_streams_of_their_own(racy: bool) -> None:
 @program
 def average_of_weights(racy: bool) -> None:
     averages, compute = side(), current()
-    model = torch.nn.Linear(64, 64, device=HERE)
+    model = torch.nn.Linear(64, 64, device=FIRST)
     weights = list(model.parameters())
     average = [each.detach().clone() for each in weights]
     optimizer = torch.optim.SGD(weights, lr=0.1, foreach=True)
     averages.wait_stream(compute)
     for _ in range(2):
-        model(torch.randn(8, 64, device=HERE)).pow(2).mean().backward()
+        model(torch.randn(8, 64, device=FIRST)).pow(2).mean().backward()
         optimizer.step()  # first
         if not racy:
             averages.wait_stream(compute)
@@ -346,9 +346,9 @@ def average_of_weights(racy: bool) -> None:
 @program
 def statistics_of_a_batch_norm(racy: bool) -> None:
     logs, compute = side(), current()
-    norm = torch.nn.BatchNorm1d(64, device=HERE)
+    norm = torch.nn.BatchNorm1d(64, device=FIRST)
     logs.wait_stream(compute)
-    norm(torch.randn(32, 64, device=HERE))  # first
+    norm(torch.randn(32, 64, device=FIRST))  # first
     if not racy:
         logs.wait_stream(compute)
     with logs:
@@ -359,8 +359,8 @@ def statistics_of_a_batch_norm(racy: bool) -> None:
 @program
 def mask_of_another_stream(racy: bool) -> None:
     masks, compute = side(), current()
-    scores = torch.randn(128, 64, device=HERE)
-    mask = torch.zeros(128, 64, dtype=torch.bool, device=HERE)
+    scores = torch.randn(128, 64, device=FIRST)
+    mask = torch.zeros(128, 64, dtype=torch.bool, device=FIRST)
     masks.wait_stream(compute)
     with masks:
         torch.gt(scores, 0, out=mask)  # first
@@ -375,7 +375,7 @@ def ragged_batch(racy: bool) -> None:
     packs, compute = side(), current()
     packs.wait_stream(compute)
     lengths = (3, 5, 2)
-    rows = torch.zeros(3, 8, 16, device=HERE)
+    rows = torch.zeros(3, 8, 16, device=FIRST)
     for number, length in enumerate(lengths):
         rows[number, :length].normal_()  # first
     if not racy:
@@ -388,9 +388,9 @@ def ragged_batch(racy: bool) -> None:
 
 @program
 def gradient_of_another_device(racy: bool) -> None:
-    fetches, compute = side(HERE), current(HERE)
+    fetches, compute = side(FIRST), current(FIRST)
     weight = torch.randn(64, 64, device=OTHER, requires_grad=True)
-    total = torch.zeros(64, 64, device=HERE)
+    total = torch.zeros(64, 64, device=FIRST)
     fetches.wait_stream(compute)
     (torch.randn(8, 64, device=OTHER) @ weight).pow(2).mean().backward()
     current(OTHER).synchronize()
@@ -408,7 +408,7 @@ def batches_of_a_loader_that_pins(racy: bool) -> None:
     loader = DataLoader(TensorDataset(torch.randn(64, 64)), batch_size=16, pin_memory=True)
     for (batch,) in loader:
         with copies:
-            moved = batch.to(HERE, non_blocking=True)  # first
+            moved = batch.to(FIRST, non_blocking=True)  # first
         if not racy:
             compute.wait_stream(copies)
         moved.record_stream(compute)

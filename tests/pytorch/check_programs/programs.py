@@ -14,7 +14,7 @@ if torch.accelerator.current_accelerator() is None:
     import peerlane.torch  # noqa: F401 - it registers the device
 
 KIND = torch.accelerator.current_accelerator().type
-HERE, OTHER = f"{KIND}:0", f"{KIND}:1"
+FIRST, OTHER = f"{KIND}:0", f"{KIND}:1"
 PROGRAMS: dict[str, Callable[[bool], None]] = {}
 
 
@@ -23,11 +23,11 @@ def program(function: Callable[[bool], None]) -> Callable[[bool], None]:
     return function
 
 
-def current(device: str = HERE) -> torch.Stream:
+def current(device: str = FIRST) -> torch.Stream:
     return torch.accelerator.current_stream(torch.device(device))
 
 
-def side(device: str = HERE) -> torch.Stream:
+def side(device: str = FIRST) -> torch.Stream:
     return torch.Stream(device=device)
 
 
@@ -40,5 +40,5 @@ def run_chosen() -> None:
     torch.manual_seed(1)
     for name in sys.argv[2:] or PROGRAMS:
         PROGRAMS[name](sys.argv[1] == "racy")
-        for device in (HERE, OTHER):
+        for device in (FIRST, OTHER):
             torch.accelerator.synchronize(torch.device(device))
