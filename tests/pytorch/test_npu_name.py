@@ -142,7 +142,7 @@ dist.destroy_process_group()
     ],
     ids=["launch", "torchrun"],
 )
-def test_ranks_say_hccl(tmp_path: Path, launcher: str) -> None:
+def test_backend_hccl_reduces_on_npu(tmp_path: Path, launcher: str) -> None:
     program = tmp_path / "ranks.py"
     program.write_text(_RANKS)
     done = _run([*launcher.split(), str(program)])

@@ -77,8 +77,8 @@ def memory_freed_by_two_streams(racy: bool) -> None:
         results.append(drawn.mul(2))  # first
     if not racy:
         drawn.record_stream(right)
-    left.synchronize()
     del drawn
+    left.synchronize()
     torch.zeros(64, 512, device=FIRST)  # second
     compute.wait_stream(right)
 
