@@ -37,7 +37,8 @@ ORDER = (
     ("",),  # `import peerlane` itself, and `_public`
     ("dialects._shared",),
     ("dialects", "checker", "torch"),
-    ("torch_cuda",),
+    ("torch_cuda", "torch_npu"),
+    ("torch_names",),
     ("c_abi",),
     ("cli", "testing", "__main__", "notebook"),
 )

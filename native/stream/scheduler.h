@@ -115,7 +115,7 @@ class Scheduler {
     void abort(Stream& stream, bool close);         // a running copy ends at its next chunk, the others are cancelled
     void drop(Stream& stream);                      // close, and keep a failure that was not reported for take_lost
     std::vector<StreamPtr> streams_of(uint32_t device);   // of the host, those of all devices without queues
-    void close_device(uint32_t device);             // abort and close its streams
+    void close_device(uint32_t device);             // abort and close its streams; waits for functions that run
     void set_stops(Stream& stream, bool stops);
 
     // Called by the thread that took the callback.  False: it was cancelled meanwhile.
@@ -211,6 +211,7 @@ class Scheduler {
     void start_far(Stream& stream, const Op& op);
     bool comes_soon(Lock& lock, Stream& stream, Stepwise& work, const Leave& leave);
     void start_stepwise(Lock& lock, Stream& stream, Op& op, const Leave& leave);
+    bool runs_function(const Stream& stream);
     void post_far(Stream& stream);
     void cancel_head(Lock& lock, Stream& stream);
     // For the head, while it holds its pins; the second one for any operation.

@@ -123,7 +123,16 @@ std::vector<StreamPtr> Scheduler::streams_of(uint32_t device) {
 }
 
 void Scheduler::close_device(uint32_t device) {
-    for (const StreamPtr& stream : streams_of(device)) abort(*stream, true);
+    const std::vector<StreamPtr> streams = streams_of(device);
+    for (const StreamPtr& stream : streams) abort(*stream, true);
+    // Functions do not pin the memory that they use, which ends next.
+    for (const StreamPtr& stream : streams)
+        if (runs_function(*stream)) close(*stream, true, {});
+}
+
+bool Scheduler::runs_function(const Stream& stream) {
+    const Lock lock(mutex_);
+    return stream.active != 0 && !stream.queue.empty() && stream.queue.front().kind == OpKind::stepwise;
 }
 
 // A callback comes back by itself, and who takes it is not known.

@@ -203,6 +203,43 @@ def test_what_virtual_devices_lack_is_refused_by_name(tmp_path: Path) -> None:
     ), results
 
 
+_MORE = """
+    with torch.cuda.nvtx.range("step"):
+        torch.cuda.nvtx.mark("begins")
+        torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("part"))
+    side = torch.cuda.Stream()
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with torch.cuda.stream(side):
+        first.record()
+        torch.cuda._sleep(200_000_000)
+        last.record()
+    last.synchronize()
+    found["slept"] = first.elapsed_time(last) >= 50
+    weight = torch.arange(6.0, device="cuda")
+    storage, before = weight.untyped_storage(), torch.cuda.memory_allocated()
+    storage.resize_(0)
+    found["freed"] = [before > torch.cuda.memory_allocated(), storage.size()]
+    storage.resize_(24)
+    weight.copy_(torch.arange(6.0))
+    found["again"] = weight.tolist()
+    layer, inputs = torch.nn.Linear(4, 4).cuda(), torch.ones(2, 4, device="cuda")
+    for backend in ("eager", "aot_eager"):
+        torch._dynamo.reset()
+        compiled = torch.compile(layer, backend=backend)
+        found[backend] = torch.equal(compiled(inputs), layer(inputs))
+"""
+
+
+def test_sleep_ranges_storages_and_compiled_layers_work(tmp_path: Path) -> None:
+    assert _find(tmp_path, _MORE) == {
+        "slept": True,
+        "freed": [True, 0],
+        "again": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0],
+        "eager": True,
+        "aot_eager": True,
+    }
+
+
 _UNORDERED = """
 import torch
 side = torch.cuda.Stream()

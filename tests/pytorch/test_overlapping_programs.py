@@ -16,14 +16,15 @@ from peerlane.testing.procs import run_python
 needs_torch()
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(580)]
-SOURCE = Path(__file__).with_name("check_programs") / "overlapping.py"
+FOLDER = Path(__file__).with_name("check_programs")
+SOURCES = pytest.mark.parametrize("source", ["overlapping", "caches_and_gradients"])
 NAMES = pytest.mark.parametrize("options", [[], ["--torch-cuda"]], ids=["peerlane", "cuda"])
 SCHEDULES = pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
 
 
-def _lines_of_programs() -> dict[str, tuple[range, set[int]]]:
+def _lines_of_programs(source: str) -> dict[str, tuple[range, set[int]]]:
     """Return for each program its lines, and the marked ones."""
-    lines = SOURCE.read_text().splitlines()
+    lines = (FOLDER / f"{source}.py").read_text().splitlines()
     begins = [number for number, line in enumerate(lines, 1) if line == "@program"]
     programs = {}
     for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
@@ -35,9 +36,12 @@ def _lines_of_programs() -> dict[str, tuple[range, set[int]]]:
     return programs
 
 
-def _findings(form: str, schedule: str, options: list[str], folder: Path) -> list[dict[str, Any]]:
+def _findings(
+    source: str, form: str, schedule: str, options: list[str], folder: Path
+) -> list[dict[str, Any]]:
     report = folder / "report.json"
-    words = ["-m", "peerlane", "check", *options, "--devices", "2", "--json", str(report), str(SOURCE), form]
+    program = str(FOLDER / f"{source}.py")
+    words = ["-m", "peerlane", "check", *options, "--devices", "2", "--json", str(report), program, form]
     settings = {"PEERLANE_SCHEDULE": schedule, "OMP_NUM_THREADS": "1"}
     done = run_python(words, timeout=560, env={**os.environ, **settings})  # the first one compiles the device
     assert done.returncode == (3 if form == "racy" else 0), done.stdout + done.stderr
@@ -52,20 +56,24 @@ def _with_consequences(findings: list[dict[str, Any]]) -> Iterator[dict[str, Any
 
 @SCHEDULES
 @NAMES
-def test_right_programs_have_no_finding(tmp_path: Path, options: list[str], schedule: str) -> None:
-    assert _findings("right", schedule, options, tmp_path) == []
+@SOURCES
+def test_right_programs_have_no_finding(
+    tmp_path: Path, source: str, options: list[str], schedule: str
+) -> None:
+    assert _findings(source, "right", schedule, options, tmp_path) == []
 
 
 @SCHEDULES
 @NAMES
+@SOURCES
 def test_racy_programs_have_a_certain_finding_with_both_lines(
-    tmp_path: Path, options: list[str], schedule: str
+    tmp_path: Path, source: str, options: list[str], schedule: str
 ) -> None:
-    programs = _lines_of_programs()
+    programs = _lines_of_programs(source)
     assert len(programs) >= 20
     certain, others = set(), []
     module = "torch.cuda" if options else "torch"
-    for each in _findings("racy", schedule, options, tmp_path):
+    for each in _findings(source, "racy", schedule, options, tmp_path):
         lines = {site["line"] for site in each["sites"]}
         name = next((name for name, (own, _) in programs.items() if lines <= set(own)), None)
         if name is None or lines != programs[name][1]:

@@ -48,12 +48,16 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="say at the end of each process why the last call of each vendor failed, with the program's line",
     )
-    parser.add_argument(
-        "--torch-cuda",
-        action="store_true",
-        help="virtual devices are the device cuda and torch.cuda of PyTorch's build for the processor; needs a C++ "
-        "compiler once",
-    )
+    names = parser.add_mutually_exclusive_group()
+    for name, module in (("cuda", "torch.cuda"), ("npu", "torch_npu")):
+        names.add_argument(
+            f"--torch-{name}",
+            dest="torch_device",
+            action="store_const",
+            const=name,
+            help=f"virtual devices are the device {name} and {module} of PyTorch's build for the processor; needs a "
+            "C++ compiler once",
+        )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("-m", dest="form", action="store_const", const="-m", help="run a module")
     form.add_argument("-c", dest="form", action="store_const", const="-c", help="run source text")
@@ -104,8 +108,8 @@ def set_up_program(args: argparse.Namespace) -> None:
         sys.argv[0] = located(sys.argv[0])
     for name in args.dialect or unasked(shadow_real=args.shadow_real):
         install(name, shadow_real=args.shadow_real)
-    if args.torch_cuda:
-        from peerlane.torch_cuda import hook  # as every start would wait for it
+    if args.torch_device:
+        from peerlane.torch_names import hook  # as every start would wait for it
 
-        hook.begin()
+        hook.begin(args.torch_device)
     set_library_path()

@@ -1,6 +1,8 @@
-"""Which name torch's device has in this process: ``peerlane``, or ``cuda`` for programs that say so."""
+"""Which name torch's device has in this process: ``peerlane``, or a vendor's for programs that say so."""
 
 from __future__ import annotations
 
+OWN = "peerlane"
+
 #: Set before torch is imported.
-is_cuda = False
+name = OWN

@@ -12,12 +12,10 @@ from torch.utils.dlpack import DLDeviceType
 from peerlane.support import torch_name
 from peerlane.torch import device_module, extension_build, shared_tensors
 
-NAME = "peerlane"
-
 
 def kinds() -> tuple[str, ...]:
     """Return the kinds of devices whose tensors the back-end of ``torch.distributed`` takes."""
-    has_device = torch_name.is_cuda or torch._C._get_privateuse1_backend_name() == NAME
+    has_device = torch_name.name == "cuda" or torch._C._get_privateuse1_backend_name() == torch_name.name
     return ("cpu", device_module.kind()) if has_device else ("cpu",)
 
 
@@ -27,12 +25,13 @@ def register() -> None:
     torch has one device that libraries may name.  If another library has named it, a warning says so, and the
     back-end of ``torch.distributed`` works without the device.
     """
-    if not torch_name.is_cuda:
+    if torch_name.name != "cuda":
         named = torch._C._get_privateuse1_backend_name()
-        if named not in ("privateuseone", NAME):
+        if named not in ("privateuseone", torch_name.name):
             warnings.warn(
-                f"torch has no device {NAME!r} in this process: it has one device that libraries may name, and "
-                f"another library has named it {named!r}. The back-end {NAME!r} of torch.distributed works. "
+                f"torch has no device {torch_name.name!r} in this process: it has one device that libraries may "
+                f"name, and another library has named it {named!r}. The back-end {torch_name.OWN!r} of "
+                "torch.distributed works. "
                 "For the device import peerlane.torch in a process without that library",
                 RuntimeWarning,
                 stacklevel=2,
@@ -47,9 +46,9 @@ def register() -> None:
 
 
 def _register_name() -> None:
-    torch.utils.rename_privateuse1_backend(NAME)
-    if not hasattr(torch, NAME):
-        torch._register_device_module(NAME, device_module)
+    torch.utils.rename_privateuse1_backend(torch_name.name)
+    if not hasattr(torch, torch_name.name):
+        torch._register_device_module(torch_name.name, device_module)
         torch.utils.generate_methods_for_privateuse1_backend()
         _name_to_dlpack()
 
@@ -60,7 +59,7 @@ def _name_to_dlpack() -> None:
 
     @functools.wraps(of_torch)
     def device_of(tensor: torch.Tensor) -> tuple[Any, int]:
-        if tensor.device.type == NAME:
+        if tensor.device.type == torch_name.name:
             return DLDeviceType.kDLExtDev, tensor.device.index
         answer: tuple[Any, int] = of_torch(tensor)
         return answer

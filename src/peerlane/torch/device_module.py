@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from peerlane.backend import host
+from peerlane.node.device import before_leaving
 from peerlane.streams.stream import Stream as PeerlaneStream
 from peerlane.support import torch_name
 from peerlane.torch import device_objects, extension_build
@@ -35,13 +36,14 @@ def init() -> None:
     if _refused is not None:
         raise _refused
     try:
-        loaded = extension_build.load(as_cuda=torch_name.is_cuda)
+        loaded = extension_build.load(as_cuda=torch_name.name == "cuda")
         loaded.start(host.device_calls(), device_objects)
     except extension_build.Unbuilt as error:
         _refused = error
         raise
     _loaded = loaded
     atexit.register(_finish_gradients)
+    before_leaving.append(loaded.end_queues)
 
 
 def _finish_gradients() -> None:
@@ -110,6 +112,12 @@ def current_stream(device: Any = None) -> torch.Stream:
     return torch.accelerator.current_stream(_index(device))
 
 
+def default_stream(device: Any = None) -> torch.Stream:
+    """Return the stream on which operations run in threads that have chosen none."""
+    index = _index(device)
+    return torch.Stream(stream_id=0, device_index=index, device_type=int(current_stream(index).device_type))
+
+
 def set_stream(stream: torch.Stream) -> None:
     """Run operations of this thread on a stream from now on."""
     torch.accelerator.set_stream(stream)
@@ -124,7 +132,7 @@ class Stream(torch.Stream):
     """A stream of a device, the current one if none is named."""
 
     def __new__(cls, device: Any = None, priority: int = 0) -> Stream:
-        stream: Stream = super().__new__(cls, torch.device("peerlane", _index(device)), priority=priority)
+        stream: Stream = super().__new__(cls, torch.device(kind(), _index(device)), priority=priority)
         return stream
 
 
@@ -134,8 +142,15 @@ class Event(torch.Event):
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> Event:
-        event: Event = super().__new__(cls, "peerlane", enable_timing=enable_timing)
+        event: Event = super().__new__(cls, kind(), enable_timing=enable_timing)
         return event
+
+    def __init__(self, enable_timing: bool = False, **_options: Any) -> None:
+        self._is_timed = enable_timing
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Return the milliseconds from this event to another one; torch's own takes no subclass of its events."""
+        return milliseconds_between(self, end_event)
 
 
 def get_device_name(device: Any = None) -> str:
@@ -224,12 +239,12 @@ def initial_seed() -> int:
     return int(default_generator(None).initial_seed())
 
 
-def get_rng_state(device: Any = "peerlane") -> torch.Tensor:
+def get_rng_state(device: Any = None) -> torch.Tensor:
     """Return the state of a device's generator."""
     return default_generator(device).get_state()
 
 
-def set_rng_state(new_state: torch.Tensor, device: Any = "peerlane") -> None:
+def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
     """Restore the state of a device's generator."""
     default_generator(device).set_state(new_state)
 
@@ -261,10 +276,29 @@ def operation_modes() -> dict[str, str]:
     return dict(_loaded.modes())
 
 
-def elapsed_time(first: int, last: int) -> float:
-    """Return the milliseconds between two events that are over, by their ``event_id``."""
-    init()
-    return float(_loaded.elapsed_time(first, last))
+def milliseconds_between(first: Any, last: Any) -> float:
+    """Return the time between two events, which are over, of a subclass of ``torch.Event`` that has ``_is_timed``.
+
+    Raises
+    ------
+    ValueError
+        One has no timing, or was not recorded.
+    RuntimeError
+        One is not over.
+    """
+    both = (first, last)
+    if not all(each._is_timed for each in both):
+        raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+    if not all(each.event_id for each in both):
+        raise ValueError("Both events must be recorded before calculating elapsed time.")
+    if not all(each.query() for each in both):
+        raise RuntimeError("Both events must be completed before calculating elapsed time.")
+    return float(extension().elapsed_time(*(each.event_id for each in both)))
+
+
+def sleep(nanoseconds: int, device: Any = None) -> None:
+    """Keep the current stream of a device busy for a time: the operation that tests queue to make a stream late."""
+    extension().sleep(_index(device), nanoseconds)
 
 
 def own_stream(device: int) -> torch.Stream:
@@ -289,8 +323,8 @@ def is_settled(stream: torch.Stream) -> bool:
 
 
 def kind() -> str:
-    """Return torch's name of the device: ``"peerlane"``, or ``"cuda"``."""
-    return "cuda" if torch_name.is_cuda else "peerlane"
+    """Return torch's name of the device: ``"peerlane"``, or a vendor's."""
+    return torch_name.name
 
 
 def extension() -> Any:

@@ -25,7 +25,7 @@ def present() -> tuple[Device, ...]:
 
     The first call enters a node.
     """
-    if not torch_name.is_cuda:
+    if torch_name.name != "cuda":
         return tuple(devices())
     from peerlane.dialects.cuda.state import visible  # other programs do not need the dialect
 

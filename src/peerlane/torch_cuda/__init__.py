@@ -1,5 +1,5 @@
 """torch's ``cuda`` on virtual devices: unmodified programs that say ``cuda:1`` or ``torch.cuda.*``.
 
-* ``hook`` waits for the import of torch, in this process and in its Python children;
+* ``peerlane.torch_names`` waits for the import of torch, in this process and in its Python children;
 * ``bindings`` is what torch's own ``torch.cuda`` asks of its native library, which a build for the processor lacks.
 """

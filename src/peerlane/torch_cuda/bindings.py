@@ -6,6 +6,7 @@ module puts them into ``torch._C`` before ``torch.cuda`` is imported, so that to
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
@@ -39,9 +40,9 @@ def serve() -> None:
     vars(_C).update(_served, __getattr__=_refuse_name)
 
 
-def count_without_driver(cuda: Any) -> None:
+def count_without_driver() -> None:
     """Let ``torch.cuda`` count by the functions here alone, where a driver of the vendor knows other devices."""
-    cuda._device_count_nvml = lambda: -1
+    vars(sys.modules["torch.cuda"])["_device_count_nvml"] = lambda: -1
 
 
 def make_storages() -> None:
@@ -101,7 +102,7 @@ def _refuse_function(name: str) -> None:
     _served[name] = refuse
 
 
-for _each in ("_CUDAGraph", "_MemPool", "_cuda_CUDAAllocator"):
+for _each in ("_CUDAGraph", "_MemPool", "_cuda_CUDAAllocator", "_cuda_CUDAAllocator_AllocatorState"):
     _refuse_class(_each)
 for _each in (
     "_graph_pool_handle",
@@ -291,14 +292,7 @@ class _CudaEventBase(torch.Event):
 
     def elapsed_time(self, end_event: _CudaEventBase) -> float:
         """Return the milliseconds from this event to another one; torch's own takes no subclass of its events."""
-        both = (self, end_event)
-        if not all(each._is_timed for each in both):
-            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        if not all(each.event_id for each in both):
-            raise ValueError("Both events must be recorded before calculating elapsed time.")
-        if not all(each.query() for each in both):
-            raise RuntimeError("Both events must be completed before calculating elapsed time.")
-        return float(_module().elapsed_time(self.event_id, end_event.event_id))
+        return float(_module().milliseconds_between(self, end_event))
 
 
 @_served_as_torch
@@ -332,6 +326,26 @@ def _cuda_isCurrentStreamCapturing() -> bool:
 @_served_as_torch
 def _cuda_get_sync_debug_mode() -> int:
     return 0
+
+
+@_served_as_torch
+def _cuda_sleep(cycles: int) -> None:
+    """Keep the current stream busy for a number of cycles of the chip's clock."""
+    at = _cuda_getDevice()
+    _module().sleep(cycles * 1000 // chip_of(_devices()[at]).clock_mhz, at)
+
+
+# Ranges of a profiler: nobody reads them
+
+_served["_nvtx"] = SimpleNamespace(
+    rangePushA=lambda _message: 0,
+    rangePop=lambda: 0,
+    rangeStartA=lambda _message: 0,
+    rangeEnd=lambda _number: None,
+    markA=lambda _message: None,
+    deviceRangeStart=lambda _message, _stream: None,
+    deviceRangeEnd=lambda _range, _stream: None,
+)
 
 
 # Memory

@@ -1,8 +1,7 @@
 """Programs that overlap work on several streams.  Each runs in a right form, or in one that leaves an order out.
 
 In the racy form the two lines with ``# first`` and ``# second`` use the same bytes in no order.  What the host writes
-is seen by its bytes alone: there the line of the operation is both.  The name of torch's device is that of the
-accelerator, so the programs run as they are on a GPU.
+is seen by its bytes alone: there the line of the operation is both.
 
 Run with ``right`` or ``racy``, and the names of programs; without names all of them run.
 """
@@ -10,35 +9,10 @@ Run with ``right`` or ``racy``, and the names of programs; without names all of 
 from __future__ import annotations
 
 import queue
-import sys
 import threading
-from collections.abc import Callable, Iterator
 
 import torch
-
-if torch.accelerator.current_accelerator() is None:
-    import peerlane.torch  # noqa: F401 - it registers the device
-
-KIND = torch.accelerator.current_accelerator().type
-FIRST, OTHER = f"{KIND}:0", f"{KIND}:1"
-PROGRAMS: dict[str, Callable[[bool], None]] = {}
-
-
-def program(function: Callable[[bool], None]) -> Callable[[bool], None]:
-    PROGRAMS[function.__name__] = function
-    return function
-
-
-def current(device: str = FIRST) -> torch.Stream:
-    return torch.accelerator.current_stream(torch.device(device))
-
-
-def side(device: str = FIRST) -> torch.Stream:
-    return torch.Stream(device=device)
-
-
-def pinned(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape).pin_memory()
+from programs import FIRST, OTHER, current, pinned, program, run_chosen, side
 
 
 @program
@@ -424,14 +398,5 @@ def running_metrics(racy: bool) -> None:
         loss.record_stream(logs)
 
 
-def chosen(words: list[str]) -> Iterator[Callable[[bool], None]]:
-    for name in words or PROGRAMS:
-        yield PROGRAMS[name]
-
-
 if __name__ == "__main__":
-    torch.manual_seed(1)
-    for each in chosen(sys.argv[2:]):
-        each(sys.argv[1] == "racy")
-        for device in (FIRST, OTHER):
-            torch.accelerator.synchronize(torch.device(device))
+    run_chosen()

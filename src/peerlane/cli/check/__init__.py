@@ -171,9 +171,13 @@ def _shown(args: argparse.Namespace) -> str:
         for value in getattr(args, flag) or ():
             words += [f"--{flag}", value]
     words += ["--shadow-real"] * args.shadow_real
-    words += ["--torch-cuda"] * args.torch_cuda
+    words += _name_of_torch(args)
     words += ["--strict"] * args.strict
     return shlex.join([*words, *filter(None, [args.form]), *args.program])
+
+
+def _name_of_torch(args: argparse.Namespace) -> list[str]:
+    return [f"--torch-{args.torch_device}"] if args.torch_device else []
 
 
 def _count_of_runs(text: str) -> int:
@@ -197,8 +201,7 @@ def _command(args: argparse.Namespace) -> list[str]:
         words += ["--dialect", name]
     if args.shadow_real:
         words.append("--shadow-real")
-    if args.torch_cuda:
-        words.append("--torch-cuda")
+    words += _name_of_torch(args)
     program = args.program[1:] if args.program[0] == "--" else args.program
     return [*words, *filter(None, [args.form]), "--", *program]
 

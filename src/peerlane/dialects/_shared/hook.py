@@ -27,8 +27,8 @@ MANIFEST = "manifest.py"
 EXTENSIONS = "extensions.py"
 #: An option ``-X`` of a Python that a C library has started: its process is no program of Python.
 SERVES_C = "peerlane_serves_c"
-#: Set where torch's device is named ``cuda``.
-TORCH_CUDA = "PEERLANE_TORCH_CUDA"
+#: Has the name of torch's device where that is a vendor's.
+TORCH_DEVICE = "PEERLANE_TORCH_DEVICE"
 
 _BUILT_IN = __file__.rpartition("/_shared/")[0]
 
@@ -53,7 +53,7 @@ def read_manifest(folder: str) -> dict[str, Any]:
     return names
 
 
-class _Alias:
+class Alias:
     """Loads a public name by importing the module that serves it, and only then."""
 
     def __init__(self, serving: str) -> None:
@@ -87,7 +87,7 @@ class DialectFinder:
             if fullname in modules:
                 serving = modules[fullname]
                 package = any(name.startswith(fullname + ".") for name in modules)
-                return ModuleSpec(fullname, _Alias(serving), origin=serving, is_package=package)  # type: ignore[arg-type]
+                return ModuleSpec(fullname, Alias(serving), origin=serving, is_package=package)  # type: ignore[arg-type]
             if root in modules and PathFinder.find_spec(fullname, path) is not None:
                 # A file of the dialect's own package would be loaded a second time, with a state of its own.
                 raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
@@ -239,5 +239,5 @@ def inherit(dialects: Sequence[str], root: str | None) -> None:
                 f"peerlane: {VARIABLE} names {roots[0]!r}, and neither peerlane nor {FOLDERS} has a folder of "
                 f"that name; it has no effect in this process\n"
             )
-    if os.environ.get(TORCH_CUDA):
-        importlib.import_module("peerlane.torch_cuda.hook").begin()
+    if name := os.environ.get(TORCH_DEVICE):
+        importlib.import_module("peerlane.torch_names.hook").begin(name)

@@ -1,5 +1,8 @@
 // Copies between a device and the host and between devices, and tensors whose storage changes.
 #pragma once
+#include <chrono>
+#include <thread>
+
 #include <ATen/native/Resize.h>
 #include <ATen/ops/as_strided_cpu_dispatch.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -78,6 +81,24 @@ inline void resize_storage(const c10::Storage& storage, size_t size) {
     storage.set_nbytes(size);
 }
 
+// Keep the stream busy.
+inline void sleep(Queue& queue, uint64_t nanoseconds) {
+    struct Sleep final : peerlane::Work {
+        std::chrono::nanoseconds time;
+    };
+    auto work = std::make_unique<Sleep>();
+    work->name = "_sleep";
+    work->size = nanoseconds;   // so that no thread takes it for brief
+    work->time = std::chrono::nanoseconds(nanoseconds);
+    work->run = [](peerlane::Work* self) noexcept {
+        std::this_thread::sleep_for(static_cast<Sleep*>(self)->time);
+        return true;
+    };
+    work->end = [](peerlane::Work* self) noexcept { delete static_cast<Sleep*>(self); };
+    const Called called(work->name);
+    queue.submit(work.release());
+}
+
 // Memory that another process has made, as a tensor of bytes; its end closes the buffer after what is queued on the device.
 inline at::Tensor imported(uintptr_t address, size_t size, DeviceIndex device, py::object buffer) {
     struct Held {
@@ -151,7 +172,7 @@ inline void record_stream(at::Tensor& self, c10::Stream stream) { allocator().re
 
 inline at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout, std::optional<Device> device,
                         std::optional<bool> pinned, std::optional<c10::MemoryFormat> format) {
-    TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(c10::kStrided) == c10::kStrided, "a peerlane device has strided tensors alone, not of layout ", *layout);
+    TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(c10::kStrided) == c10::kStrided, "a device '", kDevice, "' has strided tensors alone, not of layout ", *layout);
     TORCH_CHECK(!pinned.value_or(false), "only dense CPU tensors can be pinned");
     const Called called;
     const DeviceIndex before = current_device;

@@ -31,7 +31,7 @@ class DeviceGenerator final : public c10::GeneratorImpl {
     }
     void set_state(const c10::TensorImpl& state) override {
         at::detail::check_rng_state(state);
-        TORCH_CHECK(state.numel() == 16, "the state of a peerlane generator has 16 bytes, and this one has ", state.numel());
+        TORCH_CHECK(state.numel() == 16, "the state of a generator of a device has 16 bytes, and this one has ", state.numel());
         const auto* const bytes = static_cast<const char*>(state.data());
         std::memcpy(&seed_, bytes, 8);
         std::memcpy(&offset_, bytes + 8, 8);

@@ -89,6 +89,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("default_generator", [](int device) { return default_generator(static_cast<DeviceIndex>(device)); });
     m.def("modes", &modes);
     m.def("finish_gradients", &finish_gradients);
+    m.def("end_queues", [] { Devices::get().end_queues(); });
+    m.def("sleep", [](int device, uint64_t nanoseconds) { sleep(current_queue(static_cast<DeviceIndex>(device)), nanoseconds); });
     // Of two events that were recorded and are over, by the numbers that torch gives them.
     m.def("elapsed_time", [](uintptr_t first, uintptr_t last) { return Guard().elapsedTime(reinterpret_cast<void*>(first), reinterpret_cast<void*>(last), -1); });
     // A stream that torch hands out to nobody else: torch's number of it.

@@ -27,7 +27,9 @@ struct Plan {
             written[i] = alias && alias->isWrite();
             is_out |= written[i] && arguments[i].is_out();
             if (arguments[i].name() == "generator") generator = static_cast<int>(i);
+            if (arguments[i].name() == "training") training = static_cast<int>(i);
         }
+        updates_statistics = name == "aten::native_batch_norm" || name == "aten::batch_norm_update_stats";
         bool makes_tensors = false, returns_other = false;
         for (const auto& each : schema.returns()) {
             const c10::AliasInfo* const alias = each.alias_info();
@@ -60,8 +62,11 @@ struct Plan {
     bool is_structured = false;   // torch has its shapes in C++
     bool is_out = false, is_view = false, has_meta = false, has_kernel = false;
     int generator = -1;           // the argument
+    int training = -1;            // the argument
+    bool updates_statistics = false;   // it writes the running ones, and its schema does not say so
     mutable std::atomic<bool> can_queue{false};   // until its meta function says that it cannot tell
     mutable KnownShapes shapes;
+    mutable KnownTypes types;
 
     static const Plan& of(const c10::OperatorHandle& op) {
         static thread_local std::unordered_map<const void*, const Plan*> known;
@@ -260,6 +265,7 @@ class Operation {
         const Plan* plan = nullptr;
         Stack stack;                        // the arguments, as aliases
         std::vector<at::Tensor> results;    // aliases of the new ones
+        std::shared_ptr<const Shapes> shapes;
         std::string failure;
 
         bool run_kernel() noexcept {
@@ -293,15 +299,12 @@ class Operation {
       private:
         // Results lie where they should if the kernel asked for memory once for each; else they are copied.
         void finish() {
-            std::vector<at::Tensor> made;
-            const size_t begin = stack.size() - plan->returned.size();
-            for (size_t i = 0; i < plan->returned.size(); ++i)
-                if (plan->returned[i] < 0) each_tensor(stack[begin + i], [&](const at::Tensor& tensor) { made.push_back(tensor); });
+            const std::vector<at::Tensor> made = shapes ? results_of(*plan, *shapes, stack) : std::vector<at::Tensor>();
             TORCH_CHECK(made.size() == results.size(), plan->name, " made ", made.size(), " tensors, and its meta function ", results.size());
             std::vector<std::pair<at::Tensor, at::Tensor>> copies;
             for (size_t i = 0; i < made.size(); ++i) {
                 const at::Tensor &from = made[i], &to = results[i];
-                if (from.numel() == 0 && to.numel() != 0) {   // a kernel leaves out what its gradient will not need
+                if (is_left_out(from, to.sizes())) {
                     to.zero_();
                     continue;
                 }
@@ -344,11 +347,13 @@ class Operation {
     bool submit(Queue& queue, bool asks_meta, bool is_watched = false) {
         std::vector<at::Tensor> results;    // flat
         Stack returns;
-        if (asks_meta && !ask_meta(queue, results, returns)) return false;
+        std::shared_ptr<const Shapes> shapes;
+        if (asks_meta && !(shapes = ask_meta(queue, results, returns))) return false;
         std::vector<IValue> originals(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
         Aliases aliases(Aliases::Kind::cpu);
         auto work = std::make_unique<Queued>();
         work->plan = &plan_;
+        work->shapes = std::move(shapes);
         work->is_watched = is_watched;
         for (const at::Tensor& result : results) work->results.push_back(aliases.of(result));
         if (calls->is_checked()) note_bytes(work->spans, work->results);
@@ -360,13 +365,15 @@ class Operation {
             stack_.push_back(plan_.returned[i] >= 0 ? originals[static_cast<size_t>(plan_.returned[i])] : returns[i]);
         return true;
     }
-    bool ask_meta(Queue& queue, std::vector<at::Tensor>& results, Stack& returns) {
+    // Null: it cannot tell.
+    std::shared_ptr<const Shapes> ask_meta(Queue& queue, std::vector<at::Tensor>& results, Stack& returns) {
         const ShapeKey key(stack_, first_);
         std::shared_ptr<const Shapes> shapes = plan_.shapes.find(key);
         if (!shapes) {
-            shapes = plan_.is_structured ? probed() : asked(queue);
-            if (!shapes) return false;
-            plan_.shapes.keep(key, shapes);
+            const std::shared_ptr<Shapes> computed = plan_.is_structured ? probed() : asked(queue);
+            if (!computed || !correct(*computed)) return nullptr;
+            plan_.shapes.keep(key, computed);
+            shapes = computed;
         }
         size_t next = 0;
         for (size_t i = 0; i < plan_.returned.size(); ++i) {
@@ -382,10 +389,10 @@ class Operation {
             else value = list.empty() ? at::Tensor() : list.get(0);
         }
         for (const auto& [argument, shape] : shapes->resized) resize_as(stack_[first_ + argument].toTensor(), shape, queue);
-        return true;
+        return shapes;
     }
     // By torch's composite kernel, which makes the results and calls the operation that writes them: that is caught.
-    std::shared_ptr<const Shapes> probed() {
+    std::shared_ptr<Shapes> probed() {
         const Stack kept(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
         try {
             const Probe probe;
@@ -399,7 +406,7 @@ class Operation {
         restore(kept);
         return shapes;
     }
-    std::shared_ptr<const Shapes> asked(Queue& queue) {
+    std::shared_ptr<Shapes> asked(Queue& queue) {
         Aliases metas(Aliases::Kind::meta);
         const Stack kept(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
         Stack arguments;
@@ -424,6 +431,76 @@ class Operation {
         }
         return shapes;
     }
+    // Meta functions in Python err about types and sizes, and none refuses all types that its kernel refuses.  So the kernel itself is asked, once for each
+    // combination of types.  False: its results are not known before.
+    bool correct(Shapes& shapes) {
+        KnownTypes::Key key;
+        std::optional<c10::ScalarType> of_floats;
+        bool are_mixed = false, are_short = false;
+        for (size_t i = first_; i < stack_.size(); ++i) {
+            key.push_back(-1);
+            each_tensor(stack_[i], [&](const at::Tensor& tensor) {
+                const c10::ScalarType type = tensor.scalar_type();
+                key.push_back(static_cast<int>(type));
+                if (!c10::isFloatingType(type) || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
+                are_short |= c10::isReducedFloatingType(type);
+                are_mixed |= of_floats.value_or(type) != type;
+                of_floats = type;
+            });
+        }
+        if (!are_mixed && (plan_.is_structured || shapes.made.empty())) return true;
+        const auto [kind, types] = plan_.types.find(key, [&] { return ask_kernel(shapes); });
+        if (kind == KnownTypes::Kind::refused) return !are_mixed && !are_short;   // it may refuse zeros alone
+        if (kind == KnownTypes::Kind::other_sizes) {
+            plan_.can_queue.store(false, std::memory_order_relaxed);
+            return false;
+        }
+        for (size_t i = 0; i < shapes.made.size(); ++i)
+            if (types[i]) shapes.made[i].dtype = *types[i];
+        return true;
+    }
+    // By a call of it on zeros.
+    KnownTypes::Answer ask_kernel(const Shapes& shapes) {
+        const Stack kept(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
+        KnownTypes::Answer answer{KnownTypes::Kind::refused, {}};
+        try {
+            const KernelsOnly below;
+            for (size_t i = first_; i < stack_.size(); ++i) {
+                IValue& value = stack_[i];
+                if (value.isDevice() && value.toDevice().type() == kDevice) value = Device(c10::kCPU);
+                replace_tensors(value, [](const at::Tensor& tensor) {
+                    return is_on_device(tensor) ? at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU)).zero_() : tensor.clone();
+                });
+            }
+            if (plan_.generator >= 0) stack_[first_ + static_cast<size_t>(plan_.generator)] = at::detail::createCPUGenerator();
+            plan_.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+            const std::vector<at::Tensor> made = results_of(plan_, shapes, stack_);
+            answer.kind = made.size() == shapes.made.size() ? KnownTypes::Kind::types : KnownTypes::Kind::other_sizes;
+            for (size_t i = 0; i < made.size() && answer.kind == KnownTypes::Kind::types; ++i) {
+                auto& type = answer.types.emplace_back();
+                if (is_left_out(made[i], shapes.made[i].sizes)) continue;
+                type = made[i].dtype();
+                if (!made[i].sizes().equals(shapes.made[i].sizes)) answer.kind = KnownTypes::Kind::other_sizes;
+            }
+        } catch (const std::exception&) {   // the call itself says what is wrong
+        }
+        restore(kept);
+        return answer;
+    }
+    // The new tensors on top of a stack, of those results that have any by their known shapes.
+    static std::vector<at::Tensor> results_of(const Plan& plan, const Shapes& shapes, const Stack& stack) {
+        std::vector<at::Tensor> made;
+        const size_t begin = stack.size() - plan.returned.size();
+        for (size_t i = 0; i < plan.returned.size(); ++i) {
+            if (shapes.counts[i] == 0) continue;
+            const IValue& value = stack[begin + i];
+            if (value.isTensorList()) std::ranges::copy(value.toTensorVector(), std::back_inserter(made));
+            else made.push_back(value.toTensor());
+        }
+        return made;
+    }
+    // A kernel leaves out what nobody wants, or what its gradient will not need.
+    static bool is_left_out(const at::Tensor& made, c10::IntArrayRef expected) { return !made.defined() || (made.numel() == 0 && c10::multiply_integers(expected) != 0); }
     std::shared_ptr<Shapes> shapes_of_returns() const {
         auto shapes = std::make_shared<Shapes>();
         const size_t begin = stack_.size() - plan_.returned.size();
@@ -454,9 +531,11 @@ class Operation {
 
     // For the checker: which bytes it reads and writes.
     void note_bytes(std::vector<peerlane::WorkBytes>& spans, c10::ArrayRef<at::Tensor> results) const {
+        const auto& arguments = plan_.schema.arguments();
+        const bool trains = plan_.updates_statistics && (plan_.training < 0 || stack_[first_ + static_cast<size_t>(plan_.training)].toBool());
         for (size_t i = 0; i < plan_.written.size(); ++i)
             each_tensor(stack_[first_ + i], [&](const at::Tensor& tensor) {
-                if (is_on_device(tensor) || plan_.is_copy) add_bytes(spans, tensor, plan_.written[i]);
+                if (is_on_device(tensor) || plan_.is_copy) add_bytes(spans, tensor, plan_.written[i] || (trains && arguments[i].name().starts_with("running_")));
             });
         for (const at::Tensor& result : results) add_bytes(spans, result, true);
     }

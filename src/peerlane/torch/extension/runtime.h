@@ -66,13 +66,19 @@ struct Queue {
     bool is_default;
     std::mutex running;  // held while an operation runs in the thread that called it
     Queue* next = nullptr;   // of those outside of the pool
+    std::atomic<bool> is_ended{false};   // the node was left
 
     c10::Stream as_stream() {
         const auto id = is_default ? 0 : static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(this));
         return c10::Stream(c10::Stream::UNSAFE, {kDevice, device}, id);
     }
     // Whether all operations of the stream are over, and none has failed.
-    bool is_settled() const { return calls->is_settled(native); }
+    bool is_settled() const { return !is_ended.load(std::memory_order_relaxed) && calls->is_settled(native); }
+    // No thread runs an operation itself when this returns, and none begins one: the memory of the device ends.
+    void end() {
+        const std::lock_guard lock(running);
+        is_ended.store(true, std::memory_order_relaxed);
+    }
     void synchronize() {
         if (is_settled() && !calls->is_checked()) return;
         with_python([this](py::handle module) { module.attr("synchronize")(py::handle(stream)); });
@@ -134,6 +140,10 @@ class Devices {
     Queue& queue(const c10::Stream& stream) {
         if (stream.id() == 0) return default_queue(stream.device_index());
         return *reinterpret_cast<Queue*>(static_cast<intptr_t>(stream.id()));
+    }
+    void end_queues() {
+        const GilGivenAway gil;
+        for (DeviceIndex device = 0; device < kMost; ++device) each_queue(device, [](Queue& queue) { queue.end(); });
     }
     template <class Visit>
     void each_queue(DeviceIndex device, const Visit& visit) {

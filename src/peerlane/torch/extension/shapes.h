@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 #include <ATen/core/stack.h>
 
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -74,6 +76,32 @@ class ShapeKey {
     c10::SmallVector<int64_t, 64> words_;
     uint64_t hash_ = 0;
     bool is_complete_ = true;
+};
+
+// What a kernel makes, by the types of its arguments.
+class KnownTypes {
+  public:
+    enum class Kind { types, other_sizes, refused };
+    using Key = std::vector<int>;
+    struct Answer {
+        Kind kind;
+        std::vector<std::optional<caffe2::TypeMeta>> types;   // nothing: it has left the result out
+    };
+
+    template <class Ask>
+    Answer find(const Key& key, const Ask& ask) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (const auto found = known_.find(key); found != known_.end()) return found->second;
+        }
+        Answer answer = ask();
+        const std::lock_guard lock(mutex_);
+        return known_.emplace(key, std::move(answer)).first->second;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::map<Key, Answer> known_;
 };
 
 class KnownShapes {

@@ -1,0 +1,1 @@
+"""Names of vendors for torch's device: which there are, and what each changes in torch (``hook``)."""
