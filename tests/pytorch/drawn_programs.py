@@ -11,7 +11,7 @@ import contextlib
 import random
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -29,7 +29,7 @@ _OF_ONE: dict[str, Compute] = {
     "sin": torch.sin,
     "softmax": lambda a: a.softmax(1),
     "sum": lambda a: a.sum(0, keepdim=True).tanh().expand_as(a).contiguous(),
-    "amax": lambda a: (a - a.amax(1, keepdim=True)),
+    "amax": lambda a: a - a.amax(1, keepdim=True),
     "cumsum": lambda a: a.cumsum(1).tanh(),
     "sort": lambda a: a.sort(1).values,
     "argsort": lambda a: a.gather(1, a.argsort(1)),

@@ -131,6 +131,7 @@ _NAMES = """
     found["peer"] = torch.cuda.can_device_access_peer(0, 1)
     found["pinned"] = [torch.ones(2).pin_memory().is_pinned(), torch.empty(2, pin_memory=True).is_pinned()]
     found["capturing"] = torch.cuda.is_current_stream_capturing()
+    torch._dynamo.reset()  # libraries call it whether they compile or not
 """
 
 
@@ -201,6 +202,24 @@ def test_what_virtual_devices_lack_is_refused_by_name(tmp_path: Path) -> None:
     assert {name: text in found.get(name, "") for name, text in named.items()} == dict.fromkeys(
         named, True
     ), found
+
+
+_PROFILED = """
+    from torch.profiler import ProfilerActivity, profile
+    x = torch.randn(500, 500, device="cuda:1")
+    with torch.cuda.device(1), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        for _ in range(3):
+            y = (x @ x).softmax(1)
+        torch.cuda.synchronize()
+    events = [each for each in profiler.events() if each.name == "aten::_softmax"]
+    found["times"] = [each.device_time_total for each in events]
+"""
+
+
+def test_profiler_measures_operations_on_the_device(tmp_path: Path) -> None:
+    times = _find(tmp_path, _PROFILED)["times"]
+    assert len(times) == 3
+    assert all(10 < each < 20e6 for each in times)  # microseconds
 
 
 _UNORDERED = """

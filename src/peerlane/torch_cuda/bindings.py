@@ -101,7 +101,7 @@ def _refuse_function(name: str) -> None:
     _served[name] = refuse
 
 
-for _each in ("_CUDAGraph", "_MemPool", "_cuda_CUDAAllocator"):
+for _each in ("_CUDAGraph", "_MemPool", "_cuda_CUDAAllocator", "_cuda_CUDAAllocator_AllocatorState"):
     _refuse_class(_each)
 for _each in (
     "_graph_pool_handle",
@@ -230,6 +230,13 @@ class _Cudart:
 
 
 _served["_cudart"] = _Cudart()
+
+
+@_served_as_torch
+def _set_cached_tensors_enabled(enabled: bool) -> None:
+    if enabled:  # for CUDA graphs; torch._dynamo.reset disables it
+        raise RuntimeError(_sentence("_set_cached_tensors_enabled"))
+
 
 # Streams and events
 
