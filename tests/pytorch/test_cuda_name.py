@@ -285,6 +285,13 @@ def test_process_receives_a_tensor_by_torchs_own_functions() -> None:
     assert done.stdout.splitlines() == ["cuda:0 cuda:1 2000.0 2000.0", "0 0"]
 
 
+@SCHEDULES
+def test_worker_has_the_weights_of_the_trainer(schedule: str) -> None:
+    done = _run_on_cuda([str(PROGRAMS / "weight_sync.py")], schedule)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True"] * 4 + ["0"]
+
+
 def test_variable_chooses_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     found = _find(

@@ -54,7 +54,8 @@ def pytest_runtest_logreport(report):
     if "PYTEST_XDIST_WORKER" not in os.environ and (report.when != "setup" or not report.passed):
         if report.when != "teardown" or report.failed:
             with open(os.environ["RESULTS"], "a") as file:
-                line = {"name": report.nodeid, "outcome": report.outcome, "text": report.longreprtext}
+                text = report.capstderr + report.longreprtext  # the errors of other processes are in the first
+                line = {"name": report.nodeid, "outcome": report.outcome, "text": text[-20_000:]}
                 print(json.dumps(line), file=file)
 """
 
@@ -81,7 +82,8 @@ def copied(folder: Path, into: Path, theirs: str, ours: str) -> None:
     word = re.compile(rf"(?<!torch_)(?<![A-Za-z]){theirs}(?![A-Za-z])")
     in_name = re.compile(rf"\b(only|dtypesIf|skip){theirs.upper()}")
     for file in into.rglob("*.py"):
-        text = in_name.sub(rf"\g<1>{_IN_NAMES[ours]}", word.sub(ours, file.read_text()))
+        text = file.read_text().replace(f"torch_{theirs}.{theirs}", f"torch.{theirs}")
+        text = in_name.sub(rf"\g<1>{_IN_NAMES[ours]}", word.sub(ours, text))
         text = re.sub(
             r"^(?=(?:import|from) torch)", "import peerlane.torch\n", text, count=1, flags=re.MULTILINE
         )
@@ -100,7 +102,8 @@ def run(options: argparse.Namespace) -> None:
         copied(options.folder, root, options.name, options.ours)
         named = ["--torch-cuda"] if options.ours == "cuda" else []
         served = [sys.executable, "-m", "peerlane", "run", *named, "--devices", str(_DEVICES), "-m", "pytest"]
-        quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:peerlane", "--timeout", str(_SECONDS), "-n", "2"]
+        quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:peerlane", "--timeout", str(_SECONDS)]
+        quiet += ["-n", str(options.workers)]
         env = {
             **os.environ,
             "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(_SECONDS),
@@ -167,6 +170,9 @@ def main() -> None:
     running.add_argument("--name", default="cuda", help="the device in the files")
     running.add_argument("--as", dest="ours", choices=_IN_NAMES, default="cuda", help="our name of it")
     running.add_argument("--every", type=int, default=1, help="run each n-th test")
+    running.add_argument(
+        "--workers", type=int, default=2, help="0: the process of pytest runs the tests itself"
+    )
     running.add_argument("--seconds", type=float, default=600, help="for a file")
     running.add_argument("--chosen", default="", help="which tests, as -k of pytest")
     running.set_defaults(do=run)
