@@ -22,6 +22,7 @@ from pathlib import Path
 _SECONDS = 120  # for a test
 _DEVICES = 4
 _IN_NAMES = {"cuda": "CUDA", "peerlane": "PRIVATEUSE1"}  # of torch's helpers, as onlyCUDA
+_BACK_ENDS = {"cuda": "nccl", "npu": "hccl", "xpu": "xccl", "peerlane": "peerlane"}
 
 # What a library's helpers are called that only name its device or its back-end.
 _STAND_INS = {
@@ -79,10 +80,11 @@ _PAGE = """\
 def copied(folder: Path, into: Path, theirs: str, ours: str) -> None:
     """Copy tests, with our name of the device in place of theirs."""
     shutil.copytree(folder, into)
-    word = re.compile(rf"(?<!torch_)(?<![A-Za-z]){theirs}(?![A-Za-z])")
+    word = re.compile(rf"(?<!torch_)(?<!allow_)(?<![A-Za-z]){theirs}(?![A-Za-z])")
     in_name = re.compile(rf"\b(only|dtypesIf|skip){theirs.upper()}")
     for file in into.rglob("*.py"):
         text = file.read_text().replace(f"torch_{theirs}.{theirs}", f"torch.{theirs}")
+        text = re.sub(rf"\b{_BACK_ENDS[theirs]}\b", _BACK_ENDS[ours], text)
         text = in_name.sub(rf"\g<1>{_IN_NAMES[ours]}", word.sub(ours, text))
         text = re.sub(
             r"^(?=(?:import|from) torch)", "import peerlane.torch\n", text, count=1, flags=re.MULTILINE
@@ -167,7 +169,9 @@ def main() -> None:
     running.add_argument("folder", type=Path)
     running.add_argument("results", type=Path)
     running.add_argument("files", nargs="+")
-    running.add_argument("--name", default="cuda", help="the device in the files")
+    running.add_argument(
+        "--name", choices=("cuda", "npu", "xpu"), default="cuda", help="the device in the files"
+    )
     running.add_argument("--as", dest="ours", choices=_IN_NAMES, default="cuda", help="our name of it")
     running.add_argument("--every", type=int, default=1, help="run each n-th test")
     running.add_argument(
