@@ -20,9 +20,9 @@ SIZE = 1 << 20
 program = Program("cuda", 0, False)
 program.library.cuInit(0)
 program.set(0)
-(_, source), (_, target) = (program.made("make", ctypes.c_size_t(SIZE)) for _ in range(2))
-_, stream = program.made("stream", ctypes.c_uint32(0))
-_, event = program.made("event", ctypes.c_uint32(0))
+(_, source), (_, target) = (program.created("make", ctypes.c_size_t(SIZE)) for _ in range(2))
+_, stream = program.created("stream", ctypes.c_uint32(0))
+_, event = program.created("event", ctypes.c_uint32(0))
 host = ctypes.create_string_buffer(bytes(range(256)) * (SIZE // 256), SIZE)
 words = [ctypes.c_void_p(each) for each in (target, source)]
 assert program.library.cuMemcpyHtoD_v2(words[1], host, ctypes.c_size_t(SIZE)) == 0
@@ -64,8 +64,8 @@ program = Program(dialect, 0, False, of_threads=True)
 if dialect == "cuda":
     program.library.cuInit(0)
 program.set(0)
-(_, source), (_, target) = (program.made("make", ctypes.c_size_t(64)) for _ in range(2))
-_, event = program.made("event", *([ctypes.c_uint32(0)] if dialect == "cuda" else []))
+(_, source), (_, target) = (program.created("make", ctypes.c_size_t(64)) for _ in range(2))
+_, event = program.created("event", *([ctypes.c_uint32(0)] if dialect == "cuda" else []))
 host, own, event = ctypes.create_string_buffer(64), ctypes.c_void_p(0), ctypes.c_void_p(event)
 size, kind = ctypes.c_size_t(64), [] if dialect == "cuda" else [ctypes.c_int32(4)]
 for number in range(3):
@@ -87,7 +87,7 @@ def test_python_is_not_asked_again_about_the_stream_of_a_thread(dialect: str) ->
     assert others == [first, first]
 
 
-def test_a_call_that_worked_returns_success_though_another_thread_ends_its_things_meanwhile() -> None:
+def test_a_call_that_worked_returns_success_though_another_thread_destroys_its_objects_meanwhile() -> None:
     def learn(_: int, words: object) -> None:
         raise KeyError(words)
 
