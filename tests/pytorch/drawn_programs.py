@@ -141,7 +141,7 @@ class Streams:
                 users |= running
             yield
 
-    def made(self, step: Step, memory: int) -> None:
+    def note_new(self, step: Step, memory: int) -> None:
         """Note the stream of new memory."""
         self._used[memory] = {self._streams[step.device][step.stream]}
 
@@ -159,21 +159,21 @@ def run(number: int, devices: int, *, on_devices: bool) -> list[torch.Tensor]:
         uses = [(memory[each], tensors[each]) for each in sorted(operands)]
         with streams.running(step, uses) if streams else contextlib.nullcontext():
             shares = memory[step.first] == memory[step.second]
-            made = _made(step, tensors, where, shares=shares)
-        if made is None:
+            result = _computed(step, tensors, where, shares=shares)
+        if result is None:
             continue
-        tensors[step.result] = made
+        tensors[step.result] = result
         is_view = step.name == "seen turned"
         memory[step.result] = memory[step.first] if is_view else count
         if streams and not is_view:
-            streams.made(step, count)
+            streams.note_new(step, count)
     if on_devices:
         for each in range(devices):
             torch.accelerator.synchronize(each)
     return [each.cpu().contiguous() for each in tensors]
 
 
-def _made(
+def _computed(
     step: Step, tensors: list[torch.Tensor], where: list[torch.device], *, shares: bool
 ) -> torch.Tensor | None:
     first, second = tensors[step.first], tensors[step.second]

@@ -288,8 +288,8 @@ found["refused"] = [caught(group.broadcast, ramp()), caught(group.allreduce, ram
 
 
 def test_group_takes_tensors_and_settings_too(programs: Programs) -> None:
-    found = programs.run(_FORMS)
-    for rank, each in enumerate(found):
+    results = programs.run(_FORMS)
+    for rank, each in enumerate(results):
         assert each["total"] == [10, 12, 14, 16]
         assert each["product"] == [0, 11, 24, 39]
         assert each["of_root"] == [10, 11, 12, 13]

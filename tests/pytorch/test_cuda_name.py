@@ -218,8 +218,35 @@ _PROFILED = """
 
 def test_profiler_measures_operations_on_the_device(tmp_path: Path) -> None:
     times = _find(tmp_path, _PROFILED)["times"]
-    assert len(times) == 3
-    assert all(10 < each < 20e6 for each in times)  # microseconds
+    assert sum(10 < each < 20e6 for each in times) == 3  # microseconds; shapes are computed without the device
+
+
+_FORKED = """
+    import multiprocessing
+    from torch.utils.data import DataLoader
+
+    def draw(answers):
+        torch.manual_seed(7)
+        answers.put(torch.rand(3, device="cuda:1").tolist())
+
+    if __name__ == "__main__":
+        fork = multiprocessing.get_context("fork")
+        answers = fork.Queue()
+        child = fork.Process(target=draw, args=(answers,))
+        child.start()
+        found["child"] = answers.get(timeout=100)
+        child.join(100)
+        torch.manual_seed(7)
+        found["parent"] = torch.rand(3, device="cuda:1").tolist()
+        loader = DataLoader(torch.arange(12.0), batch_size=4, num_workers=2, pin_memory=True)
+        found["sums"] = [each.to("cuda", non_blocking=True).sum().item() for each in loader]
+"""
+
+
+def test_workers_are_forked_before_and_after_the_device_is_used(tmp_path: Path) -> None:
+    results = _find(tmp_path, _FORKED)
+    assert results["child"] == results["parent"]
+    assert results["sums"] == [6.0, 22.0, 38.0]
 
 
 _UNORDERED = """

@@ -222,7 +222,7 @@ dist.barrier()
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_collective_behind_a_failed_operation_names_it(programs: Programs, *, is_async: bool) -> None:
-    found = programs.run(
+    results = programs.run(
         f"""
 here = torch.device("peerlane", rank)
 tensor = torch.ones(300, 300, device=here)
@@ -236,10 +236,10 @@ while error is None and time.monotonic() < end:
 found["error"] = error
 """,
     )
-    kind, text, _ = found[0]["error"]
+    kind, text, _ = results[0]["error"]
     assert kind == "DistBackendError"
     assert "aten::index_select" in text and "program.py:" in text
-    assert found[1]["error"][0] == "DistBackendError"
+    assert results[1]["error"][0] == "DistBackendError"
 
 
 @pytest.mark.parametrize(

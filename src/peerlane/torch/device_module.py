@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,13 @@ from typing import Any
 import torch
 
 from peerlane.backend import host
+from peerlane.errors import Closed
 from peerlane.streams.stream import Stream as PeerlaneStream
 from peerlane.support import torch_name
 from peerlane.torch import device_objects, extension_build
 
 _loaded: Any = None
 _refused: Exception | None = None
-_forked = False
 
 
 def init() -> None:
@@ -67,15 +66,11 @@ def is_available() -> bool:
 
 
 def _is_in_bad_fork() -> bool:
-    return _forked
-
-
-def _note_fork() -> None:
-    global _forked
-    _forked = _loaded is not None
-
-
-os.register_at_fork(after_in_child=_note_fork)
+    try:
+        host.check_usable()
+    except Closed:  # torch seeds no devices then, and refuses to use them
+        return True
+    return False
 
 
 def device_count() -> int:

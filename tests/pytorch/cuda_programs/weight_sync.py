@@ -24,9 +24,9 @@ def joined(port: int, rank: int) -> dist.ProcessGroup:
     store, _, _ = next(dist.rendezvous(f"tcp://127.0.0.1:{port}", rank, 2))
     of_group = dist.PrefixStore("weights", store)
     named = {"group_name": "weights", "timeout": c10d.default_pg_timeout}
-    made, _ = c10d._new_process_group_helper(2, rank, [], "nccl", of_group, **named)
-    c10d._world.pg_group_ranks[made] = {each: each for each in range(2)}
-    return made
+    joint, _ = c10d._new_process_group_helper(2, rank, [], "nccl", of_group, **named)
+    c10d._world.pg_group_ranks[joint] = {each: each for each in range(2)}
+    return joint
 
 
 def generate(port: int, orders, answers) -> None:
