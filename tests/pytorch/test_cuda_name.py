@@ -218,7 +218,9 @@ _PROFILED = """
 
 def test_profiler_measures_operations_on_the_device(tmp_path: Path) -> None:
     times = _find(tmp_path, _PROFILED)["times"]
-    assert sum(10 < each < 20e6 for each in times) == 3  # microseconds; shapes are computed without the device
+    assert (
+        sum(10 < each < 20e6 for each in times) == 3
+    )  # microseconds; shapes are computed without the device
 
 
 _FORKED = """
