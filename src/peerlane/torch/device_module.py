@@ -65,12 +65,16 @@ def is_available() -> bool:
     return _loaded is not None and device_count() > 0
 
 
-def _is_in_bad_fork() -> bool:
+def is_in_bad_fork() -> bool:
+    """Return whether the parent had used devices before the fork: torch neither seeds nor uses them then."""
     try:
         host.check_usable()
-    except Closed:  # torch seeds no devices then, and refuses to use them
+    except Closed:
         return True
     return False
+
+
+_is_in_bad_fork = is_in_bad_fork  # as torch's libraries call it
 
 
 def device_count() -> int:

@@ -142,7 +142,7 @@ def _cuda_getDeviceCount() -> int:
 
 @_served_as_torch
 def _cuda_isInBadFork() -> bool:
-    return bool(_module()._is_in_bad_fork())
+    return bool(_module().is_in_bad_fork())
 
 
 @_served_as_torch
