@@ -258,3 +258,45 @@ found["left"] = left.item()
         ]
         assert each["is_whole"]
         assert each["left"] == 4.0
+
+
+_FORMS = """
+def ramp():
+    return torch.arange(4.0) + 10 * rank
+
+group = dist.group.WORLD
+total, product, of_root, reduced = ramp(), ramp(), ramp(), ramp()
+group.allreduce(total).wait()
+group.allreduce([product], dist.ReduceOp.PRODUCT).wait()
+group.broadcast(of_root, 1).wait()
+group.reduce(reduced, root=1, op=dist.ReduceOp.MAX).wait()
+parts, gathered = ([torch.zeros(4) for _ in range(size)] for _ in range(2))
+group.allgather(parts, ramp()).wait()
+group.gather(gathered if rank == 0 else [], ramp(), 0, timeout=seconds(20)).wait()
+scattered, folded, turned = torch.zeros(4), torch.zeros(4), torch.zeros(2)
+group.scatter(scattered, [ramp() + each for each in range(size)] if rank == 0 else [], 0).wait()
+group.reduce_scatter(folded, [ramp() * (each + 1) for each in range(size)], dist.ReduceOp.MIN).wait()
+group.all_to_all_single(turned, torch.arange(2.0) + 10 * rank, [], [], timeout=seconds(20)).wait()
+group.barrier(timeout=seconds(20)).wait()
+for name, tensor in dict(
+    total=total, product=product, of_root=of_root, reduced=reduced, parts=torch.cat(parts),
+    gathered=torch.cat(gathered), scattered=scattered, folded=folded, turned=turned,
+).items():
+    found[name] = tensor.tolist()
+found["refused"] = [caught(group.broadcast, ramp()), caught(group.allreduce, ramp(), root=0)]
+"""
+
+
+def test_group_takes_tensors_and_settings_too(programs: Programs) -> None:
+    results = programs.run(_FORMS)
+    for rank, each in enumerate(results):
+        assert each["total"] == [10, 12, 14, 16]
+        assert each["product"] == [0, 11, 24, 39]
+        assert each["of_root"] == [10, 11, 12, 13]
+        assert each["reduced"] == ([10, 11, 12, 13] if rank == 1 else [0, 1, 2, 3])
+        assert each["parts"] == [0, 1, 2, 3, 10, 11, 12, 13]
+        assert each["gathered"] == (each["parts"] if rank == 0 else [0] * 8)
+        assert each["scattered"] == [rank + number for number in range(4)]
+        assert each["folded"] == [(rank + 1) * number for number in range(4)]
+        assert each["turned"] == [rank, 10 + rank]
+        assert [kind for kind, *_ in each["refused"]] == ["TypeError", "TypeError"]

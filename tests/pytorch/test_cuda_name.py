@@ -131,6 +131,7 @@ _NAMES = """
     found["peer"] = torch.cuda.can_device_access_peer(0, 1)
     found["pinned"] = [torch.ones(2).pin_memory().is_pinned(), torch.empty(2, pin_memory=True).is_pinned()]
     found["capturing"] = torch.cuda.is_current_stream_capturing()
+    torch._dynamo.reset()  # libraries call it whether they compile or not
 """
 
 
@@ -240,6 +241,53 @@ def test_sleep_ranges_storages_and_compiled_layers_work(tmp_path: Path) -> None:
     }
 
 
+_PROFILED = """
+    from torch.profiler import ProfilerActivity, profile
+    x = torch.randn(500, 500, device="cuda:1")
+    with torch.cuda.device(1), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        for _ in range(3):
+            y = (x @ x).softmax(1)
+        torch.cuda.synchronize()
+    events = [each for each in profiler.events() if each.name == "aten::_softmax"]
+    found["times"] = [each.device_time_total for each in events]
+"""
+
+
+def test_profiler_measures_operations_on_the_device(tmp_path: Path) -> None:
+    times = _find(tmp_path, _PROFILED)["times"]
+    assert (
+        sum(10 < each < 20e6 for each in times) == 3
+    )  # microseconds; shapes are computed without the device
+
+
+_FORKED = """
+    import multiprocessing
+    from torch.utils.data import DataLoader
+
+    def draw(answers):
+        torch.manual_seed(7)
+        answers.put(torch.rand(3, device="cuda:1").tolist())
+
+    if __name__ == "__main__":
+        fork = multiprocessing.get_context("fork")
+        answers = fork.Queue()
+        child = fork.Process(target=draw, args=(answers,))
+        child.start()
+        found["child"] = answers.get(timeout=100)
+        child.join(100)
+        torch.manual_seed(7)
+        found["parent"] = torch.rand(3, device="cuda:1").tolist()
+        loader = DataLoader(torch.arange(12.0), batch_size=4, num_workers=2, pin_memory=True)
+        found["sums"] = [each.to("cuda", non_blocking=True).sum().item() for each in loader]
+"""
+
+
+def test_workers_are_forked_before_and_after_the_device_is_used(tmp_path: Path) -> None:
+    results = _find(tmp_path, _FORKED)
+    assert results["child"] == results["parent"]
+    assert results["sums"] == [6.0, 22.0, 38.0]
+
+
 _UNORDERED = """
 import torch
 side = torch.cuda.Stream()
@@ -301,6 +349,13 @@ def test_process_receives_a_tensor_by_torchs_own_functions() -> None:
     done = _run_on_cuda([str(PROGRAMS / "sharing.py")])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["cuda:0 cuda:1 2000.0 2000.0", "0 0"]
+
+
+@SCHEDULES
+def test_worker_has_the_weights_of_the_trainer(schedule: str) -> None:
+    done = _run_on_cuda([str(PROGRAMS / "weight_sync.py")], schedule)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True"] * 4 + ["0"]
 
 
 def test_variable_chooses_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

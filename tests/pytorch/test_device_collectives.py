@@ -220,6 +220,28 @@ dist.barrier()
     assert results[0]["pair"] == results[2]["pair"] == [2.0] and results[1]["source"] == 0
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_collective_behind_a_failed_operation_names_it(programs: Programs, *, is_async: bool) -> None:
+    results = programs.run(
+        f"""
+here = torch.device("peerlane", rank)
+tensor = torch.ones(300, 300, device=here)
+dist.all_reduce(tensor)
+torch.peerlane.synchronize(here)
+if rank == 0:
+    rows = tensor.index_select(0, torch.full((300,), 1000, device=here))  # there are 300
+error, end = None, time.monotonic() + 20
+while error is None and time.monotonic() < end:
+    error = caught(dist.all_reduce, tensor, async_op={is_async})
+found["error"] = error
+""",
+    )
+    kind, text, _ = results[0]["error"]
+    assert kind == "DistBackendError"
+    assert "aten::index_select" in text and "program.py:" in text
+    assert results[1]["error"][0] == "DistBackendError"
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -52,6 +52,12 @@ def ddp_with_hook(device):
     model.register_comm_hook(None, fp16_compress_hook)
     return train(model, device)
 
+def ddp_of_uneven_inputs(device):
+    model = DDP(net(device))
+    with model.join():
+        train(model, device, steps=2 + rank)
+    return weights(model)
+
 def optimizer_of_shards(device):
     from torch.distributed.optim import ZeroRedundancyOptimizer
     model = DDP(net(device))
@@ -131,8 +137,8 @@ def saved_and_loaded(device):
 
 found["equal"] = {}
 for name, call in {
-    **{each.__name__: each for each in (ddp, ddp_with_hook, optimizer_of_shards, fsdp2, fsdp2_mixed, hsdp,
-                                        tensor_parallel, dtensor, saved_and_loaded)},
+    **{each.__name__: each for each in (ddp, ddp_with_hook, ddp_of_uneven_inputs, optimizer_of_shards, fsdp2,
+                                        fsdp2_mixed, hsdp, tensor_parallel, dtensor, saved_and_loaded)},
     "1F1B": lambda device: pipeline(device, "Schedule1F1B"),
     "GPipe": lambda device: pipeline(device, "ScheduleGPipe"),
     "interleaved": lambda device: pipeline(device, "ScheduleInterleaved1F1B", 2),
@@ -156,6 +162,6 @@ def test_parallel_training_has_the_bits_of_the_processor(
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     results = programs.run(_TRAIN, size=ranks, timeout=280)
     for each in results:
-        assert len(each["equal"]) == 13
+        assert len(each["equal"]) == 14
         assert [name for name, is_equal in each["equal"].items() if not is_equal] == []
         assert each["flat"] and each["random"] == 64

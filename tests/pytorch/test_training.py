@@ -37,6 +37,16 @@ found["weights"] = [each.flatten().tolist() for each in model.state_dict().value
 """
 )
 
+_UNEVEN = (
+    _TRAIN
+    + """
+model = torch.nn.parallel.DistributedDataParallel(net())
+with model.join(divide_by_initial_world_size=False):
+    train(model, 4 + 2 * rank)
+found["weights"] = [each.flatten().tolist() for each in model.state_dict().values()]
+"""
+)
+
 _FSDP2 = (
     _TRAIN
     + """
@@ -53,7 +63,7 @@ found["weights"] = [each.full_tensor().flatten().tolist() for each in model.para
 )
 
 
-@pytest.mark.parametrize("program", [_DDP, _FSDP2], ids=["DDP", "FSDP2"])
+@pytest.mark.parametrize("program", [_DDP, _UNEVEN, _FSDP2], ids=["DDP", "uneven inputs", "FSDP2"])
 def test_training_gives_the_weights_of_gloo(programs: Programs, program: str) -> None:
     ours = programs.run(program, size=3)
     theirs = programs.run(program, size=3, backend="gloo")

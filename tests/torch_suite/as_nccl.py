@@ -42,6 +42,8 @@ REASONS: dict[str, tuple[str, ...]] = {
         "test_all_to_all_single_equal_split_group_cuda",
         "test_all_to_all_single_equal_split_full_group_cuda",
         "test_broadcast_cuda",
+        "test_nccl_high_priority_stream",
+        "test_ddp_profiling_torch_profiler",
         "test_reduce_sum_cuda",
         "test_reduce_sum_cuda_twice",
         "test_send_recv_nccl_autograd_profiler",
@@ -56,10 +58,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "test_DistributedDataParallel_with_amp_and_grad_is_view",
     ),
     "`torch.compile` is not there": ("test_ddp_compile_static_graph",),
-    "the test needs `MASTER_ADDR`": ("test_nccl_high_priority_stream",),
-    "did not end within 90 s on a busy machine with two cores, and nobody has looked why": (
-        "test_ddp_grad_div_uneven_inputs",
-        "test_ddp_profiling_torch_profiler",
+    "some 10^15 operations for images of 1,000 x 1,000, which take the processor hours; with 40 x 40 it passes": (
         "test_ddp_uneven_inputs",
     ),
 }

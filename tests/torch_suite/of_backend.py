@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import re
+import socket
 import sys
 import tempfile
 import time
@@ -81,6 +82,9 @@ def main(backend: str, file: Path, only: list[str]) -> None:
     """Run all tests, or some, and write their outcomes as they come."""
     os.environ.update(BACKEND=backend, WORLD_SIZE=str(RANKS), DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(SECONDS))
     os.environ.update(OMP_NUM_THREADS="1", TEMP_DIR=tempfile.mkdtemp())
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(unused.getsockname()[1]))
     os.environ["INIT_METHOD"] = f"file://{os.environ['TEMP_DIR']}/init"
     import peerlane.torch  # noqa: F401 - it registers the back-end
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import torch.distributed
 
 from peerlane.diagnostics.waits import progress
-from peerlane.torch import device, monitored
+from peerlane.torch import device, monitored, work
 from peerlane.torch.process_group import BACKEND, PeerlaneGroup, create
 
 __all__ = ["PeerlaneGroup"]
@@ -35,3 +35,4 @@ progress.passed_through.add("torch")
 progress.serving_natively.add("pt_tcpstore_uv")  # the server of a TCPStore
 torch.distributed.Backend.register_backend(BACKEND, create, extended_api=True, devices=list(device.kinds()))
 monitored.serve(PeerlaneGroup)
+work.keep_for_reducers()

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from peerlane.collectives.duplicate import Duplicate
 from peerlane.collectives.group import Group
-from peerlane.errors import Cancelled, Error, WaitTimeout
+from peerlane.errors import Cancelled, Closed, Error, WaitTimeout
 from peerlane.torch import device_module
 from peerlane.torch.collective_calls import Caller, OnStream
 from peerlane.torch.failures import converted, refused
@@ -45,6 +45,7 @@ class DeviceCalls:
         self._collectives = Duplicate(group, wait_timeout=seconds)
         self._messages = Duplicate(group, wait_timeout=seconds)
         self._streams: dict[tuple[int, str, int], torch.Stream] = {}
+        self._last_on: torch.Stream | None = None  # of a collective
         self.latest: torch.device | None = None
 
     def collective(
@@ -98,8 +99,8 @@ class DeviceCalls:
             self._streams[key] = idle.pop() if idle else device_module.own_stream(device)
         return self._streams[key]
 
-    @staticmethod
     def _queue(
+        self,
         name: str,
         stream: torch.Stream,
         changed: list[torch.Tensor],
@@ -111,9 +112,25 @@ class DeviceCalls:
         try:
             with stream:
                 call(OnStream(group, device_module.stream_of(stream)))
+        except Closed as error:
+            raise converted(name, self._first_failure(stream) or error) from error
         except Error as error:
             raise converted(name, error) from error
+        if group is self._collectives:
+            self._last_on = stream
         return QueuedWork(name, changed, stream, source=source)
+
+    def _first_failure(self, stream: torch.Stream) -> Error | None:
+        """Return why the calls have ended: an operation that is queued before one of them has failed."""
+        for each in (stream, self._last_on):
+            try:
+                if each is not None:
+                    device_module.stream_of(each).sync(0)
+            except WaitTimeout:
+                continue
+            except Error as failure:
+                return failure
+        return None
 
     def finish(self) -> None:
         """Wait for the calls that are queued; whoever waited for a stream has got its error."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from peerlane.backend import host
+from peerlane.errors import Closed
 from peerlane.node.device import before_leaving
 from peerlane.streams.stream import Stream as PeerlaneStream
 from peerlane.support import torch_name
@@ -19,7 +19,6 @@ from peerlane.torch import device_objects, extension_build
 
 _loaded: Any = None
 _refused: Exception | None = None
-_forked = False
 
 
 def init() -> None:
@@ -68,16 +67,16 @@ def is_available() -> bool:
     return _loaded is not None and device_count() > 0
 
 
-def _is_in_bad_fork() -> bool:
-    return _forked
+def is_in_bad_fork() -> bool:
+    """Return whether the parent had used devices before the fork: torch neither seeds nor uses them then."""
+    try:
+        host.check_usable()
+    except Closed:
+        return True
+    return False
 
 
-def _note_fork() -> None:
-    global _forked
-    _forked = _loaded is not None
-
-
-os.register_at_fork(after_in_child=_note_fork)
+_is_in_bad_fork = is_in_bad_fork  # as torch's libraries call it
 
 
 def device_count() -> int:

@@ -22,6 +22,7 @@ from peerlane.collectives.part import Part
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
 from peerlane.torch import collective_calls as calls
+from peerlane.torch.call_forms import with_settings
 from peerlane.torch.device import kinds
 from peerlane.torch.device_calls import DeviceCalls, JoinedWork, QueuedWork
 from peerlane.torch.device_objects import present
@@ -39,18 +40,6 @@ BACKEND = "peerlane"
 _CPU = torch.device("cpu")
 _ABLE = b"+"  # begins the answer of a rank that can make a part
 _MOST_TOGETHER = 16  # ranks: all of them read all offers, which are some 400 bytes for each pair
-
-# What C++ and torch.distributed pass, for callers that pass nothing.
-_BROADCAST = c10d.BroadcastOptions()
-_ALLREDUCE = c10d.AllreduceOptions()
-_ALLREDUCE_COALESCED = c10d.AllreduceCoalescedOptions()
-_REDUCE = c10d.ReduceOptions()
-_ALLGATHER = c10d.AllgatherOptions()
-_GATHER = c10d.GatherOptions()
-_SCATTER = c10d.ScatterOptions()
-_REDUCE_SCATTER = c10d.ReduceScatterOptions()
-_ALL_TO_ALL = c10d.AllToAllOptions()
-_BARRIER = c10d.BarrierOptions()
 
 _Tensors = Sequence[torch.Tensor]
 _open: weakref.WeakValueDictionary[int, PeerlaneGroup] = weakref.WeakValueDictionary()  # in their order
@@ -348,13 +337,15 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     # Collectives.
 
-    def broadcast(self, tensors: list[torch.Tensor], opts: Any = _BROADCAST) -> dist.Work:
+    @with_settings(c10d.BroadcastOptions)
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
         """Give all ranks the root's tensor."""
         (tensor,) = tensors
         self._check("broadcast", tensors)
         return self._run("broadcast", opts, tensors, calls.broadcast, tensor, opts.rootRank)
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any = _ALLREDUCE) -> dist.Work:
+    @with_settings(c10d.AllreduceOptions)
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
         """Combine a tensor of all ranks."""
         (tensor,) = tensors
         if tensor.is_sparse:
@@ -368,24 +359,27 @@ class PeerlaneGroup(dist.ProcessGroup):
             raise refused("peerlane:sparse_all_reduce : valid are sums of sparse tensors on the processor")
         return self._run("sparse_all_reduce", opts, [tensor], calls.all_reduce_sparse, tensor)
 
-    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = _ALLREDUCE_COALESCED) -> dist.Work:
+    @with_settings(c10d.AllreduceCoalescedOptions)
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
         """Combine several tensors of one element type of all ranks."""
         check_alike("all_reduce_coalesced", tensors, self._kinds)
         how = find("all_reduce", opts.reduceOp, tensors[0].dtype)
         return self._run("all_reduce", opts, tensors, calls.all_reduce_joined, tensors, how)
 
-    def reduce(self, tensors: list[torch.Tensor], opts: Any = _REDUCE) -> dist.Work:
+    @with_settings(c10d.ReduceOptions)
+    def reduce(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
         """Combine a tensor of all ranks at the root."""
         (tensor,) = tensors
         self._check("reduce", tensors)
         how = find("reduce", opts.reduceOp, tensor.dtype)
         return self._run("reduce", opts, tensors, calls.reduce, tensor, opts.rootRank, how)
 
+    @with_settings(c10d.AllgatherOptions)
     def allgather(
         self,
         outputs: list[list[torch.Tensor]],
         inputs: list[torch.Tensor],
-        opts: Any = _ALLGATHER,
+        opts: Any,
     ) -> dist.Work:
         """Gather a tensor of each rank, of any size, in a list of tensors."""
         (parts,), (tensor,) = outputs, inputs
@@ -394,20 +388,20 @@ class PeerlaneGroup(dist.ProcessGroup):
         )
         return self._run("all_gather", opts, parts, calls.all_gather, parts, tensor)
 
-    def all_gather_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = _ALLGATHER
-    ) -> dist.Work:
+    @with_settings(c10d.AllgatherOptions, lists=False)
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> dist.Work:
         """Gather a tensor of each rank, side by side."""
         self._check_whole("all_gather_single", output, tensor)
         return self._run("all_gather_into_tensor", opts, [output], calls.all_gather_whole, output, tensor)
 
     _allgather_base = all_gather_single
 
+    @with_settings(c10d.AllgatherOptions)
     def allgather_coalesced(
         self,
         outputs: list[list[torch.Tensor]],
         inputs: list[torch.Tensor],
-        opts: Any = _ALLGATHER,
+        opts: Any,
     ) -> dist.Work:
         """Gather several tensors of each rank: ``outputs[rank][n]`` is the n-th of a rank."""
         if len(outputs) != self.size():
@@ -423,8 +417,9 @@ class PeerlaneGroup(dist.ProcessGroup):
             "all_gather", opts, changed, _each(calls.all_gather), list(zip(turned, inputs, strict=True))
         )
 
+    @with_settings(c10d.AllgatherOptions)
     def all_gather_single_coalesced(
-        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = _ALLGATHER
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any
     ) -> dist.Work:
         """Gather several tensors of each rank, each side by side."""
         pairs = list(zip(outputs, inputs, strict=True))
@@ -434,18 +429,16 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def gather(
-        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = _GATHER
-    ) -> dist.Work:
+    @with_settings(c10d.GatherOptions)
+    def gather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any) -> dist.Work:
         """Gather a tensor of each rank, of any size, at the root."""
         (tensor,) = inputs
         parts = self._parts_at_root("gather", outputs, opts.rootRank)
         self._check_parts("gather", parts, tensor, parts[self.rank()] if parts else tensor)
         return self._run("gather", opts, parts, calls.gather, parts, tensor, opts.rootRank)
 
-    def scatter(
-        self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = _SCATTER
-    ) -> dist.Work:
+    @with_settings(c10d.ScatterOptions)
+    def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> dist.Work:
         """Give each rank one of the root's tensors, which have one size."""
         (tensor,) = outputs
         parts = self._parts_at_root("scatter", inputs, opts.rootRank)
@@ -454,11 +447,12 @@ class PeerlaneGroup(dist.ProcessGroup):
         self._check("scatter", outputs)
         return self._run("scatter", opts, outputs, calls.scatter, tensor, parts, opts.rootRank)
 
+    @with_settings(c10d.ReduceScatterOptions)
     def reduce_scatter(
         self,
         outputs: list[torch.Tensor],
         inputs: list[list[torch.Tensor]],
-        opts: Any = _REDUCE_SCATTER,
+        opts: Any,
     ) -> dist.Work:
         """Combine lists of tensors of all ranks, and give each rank one of the results; they may have any sizes."""
         (tensor,), (parts,) = outputs, inputs
@@ -468,9 +462,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         how = find("reduce_scatter", opts.reduceOp, tensor.dtype)
         return self._run("reduce_scatter", opts, outputs, calls.reduce_scatter, tensor, parts, how)
 
-    def reduce_scatter_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = _REDUCE_SCATTER
-    ) -> dist.Work:
+    @with_settings(c10d.ReduceScatterOptions, lists=False)
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> dist.Work:
         """Combine a tensor of all ranks, and give each rank an equal part."""
         how = self._reduction_of_parts("reduce_scatter_single", output, tensor, opts)
         return self._run(
@@ -479,8 +472,9 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     _reduce_scatter_base = reduce_scatter_single
 
+    @with_settings(c10d.ReduceScatterOptions)
     def reduce_scatter_single_coalesced(
-        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = _REDUCE_SCATTER
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any
     ) -> dist.Work:
         """Combine several tensors of all ranks, and give each rank an equal part of each."""
         what = [
@@ -501,13 +495,14 @@ class PeerlaneGroup(dist.ProcessGroup):
         self._check_whole(call, tensor, output)
         return find(call, opts.reduceOp, output.dtype)
 
+    @with_settings(c10d.AllToAllOptions, lists=False)
     def all_to_all_single(
         self,
         output: torch.Tensor,
         tensor: torch.Tensor,
         output_splits: list[int] | None,
         input_splits: list[int] | None,
-        opts: Any = _ALL_TO_ALL,
+        opts: Any,
     ) -> dist.Work:
         """Exchange rows between all ranks; without splits all parts are equal."""
         check_alike("all_to_all_single", (output, tensor), self._kinds)
@@ -517,15 +512,15 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     alltoall_base = all_to_all_single
 
-    def alltoall(
-        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = _ALL_TO_ALL
-    ) -> dist.Work:
+    @with_settings(c10d.AllToAllOptions)
+    def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any) -> dist.Work:
         """Exchange tensors of any sizes between all ranks."""
         self._check_parts("all_to_all", outputs, inputs[0], None, is_any=True)
         self._check_parts("all_to_all", inputs, outputs[0], None, is_any=True)
         return self._run("all_to_all", opts, outputs, calls.all_to_all_lists, outputs, inputs)
 
-    def barrier(self, opts: Any = _BARRIER) -> dist.Work:
+    @with_settings(c10d.BarrierOptions, lists=False)
+    def barrier(self, opts: Any) -> dist.Work:
         """Wait until all ranks have come."""
         device = opts.device if opts.device is not None and opts.device.type in self._kinds else _CPU
         if device == _CPU and self._on_devices is not None and self._on_devices.latest is not None:

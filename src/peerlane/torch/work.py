@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
@@ -106,3 +108,20 @@ class Work(dist.Work):
         if error is not None:
             raise error
         return self._tensors
+
+
+def keep_for_reducers() -> None:
+    """Let a reducer of DDP keep the work that it waits for.
+
+    C++ keeps the C++ part of a work alone.  Without the Python part its ``wait`` is that of the base class, which
+    never ends.  torch passes a work to C++ in one call; all others come from a process group, and C++ keeps those.
+    """
+    of_torch = dist.Reducer._set_forward_pass_work_handle
+    kept: weakref.WeakKeyDictionary[dist.Reducer, dist.Work] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(of_torch)
+    def set_work(reducer: dist.Reducer, work: dist.Work, use_static_world_size: bool) -> None:
+        kept[reducer] = work
+        of_torch(reducer, work, use_static_world_size)
+
+    dist.Reducer._set_forward_pass_work_handle = set_work

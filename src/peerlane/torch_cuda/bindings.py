@@ -143,7 +143,7 @@ def _cuda_getDeviceCount() -> int:
 
 @_served_as_torch
 def _cuda_isInBadFork() -> bool:
-    return False
+    return bool(_module().is_in_bad_fork())
 
 
 @_served_as_torch
@@ -231,6 +231,13 @@ class _Cudart:
 
 
 _served["_cudart"] = _Cudart()
+
+
+@_served_as_torch
+def _set_cached_tensors_enabled(enabled: bool) -> None:
+    if enabled:  # for CUDA graphs; torch._dynamo.reset disables it
+        raise RuntimeError(_sentence("_set_cached_tensors_enabled"))
+
 
 # Streams and events
 
