@@ -52,6 +52,10 @@ def registered(world: World) -> int:
     return address
 
 
+def pinned(world: World) -> int:
+    return int(world.driver.cuMemHostAlloc(WORD, 64, 0))
+
+
 def own_context(driver: Driver, device: int = 0) -> int:
     """Return a context that the program made; that of before is current again."""
     context = driver.cuCtxCreate_v2(WORD, 0, device)
@@ -227,6 +231,18 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
         0,
     ),
     "3.3 wait for an event of another context": (lambda w: waited_elsewhere(w, own_context(w.driver)), 0),
+    "3.3 external record outside of a capture": (
+        lambda w: w.driver.cuEventRecordWithFlags(
+            w.driver.cuEventCreate(WORD, 0), w.driver.cuStreamCreate(WORD, 1), 1
+        ),
+        INVALID_VALUE,
+    ),
+    "3.3 external wait outside of a capture": (
+        lambda w: w.driver.cuStreamWaitEvent(
+            w.driver.cuStreamCreate(WORD, 1), w.driver.cuEventCreate(WORD, 0), 1
+        ),
+        INVALID_VALUE,
+    ),
     "3.3 query of what was never recorded": (
         lambda w: w.driver.cuEventQuery(w.driver.cuEventCreate(WORD, 0)),
         0,
@@ -238,6 +254,16 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
     "4.1 no bytes of the runtime": (lambda w: w.runtime.cudaMalloc(WORD, 0), 0),
     "4.1 free of NULL": (lambda w: (w.driver.cuMemFree_v2(0), w.runtime.cudaFree(0)), 0),
     "4.1 free twice": (freed_twice, INVALID_VALUE),
+    "4.1 free of pinned memory": (lambda w: w.driver.cuMemFree_v2(pinned(w)), INVALID_VALUE),
+    "4.1 free of pinned memory in the order of a stream": (
+        lambda w: w.driver.cuMemFreeAsync(pinned(w), 0),
+        INVALID_VALUE,
+    ),
+    "4.1 free of managed memory": (
+        lambda w: w.driver.cuMemFree_v2(w.driver.cuMemAllocManaged(WORD, 64, 1)),
+        0,
+    ),
+    "4.1 free of pinned memory of the runtime": (lambda w: w.runtime.cudaFree(pinned(w)), INVALID_VALUE),
     "4.1 range of no allocation": (
         lambda w: w.driver.cuMemGetAddressRange_v2(WORD, WORD, host()),
         NOT_FOUND,
@@ -293,6 +319,24 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
         lambda w: w.driver.cuMemHostUnregister(registered(w) + 64),
         INVALID_VALUE,
     ),
+    "4.7 free of a device's memory": (
+        lambda w: w.driver.cuMemFreeHost(w.driver.cuMemAlloc_v2(WORD, 64)),
+        INVALID_VALUE,
+    ),
+    "4.7 free of managed memory": (
+        lambda w: w.runtime.cudaFreeHost(w.driver.cuMemAllocManaged(WORD, 64, 1)),
+        INVALID_VALUE,
+    ),
+    "4.7 free": (lambda w: (w.driver.cuMemFreeHost(pinned(w)), w.runtime.cudaFreeHost(pinned(w))), 0),
+    "4.7 device's address of a device's memory": (
+        lambda w: w.driver.cuMemHostGetDevicePointer_v2(WORD, w.driver.cuMemAlloc_v2(WORD, 64), 0),
+        INVALID_VALUE,
+    ),
+    "4.7 flags of registered memory": (
+        lambda w: w.driver.cuMemHostGetFlags(INT, registered(w)),
+        INVALID_VALUE,
+    ),
+    "4.7 flags": (lambda w: w.driver.cuMemHostGetFlags(INT, pinned(w)), 0),
     "4.8 no managed bytes": (lambda w: w.driver.cuMemAllocManaged(WORD, 0, 1), INVALID_VALUE),
     "4.8 flags of managed memory": (lambda w: w.driver.cuMemAllocManaged(WORD, 64, 4), INVALID_VALUE),
     "4.9 handle of a pool's memory": (pool_handle, INVALID_VALUE),

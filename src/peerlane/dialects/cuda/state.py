@@ -94,6 +94,7 @@ gpu = Gpu(
             pool_access="own",
             pool_import="none",
             register_again="refused",
+            free_kind="own",
             stream_destroy="returns",
         ),
         visible=visible,

@@ -76,9 +76,16 @@ def cuStreamSynchronize(hStream: AnyStream) -> None:
     streams.synchronize(hStream)
 
 
+def _refuse_external(stream: AnyStream, flags: int) -> None:
+    """Refuse flags of a record or a wait: 1, external, is for streams that are captured."""
+    refuse_flags(flags, 1)
+    if flags and stream.capture is None:
+        raise invalid("flags are 1, external, and the stream is not captured", "pass 0 outside of a capture")
+
+
 @call
 def cuStreamWaitEvent(hStream: AnyStream, hEvent: GpuEvent, Flags: int) -> None:
-    refuse_flags(Flags, 1)
+    _refuse_external(hStream, Flags)
     events.wait(hStream, hEvent, is_external=bool(Flags))
 
 
@@ -103,7 +110,7 @@ def cuEventRecord(hEvent: GpuEvent, hStream: AnyStream) -> None:
 
 @call
 def cuEventRecordWithFlags(hEvent: GpuEvent, hStream: AnyStream, flags: int) -> None:
-    refuse_flags(flags, 1)
+    _refuse_external(hStream, flags)
     events.record(hEvent, hStream, is_external=bool(flags))
 
 

@@ -97,6 +97,8 @@ class Policy:
     register_again : {"kept", "refused"}
         Host memory that is registered keeps its first size and flags; or a second registration of any of its bytes is
         ``REGISTERED``.
+    free_kind : {"any", "own"}
+        A call that frees memory frees that of devices and of the host; or only the kind that it is for.
     stream_destroy : {"waits", "returns"}
         The end of a stream waits for its work; or it returns at once, and the stream ends with its work.
     pool_size : {"high", "used"}
@@ -114,6 +116,7 @@ class Policy:
             "pool_access": ("peers", "own"),
             "pool_import": ("kept", "none"),
             "register_again": ("kept", "refused"),
+            "free_kind": ("any", "own"),
             "stream_destroy": ("waits", "returns"),
             "pool_size": ("high", "used"),
         }
@@ -128,6 +131,7 @@ class Policy:
     pool_access: str
     pool_import: str
     register_again: str
+    free_kind: str
     stream_destroy: str
     pool_size: str
 
