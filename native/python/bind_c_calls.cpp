@@ -371,6 +371,7 @@ bool copy_on(KnownThread& known_thread, uint64_t handle, uint64_t dst, uint64_t 
     const uint32_t a = to.range().device, b = from.range().device;
     const auto is_other = [&](uint32_t device) { return device != kHost && device != stream.device; };
     if (known_thread.has_pools && (is_other(a) || is_other(b))) return false;
+    if (known_thread.pushed && a == kHost && b == kHost) return false;   // CUDA waits for it
     if (direct && !is_kind_of(kind, a, b)) return false;
     if (to.is_pageable() || from.is_pageable()) {   // it cannot wait: it is made now, if it is its turn
         if (size > kBrief || known_thread.has_registrations || a == b || !stream.is_settled() || stream.closing) return false;
@@ -576,6 +577,12 @@ constexpr auto in_context = [](auto... words) noexcept {
     else return has_context ? kCall(words...) : kDeclined;
 };
 
+// The runtime keeps "not ready" as the thread's last error, which is Python's.
+template <auto kQuery>
+int32_t unless_not_ready(uint64_t handle) noexcept {
+    return in_context<kQuery>(handle) == 0 ? 0 : kDeclined;
+}
+
 template <uint64_t handle>
 bool copy_of_runtime(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
     return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda<handle>>(dst, src, size);
@@ -629,10 +636,10 @@ constexpr c_abi::Quick kQuick{
     .cudaStreamWaitEvent = in_context<wait_on<cuda>>,
     .hipEventQuery = query_event<hip>,
     .cuEventQuery = query_event<cuda>,
-    .cudaEventQuery = in_context<query_event<cuda>>,
+    .cudaEventQuery = unless_not_ready<query_event<cuda>>,
     .hipStreamQuery = query_stream<hip>,
     .cuStreamQuery = query_stream<cuda>,
-    .cudaStreamQuery = in_context<query_stream<cuda>>,
+    .cudaStreamQuery = unless_not_ready<query_stream<cuda>>,
     .hipEventSynchronize = synchronize_event<hip>,
     .cuEventSynchronize = synchronize_event<cuda>,
     .cudaEventSynchronize = in_context<synchronize_event<cuda>>,

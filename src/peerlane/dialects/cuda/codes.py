@@ -41,6 +41,7 @@ CODES: Mapping[Reason | Fault, str] = MappingProxyType(
         Reason.INVALID_CONTEXT: "INVALID_CONTEXT",
         Reason.DEVICE_RESET: "CONTEXT_IS_DESTROYED",
         Reason.INVALID_HANDLE: "INVALID_HANDLE",
+        Reason.IN_HOST_FUNCTION: "NOT_PERMITTED",
         Reason.NOT_A_STREAM: "INVALID_HANDLE",
         Reason.NOT_AN_EVENT: "INVALID_HANDLE",
         Reason.OTHER_DEVICE: "INVALID_HANDLE",

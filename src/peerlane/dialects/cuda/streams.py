@@ -165,14 +165,24 @@ def cuStreamAddCallback(hStream: int, callback: Callable[..., Any] | None, userD
     _launch(stream, "callback", callback, streams.meaning(hStream), 0, userData)
 
 
+def _refuse_managed(address: int) -> None:
+    region = gpu.regions.at(address) if address else None
+    if region is not None and region.is_managed:
+        raise invalid(
+            f"the word is in managed memory: {machine.describe(address)}", "pass memory of cuMemAlloc"
+        )
+
+
 def wait_operation(address: int, value: int, flags: int, width: int) -> WordOperation:
     """Return the wait of a stream for a word of so many bytes."""
     refuse_flags(flags, _COMPARISON | _FLUSH)
+    _refuse_managed(address)
     return WordOperation(True, address, value, flags & _COMPARISON, (1 << 8 * width) - 1, width)
 
 
 def write_operation(address: int, value: int, flags: int, width: int) -> WordOperation:
     """Return the write of a word of so many bytes."""
+    _refuse_managed(address)
     return WordOperation(False, address, value, flags & ~_NO_BARRIER, 0, width)
 
 

@@ -124,7 +124,7 @@ class Memory:
         return self.allocate(nbytes), pitch
 
     def free(self, address: int, call: str, *, is_for_host: bool = False) -> None:
-        """Free the allocation at exactly this address, once its device is idle.
+        """Free the allocation at exactly this address, once its device is idle; memory of pools by the policy.
 
         NULL does nothing.  Failures of the streams are left for their own synchronization.
 
@@ -154,7 +154,9 @@ class Memory:
                 f"{machine.describe(address)}",
                 f"call {'{free_host}' if is_pinned else '{free}'}",
             )
-        self._streams.await_device(machine.context_of(region.ordinal))
+        is_pooled = region.allocation in machine.pooled
+        if not is_pooled or machine.vendor.policy.free_of_pools == "waits":
+            self._streams.await_device(machine.context_of(region.ordinal))
         if address in machine.of_graphs:
             machine.of_graphs[address].free(None, call)
         elif machine.free(address, host=is_host, call=call):

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from peerlane import Device, Stream, StreamGroup
+from peerlane import Device, Event, Stream, StreamGroup
 from peerlane.backend import host
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Resource
@@ -58,6 +58,8 @@ class GpuStream(Resource):
         self.units: tuple[int, ...] = ()
         if flags & NON_BLOCKING:
             self.queue = null.context.device.create_stream(on_error="continue")
+            if null.last_peer_copy is not None:
+                self.queue.wait(null.last_peer_copy)
         else:
             self.queue = null.group.create_stream(on_error="continue")
         self.neutral = self.queue
@@ -169,6 +171,8 @@ class NullStream(Resource):
         Asking for it is refused while a blocking stream is captured.
     queue : peerlane.Stream
         The same at any time.
+    last_peer_copy : Event or None
+        The end of the newest copy between two devices, for streams that are made later.
     lost : deque of int
         The numbers of streams that ended with the reset of a device.
     flags, priority : int
@@ -180,6 +184,7 @@ class NullStream(Resource):
         "_captures",
         "flags",
         "group",
+        "last_peer_copy",
         "lost",
         "neutral",
         "number",
@@ -202,6 +207,7 @@ class NullStream(Resource):
         self.neutral = self.queue = self.group.default
         self._captures: list[Capture] = []
         self.lost = lost
+        self.last_peer_copy: Event | None = None
         self.number = context.device.backend.number(context.device.ordinal)
         self.flags = self.priority = 0
         self.policy = POLICY_AUTO
@@ -504,6 +510,18 @@ class Streams:
                 with contextlib.suppress(Closed):
                     self.await_stream(each)
         self.has_waited(context.device)
+
+    def non_blocking(self, nulls: Sequence[AnyStream]) -> list[GpuStream | EndingStream]:
+        """Return the streams of contexts that their null streams do not wait for, but those that are captured."""
+        contexts = {each.context for each in nulls}
+        with self._machine.lock:
+            of_contexts = [each for each in self._machine.resources.values() if each.context in contexts]
+        return [
+            each
+            for each in of_contexts
+            if isinstance(each, EndingStream)
+            or (isinstance(each, GpuStream) and not each.is_blocking and each.capture is None)
+        ]
 
     @staticmethod
     def await_stream(stream: AnyStream | EndingStream) -> None:
