@@ -436,17 +436,23 @@ bool record(uint64_t handle, uint64_t stream) noexcept {
     });
 }
 
+// Whether the program is one of Python, whose calls have a line in Python.
+std::atomic<bool> is_of_python{false};
+
+// A wait that may last has its line, as texts about deadlocks name it: that of a thread of Python is the dialect's to find.
 template <Vendor vendor>
-bool wait_on(uint64_t stream, uint64_t handle, uint32_t flags) noexcept {
+bool wait_on(uint64_t stream, uint64_t handle, uint32_t flags, uint64_t caller) noexcept {
     KnownThread* const known_thread = known_and_eager(vendor);
     if (!known_thread || flags != 0) return false;
     const KnownEvent* const at = known_event_of(*known_thread, handle);
     Stream* const on = stream_of(*known_thread, stream);
     if (!at || !on || !at->event->is_quick() || on->closing) return false;
     const Held<Mark> mark{at->event->mark()};
+    const bool may_last = mark.shared && mark.shared->state.load(std::memory_order_acquire) == Mark::pending;
+    if (may_last && is_of_python.load(std::memory_order_relaxed) && PyGILState_GetThisThreadState()) return false;
     return served([&] {
         if (!mark.shared) return true;
-        Scheduler::get().wait(*on, *mark.shared, 0);
+        Scheduler::get().wait(*on, *mark.shared, 0, call_site_in_c(caller));
         known_thread->pools->wait(*at->freed, on->id);
         return true;
     });
@@ -781,7 +787,13 @@ static void bind_contexts(nb::module_& m) {
 
 void bind_c_calls(nb::module_& m) {
     bind_contexts(m);
-    m.def("c_calls", [] { return reinterpret_cast<uintptr_t>(&kQuick); }, "The address of the table that libraries for C ask.");
+    m.def(
+        "c_calls",
+        [](bool is_python) {
+            is_of_python.store(is_python, std::memory_order_relaxed);
+            return reinterpret_cast<uintptr_t>(&kQuick);
+        },
+        "is_of_python"_a, "The address of the table that libraries for C ask, in a program of Python or of C.");
     m.def("follow_waits", &follow_waits, "Let joins and locks under the GIL give it away, in the modules that are loaded.");
     m.def("c_epoch", [] { return epoch.load(std::memory_order_acquire); },
           "The number of the present state of all threads, to be read before the facts of a thread are looked up.");
