@@ -66,13 +66,13 @@ def calls_without_record(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.any_schedule
-def test_errors_of_the_library_are_made_with_a_record() -> None:
+def test_errors_of_the_library_have_a_record() -> None:
     files = [
         each
         for each in sorted(SOURCE.rglob("*.py"))
         if not str(each.relative_to(SOURCE)).startswith(ELSEWHERE)
     ]
-    assert [place for each in files for place in calls_without_record(each)] == []
+    assert [address for each in files for address in calls_without_record(each)] == []
 
 
 @pytest.fixture(params=["virtual", "reference"])
@@ -132,8 +132,8 @@ def test_raw_copy_unknown_address_record_has_bytes_of_the_call(devices: tuple[pl
 
 
 def test_raw_copy_between_back_ends_record_names_operand(node: Node) -> None:
-    (here, _), there = node(), pl.enter_node("backend=reference,devices=2")[0]
-    del here
+    (virtual, _), there = node(), pl.enter_node("backend=reference,devices=2")[0]
+    del virtual
     pageable, far = bytearray(64), there.allocate(64)
     error = refusal(raw.copy, raw_address(pageable), far.address + 60, 8)
     assert error.detail == OutOfRange("src", far.address + 60, 8, far.address, 64, far.id)
@@ -176,7 +176,7 @@ def test_refusals_of_both_back_ends_have_equal_records(devices: tuple[pl.Device,
     assert refusal(d0.allocate, 1).detail.reason == "left"
 
 
-def test_closed_stream_of_reference_device_says_where_it_runs(devices: tuple[pl.Device, ...]) -> None:
+def test_closed_stream_of_reference_device_names_its_device(devices: tuple[pl.Device, ...]) -> None:
     d0, d1 = devices
     a, b, stream = d0.allocate(64), d1.allocate(64), d0.create_stream()
     number = stream.id
@@ -199,10 +199,10 @@ def test_sync_failed_callback_record_names_callback_and_exception(devices: tuple
         2,
         1,
     )
-    found = refusal(stream.sync).detail
-    assert found.reason == "callback_failed"
-    assert found.callback.endswith("fails")
-    assert found.raised == "KeyError: 'k'"
+    details = refusal(stream.sync).detail
+    assert details.reason == "callback_failed"
+    assert details.callback.endswith("fails")
+    assert details.raised == "KeyError: 'k'"
     stream.close()
 
 
@@ -262,24 +262,24 @@ def test_allocate_over_capacity_record_has_holders(shared: tuple[pl.Device, pl.D
 def test_physical_and_range_refusals_have_numbers(node: Node) -> None:
     d0, _ = node()
     unit = d0.granularity
-    block, place = pl.Physical(d0, 2 * unit), pl.AddressRange(d0, 4 * unit)
+    block, address = pl.Physical(d0, 2 * unit), pl.AddressRange(d0, 4 * unit)
     assert refusal(pl.Physical, d0, 5).detail == BadArgument("nbytes", 5, multiple=unit)
     fit = Refused(reason="does_not_fit", at=7, size=2 * unit, extent=4 * unit, multiple=unit)
-    assert refusal(place.map, block, 7).detail == fit
+    assert refusal(address.map, block, 7).detail == fit
     size = BadArgument("size", 5, least=unit, most=2 * unit, multiple=unit)
-    assert refusal(place.map, block, 0, size=5).detail == size
-    place.map(block, 0)
-    first = place[0:unit].address
-    assert refusal(place.map, block, 0).detail == Refused(reason="overlap", address=first, size=2 * unit)
+    assert refusal(address.map, block, 0, size=5).detail == size
+    address.map(block, 0)
+    first = address[0:unit].address
+    assert refusal(address.map, block, 0).detail == Refused(reason="overlap", address=first, size=2 * unit)
     hole = refusal(raw.fill, first + 3 * unit, 1, count=4)
     assert (hole.detail.reason, hole.detail.address, hole.missing_address) == (
         "not_mapped",
         first + 3 * unit,
         first + 3 * unit,
     )
-    grown = refusal(place.grow, 1 << 50).detail
+    grown = refusal(address.grow, 1 << 50).detail
     assert (grown.reason, grown.asked, grown.size) == ("cannot_grow", 1 << 50, 4 * unit)
-    place.close()
+    address.close()
     block.close()
 
 
@@ -311,14 +311,14 @@ def test_rendezvous_waits_in_vain_have_records() -> None:
         unput = refusal(first.get, "k", timeout=0.1)
         assert unput.detail == MeetingWait("key", "k", 0, 2, 0.1, awaited=(0, 1))
         assert refusal(first.get, "k", timeout=-2).detail.name == "timeout"
-        found: list[Any] = []
-        waiting = threading.Thread(target=lambda: found.append(refusal(first.get, "k", timeout=20)))
+        details: list[Any] = []
+        waiting = threading.Thread(target=lambda: details.append(refusal(first.get, "k", timeout=20)))
         waiting.start()
         until(lambda: bool(server._loop.meeting._wanted))
         first.close()
         waiting.join()
-        assert found[0].detail == MeetingWait("key", "k", 0, 2, 20, lost=0)
-        assert found[0].rank == 0
+        assert details[0].detail == MeetingWait("key", "k", 0, 2, 20, lost=0)
+        assert details[0].rank == 0
         server.close()
         gone = refusal(second.get, "k", timeout=1)
         assert (gone.detail.reason, gone.detail.address) == ("no_server", server.address)

@@ -54,8 +54,8 @@ def test_start_of_a_program_imports_nothing_heavy(words: list[str]) -> None:
 
 def test_first_look_imports_the_rest_but_no_numpy() -> None:
     program = "import sys, peerlane; peerlane.devices(); print(*sys.modules)"
-    found = set(printed(program).split())
-    assert "numpy" not in found and {"peerlane._public", "peerlane._core"} <= found
+    printed_names = set(printed(program).split())
+    assert "numpy" not in printed_names and {"peerlane._public", "peerlane._core"} <= printed_names
 
 
 def test_public_name_is_the_name_of_no_module() -> None:
@@ -184,7 +184,7 @@ print("peerlane._public" in sys.modules, *os.listdir(os.environ["PEERLANE_LOG"])
     assert loaded == "True" and {Path(each).suffix for each in files} >= {".log"}
 
 
-def test_missing_name_is_told_with_close_ones() -> None:
+def test_missing_name_raises_with_close_ones() -> None:
     with pytest.raises(AttributeError, match="'peerlane' has no attribute 'coppy'; close names: copy"):
         _ = peerlane.coppy  # type: ignore[attr-defined]
     assert not hasattr(peerlane, "__wrapped__")

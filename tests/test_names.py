@@ -12,13 +12,14 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src/peerlane"
 NATIVE = Path(__file__).parents[1] / "native"
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+TESTS = Path(__file__).parent
 BANNED = {
     *("found", "given", "here", "made", "place", "places", "said", "say", "says", "stuck", "tell", "tells"),
     *("thing", "things", "told", "untold", "way", "ways"),
     *("grave", "graves", "pointee", "pointees", "standstill", "ticket", "tickets"),
 }
 #: MPI's noun for a collective without copies between.
-IN_PLACE = re.compile("in_place|InPlace")
+IN_PLACE = re.compile("in_?place", re.IGNORECASE)
 #: By name, why it stays.
 KEPT = {
     "is_here": "public, an attribute of Member",
@@ -74,7 +75,7 @@ def banned_words(name: str) -> set[str]:
 def test_no_name_has_a_banned_word() -> None:
     wrong = [
         f"{path.relative_to(folder)}:{line}: {name}"
-        for folder in (ROOT, NATIVE, BENCHMARKS)
+        for folder in (ROOT, NATIVE, BENCHMARKS, TESTS)
         for path in sorted(folder.rglob("*.py"))
         for line, name in names(ast.parse(path.read_text()))
         if banned_words(name) and name not in {*KEPT, *PUBLIC.get(str(path.relative_to(folder)), ())}

@@ -75,13 +75,13 @@ def _uses_regular_expressions(tree: ast.Module) -> bool:
 
 def _caught(tree: ast.Module) -> set[str]:
     """Return the names of caught exceptions and of arguments that are annotated as exceptions."""
-    found = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
+    readers = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
     for node in ast.walk(tree):
         if isinstance(node, ast.arg) and node.annotation is not None:
             named = {each.id for each in ast.walk(node.annotation) if isinstance(each, ast.Name)}
             if any(name == "Error" or name.endswith(("Exception", "Timeout", "Deadlock")) for name in named):
-                found.add(node.arg)
-    return found
+                readers.add(node.arg)
+    return readers
 
 
 def _is_text_of(node: ast.expr, errors: set[str]) -> bool:
@@ -118,8 +118,8 @@ def test_modules_using_regular_expressions_have_a_reason() -> None:
 
 
 def test_modules_never_read_the_text_of_an_exception() -> None:
-    found = [f"{name}:{line}" for name, tree in _files() if name not in MAY_LOOK for line in _looks(tree)]
-    assert found == [], "an exception's facts are in its `detail`"
+    readers = [f"{name}:{line}" for name, tree in _files() if name not in MAY_LOOK for line in _looks(tree)]
+    assert readers == [], "an exception's facts are in its `detail`"
 
 
 @pytest.mark.parametrize(
@@ -131,5 +131,5 @@ def test_modules_never_read_the_text_of_an_exception() -> None:
         "try: f()\nexcept OSError as e:\n    print(e.args[0].startswith('no'))",
     ],
 )
-def test_reading_the_text_of_an_exception_is_found(code: str) -> None:
+def test_reading_the_text_of_an_exception_is_detected(code: str) -> None:
     assert list(_looks(ast.parse(code)))

@@ -83,7 +83,7 @@ def test_recording_is_a_row_for_each_stream_and_a_bar_for_each_operation(node: N
     assert first_y != second_y and second_x > 170
 
 
-def test_recording_without_operations_says_so() -> None:
+def test_recording_without_operations_has_a_sentence_for_it() -> None:
     assert "no operation is over" in drawn_timeline((), {})
 
 

@@ -85,7 +85,7 @@ def _imports_of(module: str) -> Iterator[Import]:
 
 @cache
 def imports() -> tuple[Import, ...]:
-    return tuple(found for module in MODULES for found in _imports_of(module))
+    return tuple(imported_packages for module in MODULES for imported_packages in _imports_of(module))
 
 
 def package_of(module: str) -> str:
@@ -100,7 +100,7 @@ def rank(package: str) -> int:
 
 
 def imports_against_the_list() -> set[str]:
-    found = set()
+    imported_packages = set()
     for module, imported, _ in imports():
         if imported in NATIVE:
             continue
@@ -109,8 +109,8 @@ def imports_against_the_list() -> set[str]:
             module.startswith(f"{package}.") and imported.split(".")[0] == never
             for package, never in NEVER.items()
         ):
-            found.add(f"{module} -> {imported}")
-    return found
+            imported_packages.add(f"{module} -> {imported}")
+    return imported_packages
 
 
 def private_names_across_packages() -> set[str]:
@@ -182,7 +182,7 @@ def circles() -> list[list[str]]:
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
-    found: list[list[str]] = []
+    imported_packages: list[list[str]] = []
 
     def visit(module: str) -> None:
         index[module] = low[module] = len(index)
@@ -196,13 +196,13 @@ def circles() -> list[list[str]]:
         if low[module] == index[module]:
             at = stack.index(module)
             if len(stack) - at > 1:
-                found.append(sorted(stack[at:]))
+                imported_packages.append(sorted(stack[at:]))
             del stack[at:]
 
     for module in sorted(graph):
         if module not in index:
             visit(module)
-    return found
+    return imported_packages
 
 
 def test_package_imports_follow_the_order() -> None:
@@ -238,13 +238,13 @@ def test_order_names_every_package() -> None:
 
 
 if __name__ == "__main__":
-    for found in (
+    for imported_packages in (
         imports_against_the_list(),
         private_names_across_packages(),
         private_attributes_across_packages(),
         uses_of_native_code(),
         circles(),
     ):
-        print(len(found))
-        for each in sorted(found, key=str):
+        print(len(imported_packages))
+        for each in sorted(imported_packages, key=str):
             print("   ", each)

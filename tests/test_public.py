@@ -22,12 +22,12 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 def test_public_names_are_sorted_and_documented() -> None:
     assert peerlane.__all__ == sorted(peerlane.__all__)
     for name in peerlane.__all__:
-        thing = getattr(peerlane, name)
-        assert inspect.getdoc(thing), f"{name} has no docstring"
-        if inspect.isclass(thing):
-            for attribute, member in vars(thing).items():
+        public = getattr(peerlane, name)
+        assert inspect.getdoc(public), f"{name} has no docstring"
+        if inspect.isclass(public):
+            for attribute, member in vars(public).items():
                 if not attribute.startswith("_") and (callable(member) or isinstance(member, property)):
-                    assert inspect.getdoc(getattr(thing, attribute)), f"{name}.{attribute} has no docstring"
+                    assert inspect.getdoc(getattr(public, attribute)), f"{name}.{attribute} has no docstring"
 
 
 # All public attributes, so that no inherited native helper becomes a name that programs use.
@@ -89,13 +89,15 @@ def _is_buffer(member: ast.stmt) -> bool:
 
 def _members(stub: Path) -> list[str]:
     """Return the stub's statements, those of classes too, in an order that does not depend on Python's."""
-    found = []
+    members = []
     for node in ast.parse(stub.read_text()).body:
         if isinstance(node, ast.ClassDef):
-            found += [f"{node.name}: {ast.unparse(member)}" for member in node.body if not _is_buffer(member)]
+            members += [
+                f"{node.name}: {ast.unparse(member)}" for member in node.body if not _is_buffer(member)
+            ]
         elif not isinstance(node, (ast.Import, ast.ImportFrom)):
-            found.append(ast.unparse(node))
-    return sorted(found)
+            members.append(ast.unparse(node))
+    return sorted(members)
 
 
 def test_import_enters_no_node_and_starts_no_thread() -> None:

@@ -448,7 +448,7 @@ bool wait_on(uint64_t stream, uint64_t handle, uint32_t flags, uint64_t caller) 
     Stream* const on = stream_of(*known_thread, stream);
     if (!at || !on || !at->event->is_quick() || on->closing) return false;
     const Held<Mark> mark{at->event->mark()};
-    const bool may_last = mark.shared && mark.shared->state.load(std::memory_order_acquire) == Mark::pending;
+    const bool may_last = mark.shared && mark.shared->stream_id != on->id && mark.shared->state.load(std::memory_order_acquire) == Mark::pending;
     if (may_last && is_of_python.load(std::memory_order_relaxed) && PyGILState_GetThisThreadState()) return false;
     return served([&] {
         if (!mark.shared) return true;

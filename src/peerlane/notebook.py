@@ -20,11 +20,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from peerlane.support.scratch_folders import scratch_folder
 
 __all__ = ["Page", "load_ipython_extension", "peerlane"]
 
@@ -90,20 +91,20 @@ def peerlane(line: str, cell: str | None = None) -> Page | None:
     """
     words = shlex.split(line)
     command = words[0] if words else ""
-    with tempfile.TemporaryDirectory(prefix="peerlane-cell-") as folder:
-        picture = Path(folder, "page.html" if command == "check" else "plot.svg")
+    with scratch_folder() as folder:
+        picture = folder / ("page.html" if command == "check" else "plot.svg")
         if command == "check" and "--html" not in words:
             words[1:1] = ["--html", str(picture)]
         elif command == "bench" and "--plot" not in words and find_spec("matplotlib"):
             words[1:1] = ["--plot", str(picture)]
         if cell is not None:
-            program = Path(folder, "cell.py")
+            program = folder / "cell.py"
             program.write_text(cell, encoding="utf-8")
             words.append(str(program))
         code = _run(words)
         if command == "check":
             return _framed(picture) if code == 3 and picture.exists() else None
-        plots = [each.read_text(encoding="utf-8") for each in sorted(Path(folder).glob("plot*.svg"))]
+        plots = [each.read_text(encoding="utf-8") for each in sorted(folder.glob("plot*.svg"))]
         return Page("".join(plots)) if plots else None
 
 

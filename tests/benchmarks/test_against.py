@@ -57,17 +57,17 @@ def run(monkeypatch: pytest.MonkeyPatch, this: str, *arguments: object) -> int:
 
 def test_compared_slowdown_within_own_noise_passes() -> None:
     noisy = [(1.0, 1.1), (1.1, 1.0), (1.0, 1.1)]
-    found = builds.compared("case", [(1.05, 1.15), (1.15, 1.05), (1.05, 1.15)], noisy)
-    assert found.ratio == pytest.approx(1.0477, abs=1e-4)
-    assert found.bound == pytest.approx(1.1)
-    assert not found.is_slower
+    comparison = builds.compared("case", [(1.05, 1.15), (1.15, 1.05), (1.05, 1.15)], noisy)
+    assert comparison.ratio == pytest.approx(1.0477, abs=1e-4)
+    assert comparison.bound == pytest.approx(1.1)
+    assert not comparison.is_slower
 
 
 def test_compared_slowdown_beyond_own_noise_is_slower() -> None:
     quiet = [(1.0, 1.01), (1.01, 1.0), (1.0, 1.01)]
-    found = builds.compared("case", [(1.05, 1.05)] * 3, quiet)
-    assert (found.bound, found.is_slower) == (pytest.approx(1.01), True)
-    assert (found.seconds, found.other_seconds) == (1.05, pytest.approx(1.005))
+    comparison = builds.compared("case", [(1.05, 1.05)] * 3, quiet)
+    assert (comparison.bound, comparison.is_slower) == (pytest.approx(1.01), True)
+    assert (comparison.seconds, comparison.other_seconds) == (1.05, pytest.approx(1.005))
 
 
 def test_compared_faster_build_on_quiet_machine_passes() -> None:
@@ -76,9 +76,9 @@ def test_compared_faster_build_on_quiet_machine_passes() -> None:
 
 def test_compared_one_disturbed_process_keeps_bound_narrow() -> None:
     own = [(1.0, 1.0)] * 8 + [(1.0, 9.0)]
-    found = builds.compared("case", own, [(1.0, 1.0)] * 9)
-    assert found.ratio == 1.0
-    assert found.bound < 2.5
+    comparison = builds.compared("case", own, [(1.0, 1.0)] * 9)
+    assert comparison.ratio == 1.0
+    assert comparison.bound < 2.5
 
 
 def test_against_faster_build_exits_1_and_names_case(
@@ -161,7 +161,9 @@ def test_against_finds_build_that_copies_five_times(tmp_path: Path, monkeypatch:
     assert run(monkeypatch, slow, python, "call", "--rounds", 3, "--json", result) == 1
     cases = {each["case"]: each for each in json.loads(result.read_text())["against"]}
     assert cases["call copying 8 bytes, neutral"]["slower"] is True
-    assert set(cases) == {f"call copying 8 bytes, {way}" for way in ("neutral", "raw", "acl", "hip")}
+    assert set(cases) == {
+        f"call copying 8 bytes, {spelling}" for spelling in ("neutral", "raw", "acl", "hip")
+    }
 
 
 def test_build_sample_times_every_subject(tmp_path: Path) -> None:

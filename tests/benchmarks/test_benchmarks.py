@@ -92,7 +92,7 @@ def test_bench_copy_of_large_size_is_compared_with_best_reference(capsys: pytest
     assert result["verdict"].startswith("bars: ") and result["verdict"].count("1") == 1
 
 
-def test_c_call_times_calls_from_c_or_says_why_not(
+def test_c_call_times_calls_from_c_or_names_what_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("c-call", "--rounds", 1, "--json") == 0
@@ -287,7 +287,7 @@ def test_share_bar_is_met_at_its_limit() -> None:
     assert bars.Bar("P", "case", "peerlane", 1.0, 1.0).met(figure_of(1.001, measure.SHARE)) == "missed"
 
 
-def test_references_without_compiler_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_without_compiler_report_its_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(pl.Unsupported, match="there is no compiler"):
         references.compiled.__wrapped__()
@@ -301,7 +301,7 @@ def test_references_without_compiler_say_so(monkeypatch: pytest.MonkeyPatch) -> 
         (["copy", "--rounds", "0"], "--rounds is 0; valid are 1 to 1000"),
     ],
 )
-def test_bad_arguments_exit_2_and_say_what_is_valid(
+def test_bad_arguments_exit_2_and_list_valid_values(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*arguments) == 2

@@ -172,9 +172,9 @@ def test_present_rivals_not_installed_are_named(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("BENCHMARKS_PYTHON_GLOO", str(tmp_path / "none"))
     names, skips = rivals.present(ON_ONE_MACHINE, libraries.MESSAGE)
     assert names == ["pipe"]
-    found = {skip.case: skip.why for skip in skips}
-    assert found.pop("rival gloo").startswith("its Python does not run: ")
-    assert found == {
+    compared = {skip.case: skip.why for skip in skips}
+    assert compared.pop("rival gloo").startswith("its Python does not run: ")
+    assert compared == {
         "rival mpich": "not installed",
         "rival openmpi": "not installed",
         "rival nixl": "not installed (no nixl_cu12 numpy)",
@@ -182,7 +182,7 @@ def test_present_rivals_not_installed_are_named(monkeypatch: pytest.MonkeyPatch,
     assert rivals.present(ON_ONE_MACHINE, libraries.ALL_REDUCE)[0] == []
 
 
-def test_present_mpi_launcher_is_found_beside_its_python(
+def test_installed_mpi_launcher_is_taken_from_beside_its_python(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.undo()
@@ -259,10 +259,10 @@ def test_rival_run_asks_only_for_tasks_of_that_rival(fake: Fake, monkeypatch: py
 
 
 def test_rival_run_of_pipe_gives_seconds() -> None:
-    found = rivals.run(Entrant("pipe"), [libraries.MESSAGE], 2, JOBS)
-    assert list(found) == [libraries.MESSAGE]
-    assert len(found[libraries.MESSAGE]) == 2
-    assert all(0 < seconds < 10 for seconds in found[libraries.MESSAGE])
+    compared = rivals.run(Entrant("pipe"), [libraries.MESSAGE], 2, JOBS)
+    assert list(compared) == [libraries.MESSAGE]
+    assert len(compared[libraries.MESSAGE]) == 2
+    assert all(0 < seconds < 10 for seconds in compared[libraries.MESSAGE])
 
 
 #: A launcher that reports its own words, and the variables that it has.
@@ -291,7 +291,7 @@ def test_rival_run_of_mpi_is_bound_where_each_rank_has_a_core(
     assert variables == ["chosen", "some"]
 
 
-def test_ways_are_the_variants_to_which_the_task_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variants_of_a_task_are_those_that_differ_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     variants = {"plain": Variant(), "chosen": Variant(tasks=(libraries.WRITE,))}
     monkeypatch.setitem(rivals.RIVALS, "some", Rival(libraries.TASKS, (), "mpi", variants=variants))
     assert rivals.entrants(["some", "pipe"], libraries.MESSAGE) == [Entrant("some", "plain"), Entrant("pipe")]
@@ -312,5 +312,5 @@ def test_judged_bars_of_one_case_differ_by_reference() -> None:
         measure.Figure(case, "peerlane", reference, measure.SPEED, ratio, ratio, ratio, 1.0)
         for reference, ratio in (("memcpy, 1 thread", 0.1), ("mpich", 1.5), ("gloo", 0.9))
     ]
-    found = [(bar.reference, bar.met(figure)) for bar, figure in bars.judged(figures)]
-    assert found == [("mpich", "goal"), ("gloo", "missed")]
+    compared = [(bar.reference, bar.met(figure)) for bar, figure in bars.judged(figures)]
+    assert compared == [("mpich", "goal"), ("gloo", "missed")]

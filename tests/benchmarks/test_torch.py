@@ -76,7 +76,9 @@ def test_torch_back_end_fails_is_named(tmp_path: Path, rank: Any) -> None:
 
 
 def test_torch_without_torch_is_skipped_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name)
+    )
     result = bench(tmp_path)
     assert (result["figures"], result["skipped"]) == ([], [{"case": "torch", "why": "not installed"}])

@@ -39,6 +39,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def made(programs: Path) -> Callable[..., Path]:
+def compiled_program(programs: Path) -> Callable[..., Path]:
     """Return a function that compiles a program of `programs`."""
     return lambda name, dialect="acl", *flags: compiled(programs, PROGRAMS / name, dialect, *flags)

@@ -22,10 +22,16 @@ pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.ma
     ],
 )
 def test_callback_of_c_comes_after_what_its_stream_did_before_it_and_no_more(
-    made: Callable[..., Path], run: Run, tmp_path: Path, program: str, dialect: str, mark: str, schedule: str
+    compiled_program: Callable[..., Path],
+    run: Run,
+    tmp_path: Path,
+    program: str,
+    dialect: str,
+    mark: str,
+    schedule: str,
 ) -> None:
     report = tmp_path / "findings.json"
-    words = (*PEERLANE, "check", "--json", report, made(program, dialect))
+    words = (*PEERLANE, "check", "--json", report, compiled_program(program, dialect))
 
     done = run(*words, "right", PEERLANE_SCHEDULE=schedule)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -52,15 +52,15 @@ CODES = {"acl": {int(code) for code in Code} | {0}, "hcomm": {int(code) for code
 
 
 def codes(dialect: str, mode: int) -> dict[str, int]:
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", CALLS, dialect, str(directory()), str(mode), str(Path(__file__).parents[1])],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert (said.returncode, said.stderr) == (0, ""), said.stderr + said.stdout[-200:]
-    return {name: int(code) for name, code in map(str.split, said.stdout.splitlines())}
+    assert (process.returncode, process.stderr) == (0, ""), process.stderr + process.stdout[-200:]
+    return {name: int(code) for name, code in map(str.split, process.stdout.splitlines())}
 
 
 def answering_codes(dialect: str) -> list[str]:
@@ -76,10 +76,10 @@ def answering_codes(dialect: str) -> list[str]:
 def test_each_function_with_wrong_arguments_answers_with_a_code_of_the_vendor(
     dialect: str, mode: int
 ) -> None:
-    found = codes(dialect, mode)
+    returned = codes(dialect, mode)
     wrong = {
         name: code
-        for name, code in found.items()
+        for name, code in returned.items()
         if name in answering_codes(dialect) and code not in CODES[dialect]
     }
     assert wrong == {}
@@ -87,14 +87,14 @@ def test_each_function_with_wrong_arguments_answers_with_a_code_of_the_vendor(
 
 @pytest.mark.parametrize("dialect", CODES)
 def test_each_function_refuses_a_null_output(dialect: str) -> None:
-    found, null = codes(dialect, 0), {"acl": 100000, "hcomm": 2}[dialect]
+    returned, null = codes(dialect, 0), {"acl": 100000, "hcomm": 2}[dialect]
     needs = {
         name
         for name, each in declarations(dialect).functions.items()
         if any(parameter.words & {"out", "lib", "given"} for parameter in each.parameters)
         and name in answering_codes(dialect)
     }
-    assert {name: found[name] for name in needs if found[name] != null} == {}
+    assert {name: returned[name] for name in needs if returned[name] != null} == {}
 
 
 def test_each_function_of_acl_has_a_call_with_right_arguments() -> None:
@@ -109,7 +109,7 @@ def test_each_function_of_acl_has_a_call_with_right_arguments() -> None:
 
 @pytest.mark.parametrize("dialect", ["acl", "hip"])
 def test_each_call_with_right_arguments_succeeds(dialect: str) -> None:
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, right_calls.__file__, dialect],
         input=(RIGHT / f"{dialect}.txt").read_text(),
         capture_output=True,
@@ -118,4 +118,4 @@ def test_each_call_with_right_arguments_succeeds(dialect: str) -> None:
         check=False,
         env={**os.environ, "PEERLANE_NODE": "devices=2", "PYTHONPATH": str(Path(__file__).parents[1])},
     )
-    assert (said.returncode, said.stdout, said.stderr) == (0, "", ""), said.stderr
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", ""), process.stderr

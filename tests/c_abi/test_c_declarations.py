@@ -48,24 +48,24 @@ def works(dialect: str) -> list[Function]:
 
 
 def test_hcomm_library_has_each_call_of_the_dialect_with_its_parameters() -> None:
-    found = {each.name: arguments(each) for each in works("hcomm")}
+    declared = {each.name: arguments(each) for each in works("hcomm")}
     known = {
         name.removeprefix("hcomm."): [parameter for parameter, _, _ in each.parameters]
         for name, each in hcomm.table.items()
     }
-    assert found == known
+    assert declared == known
     refused = {each.name for each in declarations("hcomm").functions.values() if each.is_refused}
     assert refused == _probes.refused().keys()
 
 
 def test_acl_library_has_each_runtime_call_of_the_dialect_with_its_number_of_parameters() -> None:
-    found = {each.dialect: len(arguments(each)) for each in works("acl")}
+    declared = {each.dialect: len(arguments(each)) for each in works("acl")}
     known = {
         name: len(each.parameters)
         for name, each in acl.table.items()
         if (name.startswith("acl.rt.") or name.count(".") <= 1) and name not in NOT_IN_C
     }
-    assert found == known
+    assert declared == known
 
 
 @pytest.mark.parametrize("dialect", LIBRARIES)
@@ -74,27 +74,27 @@ def test_library_exports_each_function(dialect: str) -> None:
     assert [name for name in declarations(dialect).functions if not hasattr(library, name)] == []
 
 
-def test_hcomm_library_tells_which_functions_it_has() -> None:
+def test_hcomm_library_lists_its_functions() -> None:
     library = ctypes.CDLL(str(directory() / "libhccl.so"))
-    told = {}
+    listed = {}
     for name in declarations("hcomm").functions:
         probe = getattr(library, f"HcommIsSupport{name}")
         probe.restype = ctypes.c_bool
-        told[name] = probe()
-    assert told == {
+        listed[name] = probe()
+    assert listed == {
         name: not function.is_refused for name, function in declarations("hcomm").functions.items()
     }
 
 
 def test_library_needs_no_library_of_python() -> None:
-    said = subprocess.run(
+    refusal = subprocess.run(
         ["ldd", *(str(path) for path in directory().glob("*.so"))],
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    assert "libpeerlane_c.so" in said.stdout and "python" not in re.sub(r"/\S*/", "", said.stdout)
+    assert "libpeerlane_c.so" in refusal.stdout and "python" not in re.sub(r"/\S*/", "", refusal.stdout)
 
 
 def offsets(dialect: str) -> Iterator[tuple[str, str, int]]:
@@ -123,7 +123,7 @@ def test_layout_of_each_struct_is_the_compilers(dialect: str, tmp_path: Path) ->
         f'#include <stdio.h>\n#include "{dialect}.h"\nint main(void) {{ {" ".join(prints)} return 0; }}\n'
     )
     program = compiled(tmp_path, source, dialect)
-    said = subprocess.run(
+    refusal = subprocess.run(
         [str(program)],
         capture_output=True,
         text=True,
@@ -131,7 +131,7 @@ def test_layout_of_each_struct_is_the_compilers(dialect: str, tmp_path: Path) ->
         check=True,
         env={"LD_LIBRARY_PATH": str(directory())},
     )
-    assert [int(line) for line in said.stdout.split()] == [number for _, _, number in asked]
+    assert [int(line) for line in refusal.stdout.split()] == [number for _, _, number in asked]
 
 
 def test_sizes_of_structs_are_the_vendors() -> None:
@@ -140,15 +140,15 @@ def test_sizes_of_structs_are_the_vendors() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, refusal",
     [
         ("int f(int a)", "no semicolon"),
         ("int f(a[3);", "is not a type with a name"),
         ("what is this;", "is not a declaration"),
     ],
 )
-def test_text_that_is_not_a_declaration_is_refused_with_its_words(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_text_that_is_not_a_declaration_is_refused_with_its_words(text: str, refusal: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(refusal)):
         c_declarations.read(text)
 
 
@@ -178,53 +178,53 @@ struct Outer { struct { int size = LEAST; } inner as Inner; };
 
 
 def test_notation_of_a_header_has_enumerators_constants_and_versions() -> None:
-    found = c_declarations.read(HEADER)
-    assert (found.version, found.earlier) == ("2.0", "1.5")
-    assert {name: (each.value, each.earlier) for name, each in found.enums["Kind"].items()} == {
+    declared = c_declarations.read(HEADER)
+    assert (declared.version, declared.earlier) == ("2.0", "1.5")
+    assert {name: (each.value, each.earlier) for name, each in declared.enums["Kind"].items()} == {
         "KIND_A": (1, 1),
         "KIND_B": (2, None),
         "KIND_C": (7, 6),
     }
-    assert (found.constants, found.texts) == ({"LIMIT": -2, "LEAST": 16}, {"NAME": "text"})
-    assert found.scalar(Declarator("x", "Kind")) == (4, "i")
+    assert (declared.constants, declared.texts) == ({"LIMIT": -2, "LEAST": 16}, {"NAME": "text"})
+    assert declared.scalar(Declarator("x", "Kind")) == (4, "i")
 
 
 def test_notation_of_a_header_has_fields_of_bits_and_initial_values() -> None:
-    found = c_declarations.read(HEADER)
-    a, b, text, _ = found.structs["Bits"].fields
+    declared = c_declarations.read(HEADER)
+    a, b, text, _ = declared.structs["Bits"].fields
     assert (a.type, b.type, a.bits, b.bits) == ("unsigned int", "unsigned int", 1, 1)
     assert (text.count, text.binding) == ("4", "str")
-    assert ctypes.sizeof(Layout(found).struct("Bits")) == 16
-    width, height = found.structs["Size"].fields
+    assert ctypes.sizeof(Layout(declared).struct("Bits")) == 16
+    width, height = declared.structs["Size"].fields
     assert (width.initial, height.initial, height.type) == (1, 0, "unsigned long long")
-    assert found.structs["Size"].words == {"by_name"}
+    assert declared.structs["Size"].words == {"by_name"}
 
 
-def test_notation_of_a_header_tells_what_binding_and_library_have() -> None:
-    found = c_declarations.read(HEADER)
-    assert found.modules["Kind"] == ("one", "two")
-    assert found.modules["renamed"] == found.modules["NAME"] == ("one",)
-    assert "of_c" not in found.modules and "of_python" not in found.library().functions
-    refused = found.functions["g"]
+def test_notation_of_a_header_lists_what_binding_and_library_have() -> None:
+    declared = c_declarations.read(HEADER)
+    assert declared.modules["Kind"] == ("one", "two")
+    assert declared.modules["renamed"] == declared.modules["NAME"] == ("one",)
+    assert "of_c" not in declared.modules and "of_python" not in declared.library().functions
+    refused = declared.functions["g"]
     assert refused.is_refused and refused.words == {"new", "unread"}
     assert refused.parameters[0].binding == "Array" and refused.parameters[1].stars == 2
-    assert found.library().functions["g"].parameters == ()
-    assert names(found.functions["f"], "returned") == ["n"]
+    assert declared.library().functions["g"].parameters == ()
+    assert names(declared.functions["f"], "returned") == ["n"]
 
 
-def test_notation_of_a_header_says_why_functions_are_refused() -> None:
-    found = c_declarations.read(HEADER).functions
-    assert {each.dialect: each.reason for each in found.values() if each.reason} == {
+def test_notation_of_a_header_has_the_reasons_of_refused_functions() -> None:
+    declared = c_declarations.read(HEADER).functions
+    assert {each.dialect: each.reason for each in declared.values() if each.reason} == {
         "h": "none; never",
         "renamed_too": "none; never",
     }
-    assert [each.otherwise for each in found["j"].parameters] == ["KIND_A", ""]
+    assert [each.otherwise for each in declared["j"].parameters] == ["KIND_A", ""]
 
 
 def test_notation_of_a_header_has_versions_and_variants() -> None:
     text = "int f(int x) = g since 3020 ptds 7000; void h(void* y) ptsz; int i() since 2000;"
-    found = c_declarations.read(text).functions.values()
-    assert [(each.dialect, each.since, each.variant, each.variant_since) for each in found] == [
+    declared = c_declarations.read(text).functions.values()
+    assert [(each.dialect, each.since, each.variant, each.variant_since) for each in declared] == [
         ("g", 3020, "ptds", 7000),
         ("h", 0, "ptsz", 0),
         ("i", 2000, "", 0),
@@ -232,16 +232,16 @@ def test_notation_of_a_header_has_versions_and_variants() -> None:
 
 
 def test_field_may_have_another_name_of_a_struct() -> None:
-    found = c_declarations.read(
+    declared = c_declarations.read(
         "struct A { int x, y; }; typedef A B; typedef B C; struct D { C c; char z; };"
     )
-    assert ctypes.sizeof(Layout(found).struct("D")) == 12
+    assert ctypes.sizeof(Layout(declared).struct("D")) == 12
 
 
 def test_initial_value_of_a_field_may_be_a_constant() -> None:
-    found = c_declarations.read(HEADER).structs
-    (inner,) = found["Outer"].fields
-    assert inner.binding == "Inner" and found[inner.type].fields[0].initial == 16
+    declared = c_declarations.read(HEADER).structs
+    (inner,) = declared["Outer"].fields
+    assert inner.binding == "Inner" and declared[inner.type].fields[0].initial == 16
     with pytest.raises(ValueError, match="NONE"):
         c_declarations.read("struct S { int x = NONE; };")
 

@@ -33,7 +33,7 @@ FILES = {
             "c_library",
             "convention",
             "enums",
-            "given_structs",
+            "callers_structs",
             "interrupts",
             "measured",
             "programs",
@@ -79,7 +79,7 @@ def test_tests_of_a_dialect_pass_when_its_calls_go_through_the_c_library(
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "THROUGH_C": str(tmp_path / "told.json")}
     environment["PEERLANE_SCHEDULE"] = "eager"
     with tempfile.TemporaryDirectory() as inner:  # a short path, as sockets lie there
-        said = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "pytest", *words, f"--basetemp={inner}/tests", *map(str, files)],
             capture_output=True,
             text=True,
@@ -88,7 +88,7 @@ def test_tests_of_a_dialect_pass_when_its_calls_go_through_the_c_library(
             env=environment,
             cwd=ROOT,
         )
-    assert said.returncode == 0, said.stdout[-4000:]
+    assert process.returncode == 0, process.stdout[-4000:]
     succeeded = {*json.loads((tmp_path / "told.json").read_text())["succeeded"]}
     working = {
         each.name

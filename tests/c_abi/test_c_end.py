@@ -91,7 +91,7 @@ RUNTIME = {
 
 @pytest.mark.parametrize("when", ["module", "handler"])
 @pytest.mark.parametrize("names", [DRIVER, HIP, RUNTIME], ids=["cuda", "hip", "cudart"])
-def test_what_ends_things_succeeds_when_python_has_ended(
+def test_release_calls_succeed_when_python_has_ended(
     tmp_path: Path, names: dict[str, object], when: str
 ) -> None:
     (tmp_path / "early.py").write_text(EARLY)

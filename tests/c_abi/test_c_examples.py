@@ -42,28 +42,28 @@ def test_header_of_the_examples_declares_what_the_library_does(dialect: str, hea
     text = text.replace("hipDeviceptr_t", "void*")
     functions = declarations(dialect, header).functions
     for name, between in re.findall(r"^\w[\w *]* \*?(\w+)\((.*)\);$", text, re.MULTILINE):
-        given = [re.sub(r"\bconst\b|\w+$", "", word).replace(" ", "") for word in between.split(",")]
+        passed = [re.sub(r"\bconst\b|\w+$", "", word).replace(" ", "") for word in between.split(",")]
         wanted = [
             each.type.replace(" ", "") + "*" * (each.stars + bool(each.count))
             for each in functions[name].parameters
         ]
-        assert [each for each in given if each] == wanted, name
+        assert [each for each in passed if each] == wanted, name
 
 
 def test_hcomm_write_on_thread_writes_to_both_other_ranks_one_process_each(
     build: Build, run: Run, tmp_path: Path
 ) -> None:
     program = build("hcomm_write_on_thread.cpp", "hcomm")
-    said = run(*PEERLANE, "launch", "-n", "3", program, HCCL_BUFFSIZE="1", TMPDIR=str(tmp_path))
-    assert (said.returncode, said.stderr) == (0, "")
-    assert sorted(said.stdout.splitlines()) == [
+    ended = run(*PEERLANE, "launch", "-n", "3", program, HCCL_BUFFSIZE="1", TMPDIR=str(tmp_path))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert sorted(ended.stdout.splitlines()) == [
         f"[{rank}] rank {rank} of 3: 2097152 bytes {'received' if rank else 'written'}, every byte verified"
         for rank in range(3)
     ]
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "told"),
+    ("name", "words", "printed"),
     [
         ("acl_peer_copy.c", ("2", "1", "3"), "Virtual: 3 MiB from device 2 to 1 and back"),
         (
@@ -75,16 +75,16 @@ def test_hcomm_write_on_thread_writes_to_both_other_ranks_one_process_each(
     ],
 )
 def test_acl_example_verifies_every_byte(
-    name: str, words: tuple[str, ...], told: str, build: Build, run: Run
+    name: str, words: tuple[str, ...], printed: str, build: Build, run: Run
 ) -> None:
     program = build(name)
-    for given in (words, ()):
-        said = run(*PEERLANE, "run", program, *given)
-        assert (said.returncode, said.stderr) == (0, "")
-        line = said.stdout.removesuffix(" in both\n").rstrip("\n")
+    for passed in (words, ()):
+        ended = run(*PEERLANE, "run", program, *passed)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        line = ended.stdout.removesuffix(" in both\n").rstrip("\n")
         assert line.endswith(", every byte verified") and line.count("\n") == 0
-        if given:
-            assert line == f"{told}, every byte verified"
+        if passed:
+            assert line == f"{printed}, every byte verified"
 
 
 @pytest.mark.any_schedule  # of each example another test has the run under each schedule
@@ -118,15 +118,15 @@ def test_check_finds_nothing_in_an_example_and_changes_nothing(
 
 
 def test_hip_peer_access_verifies_every_byte(build: Build, run: Run) -> None:
-    said = run(*PEERLANE, "run", build("hip_peer_access.c", "amdhip64"), "2", "1", "3")
-    told = "3 MiB from device 2 to 1 and back, every byte verified\n"
-    assert (said.returncode, said.stdout, said.stderr) == (0, told, "")
+    ended = run(*PEERLANE, "run", build("hip_peer_access.c", "amdhip64"), "2", "1", "3")
+    printed = "3 MiB from device 2 to 1 and back, every byte verified\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, printed, "")
 
 
 def test_cuda_ring_verifies_every_byte_and_without_its_waits_races(build: Build, run: Run) -> None:
-    said = run(*PEERLANE, "run", "--devices", "4", build("cuda_ring.c", "cudart"), "1")
-    told = "1048576 bytes went around 4 devices, every byte verified\n"
-    assert (said.returncode, said.stdout, said.stderr) == (0, told, "")
+    ended = run(*PEERLANE, "run", "--devices", "4", build("cuda_ring.c", "cudart"), "1")
+    printed = "1048576 bytes went around 4 devices, every byte verified\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, printed, "")
     racing = build("cuda_ring.c", "cudart", lacks="cudaStreamWaitEvent(streams[device]")
     checked = run(*PEERLANE, "check", "--devices", "2", racing)
     assert (
@@ -153,35 +153,35 @@ def test_cuda_kernel_compiled_for_the_processor_runs_and_one_of_nvcc_is_refused_
     source = source.replace("static void check", f"{declared}\nstatic void check")
     kernel = written(programs, {"kernel.cpp": source}) / "kernel.cpp"
     program = built(programs, kernel, ["-w", f"-I{EXAMPLES}"], ["cudart"])
-    said = run(*PEERLANE, "run", "--node", "devices=1,host_access=map", str(program))
-    told = "a kernel added 7 to 100000 numbers, every one verified\n801\n801\n"
-    assert (said.returncode, said.stdout) == (0, told)
-    assert said.stderr.count("cudaLaunchKernel returns 801") == said.stderr.count("\n") == 1
+    ended = run(*PEERLANE, "run", "--node", "devices=1,host_access=map", str(program))
+    printed = "a kernel added 7 to 100000 numbers, every one verified\n801\n801\n"
+    assert (ended.returncode, ended.stdout) == (0, printed)
+    assert ended.stderr.count("cudaLaunchKernel returns 801") == ended.stderr.count("\n") == 1
 
 
 def test_hip_kernel_compiled_for_the_processor_runs_between_the_copies_of_its_stream(
     build: Build, run: Run
 ) -> None:
     program = build("hip_kernel.cpp", "amdhip64")
-    said = run(*PEERLANE, "run", "--node", "devices=1,host_access=map", program)
-    told = "a kernel added 7 to 100000 numbers, every one verified\n"
-    assert (said.returncode, said.stdout, said.stderr) == (0, told, "")
+    ended = run(*PEERLANE, "run", "--node", "devices=1,host_access=map", program)
+    printed = "a kernel added 7 to 100000 numbers, every one verified\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, printed, "")
 
 
-def test_hip_kernel_that_touches_device_memory_of_a_guarded_node_is_told_of_the_other_kind(
+def test_hip_kernel_fault_on_device_memory_of_a_guarded_node_names_the_other_kind(
     build: Build, run: Run
 ) -> None:
-    said = run(*PEERLANE, "run", "--node", "devices=1", build("hip_kernel.cpp", "amdhip64"))
-    assert said.returncode == -signal.SIGSEGV
-    assert said.stderr.startswith("peerlane: host code touched device address 0x")
-    assert "host_access=map" in said.stderr
+    ended = run(*PEERLANE, "run", "--node", "devices=1", build("hip_kernel.cpp", "amdhip64"))
+    assert ended.returncode == -signal.SIGSEGV
+    assert ended.stderr.startswith("peerlane: host code touched device address 0x")
+    assert "host_access=map" in ended.stderr
 
 
-def test_hip_peer_access_that_disables_what_it_did_not_enable_is_told_why(build: Build, run: Run) -> None:
+def test_hip_peer_access_disabled_before_enabled_explains_the_code(build: Build, run: Run) -> None:
     program = build("hip_peer_access.c", "amdhip64", lacks="    enable(second, first);")
-    said = run(*PEERLANE, "run", program, AMD_LOG_LEVEL="1")
-    assert said.returncode == 1
-    message, *_, last = said.stderr.splitlines()
+    ended = run(*PEERLANE, "run", program, AMD_LOG_LEVEL="1")
+    assert ended.returncode == 1
+    message, *_, last = ended.stderr.splitlines()
     assert message == "peerlane: hipDeviceDisablePeerAccess returned hipErrorPeerAccessNotEnabled (705)."
     assert last.startswith("hipDeviceDisablePeerAccess(peer) returned 705: ")
 
@@ -191,14 +191,14 @@ def test_acl_peer_copy_without_one_direction_names_the_missing_call(
     current: int, peer: int, lacking: str, build: Build, run: Run
 ) -> None:
     program = build("acl_peer_copy.c", lacks=f"aclrtDeviceEnablePeerAccess({lacking}, 0)")
-    said = run(*PEERLANE, "run", program)
-    assert (said.returncode, said.stdout) == (1, "")
-    failed, first, given, cause, solution = said.stderr.splitlines()
+    ended = run(*PEERLANE, "run", program)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    failed, first, passed, cause, solution = ended.stderr.splitlines()
     assert (
         failed == "aclrtMemcpy(on_second, size, on_first, size, ACL_MEMCPY_DEVICE_TO_DEVICE) returned 507899"
     )
     assert first == "E19999: aclrtMemcpy returned 507899 (ACL_ERROR_RT_DRV_INTERNAL_ERROR)."
-    assert "on virtual:1, allocated at acl_peer_copy.c:" in given
+    assert "on virtual:1, allocated at acl_peer_copy.c:" in passed
     assert f"missing: aclrtDeviceEnablePeerAccess({peer}, 0) while device {current} is set." in cause
     assert solution.strip().startswith("Solution: make the missing call")
 
@@ -206,9 +206,9 @@ def test_acl_peer_copy_without_one_direction_names_the_missing_call(
 def test_acl_copy_with_desc_that_was_not_set_fails_when_the_stream_is_synchronized(
     build: Build, run: Run
 ) -> None:
-    said = run(*PEERLANE, "run", build("acl_copy_with_desc.c", lacks="aclrtSetMemcpyDesc("))
-    assert (said.returncode, said.stdout) == (1, "")
-    failed, first, _, cause, solution = said.stderr.splitlines()
+    ended = run(*PEERLANE, "run", build("acl_copy_with_desc.c", lacks="aclrtSetMemcpyDesc("))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    failed, first, _, cause, solution = ended.stderr.splitlines()
     assert failed == "aclrtSynchronizeStream(stream) returned 107000"
     assert first == "EE1001: aclrtSynchronizeStream returned 107000 (ACL_ERROR_RT_PARAM_INVALID)."
     assert "operation 2 (descriptor launch)" in cause and "submitted at acl_copy_with_desc.c:" in cause
@@ -218,9 +218,9 @@ def test_acl_copy_with_desc_that_was_not_set_fails_when_the_stream_is_synchroniz
 def test_acl_shareable_handle_of_a_process_that_is_not_listed_is_refused_and_both_end(
     build: Build, run: Run
 ) -> None:
-    said = run(*PEERLANE, "run", build("acl_shareable_handle.c", lacks="aclrtMemSetPidToShareableHandle("))
-    assert (said.returncode, said.stdout) == (1, "")
-    failed, first, _, cause, solution, other = said.stderr.splitlines()
+    ended = run(*PEERLANE, "run", build("acl_shareable_handle.c", lacks="aclrtMemSetPidToShareableHandle("))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    failed, first, _, cause, solution, other = ended.stderr.splitlines()
     assert failed == "aclrtMemImportFromShareableHandle(offer.shareable, device, &handle) returned 507899"
     assert (
         first

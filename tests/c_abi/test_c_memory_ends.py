@@ -25,11 +25,11 @@ KINDS = {
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
 @pytest.mark.parametrize(("program", "dialect"), KINDS)
-def test_memory_of_a_c_program_that_ends_while_it_is_used_is_found(
-    made: Callable[..., Path], run: Run, tmp_path: Path, program: str, dialect: str, schedule: str
+def test_memory_of_a_c_program_freed_while_in_use_is_reported(
+    compiled_program: Callable[..., Path], run: Run, tmp_path: Path, program: str, dialect: str, schedule: str
 ) -> None:
     report = tmp_path / "findings.json"
-    words = (*PEERLANE, "check", "--json", report, made(program, dialect))
+    words = (*PEERLANE, "check", "--json", report, compiled_program(program, dialect))
     done = run(*words, "racy", PEERLANE_SCHEDULE=schedule)
     assert (done.returncode, done.stdout) == (3, "done\n"), done.stderr
     ends = {
@@ -37,8 +37,8 @@ def test_memory_of_a_c_program_that_ends_while_it_is_used_is_found(
         for at, line in enumerate((PROGRAMS / program).read_text().splitlines(), 1)
     }
     findings = json.loads(report.read_text())["findings"]
-    found = {ends[each["sites"][1]["line"]]: each["kind"] for each in findings if each["certain"]}
-    assert found == KINDS[program, dialect], done.stderr
+    reported = {ends[each["sites"][1]["line"]]: each["kind"] for each in findings if each["certain"]}
+    assert reported == KINDS[program, dialect], done.stderr
     done = run(*words, "right", PEERLANE_SCHEDULE=schedule)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     assert not json.loads(report.read_text())["findings"], done.stderr

@@ -31,14 +31,14 @@ def described(kernels: Path) -> Path:
     return path
 
 
-Made: TypeAlias = "Callable[..., Path]"
+Compile: TypeAlias = "Callable[..., Path]"
 Words: TypeAlias = "list[Path | str]"
 
 
-def words_of(made: Made, name: str) -> Words:
+def words_of(compiled_program: Compile, name: str) -> Words:
     """Compile an operator, and return the words that run it."""
-    description = described(made("operator_kernels.cpp", "hcomm", "-shared", "-fPIC"))
-    return [made(f"{name}.cpp", "hcomm"), description, *(["5000"] if name == ALL_GATHER else [])]
+    description = described(compiled_program("operator_kernels.cpp", "hcomm", "-shared", "-fPIC"))
+    return [compiled_program(f"{name}.cpp", "hcomm"), description, *(["5000"] if name == ALL_GATHER else [])]
 
 
 @pytest.fixture
@@ -65,27 +65,27 @@ def line_of(folder: Path, text: str) -> int:
 @pytest.mark.parametrize("ranks", ["2", "3"])
 @pytest.mark.parametrize("how", ["threads", "processes"])
 def test_operator_moves_every_byte_in_the_vendors_order(
-    name: str, ranks: str, how: str, made: Made, run: Run, tmp_path: Path
+    name: str, ranks: str, how: str, compiled_program: Compile, run: Run, tmp_path: Path
 ) -> None:
-    words = words_of(made, name)
+    words = words_of(compiled_program, name)
     start = ("launch", "-n", ranks) if how == "processes" else ("run",)
     variables = {"PEERLANE_NODE": f"devices={ranks}", "HCCL_BUFFSIZE": "1", "TMPDIR": str(tmp_path)}
-    said = run(*PEERLANE, *start, *words, **variables)
-    assert said.returncode == 0, said.stderr
-    assert said.stdout.count("done") == (int(ranks) if how == "processes" else 1)
+    ended = run(*PEERLANE, *start, *words, **variables)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("done") == (int(ranks) if how == "processes" else 1)
 
 
-def test_operator_runs_over_the_unified_bus_of_ascend_950(made: Made, run: Run) -> None:
-    words = words_of(made, ALL_GATHER)
-    said = run(*PEERLANE, "run", *words, PEERLANE_NODE="devices=2,profile=ascend-950", HCCL_BUFFSIZE="1")
-    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+def test_operator_runs_over_the_unified_bus_of_ascend_950(compiled_program: Compile, run: Run) -> None:
+    words = words_of(compiled_program, ALL_GATHER)
+    ended = run(*PEERLANE, "run", *words, PEERLANE_NODE="devices=2,profile=ascend-950", HCCL_BUFFSIZE="1")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
 
 
 @pytest.mark.parametrize("name", [SEND_RECV, ALL_GATHER])
-def test_check_finds_nothing_in_the_vendors_order(name: str, made: Made, run: Run) -> None:
-    words = words_of(made, name)
-    said = run(*PEERLANE, "check", *words, HCCL_BUFFSIZE="1")
-    assert (said.returncode, said.stdout) == (0, "done\n"), said.stderr
+def test_check_finds_nothing_in_the_vendors_order(name: str, compiled_program: Compile, run: Run) -> None:
+    words = words_of(compiled_program, name)
+    ended = run(*PEERLANE, "check", *words, HCCL_BUFFSIZE="1")
+    assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -127,25 +127,25 @@ def test_check_names_both_lines_of_a_kernel_that_leaves_out_a_wait(
     tmp_path: Path,
 ) -> None:
     words = broken(name, change)
-    said = run(*PEERLANE, "check", "--json", "report.json", *words, HCCL_BUFFSIZE="1")
-    assert said.returncode in (1, 3, 99), (
-        said.stderr
+    ended = run(*PEERLANE, "check", "--json", "report.json", *words, HCCL_BUFFSIZE="1")
+    assert ended.returncode in (1, 3, 99), (
+        ended.stderr
     )  # other bytes, none, or a communicator that is still busy
-    found = json.loads((tmp_path / "report.json").read_text())["findings"]
-    assert "race" in {each["kind"] for each in found}, said.stderr
-    text = " ".join(said.stderr.split())
+    findings = json.loads((tmp_path / "report.json").read_text())["findings"]
+    assert "race" in {each["kind"] for each in findings}, ended.stderr
+    text = " ".join(ended.stderr.split())
     folder = edited(programs, change)
     for each in lines:
-        assert re.search(rf"at \S*operator_kernels\.cpp:{line_of(folder, each)}\b", text), said.stderr
+        assert re.search(rf"at \S*operator_kernels\.cpp:{line_of(folder, each)}\b", text), ended.stderr
 
 
 def test_host_that_does_not_wait_for_its_kernel_does_not_pass_the_check(
     broken: Callable[..., Words], run: Run
 ) -> None:
     words = broken(SEND_RECV, ("        OK(HcommThreadNotifyWaitOnThread(host_thread, 0, kSeconds));\n", ""))
-    said = run(*PEERLANE, "check", *words, HCCL_BUFFSIZE="1")
-    assert said.returncode in (1, 3, 99), (
-        said.stderr
+    ended = run(*PEERLANE, "check", *words, HCCL_BUFFSIZE="1")
+    assert ended.returncode in (1, 3, 99), (
+        ended.stderr
     )  # other bytes, a race, or a communicator that is still busy
 
 
@@ -181,15 +181,15 @@ def test_wait_without_a_record_ends_in_time_and_names_the_notify(
     change: tuple[str, str], awaited: str, broken: Callable[..., Words], run: Run
 ) -> None:
     words, begin = broken(SEND_RECV, change, ("kSeconds = 60;", "kSeconds = 3;")), time.monotonic()
-    said = run(*PEERLANE, "run", *words, HCCL_BUFFSIZE="1")
-    assert said.returncode == 99 and time.monotonic() - begin < 60
-    text = " ".join(said.stderr.split())
+    ended = run(*PEERLANE, "run", *words, HCCL_BUFFSIZE="1")
+    assert ended.returncode == 99 and time.monotonic() - begin < 60
+    text = " ".join(ended.stderr.split())
     assert "aclrtSynchronizeStream returned 507046 (ACL_ERROR_RT_STREAM_SYNC_TIMEOUT)" in text
-    assert "EI0002" in text and "waited in vain" in text and awaited in text, said.stderr
+    assert "EI0002" in text and "waited in vain" in text and awaited in text, ended.stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "told"),
+    ("name", "change", "message"),
     [
         pytest.param(
             SEND_RECV,
@@ -226,12 +226,12 @@ def test_wait_without_a_record_ends_in_time_and_names_the_notify(
         ),
     ],
 )
-def test_failure_in_a_kernel_fails_the_launch_and_tells_the_call(
-    name: str, change: tuple[str, str], told: str, broken: Callable[..., Words], run: Run
+def test_failure_in_a_kernel_fails_the_launch_and_names_the_call(
+    name: str, change: tuple[str, str], message: str, broken: Callable[..., Words], run: Run
 ) -> None:
-    said = run(*PEERLANE, "run", *broken(name, change), HCCL_BUFFSIZE="1")
-    assert said.returncode == 99
-    text = " ".join(said.stderr.split())
+    ended = run(*PEERLANE, "run", *broken(name, change), HCCL_BUFFSIZE="1")
+    assert ended.returncode == 99
+    text = " ".join(ended.stderr.split())
     assert "aclrtSynchronizeStream returned 507018 (ACL_ERROR_RT_AICPU_EXCEPTION)" in text
     assert f"kernel {name.removeprefix('operator_')}_kernel" in text
-    assert re.search(told.replace("(", r"\(").replace(")", r"\)"), text), said.stderr
+    assert re.search(message.replace("(", r"\(").replace(")", r"\)"), text), ended.stderr

@@ -25,12 +25,12 @@ def right(code):
     assert code == 0, code
 
 def stream():
-    code, handle = program.made("stream", *([ctypes.c_uint32(0)] if DIALECT == "cuda" else []))
+    code, handle = program.created("stream", *([ctypes.c_uint32(0)] if DIALECT == "cuda" else []))
     right(code)
     return ctypes.c_void_p(handle)
 
 def allocated(on, size=SIZE):
-    code, address = program.made("pooled", ctypes.c_size_t(size), on)
+    code, address = program.created("pooled", ctypes.c_size_t(size), on)
     right(code)
     return address
 
@@ -96,7 +96,7 @@ import threading
 attribute(4, NEVER)
 attribute(2, 0)
 first, second = stream(), stream()
-_, event = program.made("event", *([ctypes.c_uint32(0)] if DIALECT == "cuda" else []))
+_, event = program.created("event", *([ctypes.c_uint32(0)] if DIALECT == "cuda" else []))
 event = ctypes.c_void_p(event)
 right(program.call("record", event, first))
 right(program.call("await", second, event, ctypes.c_uint32(0)))

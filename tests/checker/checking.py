@@ -69,7 +69,7 @@ def _checked(words: list[str], *, ranks: int | None, path: Path, devices: int, a
         return Checked(done.returncode, findings, done.stdout, done.stderr)
 
 
-def told(findings: Iterable[dict[str, Any]]) -> str:
+def described(findings: Iterable[dict[str, Any]]) -> str:
     """Return the findings, one a line."""
     return "\n".join(
         f"{finding['kind']}{'' if finding['certain'] else ', uncertain'}: "

@@ -49,10 +49,10 @@ def without(source: str, deleted: Collection[Deletable]) -> str:
 
 def _names(statement: ast.Expr) -> set[str]:
     """Return what the statement calls, also if it names it for another to call."""
-    found = set()
+    deletions = set()
     for node in ast.walk(statement):
         if isinstance(node, ast.Attribute):
-            found.add(node.attr)
+            deletions.add(node.attr)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value)
-    return found
+            deletions.add(node.value)
+    return deletions

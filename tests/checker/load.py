@@ -70,8 +70,8 @@ def log_of(rank: int, ranks: int, events: int, seed: int) -> np.ndarray:
     last = (
         [*begins, *waits] if rank % 2 == 0 else [*waits, *begins]
     )  # of two neighbours one begins, and one answers
-    for place, (kind, back) in enumerate([*last, (KIND.sync, 1)]):
-        at = number % 1000 == 995 + place
+    for position, (kind, back) in enumerate([*last, (KIND.sync, 1)]):
+        at = number % 1000 == 995 + position
         records["kind"][at], records["spans"][at], records["words"][at] = kind, 0, 3
         spans[at, 6] = 100 + (rank if kind in (KIND.notify_wait, KIND.notify_waited) else rank ^ 1)
         spans[at, 7] = 0
@@ -115,20 +115,20 @@ def lives(count: int) -> np.ndarray:
     named = {"n": number, "bank": number + (1 << 40)}
     records["units"], records["repeats"], records["site"] = RECORD.itemsize // UNIT, 1, 10
     records["time"] = 10**9 + np.arange(records.size).reshape(records.shape) * 1000
-    for place, (thread, kind, told) in enumerate(steps):
-        column, value = records[:, place], values[:, place]
+    for position, (thread, kind, fields) in enumerate(steps):
+        column, value = records[:, position], values[:, position]
         column["kind"], column["words"] = getattr(KIND, kind), 4
         column["thread"] = thread or main + number
         column["op"] = OP.fill if kind == "access" else 0
-        for key, given in told.items():
+        for key, field in fields.items():
             if key == "span":
-                assert isinstance(given, tuple)
+                assert isinstance(field, tuple)
                 column["spans"] = 1
-                value[:, 10], value[:, 12] = number | np.uint64(given[0]), given[1]
+                value[:, 10], value[:, 12] = number | np.uint64(field[0]), field[1]
             elif key in ("a", "b", "c", "d"):
-                value[:, 6 + "abcd".index(key)] = named.get(str(given), given)
+                value[:, 6 + "abcd".index(key)] = named.get(str(field), field)
             else:
-                column[key] = named.get(str(given), given)
+                column[key] = named.get(str(field), field)
     return records.reshape(-1)
 
 
@@ -182,8 +182,8 @@ def measure(paths: list[Path]) -> tuple[float, int, dict[str, int], int]:
 
 def main(events: int = 10_000_000, ranks: int = 4) -> None:
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        seconds, peak, stats, found = pool.submit(measure, write(Path(name), ranks, events)).result()
-    print(f"{seconds:.1f} s of processor, peak {peak} MiB, {found} findings, {stats}")
+        seconds, peak, stats, findings = pool.submit(measure, write(Path(name), ranks, events)).result()
+    print(f"{seconds:.1f} s of processor, peak {peak} MiB, {findings} findings, {stats}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checker.checking import TESTS, checked_program, told
+from checker.checking import TESTS, checked_program, described
 from checker.programs.aborted import KINDS
 
 pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(300)]
@@ -14,7 +14,7 @@ SCHEDULES = ("eager", "lazy", "seeded")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_memory_of_an_operation_that_was_given_up_is_not_free_in_any_round(
+def test_memory_of_an_abandoned_operation_is_not_free_in_any_round(
     schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
@@ -25,7 +25,7 @@ def test_memory_of_an_operation_that_was_given_up_is_not_free_in_any_round(
         if line.rpartition("# ")[2] in KINDS
     }
     races = {lines.get(each["sites"][1]["line"]): each for each in done.findings if each["kind"] == "race"}
-    assert sorted(filter(None, races)) == sorted(KINDS), f"{told(done.findings)}\n{done.output}"
+    assert sorted(filter(None, races)) == sorted(KINDS), f"{described(done.findings)}\n{done.output}"
     assert {(each["certain"], each["count"]) for each in races.values()} == {(True, 3)}, done.output
 
 
@@ -35,4 +35,4 @@ def test_memory_of_an_operation_whose_end_is_known_is_free(
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     done = checked_program(PROGRAM, "right", devices=2)
-    assert (done.code, told(done.findings)) == (0, ""), done.output
+    assert (done.code, described(done.findings)) == (0, ""), done.output

@@ -18,20 +18,20 @@ ONE, OTHER, WINDOW = (5, 0, 64), (6, 0, 64), (9, 0, 64)
 
 def logs(folder: Path, size: int) -> list[EventLog]:
     clock = Clock()
-    made = [
+    created = [
         EventLog(folder / f"{rank + 1}-7.log", clock, pid=2**30 + rank, rank=rank) for rank in range(size)
     ]
     names = "\n".join(json.dumps({"site": line, "frames": [["p.py", line, "f"]]}) for line in range(1, 60))
-    for log in made:
+    for log in created:
         log.path.with_suffix(".names").write_text(names)
-    return made
+    return created
 
 
 def top(folder: Path) -> list[tuple[str, bool, tuple[int, ...]]]:
     """Return the findings that are nobody's consequence: kind, certainty and lines."""
-    found: list[dict[str, Any]] = Checker(folder).finish()["findings"]
+    findings: list[dict[str, Any]] = Checker(folder).finish()["findings"]
     return sorted(
-        (each["kind"], each["certain"], tuple(site["line"] for site in each["sites"])) for each in found
+        (each["kind"], each["certain"], tuple(site["line"] for site in each["sites"])) for each in findings
     )
 
 
@@ -84,9 +84,11 @@ def test_each_of_two_channels_that_a_line_uses_needs_its_own_wait(
     for rank in waits:
         zero.wait(20 + rank, 0, 1, line=19)
     zero.host_reads(WINDOW, line=20)
-    found = Checker(tmp_path).finish()["findings"]
+    findings = Checker(tmp_path).finish()["findings"]
     races = [
-        (each["count"], {site["rank"] for site in each["sites"]}) for each in found if each["kind"] == "race"
+        (each["count"], {site["rank"] for site in each["sites"]})
+        for each in findings
+        if each["kind"] == "race"
     ]
     left = [rank for rank in (1, 2) if rank not in waits]
     assert sum(count for count, _ in races) == len(left)

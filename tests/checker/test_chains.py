@@ -52,16 +52,16 @@ def test_race_of_ranks_whose_hops_came_too_early_is_certain(
 @pytest.mark.parametrize("mode", ["right", "early"])
 @pytest.mark.parametrize("hop", LOGGED)
 @pytest.mark.parametrize(("teller", "use"), [("writer", "Deregistered"), ("relay", "StreamedRead")])
-def test_threads_that_tell_each_other_by_variable_are_never_accused_with_certainty(
+def test_threads_that_signal_each_other_by_variable_are_never_accused_with_certainty(
     teller: str, use: str, hop: str, mode: str, tmp_path: Path
 ) -> None:
-    program = TESTS / "checker" / "edge_programs" / "threads_tell.py"
+    program = TESTS / "checker" / "edge_programs" / "threads_signal.py"
     done = checked_program(program, teller, hop, use, mode, str(tmp_path), ranks=3)
     assert "not complete" not in done.output
     kind = "use-after-free" if use == "Deregistered" else "race"
-    found = [(each["kind"], each["certain"]) for each in done.findings]
-    assert set(found) <= {(kind, mode == "early")}, done.output
-    assert mode == "right" or found, done.output
+    reported = [(each["kind"], each["certain"]) for each in done.findings]
+    assert set(reported) <= {(kind, mode == "early")}, done.output
+    assert mode == "right" or reported, done.output
 
 
 LOOKS = """

@@ -48,9 +48,9 @@ def test_checker_on_a_program_that_is_right_finds_nothing(tmp_path: Path) -> Non
 
 def test_checker_names_both_lines_and_the_wait_that_is_missing(tmp_path: Path) -> None:
     _logs(tmp_path, waits=False)
-    (found,) = Checker(tmp_path).finish()["findings"]
-    assert (found["kind"], found["certain"], found["count"], found["why"]) == ("race", True, 1, "")
-    assert found["sites"][0] == {
+    (finding,) = Checker(tmp_path).finish()["findings"]
+    assert (finding["kind"], finding["certain"], finding["count"], finding["why"]) == ("race", True, 1, "")
+    assert finding["sites"][0] == {
         "file": "p.py",
         "line": 10,
         "function": "work",
@@ -68,17 +68,23 @@ def test_checker_names_both_lines_and_the_wait_that_is_missing(tmp_path: Path) -
         "launched": None,
         "with_end": False,
     }
-    assert (found["sites"][1]["line"], found["sites"][1]["verb"], found["sites"][1]["rank"]) == (
+    assert (finding["sites"][1]["line"], finding["sites"][1]["verb"], finding["sites"][1]["rank"]) == (
         20,
         "host access",
         1,
     )
-    assert found["memory"] == {"rank": 1, "pid": 2**30 + 1, "allocation": 3, "size": 64, "made": ["p.py", 1]}
-    assert found["missing"] == (
+    assert finding["memory"] == {
+        "rank": 1,
+        "pid": 2**30 + 1,
+        "allocation": 3,
+        "size": 64,
+        "made": ["p.py", 1],
+    }
+    assert finding["missing"] == (
         "a wait (Channel.wait) of rank 1 for notify 2, which rank 0 records at line 11 and no wait takes; a "
         "wait for it must come before line 20"
     )
-    json.dumps(found)
+    json.dumps(finding)
 
 
 def test_checker_merges_findings_of_the_same_lines_in_several_ranks(tmp_path: Path) -> None:
@@ -88,10 +94,10 @@ def test_checker_merges_findings_of_the_same_lines_in_several_ranks(tmp_path: Pa
         _names(tmp_path, log.path.stem, 10, 20)
         log.fill((rank + 1, 0, 64), line=10, stream=4)
         log.host_reads((rank + 1, 0, 64), line=20)
-    (found,) = Checker(tmp_path).finish()["findings"]
-    assert found["count"] == 3
+    (finding,) = Checker(tmp_path).finish()["findings"]
+    assert finding["count"] == 3
     assert (
-        found["missing"]
+        finding["missing"]
         == "a synchronization (Stream.sync) of rank 0 with stream 4, after line 10, before line 20"
     )
 

@@ -34,10 +34,10 @@ def test_trace_of_a_ring_is_valid_and_has_the_submitting_lines(tmp_path: Path) -
 spans = st.tuples(st.integers(0, 40), st.integers(0, 20)).map(lambda each: (1000 + each[0], 1000 + sum(each)))
 
 
-def _nested(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _nested(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Keep those that lie in one another or apart, as callbacks of a thread do."""
     kept: list[tuple[int, int]] = []
-    for start, end in found:
+    for start, end in intervals:
         if all(
             end <= a or start >= b or (a <= start and end <= b) or (start <= a and b <= end) for a, b in kept
         ):
@@ -57,14 +57,14 @@ def test_arrow_to_a_slice_that_ends_before_the_stretched_one_is_not_drawn(tmp_pa
     assert path.read_text().count('"ph": "s"') == 1
 
 
-@given(given=st.lists(st.lists(spans, max_size=12).map(_nested), max_size=3), pairs=st.data())
+@given(drawn=st.lists(st.lists(spans, max_size=12).map(_nested), max_size=3), pairs=st.data())
 def test_trace_of_any_marks_is_valid(
-    tmp_path_factory: pytest.TempPathFactory, given: list[list[tuple[int, int]]], pairs: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[list[tuple[int, int]]], pairs: st.DataObject
 ) -> None:
     timeline = Timeline(
         processes=[ProcessLog(Path("x.log"), pid=3), ProcessLog(Path("y.log"), pid=4, rank=1)]
     )
-    for lane, marks in enumerate(given):
+    for lane, marks in enumerate(drawn):
         timeline.lanes.append(Lane(lane % 2, f"stream {lane}", True, lane))
         timeline.marks += [
             Mark(lane, start, end, "copy", "write", "", number, 0, number)
@@ -104,5 +104,5 @@ def test_validator_finds_slices_that_cross_and_tracks_that_are_shared(tmp_path: 
     path.write_text(
         json.dumps({"displayTimeUnit": "ns", "traceEvents": [slice_(1, 1), slice_(1, 2), slice_(2, 9)]})
     )
-    told = " ".join(flaws_of(path))
-    assert "leaves" in told and "is of processes" in told and "has no name" in told
+    flaws = " ".join(flaws_of(path))
+    assert "leaves" in flaws and "is of processes" in flaws and "has no name" in flaws

@@ -25,17 +25,17 @@ class Apart(World):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         zero, one = self.logs
-        zero.place(1, 11, since_epoch_ns=100 * DAY)
-        one.place(2, 22, since_epoch_ns=97 * DAY + 1_000_000_000)
+        zero.set_clock(1, 11, since_epoch_ns=100 * DAY)
+        one.set_clock(2, 22, since_epoch_ns=97 * DAY + 1_000_000_000)
         self.ahead = 0
-        self.here = self.clock.now
+        self.elapsed = self.clock.now
 
     def order(self) -> None:
         """Leave the ranks without an order of the beginning: only records order them."""
 
     def at(self, log: EventLog, after_ns: int) -> None:
         """Let the next event of a log be so much later than the beginning, on its own clock."""
-        self.clock.now = self.here + after_ns + (AHEAD if log is self.logs[1] else 0)
+        self.clock.now = self.elapsed + after_ns + (AHEAD if log is self.logs[1] else 0)
 
     def send(self, source: int, bank: int, at_ns: int, travel_ns: int, number: int) -> None:
         sender, target = self.logs[source], self.logs[1 - source]
@@ -51,7 +51,7 @@ def rewritten(folder: Path) -> Apart:
     world = Apart(folder)
     zero, one = world.logs
     again = EventLog(one.path, world.clock, pid=501, rank=1)
-    again.place(2, 22, since_epoch_ns=97 * DAY + 1_000_000_000)
+    again.set_clock(2, 22, since_epoch_ns=97 * DAY + 1_000_000_000)
     world.logs = [zero, again]
     world.at(again, 0)
     again.channel(7, incoming=INTO_1, outgoing=INTO_0, peer=0)
@@ -60,17 +60,17 @@ def rewritten(folder: Path) -> Apart:
     return world
 
 
-def test_clocks_are_aligned_by_records_of_both_directions_and_the_error_is_told(tmp_path: Path) -> None:
+def test_clocks_are_aligned_by_records_of_both_directions_and_the_error_is_reported(tmp_path: Path) -> None:
     world = rewritten(tmp_path)
     world.send(0, INTO_1, 10 * ROUND, 300_000, 1)
     world.send(1, INTO_0, 11 * ROUND, 100_000, 1)
     logs = logs_in(tmp_path)
-    (told,) = align(logs)
+    (aligned,) = align(logs)
     assert logs[0].shift_ns == 0
     assert abs(logs[1].shift_ns + AHEAD) < 200_000
-    assert "rank 1 are shifted by -259200.0" in told
-    assert "right to 20" in told
-    assert "by what came before what" in told
+    assert "rank 1 are shifted by -259200.0" in aligned
+    assert "right to 20" in aligned
+    assert "by what came before what" in aligned
 
 
 def test_clocks_of_which_one_side_is_known_are_aligned_by_the_time_of_day_as_far_as_it_can_be(
@@ -79,8 +79,8 @@ def test_clocks_of_which_one_side_is_known_are_aligned_by_the_time_of_day_as_far
     world = rewritten(tmp_path)
     world.send(0, INTO_1, 10 * ROUND, 300_000, 1)
     logs = logs_in(tmp_path)
-    (told,) = align(logs)
-    assert "by the times of day alone" in told
+    (aligned,) = align(logs)
+    assert "by the times of day alone" in aligned
     assert logs[1].shift_ns == pytest.approx(-AHEAD + 1_000_000_000, abs=1_000_000)
 
 
@@ -100,16 +100,16 @@ def test_checker_of_two_clocks_finds_what_it_finds_with_one(tmp_path: Path) -> N
             one.wait(INTO_1, 1, 1, line=12)
         one.host_reads(THERE, line=20)
         checker = Checker(folder, give_back=False)
-        found = [each for each in checker.finish()["findings"] if each["kind"] == "race"]
-        assert len(found) == (0 if is_waited else 1)
+        races = [each for each in checker.finish()["findings"] if each["kind"] == "race"]
+        assert len(races) == (0 if is_waited else 1)
         assert checker.stats["unexplained"] == 0
 
 
 def test_pid_of_another_machine_is_another_process(tmp_path: Path) -> None:
     world = World(tmp_path)
     zero, one = world.logs
-    zero.place(1, 11)
-    one.place(2, 11)
+    zero.set_clock(1, 11)
+    one.set_clock(2, 11)
     zero.host_writes(A, line=10)
     one.write(KIND.take, 3, zero.pid, 0)
     one.host_reads(A, line=20)

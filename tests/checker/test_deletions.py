@@ -83,7 +83,7 @@ class Outcome:
     """How a run without some statements ended: ``found``, ``deadlock``, ``failed`` or ``clean``."""
 
     how: str
-    said: str
+    output: str
 
 
 def run_without(name: str, deleted: Collection[Deletable]) -> Outcome:
@@ -97,12 +97,12 @@ def run_without(name: str, deleted: Collection[Deletable]) -> Outcome:
         words = ["-m", "peerlane", "check", *ranks, "--devices", "4", "--json", "found.json", f"{name}.py"]
         done = run_python([*words, *_WORDS.get(name, [])], timeout=100, cwd=folder)
         findings = json.loads((folder / "found.json").read_text())["findings"]
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     if any(finding["certain"] for finding in findings):
-        return Outcome("found", said)
-    if "a deadlock: " in said:
-        return Outcome("deadlock", said)
-    return Outcome("failed" if done.returncode else "clean", said)
+        return Outcome("found", output)
+    if "a deadlock: " in output:
+        return Outcome("deadlock", output)
+    return Outcome("failed" if done.returncode else "clean", output)
 
 
 def statements(name: str) -> list[Deletable]:
@@ -134,15 +134,15 @@ def test_harmless_statements_are_in_examples() -> None:
         ("hip_ring", "hip_check(hip.hipStreamWaitEvent(self.stream, other.passed, 0))"),
     ],
 )
-def test_deleted_wait_is_found(name: str, text: str) -> None:
+def test_deleted_wait_is_reported(name: str, text: str) -> None:
     deleted = next(each for each in statements(name) if each.text == text)
     outcome = run_without(name, [deleted])
-    assert outcome.how == "found", outcome.said
+    assert outcome.how == "found", outcome.output
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_each_deletion_is_found_or_harmless() -> None:
+def test_each_deletion_is_reported_or_harmless() -> None:
     wrong, counts = [], Counter[str]()
     for name, each in ALL:
         outcome = run_without(name, [each])
@@ -155,7 +155,7 @@ def test_each_deletion_is_found_or_harmless() -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_deleted_pairs_are_found_unless_both_are_harmless() -> None:
+def test_deleted_pairs_are_reported_unless_both_are_harmless() -> None:
     pairs = [
         (name, pair)
         for name in sorted({name for name, _ in ALL})

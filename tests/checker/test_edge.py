@@ -56,12 +56,12 @@ def test_race_of_ranks_without_any_means_is_certain(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "means", ["handled_end", "closed_pipe", "semaphore_value", "released_semaphore", "new_parent"]
 )
-def test_child_whose_end_or_semaphore_tells_is_never_accused_with_certainty(means: str) -> None:
+def test_child_whose_end_or_semaphore_signals_is_never_accused_with_certainty(means: str) -> None:
     done = checked_program(TESTS / "checker" / "edge_programs" / "children.py", means, "right")
     assert done.code == 0, done.output
     assert [(each["kind"], each["certain"]) for each in done.findings] == [("race", False)], done.output
 
 
-def test_child_whose_semaphore_was_taken_too_early_is_found() -> None:
+def test_child_whose_semaphore_was_taken_too_early_is_reported() -> None:
     done = checked_program(TESTS / "checker" / "edge_programs" / "children.py", "semaphore_value", "early")
     assert [each["kind"] for each in done.findings] == ["race"], done.output

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checker.checking import TESTS, checked_program, told
+from checker.checking import TESTS, checked_program, described
 from helpers.prepared import run_python
 from helpers.small_weights import small_weights
 
@@ -36,7 +36,7 @@ def test_check_of_an_example_has_no_findings_and_changes_nothing(name: str, tmp_
     words = [small_weights(tmp_path)] if name == "model_weights" else SMALLER.get(name, [])
     program, ranks = [str(EXAMPLES / f"{name}.py"), *words], RANKS.get(name)
     done = checked_program(EXAMPLES / f"{name}.py", *program[1:], ranks=ranks)
-    assert (done.code, told(done.findings)) == (0, ""), done.output
+    assert (done.code, described(done.findings)) == (0, ""), done.output
     command = ["run"] if ranks is None else ["launch", "-n", str(ranks)]
     plain = run_python(["-m", "peerlane", *command, "--devices", "4", *program], timeout=100)
     assert plain.returncode == 0, plain.stderr

@@ -77,15 +77,15 @@ def test_race_has_both_lines_with_source_and_what_is_missing(program: Path) -> N
     ]
 
 
-def test_uncertain_finding_says_why_and_how_often(program: Path) -> None:
-    told = texts.finding_text(
+def test_uncertain_finding_has_its_reason_and_its_count(program: Path) -> None:
+    text = texts.finding_text(
         race(program, certain=False, why="process 71 has a socket", count=1200), texts.Sources()
     )
-    assert told.startswith("race (uncertain, 1,200 times): ")
-    assert told.endswith("\n  uncertain: process 71 has a socket")
+    assert text.startswith("race (uncertain, 1,200 times): ")
+    assert text.endswith("\n  uncertain: process 71 has a socket")
 
 
-def test_finding_without_rank_memory_and_source_is_told(tmp_path: Path) -> None:
+def test_finding_without_rank_memory_and_source_has_a_text(tmp_path: Path) -> None:
     lost = race(
         tmp_path / "gone.py",
         kind="lost-notify",
@@ -95,8 +95,8 @@ def test_finding_without_rank_memory_and_source_is_told(tmp_path: Path) -> None:
         last_order={"from": "rank 0 at p.py:3", "to": "rank 1 at p.py:4"},
     )
     lost["sites"] = [site("<string>", 1, rank=-1, callers=[["q.py", 9, "run"]])]
-    told = texts.finding_text(lost, texts.Sources({"<string>": "notify()"})).splitlines()
-    assert told[1:] == [
+    text = texts.finding_text(lost, texts.Sources({"<string>": "notify()"})).splitlines()
+    assert text[1:] == [
         "  process 71, stream 2: Channel.write at <string>:1, in main",
         "        1 | notify()",
         "          called at q.py:9, in run",
@@ -108,29 +108,29 @@ def test_finding_without_rank_memory_and_source_is_told(tmp_path: Path) -> None:
 def test_no_line_is_wider_than_asked(tmp_path: Path, width: int) -> None:
     file = tmp_path / ("long_" * 30 + ".py")
     file.write_text("x = 1  # " + "word " * 60)
-    told = texts.finding_text(
+    text = texts.finding_text(
         race(file, sites=[site(file, 1, callers=[[str(file), 1, "f"]])], message="many words " * 30),
         texts.Sources(),
         width=width,
     )
     # A path has no place to break at: only the line with where memory was made may be wider.
     assert (
-        max(len(line) for line in told.splitlines() if "made at" not in line and "long_" not in line) <= width
+        max(len(line) for line in text.splitlines() if "made at" not in line and "long_" not in line) <= width
     )
 
 
 def test_control_characters_of_a_program_are_escaped(tmp_path: Path) -> None:
     file = tmp_path / "evil.py"
     file.write_text("x = '\x1b[31mred'\n")
-    told = texts.finding_text(race(file, sites=[site(file, 1)], message="a\x1b[0m"), texts.Sources())
-    assert "\x1b" not in told
+    text = texts.finding_text(race(file, sites=[site(file, 1)], message="a\x1b[0m"), texts.Sources())
+    assert "\x1b" not in text
 
 
 def test_colours_only_with_the_style(program: Path) -> None:
-    told = texts.finding_text(race(program), texts.Sources(), style=texts.coloured)
-    assert "\x1b[1;31mrace (certain)\x1b[0m: rank 0" in told
-    assert "\x1b[36mp.py:3\x1b[0m, in send" in told
-    assert "  \x1b[1mmissing:\x1b[0m a wait" in told
+    text = texts.finding_text(race(program), texts.Sources(), style=texts.coloured)
+    assert "\x1b[1;31mrace (certain)\x1b[0m: rank 0" in text
+    assert "\x1b[36mp.py:3\x1b[0m, in send" in text
+    assert "  \x1b[1mmissing:\x1b[0m a wait" in text
 
 
 @pytest.mark.parametrize(
@@ -143,13 +143,13 @@ def test_colours_only_with_the_style(program: Path) -> None:
     ],
 )
 def test_summary_counts_findings(certain: int, uncertain: int, expected: str) -> None:
-    found = [race("p.py", certain=n < certain) for n in range(certain + uncertain)]
-    assert texts.summary_text({"complete": True, "dropped": 0, "findings": found}) == expected
+    findings = [race("p.py", certain=n < certain) for n in range(certain + uncertain)]
+    assert texts.summary_text({"complete": True, "dropped": 0, "findings": findings}) == expected
 
 
 def test_summary_of_incomplete_log_counts_dropped_events() -> None:
-    told = texts.summary_text({"complete": False, "dropped": 12345, "findings": []})
-    assert "12,345 events were dropped" in told
+    text = texts.summary_text({"complete": False, "dropped": 12345, "findings": []})
+    assert "12,345 events were dropped" in text
 
 
 def test_process_that_has_all_of_a_finding_is_named_once(program: Path) -> None:
@@ -158,14 +158,14 @@ def test_process_that_has_all_of_a_finding_is_named_once(program: Path) -> None:
     alone["sites"] = [each | {"rank": -1} for each in alone["sites"]]
     assert texts.finding_text(alone, texts.Sources()).count("process 71") == 1
     alone["sites"][1]["pid"] = 75
-    told = texts.finding_text(alone, texts.Sources())
-    assert "process 71, stream 2" in told and "process 75, thread 72" in told
+    text = texts.finding_text(alone, texts.Sources())
+    assert "process 71, stream 2" in text and "process 75, thread 72" in text
 
 
 @pytest.mark.parametrize("number", [1, 2, 6])
 def test_consequences_are_counted_in_good_english(program: Path, number: int) -> None:
-    found = race(program, consequences=[race(program, kind="lost-notify")] * number)
-    first, *rest = texts.consequence_lines(found)
+    findings = race(program, consequences=[race(program, kind="lost-notify")] * number)
+    first, *rest = texts.consequence_lines(findings)
     assert first == (
         "and 1 consequence, which goes away with it:"
         if number == 1

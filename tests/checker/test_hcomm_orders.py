@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from checker import hcomm_orders
-from checker.checking import Checked, checked, told
+from checker.checking import Checked, checked, described
 from checker.mutants import Mutant, mutants
 
 RANKS = {"p2p": 2, "mesh": 3, "nhr": 4, "ring": 3}
@@ -44,7 +44,7 @@ def _is_named(done: Checked, program: str) -> bool:
 @pytest.mark.parametrize("program", RANKS)
 def test_check_of_a_right_order_has_no_findings(program: str, mode: str) -> None:
     done = checked(f"checker.hcomm_orders.{program}", mode, ranks=RANKS[program])
-    assert (done.code, told(done.findings)) == (0, ""), done.output
+    assert (done.code, described(done.findings)) == (0, ""), done.output
 
 
 @pytest.mark.parametrize("mode", ["at once", "batch"])
@@ -61,24 +61,24 @@ def test_check_of_a_wait_that_hangs_names_the_record_of_another_notify(tmp_path:
     (mutant,) = (each for each in _mutants("p2p") if each.mistake == "line 24: another notify")
     done = _run(tmp_path, "p2p", mutant, mode)
     assert "submitted at p2p.py:24" in done.output and "submitted at rank.py" not in done.output
-    (found,) = (each for each in done.findings if each["certain"])
-    assert (found["kind"], [site["line"] for site in found["sites"]]) == ("unconsumed-notify", [20, 24])
+    (certain,) = (each for each in done.findings if each["certain"])
+    assert (certain["kind"], [site["line"] for site in certain["sites"]]) == ("unconsumed-notify", [20, 24])
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", ["at once", "batch"])
 def test_check_names_each_mistake_in_each_order(tmp_path: Path, mode: str) -> None:
-    made = [(program, mutant) for program in RANKS for mutant in _mutants(program)]
+    cases = [(program, mutant) for program in RANKS for mutant in _mutants(program)]
 
     def run(number: int) -> str:
-        program, mutant = made[number]
+        program, mutant = cases[number]
         done = _run(tmp_path / str(number), program, mutant, mode)
         if _is_named(done, program) != ((program, mutant.mistake) in HARMLESS):
             return ""
-        return f"{program} {mutant.mistake}: exit code {done.code}\n{told(done.findings)}"
+        return f"{program} {mutant.mistake}: exit code {done.code}\n{described(done.findings)}"
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        wrong = list(filter(None, pool.map(run, range(len(made)))))
-    print(f"{len(made)} mistakes, {mode}: all named by certain findings but {len(wrong)}")
+        wrong = list(filter(None, pool.map(run, range(len(cases)))))
+    print(f"{len(cases)} mistakes, {mode}: all named by certain findings but {len(wrong)}")
     assert not wrong, "\n".join(wrong)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checker.checking import checked_program, told
+from checker.checking import checked_program, described
 from checker.programs.host_destinations import KINDS, TOUCHES
 
 PROGRAM = Path(__file__).parent / "programs" / "host_destinations.py"
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.usefixtures("each_schedule")
 def test_each_kind_of_destination_that_is_touched_too_early_is_one_certain_race() -> None:
     run = checked_program(PROGRAM, "racy", devices=1)
 
-    assert all(each["certain"] and each["kind"] == "race" for each in run.findings), told(run.findings)
+    assert all(each["certain"] and each["kind"] == "race" for each in run.findings), described(run.findings)
     assert [each["sites"][0]["function"] for each in run.findings] == [kind.__name__ for kind in KINDS]
     touches = [TOUCHES.get(kind.__name__, kind.__name__) for kind in KINDS]
     assert [each["sites"][1]["function"] for each in run.findings] == touches
@@ -33,7 +33,7 @@ def test_each_kind_of_destination_that_is_touched_too_early_is_one_certain_race(
 def test_destinations_that_a_wait_of_any_kind_releases_are_no_finding() -> None:
     run = checked_program(PROGRAM, "right", devices=1)
 
-    assert not run.findings, told(run.findings)
+    assert not run.findings, described(run.findings)
     assert run.code == 0, run.output
 
 
@@ -46,7 +46,7 @@ def test_operations_whose_destination_is_too_small_to_watch_are_counted() -> Non
 def test_transfers_of_nixl_whose_dram_is_used_too_early_are_certain_races() -> None:
     run = checked_program(NIXL, "racy", devices=1)
 
-    assert all(each["certain"] and each["kind"] == "race" for each in run.findings), told(run.findings)
+    assert all(each["certain"] and each["kind"] == "race" for each in run.findings), described(run.findings)
     callers = [each["sites"][0]["callers"][0][2] for each in run.findings]
     assert callers == ["read_into_memory", "write_from_memory"]
     assert [each["sites"][1]["access"] for each in run.findings] == ["read", "write"]
@@ -59,7 +59,7 @@ def test_transfers_of_nixl_that_are_done_release_their_dram() -> None:
     assert (run.code, run.findings) == (0, ()), run.output
 
 
-def test_arrays_on_buffers_that_tell_nothing_are_counted(tmp_path: Path) -> None:
+def test_arrays_on_buffers_without_recorded_accesses_are_counted(tmp_path: Path) -> None:
     program = tmp_path / "aliases.py"
     program.write_text(
         "import numpy as np, peerlane as pl\n"

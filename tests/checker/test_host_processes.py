@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checker.checking import TESTS, checked_program, told
+from checker.checking import TESTS, checked_program, described
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
@@ -14,18 +14,18 @@ PROGRAM = TESTS / "checker" / "programs" / "processes.py"
 SEEN = ("pipe", "killed", "queue", "event", "semaphore", "barrier", "join", "executor", "program", "forked")
 
 
-@pytest.mark.parametrize("way", SEEN)
-def test_order_of_processes_that_python_makes_is_seen(way: str) -> None:
-    done = checked_program(PROGRAM, way)
-    assert (done.code, told(done.findings)) == (0, ""), done.output
+@pytest.mark.parametrize("case", SEEN)
+def test_order_of_processes_that_python_makes_is_seen(case: str) -> None:
+    done = checked_program(PROGRAM, case)
+    assert (done.code, described(done.findings)) == (0, ""), done.output
     assert "not complete" not in done.output
 
 
-@pytest.mark.parametrize("way", ["pipe", "queue", "join", "executor"])
+@pytest.mark.parametrize("case", ["pipe", "queue", "join", "executor"])
 @pytest.mark.parametrize("method", ["forkserver", "preloaded"])
-def test_order_of_processes_that_a_fork_server_starts_is_seen(way: str, method: str) -> None:
-    done = checked_program(PROGRAM, way, method)
-    assert (done.code, told(done.findings)) == (0, ""), done.output
+def test_order_of_processes_that_a_fork_server_starts_is_seen(case: str, method: str) -> None:
+    done = checked_program(PROGRAM, case, method)
+    assert (done.code, described(done.findings)) == (0, ""), done.output
     assert "not complete" not in done.output
 
 
@@ -36,9 +36,9 @@ def test_race_of_two_children_is_certain(method: str) -> None:
     assert [(each["kind"], each["certain"]) for each in done.findings] == [("race", True)], done.output
 
 
-@pytest.mark.parametrize("way", ["sockets", "files", "folders", "shared_memory"])
-def test_order_of_processes_by_other_means_is_not_seen_and_labelled(way: str) -> None:
-    done = checked_program(PROGRAM, way)
+@pytest.mark.parametrize("case", ["sockets", "files", "folders", "shared_memory"])
+def test_order_of_processes_by_other_means_is_not_seen_and_labelled(case: str) -> None:
+    done = checked_program(PROGRAM, case)
     assert done.code == 0, done.output
     assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", False)}, done.output
 
@@ -51,9 +51,9 @@ def test_order_of_ranks_by_a_socket_of_a_c_library_is_not_seen_and_labelled(tmp_
     assert "a means that peerlane does not see" in race["why"]
 
 
-@pytest.mark.parametrize("way", ["none", "early_puts"])
-def test_race_of_processes_that_have_no_other_way_to_talk_is_certain(way: str) -> None:
-    done = checked_program(PROGRAM, way)
+@pytest.mark.parametrize("case", ["none", "early_puts"])
+def test_race_of_processes_without_another_connection_is_certain(case: str) -> None:
+    done = checked_program(PROGRAM, case)
     assert done.code == 3, done.output
     assert [(each["kind"], each["certain"]) for each in done.findings] == [("race", True)], done.output
 
@@ -93,12 +93,12 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("when", ["held", "free"])
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_lock_that_a_child_is_given_before_it_imports_peerlane_orders(
+def test_lock_that_a_child_receives_before_it_imports_peerlane_orders(
     method: str, when: str, tmp_path: Path
 ) -> None:
     program = tmp_path / "late.py"
     program.write_text(LATE)
     done = checked_program(program, method, when, devices=1)
-    assert (done.code, told(done.findings)) == (0, ""), done.output
+    assert (done.code, described(done.findings)) == (0, ""), done.output
     done = checked_program(program, method, when, "racy", devices=1)
     assert [(each["kind"], len(each["sites"])) for each in done.findings] == [("race", 2)], done.output

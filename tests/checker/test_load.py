@@ -20,16 +20,16 @@ def _measured(folder: Path, events: int, timeout: float = 110) -> tuple[float, i
 
 
 def test_load_of_100_000_events_has_no_finding(tmp_path: Path) -> None:
-    _, _, stats, found = _measured(tmp_path, 100_000)
-    assert (stats["events"], stats["unexplained"], stats["waiting"], found) == (100_000, 0, 0, 0)
+    _, _, stats, findings = _measured(tmp_path, 100_000)
+    assert (stats["events"], stats["unexplained"], stats["waiting"], findings) == (100_000, 0, 0, 0)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_load_of_ten_million_events_takes_30_seconds_and_a_gibibyte(tmp_path: Path) -> None:
-    seconds, peak, stats, found = _measured(tmp_path, 10_000_000, timeout=550)
+    seconds, peak, stats, findings = _measured(tmp_path, 10_000_000, timeout=550)
     print(f"{seconds:.1f} s of processor, {peak} MiB, {os.cpu_count()} processors, {stats}")
-    assert (stats["events"], stats["forgotten"], found) == (10_000_000, 0, 0)
+    assert (stats["events"], stats["forgotten"], findings) == (10_000_000, 0, 0)
     assert seconds <= 30
     assert peak <= 1024
 
@@ -41,8 +41,8 @@ def _grown(path: Path, count: int) -> tuple[list[int], dict[str, int], int]:
 
 
 def test_threads_streams_memory_and_channels_that_have_gone_leave_no_actor(tmp_path: Path) -> None:
-    _, stats, found = _grown(tmp_path / "0.log", 10_000)
-    assert (stats["unexplained"], stats["forgotten"], found) == (0, 0, 0)
+    _, stats, findings = _grown(tmp_path / "0.log", 10_000)
+    assert (stats["unexplained"], stats["forgotten"], findings) == (0, 0, 0)
     assert stats["compactions"] > 1
     assert stats["actors"] < 10_000  # of 50,000
 
@@ -50,7 +50,7 @@ def test_threads_streams_memory_and_channels_that_have_gone_leave_no_actor(tmp_p
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_analysis_of_what_comes_and_goes_does_not_grow(tmp_path: Path) -> None:
-    memory, stats, found = _grown(tmp_path / "0.log", 600_000)
+    memory, stats, findings = _grown(tmp_path / "0.log", 600_000)
     print(f"{memory} MiB, {stats}")
-    assert (stats["unexplained"], stats["forgotten"], found) == (0, 0, 0)
+    assert (stats["unexplained"], stats["forgotten"], findings) == (0, 0, 0)
     assert memory[-1] <= 1.25 * memory[1]

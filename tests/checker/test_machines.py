@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from checker.checking import TESTS, checked, checked_program, told
+from checker.checking import TESTS, checked, checked_program, described
 from checker.race_cases import CASES
 from checker.race_cases.score import findings_of, judged
-from checker.test_orders import HERE, INTO_1, RACE, THERE, A, World
+from checker.test_orders import INTO_1, OWN, RACE, THERE, A, World
 from helpers.absent import needs_engine
 
 pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(300), needs_engine]
@@ -23,7 +23,7 @@ SHORT = ["conflict-002", "conflict-014", "conflict-027", "conflict-042", "sync-0
 @pytest.mark.parametrize("name", SHORT)
 def test_race_case_between_machines_is_judged_as_on_one_machine(name: str) -> None:
     verdict = judged(CASES[name], findings_of(CASES[name], apart=True))
-    assert verdict.is_right, f"found: {verdict.is_found}; unearned:\n{told(verdict.unearned)}"
+    assert verdict.is_right, f"found: {verdict.is_detected}; unearned:\n{described(verdict.unearned)}"
 
 
 @pytest.mark.soak
@@ -41,22 +41,22 @@ def test_late_delivery_between_machines_changes_no_finding(
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     assert findings_of(CASES["sync-007"], apart=True) == ()
-    assert judged(CASES["conflict-002"], findings_of(CASES["conflict-002"], apart=True)).is_found
+    assert judged(CASES["conflict-002"], findings_of(CASES["conflict-002"], apart=True)).is_detected
 
 
 @pytest.mark.any_schedule
 @pytest.mark.parametrize(
-    ("way", "kinds"),
+    ("use", "kinds"),
     [
         ("racy write deregister", ["use-after-free"]),
         ("racy read close", ["use-after-free"]),
         ("racy stream", ["use-after-free"]),
-        ("told write deregister", []),
+        ("notified write deregister", []),
         ("barrier read", []),
     ],
 )
-def test_memory_that_ends_while_another_machine_uses_it(way: str, kinds: list[str], tmp_path: Path) -> None:
-    done = checked_program(MEMORY_ENDS, way, str(tmp_path), ranks=2, apart=True)
+def test_memory_that_ends_while_another_machine_uses_it(use: str, kinds: list[str], tmp_path: Path) -> None:
+    done = checked_program(MEMORY_ENDS, use, str(tmp_path), ranks=2, apart=True)
     assert ([each["kind"] for each in done.findings], done.code) == (kinds, 3 if kinds else 0), done.output
     assert all(each["certain"] for each in done.findings)
 
@@ -75,9 +75,9 @@ with pl.Group(window=64, timeout=60) as group, group.channel(1 - group.rank, not
     group.barrier()
 """)
     done = checked("doubled", ranks=2, path=tmp_path, apart=True)
-    (found,) = done.findings
-    assert (found["kind"], found["certain"], done.code) == ("lost-notify", True, 3), done.output
-    assert [site["line"] for site in found["sites"]] == [5, 6]
+    (finding,) = done.findings
+    assert (finding["kind"], finding["certain"], done.code) == ("lost-notify", True, 3), done.output
+    assert [site["line"] for site in finding["sites"]] == [5, 6]
 
 
 # Logs that are written by hand.
@@ -87,7 +87,7 @@ with pl.Group(window=64, timeout=60) as group, group.channel(1 - group.rank, not
 @pytest.mark.parametrize("stream", [0, 4])
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("is_waited", [True, False])
-def test_record_whose_number_the_other_log_tells_orders_as_one_with_a_number(
+def test_record_whose_number_stands_in_the_other_log_orders_as_one_with_a_number(
     stream: int, is_first: bool, is_waited: bool, tmp_path: Path
 ) -> None:
     world = World(tmp_path)
@@ -107,11 +107,11 @@ def test_record_whose_number_the_other_log_tells_orders_as_one_with_a_number(
 
 
 @pytest.mark.any_schedule
-def test_what_a_log_says_of_records_that_nobody_submitted_is_left_out(tmp_path: Path) -> None:
+def test_log_entries_of_records_that_nobody_submitted_are_left_out(tmp_path: Path) -> None:
     world = World(tmp_path)
     _, one = world.logs
     for bank, stream, sequence in ((INTO_1, 0, 99), (INTO_1, 77, 1), (12345, 0, 1), (1 << 63, 1 << 63, 0)):
         one.come(bank, stream, sequence, 1)
-    one.host_reads(HERE, line=20)
+    one.host_reads(OWN, line=20)
     assert world.pairs() == []
     assert world.stats["events"] > 10

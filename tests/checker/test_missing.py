@@ -32,9 +32,9 @@ class Ranks:
         self.logs = [
             EventLog(folder / f"{rank + 1}-7.log", clock, pid=2**30 + rank, rank=rank) for rank in range(size)
         ]
-        told = {"dialect": dialect} if dialect else {}
+        fields = {"dialect": dialect} if dialect else {}
         lines = [
-            json.dumps({"site": line, "frames": [["p.py", line, "work"]]} | told) for line in range(1, 100)
+            json.dumps({"site": line, "frames": [["p.py", line, "work"]]} | fields) for line in range(1, 100)
         ]
         for log in self.logs:
             log.path.with_suffix(".names").write_text("\n".join(lines))
@@ -59,32 +59,32 @@ class Ranks:
                 self.logs[rank].write(kind, *words, line=line)
 
     def findings(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = Checker(self.folder).finish()["findings"]
-        return [each for each in found if each["kind"] == "race"]
+        reported: list[dict[str, Any]] = Checker(self.folder).finish()["findings"]
+        return [each for each in reported if each["kind"] == "race"]
 
 
-@pytest.mark.parametrize("way", ["none", "own channel", "relay", "barrier"])
-def test_two_ranks_that_write_the_window_of_a_third_need_its_answer(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("order", ["none", "own channel", "relay", "barrier"])
+def test_two_ranks_that_write_the_window_of_a_third_need_its_answer(tmp_path: Path, order: str) -> None:
     ranks = Ranks(tmp_path, 3)
     zero, one, two = ranks.logs
     zero.copy(WINDOW, MINE, line=10, stream=4, channel=2)
     zero.notify(bank(0, 2), 1, 1, line=11, stream=4)
-    if way == "own channel":  # it brings no bytes that went to another rank
+    if order == "own channel":  # it brings no bytes that went to another rank
         zero.notify(bank(0, 1), 1, 1, line=12, stream=4)
         one.wait(bank(0, 1), 1, 1, line=19)
-    if way in ("relay", "barrier"):
+    if order in ("relay", "barrier"):
         two.wait(bank(0, 2), 1, 1, line=30)
-    if way == "relay":
+    if order == "relay":
         two.notify(bank(2, 1), 1, 1, line=31)
         one.wait(bank(2, 1), 1, 1, line=19)
-    if way == "barrier":
+    if order == "barrier":
         ranks.barrier(1, 2)
     one.copy(WINDOW, MINE, line=20, stream=5, channel=4)
-    found = ranks.findings()
-    if way in ("relay", "barrier"):
-        assert found == []
+    reported = ranks.findings()
+    if order in ("relay", "barrier"):
+        assert reported == []
         return
-    assert [each["missing"] for each in found] == [
+    assert [each["missing"] for each in reported] == [
         "if the two are to write different bytes, another offset at line 10 or line 20. If they are to write the "
         "same: rank 0's bytes come to rank 2, which must tell rank 1: after line 10 rank 0 records a "
         "notify on this channel "
@@ -133,15 +133,15 @@ def test_nonblocking_writes_that_a_notify_is_to_bring_need_a_fence(
     if waits_first:
         one.wait(bank(0, 1), 3, 1, line=19)
     one.host_reads(WINDOW, line=20)
-    found = [each["missing"] for each in ranks.findings()]
+    reported = [each["missing"] for each in ranks.findings()]
     if fenced:
         wait = (
             "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at line 12 and no wait takes; a "
             "wait for it must come before line 20"
         )
-        assert found == ([] if waits_first else [wait])
+        assert reported == ([] if waits_first else [wait])
         return
-    assert found == [
+    assert reported == [
         "a fence (Channel.fence) of the channel by rank 0, after line 10, before the record of "
         "notify 3 at line 12: no "
         "notify brings nonblocking operations without one. rank 1 must wait for that record before line 20"
@@ -156,12 +156,12 @@ def test_nonblocking_write_with_its_own_notify_needs_no_fence(tmp_path: Path, br
     sequence = zero.submit(4, KIND.notify, bank(0, 1), 3, 0, 1 if brought else 0, line=10)
     zero.write(KIND.notified, bank(0, 1), 3, 1, stream=4, sequence=sequence)
     one.host_reads(WINDOW, line=20)
-    (found,) = ranks.findings()
-    assert ("fence" in found["missing"]) is not brought
-    assert ("for notify 3, which rank 0 records at line 10" in found["missing"]) is brought
+    (reported,) = ranks.findings()
+    assert ("fence" in reported["missing"]) is not brought
+    assert ("for notify 3, which rank 0 records at line 10" in reported["missing"]) is brought
 
 
-def test_writes_of_two_streams_to_one_place_need_a_fence(tmp_path: Path) -> None:
+def test_writes_of_two_streams_to_one_address_need_a_fence(tmp_path: Path) -> None:
     for fenced in (False, True):
         (folder := tmp_path / str(fenced)).mkdir()
         ranks = Ranks(folder, 2)
@@ -195,9 +195,9 @@ def test_missing_names_the_calls_of_the_dialect_that_the_program_uses(
     zero.host_reads(MINE, line=11)
     one.fill(WINDOW, line=20, stream=4)
     zero.fill(WINDOW, line=21, stream=5)
-    found = {each["sites"][0]["line"]: each["missing"] for each in ranks.findings()}
-    assert f"a synchronization ({sync}) of rank 0" in found[10]
-    assert f"a wait ({wait}) of rank 0" in found[20]
+    reported = {each["sites"][0]["line"]: each["missing"] for each in ranks.findings()}
+    assert f"a synchronization ({sync}) of rank 0" in reported[10]
+    assert f"a wait ({wait}) of rank 0" in reported[20]
 
 
 @pytest.mark.parametrize("write_comes_first", [True, False])
@@ -213,35 +213,35 @@ def test_earlier_wait_is_named_whichever_access_comes_first(
     one.host_reads(WINDOW, line=15)
     if not write_comes_first:
         zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
-    (found,) = ranks.findings()
-    assert [each["line"] for each in found["sites"]] == [10, 15]
-    assert found["missing"].startswith("rank 1's wait at line 13 was for an earlier record at line 9. ")
-    assert found["last_order"] == {
+    (reported,) = ranks.findings()
+    assert [each["line"] for each in reported["sites"]] == [10, 15]
+    assert reported["missing"].startswith("rank 1's wait at line 13 was for an earlier record at line 9. ")
+    assert reported["last_order"] == {
         "from": "notify of rank 0 at p.py:9",
         "to": "wait for a notify of rank 1 at p.py:13",
     }
 
 
 def test_last_order_is_one_that_the_program_asked_for(tmp_path: Path) -> None:
-    for way in ("set-up", "lock", "barrier"):
-        (folder := tmp_path / way).mkdir()
+    for order in ("set-up", "lock", "barrier"):
+        (folder := tmp_path / order).mkdir()
         ranks = Ranks(folder, 2)
         zero, one = ranks.logs
         zero.fill(MINE, line=9)
-        if way == "set-up":
+        if order == "set-up":
             for log in (zero, one):
                 log.write(KIND.lent, 1, reads=[WINDOW], line=30)
-        if way == "lock":
+        if order == "lock":
             zero.post(70)
             one.take(70, 1)
         else:
             ranks.barrier(0, 1, line=30)
         zero.host_writes(MINE, line=10)
         one.host_reads(MINE, line=20)
-        (found,) = ranks.findings()
-        assert found["last_order"] == (
+        (reported,) = ranks.findings()
+        assert reported["last_order"] == (
             {"from": "collective of rank 0 at p.py:30", "to": "end of a collective of rank 1 at p.py:30"}
-            if way == "barrier"
+            if order == "barrier"
             else None
         )
 
@@ -259,10 +259,10 @@ def test_ranks_that_are_threads_of_one_process_are_named_by_rank(tmp_path: Path)
     log.write(KIND.notified, 0, 51, 1, stream=4, sequence=sequence)
     log.thread = 801
     log.host_reads(WINDOW, line=20)
-    found = next(each for each in Checker(tmp_path).finish()["findings"] if each["kind"] == "race")
-    assert [site["rank"] for site in found["sites"]] == [0, 1]
-    assert found["memory"]["rank"] == 1
-    assert found["missing"] == (
+    reported = next(each for each in Checker(tmp_path).finish()["findings"] if each["kind"] == "race")
+    assert [site["rank"] for site in reported["sites"]] == [0, 1]
+    assert reported["memory"]["rank"] == 1
+    assert reported["missing"] == (
         "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at event 6 and no wait takes; a "
         "wait for it must come before event 8"
     )
@@ -282,8 +282,8 @@ def test_frames_of_the_standard_library_are_left_out(tmp_path: Path) -> None:
     zero.path.with_suffix(".names").write_text("\n".join(lines))
     zero.fill(MINE, line=10, stream=4)
     zero.host_reads(MINE, line=20)
-    (found,) = ranks.findings()
-    first, second = found["sites"]
+    (reported,) = ranks.findings()
+    first, second = reported["sites"]
     assert (first["file"], first["callers"]) == ("p.py", [["q.py", 5, "main"]])
     assert (second["file"], second["callers"]) == (threading.__file__, [])
 
@@ -302,13 +302,13 @@ def test_write_that_came_too_late_is_offered_to_come_first(
         one.fill(WINDOW, line=20, stream=5)
     else:
         one.host_reads(WINDOW, line=20)
-    (found,) = ranks.findings()
-    assert found["missing"].startswith("a wait (Channel.wait) of rank 1 for ")
+    (reported,) = ranks.findings()
+    assert reported["missing"].startswith("a wait (Channel.wait) of rank 1 for ")
     answer = (
         ". If line 20 is to come first: an answer: a notify that rank 1 records on stream 5 after line 20, and for "
         "which rank 0 waits before line 10"
     )
-    assert found["missing"].endswith(answer) is writes
+    assert reported["missing"].endswith(answer) is writes
 
 
 @pytest.mark.parametrize("first", ["callback", "thread"])
@@ -345,10 +345,12 @@ def test_either_order_is_offered_where_chance_chose_the_first_of_two_streams(
     zero.fill(WINDOW, line=10, stream=4)
     zero.thread += threads - 1
     zero.fill(WINDOW, line=20, stream=5)
-    (found,) = ranks.findings()
-    assert found["missing"].startswith("a wait (Stream.wait) of stream 5 for an event that stream 4 records")
-    other_way = ". If line 20 is to come first: the same the other way round"
-    assert found["missing"].endswith(other_way) is (threads == 2)
+    (reported,) = ranks.findings()
+    assert reported["missing"].startswith(
+        "a wait (Stream.wait) of stream 5 for an event that stream 4 records"
+    )
+    reversed_order = ". If line 20 is to come first: the same the other way round"
+    assert reported["missing"].endswith(reversed_order) is (threads == 2)
 
 
 @pytest.mark.parametrize(
@@ -373,8 +375,8 @@ def test_notifies_without_a_channel_are_of_streams(
     zero.wait(0, 7, 1, line=15, stream=5)
     zero.notify(0, 7, 2, line=20, stream=4)
     zero.wait(0, 7, 2, line=16, stream=5)
-    (found,) = Checker(ranks.folder).finish()["findings"]
-    assert found["missing"] == (
+    (reported,) = Checker(ranks.folder).finish()["findings"]
+    assert reported["missing"] == (
         f"an answer: stream 5 records a notify ({record}) after its wait at line 15 for notify 7, and stream 4 waits "
         f"for it ({wait}) before line 20{fifo}"
     )
@@ -387,7 +389,7 @@ def test_notifies_without_a_channel_are_of_streams(
         ("host access", "the first host access at line 10", "the second host access at line 10"),
     ],
 )
-def test_two_accesses_of_one_line_are_told_apart_by_their_calls(
+def test_two_accesses_of_one_line_are_distinguished_by_their_calls(
     tmp_path: Path, verb: str, one: str, other: str
 ) -> None:
     ranks = Ranks(tmp_path, 1)
@@ -398,18 +400,18 @@ def test_two_accesses_of_one_line_are_told_apart_by_their_calls(
         zero.host_writes(WINDOW, line=10)
     zero.thread += 1
     zero.host_writes(WINDOW, line=10)
-    (found,) = ranks.findings()
-    assert f"after {one}, before {other}" in found["missing"]
+    (reported,) = ranks.findings()
+    assert f"after {one}, before {other}" in reported["missing"]
 
 
-def test_accesses_of_two_ranks_at_one_line_are_told_apart_by_rank(tmp_path: Path) -> None:
+def test_accesses_of_two_ranks_at_one_line_are_distinguished_by_rank(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, 2)
     zero, one = ranks.logs
     zero.copy(WINDOW, MINE, line=10, channel=1)
     zero.notify(bank(0, 1), 3, 1, line=10)
     one.host_reads(WINDOW, line=10)
-    (found,) = ranks.findings()
-    assert found["missing"] == (
+    (reported,) = ranks.findings()
+    assert reported["missing"] == (
         "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at line 10 and no wait takes; a wait "
         "for it must come before rank 1's host access at line 10"
     )
@@ -423,11 +425,11 @@ def test_last_order_has_lines_at_both_ends(tmp_path: Path, *, named: bool) -> No
     ranks.barrier(0, 1, line=30 if named else 0)
     zero.host_writes(MINE, line=10)
     one.host_reads(MINE, line=20)
-    (found,) = ranks.findings()
-    assert (found["last_order"] is not None) is named
+    (reported,) = ranks.findings()
+    assert (reported["last_order"] is not None) is named
 
 
-def test_hint_says_what_became_of_the_record_that_the_reader_should_have_waited_for(tmp_path: Path) -> None:
+def test_hint_has_the_fate_of_the_record_that_the_reader_should_have_waited_for(tmp_path: Path) -> None:
     for wait in ("none", "too late", "of another thread"):
         (folder := tmp_path / wait).mkdir()
         ranks = Ranks(folder, 2)
@@ -441,8 +443,8 @@ def test_hint_says_what_became_of_the_record_that_the_reader_should_have_waited_
         one.host_reads(WINDOW, line=20)
         if wait == "too late":
             one.wait(bank(0, 1), 3, 1, line=21)
-        (found,) = ranks.findings()
-        assert found["missing"] == (
+        (reported,) = ranks.findings()
+        assert reported["missing"] == (
             "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at line 11"
             + {
                 "none": " and no wait takes; a wait for it",
@@ -467,9 +469,9 @@ def test_answer_names_the_record_that_the_writer_should_have_waited_for(
     zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
     if is_late:
         zero.wait(bank(1, 0), 2, 1, line=12)
-    (found,) = ranks.findings()
+    (reported,) = ranks.findings()
     became = "; the wait at line 12 comes too late: it" if is_late else " and no wait takes; a wait for it"
-    assert found["missing"].startswith(
+    assert reported["missing"].startswith(
         f"a wait (Channel.wait) of rank 0 for notify 2, which rank 1 records at line 21{became} must come before "
         "line 10"
     )
@@ -477,7 +479,9 @@ def test_answer_names_the_record_that_the_writer_should_have_waited_for(
 
 @pytest.mark.parametrize("rounds", [1, 2])
 @pytest.mark.parametrize("is_late", [True, False])
-def test_hint_tells_the_next_pass_of_a_loop_from_this_one(tmp_path: Path, rounds: int, is_late: bool) -> None:
+def test_hint_distinguishes_the_next_pass_of_a_loop_from_this_one(
+    tmp_path: Path, rounds: int, is_late: bool
+) -> None:
     ranks = Ranks(tmp_path, 1)
     (zero,) = ranks.logs
     for _ in range(rounds):
@@ -488,9 +492,9 @@ def test_hint_tells_the_next_pass_of_a_loop_from_this_one(tmp_path: Path, rounds
         zero.host_writes(MINE, line=11)
     if is_late:
         zero.sync(4, read, line=12)
-    (found,) = ranks.findings()
+    (reported,) = ranks.findings()
     where = "line 9 runs again" if rounds == 2 else "line 11"
-    assert found["missing"] == (
+    assert reported["missing"] == (
         f"a synchronization (Stream.sync) of rank 0 with stream 4, after line 10, before {where}"
         + ("; the synchronization at line 12 comes too late" if is_late else "")
     )
@@ -501,9 +505,9 @@ def test_line_that_races_with_itself_has_a_first_and_a_second_run(tmp_path: Path
     (zero,) = ranks.logs
     zero.copy(WINDOW, MINE, line=10, stream=4)
     zero.copy(WINDOW, MINE, line=10, stream=5)
-    (found,) = ranks.findings()
-    assert "after the first copy at line 10" in found["missing"]
-    assert "before line 10 runs again" in found["missing"]
+    (reported,) = ranks.findings()
+    assert "after the first copy at line 10" in reported["missing"]
+    assert "before line 10 runs again" in reported["missing"]
 
 
 def test_end_of_a_with_block_is_named_as_that(tmp_path: Path) -> None:
@@ -517,8 +521,8 @@ def test_end_of_a_with_block_is_named_as_that(tmp_path: Path) -> None:
         log.path.with_suffix(".names").write_text("\n".join(map(json.dumps, names)))
     zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
     one.write(KIND.taken_back, 1, writes=[WINDOW], line=7)
-    found = Checker(tmp_path).finish()["findings"]
-    (ended,) = (each for each in found if each["kind"] == "use-after-free")
+    reported = Checker(tmp_path).finish()["findings"]
+    (ended,) = (each for each in reported if each["kind"] == "use-after-free")
     assert "before the `with` of line 7 ends" in ended["missing"]
     assert [site["with_end"] for site in ended["sites"]] == [False, True]
     assert "deregister at p.py:7, as its `with` ends, in work" in texts.finding_text(ended, texts.Sources())
@@ -537,9 +541,9 @@ def test_hint_names_the_calls_of_the_channel_and_not_those_of_a_copy_elsewhere(
         )
     zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
     one.copy((6, 0, 64), WINDOW, line=20, stream=5)
-    (found,) = ranks.findings()
+    (reported,) = ranks.findings()
     wait = {"": "Channel.wait", "hcomm": "HcommChannelNotifyWaitOnThread"}[of_channel]
-    assert f"a wait ({wait}) of rank 1" in found["missing"]
+    assert f"a wait ({wait}) of rank 1" in reported["missing"]
 
 
 def test_record_that_another_one_may_replace_is_waited_for_by_the_calls_of_its_channel(
@@ -554,9 +558,12 @@ def test_record_that_another_one_may_replace_is_waited_for_by_the_calls_of_its_c
         zero.notify(bank(0, 1), 3, number, line=11, stream=4)
     one.wait(bank(0, 1), 3, 2, line=19)
     one.host_reads(WINDOW, line=20)
-    found = Checker(tmp_path).finish()["findings"]
+    reported = Checker(tmp_path).finish()["findings"]
     relied = [
-        each for top in found for each in (top, *top["consequences"]) if each["kind"] == "relied-on-schedule"
+        each
+        for top in reported
+        for each in (top, *top["consequences"])
+        if each["kind"] == "relied-on-schedule"
     ]
     assert [("Channel.wait" in each["missing"], "Stream.wait" in each["missing"]) for each in relied] == [
         (True, False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checker.checking import checked_program, told
+from checker.checking import checked_program, described
 
 PROGRAM = Path(__file__).parent / "programs" / "mooncake_requests.py"
 
@@ -19,15 +19,15 @@ def _line(marked: str) -> int:
     )
 
 
-@pytest.mark.parametrize("place", ["near", "far"])
-def test_mooncake_requests_in_order_have_no_findings(place: str) -> None:
-    done = checked_program(PROGRAM, "right", place, devices=2)
-    assert (done.code, told(done.findings)) == (0, ""), done.output
+@pytest.mark.parametrize("memory", ["near", "far"])
+def test_mooncake_requests_in_order_have_no_findings(memory: str) -> None:
+    done = checked_program(PROGRAM, "right", memory, devices=2)
+    assert (done.code, described(done.findings)) == (0, ""), done.output
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy"])
 @pytest.mark.parametrize(
-    ("mistake", "place", "first", "second", "call"),
+    ("mistake", "memory", "first", "second", "call"),
     [
         ("early read", "near", "prefill: the write", "decode: the read", "get_notifies"),
         # The bytes of another machine are named by the line that registered their target.
@@ -40,7 +40,7 @@ def test_mooncake_requests_in_order_have_no_findings(place: str) -> None:
 )
 def test_mooncake_mistake_is_a_race_between_the_transfer_and_the_other_line(
     mistake: str,
-    place: str,
+    memory: str,
     first: str,
     second: str,
     call: str,
@@ -48,9 +48,9 @@ def test_mooncake_mistake_is_a_race_between_the_transfer_and_the_other_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
-    done = checked_program(PROGRAM, mistake, place, devices=2)
+    done = checked_program(PROGRAM, mistake, memory, devices=2)
     lines = {_line(first), _line(second)}
     races = [each for each in done.findings if {site["line"] for site in each["sites"]} == lines]
-    assert races, f"{told(done.findings)}\n{done.output}"
+    assert races, f"{described(done.findings)}\n{done.output}"
     assert races[0]["kind"] == "race"
     assert call in races[0]["missing"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checker.checking import checked_program, told
+from checker.checking import checked_program, described
 
 PROGRAM = Path(__file__).parent / "programs" / "nixl_files.py"
 
@@ -22,7 +22,7 @@ def _line(marked: str) -> int:
 @pytest.mark.parametrize("kind", ["VRAM", "view", "DRAM"])
 def test_nixl_files_in_order_have_no_findings(kind: str) -> None:
     done = checked_program(PROGRAM, "right", kind, devices=1)
-    assert (done.code, told(done.findings)) == (0, ""), done.output
+    assert (done.code, described(done.findings)) == (0, ""), done.output
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy"])
@@ -36,7 +36,7 @@ def test_nixl_mistake_with_a_file_is_a_race_between_the_transfer_and_the_host(
     lines = {_line("the transfer"), _line(second)}
     races = [each for each in done.findings if {site["line"] for site in each["sites"]} == lines]
     assert [(each["kind"], each["certain"]) for each in races] == [("race", True)], (
-        f"{told(done.findings)}\n{done.output}"
+        f"{described(done.findings)}\n{done.output}"
     )
     assert "nixl_agent.check_xfer_state" in races[0]["missing"]
 
@@ -44,9 +44,9 @@ def test_nixl_mistake_with_a_file_is_a_race_between_the_transfer_and_the_host(
 @pytest.mark.parametrize("mistake", ["changed", "early"])
 def test_nixl_mistake_with_a_file_and_an_array_of_numpy_is_a_race(mistake: str) -> None:
     done = checked_program(PROGRAM, mistake, "DRAM", devices=1)
-    found = [(each["kind"], {site["line"] for site in each["sites"]}) for each in done.findings]
-    assert [kind for kind, _ in found] == ["race"], done.output
-    assert _line("the transfer") in found[0][1]
+    reported = [(each["kind"], {site["line"] for site in each["sites"]}) for each in done.findings]
+    assert [kind for kind, _ in reported] == ["race"], done.output
+    assert _line("the transfer") in reported[0][1]
 
 
 def test_nixl_file_transfer_that_was_released_stays_an_access() -> None:

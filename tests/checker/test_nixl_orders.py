@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checker.checking import checked_program, told
+from checker.checking import checked_program, described
 
 PROGRAM = Path(__file__).parent / "programs" / "nixl_requests.py"
 
@@ -21,7 +21,7 @@ def _line(marked: str) -> int:
 
 def test_nixl_requests_in_order_have_no_findings() -> None:
     done = checked_program(PROGRAM, "right", devices=2)
-    assert (done.code, told(done.findings)) == (0, ""), done.output
+    assert (done.code, described(done.findings)) == (0, ""), done.output
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_nixl_mistake_is_a_race_between_the_transfer_and_the_other_line(
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     done = checked_program(PROGRAM, mistake, devices=2)
     lines = {_line("prefill: the write"), _line(second)}
-    found = [each for each in done.findings if {site["line"] for site in each["sites"]} == lines]
-    assert found, f"{told(done.findings)}\n{done.output}"
-    assert found[0]["kind"] == "race"
+    reported = [each for each in done.findings if {site["line"] for site in each["sites"]} == lines]
+    assert reported, f"{described(done.findings)}\n{done.output}"
+    assert reported[0]["kind"] == "race"
     call = "check_xfer_state" if mistake == "reused block" else "check_remote_xfer_done"
-    assert f"nixl_agent.{call}" in found[0]["missing"]
+    assert f"nixl_agent.{call}" in reported[0]["missing"]

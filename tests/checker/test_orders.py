@@ -15,7 +15,7 @@ WROTE = 1  #: a mapping is writable: kWrote in native/log/event.h
 
 pytestmark = pytest.mark.any_schedule
 
-A, B, HERE = (1, 0, 64), (2, 0, 64), (3, 0, 64)
+A, B, OWN = (1, 0, 64), (2, 0, 64), (3, 0, 64)
 THERE = (9, 0, 64)
 INTO_1, INTO_0 = 101, 100  # banks: what rank 1 waits for, and rank 0
 
@@ -31,12 +31,12 @@ class World:
         zero, one = self.logs
         zero.channel(7, incoming=INTO_0, outgoing=INTO_1, peer=1)
         one.channel(7, incoming=INTO_1, outgoing=INTO_0, peer=0)
-        for number, span in enumerate((A, B, HERE)):
+        for number, span in enumerate((A, B, OWN)):
             zero.allocate(number + 1, span)
         one.allocate(1, THERE)
         zero.fill(A, line=2)
         zero.fill(B, line=2)
-        zero.fill(HERE, line=2)
+        zero.fill(OWN, line=2)
         one.fill(THERE, line=2)
         self.order()
 
@@ -96,11 +96,11 @@ def test_sync_of_an_earlier_number_orders_no_later_operation(world: World) -> No
     zero.fill(A, line=10, stream=4)
     zero.sync(4, first)
     zero.host_reads(A, line=20)
-    (found,) = world.findings()
-    assert (found["first"]["site"], found["second"]["site"], found["missing"]) == (10, 20, "sync")
-    assert found["certain"] is True
-    assert found["bytes"] == (0, 64)
-    assert found["memory"] == {"log": 0, "site": 1, "rank": 0, "allocation": 1, "size": 64}
+    (reported,) = world.findings()
+    assert (reported["first"]["site"], reported["second"]["site"], reported["missing"]) == (10, 20, "sync")
+    assert reported["certain"] is True
+    assert reported["bytes"] == (0, 64)
+    assert reported["memory"] == {"log": 0, "site": 1, "rank": 0, "allocation": 1, "size": 64}
 
 
 def test_two_reads_race_with_nothing(world: World) -> None:
@@ -138,8 +138,8 @@ def test_event_recorded_before_the_write_orders_it_not(world: World) -> None:
     zero.fill(A, line=10, stream=4)
     zero.submit(5, KIND.event_wait, 4, mark, line=15)
     zero.copy(B, A, line=20, stream=5)
-    (found,) = world.findings()
-    assert found["last_order"] == (0, 9, "event_record", 0, 15, "event_wait")
+    (reported,) = world.findings()
+    assert reported["last_order"] == (0, 9, "event_record", 0, 15, "event_wait")
 
 
 def test_shared_event_orders_streams_of_two_processes(world: World) -> None:
@@ -161,9 +161,9 @@ def test_thread_that_took_what_another_posted_comes_after_it(world: World) -> No
     zero.take(6, 1)
     zero.host_reads(A, line=20)
     zero.host_reads(B, line=21)
-    (found,) = world.findings()
-    assert (found["first"]["site"], found["second"]["site"], found["missing"]) == (11, 21, "thread")
-    assert found["certain"] is False  # the two threads can agree by a variable
+    (reported,) = world.findings()
+    assert (reported["first"]["site"], reported["second"]["site"], reported["missing"]) == (11, 21, "thread")
+    assert reported["certain"] is False  # the two threads can agree by a variable
 
 
 def test_callback_comes_after_its_stream_and_before_its_next_operation(world: World) -> None:
@@ -249,11 +249,13 @@ def test_what_is_missing_behind_a_body_is_an_order_with_its_stream(
     else:
         other = zero.submit(5, KIND.callback)
         body(zero, 5, other, lambda: zero.host_reads(A, line=20))
-    found = world.findings()
-    assert [(each["missing"], each["first"]["body_of"]) for each in found] == [(each, 4) for each in missing]
+    reported = world.findings()
+    assert [(each["missing"], each["first"]["body_of"]) for each in reported] == [
+        (each, 4) for each in missing
+    ]
 
 
-def test_legacy_stream_is_ordered_with_its_group_both_ways(world: World) -> None:
+def test_legacy_stream_is_ordered_with_its_group_in_both_directions(world: World) -> None:
     zero = world.logs[0]
     zero.write(KIND.stream_made, 8, 1, stream=1)
     zero.write(KIND.stream_made, 8, 0, stream=4)
@@ -290,11 +292,14 @@ def test_channel_write_arrives_by_a_notify_of_its_channel_and_stream_only(
     one.host_reads(THERE, line=20)
     findings = world.findings()
     assert bool(findings) is not is_right
-    for found in findings:
-        assert (found["kind"], found["certain"], found["missing"]) == ("race", True, "arrival")
-        assert found["first"]["channel"] == 7
+    for reported in findings:
+        assert (reported["kind"], reported["certain"], reported["missing"]) == ("race", True, "arrival")
+        assert reported["first"]["channel"] == 7
         if name in ("before", "other stream"):
-            assert (found["help"]["site"], found["help_is_enough"]) == (9 if name == "before" else 11, False)
+            assert (reported["help"]["site"], reported["help_is_enough"]) == (
+                9 if name == "before" else 11,
+                False,
+            )
 
 
 def test_channel_write_whose_notify_nobody_waits_for_names_the_record(world: World) -> None:
@@ -302,8 +307,8 @@ def test_channel_write_whose_notify_nobody_waits_for_names_the_record(world: Wor
     zero.copy(THERE, A, line=10, stream=4, channel=7)
     zero.notify(INTO_1, 3, 1, line=11, stream=4)
     one.host_reads(THERE, line=20)
-    (found,) = world.findings()
-    assert (found["help"]["site"], found["help_is_enough"], found["notify"]) == (11, True, 3)
+    (reported,) = world.findings()
+    assert (reported["help"]["site"], reported["help_is_enough"], reported["notify"]) == (11, True, 3)
 
 
 def test_wait_is_not_taken_before_the_record_that_it_names(world: World) -> None:
@@ -349,7 +354,7 @@ def test_read_by_the_channel_comes_after_its_writes_on_that_stream(world: World)
     zero = world.logs[0]
     zero.copy(THERE, A, line=10, stream=4, channel=7)
     zero.copy(B, THERE, line=11, stream=4, channel=7, flags=FLAG.fetch)
-    zero.copy(HERE, THERE, line=20, stream=5, channel=7, flags=FLAG.fetch)
+    zero.copy(OWN, THERE, line=20, stream=5, channel=7, flags=FLAG.fetch)
     assert world.pairs() == RACE
 
 
@@ -404,8 +409,8 @@ def test_loose_operations_of_a_channel_race_with_one_another(world: World) -> No
     zero = world.logs[0]
     zero.copy(THERE, A, line=10, stream=90, channel=7, flags=FLAG.loose)
     zero.copy(THERE, B, line=20, stream=91, channel=7, flags=FLAG.loose)
-    (found,) = world.findings()
-    assert (found["first"]["site"], found["second"]["site"], found["missing"]) == (10, 20, "fence")
+    (reported,) = world.findings()
+    assert (reported["first"]["site"], reported["second"]["site"], reported["missing"]) == (10, 20, "fence")
 
 
 def test_second_record_that_does_not_follow_the_first_wait_may_be_lost(world: World) -> None:
@@ -414,14 +419,14 @@ def test_second_record_that_does_not_follow_the_first_wait_may_be_lost(world: Wo
     one.wait(INTO_1, 0, 1, line=15)
     zero.notify(INTO_1, 0, 2, line=20)
     one.wait(INTO_1, 0, 2, line=16)
-    (found,) = world.findings()
-    assert (found["kind"], found["first"]["site"], found["second"]["site"], found["certain"]) == (
+    (reported,) = world.findings()
+    assert (reported["kind"], reported["first"]["site"], reported["second"]["site"], reported["certain"]) == (
         "lost-notify",
         10,
         20,
         True,
     )
-    assert found["help"]["site"] == 15
+    assert reported["help"]["site"] == 15
 
 
 def test_second_record_that_follows_an_answer_is_right(world: World) -> None:
@@ -457,7 +462,7 @@ def test_two_records_that_one_wait_consumed_order_by_the_first_only(world: World
     assert world.pairs() == [("lost-notify", 9, 11), ("relied-on-schedule", 10, 20)]
 
 
-def test_record_that_nobody_waited_for_is_told_if_the_receiver_ended(tmp_path: Path) -> None:
+def test_record_that_nobody_waited_for_is_reported_if_the_receiver_ended(tmp_path: Path) -> None:
     for ended in (True, False):
         (folder := tmp_path / str(ended)).mkdir()
         world = World(folder)
@@ -488,7 +493,7 @@ def test_free_races_with_uses_that_do_not_come_before_it(world: World, ordered: 
     assert world.pairs() == ([] if ordered else [("use-after-free", 10, 20)])
 
 
-def test_use_after_a_free_is_told_also_if_it_comes_after(world: World) -> None:
+def test_use_that_runs_after_a_free_is_reported(world: World) -> None:
     zero, one = world.logs
     one.write(KIND.freed, 1, reads=[THERE], line=20)
     world.order()
@@ -496,7 +501,7 @@ def test_use_after_a_free_is_told_also_if_it_comes_after(world: World) -> None:
     assert world.pairs() == [("use-after-free", 10, 20)]
 
 
-def test_new_allocation_at_an_old_place_begins_a_new_history(world: World) -> None:
+def test_new_allocation_at_a_reused_address_begins_a_new_history(world: World) -> None:
     zero = world.logs[0]
     zero.copy(B, A, line=10, stream=4)
     zero.write(KIND.freed, 1, reads=[A], line=11)
@@ -510,9 +515,9 @@ def test_history_follows_bytes_that_move_to_another_block(world: World) -> None:
     zero.fill(A, line=10, stream=4)
     zero.write(KIND.moved, 1, reads=[A, (33, 128, 64)])
     zero.host_reads((33, 128, 64), line=20)
-    (found,) = world.findings()
-    assert found["memory"]["allocation"] == 1
-    assert found["bytes"] == (0, 64)
+    (reported,) = world.findings()
+    assert reported["memory"]["allocation"] == 1
+    assert reported["bytes"] == (0, 64)
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -530,14 +535,14 @@ def test_memory_taken_back_races_with_uses_of_peers_only(world: World, ordered: 
     )
 
 
-def test_unwritten_bytes_are_told_when_the_host_reads_them_not_when_they_are_copied(world: World) -> None:
+def test_unwritten_bytes_are_reported_when_the_host_reads_them_not_when_they_are_copied(world: World) -> None:
     zero = world.logs[0]
     zero.allocate(20, (40, 0, 64), line=5)
     zero.copy(A, (40, 0, 64), line=6)
     zero.copy(B, A, line=7)
     zero.host_reads((B[0], 8, 8), line=20)
-    (found,) = world.findings()
-    assert (found["kind"], found["certain"], found["first"]["site"], found["second"]["site"]) == (
+    (reported,) = world.findings()
+    assert (reported["kind"], reported["certain"], reported["first"]["site"], reported["second"]["site"]) == (
         "unwritten-read",
         True,
         7,
@@ -563,11 +568,11 @@ def test_read_of_much_names_the_bytes_that_nobody_wrote(world: World) -> None:
     zero.fill((40, 0, 8), line=6)
     zero.fill((40, 16, 40), line=7)
     zero.host_reads((40, 0, 64), line=20)
-    (found,) = world.findings()
-    assert (found["certain"], tuple(found["bytes"])) == (False, (8, 64))
+    (reported,) = world.findings()
+    assert (reported["certain"], tuple(reported["bytes"])) == (False, (8, 64))
 
 
-def test_reduction_of_unwritten_bytes_is_told(world: World) -> None:
+def test_reduction_of_unwritten_bytes_is_reported(world: World) -> None:
     zero = world.logs[0]
     zero.allocate(20, (40, 0, 64), line=5)
     zero.write(KIND.access, 0, reads=[(40, 0, 64), A], writes=[A], line=20, op=OP.reduce)
@@ -690,7 +695,7 @@ def test_receive_comes_after_the_send_of_the_same_pair(world: World) -> None:
 
 @pytest.mark.parametrize("stream", [0, 4])
 @pytest.mark.parametrize(("what", "spans"), [("all_reduce", "writes"), ("all_gather", "reads")])
-def test_end_of_a_collective_does_not_tell_that_another_ranks_part_is_over(
+def test_end_of_a_collective_does_not_prove_that_another_ranks_part_is_over(
     world: World, stream: int, what: str, spans: str
 ) -> None:
     zero, one = world.logs
@@ -702,7 +707,7 @@ def test_end_of_a_collective_does_not_tell_that_another_ranks_part_is_over(
 
 
 @pytest.mark.parametrize("stream", [0, 4])
-def test_end_of_a_collective_tells_its_own_rank_that_its_part_is_over(world: World, stream: int) -> None:
+def test_end_of_a_collective_proves_to_its_own_rank_that_its_part_is_over(world: World, stream: int) -> None:
     zero, one = world.logs
     _collective(one, COLLECTIVE.all_reduce, stream=stream, line=10, writes=[THERE])
     _collective(zero, COLLECTIVE.all_reduce)
@@ -737,7 +742,7 @@ def test_collective_or_message_runs_after_the_earlier_collectives_of_its_rank_on
     assert world.pairs() == []
 
 
-def test_collective_on_another_stream_does_not_tell_its_thread_that_the_earlier_one_is_over(
+def test_collective_on_another_stream_does_not_prove_to_its_thread_that_the_earlier_one_is_over(
     world: World,
 ) -> None:
     zero, one = world.logs
@@ -807,7 +812,7 @@ def test_operation_that_failed_is_an_access(world: World) -> None:
     assert world.pairs() == [("race", 10, 21)]
 
 
-def test_queued_use_of_memory_that_a_vendors_free_ends_is_found(world: World) -> None:
+def test_queued_use_of_memory_that_a_vendors_free_ends_is_reported(world: World) -> None:
     zero = world.logs[0]
     for line, flags in ((30, FLAG.end), (31, 0)):
         zero.allocate(line, A)
@@ -826,17 +831,17 @@ def test_free_behind_a_synchronization_ends_nothing_that_is_used(world: World) -
     assert world.pairs() == []
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_importer_may_use_memory_until_a_vendors_free(world: World, told: bool) -> None:
+@pytest.mark.parametrize("described", [True, False])
+def test_importer_may_use_memory_until_a_vendors_free(world: World, described: bool) -> None:
     zero, one = world.logs
     one.allocate(3, THERE)
     zero.host_writes(THERE, line=10)
-    if told:
+    if described:
         zero.post(5)
         one.take(5, 1)
     one.write(KIND.freed, 3, writes=[THERE], line=30, flags=FLAG.end)
     zero.host_reads(THERE, line=20)
-    assert world.pairs() == [*([] if told else [("use-after-free", 10, 30)]), ("use-after-free", 20, 30)]
+    assert world.pairs() == [*([] if described else [("use-after-free", 10, 30)]), ("use-after-free", 20, 30)]
 
 
 def test_operation_behind_a_cancelled_wait_races_with_nothing_before_it_is_cancelled_too(
@@ -845,7 +850,7 @@ def test_operation_behind_a_cancelled_wait_races_with_nothing_before_it_is_cance
     zero, one = world.logs
     zero.fill(THERE, line=10)
     waited = one.submit(4, KIND.notify_wait, INTO_1, 0, line=14)
-    read = one.copy(HERE, THERE, line=15, stream=4)
+    read = one.copy(OWN, THERE, line=15, stream=4)
     one.write(KIND.cancelled, waited, stream=4, sequence=waited)
     one.write(KIND.cancelled, read, stream=4, sequence=read)
     assert world.pairs() == []
@@ -877,8 +882,8 @@ def test_two_processes_that_can_talk_unseen_make_the_race_uncertain(tmp_path: Pa
             log.write(KIND.outside)
         world.logs[0].host_writes(THERE, line=10)
         world.logs[1].host_reads(THERE, line=20)
-        (found,) = world.findings()
-        assert (found["missing"], found["certain"]) == ("answer", not outside)
+        (reported,) = world.findings()
+        assert (reported["missing"], reported["certain"]) == ("answer", not outside)
 
 
 SENT, RECEIVED, MAPPED, UNMAPPED, RELAYED, OVERFLOWN = (
@@ -924,8 +929,8 @@ def test_race_is_uncertain_if_a_message_could_come_from_the_first_access_to_the_
     for use in other:
         first.write(KIND.outside, *use)
     first.host_reads(THERE, line=20)
-    (found,) = world.findings()
-    assert found["certain"] is is_certain
+    (reported,) = world.findings()
+    assert reported["certain"] is is_certain
 
 
 def test_message_of_before_the_first_access_does_not_excuse_the_race(world: World) -> None:
@@ -934,8 +939,8 @@ def test_message_of_before_the_first_access_does_not_excuse_the_race(world: Worl
     zero.host_writes(THERE, line=10)
     first.write(KIND.outside, 70, RECEIVED)
     first.host_reads(THERE, line=20)
-    (found,) = world.findings()
-    assert found["certain"]
+    (reported,) = world.findings()
+    assert reported["certain"]
 
 
 def test_message_that_stands_for_those_of_a_time_after_it_excuses_the_race(world: World) -> None:
@@ -944,8 +949,8 @@ def test_message_that_stands_for_those_of_a_time_after_it_excuses_the_race(world
     zero.host_writes(THERE, line=10)
     first.write(KIND.outside, 70, RECEIVED)
     first.host_reads(THERE, line=20)
-    (found,) = world.findings()
-    assert not found["certain"]
+    (reported,) = world.findings()
+    assert not reported["certain"]
 
 
 def test_race_that_repeats_is_counted(world: World) -> None:
@@ -953,8 +958,8 @@ def test_race_that_repeats_is_counted(world: World) -> None:
     for offset in range(0, 64, 8):
         zero.fill((A[0], offset, 8), line=10, stream=4)
         zero.host_reads((A[0], offset, 8), line=20)
-    (found,) = world.findings()
-    assert found["count"] == 8
+    (reported,) = world.findings()
+    assert reported["count"] == 8
 
 
 def test_rows_touch_only_their_columns(world: World) -> None:
@@ -979,7 +984,7 @@ def test_wait_for_a_word_comes_after_what_wrote_it(world: World) -> None:
     zero.fill(A, line=10, stream=4)
     zero.on(4, KIND.access, 0, writes=[(B[0], 0, 8)], op=OP.write_value, line=11)
     waited = zero.submit(5, KIND.value_wait, reads=[(B[0], 0, 8)], line=12)
-    zero.copy(HERE, A, line=20, stream=5)
+    zero.copy(OWN, A, line=20, stream=5)
     zero.write(KIND.pieces, stream=5, sequence=waited, reads=[(B[0], 0, 8)])
     zero.sync(5, waited + 1)
     assert world.pairs() == []
@@ -1096,9 +1101,11 @@ def test_wait_in_vain_names_the_record_that_nobody_awaits(world: World, awaited:
         one.submit(4, KIND.notify_wait, INTO_1, 1, line=21)
     one.write(KIND.cancelled, waited, stream=4, sequence=waited, flags=FLAG.end)
     one.write(KIND.cancelled, waited, stream=4, sequence=waited)
-    found = world.findings()
-    told = [(each["kind"], each["certain"], each["first"]["site"], each["second"]["site"]) for each in found]
-    assert told == ([] if awaited else [("unconsumed-notify", True, 10, 20)])
+    reported = world.findings()
+    described = [
+        (each["kind"], each["certain"], each["first"]["site"], each["second"]["site"]) for each in reported
+    ]
+    assert described == ([] if awaited else [("unconsumed-notify", True, 10, 20)])
 
 
 def test_use_of_memory_that_went_with_its_process_is_no_finding(world: World) -> None:

@@ -45,17 +45,17 @@ class Opened:
 
     def __init__(self, page: Any) -> None:
         self.page = page
-        self.said: list[str] = []
+        self.printed: list[str] = []
         self.asked: list[str] = []
-        page.on("console", lambda message: self.said.append(message.text))
-        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("console", lambda message: self.printed.append(message.text))
+        page.on("pageerror", lambda error: self.printed.append(str(error)))
         page.on("request", lambda request: self.asked.append(request.url))
 
     def open(self, path: Path) -> Any:
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("html[data-ready=yes]", state="attached")
         self.drawn()
-        assert self.said == []
+        assert self.printed == []
         assert self.asked == [path.as_uri()]
         return self.page
 
@@ -139,8 +139,8 @@ def test_event_that_is_clicked_shows_its_line_and_its_arrows(ring: Path, opened:
     page.hover("#canvas", position={"x": x, "y": y})
     assert "wait rank 0, stream 1" in page.inner_text("#tip")
     page.click("#canvas", position={"x": x, "y": y})
-    told = page.inner_text("#detail")
-    assert "comes from" in told and "record to wait" in told and "write to arrival" in told
+    details = page.inner_text("#detail")
+    assert "comes from" in details and "record to wait" in details and "write to arrival" in details
     assert "line 4 of the ring" in page.inner_text(".side pre .here")
 
 
@@ -166,7 +166,7 @@ def test_zoom_pan_and_time_change_what_is_shown(ring: Path, opened: Opened) -> N
     page.focus("#view")
     page.keyboard.press("0")
     assert opened.drawn()["drawn"] == whole
-    assert opened.said == []
+    assert opened.printed == []
 
 
 @NEEDS_BROWSER
@@ -203,7 +203,7 @@ def test_page_of_hostile_names_runs_no_script_of_theirs(tmp_path: Path, opened: 
 
 
 @NEEDS_BROWSER
-def test_page_without_findings_or_events_says_so(tmp_path: Path, opened: Opened) -> None:
+def test_page_without_findings_or_events_has_a_sentence_for_each(tmp_path: Path, opened: Opened) -> None:
     path = tmp_path / "report.html"
     timeline = timelines.ring(tmp_path / "ring.py", ranks=1, steps=0)
     write_page(path, timelines.report(), timeline, texts.Sources(), command="peerlane check")
@@ -214,10 +214,10 @@ def test_page_without_findings_or_events_says_so(tmp_path: Path, opened: Opened)
 def test_page_data_names_the_events_of_findings(tmp_path: Path) -> None:
     program = tmp_path / "ring.py"
     timeline = timelines.ring(program)
-    found = page_data(
+    data = page_data(
         timelines.report(timelines.finding(program, step=1)), timeline, texts.Sources(), "peerlane check"
     )
-    write, read = (timeline.marks[event] for event in found["findings"][0]["events"])
+    write, read = (timeline.marks[event] for event in data["findings"][0]["events"])
     assert (write.label, write.number, read.label, read.number) == ("channel write", 6, "host reads", 9)
     assert timeline.lanes[read.lane].process == 1
 
@@ -235,24 +235,24 @@ def test_page_text_and_json_have_the_same_findings(tmp_path: Path, monkeypatch: 
         check=False,
     )
     assert done.returncode == 3, done.stderr
-    (found,) = json.loads((tmp_path / "found.json").read_text())["findings"]
+    (data,) = json.loads((tmp_path / "found.json").read_text())["findings"]
     page = (tmp_path / "page.html").read_text()
-    told = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert told is not None
-    (shown,) = json.loads(told[1])["findings"]
-    said = " ".join(done.stderr.split())
-    consequences = texts.consequence_lines(found)
-    assert len(found["consequences"]) == len(consequences) - 1 >= 1
+    details = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert details is not None
+    (shown,) = json.loads(details[1])["findings"]
+    printed = " ".join(done.stderr.split())
+    consequences = texts.consequence_lines(data)
+    assert len(data["consequences"]) == len(consequences) - 1 >= 1
     assert shown["consequences"] == consequences
-    assert consequences[0] in said and found["message"] in said and found["missing"] in said
+    assert consequences[0] in printed and data["message"] in printed and data["missing"] in printed
     assert (shown["message"], shown["certain"], shown["count"]) == (
-        *(found[name] for name in ("message", "certain", "count")),
+        *(data[name] for name in ("message", "certain", "count")),
     )
-    assert dict(shown["facts"])["missing"] == found["missing"]
+    assert dict(shown["facts"])["missing"] == data["missing"]
     assert [site["place"].rpartition(":")[2] for site in shown["sites"]] == [
-        str(texts.named_line(site)[1]) for site in found["sites"]
+        str(texts.named_line(site)[1]) for site in data["sites"]
     ]
-    assert f"{len(found['consequences'])} consequences" in said
+    assert f"{len(data['consequences'])} consequences" in printed
 
 
 def test_page_shows_the_line_that_uses_a_helper(tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ def test_page_shows_the_line_that_uses_a_helper(tmp_path: Path) -> None:
     wrapped = {**finding["sites"][0], "file": "calls.py", "line": 4, "helpers": 1}
     wrapped["callers"] = [[str(program), 7, "work"], [str(program), 9, "main"]]
     finding["sites"] = [wrapped, finding["sites"][1]]
-    found = page_data(timelines.report(finding), timeline, texts.Sources(), "peerlane check")
-    site, other = found["findings"][0]["sites"]
+    data = page_data(timelines.report(finding), timeline, texts.Sources(), "peerlane check")
+    site, other = data["findings"][0]["sites"]
     assert (site["line"], site["place"].endswith("ring.py:7"), site["helpers"]) == (7, True, ["calls.py:4"])
     assert [each.rpartition(":")[2] for each in site["callers"]] == ["9"]
     assert any(line == 7 for line, _ in site["source"]) and other["helpers"] == []

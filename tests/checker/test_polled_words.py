@@ -20,7 +20,7 @@ pytestmark = [
 
 PROGRAMS = TESTS / "checker" / "edge_programs"
 #: How the word is written, and what the program does with what came before it.
-WAYS = (
+CASES = (
     ("value32", "read"),
     ("value64", "overwrite"),
     ("copy", "read"),
@@ -40,31 +40,31 @@ def in_c(program: Path, *words: str) -> Checked:
     return done
 
 
-@pytest.mark.parametrize(("way", "use"), WAYS)
-def test_poll_of_a_program_in_c_is_never_accused_with_certainty(program: Path, way: str, use: str) -> None:
-    done = in_c(program, way, "right", use)
+@pytest.mark.parametrize(("case", "use"), CASES)
+def test_poll_of_a_program_in_c_is_never_accused_with_certainty(program: Path, case: str, use: str) -> None:
+    done = in_c(program, case, "right", use)
     assert done.code == 0, done.output
     assert [each for each in done.findings if each["certain"]] == [], done.output
 
 
 @pytest.mark.parametrize("mode", ["early", "none"])
-@pytest.mark.parametrize(("way", "use"), WAYS)
+@pytest.mark.parametrize(("case", "use"), CASES)
 def test_use_before_the_word_is_written_is_a_certain_race(
-    program: Path, way: str, use: str, mode: str
+    program: Path, case: str, use: str, mode: str
 ) -> None:
-    done = in_c(program, way, mode, use)
+    done = in_c(program, case, mode, use)
     assert done.code == 3, done.output
     assert any(each["certain"] for each in done.findings), done.output
 
 
-@pytest.mark.parametrize("mode", ["right", "told"])
+@pytest.mark.parametrize("mode", ["right", "message"])
 def test_poll_of_pinned_memory_through_ctypes_is_never_accused_with_certainty(mode: str) -> None:
     done = checked_program(PROGRAMS / "polled_alias.py", mode, ranks=2)
     assert done.code == 0, done.output
     assert [each for each in done.findings if each["certain"]] == [], done.output
 
 
-@pytest.mark.parametrize("mode", ["early", "told too early"])
+@pytest.mark.parametrize("mode", ["early", "early message"])
 def test_use_before_the_word_of_pinned_memory_is_written_is_a_certain_race(mode: str) -> None:
     done = checked_program(PROGRAMS / "polled_alias.py", mode, ranks=2)
     assert done.code == 3, done.output
@@ -109,7 +109,7 @@ def test_poll_of_a_window_through_an_alias_is_never_accused_with_certainty(means
         *((each, "ended") for each in ENDING),
     ],
 )
-def test_bytes_that_no_word_of_an_alias_tells_of_are_a_certain_race(means: str, mode: str) -> None:
+def test_bytes_that_no_word_of_an_alias_covers_are_a_certain_race(means: str, mode: str) -> None:
     done = checked_program(ALIASES, means, mode, ranks=2)
     assert done.code == 3, done.output
     assert [each["kind"] for each in done.findings if each["certain"]] == ["race"], done.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checker.checking import told
+from checker.checking import described
 from checker.race_cases import CASES
 from checker.race_cases.score import findings_of, judged, main
 
@@ -22,7 +22,7 @@ SHORT = {
 @pytest.mark.parametrize("name", [f"{folder}-{number}" for folder in SHORT for number in SHORT[folder]])
 def test_check_of_a_race_case_names_both_lines_of_its_race_or_nothing(name: str) -> None:
     verdict = judged(CASES[name], findings_of(CASES[name]))
-    assert verdict.is_right, f"found: {verdict.is_found}; unearned:\n{told(verdict.unearned)}"
+    assert verdict.is_right, f"found: {verdict.is_detected}; unearned:\n{described(verdict.unearned)}"
 
 
 @pytest.mark.parametrize("schedule", ["lazy", "seeded:1"])

@@ -34,7 +34,7 @@ def test_judged_case_whose_two_lines_are_named_is_right() -> None:
 def test_judged_case_with_one_wrong_line_is_missed_and_a_false_alarm() -> None:
     line, other = sorted(RACY.lines)
     verdict = judged(RACY, [_race(line, (other[0], other[1] + 1))])
-    assert (verdict.is_found, len(verdict.unearned)) == (False, 1)
+    assert (verdict.is_detected, len(verdict.unearned)) == (False, 1)
 
 
 def test_judged_case_without_a_race_is_right_only_without_findings() -> None:
@@ -48,7 +48,7 @@ def test_judged_case_that_earns_another_kind_is_right_with_it() -> None:
     assert not judged(RACY, [_race(*RACY.lines), left]).is_right
 
 
-def test_summary_of_one_found_one_missed_and_one_false_alarm_counts_each() -> None:
+def test_summary_of_one_detected_one_missed_and_one_false_alarm_counts_each() -> None:
     alarm = _race(("conflict.py", 1), ("conflict.py", 2))
     verdicts = [judged(RACY, [_race(*RACY.lines)]), judged(RACY_WITH_LEFT_NOTIFY, []), judged(CLEAN, [alarm])]
     precision, recall, line = summary(verdicts)

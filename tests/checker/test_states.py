@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checker.checking import TESTS, checked_program, told
+from checker.checking import TESTS, checked_program, described
 from checker.programs.by_state import STATES
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
@@ -12,20 +12,20 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 PROGRAM = TESTS / "checker" / "programs" / "by_state.py"
 
 
-@pytest.mark.parametrize("way", [*STATES, "flock", "lockf"])
-def test_order_by_the_state_of_a_file_or_a_process_is_labelled(way: str) -> None:
-    done = checked_program(PROGRAM, way)
+@pytest.mark.parametrize("case", [*STATES, "flock", "lockf"])
+def test_order_by_the_state_of_a_file_or_a_process_is_labelled(case: str) -> None:
+    done = checked_program(PROGRAM, case)
     assert done.code == 0, done.output
     assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", False)}, done.output
 
 
 @pytest.mark.parametrize(
-    ("way", "method"),
+    ("case", "method"),
     [("sentinel", "spawn"), ("sentinel", "forkserver"), ("exitcode", "forkserver"), ("waitid", "spawn")],
 )
-def test_order_by_the_end_of_a_child_is_seen(way: str, method: str) -> None:
-    done = checked_program(PROGRAM, way, method)
-    assert (done.code, told(done.findings)) == (0, ""), done.output
+def test_order_by_the_end_of_a_child_is_seen(case: str, method: str) -> None:
+    done = checked_program(PROGRAM, case, method)
+    assert (done.code, described(done.findings)) == (0, ""), done.output
 
 
 def test_files_of_the_same_name_in_two_folders_excuse_nothing() -> None:

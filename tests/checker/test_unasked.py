@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checker.checking import TESTS, checked_program, told
+from checker.checking import TESTS, checked_program, described
 
 pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
@@ -13,7 +13,7 @@ PROGRAM = TESTS / "checker" / "programs" / "unasked.py"
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:2"])
-def test_only_the_programs_own_question_tells_it_that_an_operation_is_over(
+def test_only_the_programs_own_query_proves_to_it_that_an_operation_is_over(
     schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
@@ -22,6 +22,6 @@ def test_only_the_programs_own_question_tells_it_that_an_operation_is_over(
     races = {
         kinds[each["sites"][1]["line"]]: each["certain"] for each in done.findings if each["kind"] == "race"
     }
-    assert races == dict.fromkeys(KINDS, True), f"{told(done.findings)}\n{done.output}"
+    assert races == dict.fromkeys(KINDS, True), f"{described(done.findings)}\n{done.output}"
     done = checked_program(PROGRAM, "right", devices=1)
-    assert (done.code, told(done.findings)) == (0, ""), done.output
+    assert (done.code, described(done.findings)) == (0, ""), done.output

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checker.checking import checked_program, told
+from checker.checking import checked_program, described
 from peerlane.checker import texts
 
 pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(240)]
@@ -96,11 +96,11 @@ peer.sendall(b"x")
 """
 
 
-def run_both(folder: Path, maker: list[str], opener: list[str], way: str = "") -> tuple[str, str]:
+def run_both(folder: Path, maker: list[str], opener: list[str], case: str = "") -> tuple[str, str]:
     """Run both programs, the one with the words before it, and return their standard errors."""
     texts = MAKER, OPENER
-    if way:
-        make, open_ = TO_EVERYONE[way]
+    if case:
+        make, open_ = TO_EVERYONE[case]
         texts = MAKER_FOR_ALL.replace("MAKE", make), OPENER_FOR_ALL.replace("OPEN", open_)
     for name, text in zip(("maker.py", "opener.py"), texts, strict=True):
         (folder / name).write_text(text)
@@ -109,43 +109,43 @@ def run_both(folder: Path, maker: list[str], opener: list[str], way: str = "") -
         try:
             port = making.stdout.readline().strip()
             done = subprocess.run([*opener, "opener.py", port], **pipes, timeout=150, check=False)  # type: ignore[call-overload]
-            _, told = making.communicate(timeout=60)
+            _, outputs = making.communicate(timeout=60)
         finally:
             making.kill()
-    assert (making.returncode, done.returncode, done.stdout) == (0, 0, "1\n"), (told, done.stderr)
-    return told, done.stderr
+    assert (making.returncode, done.returncode, done.stdout) == (0, 0, "1\n"), (outputs, done.stderr)
+    return outputs, done.stderr
 
 
 def test_two_checks_name_the_process_of_the_other(tmp_path: Path) -> None:
-    told = run_both(tmp_path, [*CHECK, "maker.json"], [*CHECK, "opener.json"])
+    outputs = run_both(tmp_path, [*CHECK, "maker.json"], [*CHECK, "opener.json"])
     reports = [json.loads((tmp_path / f"{each}.json").read_text()) for each in ("maker", "opener")]
     (of_opener,), (of_maker,) = (each["unseen"] for each in reports)
     assert of_opener["shares_with"] == [of_maker["pid"]] and of_maker["shares_with"] == [of_opener["pid"]]
     assert "opener.py" in of_opener["argv"] and "maker.py" in of_maker["argv"]
-    for text in told:
+    for text in outputs:
         assert " ".join(text.split()).count("which this check does not see") == 1
 
 
 def test_process_without_a_check_is_named(tmp_path: Path) -> None:
-    told, _ = run_both(tmp_path, [*CHECK, "maker.json"], [sys.executable])
+    outputs, _ = run_both(tmp_path, [*CHECK, "maker.json"], [sys.executable])
     (unseen,) = json.loads((tmp_path / "maker.json").read_text())["unseen"]
-    assert "opener.py" in unseen["argv"] and f"process {unseen['pid']} (" in told
+    assert "opener.py" in unseen["argv"] and f"process {unseen['pid']} (" in outputs
 
 
-@pytest.mark.parametrize("way", list(TO_EVERYONE))
-def test_process_that_opens_what_everyone_may_open_is_named(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("case", list(TO_EVERYONE))
+def test_process_that_opens_what_everyone_may_open_is_named(tmp_path: Path, case: str) -> None:
     opener = [sys.executable, "-m", "peerlane", "run"]
-    told, _ = run_both(tmp_path, [*CHECK, "maker.json"], opener, way)
+    outputs, _ = run_both(tmp_path, [*CHECK, "maker.json"], opener, case)
     (unseen,) = json.loads((tmp_path / "maker.json").read_text())["unseen"]
-    assert "opener.py" in unseen["argv"] and f"process {unseen['pid']} (" in told
+    assert "opener.py" in unseen["argv"] and f"process {unseen['pid']} (" in outputs
 
 
-@pytest.mark.parametrize("way", list(TO_EVERYONE))
-def test_check_names_the_maker_of_what_everyone_may_open(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("case", list(TO_EVERYONE))
+def test_check_names_the_maker_of_what_everyone_may_open(tmp_path: Path, case: str) -> None:
     maker = [sys.executable, "-m", "peerlane", "run"]
-    _, told = run_both(tmp_path, maker, [*CHECK, "opener.json"], way)
+    _, outputs = run_both(tmp_path, maker, [*CHECK, "opener.json"], case)
     (unseen,) = json.loads((tmp_path / "opener.json").read_text())["unseen"]
-    assert "maker.py" in unseen["argv"] and f"process {unseen['pid']} (" in told
+    assert "maker.py" in unseen["argv"] and f"process {unseen['pid']} (" in outputs
 
 
 def test_children_of_one_check_are_seen(tmp_path: Path) -> None:
@@ -176,12 +176,12 @@ def test_what_an_unseen_process_may_have_done_is_never_missed_with_certainty(
     assert {(each["kind"], each["certain"]) for each in done.findings} <= {
         ("unwritten-read", False),
         ("lost-notify", False),
-    }, told(done.findings)
+    }, described(done.findings)
     assert all("does not see" in each["why"] for each in done.findings)
 
     done = checked_program(program, "racy", str(racy))
     (certain,) = (each for each in done.findings if each["certain"])
-    assert done.code == 3 and certain["kind"] == "race", told(done.findings)
+    assert done.code == 3 and certain["kind"] == "race", described(done.findings)
     line = certain["sites"][1]["line"]
     assert program.read_text().splitlines()[line - 1].endswith("# racy")
 

@@ -82,7 +82,7 @@ def test_nested_wrappers_and_decorated_methods_are_named_by_the_lines_that_use_t
     assert source in done.stderr, done.output
 
 
-def test_line_of_a_method_that_does_one_thing_is_named_itself(tmp_path: Path) -> None:
+def test_line_of_a_method_with_one_operation_is_named_itself(tmp_path: Path) -> None:
     done = checked_wrappers(tmp_path, "print(memory.first())")
     read = line_of(PROGRAM, "read")
     races = [each for each in done.findings if ("program.py", read) in named(each)]

@@ -69,7 +69,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
     return run
 
 
-def test_race_is_told_on_stderr_and_the_output_stays(check: Check) -> None:
+def test_race_is_reported_on_stderr_and_the_output_stays(check: Check) -> None:
     done = check("race.py")
     assert done.returncode == 3
     assert re.fullmatch(r"seen \d\n", done.stdout)
@@ -140,7 +140,7 @@ def test_exit_code_of_the_program_goes_first(check: Check, program: str) -> None
     assert check(program, "41").returncode == 41
 
 
-def test_program_killed_by_a_signal_is_told_and_checked(check: Check, tmp_path: Path) -> None:
+def test_program_killed_by_a_signal_is_reported_and_checked(check: Check, tmp_path: Path) -> None:
     text = RACE.replace(
         "    stream.sync()\n", "    import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -189,10 +189,10 @@ def test_files_have_the_findings_a_page_and_a_trace(check: Check, tmp_path: Path
         )
     )
     assert done.returncode == 3
-    found = json.loads((tmp_path / "f.json").read_text())
-    assert list(found)[:2] == ["version", "exit"]
-    assert (found["version"], found["exit"], found["complete"]) == (1, 3, True)
-    (race,) = (each for each in found["findings"] if each["kind"] == "race")
+    findings = json.loads((tmp_path / "f.json").read_text())
+    assert list(findings)[:2] == ["version", "exit"]
+    assert (findings["version"], findings["exit"], findings["complete"]) == (1, 3, True)
+    (race,) = (each for each in findings["findings"] if each["kind"] == "race")
     assert (race["certain"], [site["line"] for site in race["sites"]]) == (True, [10, 15])
     assert flaws_of(tmp_path / "f.trace") == []
     trace = json.loads((tmp_path / "f.trace").read_text())["traceEvents"]
@@ -238,7 +238,7 @@ def test_program_that_is_not_there_ends_as_under_python(check: Check) -> None:
     assert "can't open file" in done.stderr
 
 
-def test_signals_reach_the_program_and_the_findings_are_told(check: Check, tmp_path: Path) -> None:
+def test_signals_reach_the_program_and_the_findings_are_reported(check: Check, tmp_path: Path) -> None:
     (tmp_path / "long.py").write_text(
         RACE.replace(
             "    stream.sync()\n", "    print('ready', flush=True)\n    __import__('time').sleep(60)\n"
@@ -256,9 +256,9 @@ def test_signals_reach_the_program_and_the_findings_are_told(check: Check, tmp_p
             if "ready" in line:
                 break
         process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
-    assert "race (certain): " in told
+    assert "race (certain): " in errors
 
 
 def test_check_that_was_stopped_and_continued_goes_on(check: Check, tmp_path: Path) -> None:
@@ -278,8 +278,8 @@ def test_check_that_was_stopped_and_continued_goes_on(check: Check, tmp_path: Pa
             until(lambda: state(process.pid) == "T")
             time.sleep(0.1)  # longer than each of its waits
             process.send_signal(signal.SIGCONT)
-        printed, told = process.communicate("a line\n", timeout=60)
-    assert (process.returncode, printed) == (0, "read a line\n"), told
+        printed, errors = process.communicate("a line\n", timeout=60)
+    assert (process.returncode, printed) == (0, "read a line\n"), errors
 
 
 def test_end_of_check_ends_the_program(check: Check, tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ sys.exit""",
 
 
 @pytest.mark.parametrize("schedules", [3])
-def test_schedules_stop_at_the_first_that_fails_and_tell_how_to_repeat_it(
+def test_schedules_stop_at_the_first_that_fails_and_show_how_to_repeat_it(
     check: Check, schedules: int
 ) -> None:
     done = check("--schedules", str(schedules), "--json", "f.json", "race.py")
@@ -329,7 +329,7 @@ def test_schedules_of_a_right_program_find_nothing(check: Check) -> None:
     assert done.stderr.endswith("peerlane check: no findings under 2 schedules\n")
 
 
-def test_rank_that_is_killed_is_told_by_what_its_log_still_says(check: Check, tmp_path: Path) -> None:
+def test_rank_that_is_killed_is_reported_from_what_its_log_still_has(check: Check, tmp_path: Path) -> None:
     text = RANKS.replace("stream.sync()", "stream.sync(); channel.wait(1); os.kill(os.getpid(), 9)")
     text = text.replace("in (0, 7))", "in (0, 7)); channel.notify(1)")
     (tmp_path / "killed.py").write_text("import os\n" + text)
@@ -385,7 +385,7 @@ def test_json_is_written_through_a_link(check: Check, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "target.json").read_text())["exit"] == 0
 
 
-def test_lines_of_one_wrapper_are_told_apart_by_their_callers(check: Check, tmp_path: Path) -> None:
+def test_lines_of_one_wrapper_are_distinguished_by_their_callers(check: Check, tmp_path: Path) -> None:
     program = "def call(verb, *given, **named):\n    return verb(*given, **named)\n" + RACE.replace(
         "memory.fill(3, stream=stream)", "call(memory.fill, 3, stream=stream)"
     ).replace("memory.view()[5]", "call(memory.view()[:6].copy)[5]")
@@ -455,8 +455,8 @@ def test_check_on_a_full_disk_lets_the_program_run_and_counts_what_is_missing(tm
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("came ")
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert (found["exit"], found["complete"]) == (0, False)
-    assert found["dropped"] > 1000
-    assert [each for each in found["findings"] if each["certain"]] == []
-    assert f"{found['dropped']:,} events were dropped" in done.stderr
+    findings = json.loads((tmp_path / "found.json").read_text())
+    assert (findings["exit"], findings["complete"]) == (0, False)
+    assert findings["dropped"] > 1000
+    assert [each for each in findings["findings"] if each["certain"]] == []
+    assert f"{findings['dropped']:,} events were dropped" in done.stderr

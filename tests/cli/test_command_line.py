@@ -31,7 +31,9 @@ def shell(line: str) -> Completed:
 @pytest.mark.parametrize(
     ("target", "reason"), [(">/dev/full", "No space left on device"), (">&-", "it is closed")]
 )
-def test_command_stdout_not_writable_says_one_line_and_exits_2(words: str, target: str, reason: str) -> None:
+def test_command_stdout_not_writable_prints_one_line_and_exits_2(
+    words: str, target: str, reason: str
+) -> None:
     done = shell(f"{PEERLANE} {words} {target} 2>{os.devnull}")
     assert done.returncode == 2
     done = shell(f"{PEERLANE} {words} 2>&1 {target}")

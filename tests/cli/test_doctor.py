@@ -49,14 +49,14 @@ def _doctor(*words: str, env: dict[str, str] | None = None, code: int = 0) -> st
 
 
 def _by_name(text: str) -> dict[str, dict[str, str]]:
-    return {each["what"]: each for found in json.loads(text)["sections"].values() for each in found}
+    return {each["what"]: each for outcome in json.loads(text)["sections"].values() for each in outcome}
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
     raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
-def test_doctor_here_finds_all_that_is_needed_in_80_columns(directory: Path) -> None:
+def test_doctor_finds_all_that_is_needed_in_80_columns(directory: Path) -> None:
     text = _doctor()
     assert "ok  memfd_create, sealed    works" in text
     assert "every byte is right, in two processes" in text
@@ -67,11 +67,11 @@ def test_doctor_here_finds_all_that_is_needed_in_80_columns(directory: Path) -> 
 
 
 def test_doctor_json_has_what_the_text_has(directory: Path) -> None:
-    said = json.loads(_doctor("--json"))
-    assert said["is_usable"] is True
-    for name, found in said["sections"].items():
-        assert found, name
-        for each in found:
+    report = json.loads(_doctor("--json"))
+    assert report["is_usable"] is True
+    for name, outcome in report["sections"].items():
+        assert outcome, name
+        for each in outcome:
             assert set(each) == {"what", "found", "state", "lost", "remedy"}
             assert each["found"] and each["state"] in (FINE, ABSENT, LIMITED, MISSING)
             assert each["state"] == FINE or each["lost"]
@@ -137,14 +137,14 @@ ABSENCES = {
 def test_kernel_call_that_is_refused_is_named_with_what_is_lost(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, name, instead, state = ABSENCES[what]
+    owner, name, instead, state = ABSENCES[what]
     (call,) = (each for each in system._calls() if each.what == what)
     assert system._tried(call).state == FINE
-    monkeypatch.setattr(place, name, instead)
-    found = system._tried(call)
+    monkeypatch.setattr(owner, name, instead)
+    outcome = system._tried(call)
     monkeypatch.undo()
-    assert (found.state, found.found) == (state, "refused: Operation not permitted")
-    assert found.lost and (found.remedy or state == ABSENT)
+    assert (outcome.state, outcome.found) == (state, "refused: Operation not permitted")
+    assert outcome.lost and (outcome.remedy or state == ABSENT)
 
 
 def test_kernel_calls_each_have_a_test_of_their_absence() -> None:
@@ -152,7 +152,7 @@ def test_kernel_calls_each_have_a_test_of_their_absence() -> None:
 
 
 @pytest.mark.parametrize(("most", "state"), [(1 << 45, FINE), (32 << 30, LIMITED), (1 << 20, MISSING)])
-def test_address_space_that_is_limited_says_how_much_there_is(
+def test_limited_address_space_is_reported_with_its_size(
     most: int, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def limited(fd: int, size: int, *words: int) -> Any:
@@ -160,19 +160,19 @@ def test_address_space_that_is_limited_says_how_much_there_is(
 
     mapped = mmap.mmap
     monkeypatch.setattr(mmap, "mmap", limited)
-    found = system._address_space()
-    assert found.state == state and bool(found.lost) is (state != FINE)
-    assert ("refused" if state == MISSING else f"twice {about(most)} can be reserved") in found.found
+    outcome = system._address_space()
+    assert outcome.state == state and bool(outcome.lost) is (state != FINE)
+    assert ("refused" if state == MISSING else f"twice {about(most)} can be reserved") in outcome.found
 
 
-def test_read_of_other_process_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_of_other_process_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*_: object, **__: object) -> NoReturn:
         raise AssertionError("did not end")
 
     monkeypatch.setattr(system, "run_python", hang)
     monkeypatch.setattr(surroundings, "run_python", hang)
-    found = {each.what: each for each in system.kernel()}
-    assert found["process_vm_readv"].found == "refused: Connection timed out"
+    outcome = {each.what: each for each in system.kernel()}
+    assert outcome["process_vm_readv"].found == "refused: Connection timed out"
     (test,) = surroundings.self_test()
     assert (test.state, test.found) == (MISSING, "did not end within 30 s, and was killed")
     (engine,) = surroundings.other_machines()
@@ -185,10 +185,10 @@ def test_limit_of_descriptors_of_this_process_is_read(directory: Path) -> None:
         "from peerlane.cli import main; sys.exit(main(['doctor', '--json']))"
     )
     done = run_python(["-c", program], timeout=SECONDS)
-    found = _by_name(done.stdout)["open files"]
-    assert (done.returncode, found["state"]) == (0, LIMITED)
-    assert found["found"] == "200; peerlane raises it to 300 when it needs more"
-    assert "more than about 300 allocations" in found["lost"]
+    outcome = _by_name(done.stdout)["open files"]
+    assert (done.returncode, outcome["state"]) == (0, LIMITED)
+    assert outcome["found"] == "200; peerlane raises it to 300 when it needs more"
+    assert "more than about 300 allocations" in outcome["lost"]
 
 
 TEXTS = {
@@ -204,17 +204,17 @@ def test_limits_that_are_low_are_named_with_what_to_do(monkeypatch: pytest.Monke
     monkeypatch.setattr(system, "_text", lambda path: TEXTS[str(path)])
     monkeypatch.setattr(os, "statvfs", _refuse)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    found = {each.what: each for each in system.limits()}
-    assert {name for name, each in found.items() if each.state == LIMITED} == {
+    outcome = {each.what: each for each in system.limits()}
+    assert {name for name, each in outcome.items() if each.state == LIMITED} == {
         "max_map_count",
         "memory",
         "overcommit_memory",
         "/dev/shm",
     }
-    assert found["memory"].found == "1000 KiB of 976.6 MiB available"
-    assert found["open files"].found == "unlimited"
-    assert found["processors"].found.endswith("the control group has the time of 0.5")
-    assert all(each.lost and each.remedy for each in found.values() if each.state == LIMITED)
+    assert outcome["memory"].found == "1000 KiB of 976.6 MiB available"
+    assert outcome["open files"].found == "unlimited"
+    assert outcome["processors"].found.endswith("the control group has the time of 0.5")
+    assert all(each.lost and each.remedy for each in outcome.values() if each.state == LIMITED)
 
 
 @pytest.mark.parametrize(
@@ -247,12 +247,12 @@ def test_runtime_directory_open_to_others_is_missing_and_exits_1(directory: Path
 def test_runtime_directory_without_locks_or_sockets_is_missing(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place, name in ((surroundings.fcntl, "flock"), (surroundings.socket, "socket")):
+    for owner, name in ((surroundings.fcntl, "flock"), (surroundings.socket, "socket")):
         with monkeypatch.context() as patch:
-            patch.setattr(place, name, _refuse)
-            found = surroundings.meeting()[0]
-        assert found.state == MISSING and "refused: Operation not permitted" in found.found
-        assert "PEERLANE_RUNTIME_DIR" in found.remedy
+            patch.setattr(owner, name, _refuse)
+            outcome = surroundings.meeting()[0]
+        assert outcome.state == MISSING and "refused: Operation not permitted" in outcome.found
+        assert "PEERLANE_RUNTIME_DIR" in outcome.remedy
     assert list(directory.iterdir()) == []
     assert surroundings.meeting()[0].state == FINE
 
@@ -265,9 +265,9 @@ def test_refused_setting_is_missing(
     name: str, value: str, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
-    found = {each.what: each for each in surroundings.meeting()}
-    assert found[name].state == MISSING and value.rpartition("=")[2] in found[name].found
-    assert f"{name}={value}" in found["variables set"].found
+    outcome = {each.what: each for each in surroundings.meeting()}
+    assert outcome[name].state == MISSING and value.rpartition("=")[2] in outcome[name].found
+    assert f"{name}={value}" in outcome["variables set"].found
 
 
 def test_secrets_home_user_and_host_are_not_shown(directory: Path, tmp_path: Path) -> None:
@@ -277,9 +277,9 @@ def test_secrets_home_user_and_host_are_not_shown(directory: Path, tmp_path: Pat
         "PEERLANE_RENDEZVOUS": "tcp://of-mine:1",
         "MASTER_ADDR": "of-mine",
     }
-    places = {"HOME": str(home), "USER": "alice", "PEERLANE_RUNTIME_DIR": str(home / "run" / "alice")}
+    environment = {"HOME": str(home), "USER": "alice", "PEERLANE_RUNTIME_DIR": str(home / "run" / "alice")}
     for words in ((), ("--json",)):
-        text = _doctor(*words, env={**secrets, **places})
+        text = _doctor(*words, env={**secrets, **environment})
         for hidden in ("hunter2", "of-mine", "alice", str(home), f" {socket.gethostname()} "):
             assert hidden not in text
         assert "~/run/<user>" in text
@@ -304,15 +304,17 @@ def test_redaction_replaces_whole_names_only(text: str, shown: str) -> None:
 
 def test_person_who_runs_doctor_by_sudo_is_not_named() -> None:
     redaction = Redaction({"HOME": "/root", "USER": "root", "SUDO_USER": "alice"})
-    found = redaction.of(Finding("what", "/home/alice/venv/libucp.so.0, of alice")).found
-    assert found == "~/venv/libucp.so.0, of <user>"
+    outcome = redaction.of(Finding("what", "/home/alice/venv/libucp.so.0, of alice")).found
+    assert outcome == "~/venv/libucp.so.0, of <user>"
 
 
-def test_ucx_that_cannot_be_loaded_says_why(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ucx_that_cannot_be_loaded_is_reported_with_the_cause(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PEERLANE_UCX", "/nowhere/libucp.so.0")
-    found = surroundings.other_machines()[0]
-    assert (found.what, found.state) == ("UCX", LIMITED)
-    assert "/nowhere/libucp.so.0" in found.found and "pip install peerlane[ucx]" in found.found
+    outcome = surroundings.other_machines()[0]
+    assert (outcome.what, outcome.state) == ("UCX", LIMITED)
+    assert "/nowhere/libucp.so.0" in outcome.found and "pip install peerlane[ucx]" in outcome.found
 
 
 @pytest.mark.parametrize(
@@ -331,29 +333,31 @@ def test_ucx_that_cannot_be_loaded_says_why(directory: Path, monkeypatch: pytest
         ),
     ],
 )
-def test_ucx_that_crashes_is_absent_or_starts_is_told(
+def test_ucx_that_crashes_is_absent_or_starts_is_reported(
     answer: Completed, state: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PEERLANE_UCX", raising=False)
     monkeypatch.setattr(surroundings, "run_python", lambda *_, **__: answer)
-    found = surroundings.other_machines()[0]
-    assert found.state == state and words in found.found
+    outcome = surroundings.other_machines()[0]
+    assert outcome.state == state and words in outcome.found
 
 
-def test_extra_that_is_not_installed_says_what_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extra_that_is_not_installed_is_reported_with_what_does_not_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(surroundings, "_has", lambda module: module == "acl")
-    found = {each.what: each for each in surroundings.software()}
-    assert found["vendors' packages"].found.startswith(
+    outcome = {each.what: each for each in surroundings.software()}
+    assert outcome["vendors' packages"].found.startswith(
         "acl (not there: cuda.core, cuda.bindings, pynvml, cupy, numba_cuda, nccl, hccl, hcomm, hip"
     )
     for name in ("ml_dtypes", "matplotlib", "pytest"):
-        assert found[name].state == ABSENT and found[name].lost and found[name].remedy
+        assert outcome[name].state == ABSENT and outcome[name].lost and outcome[name].remedy
 
 
 def test_needed_package_that_is_not_installed_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surroundings, "_version", lambda package: "")
-    found = {each.what: each for each in surroundings.versions()}
-    assert found["numpy"].state == MISSING and found["numpy"].remedy == "pip install numpy"
+    outcome = {each.what: each for each in surroundings.versions()}
+    assert outcome["numpy"].state == MISSING and outcome["numpy"].remedy == "pip install numpy"
 
 
 def test_wsl_and_container_are_named(tmp_path: Path) -> None:
@@ -367,11 +371,11 @@ def test_wsl_and_container_are_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def other(directory: Path) -> Iterator[Peer]:
-    with peer("name=left,devices=2") as found:
-        yield found
+    with peer("name=left,devices=2") as outcome:
+        yield outcome
 
 
-def test_nodes_in_use_left_by_the_dead_and_broken_are_told(other: Peer, directory: Path) -> None:
+def test_nodes_in_use_left_by_the_dead_and_broken_are_reported(other: Peer, directory: Path) -> None:
     def nodes() -> Finding:
         return {each.what: each for each in surroundings.meeting()}["nodes"]
 
@@ -388,8 +392,8 @@ def test_nodes_in_use_left_by_the_dead_and_broken_are_told(other: Peer, director
 def test_self_test_that_fails_shows_the_last_line_of_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = Completed(1, "", "Traceback\n  line\nthe other process's bytes did not arrive\n", 0.1)
     monkeypatch.setattr(surroundings, "run_python", lambda *_, **__: failed)
-    (found,) = surroundings.self_test()
-    assert (found.state, found.found) == (MISSING, "the other process's bytes did not arrive")
+    (outcome,) = surroundings.self_test()
+    assert (outcome.state, outcome.found) == (MISSING, "the other process's bytes did not arrive")
 
 
 def test_about_rounds_to_a_tenth_of_a_unit() -> None:
@@ -411,13 +415,13 @@ def test_look_that_fails_leaves_the_other_sections(
     sections = dict(doctor._SECTIONS)
     name = next(iter(sections))
     monkeypatch.setattr(doctor, "_SECTIONS", sections | {name: fails})
-    found = doctor.examine()
-    assert [each.state for each in found[name]] == [MISSING]
-    assert "the look failed: PermissionError: of a test" in found[name][0].found
-    assert all(found[each] for each in sections)
+    outcome = doctor.examine()
+    assert [each.state for each in outcome[name]] == [MISSING]
+    assert "the look failed: PermissionError: of a test" in outcome[name][0].found
+    assert all(outcome[each] for each in sections)
 
 
-def test_no_directory_for_temporary_files_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_directory_for_temporary_files_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> NoReturn:
         raise FileNotFoundError("no usable temporary directory")
 

@@ -31,25 +31,25 @@ PROGRAM = 'extern "C" int aclInit(const char*); int main() { return aclInit(null
 EXAMPLES = [(name, command) for name in cli.COMMANDS for command, _ in cli.module_of(name).EXAMPLES]
 
 
-def said(*words: str, **environ: str) -> Completed:
+def output(*words: str, **environ: str) -> Completed:
     environ = {"PATH": "/usr/bin:/bin", "COLUMNS": "80", **environ}
     return run_python(["-m", "peerlane", *words], env=environ, timeout=60)
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_of_a_command_has_description_and_examples_in_80_columns(command: str) -> None:
-    done = said(command, "--help")
+    done = output(command, "--help")
     module = cli.module_of(command)
     assert (done.returncode, done.stderr) == (0, "")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert module.DESCRIPTION in done.stdout and "examples:" in done.stdout
     assert all(example in done.stdout and does in done.stdout for example, does in module.EXAMPLES)
-    assert said("help", command).stdout == done.stdout
+    assert output("help", command).stdout == done.stdout
 
 
 def test_help_names_each_command_in_one_line() -> None:
-    done = said("help")
-    assert (done.returncode, said("--help").stdout) == (0, done.stdout)
+    done = output("help")
+    assert (done.returncode, output("--help").stdout) == (0, done.stdout)
     assert max(map(len, done.stdout.splitlines())) <= 80
     for name in cli.COMMANDS:
         assert re.search(rf"^ +{name}(\n +| +)\S", done.stdout, re.MULTILINE)
@@ -57,8 +57,8 @@ def test_help_names_each_command_in_one_line() -> None:
 
 
 def test_command_line_without_words_shows_help_and_exits_2() -> None:
-    done = said()
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", said("help").stdout)
+    done = output()
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", output("help").stdout)
 
 
 @pytest.mark.parametrize(("name", "command"), EXAMPLES, ids=[command for _, command in EXAMPLES])
@@ -104,16 +104,16 @@ def test_example_of_help_runs(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_misspelt_word_of_a_command_is_told_with_what_is_meant(words: list[str], meant: str) -> None:
-    done = said(*words)
+def test_misspelt_word_of_a_command_is_reported_with_the_closest_one(words: list[str], meant: str) -> None:
+    done = output(*words)
     assert done.returncode == 2
     assert meant in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_misspelt_schedule_is_told_with_what_is_meant() -> None:
+def test_misspelt_schedule_is_reported_with_the_closest_one() -> None:
     program = "import peerlane; peerlane.devices()[0].create_stream()"
-    done = said("run", "-c", program, PEERLANE_SCHEDULE="seded:3")
+    done = output("run", "-c", program, PEERLANE_SCHEDULE="seded:3")
     assert "PEERLANE_SCHEDULE: schedule is 'seded:3' (did you mean 'seeded'?); valid are eager" in done.stderr
 
 
@@ -126,11 +126,11 @@ def test_misspelt_variable_is_a_warning_of_a_program_that_python_runs(tmp_path: 
     assert "did you mean PEERLANE_SCHEDULE?" in done.stderr
 
 
-def test_misspelt_variable_is_told_once_and_the_program_runs(tmp_path: Path) -> None:
+def test_misspelt_variable_is_reported_once_and_the_program_runs(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("print('ran')")
     line = "the variable PEERLANE_SHEDULE means nothing to peerlane; did you mean PEERLANE_SCHEDULE?\n"
     for words in (["run"], ["check"]):
-        done = said(*words, str(tmp_path / "a.py"), PEERLANE_SHEDULE="lazy", PEERLANE_OF_MY_OWN_9="1")
+        done = output(*words, str(tmp_path / "a.py"), PEERLANE_SHEDULE="lazy", PEERLANE_OF_MY_OWN_9="1")
         assert (done.returncode, done.stdout.strip()) == (0, "ran")
         assert done.stderr.startswith(f"peerlane {words[0]}: {line}")
         assert done.stderr.count("PEERLANE_") == 2
@@ -149,13 +149,13 @@ def test_known_variables_are_those_that_sources_read() -> None:
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("completion")
-    found = {}
+    report = {}
     for shell in ("bash", "zsh", "fish"):
-        done = said("completion", shell)
+        done = output("completion", shell)
         assert done.returncode == 0, done.stderr
-        found[shell] = folder / f"peerlane.{shell}"
-        found[shell].write_text(done.stdout)
-    return found
+        report[shell] = folder / f"peerlane.{shell}"
+        report[shell].write_text(done.stdout)
+    return report
 
 
 def completed(shell: str, script: Path, line: str) -> list[str]:
@@ -201,14 +201,14 @@ def test_completion_of_zsh_loads_and_is_taken_for_peerlane(scripts: dict[str, Pa
     assert (done.returncode, done.stdout) == (0, "_peerlane\n"), done.stderr
 
 
-def test_completion_without_shtab_says_what_to_install() -> None:
+def test_completion_without_shtab_names_what_to_install() -> None:
     program = "import sys; sys.modules['shtab'] = None; from peerlane.cli import main; sys.exit(main())"
     done = run_python(["-c", program, "completion", "bash"], timeout=60)
     assert done.returncode == 2
     assert "pip install 'peerlane[completion]'" in done.stderr
 
 
-def test_launch_json_tells_how_each_rank_ended_and_which_failed_first(tmp_path: Path) -> None:
+def test_launch_json_has_how_each_rank_ended_and_which_failed_first(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "import os, sys, time\n"
         "from peerlane.rendezvous import Rendezvous\n"
@@ -220,26 +220,26 @@ def test_launch_json_tells_how_each_rank_ended_and_which_failed_first(tmp_path: 
     )
     words = ["launch", "-n", "3", "--json", "ends.json", "a.py"]
     done = run_python(["-m", "peerlane", *words], timeout=60, cwd=tmp_path)
-    found = json.loads((tmp_path / "ends.json").read_text())
-    assert (done.returncode, found["exit"], found["version"]) == (1, 1, 1)
-    assert found["failed"] == {"rank": 1, "fate": "exited with 1", "last_words": ["it is broken"]}
-    assert [each["rank"] for each in found["ranks"]] == [0, 1, 2]
-    assert found["ranks"][1]["exit"] == 1 and found["ranks"][1]["signal"] is None
-    assert all(each["pid"] > 0 and 0 <= each["seconds"] < 60 and not each["lost"] for each in found["ranks"])
+    report = json.loads((tmp_path / "ends.json").read_text())
+    assert (done.returncode, report["exit"], report["version"]) == (1, 1, 1)
+    assert report["failed"] == {"rank": 1, "fate": "exited with 1", "last_words": ["it is broken"]}
+    assert [each["rank"] for each in report["ranks"]] == [0, 1, 2]
+    assert report["ranks"][1]["exit"] == 1 and report["ranks"][1]["signal"] is None
+    assert all(each["pid"] > 0 and 0 <= each["seconds"] < 60 and not each["lost"] for each in report["ranks"])
 
 
 def test_launch_json_of_a_killed_rank_names_the_signal(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     words = ["launch", "-n", "1", "--json", "ends.json", "a.py"]
     done = run_python(["-m", "peerlane", *words], timeout=60, cwd=tmp_path)
-    found = json.loads((tmp_path / "ends.json").read_text())
-    assert (done.returncode, found["exit"], found["failed"]["rank"]) == (137, 137, 0)
-    assert (found["ranks"][0]["exit"], found["ranks"][0]["signal"]) == (None, "SIGKILL")
+    report = json.loads((tmp_path / "ends.json").read_text())
+    assert (done.returncode, report["exit"], report["failed"]["rank"]) == (137, 137, 0)
+    assert (report["ranks"][0]["exit"], report["ranks"][0]["signal"]) == (None, "SIGKILL")
 
 
 def test_launch_json_without_a_failure_has_none(tmp_path: Path) -> None:
     words = ["launch", "-n", "2", "--json", str(tmp_path / "ends.json"), "-c", "pass"]
     assert run_python(["-m", "peerlane", *words], timeout=60).returncode == 0
-    found = json.loads((tmp_path / "ends.json").read_text())
-    assert (found["exit"], found["failed"], found["interrupted_by"]) == (0, None, [])
-    assert [each["exit"] for each in found["ranks"]] == [0, 0]
+    report = json.loads((tmp_path / "ends.json").read_text())
+    assert (report["exit"], report["failed"], report["interrupted_by"]) == (0, None, [])
+    assert [each["exit"] for each in report["ranks"]] == [0, 0]

@@ -146,15 +146,15 @@ def test_ps_unknown_node_exits_2_and_names_nodes(
     name: str, ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["ps", "--node", name]) == 2
-    said = capsys.readouterr().err
-    assert f"--node {name!r}: no process has entered node" in said
-    assert "valid are the name of a node" in said and "nodes here: ci" in said
+    errors = capsys.readouterr().err
+    assert f"--node {name!r}: no process has entered node" in errors
+    assert "valid are the name of a node" in errors and "nodes here: ci" in errors
 
 
 def test_ps_node_without_processes_is_idle(ps: Ps, other: Peer, directory: Path) -> None:
     assert other.run("pl.leave_node(); result = 1") == 1
-    found = ps("--json")
-    assert (found["nodes"], found["idle"]) == ([], ["ci"])
+    listed = ps("--json")
+    assert (listed["nodes"], listed["idle"]) == ([], ["ci"])
     assert "no node in use" in ps() and "1 idle (nobody is in them): ci" in ps()
     for words in (("--node", "ci"), ("--node", SPEC)):  # named, it is shown though idle
         node = _node(ps, *words)
@@ -196,7 +196,7 @@ def _file(directory: Path, spec: str = "name=n,devices=2") -> bytearray:
 
 def test_ps_broken_node_file_exits_1_and_names_problem(ps: Ps, directory: Path) -> None:
     good = _file(directory)
-    for content, says in (
+    for content, message in (
         (b"", "has no header"),
         (b"PLNODE", "has no header"),
         (good[:4096], "is cut short: 4,096 bytes of"),
@@ -208,12 +208,12 @@ def test_ps_broken_node_file_exits_1_and_names_problem(ps: Ps, directory: Path) 
         (good[:24] + b"\xff" * 8 + good[32:], "which no node has"),
     ):
         (directory / "n.node").write_bytes(content)
-        assert says in _node(ps, code=1)["problem"]
-        assert says in ps(code=1)
+        assert message in _node(ps, code=1)["problem"]
+        assert message in ps(code=1)
 
 
 @pytest.mark.parametrize("layout", [1, 2, 9])
-def test_ps_node_file_of_other_layout_says_what_to_do(
+def test_ps_node_file_of_other_layout_is_reported_with_a_remedy(
     ps: Ps, other: Peer, directory: Path, layout: int
 ) -> None:
     file = directory / "ci.node"
@@ -233,24 +233,24 @@ def test_ps_node_file_of_other_layout_says_what_to_do(
 
 
 def test_ps_pipe_folder_link_or_socket_as_node_file_names_problem(ps: Ps, directory: Path) -> None:
-    for name, says in (
+    for name, message in (
         ("pipe", "is not a regular file"),
         ("folder", "is not a regular file"),
         ("link", "cannot be opened"),
         ("socket", "cannot be opened"),
     ):
-        place = directory / f"{name}.node"
+        path = directory / f"{name}.node"
         if name == "pipe":
-            os.mkfifo(place)
+            os.mkfifo(path)
         elif name == "folder":
-            place.mkdir()
+            path.mkdir()
         elif name == "link":
-            place.symlink_to("/dev/zero")
+            path.symlink_to("/dev/zero")
         else:
-            with socket.socket(socket.AF_UNIX) as made:
-                made.bind(str(place))
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(path))
         problem = {node["name"]: node["problem"] for node in ps("--json", code=1)["nodes"]}[name]
-        assert says in problem, (name, problem)
+        assert message in problem, (name, problem)
 
 
 def test_ps_hostile_node_file_is_shown_safely(ps: Ps, directory: Path) -> None:

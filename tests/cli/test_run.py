@@ -32,42 +32,42 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
+def cwd(tmp_path: Path) -> Path:
     """Return the folder in which programs run."""
-    folder = tmp_path / "here"
+    folder = tmp_path / "cwd"
     folder.mkdir()
     return folder
 
 
 @pytest.fixture
-def run(env: dict[str, str], here: Path) -> Run:
+def run(env: dict[str, str], cwd: Path) -> Run:
     """Return ``peerlane run``."""
 
     def call(*args: str, **variables: str) -> Completed:
         command = ["-m", "peerlane", "run", *args]
-        return run_python(command, timeout=TIMEOUT, env={**env, **variables}, cwd=here)
+        return run_python(command, timeout=TIMEOUT, env={**env, **variables}, cwd=cwd)
 
     return call
 
 
 @pytest.fixture
-def run_cold(env: dict[str, str], here: Path) -> Run:
+def run_cold(env: dict[str, str], cwd: Path) -> Run:
     """Return ``peerlane run`` in an interpreter that begins with it."""
 
     def call(*args: str, **variables: str) -> Completed:
         command = ["-m", "peerlane", "run", *args]
-        return procs.run_python(command, timeout=TIMEOUT, env={**env, **variables}, cwd=here)
+        return procs.run_python(command, timeout=TIMEOUT, env={**env, **variables}, cwd=cwd)
 
     return call
 
 
 @pytest.fixture
-def alike(env: dict[str, str], here: Path) -> Run:
+def alike(env: dict[str, str], cwd: Path) -> Run:
     """Return a check that ``python ARGS`` and ``peerlane run ARGS`` write the same and end alike."""
 
     def call(*args: str) -> Completed:
         expected, done = (
-            procs.run_python(words, timeout=TIMEOUT, env=env, cwd=here)
+            procs.run_python(words, timeout=TIMEOUT, env=env, cwd=cwd)
             for words in (args, ["-m", "peerlane", "run", *args])
         )
         assert (done.returncode, done.stdout, done.stderr) == (
@@ -94,20 +94,20 @@ print(sys.argv, sys.path[0], sys.modules["__main__"].__dict__ is globals())
 """
 
 
-@pytest.mark.parametrize("how", ["show.py", "./show.py", "../here/show.py", "a b/show it.py", "link.py"])
-def test_run_script_sees_what_python_shows_it(how: str, here: Path, alike: Run) -> None:
-    (here / "a b").mkdir()
+@pytest.mark.parametrize("how", ["show.py", "./show.py", "../cwd/show.py", "a b/show it.py", "link.py"])
+def test_run_script_sees_what_python_shows_it(how: str, cwd: Path, alike: Run) -> None:
+    (cwd / "a b").mkdir()
     for name in ("show.py", "a b/show it.py"):
-        (here / name).write_text(SHOW)
-    (here / "link.py").symlink_to("a b/show it.py")
+        (cwd / name).write_text(SHOW)
+    (cwd / "link.py").symlink_to("a b/show it.py")
     assert "__main__" in alike(how, "x").stdout
 
 
-def test_run_module_folder_or_archive_sees_what_python_shows_it(here: Path, alike: Run) -> None:
-    (here / "pack").mkdir()
+def test_run_module_folder_or_archive_sees_what_python_shows_it(cwd: Path, alike: Run) -> None:
+    (cwd / "pack").mkdir()
     for name in ("show.py", "pack/__init__.py", "pack/__main__.py", "pack/part.py"):
-        (here / name).write_text(SHOW)
-    with zipfile.ZipFile(here / "app.zip", "w") as archive:
+        (cwd / name).write_text(SHOW)
+    with zipfile.ZipFile(cwd / "app.zip", "w") as archive:
         archive.writestr("__main__.py", SHOW)
     for args in (["-m", "show"], ["-m", "pack"], ["-m", "pack.part"], ["pack"], ["app.zip"]):
         assert alike(*args, "-x", "--", "--devices", "5").stdout
@@ -117,16 +117,16 @@ def test_run_source_text_sees_what_python_shows_it(alike: Run) -> None:
     alike("-c", "import sys; print(sys.argv, sys.path[0], __name__, __spec__, __loader__)", "x", "--", "-c")
 
 
-def test_run_options_after_program_reach_program(here: Path, run: Run) -> None:
-    (here / "s.py").write_text("import sys; print(sys.argv[1:])")
+def test_run_options_after_program_reach_program(cwd: Path, run: Run) -> None:
+    (cwd / "s.py").write_text("import sys; print(sys.argv[1:])")
     words = ["--devices", "3", "--d", "-h", "-m", "x", "--", "-c", "--node=y", "-"]
     for program in (["s.py"], ["-m", "s"], ["-c", "import sys; print(sys.argv[1:])"], ["--", "s.py"]):
         assert run("--shadow-real", *program, *words).stdout == f"{words}\n"
 
 
-def test_run_leaks_tells_what_a_program_and_its_children_did_not_free(here: Path, run: Run) -> None:
-    (here / "child.py").write_text("import acl\nacl.rt.set_device(0)\nheld, _ = acl.rt.malloc(64, 0)\n")
-    (here / "s.py").write_text(
+def test_run_leaks_lists_what_a_program_and_its_children_did_not_free(cwd: Path, run: Run) -> None:
+    (cwd / "child.py").write_text("import acl\nacl.rt.set_device(0)\nheld, _ = acl.rt.malloc(64, 0)\n")
+    (cwd / "s.py").write_text(
         "import atexit, subprocess, sys\nimport acl\n"
         "subprocess.run([sys.executable, 'child.py'], check=True)\n"
         "acl.rt.set_device(0)\nfreed, _ = acl.rt.malloc(64, 0)\nstream, _ = acl.rt.create_stream()\n"
@@ -143,8 +143,8 @@ def test_run_leaks_tells_what_a_program_and_its_children_did_not_free(here: Path
     assert run("s.py").stderr == ""
 
 
-def test_run_leaks_tells_that_a_program_freed_all(here: Path, run: Run) -> None:
-    (here / "s.py").write_text("import acl\nacl.rt.set_device(0)\nacl.rt.free(acl.rt.malloc(64, 0)[0])\n")
+def test_run_leaks_confirms_that_a_program_freed_all(cwd: Path, run: Run) -> None:
+    (cwd / "s.py").write_text("import acl\nacl.rt.set_device(0)\nacl.rt.free(acl.rt.malloc(64, 0)[0])\n")
     assert run("--leaks", "s.py").stderr == "peerlane: s.py left nothing behind\n"
 
 
@@ -189,8 +189,8 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_run_program_ends_as_under_python(ending: str, here: Path, alike: Run) -> None:
-    (here / "s.py").write_text(ENDINGS[ending])
+def test_run_program_ends_as_under_python(ending: str, cwd: Path, alike: Run) -> None:
+    (cwd / "s.py").write_text(ENDINGS[ending])
     alike("s.py")
     alike("-c", ENDINGS[ending])
 
@@ -199,11 +199,11 @@ def test_run_interrupted_program_ends_by_sigint(run: Run) -> None:
     assert run("-c", ENDINGS["is interrupted"]).returncode == -2
 
 
-def test_run_failing_module_shows_its_own_frames_only(here: Path, run: Run) -> None:
-    (here / "bad.py").write_text("def f():\n    1/0\nf()\n")
+def test_run_failing_module_shows_its_own_frames_only(cwd: Path, run: Run) -> None:
+    (cwd / "bad.py").write_text("def f():\n    1/0\nf()\n")
     done = run("-m", "bad")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[1] == f'  File "{here}/bad.py", line 3, in <module>'
+    assert done.stderr.splitlines()[1] == f'  File "{cwd}/bad.py", line 3, in <module>'
     assert "runpy" not in done.stderr and "peerlane" not in done.stderr
 
 
@@ -219,10 +219,10 @@ def test_run_failing_module_shows_its_own_frames_only(here: Path, run: Run) -> N
     ],
 )
 def test_run_program_that_cannot_start_fails_as_under_python(
-    program: str, code: int, here: Path, alike: Run
+    program: str, code: int, cwd: Path, alike: Run
 ) -> None:
-    (here / "empty").mkdir()
-    (here / "loop.py").symlink_to("loop.py")
+    (cwd / "empty").mkdir()
+    (cwd / "loop.py").symlink_to("loop.py")
     assert alike(*program.split()).returncode == code
 
 
@@ -261,17 +261,17 @@ if __name__ == "__main__":
     ("method", "name"), [("fork", "__main__"), ("spawn", "__mp_main__"), ("forkserver", "__mp_main__")]
 )
 def test_run_multiprocessing_workers_have_dialect_and_classes(
-    method: str, name: str, here: Path, run: Run
+    method: str, name: str, cwd: Path, run: Run
 ) -> None:
-    (here / "workers.py").write_text(WORKERS)
+    (cwd / "workers.py").write_text(WORKERS)
     for program in (["workers.py"], ["-m", "workers"]):
         done = run(*program, method)
         assert done.stdout == f"True 2 (2, 0) {name}\n", done.stderr
 
 
 @pytest.mark.parametrize("form", ["script.py", "-m script", "-c IMPORTS", "-m peerlane run script.py"])
-def test_run_python_children_have_dialect(form: str, here: Path, run: Run) -> None:
-    (here / "script.py").write_text(IMPORTS)
+def test_run_python_children_have_dialect(form: str, cwd: Path, run: Run) -> None:
+    (cwd / "script.py").write_text(IMPORTS)
     args = [IMPORTS if word == "IMPORTS" else word for word in form.split()]
     program = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, *{args!r}]).returncode)"
     done = run("-c", program)
@@ -282,12 +282,12 @@ def child_of(run: Run, program: str) -> Completed:
     return run("-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])")
 
 
-def test_run_child_without_dialect_import_loads_hook_only(here: Path) -> None:
+def test_run_child_without_dialect_import_loads_hook_only(cwd: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if "PEERLANE" not in name}
     program = "import sys; print(*[m for m in sys.modules if m.startswith(('peerlane', 'numpy'))])"
 
     def plain(*args: str) -> Completed:
-        return run_python(["-m", "peerlane", "run", *args], timeout=TIMEOUT, env=clean, cwd=here)
+        return run_python(["-m", "peerlane", "run", *args], timeout=TIMEOUT, env=clean, cwd=cwd)
 
     assert child_of(plain, program).stdout == "peerlane.dialects._shared.hook\n"
 
@@ -364,27 +364,27 @@ OWN = {
 
 
 @pytest.mark.parametrize("case", OWN)
-@pytest.mark.parametrize("on_path", ["", ".", "here"])
+@pytest.mark.parametrize("on_path", ["", ".", "cwd"])
 def test_run_program_file_named_acl_is_not_taken_for_vendor_module(
-    case: str, on_path: str, env: dict[str, str], here: Path, run: Run
+    case: str, on_path: str, env: dict[str, str], cwd: Path, run: Run
 ) -> None:
     program, own = OWN[case]
-    path = with_path(env, here if on_path == "here" else Path(on_path))["PYTHONPATH"] if on_path else ""
+    path = with_path(env, cwd if on_path == "cwd" else Path(on_path))["PYTHONPATH"] if on_path else ""
     for folder in ("pack", "acl"):
-        (here / folder).mkdir()
-    (here / own).write_text("print('own', __name__)\n")
-    script = here / program / "__main__.py" if program == "pack" else here / program
+        (cwd / folder).mkdir()
+    (cwd / own).write_text("print('own', __name__)\n")
+    script = cwd / program / "__main__.py" if program == "pack" else cwd / program
     script.write_text("print('top', __name__)\n" + IMPORTS)
     for args in ([program], ["-c", script.read_text()]):
         done = run(*args, **({"PYTHONPATH": path} if path else {}))
         assert (done.stdout, done.stderr) == ("top __main__\n" + COUNTED, "")
 
 
-def test_run_vendor_module_behind_own_acl_file_is_found_and_refused(
-    env: dict[str, str], tmp_path: Path, here: Path, run: Run
+def test_run_vendor_module_behind_own_acl_file_is_detected_and_refused(
+    env: dict[str, str], tmp_path: Path, cwd: Path, run: Run
 ) -> None:
     path = vendor(env, tmp_path / "vendor", devices=8)
-    (here / "acl.py").write_text(IMPORTS)
+    (cwd / "acl.py").write_text(IMPORTS)
     refused = run("acl.py", PYTHONPATH=path)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"{tmp_path / 'vendor' / 'acl.py'}) is there and finds a device" in refused.stderr
@@ -404,9 +404,9 @@ def test_run_node_options_reach_program_and_its_children(run: Run) -> None:
     assert "devices=3" in run("--switch", "1", "-c", program, PEERLANE_NODE="devices=3").stdout
 
 
-def test_run_node_of_other_backend_gives_program_its_devices(run: Run, here: Path) -> None:
+def test_run_node_of_other_backend_gives_program_its_devices(run: Run, cwd: Path) -> None:
     program = "import peerlane as pl; print(*(each.name for each in pl.devices()))"
-    (here / "node.toml").write_text('[node]\nbackend = "reference"\ndevices = 1\n')
+    (cwd / "node.toml").write_text('[node]\nbackend = "reference"\ndevices = 1\n')
     for node, names in (
         ("backend=reference,devices=2", "reference:0 reference:1"),
         ("node.toml", "reference:0"),
@@ -476,7 +476,7 @@ def in_stranger(stranger: str, root: Path, program: str, *more: Path) -> Complet
     return run_python(["-c", command], timeout=TIMEOUT)
 
 
-def test_hook_in_python_without_peerlane_says_so_and_goes_on(stranger: str, tmp_path: Path) -> None:
+def test_hook_in_python_without_peerlane_reports_it_and_goes_on(stranger: str, tmp_path: Path) -> None:
     done = in_stranger(stranger, tmp_path / "root", "print('alive')")
     assert done.stdout == "alive\n"
     assert done.stderr.count("\n") == 1 and "PEERLANE_DIALECTS=acl has no effect" in done.stderr

@@ -81,17 +81,17 @@ def test_search_of_a_program_finds_its_order_with_the_fewest_changes(tmp_path: P
         was_disturbed = _MAY_NOT_REPEAT in done.stderr  # not while the search keeps the report
         return done.returncode == 4
 
-    found = schedules.search(run, 60)
-    assert found is not None, ran
-    wanted = parse(found.schedule, "")
+    outcome = schedules.search(run, 60)
+    assert outcome is not None, ran
+    wanted = parse(outcome.schedule, "")
     if (
-        not wanted.changes or found.reasons
+        not wanted.changes or outcome.reasons
     ):  # the uniform draws of the first run found it; or the load came between
         return
     fewer = [tuple(each for each in wanted.changes if each != step) for step in wanted.changes]
     for changes in fewer:
         assert not run({"PEERLANE_SCHEDULE": str(wanted._replace(changes=changes))}) or was_disturbed
-    assert run(found.variables) or was_disturbed
+    assert run(outcome.variables) or was_disturbed
 
 
 @pytest.mark.timeout(300)
@@ -109,7 +109,7 @@ def test_schedules_of_check_print_a_command_that_repeats_the_failure(tmp_path: P
     assert again.returncode == 1 or is_disturbed, again.stdout + again.stderr
 
 
-def _says(variables: Mapping[str, str], steps: int, why: str = "") -> None:
+def _write_report(variables: Mapping[str, str], steps: int, why: str = "") -> None:
     line: dict[str, object] = {"pid": 1, "rank": 0, "steps": steps}
     line |= {"why": why, "about": 1} if why else {}
     Path(variables["PEERLANE_SCHEDULE_REPORT"]).write_text(json.dumps(line) + "\n")
@@ -128,28 +128,28 @@ def test_search_no_run_fails_returns_none() -> None:
 
 def test_search_change_at_two_steps_fails_keeps_these_two() -> None:
     def run(variables: Mapping[str, str]) -> bool:
-        _says(variables, 30)
+        _write_report(variables, 30)
         changes = parse(variables["PEERLANE_SCHEDULE"], "").changes or ()
         return any(step < 10 for step in changes) and any(step > 20 for step in changes)
 
-    found = schedules.search(run, 200, first_seed=1)
-    assert found is not None
-    assert found.changes is not None
-    assert len(found.changes) == 2
-    assert not found.reasons
-    assert found.variables == {"PEERLANE_SCHEDULE": found.schedule}
-    assert run(found.variables | {"PEERLANE_SCHEDULE_REPORT": "/dev/null"})
-    assert found.command("peerlane run p.py") == f"PEERLANE_SCHEDULE={found.schedule} peerlane run p.py"
+    outcome = schedules.search(run, 200, first_seed=1)
+    assert outcome is not None
+    assert outcome.changes is not None
+    assert len(outcome.changes) == 2
+    assert not outcome.reasons
+    assert outcome.variables == {"PEERLANE_SCHEDULE": outcome.schedule}
+    assert run(outcome.variables | {"PEERLANE_SCHEDULE_REPORT": "/dev/null"})
+    assert outcome.command("peerlane run p.py") == f"PEERLANE_SCHEDULE={outcome.schedule} peerlane run p.py"
 
 
-def test_search_first_run_fails_has_no_changes_and_says_why_it_may_not_repeat() -> None:
+def test_search_first_run_fails_has_no_changes_and_explains_why_it_may_not_repeat() -> None:
     def run(variables: Mapping[str, str]) -> bool:
-        _says(variables, 30, "rested")
+        _write_report(variables, 30, "rested")
         return True
 
-    found = schedules.search(run, 5, first_seed=3)
+    outcome = schedules.search(run, 5, first_seed=3)
     reason = Reason("rested", 1)
-    assert found == schedules.Failing("seeded:3", {"PEERLANE_SCHEDULE": "seeded:3"}, None, 1, (reason,))
+    assert outcome == schedules.Failing("seeded:3", {"PEERLANE_SCHEDULE": "seeded:3"}, None, 1, (reason,))
     assert str(reason) == "rank 1 made no call for 1 s, so its queued operations were run"
 
 
@@ -195,7 +195,7 @@ def test_parse_fault_same_seed_gives_same_fault() -> None:
     ],
 )
 @pytest.mark.parametrize("command", ["run", "launch", "check"])
-def test_fault_bad_syntax_exits_2_and_says_what_is_valid(command: str, fault: str) -> None:
+def test_fault_bad_syntax_exits_2_and_shows_the_valid_syntax(command: str, fault: str) -> None:
     words = ["-n", "2"] if command == "launch" else []
     done = subprocess.run(
         [sys.executable, "-m", "peerlane", command, *words, "--fault", fault, "-c", "pass"],
@@ -287,21 +287,21 @@ def test_fault_drawn_by_a_seed_is_the_one_that_was_drawn(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["launch", "check"])
-def test_fault_kill_is_told_as_such_and_not_as_a_crash(command: str, tmp_path: Path) -> None:
+def test_fault_kill_is_reported_as_such_and_not_as_a_crash(command: str, tmp_path: Path) -> None:
     done = _under(tmp_path, command, "kill:rank=1,op=20")
-    said = re.findall(r"peerlane launch: rank 1 \(pid \d+\) (was killed.*?)[;\n]", done.stderr)
-    assert set(said) == {"was killed by --fault kill:rank=1,op=20"}, done.stderr
+    reported = re.findall(r"peerlane launch: rank 1 \(pid \d+\) (was killed.*?)[;\n]", done.stderr)
+    assert set(reported) == {"was killed by --fault kill:rank=1,op=20"}, done.stderr
     assert "[1] peerlane: --fault kill:rank=1,op=20 kills this process at its logged event 20" in done.stderr
     assert "SIGKILL;" not in done.stderr
 
 
-def test_fault_kill_of_run_says_so_before_the_end(tmp_path: Path) -> None:
+def test_fault_kill_of_run_is_reported_before_the_end(tmp_path: Path) -> None:
     done = _under(tmp_path, "run", "kill:rank=0,op=20")
     assert "peerlane: --fault kill:rank=0,op=20 kills this process at its logged event 20" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["run", "launch", "check"])
-def test_fault_that_did_not_strike_is_told(command: str, tmp_path: Path) -> None:
+def test_fault_that_did_not_strike_is_reported(command: str, tmp_path: Path) -> None:
     rank = 0 if command == "run" else 1
     fault = f"delay:rank={rank},op=5000,ms=1"
     done = _under(tmp_path, command, fault)
@@ -314,22 +314,22 @@ def test_fault_that_did_not_strike_is_told(command: str, tmp_path: Path) -> None
     assert 40 <= int(events) < 5000
 
 
-def test_fault_that_struck_is_not_told_as_missing(tmp_path: Path) -> None:
+def test_fault_that_struck_is_not_reported_as_missing(tmp_path: Path) -> None:
     assert "--fault" not in _under(tmp_path, "launch", "delay:rank=1,op=20,ms=1").stderr
 
 
 def test_fault_of_check_is_in_the_json(tmp_path: Path) -> None:
-    script, found = tmp_path / "calls.py", tmp_path / "found.json"
+    script, outcome = tmp_path / "calls.py", tmp_path / "found.json"
     script.write_text(_CALLS)
-    given = ["--fault", "delay:rank=0,op=3,ms=2", "--fault", "kill:rank=1,op=9000"]
+    arguments = ["--fault", "delay:rank=0,op=3,ms=2", "--fault", "kill:rank=1,op=9000"]
     done = run_python(
-        ["-m", "peerlane", "check", "-n", "2", "--json", str(found), *given, str(script)], timeout=60
+        ["-m", "peerlane", "check", "-n", "2", "--json", str(outcome), *arguments, str(script)], timeout=60
     )
     assert done.returncode == 0, done.stderr
-    struck, missing = json.loads(found.read_text())["faults"]
+    struck, missing = json.loads(outcome.read_text())["faults"]
     assert {name: struck[name] for name in ("given", "fault", "rank", "op", "ms", "struck")} == {
-        "given": given[1],
-        "fault": given[1],
+        "given": arguments[1],
+        "fault": arguments[1],
         "rank": 0,
         "op": 3,
         "ms": 2,

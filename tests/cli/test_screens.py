@@ -115,7 +115,7 @@ def test_progress_is_for_terminals_only() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_check_of_many_schedules_tells_a_terminal_which_run_it_is() -> None:
+def test_check_of_many_schedules_shows_a_terminal_the_number_of_the_run() -> None:
     words = ["check", "--schedules", "2", "-c", "import peerlane; peerlane.devices()"]
     assert [line for line in lines_of(shown(*words)) if "run " in line] == [
         "peerlane check: run 1 of at most 2",
@@ -125,7 +125,7 @@ def test_check_of_many_schedules_tells_a_terminal_which_run_it_is() -> None:
     assert b"run 1 of" not in done.stderr
 
 
-def test_launch_tells_a_terminal_for_which_machine_it_waits(tmp_path: Path) -> None:
+def test_launch_shows_a_terminal_the_machine_that_it_waits_for(tmp_path: Path) -> None:
     command = tmp_path / "never"
     command.write_text("#!/bin/sh\nexec sleep 100\n")
     command.chmod(0o755)

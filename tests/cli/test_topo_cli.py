@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launchers_told import without_launcher
+from helpers.launcher_variables import without_launcher
 from helpers.prepared import run_python
 from peerlane.backends.virtual.node import Topology
 from peerlane.cli import topo, topo_machines
@@ -19,7 +19,7 @@ from peerlane.errors import Fault, InvalidValue
 pytestmark = pytest.mark.any_schedule
 
 
-HERE = {
+LOCAL = {
     "identity": "a",
     "host": "of-a",
     "engine": {"version": "1.22.0", "library": "/libucp.so.0"},
@@ -35,7 +35,7 @@ HERE = {
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PEERLANE_NODE", raising=False)
     monkeypatch.setattr(topo_machines, "is_rank", lambda: False)
-    monkeypatch.setattr(topo_machines, "this_machine", lambda: HERE)  # the tests' process starts no engine
+    monkeypatch.setattr(topo_machines, "this_machine", lambda: LOCAL)  # the tests' process starts no engine
     monkeypatch.setenv("COLUMNS", "40")
 
 
@@ -146,24 +146,24 @@ def test_topo_of_many_devices_prints_sets_that_are_alike(
         assert lines[at : at + len(shown)] == shown
 
 
-def test_topo_of_many_devices_that_differ_tells_what_each_reaches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_topo_of_many_devices_that_differ_lists_what_each_reaches(capsys: pytest.CaptureFixture[str]) -> None:
     """A set has the same links and rights for each of its devices, whatever the matrix is."""
     dice = random.Random(7)
     wanted = [[int(a != b and dice.random() < 0.9) for b in range(30)] for a in range(30)]
     matrix = "/".join("".join(map(str, row)) for row in wanted)
     assert run("--node", f"devices=30,p2p={matrix}") == 0
     shown = capsys.readouterr().out.partition("Peer access, from row to column:")[2].partition("Legend")[0]
-    rows, found = shown.split("\n")[2:], [[0] * 30 for _ in range(30)]
+    rows, printed = shown.split("\n")[2:], [[0] * 30 for _ in range(30)]
     for text in re.sub(r"\n  +", " ", "\n".join(rows)).strip().splitlines():
         devices, inside, others = re.fullmatch(r"(\S+) +(\S+) *(.*)", text).groups()  # type: ignore[union-attr]
         for a in _numbers(devices):
             for b in _numbers(devices):
-                found[a][b] = int(inside == "OK" and a != b)
+                printed[a][b] = int(inside == "OK" and a != b)
             for each in others.split("; "):
                 kind, _, where = each.partition(" to ")
                 for b in (b for word in where.split(", ") for b in _numbers(word)):
-                    found[a][b] = int(kind == "OK")
-    assert found == wanted
+                    printed[a][b] = int(kind == "OK")
+    assert printed == wanted
 
 
 def _numbers(word: str) -> range:
@@ -176,7 +176,7 @@ def test_topo_json_to_a_file_prints_the_tables_too(
 ) -> None:
     assert run("--json", str(tmp_path / "topo.json")) == 0
     assert capsys.readouterr().out.startswith("node-")
-    assert json.loads((tmp_path / "topo.json").read_text())["machine"] == HERE
+    assert json.loads((tmp_path / "topo.json").read_text())["machine"] == LOCAL
     with pytest.raises(InvalidValue, match=r"--json .* cannot be written"):
         run("--json", str(tmp_path / "nowhere" / "topo.json"))
 
@@ -189,7 +189,7 @@ def test_topo_json_has_node_links_and_peer_access(capsys: pytest.CaptureFixture[
     assert shown["link"] == [["X", "NODE"], ["NODE", "X"]]
     assert shown["p2p"] == [[False, True], [False, False]]
     assert list(shown["legend"]) == ["X", "NODE"]
-    assert shown["machine"] == HERE
+    assert shown["machine"] == LOCAL
 
 
 def test_topo_of_a_dialect_is_in_the_words_of_its_tool(capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +208,7 @@ def test_topo_of_a_dialect_is_in_the_words_of_its_tool(capsys: pytest.CaptureFix
     assert "NV#  = # NVLinks together" in first and "TNS  =" in second and "GNS" not in second
 
 
-def test_topo_of_a_chip_without_peer_access_says_gns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_topo_of_a_chip_without_peer_access_shows_gns(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--dialect", "cuda", "--profile", "rtx4090-2") == 0
     assert "GPU0  X     GNS" in capsys.readouterr().out
 
@@ -272,21 +272,21 @@ def shown_by(**environ: str) -> dict[str, object]:
     """Return what ``peerlane topo --json`` says of this machine."""
     done = run_python(["-m", "peerlane", "topo", "--json"], env={**without_launcher(), **environ}, timeout=60)
     assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)["machine"]
-    return found
+    printed: dict[str, object] = json.loads(done.stdout)["machine"]
+    return printed
 
 
 def test_topo_of_a_shell_names_machine_engine_and_network() -> None:
     more = {"PEERLANE_INTERFACE": "lo", "UCX_NET_DEVICES": "lo"}
-    found = shown_by(PEERLANE_MACHINE="mine", **more)
-    assert (found["identity"], found["interface"], found["address"]) == ("mine", "lo", "127.0.0.1")
-    assert found["settings"] == {"UCX_NET_DEVICES": "lo"}
-    assert bool(found["engine"]) != bool(found["why_no_engine"])
+    printed = shown_by(PEERLANE_MACHINE="mine", **more)
+    assert (printed["identity"], printed["interface"], printed["address"]) == ("mine", "lo", "127.0.0.1")
+    assert printed["settings"] == {"UCX_NET_DEVICES": "lo"}
+    assert bool(printed["engine"]) != bool(printed["why_no_engine"])
     assert shown_by(PEERLANE_INTERFACE="", MASTER_ADDR="127.0.0.1")["address"] == "127.0.0.1"
     assert shown_by(PEERLANE_INTERFACE="no-such-one")["address"] == ""
 
 
-def test_topo_without_an_engine_says_what_to_install() -> None:
-    found = shown_by(PEERLANE_UCX="/nowhere/libucp.so.0")
-    assert found["engine"] is None
-    assert "pip install peerlane[ucx]" in str(found["why_no_engine"])
+def test_topo_without_an_engine_names_what_to_install() -> None:
+    printed = shown_by(PEERLANE_UCX="/nowhere/libucp.so.0")
+    assert printed["engine"] is None
+    assert "pip install peerlane[ucx]" in str(printed["why_no_engine"])

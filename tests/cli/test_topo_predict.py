@@ -39,7 +39,9 @@ def test_json_has_the_predicted_time_of_each_size(capsys: pytest.CaptureFixture[
         assert (each["algorithm"], each["bottleneck"]) == (expected.algorithm, expected.bottleneck)
 
 
-def test_table_has_a_row_for_each_size_and_says_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_has_a_row_for_each_size_and_lists_what_is_not_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run("--profile", "mi300x", "--predict", "all_gather", "--sizes", "64K,1G", "--ranks", "4096") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "all_gather of 4,096 ranks on 512 machines mi300x, predicted"

@@ -34,7 +34,7 @@ def served(group: pl.Group) -> pl.Group:
     return group
 
 
-def test_arguments_by_place_and_by_name_give_the_same_bytes() -> None:
+def test_positional_and_keyword_arguments_give_the_same_bytes() -> None:
     def work(group: pl.Group) -> None:
         served(group)
         rank, size = group.rank, group.size
@@ -77,7 +77,7 @@ def test_arguments_by_place_and_by_name_give_the_same_bytes() -> None:
     run_ranks(3, work)
 
 
-def test_messages_by_place_and_by_name_have_the_same_bytes() -> None:
+def test_messages_of_positional_and_keyword_arguments_have_the_same_bytes() -> None:
     sizes = (0, 1, 47, 48, 49, 5_000, 400_000, 3_000_000)
 
     def work(group: pl.Group) -> None:
@@ -125,10 +125,10 @@ def test_messages_of_different_sizes_raise_invalid_value_in_who_comes_last(first
             return error
         return None
 
-    told = run_ranks(2, work, ends_together=False)
-    kinds = {type(each) for each in told if each is not None}
-    assert pl.InvalidValue in kinds and kinds <= {pl.InvalidValue, pl.PeerLost}, told
-    for each in told:
+    outcome = run_ranks(2, work, ends_together=False)
+    kinds = {type(each) for each in outcome if each is not None}
+    assert pl.InvalidValue in kinds and kinds <= {pl.InvalidValue, pl.PeerLost}, outcome
+    for each in outcome:
         if isinstance(each, pl.InvalidValue):
             assert re.search(rf"as number 2 of its lane, .*sends {size:,} .*as a message", str(each))
 
@@ -162,9 +162,9 @@ def _without_addresses(error: BaseException) -> str:
 
 
 def _read_only() -> np.ndarray[Any, Any]:
-    made = np.zeros(2, np.int64)
-    made.flags.writeable = False
-    return made
+    array = np.zeros(2, np.int64)
+    array.flags.writeable = False
+    return array
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -218,16 +218,16 @@ def test_bytes_and_arrays_of_ctypes_need_no_method_in_python(monkeypatch: pytest
         served(group)
         group.barrier()
         in_python[group.rank].clear()
-        here, there = group.rank, 1 - group.rank
-        text = bytearray(b"ab" if here == 0 else b"--")
+        near, there = group.rank, 1 - group.rank
+        text = bytearray(b"ab" if near == 0 else b"--")
         group.broadcast(text)
         assert text == b"ab"
         got = (ctypes.c_int16 * 6)()
-        group.all_gather(got, (ctypes.c_int16 * 3)(here, 2, 3))
+        group.all_gather(got, (ctypes.c_int16 * 3)(near, 2, 3))
         assert list(got) == [0, 2, 3, 1, 2, 3]
-        assert in_python[here] == []
+        assert in_python[near] == []
         words = (Word * 2)()
-        words[0].number = here + 7
+        words[0].number = near + 7
         group.broadcast(words, 1)
         assert words[0].number == 8
         with pytest.raises(pl.AccessDenied):
@@ -269,7 +269,7 @@ def test_names_and_signatures_are_those_of_the_methods() -> None:
     run_ranks(2, work)
 
 
-def test_after_the_group_is_closed_the_methods_say_so() -> None:
+def test_methods_of_a_closed_group_raise_closed() -> None:
     def work(group: pl.Group) -> None:
         kept = served(group).barrier
         group.barrier()
@@ -301,7 +301,7 @@ def test_all_to_all_v_does_not_touch_its_source_between_the_parts(tmp_path: Path
 
 @pytest.mark.parametrize("call", ["all_gather", "send"])
 @pytest.mark.parametrize("times", [0, 2])  # from then on the others read it where it lies
-def test_host_memory_that_is_gone_is_told_to_the_rank_that_gives_it(
+def test_host_memory_that_is_gone_is_reported_to_the_rank_that_passed_it(
     tmp_path: Path, call: str, times: int
 ) -> None:
     part = 256 << 10
@@ -325,9 +325,9 @@ def test_host_memory_that_is_gone_is_told_to_the_rank_that_gives_it(
         if group.rank:
             os.truncate(tmp_path / "file", part // 2)
         group.barrier()
-        with pytest.raises(pl.Error) as told:
+        with pytest.raises(pl.Error) as outcome:
             once()
-        return told.value
+        return outcome.value
 
     lost, gone = run_ranks(2, work, ends_together=False)
     assert isinstance(lost, pl.PeerLost)

@@ -33,7 +33,7 @@ Run = Callable[[pl.Group, Any], None]
 
 
 @pytest.fixture(autouse=True)
-def here(node: Node) -> Iterator[None]:
+def entered_node(node: Node) -> Iterator[None]:
     node("devices=4")
     yield
     until(lambda: not [each for each in threading.enumerate() if each.name.startswith("peerlane-rendezvous")])
@@ -45,9 +45,9 @@ def values(dtype: str, nbytes: int, rank: int, seed: int = 0) -> np.ndarray[Any,
 
     Every rank draws those of all ranks; the array that they get is the same, and read-only.
     """
-    made = drawn(dtype, nbytes, rank, seed)
-    made.flags.writeable = False
-    return made
+    filled = drawn(dtype, nbytes, rank, seed)
+    filled.flags.writeable = False
+    return filled
 
 
 def drawn(dtype: str, nbytes: int, rank: int, seed: int) -> np.ndarray[Any, Any]:
@@ -81,15 +81,15 @@ def folded(parts: list[np.ndarray[Any, Any]], dtype: str, op: str) -> np.ndarray
 @lru_cache(4)
 def reduced(dtype: str, nbytes: int, size: int, op: str) -> np.ndarray[Any, Any]:
     """Return the bytes of all ranks combined; the array is the same for each rank."""
-    made = folded([values(dtype, nbytes, rank) for rank in range(size)], dtype, op)
-    made.flags.writeable = False
-    return made
+    filled = folded([values(dtype, nbytes, rank) for rank in range(size)], dtype, op)
+    filled.flags.writeable = False
+    return filled
 
 
 def device_bytes(group: pl.Group, content: np.ndarray[Any, Any]) -> pl.Buffer:
-    made = group.device.allocate(max(1, content.size))[: content.size]
-    made.copy_from(content)
-    return made
+    filled = group.device.allocate(max(1, content.size))[: content.size]
+    filled.copy_from(content)
+    return filled
 
 
 def done(stream: pl.Stream | None) -> None:
@@ -97,7 +97,7 @@ def done(stream: pl.Stream | None) -> None:
         stream.sync()
 
 
-def each_way(size: int, work: Callable[[pl.Group, pl.Stream | None], None], **options: Any) -> None:
+def each_variant(size: int, work: Callable[[pl.Group, pl.Stream | None], None], **options: Any) -> None:
     """Run the work of each rank twice: without a stream, and on one."""
 
     def both(group: pl.Group) -> None:
@@ -128,7 +128,7 @@ def test_all_reduce_by_each_algorithm_gives_same_bits(size: int, algorithm: str,
             for got in (in_place.view(), apart.view(), host):
                 assert np.array_equal(got, want), (nbytes, algorithm)
 
-    each_way(size, work, notifies=kind)
+    each_variant(size, work, notifies=kind)
 
 
 def reduces_everything(size: int, nbytes: int, types: tuple[str, ...], **options: Any) -> None:
@@ -157,7 +157,7 @@ def reduces_everything(size: int, nbytes: int, types: tuple[str, ...], **options
             assert np.array_equal(part, want[first : first + each]), (dtype, op)
             assert np.array_equal(whole[first : first + each], want[first : first + each]), (dtype, op)
 
-    each_way(size, work, **options)
+    each_variant(size, work, **options)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -201,7 +201,7 @@ def moves_everything(size: int, nbytes: int, **options: Any) -> None:
             want.append(values("uint8", sum(counts), origin, 99)[start : start + counts[rank]])
         assert np.array_equal(uneven, np.concatenate(want))
 
-    each_way(size, work, **options)
+    each_variant(size, work, **options)
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 4097, 200_000])
@@ -244,7 +244,7 @@ def test_collectives_with_uneven_parts_equal_numpy(size: int, layout: str) -> No
         done(stream)
         assert np.array_equal(source[shared], result)
 
-    each_way(size, work)
+    each_variant(size, work)
 
 
 @pytest.mark.timeout(60)
@@ -299,7 +299,7 @@ def test_send_and_recv_of_mixed_sizes_arrive_in_order(size: int) -> None:
         group.barrier(stream=stream)
         done(stream)
 
-    each_way(size, work)
+    each_variant(size, work)
 
 
 def test_send_and_recv_before_third_rank_comes_complete() -> None:
@@ -325,13 +325,13 @@ def test_collectives_on_many_streams_give_their_own_results(size: int) -> None:
 
     def work(group: pl.Group) -> None:
         streams = [group.device.create_stream(on_error=each) for each in ("stop", "stop", "continue")]
-        found, want = [], []
+        returned, want = [], []
         for number in range(rounds):
             stream = (*streams, None)[number % 4]
             kind = (number + number // 4) % 4
             parts = [values("float32", 4000 * (number % 5), rank, number) for rank in range(size)]
             got = parts[group.rank].copy()
-            found.append(got)
+            returned.append(got)
             if kind == 0:
                 group.broadcast(got, number % size, stream=stream)
                 want.append(parts[number % size])
@@ -343,7 +343,7 @@ def test_collectives_on_many_streams_give_their_own_results(size: int) -> None:
                 want.append(folded(parts, "float32", "sum"))
         for stream in streams:
             stream.close()
-        for number, (got, wanted) in enumerate(zip(found, want, strict=True)):
+        for number, (got, wanted) in enumerate(zip(returned, want, strict=True)):
             assert np.array_equal(got, wanted), number
 
     run_ranks(size, work, workspace=WORKSPACE, notifies="strict")

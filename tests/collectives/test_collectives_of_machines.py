@@ -32,7 +32,7 @@ pytestmark = [
 @pytest.mark.takes_long
 @pytest.mark.parametrize("placed", PLACINGS)
 def test_tests_of_collectives_pass_on_two_machines(placed: str) -> None:
-    words = ["-q", "-p", "helpers.machines_placed", "-p", "no:cacheprovider", "-m", "not soak"]
+    words = ["-q", "-p", "helpers.threads_on_machines", "-p", "no:cacheprovider", "-m", "not soak"]
     file = str(FOLDER / "collectives" / "test_collectives.py")
     environ = {**os.environ, **TCP, "PLACED": placed}
     done = run_python(["-m", "pytest", *words, file], env=environ, cwd=FOLDER, timeout=200)
@@ -42,8 +42,8 @@ def test_tests_of_collectives_pass_on_two_machines(placed: str) -> None:
 
 @pytest.fixture
 def network() -> Iterator[OtherNetwork]:
-    with other_network() as made:
-        yield made
+    with other_network() as second_network:
+        yield second_network
 
 
 CROSSED = f"""
@@ -83,11 +83,11 @@ def test_bytes_cross_network_once_for_each_machine(network: OtherNetwork) -> Non
     environs, prefixes = on_two(network, "aabb")
     ends = run(CROSSED, environs, prefixes)
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 4
-    found = ast.literal_eval(ends[0][1])
-    print(found)
-    assert {name: LEAST[name] <= share < 1.5 * LEAST[name] for name, share in found.items()} == dict.fromkeys(
+    shown = ast.literal_eval(ends[0][1])
+    print(shown)
+    assert {name: LEAST[name] <= share < 1.5 * LEAST[name] for name, share in shown.items()} == dict.fromkeys(
         LEAST, True
-    ), found
+    ), shown
 
 
 ON_STREAMS = """

@@ -162,9 +162,9 @@ while True:
         began = time.monotonic()
         kill(peers[2].pid, signal.SIGKILL)
         for each in (peers[0], peers[1], peers[3]):
-            with pytest.raises(PeerError) as told:
+            with pytest.raises(PeerError) as refused:
                 each.receive()
-            assert told.value.kind == "PeerLost", str(told.value)
+            assert refused.value.kind == "PeerLost", str(refused.value)
         assert time.monotonic() - began < overdue(LOST_SECONDS)
 
 
@@ -184,7 +184,7 @@ result = True
         assert ask_all(peers, code) == [True] * 2
 
 
-_MADE = """
+_CREATED = """
 import signal
 import numpy as np
 a = np.zeros(4)
@@ -218,8 +218,8 @@ result = [tried(), tried()]
 def test_an_interrupt_before_a_call_sleeps_leaves_no_rank_waiting(call: str, other: str) -> None:
     with ranks(2) as (first, second):
         ask_all([first, second], "grp.barrier()")
-        first.send(_MADE.format("recv", 1))
-        second.run(_MADE.format("send", 0))
+        first.send(_CREATED.format("recv", 1))
+        second.run(_CREATED.format("send", 0))
         first.receive()
         tried = first.run(_SOON.format("raise KeyboardInterrupt") + _TRIED.format(call))
         assert tried == ["KeyboardInterrupt", "Closed"]
@@ -227,17 +227,17 @@ def test_an_interrupt_before_a_call_sleeps_leaves_no_rank_waiting(call: str, oth
             second.run(f"{other}; {other}")  # of the first barrier it has been told
 
 
-def test_a_call_whose_group_is_closed_before_it_sleeps_says_so() -> None:
+def test_a_call_whose_group_is_closed_before_it_sleeps_raises_closed() -> None:
     with ranks(2) as (first, second):
-        first.send(_MADE.format("recv", 1))
-        second.run(_MADE.format("send", 0))
+        first.send(_CREATED.format("recv", 1))
+        second.run(_CREATED.format("send", 0))
         first.receive()
         first.send(_SOON.format("grp.close()") + _TRIED.format("grp.recv(a, 1)"))
         second.run("grp.close()")
         assert first.receive()[0] in ("Closed", "PeerLost")  # the second: it slept already
 
 
-def test_a_barrier_in_a_forked_child_is_refused_and_tells_the_others_nothing() -> None:
+def test_a_barrier_in_a_forked_child_is_refused_and_does_not_reach_the_others() -> None:
     with ranks(2) as peers:
         ask_all(peers, "grp.barrier()")
         child = """
@@ -256,7 +256,7 @@ result = waitpid(pid, 0)[1]
 
 
 def test_a_forked_child_that_drops_the_group_keeps_its_own_mappings() -> None:
-    made = """
+    created = """
 import ctypes, gc
 from os import _exit, fork, waitpid
 def mapped():
@@ -285,5 +285,5 @@ if (pid := fork()) == 0:
 result = waitpid(pid, 0)[1]
 """
     with ranks(2) as peers:
-        ask_all(peers, made)
+        ask_all(peers, created)
         assert peers[0].run("there = mapped() - before" + child) == 7 << 8

@@ -48,25 +48,27 @@ def test_barrier_peer_left_raises_peer_lost() -> None:
         for each in peers[:2]:
             each.send("grp.barrier()")
         for each in peers[:2]:
-            with pytest.raises(PeerError) as told:
+            with pytest.raises(PeerError) as refusals:
                 each.receive()
-            assert told.value.kind == "PeerLost", str(told.value)
-            with pytest.raises(PeerError, match="the collectives of this group ended with a failure") as told:
+            assert refusals.value.kind == "PeerLost", str(refusals.value)
+            with pytest.raises(
+                PeerError, match="the collectives of this group ended with a failure"
+            ) as refusals:
                 each.run("grp.barrier()")
-            assert told.value.kind == "Closed"
+            assert refusals.value.kind == "Closed"
 
 
 def test_barrier_workspaces_differ_raises_invalid_value(node: Node) -> None:
     node()
 
     def work(group: pl.Group) -> pl.Error:
-        with pytest.raises(pl.Error) as told:
+        with pytest.raises(pl.Error) as refusals:
             group.barrier()
-        return told.value
+        return refusals.value
 
-    told = run_ranks(2, work, ends_together=False, each=[{"workspace": 1 << 20}, {"workspace": 2 << 20}])
+    refusals = run_ranks(2, work, ends_together=False, each=[{"workspace": 1 << 20}, {"workspace": 2 << 20}])
     # The slower rank may find that the other has gone.
-    assert any(each.fault is Fault.BAD_CONFIG and "workspace" in str(each) for each in told)
+    assert any(each.fault is Fault.BAD_CONFIG and "workspace" in str(each) for each in refusals)
 
 
 def test_recv_peer_left_before_first_call_raises_peer_lost(node: Node) -> None:
@@ -159,8 +161,8 @@ def test_collective_calls_differ_raises_invalid_value(
                 group.barrier()
         return None
 
-    told = run_ranks(2, work, ends_together=False)[order[0]]
-    assert told is None or isinstance(told, pl.PeerLost)
+    refusals = run_ranks(2, work, ends_together=False)[order[0]]
+    assert refusals is None or isinstance(refusals, pl.PeerLost)
 
 
 @pytest.mark.parametrize("on_stream", [False, True])
@@ -178,7 +180,7 @@ def test_collective_calls_differ_raises_invalid_value_in_who_expects_other_parts
             if group.rank == late:
                 assert has_called.wait(30)
             call = functools.partial(group.all_to_all_v, into, whole, receives=receives, sends=[8, 8])
-            with pytest.raises((pl.InvalidValue, pl.PeerLost)) as told:
+            with pytest.raises((pl.InvalidValue, pl.PeerLost)) as refusals:
                 if on_stream:
                     call(stream=stream)
                     has_called.set()
@@ -190,7 +192,7 @@ def test_collective_calls_differ_raises_invalid_value_in_who_expects_other_parts
             with pytest.raises(pl.Closed, match="ended with a failure"):
                 group.barrier()
         assert group.rank == 0 or not into.any()
-        return told.value
+        return refusals.value
 
     has_called = threading.Event()
     sender, receiver = run_ranks(2, work, ends_together=False)
@@ -334,7 +336,7 @@ def test_all_gather_v_parts_overlap_raises_invalid_value(node: Node, call: Call)
     )
 
 
-_GIVEN_UP = """
+_ABANDONED = """
 import numpy as np
 me, n = grp.rank, grp.size
 size = 1 << 20
@@ -371,7 +373,7 @@ def test_collective_whose_giver_gave_up_raises_peer_lost_in_who_comes_late(
     call: str, where: str, size: int
 ) -> None:
     with ranks(size, options="wait_timeout=30") as peers:
-        ask_all(peers, _GIVEN_UP.format(call=call, where=where))
+        ask_all(peers, _ABANDONED.format(call=call, where=where))
         early, late = peers[:-1], peers[-1]
         for each in early:
             each.send(
@@ -425,22 +427,22 @@ result = True
         peers[0].run(f"{_FAILS[why]}\n{_QUEUED[call]}\n" + ("s.abort()" if why == "an abort" else ""))
         began = time.monotonic()
         for each in waiting:
-            with pytest.raises(PeerError) as told:
+            with pytest.raises(PeerError) as refusals:
                 each.receive()
-            assert told.value.kind == "PeerLost", str(told.value)
+            assert refusals.value.kind == "PeerLost", str(refusals.value)
         assert time.monotonic() - began < overdue(LOST_SECONDS)
-        with pytest.raises(PeerError) as told:
+        with pytest.raises(PeerError) as refusals:
             peers[0].run("grp.barrier()")
-        assert told.value.kind == "Closed"
+        assert refusals.value.kind == "Closed"
 
 
 def outside(node: Node, call: Call) -> None:
     node()
 
     def work(group: pl.Group) -> None:
-        with pytest.raises(pl.BadAddress) as told:
+        with pytest.raises(pl.BadAddress) as refusals:
             call(group)
-        assert told.value.fault is Fault.OUT_OF_BOUNDS
+        assert refusals.value.fault is Fault.OUT_OF_BOUNDS
         group.barrier()
 
     run_ranks(2, work)
@@ -506,15 +508,15 @@ def test_barrier_peer_without_memory_raises_at_once_in_all_ranks(node: Node) -> 
         taken = group.device.allocate(60 << 20) if group.rank == 1 else None
         is_taken.wait(60)
         before = time.monotonic()
-        with pytest.raises(pl.Error) as told:
+        with pytest.raises(pl.Error) as refusals:
             group.barrier()
-        assert time.monotonic() - before < overdue(LOST_SECONDS), told.value
+        assert time.monotonic() - before < overdue(LOST_SECONDS), refusals.value
         if taken is not None:
             taken.close()
-        return type(told.value).__name__
+        return type(refusals.value).__name__
 
-    told = run_ranks(3, work, ends_together=False, workspace=16 << 20)
-    assert told == ["PeerLost", "OutOfMemory", "PeerLost"]
+    refusals = run_ranks(3, work, ends_together=False, workspace=16 << 20)
+    assert refusals == ["PeerLost", "OutOfMemory", "PeerLost"]
 
 
 @pytest.mark.parametrize("first", range(3))
@@ -528,7 +530,7 @@ def test_barrier_rank_that_comes_first_does_not_get_the_error_of_another(node: N
         if group.rank != first:
             assert has_raised.wait(60)
         try:
-            with pytest.raises(pl.Error) as told:
+            with pytest.raises(pl.Error) as refusals:
                 group.barrier()
         finally:
             has_raised.set()
@@ -536,7 +538,7 @@ def test_barrier_rank_that_comes_first_does_not_get_the_error_of_another(node: N
             group.barrier()
         if taken is not None:
             taken.close()
-        return type(told.value).__name__
+        return type(refusals.value).__name__
 
     assert run_ranks(3, work, ends_together=False, workspace=16 << 20) == [
         "PeerLost",
@@ -570,7 +572,7 @@ def test_stream_close_waits_for_collective_that_another_rank_begins_later() -> N
 
 @pytest.mark.any_schedule  # under seeded no rank leaves its group's making before all have come
 @pytest.mark.timeout(60)
-def test_call_is_queued_before_another_rank_of_the_process_has_made_its_group(
+def test_call_is_queued_before_another_rank_of_the_process_has_created_its_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     has_offered, is_queued = threading.Event(), threading.Event()

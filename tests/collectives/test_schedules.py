@@ -59,22 +59,22 @@ def run(
     schedule: Schedule, placed: str, src: list[Bytes], dst: list[Bytes], each: Any = None, **details: Any
 ) -> list[Bytes]:
     """Run the ranks in several drawn orders, and return their results, which must not depend on it."""
-    found: list[list[Bytes]] = []
+    produced: list[list[Bytes]] = []
     for seed in range(2):
-        made = plans(placed, SLOT, **details)
+        planned = plans(placed, SLOT, **details)
         if each is not None:
-            made = [plan._replace(**each(rank)) for rank, plan in enumerate(made)]
+            planned = [plan._replace(**each(rank)) for rank, plan in enumerate(planned)]
         results = [one.copy() for one in dst]
-        Together(schedule, made, src, results, "float32").run(random.Random(seed))
-        found.append(results)
-    for other in found[1:]:
-        for one, two in zip(found[0], other, strict=True):
+        Together(schedule, planned, src, results, "float32").run(random.Random(seed))
+        produced.append(results)
+    for other in produced[1:]:
+        for one, two in zip(produced[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
-    return found[0]
+    return produced[0]
 
 
-def same(found: list[Bytes], expected: list[Bytes]) -> None:
-    for rank, (one, two) in enumerate(zip(found, expected, strict=True)):
+def same(produced: list[Bytes], expected: list[Bytes]) -> None:
+    for rank, (one, two) in enumerate(zip(produced, expected, strict=True)):
         np.testing.assert_array_equal(one, two, f"rank {rank}")
 
 
@@ -91,8 +91,8 @@ def test_all_reduce_gives_every_rank_the_sum_in_the_order_of_ranks(name: str) ->
     for placed in PLACED:
         for size in SIZES:
             src = [floats(rank, size) for rank in range(len(placed))]
-            found = run(ALL_REDUCE[name].schedule, placed, src, [empty(size) for _ in src], size=size)
-            same(found, [summed(src)] * len(src))
+            produced = run(ALL_REDUCE[name].schedule, placed, src, [empty(size) for _ in src], size=size)
+            same(produced, [summed(src)] * len(src))
 
 
 def test_reduce_gives_the_root_the_sum() -> None:
@@ -100,20 +100,22 @@ def test_reduce_gives_the_root_the_sum() -> None:
         for root in range(len(placed)):
             for size in (4, 516):
                 src = [floats(rank, size) for rank in range(len(placed))]
-                found = run(reduce_by_machine, placed, src, [empty(size) for _ in src], size=size, root=root)
-                same([found[root]], [summed(src)])
-                same(found[:root], [empty(size)] * root)
+                produced = run(
+                    reduce_by_machine, placed, src, [empty(size) for _ in src], size=size, root=root
+                )
+                same([produced[root]], [summed(src)])
+                same(produced[:root], [empty(size)] * root)
 
 
 def test_reduce_scatter_gives_every_rank_its_part_of_the_sum() -> None:
     for placed in PLACED:
         for at, sizes in uneven(len(placed), 1):
             src = [floats(rank, max(map(sum, zip(at, sizes, strict=True)))) for rank in range(len(placed))]
-            found = run(
+            produced = run(
                 reduce_scatter_by_machine, placed, src, [empty(size) for size in sizes], parts=(at, sizes)
             )
             whole = summed(src)
-            same(found, [whole[first : first + size] for first, size in zip(at, sizes, strict=True)])
+            same(produced, [whole[first : first + size] for first, size in zip(at, sizes, strict=True)])
 
 
 def test_broadcast_gives_every_rank_the_bytes_of_the_root() -> None:
@@ -124,8 +126,8 @@ def test_broadcast_gives_every_rank_the_bytes_of_the_root() -> None:
                     floats(root, 4 * size)[:size] if rank == root else empty(0) for rank in range(len(placed))
                 ]
                 dst = [empty(0 if rank == root else size) for rank in range(len(placed))]
-                found = run(broadcast_by_machine, placed, src, dst, size=size, root=root)
-                same(found, [each if rank == root else src[root] for rank, each in enumerate(dst)])
+                produced = run(broadcast_by_machine, placed, src, dst, size=size, root=root)
+                same(produced, [each if rank == root else src[root] for rank, each in enumerate(dst)])
 
 
 def test_all_gather_gives_every_rank_all_parts() -> None:
@@ -133,10 +135,10 @@ def test_all_gather_gives_every_rank_all_parts() -> None:
         for at, sizes in uneven(len(placed), 2):
             src = [floats(rank, size) for rank, size in enumerate(sizes)]
             whole = empty(max(map(sum, zip(at, sizes, strict=True))))
-            found = run(all_gather_by_machine, placed, src, [whole.copy() for _ in src], parts=(at, sizes))
+            produced = run(all_gather_by_machine, placed, src, [whole.copy() for _ in src], parts=(at, sizes))
             for first, part in zip(at, src, strict=True):
                 whole[first : first + len(part)] = part
-            same(found, [whole] * len(src))
+            same(produced, [whole] * len(src))
 
 
 def test_scatter_gives_every_rank_its_part_of_the_root() -> None:
@@ -148,8 +150,8 @@ def test_scatter_gives_every_rank_its_part_of_the_root() -> None:
                     floats(root, 4 * ranks * size)[: ranks * size] if rank == root else empty(0)
                     for rank in range(ranks)
                 ]
-                found = run(scatter, placed, src, [empty(size)] * ranks, size=size, root=root)
-                same(found, [src[root][rank * size : (rank + 1) * size] for rank in range(ranks)])
+                produced = run(scatter, placed, src, [empty(size)] * ranks, size=size, root=root)
+                same(produced, [src[root][rank * size : (rank + 1) * size] for rank in range(ranks)])
 
 
 def test_all_to_all_gives_every_rank_a_part_of_each() -> None:
@@ -165,7 +167,7 @@ def test_all_to_all_gives_every_rank_a_part_of_each() -> None:
         takes = [laid([row[rank] for row in table]) for rank in range(ranks)]
         src = [floats(rank, 4 * sum(table[rank]))[: sum(table[rank])] for rank in range(ranks)]
         dst = [empty(sum(sizes)) for _, sizes in takes]
-        found = run(
+        produced = run(
             all_to_all,
             placed,
             src,
@@ -176,7 +178,7 @@ def test_all_to_all_gives_every_rank_a_part_of_each() -> None:
             for peer, (first, size) in enumerate(zip(at, sizes, strict=True)):
                 begin = gives[peer][0][rank]
                 np.testing.assert_array_equal(
-                    found[rank][first : first + size], src[peer][begin : begin + size]
+                    produced[rank][first : first + size], src[peer][begin : begin + size]
                 )
 
 
@@ -197,5 +199,5 @@ def test_a_message_arrives() -> None:
         def either(plan: Any) -> Iterator[Any]:
             return send(plan) if plan.rank == 0 else receive(plan)
 
-        found = run(either, "ab", src, [empty(0), empty(size)], lambda rank: {"root": 1 - rank}, size=size)
-        same(found[1:], src[:1])
+        produced = run(either, "ab", src, [empty(0), empty(size)], lambda rank: {"root": 1 - rank}, size=size)
+        same(produced[1:], src[:1])

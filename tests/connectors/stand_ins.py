@@ -57,9 +57,9 @@ class _StandIn(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         child = f"{self.__name__}.{name}"
-        made = import_module(child) if self.__spec__.loader.knows(child) else _anything(name)
-        setattr(self, name, made)
-        return made
+        stand_in = import_module(child) if self.__spec__.loader.knows(child) else _anything(name)
+        setattr(self, name, stand_in)
+        return stand_in
 
 
 class Package(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -74,9 +74,9 @@ def _name_of(case: ElementTree.Element) -> str:
 
 def _end_of(case: ElementTree.Element) -> tuple[str, str]:
     for tag, kind in (("error", FAILED), ("failure", FAILED), ("skipped", SKIPPED)):
-        found = case.find(tag)
-        if found is not None:
-            return kind, f"{found.get('message', '')}\n{found.text or ''}"
+        element = case.find(tag)
+        if element is not None:
+            return kind, f"{element.get('message', '')}\n{element.text or ''}"
     return PASSED, ""
 
 

@@ -44,16 +44,16 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_suite_page_counts_each_end_and_gives_its_reason(folder: Path) -> None:
-    found = outcomes(SUITE, folder, "test_vendor.py")
-    assert [(each.name, each.kind) for each in found] == [
+    results = outcomes(SUITE, folder, "test_vendor.py")
+    assert [(each.name, each.kind) for each in results] == [
         ("test_devices", PASSED),
         ("test_compiles", KERNEL),
         ("test_moved", FAILED),
         ("test_unknown", FAILED),
         ("test_texture", SKIPPED),
     ]
-    assert passing_part(counts_of(found)) == (1, 3)
-    page = page_of("vendor", SUITE, "5", {GROUP: {"test_vendor.py": found}})
+    assert passing_part(counts_of(results)) == (1, 3)
+    page = page_of("vendor", SUITE, "5", {GROUP: {"test_vendor.py": results}})
     assert "| `test_vendor.py` | 1 | 2 | 1 | 1 |" in page
     assert "* It names what has moved (1): `test_vendor.py::test_moved`." in page
     assert "* Not explained yet (1): `test_vendor.py::test_unknown`." in page
@@ -62,5 +62,5 @@ def test_suite_page_counts_each_end_and_gives_its_reason(folder: Path) -> None:
 
 
 def test_suite_page_counts_a_file_whose_process_ends_as_crashed(folder: Path) -> None:
-    [found] = outcomes(SUITE, folder, "test_ends.py")
-    assert (found.kind, passing_part(counts_of([found]))) == (CRASHED, (0, 1))
+    [only] = outcomes(SUITE, folder, "test_ends.py")
+    assert (only.kind, passing_part(counts_of([only]))) == (CRASHED, (0, 1))

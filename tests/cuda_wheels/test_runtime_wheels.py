@@ -116,7 +116,7 @@ def test_check_names_a_race_in_a_program_of_cupy(tmp_path: Path) -> None:
     text = CUPY.replace("    stream.synchronize()\n", "").replace("assert (back == 7).all()\n", "")
     done = run(tmp_path / "prog.py", text, "check")
     assert done.returncode == 3, done.stderr
-    told = done.stdout + done.stderr
-    assert "race (certain): cudaMemcpyAsync writes, cudaMemcpy reads the same bytes" in told, told
-    assert "prog.py:8" in told and "prog.py:11" in told, told
-    assert "missing: a synchronization (cudaStreamSynchronize)" in " ".join(told.split()), told
+    output = done.stdout + done.stderr
+    assert "race (certain): cudaMemcpyAsync writes, cudaMemcpy reads the same bytes" in output, output
+    assert "prog.py:8" in output and "prog.py:11" in output, output
+    assert "missing: a synchronization (cudaStreamSynchronize)" in " ".join(output.split()), output

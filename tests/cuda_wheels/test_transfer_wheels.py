@@ -125,9 +125,9 @@ def test_ucx_moves_memory_of_devices_between_processes(tmp_path: Path, test: str
     done = run_python(
         [*RUN, "/bin/bash", str(script)], env={**os.environ, **variables}, timeout=SECONDS, cwd=tmp_path
     )
-    told = done.stdout + done.stderr
-    assert done.returncode == 0 and "Final:" in done.stdout, told
-    assert "ERROR" not in told and "WARN" not in told, told
+    output = done.stdout + done.stderr
+    assert done.returncode == 0 and "Final:" in done.stdout, output
+    assert "ERROR" not in output and "WARN" not in output, output
 
 
 def _nixl(folder: Path, end: str) -> Completed:

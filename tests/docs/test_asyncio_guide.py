@@ -28,11 +28,11 @@ def test_asyncio_guide_programs_are_all_tested() -> None:
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
 @pytest.mark.parametrize("name", WORDS)
-def test_asyncio_guide_program_prints_what_it_says(
+def test_asyncio_guide_program_prints_the_output_of_the_guide(
     name: str, schedule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
-    program, (words, told) = tmp_path / name, WORDS[name]
+    program, (words, printed) = tmp_path / name, WORDS[name]
     program.write_text(PROGRAMS[name])
     done = run_python([*words, str(program)], timeout=90)
-    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, sorted(told)), done.stderr
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, sorted(printed)), done.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.documented import programs, says
+from helpers.documented import has_promised_words, programs
 from helpers.prepared import run_python
 from peerlane.backend.facts import Caps
 from peerlane.testing import conformance
@@ -22,15 +22,17 @@ PROGRAMS = {program.name: program for program in programs(GUIDE)}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with the guide's programs, which is also an installed package with its entry point."""
-    made = tmp_path_factory.mktemp("shelf")
+    shelf = tmp_path_factory.mktemp("shelf")
     for program in PROGRAMS.values():
-        (made / program.name).write_text(program.code)
-    (found,) = re.findall(r"```toml\n\[project\.entry-points\.\"(.*)\"\]\n(.*)\n```", GUIDE)
-    installed = made / "shelf-1.0.dist-info"
+        (shelf / program.name).write_text(program.code)
+    (entry_point,) = re.findall(r"```toml\n\[project\.entry-points\.\"(.*)\"\]\n(.*)\n```", GUIDE)
+    installed = shelf / "shelf-1.0.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")
-    (installed / "entry_points.txt").write_text(f"[{found[0]}]\n{found[1].replace(chr(34), '')}\n")
-    return made
+    (installed / "entry_points.txt").write_text(
+        f"[{entry_point[0]}]\n{entry_point[1].replace(chr(34), '')}\n"
+    )
+    return shelf
 
 
 def test_guide_backend_passes_conformance_suite(folder: Path) -> None:
@@ -41,16 +43,16 @@ def test_guide_backend_passes_conformance_suite(folder: Path) -> None:
     assert skipped == {"HOST_VIEW", "PEER", "PINNED_HOST", "PHYSICAL", "QUEUE", "SHARE"}
 
 
-def test_guide_backend_program_prints_what_comments_say(folder: Path) -> None:
+def test_guide_backend_program_prints_what_its_comments_promise(folder: Path) -> None:
     program = PROGRAMS["shelves.py"]
     done = program.run(folder, {**os.environ})
     assert done.returncode == 1
     for line, promised in zip(done.stdout.splitlines(), program.prints, strict=True):
-        assert says(line, promised), (promised, done.stdout)
-    assert says(done.stderr, program.raises), done.stderr
+        assert has_promised_words(line, promised), (promised, done.stdout)
+    assert has_promised_words(done.stderr, program.raises), done.stderr
 
 
-def test_guide_backend_entry_point_is_found_by_node_settings(folder: Path) -> None:
+def test_guide_backend_entry_point_is_looked_up_by_node_settings(folder: Path) -> None:
     code = "import peerlane as pl; print([each.name for each in pl.devices()])"
     done = run_python(
         ["-c", code], timeout=60, cwd=folder, env={**os.environ, "PEERLANE_NODE": "backend=shelf,devices=3"}

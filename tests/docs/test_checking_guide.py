@@ -24,7 +24,7 @@ class Mistake:
 
     name: str
     change: str
-    said: str
+    output: str
 
     @property
     def program(self) -> str:
@@ -37,19 +37,20 @@ class Mistake:
 
     @property
     def kind(self) -> str:
-        return self.said.split(" ", 1)[0]
+        return self.output.split(" ", 1)[0]
 
     @property
     def lines(self) -> set[int]:
         """The lines that are named as those of the two events, not as their callers'."""
         return {
-            int(line) for line in re.findall(r"^  rank .* at kv_transfer\.py:(\d+)", self.said, re.MULTILINE)
+            int(line)
+            for line in re.findall(r"^  rank .* at kv_transfer\.py:(\d+)", self.output, re.MULTILINE)
         }
 
 
 MISTAKES = [
-    Mistake(*found)
-    for found in re.findall(r"## (\d\. [^\n]+)\n\n```diff\n(.*?)```\n\n```text\n(.*?)```", GUIDE, re.DOTALL)
+    Mistake(*section)
+    for section in re.findall(r"## (\d\. [^\n]+)\n\n```diff\n(.*?)```\n\n```text\n(.*?)```", GUIDE, re.DOTALL)
 ]
 
 
@@ -70,19 +71,19 @@ def test_guide_program_is_clean(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda each: each.name)
 def test_mistake_of_guide_is_named_with_lines_shown(mistake: Mistake, tmp_path: Path) -> None:
-    findings, said = check(tmp_path, mistake.program)
+    findings, output = check(tmp_path, mistake.program)
     named = [
         {site["line"] for site in finding["sites"]}  # type: ignore[attr-defined, index]
         for finding in findings
         if finding["kind"] == mistake.kind and finding["certain"]
     ]
-    assert mistake.lines in named, said
+    assert mistake.lines in named, output
 
 
 def test_text_of_changed_source_is_what_guide_shows(tmp_path: Path) -> None:
     mistake = MISTAKES[2]  # nothing of its text depends on which rank is faster
-    said = check(tmp_path, mistake.program)[1]
-    assert _plain(mistake.said) in _plain(said), said
+    output = check(tmp_path, mistake.program)[1]
+    assert _plain(mistake.output) in _plain(output), output
 
 
 def _plain(text: str) -> str:

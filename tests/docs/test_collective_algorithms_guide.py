@@ -29,9 +29,9 @@ def added(monkeypatch: pytest.MonkeyPatch) -> choice.OverChannels:
     names: dict[str, Any] = {"OverChannels": choice.OverChannels}
     exec(compile(program.code, program.name, "exec"), names)
     (line,) = re.findall(r"```python\n\"(\w+)\": (.*),\n```", GUIDE)
-    made: choice.OverChannels = eval(line[1], names)
-    monkeypatch.setitem(choice.ALL_REDUCE, line[0], made)
-    return made
+    chosen: choice.OverChannels = eval(line[1], names)
+    monkeypatch.setitem(choice.ALL_REDUCE, line[0], chosen)
+    return chosen
 
 
 @pytest.mark.any_schedule
@@ -54,12 +54,12 @@ def test_guide_algorithm_gives_a_group_the_bits_of_the_usual_one(
     def work(group: pl.Group) -> None:
         for count in (1, 1000, 50_000):
             own = np.random.default_rng(group.rank).normal(size=count).astype(np.float32)
-            usual, found = own.copy(), own.copy()
+            usual, produced = own.copy(), own.copy()
             group.all_reduce(usual, dtype="float32")
-            group.all_reduce(found, dtype="float32", algorithm="doubling")
+            group.all_reduce(produced, dtype="float32", algorithm="doubling")
             with group.device.create_stream() as stream:
                 group.all_reduce(own, dtype="float32", algorithm="doubling", stream=stream)
                 stream.sync()
-            assert usual.tobytes() == found.tobytes() == own.tobytes()
+            assert usual.tobytes() == produced.tobytes() == own.tobytes()
 
     run_ranks(size, work, workspace=1 << 18)

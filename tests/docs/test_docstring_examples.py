@@ -22,9 +22,9 @@ NAMES = {name: getattr(pl, name) for name in pl.__all__} | {
 
 def examples_of(name: str) -> list[doctest.DocTest]:
     """Return the examples of an object and of its attributes."""
-    thing: Any = NAMES[name]
-    found = doctest.DocTestFinder(exclude_empty=True).find(thing, name, globs={"pl": pl, "np": np})
-    return [each for each in found if each.examples]
+    public: Any = NAMES[name]
+    examples = doctest.DocTestFinder(exclude_empty=True).find(public, name, globs={"pl": pl, "np": np})
+    return [each for each in examples if each.examples]
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

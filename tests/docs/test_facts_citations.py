@@ -29,19 +29,19 @@ SECTIONS = {page: HEADING.findall(text) for page, text in PAGES.items()}
 
 def unresolved(text: str) -> list[str]:
     """Return the citations of a text that are malformed, name an unknown section, or have an old form."""
-    cited = {found.start(): found for found in CITATION.finditer(text)}
+    cited = {citation.start(): citation for citation in CITATION.finditer(text)}
     malformed = [
-        text[found.start() : found.end() + 10]
-        for found in BEGINNING.finditer(text)
-        if found.start() not in cited
+        text[citation.start() : citation.end() + 10]
+        for citation in BEGINNING.finditer(text)
+        if citation.start() not in cited
     ]
     unknown = [
-        f"facts/{found[1]} {section}"
-        for found in cited.values()
-        for section in re.findall(SECTION, found[2])
-        if section not in SECTIONS[found[1]]
+        f"facts/{citation[1]} {section}"
+        for citation in cited.values()
+        for section in re.findall(SECTION, citation[2])
+        if section not in SECTIONS[citation[1]]
     ]
-    return malformed + unknown + [found[0] for found in OLD.finditer(text)]
+    return malformed + unknown + [citation[0] for citation in OLD.finditer(text)]
 
 
 def scanned() -> list[Path]:
@@ -51,7 +51,7 @@ def scanned() -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "citation"),
     [
         ("(facts/acl 2.7)", []),
         ("the rows of facts/hip 3.1 and 3.2, and facts/hip 4.", []),
@@ -68,14 +68,14 @@ def scanned() -> list[Path]:
         ("seed document 1", ["seed document"]),
     ],
 )
-def test_unresolved_of_a_text_returns_what_names_no_section(text: str, found: list[str]) -> None:
-    assert unresolved(text) == found
+def test_unresolved_of_a_text_returns_what_names_no_section(text: str, citation: list[str]) -> None:
+    assert unresolved(text) == citation
 
 
 def test_citations_of_the_repository_name_sections_that_exist() -> None:
     files = scanned()
     wrong = {str(path.relative_to(ROOT)): unresolved(path.read_text()) for path in files}
-    assert {name: found for name, found in wrong.items() if found} == {}
+    assert {name: citation for name, citation in wrong.items() if citation} == {}
     assert any(CITATION.search(path.read_text()) for path in files)
 
 

@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "index.md").read_text()
 [PROGRAM] = programs(PAGE)
 
 
-def test_first_page_program_prints_what_its_comment_says(tmp_path: Path) -> None:
+def test_first_page_program_prints_what_its_comment_promises(tmp_path: Path) -> None:
     (tmp_path / PROGRAM.name).write_text(PROGRAM.code)
     done = PROGRAM.run(tmp_path, {**os.environ})
     assert (done.stdout, done.stderr) == ("True\n", "")

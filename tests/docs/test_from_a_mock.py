@@ -31,8 +31,8 @@ def run(folder: Path, *words: str) -> Completed:
 
 def write(page: str, folder: Path) -> str:
     """Write the programs of a page and its ini-file; return the name of the code under test."""
-    code, _, _ = made = programs(page)
-    for program in made:
+    code, _, _ = all_programs = programs(page)
+    for program in all_programs:
         (folder / program.name).write_text(program.code)
     for settings in re.findall(r"```ini\n(.*?)```", page, re.DOTALL):
         (folder / "pytest.ini").write_text(settings)

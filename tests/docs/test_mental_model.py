@@ -24,7 +24,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("program", "schedule"), RUNS)
-def test_program_of_model_prints_what_its_comments_say(
+def test_program_of_model_prints_what_its_comments_promise(
     program: Program, schedule: str, tmp_path: Path
 ) -> None:
     (tmp_path / program.name).write_text(program.code)

@@ -14,8 +14,8 @@ PAGE = plots.PAGE.read_text()
 def test_page_shows_each_drawing_once() -> None:
     shown = plots.COMMENT.findall(PAGE)
     assert sorted(name for name, _ in shown) == sorted(plots.drawings(PAGE))
-    made = plots.with_plots(PAGE)
-    assert all(f"![{words}](plots/{name})" in made for name, words in shown)
+    rendered = plots.with_plots(PAGE)
+    assert all(f"![{words}](plots/{name})" in rendered for name, words in shown)
 
 
 def test_times_of_a_table_are_medians_of_runs_and_ratios_times_own() -> None:

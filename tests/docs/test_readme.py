@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.documented import Program, check, programs, says, shadowed
+from helpers.documented import Program, check, has_promised_words, programs, shadowed
 from helpers.prepared import run_python
 
 pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule]
@@ -23,10 +23,10 @@ GUIDES = {path.name: programs(path.read_text()) for path in sorted((ROOT / "docs
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with all programs of the README side by side."""
-    made = tmp_path_factory.mktemp("readme")
+    directory = tmp_path_factory.mktemp("readme")
     for program in PROGRAMS:
-        (made / program.name).write_text(program.code)
-    return made
+        (directory / program.name).write_text(program.code)
+    return directory
 
 
 def test_readme_is_short() -> None:
@@ -39,7 +39,9 @@ def test_readme_programs_all_have_a_name() -> None:
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_readme_program_prints_what_its_comments_say(program: Program, schedule: str, folder: Path) -> None:
+def test_readme_program_prints_what_its_comments_promise(
+    program: Program, schedule: str, folder: Path
+) -> None:
     done = program.run(folder, {**os.environ, "PEERLANE_SCHEDULE": schedule})
     check(done, program, program.prints, program.raises)
 
@@ -100,5 +102,5 @@ def test_program_comments_give_prints_and_raises() -> None:
     code = "print(1)  # 1\nif x:\n    print(f(2))  # a ... b\ny.z()  # Closed: it was\n#      closed\nw()  # silent\n"
     program = Program("a.py", code, [])
     assert (program.prints, program.raises) == (["1", "a ... b"], "Closed: it was closed")
-    assert says("so: a lot\nof b", "a ... b") and says("ab", "ab")
-    assert not says("a and c", "a ... b") and not says("x.y", "xzy")
+    assert has_promised_words("so: a lot\nof b", "a ... b") and has_promised_words("ab", "ab")
+    assert not has_promised_words("a and c", "a ... b") and not has_promised_words("x.y", "xzy")

@@ -29,9 +29,9 @@ def _read(path: str) -> Any:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_page_of_repository_links_files_that_are_there(page: str) -> None:
-    place = (ROOT / page).parent
+    directory = (ROOT / page).parent
     links = re.findall(r"\]\((?!http)([^)#\s]+)", (ROOT / page).read_text())
-    assert [link for link in links if not (place / link).exists()] == []
+    assert [link for link in links if not (directory / link).exists()] == []
 
 
 def test_bug_form_requires_program_output_and_text_of_doctor() -> None:

@@ -60,8 +60,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            code, said = build(ROOT / "mkdocs.yml", folder)
-            assert code == 0, said
+            code, messages = build(ROOT / "mkdocs.yml", folder)
+            assert code == 0, messages
     return folder
 
 
@@ -99,10 +99,10 @@ def test_site_with_links_that_lead_nowhere_ends_the_build(tmp_path: Path) -> Non
         f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md]\nextra_css: []\n"
         f"hooks: [{hook}]\nplugins: [search]\n"
     )
-    code, said = build(config, tmp_path / "site")
+    code, messages = build(config, tmp_path / "site")
     assert code == 1
-    assert all(each in said for each in ["forgotten.md", *wrong]), said
-    assert said.count("WARNING") == 5, said
+    assert all(each in messages for each in ["forgotten.md", *wrong]), messages
+    assert messages.count("WARNING") == 5, messages
 
 
 def test_link_outside_of_docs_leads_to_page_of_source() -> None:
@@ -151,10 +151,10 @@ def test_site_in_browser_fits_the_window_and_finds_a_name(address: str, width: i
         context = browser.new_context(viewport={"width": width, "height": height})
         page: Any = context.new_page()
         page.set_default_timeout(30_000)
-        said: list[str] = []
+        messages: list[str] = []
         asked: list[str] = []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
         for name in SHOWN:
             page.goto(f"{address}{name}.html", wait_until="load")
@@ -164,7 +164,7 @@ def test_site_in_browser_fits_the_window_and_finds_a_name(address: str, width: i
         page.goto(address)
         _navigate(page, is_phone=width < 1000)
         _search(page, "write_blocks", is_phone=width < 1000)
-        assert said == []
+        assert messages == []
         assert [each for each in asked if not each.startswith((address, "data:", "blob:"))] == []
 
 

@@ -53,7 +53,7 @@ def run(*args: str, schedule: str = "eager") -> Completed:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_acl_example_under_each_schedule_verifies_every_byte(name: str, schedule: str) -> None:
-    args, told = PROGRAMS[name]
+    args, printed = PROGRAMS[name]
     for profile in ["ascend-a2"] if schedule != "eager" else ["ascend-a2", "default"]:
         done = run(
             "-m",
@@ -68,7 +68,7 @@ def test_acl_example_under_each_schedule_verifies_every_byte(name: str, schedule
             schedule=schedule,
         )
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
-        assert re.fullmatch(f"{told}\n", done.stdout), done.stdout
+        assert re.fullmatch(f"{printed}\n", done.stdout), done.stdout
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -97,11 +97,11 @@ HIP_PROGRAMS = {
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", HIP_PROGRAMS)
 def test_hip_example_under_each_schedule_verifies_every_byte(name: str, schedule: str) -> None:
-    args, told = HIP_PROGRAMS[name]
+    args, printed = HIP_PROGRAMS[name]
     command = ["-m", "peerlane", "run", "--devices", "2", str(EXAMPLES / f"{name}.py"), *args]
     done = run(*command, schedule=schedule)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert re.fullmatch(f"{told}\n", done.stdout), done.stdout
+    assert re.fullmatch(f"{printed}\n", done.stdout), done.stdout
 
 
 def test_hip_example_with_bad_device_or_memory_prints_error() -> None:
@@ -120,8 +120,8 @@ def test_hip_example_with_bad_device_or_memory_prints_error() -> None:
 def test_kv_cache_example_under_each_schedule_verifies_every_byte(schedule: str) -> None:
     done = run(str(EXAMPLES / "kv_cache.py"), "--blocks", "2000", schedule=schedule)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    told = r"3 x 2,000 blocks of 4,096 bytes moved by one launch each, every byte verified: \d+\.\d GB/s\n"
-    assert re.fullmatch(told, done.stdout), done.stdout
+    printed = r"3 x 2,000 blocks of 4,096 bytes moved by one launch each, every byte verified: \d+\.\d GB/s\n"
+    assert re.fullmatch(printed, done.stdout), done.stdout
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -143,7 +143,7 @@ def test_model_weights_example_under_each_schedule_compares_every_tensor(
     assert done.stdout.endswith("verified: 2 tensors, 307,277 bytes, on each device and in each worker\n")
 
 
-def test_model_weights_example_without_its_file_says_so(tmp_path: Path) -> None:
+def test_model_weights_example_without_its_file_reports_it(tmp_path: Path) -> None:
     done = run(str(EXAMPLES / "model_weights.py"), str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("NOT verified: [Errno 2] No such file")

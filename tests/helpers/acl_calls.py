@@ -50,7 +50,7 @@ def content(acl: ModuleType, pointer: int, size: int) -> bytes:
     return bytes(taken)
 
 
-def both_ways(acl: ModuleType) -> None:
+def both_directions(acl: ModuleType) -> None:
     """Enable peer access between devices 0 and 1, and leave 0 set."""
     for device, peer in ((1, 0), (0, 1)):
         ok(acl.rt.set_device(device))

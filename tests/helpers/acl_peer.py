@@ -41,8 +41,8 @@ class AclPeer:
 
     def read(self, pointer: int, size: int) -> bytes:
         """Return bytes of device memory as the process sees them."""
-        found: bytes = self("read", pointer, size)
-        return found
+        read_bytes: bytes = self("read", pointer, size)
+        return read_bytes
 
     def kill(self) -> None:
         """Kill the process, and wait for its end."""

@@ -17,7 +17,7 @@ from peerlane.dialects.acl._state import acl as calls
 _LIBRARY = c_library.library("acl")
 
 
-def _given(_: Function, args: Sequence[Any]) -> Sequence[Any]:
+def _passed(_: Function, args: Sequence[Any]) -> Sequence[Any]:
     if not all(type(each) in (int, str, list, dict) for each in args):
         raise NotForC
     return args
@@ -34,7 +34,7 @@ def _struct_of(parameter: Declarator, value: Any) -> bytes:
 def pytest_configure() -> None:
     declared = declarations("acl")
     opened = ctypes.CDLL(str(directory() / "libascendcl.so"))
-    through = Through(declared, opened, given=_given, success=0, struct_of=_struct_of)
+    through = Through(declared, opened, convert=_passed, success=0, struct_of=_struct_of)
     for function in declared.functions.values():
         module, _, short = function.dialect.rpartition(".")
         if function.dialect in c_library._OTHERS or function.returns.type != "aclError" or not module:

@@ -35,18 +35,18 @@ _SECONDS = 120
 @functools.cache
 def header(dialect: str) -> str:
     """Return a header of C."""
-    found = declarations(dialect)
+    declared = declarations(dialect)
     lines = ["#pragma once", "#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>"]
     lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif"]
-    structs = [each for each in found.structs.values() if "." not in each.name]
+    structs = [each for each in declared.structs.values() if "." not in each.name]
     lines += [f"typedef {_keyword(each)} {each.name} {each.name};" for each in structs]
-    lines += [f"typedef {_typed(each)};" for each in found.types.values()]
+    lines += [f"typedef {_typed(each)};" for each in declared.types.values()]
     lines += [
         f"typedef {each.returns.type} (*{each.name})({_parameters(each)});"
-        for each in found.callbacks.values()
+        for each in declared.callbacks.values()
     ]
-    lines += [f"{_keyword(each)} {each.name} {{ {' '.join(_fields(found, each))} }};" for each in structs]
-    lines += [f"{_typed(each.returns)}({_parameters(each)});" for each in found.functions.values()]
+    lines += [f"{_keyword(each)} {each.name} {{ {' '.join(_fields(declared, each))} }};" for each in structs]
+    lines += [f"{_typed(each.returns)}({_parameters(each)});" for each in declared.functions.values()]
     lines += ["#ifdef __cplusplus", "}", "#endif"]
     return "\n".join(lines) + "\n"
 
@@ -59,11 +59,11 @@ def _typed(each: Declarator) -> str:
     return f"{each.type} {'*' * each.stars}{each.name}"
 
 
-def _fields(found: Declarations, struct: Struct) -> Iterator[str]:
+def _fields(declared: Declarations, struct: Struct) -> Iterator[str]:
     for each in struct.fields:
-        inner = found.structs.get(each.type)
+        inner = declared.structs.get(each.type)
         if inner is not None and "." in inner.name:
-            yield f"{_keyword(inner)} {{ {' '.join(_fields(found, inner))} }} {each.name};"
+            yield f"{_keyword(inner)} {{ {' '.join(_fields(declared, inner))} }} {each.name};"
         elif each.is_behind:
             yield f"{each.type}{'*' * each.stars} *{each.name};"
         else:
@@ -73,11 +73,11 @@ def _fields(found: Declarations, struct: Struct) -> Iterator[str]:
 
 
 def _parameters(function: Function) -> str:
-    made = [
+    declarators = [
         f"{'const ' if 'const' in each.words else ''}{each.type} {'*' * (each.stars + bool(each.count))}{each.name}"
         for each in function.parameters
     ]
-    return ", ".join([*made, *["..."] * function.is_variadic]) or "void"
+    return ", ".join([*declarators, *["..."] * function.is_variadic]) or "void"
 
 
 def folder_of_programs(factory: pytest.TempPathFactory) -> Path:

@@ -150,17 +150,17 @@ class Program:
         at = frame.f_code
         self.answered += event == "call" and at.co_name in hot and at.co_filename.endswith("c_library.py")
 
-    def made(self, what: str, *words: Any) -> tuple[int, int]:
+    def created(self, what: str, *words: Any) -> tuple[int, int]:
         """Call what makes something, and return the code and the number."""
-        place = ctypes.c_void_p()
-        code = self.call(what, ctypes.byref(place), *words)
-        return code, place.value or 0
+        drawn_address = ctypes.c_void_p()
+        code = self.call(what, ctypes.byref(drawn_address), *words)
+        return code, drawn_address.value or 0
 
-    def place(self) -> int:
+    def drawn_address(self) -> int:
         """Draw an address: of a device or the host, alive or freed, or one where nothing is."""
         kinds = [self.buffers[-6:], self.pinned[-3:] or [0], [ctypes.addressof(self.pageable)], [0, 1 << 45]]
-        found = self.draw.choice(self.draw.choices(kinds, [40, 20, 20, 1])[0])
-        return found and found + self.draw.choice((0, 0, 0, 0, 8, 8, _ROOM - 8))
+        drawn = self.draw.choice(self.draw.choices(kinds, [40, 20, 20, 1])[0])
+        return drawn and drawn + self.draw.choice((0, 0, 0, 0, 8, 8, _ROOM - 8))
 
     def stream(self) -> ctypes.c_void_p:
         """Draw a stream: one of the newest, or a default one."""
@@ -174,7 +174,7 @@ class Program:
 
     def copied(self, what: str, *stream: ctypes.c_void_p) -> object:
         """Make a copy."""
-        dst, src, size = self.place(), self.place(), self.draw.choice((0, 8, 8, 16, _ROOM))
+        dst, src, size = self.drawn_address(), self.drawn_address(), self.draw.choice((0, 8, 8, 16, _ROOM))
         if ctypes.addressof(self.pageable) <= dst < ctypes.addressof(self.pageable) + _ROOM:
             size = min(size, 8)
         words = [ctypes.c_void_p(dst), ctypes.c_void_p(src), ctypes.c_size_t(size)]
@@ -215,37 +215,41 @@ class Program:
         if what == "device":
             return self.call(what, values, device), list(values)
         numbers = (ctypes.c_int32 * 2)(self.draw.choice(_ATTRIBUTES), self.draw.choice(_ATTRIBUTES))
-        address = ctypes.c_void_p(self.place())
+        address = ctypes.c_void_p(self.drawn_address())
         if what == "attributes":
             start, second = ctypes.addressof(values), self.draw.choices((8, None), [40, 1])[0]
-            places = (ctypes.c_void_p * 2)(start, second and start + second)
-            return self.call(what, ctypes.c_uint32(2), numbers, places, address), list(values)
+            addresses = (ctypes.c_void_p * 2)(start, second and start + second)
+            return self.call(what, ctypes.c_uint32(2), numbers, addresses, address), list(values)
         if what == "set_attribute":
             return self.call(what, ctypes.byref(ctypes.c_bool(self.draw.random() < 0.5)), 6, address)
         return self.call(what, values, numbers[0], address), list(values)
 
     def of_context(self, what: str, device: int) -> object:
         """Make a call of contexts."""
-        place, other = ctypes.c_void_p(7), ctypes.c_int32(7)
+        drawn_address, other = ctypes.c_void_p(7), ctypes.c_int32(7)
         context = ctypes.c_void_p(self.draw.choice(self.contexts[-6:]))
         if what == "push":
             return self.call(what, context)
         if what in ("pop", "current"):
-            wanted = ctypes.byref(place) if what == "current" or self.draw.random() < 0.5 else None
-            return self.call(what, wanted), place.value
+            wanted = ctypes.byref(drawn_address) if what == "current" or self.draw.random() < 0.5 else None
+            return self.call(what, wanted), drawn_address.value
         if what == "id":
             return self.call(
-                what, context if self.draw.random() < 0.5 else None, ctypes.byref(place)
-            ), place.value
+                what, context if self.draw.random() < 0.5 else None, ctypes.byref(drawn_address)
+            ), drawn_address.value
         if what == "state":
-            return self.call(what, device, ctypes.byref(place), ctypes.byref(other)), place.value, other.value
+            return (
+                self.call(what, device, ctypes.byref(drawn_address), ctypes.byref(other)),
+                drawn_address.value,
+                other.value,
+            )
         if what == "release":
             return self.call(what, device)
         if what == "flags":
             return self.call(what, device, ctypes.c_uint32(self.draw.choice((0, 1, 4))))
         if what == "end_own":
             return self.call(what, context)
-        code, handle = self.made(what, *([device] if what == "retain" else [ctypes.c_uint32(0), device]))
+        code, handle = self.created(what, *([device] if what == "retain" else [ctypes.c_uint32(0), device]))
         if not code and handle not in self.contexts:
             self.contexts.append(handle)
         return code, handle
@@ -293,7 +297,7 @@ class Program:
                 more = []
             if what == "pooled":
                 return self.pooled(self.stream())
-            code, address = self.made(what, ctypes.c_size_t(_ROOM), *more)
+            code, address = self.created(what, ctypes.c_size_t(_ROOM), *more)
             if not code:
                 (self.pinned if what == "make_host" else self.buffers).append(address)
             return code
@@ -305,7 +309,7 @@ class Program:
             # The stream frees the memory in its own time, and what follows could come before it or after it.
             return code, self.call("wait", stream)
         if what in ("stream", "event"):
-            code, handle = self.made(what, *([ctypes.c_uint32(0)] if self.dialect == "cuda" else []))
+            code, handle = self.created(what, *([ctypes.c_uint32(0)] if self.dialect == "cuda" else []))
             if not code:
                 (self.streams if what == "stream" else self.events).append(handle)
             return code
@@ -330,7 +334,7 @@ class Program:
     def pooled(self, stream: ctypes.c_void_p) -> object:
         """Allocate memory of a pool, and write it: it may have bytes of an earlier use."""
         size = ctypes.c_size_t(self.draw.choice((_ROOM, _ROOM, _ROOM, 0)))
-        code, address = self.made("pooled", size, stream)
+        code, address = self.created("pooled", size, stream)
         if code or not address:
             return code, bool(address)
         self.buffers.append(address)
@@ -348,11 +352,11 @@ class Program:
     @staticmethod
     def beside(work: Callable[[], int]) -> int:
         """Do something in another thread, and wait for it."""
-        found: list[int] = []
-        thread = threading.Thread(target=lambda: found.append(work()))
+        drawn: list[int] = []
+        thread = threading.Thread(target=lambda: drawn.append(work()))
         thread.start()
         thread.join()
-        return found[0]
+        return drawn[0]
 
     def run(self) -> None:
         """Make the calls, and print what they answer and leave."""
@@ -379,7 +383,7 @@ class Program:
     def fork(self) -> None:
         """Print what a forked child is answered after calls that worked."""
         self.set(0)
-        _, address = self.made("make", ctypes.c_size_t(_ROOM), *([0] if self.dialect == "acl" else []))
+        _, address = self.created("make", ctypes.c_size_t(_ROOM), *([0] if self.dialect == "acl" else []))
         words = self._into_pageable(address)
         print("parent", self.got(), self.call("copy", *words), self.call("copy", *words), flush=True)
         child = os.fork()
@@ -401,7 +405,7 @@ class Program:
 
 def answers(*words: str) -> list[str]:
     """Run Python with these words and return the lines that it prints."""
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *words],
         capture_output=True,
         text=True,
@@ -415,8 +419,8 @@ def answers(*words: str) -> list[str]:
             "PYTHONPATH": str(Path(__file__).parents[1]),
         },
     )
-    assert said.returncode == 0, said.stderr
-    return said.stdout.splitlines()
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()
 
 
 if __name__ == "__main__":

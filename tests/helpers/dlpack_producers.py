@@ -67,7 +67,7 @@ class Producer:
         As the tensor says; ``claimed`` is what ``__dlpack_device__`` says.
     version : tuple of int, optional
         None: the structure from before version 1.
-    given_back : int
+    returned : int
         How often the deleter was called.
     """
 
@@ -86,18 +86,18 @@ class Producer:
         flags: int = 0,
         deletes: bool = True,
     ) -> None:
-        self.given_back = 0
+        self.returned = 0
         self.options: dict[str, Any] = {}
         self._device = device if claimed is None else claimed
         self._kept = (
             data,
             *(None if each is None else (ctypes.c_int64 * len(each))(*each) for each in (shape, strides)),
         )
-        made: Any = Managed() if version is None else ManagedVersioned()
+        managed: Any = Managed() if version is None else ManagedVersioned()
         if version is not None:
-            made.version, made.flags = version, flags
-        made.deleter = _DELETER(self._delete) if deletes else _DELETER()
-        tensor = made.tensor
+            managed.version, managed.flags = version, flags
+        managed.deleter = _DELETER(self._delete) if deletes else _DELETER()
+        tensor = managed.tensor
         tensor.data = data if data is None or isinstance(data, int) else ctypes.addressof(data)
         tensor.device, tensor.byte_offset = device, byte_offset
         tensor.axes = axes if axes is not None else len(shape or ())
@@ -105,15 +105,15 @@ class Producer:
         for name, entries in zip(("shape", "strides"), self._kept[1:], strict=True):
             if entries is not None:
                 setattr(tensor, name, ctypes.cast(entries, ctypes.POINTER(ctypes.c_int64)))
-        self.managed = made
+        self.managed = managed
         self._destructor = _DESTRUCTOR(self._destroy)
 
     def _delete(self, _: int) -> None:
-        self.given_back += 1
+        self.returned += 1
 
     def _destroy(self, capsule: int) -> None:
         if _is_valid(capsule, _NAMES[type(self.managed)]):  # the capsule was not taken
-            self.given_back += 1
+            self.returned += 1
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device

@@ -37,15 +37,15 @@ class Program:
     @property
     def prints(self) -> list[str]:
         """The lines that it prints, as its comments say."""
-        return [found[1] for line in self.code.splitlines() if (found := _PRINTS.match(line))]
+        return [matched[1] for line in self.code.splitlines() if (matched := _PRINTS.match(line))]
 
     @property
     def raises(self) -> str:
         """The error that it ends with, as a comment says, which may go on in the next lines."""
         lines = self.code.splitlines()
         for number, line in enumerate(lines):
-            if (found := _RAISES.match(line)) and not _PRINTS.match(line):
-                text = [found[1]]
+            if (matched := _RAISES.match(line)) and not _PRINTS.match(line):
+                text = [matched[1]]
                 for following in lines[number + 1 :]:
                     if not following.startswith("#  "):
                         break
@@ -60,17 +60,17 @@ class Program:
 
 def programs(page: str) -> list[Program]:
     """Return the programs of a page that have a name."""
-    found = []
+    matched = []
     for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         first = _FIRST.match(code)
         if first is not None:
             command = (first["command"] or f"python {first['name']}").split()
             words = command[1:] if command[0] == "python" else ["-m", *command]
-            found.append(Program(first["name"], code, words))
-    return found
+            matched.append(Program(first["name"], code, words))
+    return matched
 
 
-def says(text: str, promised: str) -> bool:
+def has_promised_words(text: str, promised: str) -> bool:
     """Tell whether a text has the promised words; ``...`` stands for anything."""
     flat, parts = (
         " ".join(text.split()),
@@ -88,8 +88,8 @@ def check(
     assert program.prints or program.raises
     for number, promised in enumerate(prints):
         rest = lines[number] if number < len(prints) - 1 else "\n".join(lines[number:])
-        assert says(rest, promised), (promised, done.stdout)
-    assert says(done.stderr, raises), (raises, done.stderr)
+        assert has_promised_words(rest, promised), (promised, done.stdout)
+    assert has_promised_words(done.stderr, raises), (raises, done.stderr)
 
 
 def shadowed(names: Iterable[str]) -> set[str]:
@@ -132,16 +132,16 @@ def follow(page: str, folder: Path) -> list[str]:
         else:
             for command, shown in re.findall(r"^\$ (peerlane .*)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE):
                 done = run_python(["-m", *command.split()], timeout=150, cwd=folder)
-                said = done.stdout + done.stderr
-                assert done.returncode == (3 if "certain finding" in shown else 0), said
+                output = done.stdout + done.stderr
+                assert done.returncode == (3 if "certain finding" in shown else 0), output
                 if "certain finding" in shown:
                     assert len(seen(shown)) >= 2
-                    assert seen(shown) <= seen(said), said
+                    assert seen(shown) <= seen(output), output
                 else:
-                    lines = said.splitlines()
+                    lines = output.splitlines()
                     assert [
                         each for each in shown.splitlines() if each != "..." and each not in lines
-                    ] == [], said
+                    ] == [], output
                 followed.append(command)
     return followed
 

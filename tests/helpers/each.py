@@ -25,13 +25,13 @@ def for_each(arguments: str | tuple[str, ...], values: Iterable[Any]) -> Callabl
         fixtures = [each for name, each in signature.parameters.items() if name not in names]
 
         @functools.wraps(test)
-        def run(**given: Any) -> None:
+        def run(**parameters: Any) -> None:
             failed = {}
             for value in values:
                 row = getattr(value, "values", None)  # of pytest.param
                 row = row if isinstance(row, tuple) else value if len(names) > 1 else (value,)
                 try:
-                    test(**given, **dict(zip(names, row, strict=True)))
+                    test(**parameters, **dict(zip(names, row, strict=True)))
                 except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all are told
                     failed[repr(row)] = "".join(traceback.format_exception(error))
             shown = "\n".join(f"{row}:\n{text}" for row, text in [*failed.items()][:_SHOWN])

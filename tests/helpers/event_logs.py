@@ -58,7 +58,7 @@ class EventLog:
             file.truncate(HEADER + capacity)
         self.publish()
 
-    def place(self, machine: int, clock: int, since_epoch_ns: int = 0) -> None:
+    def set_clock(self, machine: int, clock: int, since_epoch_ns: int = 0) -> None:
         """Say which machine it is of, and which clock its times are of."""
         with self.path.open("r+b") as file:
             file.seek(80)

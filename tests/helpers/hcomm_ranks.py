@@ -43,29 +43,29 @@ def descs(
     peers: Sequence[int], *, protocol: int = HCCS, notifies: int = 4, of: ModuleType = hcomm
 ) -> list[Any]:
     """Return descriptors of channels to these ranks."""
-    made = [of.HcclChannelDesc() for _ in peers]
-    ok(of.HcclChannelDescInit(made, len(made)))
-    for desc, peer in zip(made, peers, strict=True):
+    descriptors = [of.HcclChannelDesc() for _ in peers]
+    ok(of.HcclChannelDescInit(descriptors, len(descriptors)))
+    for desc, peer in zip(descriptors, peers, strict=True):
         desc.remoteRank, desc.channelProtocol, desc.notifyNum = peer, protocol, notifies
-    return made
+    return descriptors
 
 
 def team_desc(ranks: Sequence[int], own: int, **changed: Any) -> Any:
     """Return the descriptor of a team of these ranks, as one of them passes it."""
-    made = hcomm.HcclTeamCreateDesc()
-    ok(hcomm.HcclTeamCreateDescInit(made))
-    made.rankIds, made.rankNum, made.selfRankId = list(ranks), len(ranks), own
-    made.requirement.barrierCount = made.channelCnt = 1
-    made.engine, made.notifyNum = CPU_TS, 2
-    return _with(made, changed)
+    descriptors = hcomm.HcclTeamCreateDesc()
+    ok(hcomm.HcclTeamCreateDescInit(descriptors))
+    descriptors.rankIds, descriptors.rankNum, descriptors.selfRankId = list(ranks), len(ranks), own
+    descriptors.requirement.barrierCount = descriptors.channelCnt = 1
+    descriptors.engine, descriptors.notifyNum = CPU_TS, 2
+    return _with(descriptors, changed)
 
 
 def team_channels(**changed: Any) -> Any:
     """Return the descriptor of a team's channels, without a protocol."""
-    made = hcomm.HcclTeamCreateChannelsDesc()
-    ok(hcomm.HcclTeamCreateChannelsDescInit(made))
-    made.engine, made.notifyNum, made.channelCnt = CPU_TS, 2, 1
-    return _with(made, changed)
+    descriptors = hcomm.HcclTeamCreateChannelsDesc()
+    ok(hcomm.HcclTeamCreateChannelsDescInit(descriptors))
+    descriptors.engine, descriptors.notifyNum, descriptors.channelCnt = CPU_TS, 2, 1
+    return _with(descriptors, changed)
 
 
 def _with(struct: Any, changed: dict[str, Any]) -> Any:
@@ -99,13 +99,13 @@ class Rank:
         """Return channels to all other ranks, by rank."""
         peers = [peer for peer in range(self.size) if peer != self.number]
         wanted = descs(peers, protocol=protocol, notifies=notifies)
-        found = ok(hcomm.HcclChannelAcquire(self.comm, engine, wanted, len(wanted)))
-        return dict(zip(peers, found, strict=True))
+        acquired = ok(hcomm.HcclChannelAcquire(self.comm, engine, wanted, len(wanted)))
+        return dict(zip(peers, acquired, strict=True))
 
     def buffer(self) -> tuple[int, int]:
         """Return the address and the bytes of its HcclBuffer."""
-        found: tuple[int, int] = ok(hcomm.HcclGetHcclBuffer(self.comm))
-        return found
+        acquired: tuple[int, int] = ok(hcomm.HcclGetHcclBuffer(self.comm))
+        return acquired
 
     def fill(self, address: int, content: bytes | Bytes) -> None:
         """Put bytes at an address of a device."""
@@ -115,10 +115,10 @@ class Rank:
 
     def content(self, address: int, nbytes: int) -> bytes:
         """Return bytes at an address of a device."""
-        found = bytearray(nbytes)
+        acquired = bytearray(nbytes)
         if nbytes:
-            ok(acl.rt.memcpy(pl.as_buffer(found).address, nbytes, address, nbytes, 2))
-        return bytes(found)
+            ok(acl.rt.memcpy(pl.as_buffer(acquired).address, nbytes, address, nbytes, 2))
+        return bytes(acquired)
 
     def sync(self) -> None:
         """Synchronize the rank's stream."""
@@ -144,22 +144,22 @@ def run_ranks(size: int, body: Callable[[Rank], T], *, destroy: bool = True, con
             comm = ok(hcomm.HcclCommInitRootInfo(size, info, number))
         else:
             comm = ok(hcomm.HcclCommInitRootInfoConfig(size, info, number, config))
-        found = body(Rank(number, size, comm))
+        acquired = body(Rank(number, size, comm))
         if destroy:
             ok(hcomm.HcclCommDestroy(comm))
-        return found
+        return acquired
 
     return in_threads([lambda number=number: one(number) for number in range(size)])
 
 
 def in_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
     """Call each function in its own thread; return their results, or raise the first exception."""
-    found: list[Any] = [None] * len(bodies)
+    acquired: list[Any] = [None] * len(bodies)
     raised: list[BaseException] = []
 
     def call(number: int) -> None:
         try:
-            found[number] = bodies[number]()
+            acquired[number] = bodies[number]()
         except BaseException as error:  # noqa: BLE001 - raised below
             raised.append(error)
 
@@ -173,4 +173,4 @@ def in_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
     if raised:
         raise raised[0]
     assert not any(thread.is_alive() for thread in threads), "a rank did not end"
-    return found
+    return acquired

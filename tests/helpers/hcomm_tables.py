@@ -168,9 +168,9 @@ def _graph() -> None:
     _one(endpoint, 1, "comm", 2, "endpoint desc", 0, 4)
     _one(endpoint, 1, "comm", 0, "endpoint desc", 3, 4)
     _one(endpoint, 1, "comm", 0, "endpoint desc", 0, 8)
-    for name, given in (("CommLinkInit", "links"), ("EndpointDescInit", "endpoints")):
-        _one(name, 0, given, 1)
-        _one(name, 1, given, 2)
+    for name, kind in (("CommLinkInit", "links"), ("EndpointDescInit", "endpoints")):
+        _one(name, 0, kind, 1)
+        _one(name, 1, kind, 2)
         _one(name, 2, None, 1)
 
 

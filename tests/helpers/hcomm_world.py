@@ -87,12 +87,12 @@ class World:
 
     def _channels(self, comm: int, peer: int) -> list[int]:
         ok(acl.rt.set_device(1 - peer))
-        made = [
+        channels = [
             ok(hcomm.HcclChannelAcquire(comm, engine, descs([peer], protocol=protocol, notifies=2), 1))[0]
             for engine, protocol in ((CPU_TS, 0), (CPU, ROCE), (CPU_TS, UB_CTP))
         ]
         ok(acl.rt.reset_device(1 - peer))
-        return made
+        return channels
 
     def _teams(self) -> None:
         comm, other = self["comm"], self["other comm"]
@@ -176,7 +176,7 @@ class World:
         endpoint = ok(hcomm.HcommEndpointCreate(desc))
         mem = hcomm.CommMem(hcomm.COMM_MEM_TYPE_DEVICE, self["stray"], 4096)
         handle = ok(hcomm.HcommMemReg(endpoint, "tag", mem))
-        said, nbytes = ok(hcomm.HcommMemExport(endpoint, handle))
+        exported, nbytes = ok(hcomm.HcommMemExport(endpoint, handle))
         wanted = [hcomm.HcommChannelDesc()]
         ok(hcomm.HcommChannelDescInit(wanted, 1))
         wanted[0].role, wanted[0].remoteEndpoint = hcomm.HCOMM_SOCKET_ROLE_SERVER, desc
@@ -185,7 +185,7 @@ class World:
             "endpoint": endpoint,
             "mem": mem,
             "memory": handle,
-            "said": said,
+            "said": exported,
             "said bytes": nbytes,
             "basic descs": wanted,
             "basic thread": ok(hcomm.HcommThreadAlloc(CPU_TS, 1, [1]))[0],

@@ -25,16 +25,16 @@ def done(result: tuple[Any, ...]) -> Any:
 
 def content(hip: ModuleType, pointer: Any, nbytes: int) -> bytes:
     """Return bytes of any memory, in the order of the null stream."""
-    found = bytearray(nbytes)
-    done(hip.hipMemcpy(found, pointer, nbytes, hip.hipMemcpyKind.hipMemcpyDefault))
-    return bytes(found)
+    copied = bytearray(nbytes)
+    done(hip.hipMemcpy(copied, pointer, nbytes, hip.hipMemcpyKind.hipMemcpyDefault))
+    return bytes(copied)
 
 
 def holding(hip: ModuleType, data: bytes) -> Any:
     """Return memory of the current device that holds these bytes."""
-    made = done(hip.hipMalloc(len(data)))
-    done(hip.hipMemcpy(made, data, len(data), hip.hipMemcpyKind.hipMemcpyHostToDevice))
-    return made
+    memory = done(hip.hipMalloc(len(data)))
+    done(hip.hipMemcpy(memory, data, len(data), hip.hipMemcpyKind.hipMemcpyHostToDevice))
+    return memory
 
 
 class Gate:

@@ -28,18 +28,20 @@ def done(result: tuple[Any, ...]) -> Any:
 def on(hip: ModuleType, device: int, nbytes: int, fill: int = 0) -> Any:
     """Make a device current and return memory of it, filled."""
     done(hip.hipSetDevice(device))
-    made = done(hip.hipMalloc(nbytes))
+    memory = done(hip.hipMalloc(nbytes))
     done(
-        hip.hipMemcpy(made, np.full(nbytes, fill, np.uint8), nbytes, hip.hipMemcpyKind.hipMemcpyHostToDevice)
+        hip.hipMemcpy(
+            memory, np.full(nbytes, fill, np.uint8), nbytes, hip.hipMemcpyKind.hipMemcpyHostToDevice
+        )
     )
-    return made
+    return memory
 
 
 def read(hip: ModuleType, array: Any, nbytes: int) -> Any:
     """Return the bytes at an address."""
-    found = np.zeros(nbytes, np.uint8)
-    done(hip.hipMemcpy(found, array, nbytes, hip.hipMemcpyKind.hipMemcpyDefault))
-    return found
+    content = np.zeros(nbytes, np.uint8)
+    done(hip.hipMemcpy(content, array, nbytes, hip.hipMemcpyKind.hipMemcpyDefault))
+    return content
 
 
 def write(hip: ModuleType, array: Any, data: bytes) -> None:

@@ -82,8 +82,8 @@ def in_a_child(expression: str, make: Callable[[], dict[str, Any]]) -> str:
 def main() -> None:
     from hip import _util, hip  # type: ignore[import-not-found]
 
-    found = {each: in_a_child(each, lambda: namespace(hip, _util.types)) for each in EXPRESSIONS}
-    MEASURED.write_text(json.dumps(found, indent=1) + "\n")
+    outcomes = {each: in_a_child(each, lambda: namespace(hip, _util.types)) for each in EXPRESSIONS}
+    MEASURED.write_text(json.dumps(outcomes, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -59,23 +59,23 @@ def location(hip: ModuleType, device: int, kind: str = "Device") -> Any:
 
 def properties(hip: ModuleType, device: int = 0, *, requested: int = 0, kind: str = "Pinned") -> Any:
     """Return a hipMemAllocationProp; the requested handle type is put where C has it."""
-    made = hip.hipMemAllocationProp()
-    made.type = hip.hipMemAllocationType[f"hipMemAllocationType{kind}"]
-    made.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
-    made.location.id = device
-    ctypes.c_int.from_address(int(made) + 4).value = requested
-    return made
+    struct = hip.hipMemAllocationProp()
+    struct.type = hip.hipMemAllocationType[f"hipMemAllocationType{kind}"]
+    struct.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
+    struct.location.id = device
+    ctypes.c_int.from_address(int(struct) + 4).value = requested
+    return struct
 
 
 def descriptions(hip: ModuleType, **rights: str) -> tuple[Any, int]:
     """Return an array of hipMemAccessDesc and its length: ``descriptions(hip, d0="ReadWrite")``."""
-    made = hip.hipMemAccessDesc.allocate(len(rights))
+    struct = hip.hipMemAccessDesc.allocate(len(rights))
     for index, (device, allowed) in enumerate(rights.items()):
-        place = made.get_location(index)
-        place.type = hip.hipMemLocationType.hipMemLocationTypeDevice
-        place.id = int(device[1:])
-        made.set_flags(index, hip.hipMemAccessFlags[f"hipMemAccessFlagsProt{allowed}"])
-    return made, len(rights)
+        location_slot = struct.get_location(index)
+        location_slot.type = hip.hipMemLocationType.hipMemLocationTypeDevice
+        location_slot.id = int(device[1:])
+        struct.set_flags(index, hip.hipMemAccessFlags[f"hipMemAccessFlagsProt{allowed}"])
+    return struct, len(rights)
 
 
 def mapped(

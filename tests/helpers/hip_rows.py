@@ -148,8 +148,8 @@ POINTERS: dict[str, Row] = {
         "attributes::test_hip_mem_get_address_range_pitched_memory_returns_whole_allocation",
     ),
     "NULL; offset past the end: NotFound 500": (
-        "attributes::test_hip_mem_get_address_range_host_memory_is_found_only_if_registered",
-        "attributes::test_hip_mem_get_address_range_past_end_or_freed_returns_not_found",
+        "attributes::test_hip_mem_get_address_range_knows_host_memory_only_if_registered",
+        "attributes::test_hip_mem_get_address_range_past_end_or_freed_has_no_allocation",
     ),
     "out pointers NULL: crash": NO_OUT,
     "PointerGetAttributes(base), +100, +n-1: success, devicePointer = that address": (
@@ -302,7 +302,7 @@ VIRTUAL_MEMORY: dict[str, Row] = {
     ),
     "multi-device ranges (dis.): data equal": ("vmm::test_hip_mem_map_adjacent_handles_form_one_range",),
     "growth (dis.): data equal": ("vmm::test_hip_mapped_memory_grows_in_place_and_keeps_bytes",),
-    "multi-process (dis.): data equal": ("vmm_sharing::test_hip_mem_import_shares_bytes_both_ways",),
+    "multi-process (dis.): data equal": ("vmm_sharing::test_hip_mem_import_shares_bytes_in_both_directions",),
     "RetainAllocationHandle NULL, never mapped: InvalidValue; mapped: the equal handle": (
         "vmm::test_hip_mem_retain_allocation_handle_adds_a_reference",
     ),
@@ -321,7 +321,7 @@ VIRTUAL_MEMORY: dict[str, Row] = {
     ),
     "Import NULL: InvalidValue": ("vmm_sharing::test_hip_mem_import_bad_arguments_return_invalid_value",),
     "Import, second argument: the descriptor as a pointer, or its address": (
-        "vmm_sharing::test_hip_mem_import_shares_bytes_both_ways",
+        "vmm_sharing::test_hip_mem_import_shares_bytes_in_both_directions",
     ),
     "child, parent and child, grandchild use an imported handle: data visible both ways": (
         "vmm_sharing::test_hip_mem_import_in_child_and_grandchild_shares_bytes",

@@ -16,7 +16,7 @@ from peerlane.dialects.hip.binding.convention import SUCCESS, answers
 from peerlane.dialects.hip.state import calls
 
 
-def _given(function: Function, args: Sequence[Any]) -> list[Any]:
+def _passed(function: Function, args: Sequence[Any]) -> list[Any]:
     readers = shape_of(function.dialect).readers
     return [read(each) for read, each in zip(readers, args, strict=True)]
 
@@ -29,7 +29,7 @@ def _struct_of(parameter: Declarator, value: Any) -> bytes:
 
 def pytest_configure() -> None:
     declared = declarations()
-    through = Through(declared, library(), given=_given, success=(SUCCESS,), struct_of=_struct_of)
+    through = Through(declared, library(), convert=_passed, success=(SUCCESS,), struct_of=_struct_of)
     for function in declared.functions.values():
         name = function.dialect
         if (

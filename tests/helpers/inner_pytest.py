@@ -39,10 +39,12 @@ def run(pytester: pytest.Pytester, source: str, *words: str, anew: bool = False)
     pytester.makepyfile(test_it=textwrap.dedent(source))
     without = () if "-p" in words else WITHOUT
     words = ("-p", "no:cacheprovider", *without, *words)
-    return pytester.runpytest_subprocess(*words, timeout=SECONDS) if anew else run_here(pytester, *words)
+    return (
+        pytester.runpytest_subprocess(*words, timeout=SECONDS) if anew else run_in_process(pytester, *words)
+    )
 
 
-def run_here(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
+def run_in_process(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
     """Run pytest on the present folder, in a process in which pytest and peerlane are imported already."""
     args = ["-m", "pytest", f"--basetemp={_new_folder(pytester)}", *words]
     with (
@@ -78,7 +80,7 @@ def passes(
     return done
 
 
-def here(pytester: pytest.Pytester, mark: str = "here") -> str:
+def marked_line(pytester: pytest.Pytester, mark: str = "here") -> str:
     """Return the place of the line of that file whose comment is ``mark``, alone or before a semicolon."""
     lines = (pytester.path / FILE).read_text().splitlines()
     comments = [line.partition("# ")[2].partition(";")[0] for line in lines]

@@ -118,13 +118,13 @@ class Launched:
 
     def members(self) -> dict[int, str]:
         """Return the living processes that it started, itself included."""
-        mark, found = self._mark.encode(), {}
+        mark, results = self._mark.encode(), {}
         for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - several scans for each command
             with contextlib.suppress(OSError):
                 is_member = mark in _read(name, "environ").split(b"\0")
                 if is_member and state(int(name)) not in ("", "Z", "X"):
-                    found[int(name)] = _read(name, "cmdline").decode(errors="replace")
-        return found
+                    results[int(name)] = _read(name, "cmdline").decode(errors="replace")
+        return results
 
     def left_after(self, seconds: float) -> dict[int, str]:
         """Wait at most that long for all to end; return the processes that are left."""

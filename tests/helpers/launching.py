@@ -24,20 +24,20 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
-    folder = tmp_path / "here"
+def cwd(tmp_path: Path) -> Path:
+    folder = tmp_path / "cwd"
     folder.mkdir()
     return folder
 
 
 #: Runs a test of ``launch -n N`` a second time, with all ranks on another machine.
-also_far = pytest.mark.parametrize("where", ["here", "far"], indirect=True)
+also_far = pytest.mark.parametrize("where", ["near", "far"], indirect=True)
 
 
 @pytest.fixture
 def where(request: pytest.FixtureRequest) -> str:
     """Return where the ranks of ``-n N`` are."""
-    return str(getattr(request, "param", "here"))
+    return str(getattr(request, "param", "near"))
 
 
 @pytest.fixture
@@ -47,16 +47,16 @@ def ssh(tmp_path: Path, env: dict[str, str]) -> str:
 
 
 @pytest.fixture
-def start(env: dict[str, str], here: Path, where: str, ssh: str) -> Iterator[Start]:
+def start(env: dict[str, str], cwd: Path, where: str, ssh: str) -> Iterator[Start]:
     """Return a function that starts ``peerlane launch``; the test fails if a process is left at its end."""
     with ExitStack() as stack:
 
         def call(*words: str, **more: object) -> Launched:
-            given = {"env": env, "cwd": here, **more}
+            options = {"env": env, "cwd": cwd, **more}
             if where == "far":
                 assert words[0] == "-n"
                 words = ("--ssh", ssh, "--hosts", f"{FAR}:{words[1]}", *words[2:])
-            return stack.enter_context(Launched(words, **given))  # type: ignore[arg-type]
+            return stack.enter_context(Launched(words, **options))  # type: ignore[arg-type]
 
         yield call
 

@@ -40,9 +40,9 @@ class Log:
     def __init__(self, path: Path) -> None:
         reader = _core.LogReader(str(path))
         self.pid, self.rank = reader.pid, reader.rank
-        told = [json.loads(line) for line in path.with_suffix(".names").read_text().splitlines()]
-        self.names = [each for each in told if "frames" not in each]
-        sites = {each["site"]: each["frames"] for each in told if "frames" in each}
+        fields = [json.loads(line) for line in path.with_suffix(".names").read_text().splitlines()]
+        self.names = [each for each in fields if "frames" not in each]
+        sites = {each["site"]: each["frames"] for each in fields if "frames" in each}
         self.events = [_event(each, sites) for each in reader.take(True)]
         self.dropped, self.has_ended = reader.dropped, reader.has_ended
 
@@ -51,8 +51,8 @@ class Log:
         return [each for each in self.events if each.kind in kinds]
 
 
-def _event(told: Any, sites: dict[int, list[Any]]) -> Logged:
-    kind, flags, _op, site, thread, repeats, _time, stream, sequence, words, spans, rows = told
+def _event(fields: Any, sites: dict[int, list[Any]]) -> Logged:
+    kind, flags, _op, site, thread, repeats, _time, stream, sequence, words, spans, rows = fields
     frames = sites.get(site, [["", 0, ""]])
     functions = tuple(frame[2] for frame in frames)
     where = (thread, flags, repeats, stream, sequence)
@@ -86,7 +86,7 @@ def run_logged(folder: Path, program: str, *options: str, **variables: str) -> l
 
 def line_of(program: str, text: str) -> int:
     """Return the line of a program that has some text, as `run_logged` writes it."""
-    found: Iterator[int] = (
+    numbers: Iterator[int] = (
         number for number, line in enumerate(textwrap.dedent(program).splitlines(), 1) if text in line
     )
-    return next(found)
+    return next(numbers)

@@ -28,16 +28,16 @@ def _tap(name: str) -> int:
 
 def main(namespace: str, device: str, seed: int, share: float) -> None:
     """Make the devices, and carry frames between them."""
-    here = _tap(device)
-    with Path("/var/run/netns", namespace).open() as place:
-        if ctypes.CDLL(None, use_errno=True).setns(place.fileno(), 0):
+    near = _tap(device)
+    with Path("/var/run/netns", namespace).open() as namespace_file:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace_file.fileno(), 0):
             raise OSError(ctypes.get_errno(), "setns")
     there = _tap("lossy")  # it is in the namespace of the process that makes it
     print("ready", flush=True)
     draw = random.Random(seed)
-    other = {here: there, there: here}
+    other = {near: there, there: near}
     while True:
-        for descriptor in select.select([here, there], [], [])[0]:
+        for descriptor in select.select([near, there], [], [])[0]:
             try:
                 frame = os.read(descriptor, _LONGEST)
                 if draw.random() >= share:

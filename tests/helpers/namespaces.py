@@ -31,8 +31,8 @@ class OtherNetwork:
         The words before a command that is to run there.
     """
 
-    def __init__(self, name: str, here: str, there: str) -> None:
-        self._name, self.here, self.there = name, here, there
+    def __init__(self, name: str, near: str, far: str) -> None:
+        self._name, self.near, self.far = name, near, far
         self.interfaces = name, "far"
         self.prefix = ["ip", "netns", "exec", name]
 
@@ -54,13 +54,13 @@ def other_network() -> Iterator[OtherNetwork]:
     """
     if os.geteuid() or not shutil.which("ip"):
         absent("network namespaces need root and iproute2")
-    name, (here, there) = f"pl{os.getpid()}", new_addresses()
+    name, (near, far) = f"pl{os.getpid()}", new_addresses()
     commands: Sequence[Sequence[str]] = (
         ("netns", "add", name),
         ("link", "add", name, "type", "veth", "peer", "name", "far", "netns", name),
-        ("address", "add", f"{here}/30", "dev", name),
+        ("address", "add", f"{near}/30", "dev", name),
         ("link", "set", name, "up"),
-        ("-n", name, "address", "add", f"{there}/30", "dev", "far"),
+        ("-n", name, "address", "add", f"{far}/30", "dev", "far"),
         ("-n", name, "link", "set", "far", "up"),
         ("-n", name, "link", "set", "lo", "up"),
     )
@@ -70,7 +70,7 @@ def other_network() -> Iterator[OtherNetwork]:
                 _ip(*words)
         except subprocess.CalledProcessError as error:
             absent(f"this machine makes no network namespaces: {error.stderr.decode().strip()}")
-        yield OtherNetwork(name, here, there)
+        yield OtherNetwork(name, near, far)
     finally:
         # The kernel removes the cable of a deleted namespace some time later, and the next one's has the same name.
         for words in (("link", "delete", name), ("netns", "delete", name)):
@@ -85,7 +85,7 @@ def lossy_network(seed: int, lost: float) -> Iterator[OtherNetwork]:
     """
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         absent("a line that loses frames needs /dev/net/tun")
-    tap, (here, there) = f"tap{os.getpid()}", new_addresses()
+    tap, (near, far) = f"tap{os.getpid()}", new_addresses()
     with other_network() as network:
         namespace = network.prefix[-1]
         words = [sys.executable, str(Path(__file__).parent / "lossy_line.py"), namespace, tap]
@@ -94,13 +94,13 @@ def lossy_network(seed: int, lost: float) -> Iterator[OtherNetwork]:
                 assert line.stdout is not None
                 assert line.stdout.readline() == "ready\n"
                 for command in (
-                    ("address", "add", f"{here}/30", "dev", tap),
+                    ("address", "add", f"{near}/30", "dev", tap),
                     ("link", "set", tap, "up"),
-                    ("-n", namespace, "address", "add", f"{there}/30", "dev", "lossy"),
+                    ("-n", namespace, "address", "add", f"{far}/30", "dev", "lossy"),
                     ("-n", namespace, "link", "set", "lossy", "up"),
                 ):
                     subprocess.run(["ip", *command], check=True, capture_output=True, timeout=60)
-                network.here, network.there = here, there
+                network.near, network.far = near, far
                 network.interfaces = tap, "lossy"
                 yield network
             finally:

@@ -53,10 +53,10 @@ def over(agent: Any, handle: Any) -> str:
 
 def heard(agent: Any, count: int = 1) -> dict[str, list[bytes]]:
     """Return the next notifications, so many in all."""
-    found: dict[str, list[bytes]] = {}
+    received: dict[str, list[bytes]] = {}
     deadline = time.monotonic() + SECONDS
-    while sum(map(len, found.values())) < count:
-        assert time.monotonic() < deadline, f"only {found} came"
+    while sum(map(len, received.values())) < count:
+        assert time.monotonic() < deadline, f"only {received} came"
         for name, messages in agent.get_new_notifs().items():
-            found.setdefault(name, []).extend(messages)
-    return found
+            received.setdefault(name, []).extend(messages)
+    return received

@@ -9,9 +9,9 @@ from pathlib import Path
 
 def own_logs() -> int:
     """Return how many there are."""
-    found = set()
+    paths = set()
     for each in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
             if str(each.readlink()).startswith("/memfd:peerlane-log"):
-                found.add(os.stat(each).st_ino)  # noqa: PTH116 - the file, not the link
-    return len(found)
+                paths.add(os.stat(each).st_ino)  # noqa: PTH116 - the file, not the link
+    return len(paths)

@@ -179,14 +179,14 @@ def serving(module: str, name: str, *args: object, **variables: str) -> Iterator
     **variables : str
         Environment variables of the process.
     """
-    here, there = Pipe()
+    near, there = Pipe()
     with there:
         words = ["-c", _SERVING, str(_SERVER.parents[1]), module, name, json.dumps(args)]
         process = start(words, env={**os.environ, **variables}, stdin=there.fileno(), stdout=1)
     try:
-        yield here, process
+        yield near, process
     finally:
-        here.close()
+        near.close()
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS)
         process.kill()
@@ -204,13 +204,13 @@ def run_python(
 
     A new interpreter runs the program if it gets options, or variables that an interpreter reads when it starts.
     """
-    given = dict(os.environ if env is None else env)
+    environ = dict(os.environ if env is None else env)
     with _lock:
-        alike = at_start(given) == _server().at_start
+        alike = at_start(environ) == _server().at_start
     if not alike or not are_plain(args):
         return procs.run_python(args, timeout=timeout, env=env, input=input, cwd=cwd)
 
     def begin(stdin: int, stdout: int, stderr: int) -> Process:
-        return start(args, env=given, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
+        return start(args, env=environ, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
 
     return procs.run_in_session([sys.executable, *args], begin, timeout=timeout, input=input)

@@ -85,10 +85,10 @@ def _runs(step: Step, rank: int, records: Counter[tuple[int, int, int]], stream:
 
 
 def _reached(awaited: Sequence[set[int]], rank: int) -> set[int]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     left = [rank]
     while left:
-        for other in awaited[left.pop()] - found:
-            found.add(other)
+        for other in awaited[left.pop()] - numbers:
+            numbers.add(other)
             left.append(other)
-    return found
+    return numbers

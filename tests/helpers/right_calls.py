@@ -39,18 +39,18 @@ class Caller:
 
     def _call(self, line: str) -> None:
         words, _, expected = line.partition(" = ")
-        name, *given = re.findall(r'"[^"]*"|[({\[][^)}\]]*[)}\]]|\S+', words)
+        name, *arguments = re.findall(r'"[^"]*"|[({\[][^)}\]]*[)}\]]|\S+', words)
         function, declared = self._library[name], self._functions[name]
-        made = given[len(declared.parameters) :]  # where the result goes
+        results = arguments[len(declared.parameters) :]  # where the result goes
         is_address = declared.returns.is_pointer or declared.returns.type in ("size_t", "aclrtAllocatorDesc")
         is_nothing = declared.returns.type == "void" and not is_address
         function.restype = None if is_nothing else ctypes.c_uint64 if is_address else ctypes.c_int32
-        for word in given:
+        for word in arguments:
             if word[0] == "&":
                 self._room[word[1:]] = ctypes.create_string_buffer(_ROOM)
-        result = function(*map(self._argument, given[: len(declared.parameters)])) or 0
-        if made:
-            self._room[made[0][1:]] = ctypes.create_string_buffer(result.to_bytes(8, "little"), _ROOM)
+        result = function(*map(self._argument, arguments[: len(declared.parameters)])) or 0
+        if results:
+            self._room[results[0][1:]] = ctypes.create_string_buffer(result.to_bytes(8, "little"), _ROOM)
             assert result, line
         elif expected != "*":
             assert result == int(expected or "0", 0), (line, result)

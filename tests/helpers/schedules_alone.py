@@ -58,7 +58,7 @@ class Together:
             Rank(plan, src[rank], dst[rank], np.full((DEPTH, count, slot), 0xEE, np.uint8), schedule(plan))
             for rank, plan in enumerate(plans)
         ]
-        self.told: dict[
+        self.recorded: dict[
             tuple[int, int, Any, int], int
         ] = {}  # from, to, signal, turn: records nobody waited for
         self.lanes: dict[tuple[int, int], list[Bytes]] = {}
@@ -80,7 +80,7 @@ class Together:
                         break
             waits = {rank: self.ranks[rank].next for rank in left}
             assert moved, f"nobody sends what these ranks wait for: {waits}"
-        left_over = {what: count for what, count in self.told.items() if count}
+        left_over = {what: count for what, count in self.recorded.items() if count}
         assert not left_over, f"nobody waits for {left_over}"
         assert not any(self.lanes.values())
 
@@ -119,14 +119,14 @@ class Together:
                 self._write(rank, number, peer, src, at)
             case ops.WriteAndNotify(number, peer, src):
                 self._write(rank, number, peer, src, 0)
-                self._tell(rank, peer, ops.Signal.DATA, number)
+                self._record(rank, peer, ops.Signal.DATA, number)
             case ops.Notify(number, peer, signal):
-                self._tell(rank, peer, signal, number)
+                self._record(rank, peer, signal, number)
             case ops.Await(number, peer, signal):
-                told = (peer, rank, signal, number % DEPTH)
-                if not self.told.get(told):
+                key = (peer, rank, signal, number % DEPTH)
+                if not self.recorded.get(key):
                     return False
-                self.told[told] -= 1
+                self.recorded[key] -= 1
             case ops.Read(number, peer, of, dst, at):
                 into = self._bytes(rank, dst)
                 assert mine.ended <= number, f"rank {rank} reads round {number}, which it has ended"
@@ -166,10 +166,10 @@ class Together:
         assert all(other.ended > number - DEPTH for other in self.ranks)
         self.ranks[peer].slots[number % DEPTH, rank][at : at + len(part)] = part
 
-    def _tell(self, rank: int, peer: int, signal: ops.Signal, number: int) -> None:
-        told = (rank, peer, signal, number % DEPTH)
-        assert not self.told.get(told), f"rank {peer} has not waited for the last {told}"
-        self.told[told] = 1
+    def _record(self, rank: int, peer: int, signal: ops.Signal, number: int) -> None:
+        key = (rank, peer, signal, number % DEPTH)
+        assert not self.recorded.get(key), f"rank {peer} has not waited for the last {key}"
+        self.recorded[key] = 1
 
 
 def plans(placed: str, slot: int, **details: Any) -> list[ops.Plan]:

@@ -20,15 +20,15 @@ class Exchange:
     """An all-gather of bytes among threads."""
 
     def __init__(self, size: int) -> None:
-        self._barrier, self._said = threading.Barrier(size), [b""] * size
+        self._barrier, self._values = threading.Barrier(size), [b""] * size
 
     def of(self, rank: int) -> Callable[[bytes], list[bytes]]:
         def exchange(mine: bytes) -> list[bytes]:
-            self._said[rank] = mine
+            self._values[rank] = mine
             self._barrier.wait(SECONDS)
-            said = list(self._said)
+            values = list(self._values)
             self._barrier.wait(SECONDS)
-            return said
+            return values
 
         return exchange
 
@@ -50,15 +50,15 @@ def run_ranks(
     met, name = Exchange(size), f"ranks{next(_names)}"
 
     def rank(number: int) -> T:
-        given = {**options, **(each[number] if each else {})}
-        made = pl.Group(number, size, rendezvous=met.of(number), name=name, **given)
+        chosen = {**options, **(each[number] if each else {})}
+        joined_group = pl.Group(number, size, rendezvous=met.of(number), name=name, **chosen)
         if not closes:
-            return work(made)
-        with made as group:
-            found = work(group)
+            return work(joined_group)
+        with joined_group as group:
+            result = work(group)
             if ends_together:
                 group.barrier()  # no rank leaves while others still use its memory
-            return found
+            return result
 
     with ThreadPoolExecutor(size) as pool:
         return [one.result(seconds) for one in [pool.submit(rank, number) for number in range(size)]]

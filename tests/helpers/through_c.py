@@ -52,12 +52,12 @@ class Through:
         declared: Declarations,
         library: ctypes.CDLL,
         *,
-        given: Callable[[Function, Sequence[Any]], Sequence[Any]],
+        convert: Callable[[Function, Sequence[Any]], Sequence[Any]],
         success: Any,
         struct_of: Callable[[Declarator, Any], bytes],
     ) -> None:
         self._declared, self._library, self._layout = declared, library, Layout(declared)
-        self._given, self._success, self._struct_of = given, success, struct_of
+        self._convert, self._success, self._struct_of = convert, success, struct_of
 
     def wrap(self, function: Function, inner: Call) -> tuple[Call, Call]:
         """Return what the library calls instead of the dialect's call, and what the tests do."""
@@ -68,11 +68,11 @@ class Through:
             if at not in outputs and not each.words & {"out", "unread"}
         ]
 
-        def call(*args: Any, **given: Any) -> Any:
-            if given or len(args) != len(inputs):
-                return inner(*args, **given)
+        def call(*args: Any, **convert: Any) -> Any:
+            if convert or len(args) != len(inputs):
+                return inner(*args, **convert)
             try:
-                values = dict(zip(inputs, self._given(function, args), strict=True))
+                values = dict(zip(inputs, self._convert(function, args), strict=True))
                 words = self._words(function, values)
             except (
                 NotForC,
@@ -110,19 +110,19 @@ class Through:
             (_failed if code else _succeeded).add(function.name)
             for at, value in zip(outputs, values, strict=True) if not code else ():
                 parameter = function.parameters[at]
-                told, returned = self._told(parameter, rooms[at], value)
-                assert told == returned, (function.name, parameter.name, told, returned)
+                counts, returned = self._written(parameter, rooms[at], value)
+                assert counts == returned, (function.name, parameter.name, counts, returned)
             return result
 
         def record(*args: Any) -> Any:
             _answered.result = _answered.raised = None
             try:
-                found = inner(*args)
+                outcome = inner(*args)
             except Exception as error:
                 _answered.raised = error
                 raise
-            _answered.result = found
-            return found
+            _answered.result = outcome
+            return outcome
 
         return record, call
 
@@ -150,7 +150,7 @@ class Through:
         except TypeError:
             raise NotForC from None
 
-    def _told(self, parameter: Declarator, room: Any, value: Any) -> tuple[Any, Any]:
+    def _written(self, parameter: Declarator, room: Any, value: Any) -> tuple[Any, Any]:
         """Return what the library wrote, and what the dialect returned in the same form."""
         if parameter.type == "char" and (parameter.count or "lib" not in parameter.words):
             text = room.value if parameter.count else ctypes.string_at(int.from_bytes(room[:8], "little"))
@@ -177,5 +177,5 @@ class Through:
 def write_down() -> None:
     """Tell the process that started pytest what was called."""
     if "THROUGH_C" in os.environ:
-        told = {"succeeded": sorted(_succeeded), "failed": sorted(_failed)}
-        Path(os.environ["THROUGH_C"]).write_text(json.dumps(told))
+        counts = {"succeeded": sorted(_succeeded), "failed": sorted(_failed)}
+        Path(os.environ["THROUGH_C"]).write_text(json.dumps(counts))

@@ -14,13 +14,13 @@ PROGRAM = "".join(f"step_{line}()  # line {line} of the ring\n" for line in rang
 def ring(program: Path, *, ranks: int = 4, steps: int = 3) -> Timeline:
     """Return the timeline of ranks that write to the next one; each step makes five marks of a rank."""
     program.write_text(PROGRAM)
-    made = Timeline(
+    timeline = Timeline(
         sites=[[], *([(str(program), line, "main"), (str(program), 40, "run")] for line in range(1, 40))]
     )
     at = 1_000_000_000
     for rank in range(ranks):
-        made.processes.append(ProcessLog(Path(f"{rank}.log"), pid=100 + rank, rank=rank))
-        made.lanes += [Lane(rank, "main thread", False, 100 + rank), Lane(rank, "stream 1", True, 1)]
+        timeline.processes.append(ProcessLog(Path(f"{rank}.log"), pid=100 + rank, rank=rank))
+        timeline.lanes += [Lane(rank, "main thread", False, 100 + rank), Lane(rank, "stream 1", True, 1)]
     for step in range(steps):
         of_step: dict[tuple[int, int], int] = {}
         for rank in range(ranks):
@@ -34,8 +34,8 @@ def ring(program: Path, *, ranks: int = 4, steps: int = 3) -> Timeline:
                     ("host reads", "read", 0, 50_000, 50_000),
                 )
             ):
-                of_step[rank, kind] = len(made.marks)
-                made.marks.append(
+                of_step[rank, kind] = len(timeline.marks)
+                timeline.marks.append(
                     Mark(
                         *(2 * rank + lane, begin + start, begin + end, label, group),
                         *(f"step {step}", 5 * step + kind, 1 + (5 * step + kind) % 39, 0),
@@ -43,11 +43,11 @@ def ring(program: Path, *, ranks: int = 4, steps: int = 3) -> Timeline:
                 )
         for rank in range(ranks):
             waits = of_step[(rank + 1) % ranks, 3]
-            made.arrows += [
+            timeline.arrows += [
                 Arrow(of_step[rank, 2], waits, NOTIFY),
                 Arrow(of_step[rank, 1], waits, ARRIVAL),
             ]
-    return made
+    return timeline
 
 
 def finding(program: Path, *, step: int, certain: bool = True) -> dict[str, Any]:

@@ -120,5 +120,5 @@ class Programs:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
         done: Completed = run_python([*words, str(file), str(self._folder)], timeout=timeout, env=env)
         assert may_fail or done.returncode == 0, done.stdout + done.stderr
-        told = [self._folder / f"{rank}.json" for rank in range(size)]
-        return [json.loads(each.read_text()) if each.exists() else None for each in told]
+        reports = [self._folder / f"{rank}.json" for rank in range(size)]
+        return [json.loads(each.read_text()) if each.exists() else None for each in reports]

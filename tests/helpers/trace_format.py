@@ -45,14 +45,14 @@ def _ns(microseconds: float) -> int:
 
 
 def _slices(events: list[dict[str, Any]]) -> Slices:
-    found: Slices = defaultdict(list)
+    by_thread: Slices = defaultdict(list)
     for event in events:
         if event["ph"] == "X":
             start = _ns(event["ts"])
-            found[event["pid"], event["tid"]].append((start, start + _ns(event["dur"])))
-    for slices in found.values():
+            by_thread[event["pid"], event["tid"]].append((start, start + _ns(event["dur"])))
+    for slices in by_thread.values():
         slices.sort(key=lambda each: (each[0], -each[1]))
-    return found
+    return by_thread
 
 
 def _tracks(events: list[dict[str, Any]]) -> list[str]:

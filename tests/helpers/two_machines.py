@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from helpers.launchers_told import without_launcher
+from helpers.launcher_variables import without_launcher
 from helpers.namespaces import OtherNetwork
 from helpers.ports import free_port
 
@@ -86,7 +86,7 @@ def on_two(
     """Return the environments and the prefixes of ranks on the machines ``a``, here, and ``b``, in the network."""
     environs = by_address(machines, free_port(), **{**TCP, **more})
     for environ, machine in zip(environs, machines, strict=True):
-        environ["PLACE"] = environ["PLACE"].replace("127.0.0.1", network.here)
+        environ["PLACE"] = environ["PLACE"].replace("127.0.0.1", network.near)
         environ["PEERLANE_INTERFACE"] = network.interfaces[machine == "b"]
     return environs, [network.prefix if machine == "b" else [] for machine in machines]
 
@@ -146,7 +146,7 @@ def hear(child: subprocess.Popen[str]) -> str:
     return line.rstrip("\n")
 
 
-def tell(children: Sequence[subprocess.Popen[str]], line: str = "") -> None:
+def send_line(children: Sequence[subprocess.Popen[str]], line: str = "") -> None:
     """Write a line to the standard input of each."""
     for child in children:
         assert child.stdin is not None
@@ -155,8 +155,8 @@ def tell(children: Sequence[subprocess.Popen[str]], line: str = "") -> None:
 
 def ended(children: Sequence[subprocess.Popen[str]], seconds: float = SECONDS) -> Ends:
     """Wait until all have ended by themselves."""
-    told = [child.communicate(timeout=seconds) for child in children]
-    return [(child.returncode, *each) for child, each in zip(children, told, strict=True)]
+    outputs = [child.communicate(timeout=seconds) for child in children]
+    return [(child.returncode, *each) for child, each in zip(children, outputs, strict=True)]
 
 
 def run(

@@ -326,9 +326,9 @@ def test_direct_copy_of_mapped_or_imported_memory_needs_peer_flag(node: Node, is
         other.run(f"buffer = pl.devices()[0].allocate(64, peer={is_peer})")
         other.run("shared = [each.export(allow='user') for each in (block, buffer)]")
         block, buffer = other.run("result = [*map(int, shared)]")
-        found = pl.AddressRange(d0, G)
-        found.map(pl.Physical.open(block))
-        assert ("peer=True" in _refusal(target, found)) is not is_peer
+        address_range = pl.AddressRange(d0, G)
+        address_range.map(pl.Physical.open(block))
+        assert ("peer=True" in _refusal(target, address_range)) is not is_peer
         assert ("peer=True" in _refusal(target, pl.Buffer.open(buffer))) is not is_peer
 
 

@@ -255,9 +255,9 @@ def test_route_to_agrees_with_direct_copy_for_mapped_blocks(node: Node) -> None:
         return True
 
     ends = rng[:8], rng[size - 4 : size + 4], rng[size : size + 8], x0, x1
-    found = [[a.route_to(b).kind for b in (x0, x1)] for a in ends]
+    routes = [[a.route_to(b).kind for b in (x0, x1)] for a in ends]
     either = [["staged", "local"], ["local", "staged"]]
-    assert found == [either[0], ["staged"] * 2, either[1], *either[::-1]]
+    assert routes == [either[0], ["staged"] * 2, either[1], *either[::-1]]
     for _ in range(2):
         assert all((a.route_to(b).kind != "staged") == is_direct(a, b) for a in ends for b in ends)
         d1.peers.add(d0)

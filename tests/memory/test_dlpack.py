@@ -44,7 +44,7 @@ TYPES = [
 
 @pytest.mark.parametrize("version", [(1, 0), (1, 7), None], ids=["1.0", "1.7", "unversioned"])
 @pytest.mark.parametrize("element", TYPES, ids=str)
-def test_tensor_of_each_element_type_copies_both_ways(
+def test_tensor_of_each_element_type_copies_in_both_directions(
     node: Node, element: tuple[int, int, int], version: tuple[int, int] | None
 ) -> None:
     d0, _ = node()
@@ -58,7 +58,7 @@ def test_tensor_of_each_element_type_copies_both_ways(
         assert bytes(buffer.view()) == content
         buffer.copy_to(lenders[1])
     assert bytes(target) == content
-    assert [each.given_back for each in lenders] == [1, 1]
+    assert [each.returned for each in lenders] == [1, 1]
 
 
 @pytest.mark.parametrize("version", [(1, 0), None])
@@ -122,7 +122,7 @@ def test_as_buffer_asks_producer_for_version_and_no_copy() -> None:
     assert bytes(pl.as_buffer(OldProducer(memory(b"abc"), (3,), version=None)).view()) == b"abc"
 
 
-def test_tensor_lent_is_given_back_once_after_last_use() -> None:
+def test_tensor_lent_is_returned_once_after_last_use() -> None:
     lender = Producer(memory(bytes(range(8))), (8,))
     whole = pl.as_buffer(lender)
     part, view = whole[2:4], whole.view()
@@ -132,10 +132,10 @@ def test_tensor_lent_is_given_back_once_after_last_use() -> None:
     assert bytes(part.view()) == b"\2\3"
     del part
     gc.collect()
-    assert (lender.given_back, bytes(view)) == (0, bytes(range(8)))
+    assert (lender.returned, bytes(view)) == (0, bytes(range(8)))
     del view
     gc.collect()
-    assert lender.given_back == 1
+    assert lender.returned == 1
 
 
 def test_tensor_lent_to_queued_copy_is_kept_until_it_ran(node: Node) -> None:
@@ -146,15 +146,15 @@ def test_tensor_lent_to_queued_copy_is_kept_until_it_ran(node: Node) -> None:
     pl.copy(buffer, lender, stream=stream)
     buffer.copy_to(target, stream=stream)
     gc.collect()
-    assert (lender.given_back, target.given_back) == (0, 0)
+    assert (lender.returned, target.returned) == (0, 0)
     gate.record()
     stream.sync()
     stream.close()
     gc.collect()
-    assert (lender.given_back, target.given_back) == (1, 1)
+    assert (lender.returned, target.returned) == (1, 1)
 
 
-def test_tensor_lent_to_refused_call_is_given_back_once(node: Node) -> None:
+def test_tensor_lent_to_refused_call_is_returned_once(node: Node) -> None:
     d0, _ = node()
     buffer = d0.allocate(4)
     calls: list[tuple[type[Exception], Callable[[Any], object]]] = [
@@ -171,24 +171,24 @@ def test_tensor_lent_to_refused_call_is_given_back_once(node: Node) -> None:
             with pytest.raises(error):
                 call(lender)
             gc.collect()
-            assert lender.given_back == 1
+            assert lender.returned == 1
 
 
-def test_tensor_without_deleter_is_read_and_not_given_back() -> None:
+def test_tensor_without_deleter_is_read_and_not_returned() -> None:
     for version in ((1, 0), None):
         lender = Producer(memory(b"abc"), (3,), version=version, deletes=False)
         assert bytes(pl.as_buffer(lender).view()) == b"abc"
         gc.collect()
-        assert lender.given_back == 0
+        assert lender.returned == 0
 
 
-def test_tensor_lent_is_given_back_by_another_thread() -> None:
+def test_tensor_lent_is_returned_by_another_thread() -> None:
     lender = Producer(memory(b"abc"), (3,))
     held = [pl.as_buffer(lender)]
     thread = threading.Thread(target=held.clear)
     thread.start()
     thread.join(10)
-    assert lender.given_back == 1
+    assert lender.returned == 1
 
 
 _AT_EXIT = """
@@ -207,7 +207,7 @@ buffer = pl.as_buffer(lender)
 
 
 @pytest.mark.parametrize("body", ["", "view = buffer.view()", "part = buffer[:1]", "raise SystemExit(0)"])
-def test_tensor_held_at_exit_is_given_back_once(body: str) -> None:
+def test_tensor_held_at_exit_is_returned_once(body: str) -> None:
     program = _AT_EXIT.format(tests=str(Path(__file__).parents[1]), body=body)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, "\1\n", "")

@@ -99,7 +99,7 @@ def test_locate_of_freed_address_racing_frees_raises_bad_address(node: Node) -> 
     assert not other
 
 
-def test_buffer_closed_5000_frees_ago_says_so(node: Node) -> None:
+def test_buffer_closed_5000_frees_ago_raises_closed_without_its_line(node: Node) -> None:
     d0, _ = node()
     old = d0.allocate(64)
     old.close()
@@ -112,18 +112,18 @@ def test_buffer_closed_5000_frees_ago_says_so(node: Node) -> None:
 def test_devices_asked_by_threads_at_once_are_one_object(node: Node) -> None:
     for _ in range(20):
         node("devices=64")
-        barrier, found = threading.Barrier(8), []
+        barrier, devices = threading.Barrier(8), []
 
-        def look(barrier: threading.Barrier = barrier, found: list[pl.Device] = found) -> None:
+        def look(barrier: threading.Barrier = barrier, devices: list[pl.Device] = devices) -> None:
             barrier.wait(30)
-            found.append(pl.devices()[0])
+            devices.append(pl.devices()[0])
 
         threads = [threading.Thread(target=look) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(30)
-        assert len({id(device) for device in found}) == 1
+        assert len({id(device) for device in devices}) == 1
 
 
 def test_leave_node_racing_allocate_closes_every_buffer(node: Node) -> None:

@@ -24,15 +24,15 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
     [(2, "kDLCUDA"), (8, "kDLMetal"), (10, "kDLROCM"), (12, "kDLExtDev"), (13, "kDLCUDAManaged")],
 )
 def test_as_buffer_of_device_tensor_raises_type_error(kind: int, name: str) -> None:
-    told = Producer(memory(bytes(4)), (4,), device=(kind, 3))
-    untold = Producer(memory(bytes(4)), (4,), device=(kind, 3), claimed=(1, 0))
-    for lender in (told, untold):
+    claimed_pointer = Producer(memory(bytes(4)), (4,), device=(kind, 3))
+    unclaimed_pointer = Producer(memory(bytes(4)), (4,), device=(kind, 3), claimed=(1, 0))
+    for lender in (claimed_pointer, unclaimed_pointer):
         with pytest.raises(
             TypeError, match=rf"Producer lives on DLPack device \({kind}, 3\), {name}, not in host"
         ):
             pl.as_buffer(lender)
     gc.collect()
-    assert (told.given_back, untold.given_back) == (0, 1)
+    assert (claimed_pointer.returned, unclaimed_pointer.returned) == (0, 1)
     for number in (0, -1, 5, 99):
         with pytest.raises(TypeError, match=rf"DLPack device \({number}, 0\), not in host memory"):
             pl.as_buffer(Producer(memory(bytes(4)), (4,), device=(number, 0)))
@@ -88,7 +88,7 @@ def test_as_buffer_of_false_tensor_raises_and_gives_back(node: Node, name: str) 
             assert refused.value.call == "as_buffer"
         del refused
         gc.collect()
-        assert lender.given_back == 2
+        assert lender.returned == 2
     assert untouched(buffer, 7)
 
 
@@ -107,24 +107,24 @@ def test_as_buffer_of_opaque_tensor_raises_type_error() -> None:
 
 
 class _Capsules:
-    def __init__(self, *given: object) -> None:
-        self.given = iter(given)
+    def __init__(self, *answers: object) -> None:
+        self.answers = iter(answers)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0
 
     def __dlpack__(self, **options: object) -> object:
-        found = next(self.given)
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        answer = next(self.answers)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
 
 def test_as_buffer_without_untaken_capsule_raises() -> None:
     lender = Producer(memory(b"abcd"), (4,))
     capsule = lender.__dlpack__()
-    given: Iterator[object] = iter((None, 5, b"dltensor"))
-    for each in given:
+    answers: Iterator[object] = iter((None, 5, b"dltensor"))
+    for each in answers:
         with pytest.raises(
             pl.InvalidValue, match=r"_Capsules gave .* where an untaken DLPack capsule is due"
         ):
@@ -135,12 +135,12 @@ def test_as_buffer_without_untaken_capsule_raises() -> None:
         pl.as_buffer(_Capsules(capsule))
     del capsule
     gc.collect()
-    assert lender.given_back == 1
+    assert lender.returned == 1
     old = OldProducer(memory(b"abcd"), (4,), version=None)
     capsule = old.__dlpack__()
     pl.as_buffer(_Capsules(capsule))
     assert '"used_dltensor"' in repr(capsule)
-    assert old.given_back == 1
+    assert old.returned == 1
 
 
 def test_as_buffer_of_unlent_tensor_raises_with_its_cause() -> None:
@@ -159,7 +159,7 @@ def test_as_buffer_of_unlent_tensor_raises_with_its_cause() -> None:
         pl.as_buffer(twice)
 
 
-def test_as_buffer_of_tensor_with_grad_says_detach() -> None:
+def test_as_buffer_of_tensor_with_grad_advises_detach() -> None:
     class Parameter(_Capsules):
         requires_grad = True
 
@@ -170,16 +170,16 @@ def test_as_buffer_of_tensor_with_grad_says_detach() -> None:
         pl.as_buffer(parameter)
 
 
-def test_as_buffer_of_negated_tensor_says_resolve_neg() -> None:
+def test_as_buffer_of_negated_tensor_advises_resolve_neg() -> None:
     lender = Producer(memory(bytes(8)), (2,), element=(2, 32, 1))
     lender.is_neg = lambda: True  # type: ignore[attr-defined]
     with pytest.raises(pl.InvalidValue, match=r"negative bit set.*write producer.resolve_neg\(\) instead"):
         pl.as_buffer(lender)
     gc.collect()
-    assert lender.given_back == 1
+    assert lender.returned == 1
 
 
-def test_as_buffer_of_strided_tensor_says_contiguous() -> None:
+def test_as_buffer_of_strided_tensor_advises_contiguous() -> None:
     lender = Producer(memory(bytes(8)), (2, 2), strides=(1, 2))
     lender.contiguous = lambda: None  # type: ignore[attr-defined]
     with pytest.raises(pl.InvalidValue, match=r"for instance with \.contiguous\(\)"):

@@ -66,19 +66,19 @@ def test_reduce_into_imported_memory_needs_write_right(shared: tuple[pl.Device, 
     for rights in ("r", "rw"):
         handle = other.run(f"h = block.export(allow='user', rights={rights!r}); result = int(h)")
         block = pl.Physical.open(handle)
-        with pl.AddressRange(d0, 2 << 20) as place, d0.create_stream() as stream:
-            place.map(block, access="rw" if rights == "rw" else "r")
+        with pl.AddressRange(d0, 2 << 20) as addresses, d0.create_stream() as stream:
+            addresses.map(block, access="rw" if rights == "rw" else "r")
             mine = d0.allocate(2 << 20)
             for where in (None, stream):
                 mine.fill(4)
-                pl.reduce(mine, place[: 2 << 20], dtype="uint8", stream=where)
+                pl.reduce(mine, addresses[: 2 << 20], dtype="uint8", stream=where)
                 stream.sync()
-                assert (mine.view() == place[: 2 << 20].view() + 4).all()
+                assert (mine.view() == addresses[: 2 << 20].view() + 4).all()
                 if rights == "rw":
-                    pl.reduce(place[: 2 << 20], mine, dtype="uint8", op="max", stream=where)
+                    pl.reduce(addresses[: 2 << 20], mine, dtype="uint8", op="max", stream=where)
                 else:
                     with pytest.raises(pl.AccessDenied):
-                        pl.reduce(place[: 2 << 20], mine, dtype="uint8", stream=where)
+                        pl.reduce(addresses[: 2 << 20], mine, dtype="uint8", stream=where)
             stream.sync()
         block.close()
         seen = other.run("result = sorted(set(bytes(r[:G].view())))")

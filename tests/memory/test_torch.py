@@ -52,7 +52,7 @@ def test_torch_tensor_of_each_type_is_copied_or_refused(node: Node, name: str) -
             assert bytes(buffer.view()) == bytes(target.untyped_storage()) == content.tobytes()
 
 
-def test_torch_parameter_error_says_detach(node: Node) -> None:
+def test_torch_parameter_error_advises_detach(node: Node) -> None:
     d0, _ = node()
     buffer = filled(d0, 8, 1)
     parameter = torch.nn.Parameter(torch.zeros(4, dtype=torch.bfloat16))

@@ -42,20 +42,20 @@ def test_raw_view_of_closed_buffer_keeps_bytes_until_release(node: Node) -> None
 def test_raw_view_over_mappings_has_their_least_right(node: Node) -> None:
     d0, _ = node()
     with (
-        pl.AddressRange(d0, 6 << 20) as place,
+        pl.AddressRange(d0, 6 << 20) as addresses,
         pl.Physical(d0, 2 << 20) as one,
         pl.Physical(d0, 4 << 20) as two,
     ):
-        place.map(one, at=0)
-        place.map(two, at=2 << 20, access={d0: "r"})
-        whole = pl.raw.view(place.address + 4096, (6 << 20) - 4096)
+        addresses.map(one, at=0)
+        addresses.map(two, at=2 << 20, access={d0: "r"})
+        whole = pl.raw.view(addresses.address + 4096, (6 << 20) - 4096)
         assert whole.readonly and whole.nbytes == (6 << 20) - 4096
-        assert not pl.raw.view(place.address + 4096, 4096).readonly
-        first = pl.raw.view(place.address, 2 << 20)
+        assert not pl.raw.view(addresses.address + 4096, 4096).readonly
+        first = pl.raw.view(addresses.address, 2 << 20)
         first[4096] = 5
         assert whole[0] == 5
         with pytest.raises(pl.BadAddress) as refused:
-            pl.raw.view(place.address + 4096, 6 << 20)
+            pl.raw.view(addresses.address + 4096, 6 << 20)
         assert refused.value.fault is Fault.OUT_OF_BOUNDS
         whole.release()
         first.release()

@@ -81,13 +81,13 @@ class Program:
         """Return a text, and the numbers of a piece between two engines, whose two ends never overlap."""
         while True:
             near, far = 2 * one + self.drawn.randrange(2), 2 * other + self.drawn.randrange(2)
-            here, there = (self.drawn.randrange(0, 256, 16) for _ in range(2))
+            start, there = (self.drawn.randrange(0, 256, 16) for _ in range(2))
             size = self.drawn.choice(SIZES)
             if self.drawn.random() < 0.05:
                 there = SIZE - 8
-            if near != far or abs(here - there) >= size:
-                return f"{near}+{here} {far}+{there} {size}", (
-                    self.address(near, here),
+            if near != far or abs(start - there) >= size:
+                return f"{near}+{start} {far}+{there} {size}", (
+                    self.address(near, start),
                     self.address(far, there),
                     size,
                 )

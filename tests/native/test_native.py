@@ -88,15 +88,15 @@ def _run(build: Path, name: str, seconds: int, **extra: str) -> None:
 
 def _libucp() -> str:
     wheel = importlib.util.find_spec("libucx")
-    found = os.environ.get("PEERLANE_UCX") or (
+    library = os.environ.get("PEERLANE_UCX") or (
         str(Path(*wheel.submodule_search_locations) / "lib" / "libucp.so.0")
         if wheel and wheel.submodule_search_locations
         else ctypes.util.find_library("ucp")
     )
-    if not found:
+    if not library:
         absent("libucp is not installed")
-    return found
+    return library
 
 
-def test_native_sources_are_found() -> None:
+def test_native_sources_exist() -> None:
     assert len(SOURCES) >= 7, SOURCES

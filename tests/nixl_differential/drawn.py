@@ -45,16 +45,16 @@ class Drawn:
 
     def call(self, kind):
         """Draw the arguments of a call, make it, and note what came of it."""
-        made = getattr(self, f"draw_{kind}")()
-        if made is None:
+        drawn_call = getattr(self, f"draw_{kind}")()
+        if drawn_call is None:
             return
-        said, call = made
+        expression, call = drawn_call
         try:
             outcome = call()
         except Exception as error:  # noqa: BLE001 - the outcome
             outcome = f"!{type(error).__name__}"
         self.outcomes.append(
-            f"{said} -> {outcome if isinstance(outcome, (str, bool, int)) else repr(outcome)}"
+            f"{expression} -> {outcome if isinstance(outcome, (str, bool, int)) else repr(outcome)}"
         )
 
 
@@ -126,8 +126,8 @@ class Program(Drawn):
             mem = "VRAM"
 
         def call():
-            made = self.agents[owner].register_memory(rows, mem)
-            self.registered[owner].append((made, at, first, size))
+            created = self.agents[owner].register_memory(rows, mem)
+            self.registered[owner].append((created, at, first, size))
             return "registered"
 
         return f"{owner}.register {at} {first}+{size} {wrong}", call
@@ -141,33 +141,33 @@ class Program(Drawn):
         if not self.may_use_deregistered:
             return None
         number = self.drawn.randrange(len(known))
-        made, at, first, size = known[number]
+        created, at, first, size = known[number]
 
         def call():
-            self.agents[owner].deregister_memory(made)
+            self.agents[owner].deregister_memory(created)
             del known[number]
 
         return f"{owner}.deregister {at} {first}+{size}", call
 
     def draw_add(self):
         one, other = self.agent(), self.agent()
-        way = self.drawn.choice(["all"] * 4 + ["part", "part without connection", "garbage", "empty part"])
+        choice = self.drawn.choice(["all"] * 4 + ["part", "part without connection", "garbage", "empty part"])
         source = self.agents[other]
 
         def call():
-            if way == "garbage":
+            if choice == "garbage":
                 return self.agents[one].add_remote_agent(b"garbage")
-            if way == "all":
+            if choice == "all":
                 return self.agents[one].add_remote_agent(source.get_agent_metadata())
             descs = bindings.nixlRegDList(bindings.DRAM_SEG)
-            if way != "empty part":
+            if choice != "empty part":
                 if not self.registered[other]:
                     return "nothing registered"
                 descs = self.registered[other][-1][0]
-            told = source.get_partial_agent_metadata(descs, way != "part without connection")
-            return self.agents[one].add_remote_agent(told)
+            answer = source.get_partial_agent_metadata(descs, choice != "part without connection")
+            return self.agents[one].add_remote_agent(answer)
 
-        return f"{one}.add {other} {way}", call
+        return f"{one}.add {other} {choice}", call
 
     def draw_remove(self):
         one, other = self.agent(), self.agent()
@@ -216,8 +216,10 @@ class Program(Drawn):
 
         def call():
             local = near if wrong == "list" else agent.get_xfer_descs(near, "DRAM")
-            made = agent.initialize_xfer(operation, local, agent.get_xfer_descs(far, "DRAM"), name, message)
-            self.handles.append((one, made))
+            created = agent.initialize_xfer(
+                operation, local, agent.get_xfer_descs(far, "DRAM"), name, message
+            )
+            self.handles.append((one, created))
             return "made"
 
         return (
@@ -239,8 +241,8 @@ class Program(Drawn):
             rows = rows.reshape(-1, 3)
 
         def call():
-            made = agent.prep_xfer_dlist(side, rows, "DRAM")
-            self.prepared[one].append(made)
+            created = agent.prep_xfer_dlist(side, rows, "DRAM")
+            self.prepared[one].append(created)
             return "prepared"
 
         return f"{one}.prepare {side} {at} {first} {count} {rows.shape[1]}", call
@@ -256,8 +258,8 @@ class Program(Drawn):
         agent, message = self.agents[one], b"made %d" % len(self.outcomes)
 
         def call():
-            made = agent.make_prepped_xfer("WRITE", known[near], indices, known[far], theirs, message)
-            self.handles.append((one, made))
+            created = agent.make_prepped_xfer("WRITE", known[near], indices, known[far], theirs, message)
+            self.handles.append((one, created))
             return "made"
 
         return f"{one}.make {near} {indices} {far} {theirs}", call
@@ -266,10 +268,10 @@ class Program(Drawn):
         return self.drawn.choice(self.handles) if self.handles else None
 
     def draw_transfer(self):
-        found = self.handle()
-        if found is None:
+        answered = self.handle()
+        if answered is None:
             return None
-        one, handle = found
+        one, handle = answered
         agent = self.agents[one]
         message = self.drawn.choice([None, None, b"new %d" % len(self.outcomes)])
 
@@ -281,42 +283,42 @@ class Program(Drawn):
                 self.settle()
             return f"{state} {self.sums()}"
 
-        return f"{one}.transfer {self.handles.index(found)} {message}", call
+        return f"{one}.transfer {self.handles.index(answered)} {message}", call
 
     def draw_state(self):
-        found = self.handle()
-        return found and (
-            f"{found[0]}.state {self.handles.index(found)}",
-            lambda: self.agents[found[0]].check_xfer_state(found[1]),
+        answered = self.handle()
+        return answered and (
+            f"{answered[0]}.state {self.handles.index(answered)}",
+            lambda: self.agents[answered[0]].check_xfer_state(answered[1]),
         )
 
     def draw_telemetry(self):
-        found = self.handle()
+        answered = self.handle()
 
         def call():
-            told = self.agents[found[0]].get_xfer_telemetry(found[1])
-            return f"{told.totalBytes} bytes, {told.descCount} descriptors"
+            answer = self.agents[answered[0]].get_xfer_telemetry(answered[1])
+            return f"{answer.totalBytes} bytes, {answer.descCount} descriptors"
 
-        return found and (f"{found[0]}.telemetry {self.handles.index(found)}", call)
+        return answered and (f"{answered[0]}.telemetry {self.handles.index(answered)}", call)
 
     def draw_backend(self):
-        found = self.handle()
-        return found and (
-            f"{found[0]}.backend {self.handles.index(found)}",
-            lambda: self.agents[found[0]].query_xfer_backend(found[1]),
+        answered = self.handle()
+        return answered and (
+            f"{answered[0]}.backend {self.handles.index(answered)}",
+            lambda: self.agents[answered[0]].query_xfer_backend(answered[1]),
         )
 
     def draw_release(self):
-        found = self.handle()
-        if found is None:
+        answered = self.handle()
+        if answered is None:
             return None
-        number = self.handles.index(found)
+        number = self.handles.index(answered)
 
         def call():
             del self.handles[number]
-            self.agents[found[0]].release_xfer_handle(found[1])
+            self.agents[answered[0]].release_xfer_handle(answered[1])
 
-        return f"{found[0]}.release {number}", call
+        return f"{answered[0]}.release {number}", call
 
     def draw_notify(self):
         one, other = self.agent(), self.drawn.choice([*range(3), None])
@@ -330,8 +332,8 @@ class Program(Drawn):
 
         def call():
             self.go_on()
-            found, agent.notifs = agent.notifs, {}
-            return repr(sorted((name, each) for name, each in found.items() if each))
+            answered, agent.notifs = agent.notifs, {}
+            return repr(sorted((name, each) for name, each in answered.items() if each))
 
         return f"{one}.heard", call
 

@@ -61,30 +61,30 @@ class FileProgram(Drawn):
 
     def memory(self, count, size):
         array = self.drawn.randrange(2)
-        places = [self.drawn.randrange(0, SIZE - size + 1, 16) for _ in range(count)]
-        return f"{array} {places}", [(int(self.arrays[array].ctypes.data) + at, size, 0) for at in places]
+        offsets = [self.drawn.randrange(0, SIZE - size + 1, 16) for _ in range(count)]
+        return f"{array} {offsets}", [(int(self.arrays[array].ctypes.data) + at, size, 0) for at in offsets]
 
     def file(self, count, size):
         device = self.drawn.choice(self.devices)
-        places = [self.drawn.randrange(0, 640, 32) for _ in range(count)]
+        offsets = [self.drawn.randrange(0, 640, 32) for _ in range(count)]
         number = self.fds[device] if device < 4 else device
-        return f"{device} {places}", [(at, size, number) for at in places]
+        return f"{device} {offsets}", [(at, size, number) for at in offsets]
 
     def backends(self):
         return self.drawn.choice([[]] * 6 + [["POSIX"], ["UCX"]]) if self.has_ucx else []
 
-    def register(self, said, rows, mem, device=None):
+    def register(self, expression, rows, mem, device=None):
         # The wheel's UCX takes a file that is registered with it by name, and nothing can use it.
         backends = self.backends() if mem == "DRAM" else self.drawn.choice([[], ["POSIX"]])
 
         def call():
-            made = self.agent.register_memory(rows, mem, backends)
-            self.registered.append((made, backends, said))
+            registered = self.agent.register_memory(rows, mem, backends)
+            self.registered.append((registered, backends, expression))
             if device is not None:
                 self.devices.append(device)
             return "registered"
 
-        return f"register {said} {backends}", call
+        return f"register {expression} {backends}", call
 
     def draw_memory(self):
         array, whole = self.drawn.randrange(2), self.drawn.random() < 0.7
@@ -115,7 +115,7 @@ class FileProgram(Drawn):
         if not self.registered or self.drawn.random() < 0.5:
             return None
         at = self.drawn.randrange(len(self.registered))
-        made, backends, said = self.registered[at]
+        registered, backends, expression = self.registered[at]
         # The vendor's agent keeps pointers to what is registered: no transfer may use it again.
         self.handles.clear()
         for kept in self.prepared.values():
@@ -124,12 +124,12 @@ class FileProgram(Drawn):
         def call():
             # Without names the vendor's agent wants the piece to be with all back-ends that have such memory.
             names = backends or (
-                ["UCX", "POSIX"] if self.has_ucx and made.getType() == bindings.DRAM_SEG else ["POSIX"]
+                ["UCX", "POSIX"] if self.has_ucx and registered.getType() == bindings.DRAM_SEG else ["POSIX"]
             )
-            self.agent.deregister_memory(made, names)
+            self.agent.deregister_memory(registered, names)
             del self.registered[at]
 
-        return f"deregister {said} {backends}", call
+        return f"deregister {expression} {backends}", call
 
     def draw_truncate(self):
         at, size = self.drawn.randrange(3), self.drawn.choice([0, 100, 512, 2048])
@@ -166,14 +166,14 @@ class FileProgram(Drawn):
 
     def draw_prepare(self):
         mem = self.drawn.choice(["DRAM", "FILE"])
-        said, rows = (self.memory if mem == "DRAM" else self.file)(4, 32)
+        expression, rows = (self.memory if mem == "DRAM" else self.file)(4, 32)
         side = "" if mem == "DRAM" else self.name
 
         def call():
             self.prepared[mem].append(self.agent.prep_xfer_dlist(side, rows, mem))
             return "prepared"
 
-        return f"prepare {mem} {said}", call
+        return f"prepare {mem} {expression}", call
 
     def draw_make(self):
         if not all(self.prepared.values()):
@@ -222,8 +222,8 @@ class FileProgram(Drawn):
         at = self.handle()
 
         def call():
-            told = self.agent.get_xfer_telemetry(self.handles[at])
-            return f"{told.totalBytes} bytes, {told.descCount} descriptors"
+            answer = self.agent.get_xfer_telemetry(self.handles[at])
+            return f"{answer.totalBytes} bytes, {answer.descCount} descriptors"
 
         return None if at is None else (f"telemetry {at}", call)
 
@@ -241,32 +241,32 @@ class FileProgram(Drawn):
         rows = [(0, 0, 0, str(path)) for path in (*self.paths, "", f"rw:{self.paths[0]}")]
 
         def call():
-            found = self.agent.query_memory(rows, "POSIX", "FILE")
-            return repr([each and (each["size"], each["mode"]) for each in found])
+            answered = self.agent.query_memory(rows, "POSIX", "FILE")
+            return repr([each and (each["size"], each["mode"]) for each in answered])
 
         return "query", call
 
     def draw_notifications(self):
-        way = self.drawn.choice(["get", "update", "send", "get of POSIX"])
+        kind = self.drawn.choice(["get", "update", "send", "get of POSIX"])
 
         def call():
-            if way == "send":
+            if kind == "send":
                 return self.agent.send_notif(self.name, b"own") if not self.has_ucx else "not sent"
-            if way == "update":
+            if kind == "update":
                 return self.agent.update_notifs()
-            return self.agent.get_new_notifs(["POSIX"] if way == "get of POSIX" else [])
+            return self.agent.get_new_notifs(["POSIX"] if kind == "get of POSIX" else [])
 
-        return f"notifications {way}", call
+        return f"notifications {kind}", call
 
     def draw_metadata(self):
-        way = self.drawn.choice(["all", "own", "part"])
+        kind = self.drawn.choice(["all", "own", "part"])
 
         def call():
-            if way == "own":
+            if kind == "own":
                 return self.agent.check_remote_metadata(self.name)
-            if way == "all":
+            if kind == "all":
                 return len(self.agent.get_agent_metadata()) > 0
-            made = self.registered[-1][0]
-            return len(self.agent.get_partial_agent_metadata(made, True)) > 0
+            registered = self.registered[-1][0]
+            return len(self.agent.get_partial_agent_metadata(registered, True)) > 0
 
-        return f"metadata {way}", call
+        return f"metadata {kind}", call

@@ -31,15 +31,15 @@ def one_round(operation, count, size, times, folder):
         near = agent.get_xfer_descs([(address + at * size, size, 0) for at in range(count)], "DRAM")
         far = agent.get_xfer_descs([((count - 1 - at) * size, size, fd) for at in range(count)], "FILE")
         handle = agent.initialize_xfer(operation, near, far, "a")
-        found = []
+        rates = []
         for _ in range(times):
             begin = time.perf_counter()
             state = agent.transfer(handle)
             while state == "PROC":
                 state = agent.check_xfer_state(handle)
-            found.append(time.perf_counter() - begin)
+            rates.append(time.perf_counter() - begin)
             assert state == "DONE", state
-    print(f"us {statistics.median(found) * 1e6}")
+    print(f"us {statistics.median(rates) * 1e6}")
 
 
 def main(vendor, folder):

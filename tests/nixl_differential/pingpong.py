@@ -55,13 +55,13 @@ def side(me, other, pipe, kind, size, times):
         while not agent.get_new_notifs():
             pass
 
-    found = []
+    seconds = []
     for _ in range(times):
         begin = time.perf_counter()
         for step in (write, hear) if me == "a" else (hear, write):
             step()
-        found.append(time.perf_counter() - begin)
-    pipe.send(statistics.median(found) / 2 * 1e6)
+        seconds.append(time.perf_counter() - begin)
+    pipe.send(statistics.median(seconds) / 2 * 1e6)
     pipe.recv()
 
 
@@ -79,10 +79,10 @@ def one_round(kind, size, times):
 
         @staticmethod
         def recv():
-            found = first.recv()
-            if not isinstance(found, tuple):
+            seconds = first.recv()
+            if not isinstance(seconds, tuple):
                 first.send("over")
-            return found
+            return seconds
 
     side("a", "b", Ours, kind, size, times)
     other.join(10)

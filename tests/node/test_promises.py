@@ -71,15 +71,15 @@ BESIDES = {
 }
 
 
-def _methods(thing: type) -> set[str]:
-    found = set()
+def _methods(owner: type) -> set[str]:
+    methods = set()
     ours = re.compile(r"peerlane\.(?!_core)")
-    python = [base for base in thing.__mro__ if ours.match(base.__module__)]
+    python = [base for base in owner.__mro__ if ours.match(base.__module__)]
     for name, member in (pair for base in python for pair in vars(base).items()):
-        fallible = isinstance(member, property) and not {name, f"{thing.__name__}.{name}"} & THAT_CANNOT_FAIL
+        fallible = isinstance(member, property) and not {name, f"{owner.__name__}.{name}"} & THAT_CANNOT_FAIL
         if not name.startswith("_") and (fallible or inspect.isroutine(member)):
-            found.add(f"{thing.__name__}.{name}")
-    return found
+            methods.add(f"{owner.__name__}.{name}")
+    return methods
 
 
 def _public() -> set[str]:
@@ -229,8 +229,8 @@ class Late:
 kept = Late(), pl.devices()
 """
     done = run_python(["-c", code], timeout=30)
-    said = "the process is ending: its node was left by an exit handler\n"
-    assert (done.returncode, done.stdout, done.stderr) == (0, 2 * said, "")
+    message = "the process is ending: its node was left by an exit handler\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, 2 * message, "")
 
 
 def test_devices_with_bad_node_variable_raises_bad_config() -> None:

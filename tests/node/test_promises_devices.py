@@ -37,7 +37,7 @@ def test_device_by_number_or_name_is_that_of_devices(node: Node) -> None:
         ("cuda:0", "no device 'cuda:0'; the node has 2 devices, virtual:0 to virtual:1"),
     ],
 )
-def test_device_that_the_node_lacks_says_how_many_there_are(node: Node, which: int | str, text: str) -> None:
+def test_device_that_the_node_lacks_raises_with_the_count(node: Node, which: int | str, text: str) -> None:
     node("devices=2")
     with pytest.raises(pl.InvalidValue) as raised:
         pl.device(which)
@@ -53,7 +53,7 @@ def test_device_of_another_type_is_refused(node: Node, which: Any) -> None:
         pl.device(which)
 
 
-def test_index_beyond_the_devices_says_how_many_there_are(node: Node) -> None:
+def test_index_beyond_the_devices_raises_with_the_count(node: Node) -> None:
     present = node("devices=1")
     with pytest.raises(
         IndexError, match=r"no device 9; the node has 1 device, virtual:0; PEERLANE_NODE=devices=10 "

@@ -43,12 +43,12 @@ def git(folder: Path, *words: str) -> str:
 
 def version(folder: Path, **variables: str) -> str:
     """Return the version that a build in a folder gives the package."""
-    made = folder.parent / "metadata"
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir()
-    text = run([sys.executable, "-c", _METADATA, str(made)], folder, **variables)
-    (found,) = re.findall(r"^Version: (.+)$", text, re.MULTILINE)
-    return str(found)
+    metadata = folder.parent / "metadata"
+    shutil.rmtree(metadata, ignore_errors=True)
+    metadata.mkdir()
+    text = run([sys.executable, "-c", _METADATA, str(metadata)], folder, **variables)
+    (matched,) = re.findall(r"^Version: (.+)$", text, re.MULTILINE)
+    return str(matched)
 
 
 @pytest.fixture
@@ -109,9 +109,9 @@ def test_version_without_git_is_the_fallback(clone: Path, tmp_path: Path) -> Non
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("cmake", "ninja"):
-        found = shutil.which(name)
-        assert found is not None, f"the dependency group `build` brings {name}"
-        (programs / name).symlink_to(found)
+        matched = shutil.which(name)
+        assert matched is not None, f"the dependency group `build` brings {name}"
+        (programs / name).symlink_to(matched)
     assert version(clone, PATH=str(programs)) == "0.1.dev0"
     shutil.rmtree(clone / ".git")
     assert version(clone) == "0.1.dev0"

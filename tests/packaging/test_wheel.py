@@ -112,11 +112,11 @@ def environment_without_compiler(folder: Path, wheel: Path) -> dict[str, str]:
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git does not say here which files there should be")
 def test_wheel_is_audited_and_runs_the_readme_where_no_compiler_is(tmp_path: Path) -> None:
-    made = tmp_path / "dist"
-    here = os.path.relpath(sys.prefix, ROOT)
+    dist = tmp_path / "dist"
+    prefix = os.path.relpath(sys.prefix, ROOT)
     # Its own flags of make would be those of the make that runs the tests.
-    run(["make", "wheel", f"VENV={here}", f"DIST={made}"], MAKEFLAGS="")
-    (wheel,), (sdist,) = made.glob("*.whl"), made.glob("*.tar.gz")
+    run(["make", "wheel", f"VENV={prefix}", f"DIST={dist}"], MAKEFLAGS="")
+    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
     check_contents(wheel, sdist)
     shown = " ".join(run([sys.executable, "-m", "auditwheel", "show", str(wheel)]).split())
     granted = re.search(r'consistent with the following platform tag: "(manylinux_\d+_\d+_\w+)"', shown)
@@ -127,7 +127,7 @@ def test_wheel_is_audited_and_runs_the_readme_where_no_compiler_is(tmp_path: Pat
     folder = tmp_path / "empty"
     folder.mkdir()
 
-    def told(*words: str) -> subprocess.CompletedProcess[str]:
+    def run_in_folder(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             list(words),
             cwd=folder,
@@ -140,15 +140,15 @@ def test_wheel_is_audited_and_runs_the_readme_where_no_compiler_is(tmp_path: Pat
         )
 
     lookup = "import shutil; print([shutil.which(name) for name in ('cc', 'c++', 'g++', 'clang++', 'cmake')])"
-    assert told(python, "-c", lookup).stdout == f"{[None] * 5}\n"
-    where = told(python, "-c", "import peerlane, peerlane._core; print(peerlane.__file__)").stdout
+    assert run_in_folder(python, "-c", lookup).stdout == f"{[None] * 5}\n"
+    where = run_in_folder(python, "-c", "import peerlane, peerlane._core; print(peerlane.__file__)").stdout
     assert Path(where).is_relative_to(tmp_path / "venv")
     version = wheel.name.split("-")[1]
-    assert told("peerlane", "--version").stdout.startswith(f"peerlane {version} (Python 3.")
+    assert run_in_folder("peerlane", "--version").stdout.startswith(f"peerlane {version} (Python 3.")
 
     readme = programs((ROOT / "README.md").read_text())
     assert len(readme) >= 4
     for program in readme:
         (folder / program.name).write_text(program.code)
     for program in readme:
-        check(told(python, *program.words), program, program.prints, program.raises)
+        check(run_in_folder(python, *program.words), program, program.prints, program.raises)

@@ -143,7 +143,7 @@ def test_bytes_of_rows_parts_fills_and_host_memory_are_those_of_the_links(device
     assert sum(each.nbytes for each in prediction.operations) == 16 * 64 + 24 + 4096 + 512 + 4096 + 256
 
 
-def test_callbacks_take_the_given_time_or_are_counted_as_unknown(devices: list[pl.Device]) -> None:
+def test_callbacks_take_the_configured_time_or_are_counted_as_unknown(devices: list[pl.Device]) -> None:
     for compute, unknown in ((0.0, {"callbacks": 2}), (1e-3, {})):
         with pl.predict("h100-8", compute=compute) as prediction, devices[0].create_stream() as stream:
             stream.launch_callback(lambda: None)

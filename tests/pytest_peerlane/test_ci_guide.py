@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.inner_pytest import WITHOUT, run_here
+from helpers.inner_pytest import WITHOUT, run_in_process
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.any_schedule, pytest.mark.timeout(180)]
@@ -29,10 +29,10 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def run(project: pytest.Pytester, *words: str) -> pytest.RunResult:
-    return run_here(project, "-p", "no:cacheprovider", *WITHOUT, *words)
+    return run_in_process(project, "-p", "no:cacheprovider", *WITHOUT, *words)
 
 
-def test_ci_guide_files_are_all_found() -> None:
+def test_ci_guide_files_all_exist() -> None:
     assert set(FILES) == {
         *(
             "pyproject.toml",

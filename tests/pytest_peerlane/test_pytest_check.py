@@ -56,8 +56,8 @@ def test_option_fails_the_test_with_a_race_and_shows_both_lines(pytester: pytest
             "*memory.fill(3, stream=stream)",
         ]
     )
-    told = result.stdout.str().partition("ERROR at teardown of test_race")[2].partition("FAILURES")[0]
-    assert "_pytest" not in told  # no frame of who runs the test
+    report = result.stdout.str().partition("ERROR at teardown of test_race")[2].partition("FAILURES")[0]
+    assert "_pytest" not in report  # no frame of who runs the test
 
 
 def test_without_option_no_test_is_checked(pytester: pytest.Pytester) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.inner_pytest import HEAD, here, passes, run
+from helpers.inner_pytest import HEAD, marked_line, passes, run
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
@@ -170,8 +170,8 @@ def test_next(peerlane_node):
 """,
     )
     done.assert_outcomes(passed=2, errors=1)
-    place = here(pytester, "made" if "Popen" in start else "started")
-    done.stdout.fnmatch_lines([f"  process * ({command}), started at {place}; it was killed"])
+    line = marked_line(pytester, "made" if "Popen" in start else "started")
+    done.stdout.fnmatch_lines([f"  process * ({command}), started at {line}; it was killed"])
 
 
 def test_plugin_posix_spawned_process_and_its_child_are_killed(pytester: pytest.Pytester) -> None:
@@ -192,7 +192,7 @@ def test_next():
 """,
     )
     done.assert_outcomes(passed=2, errors=1)
-    done.stdout.fnmatch_lines([f"  process * (*), started at {here(pytester)}; it was killed"])
+    done.stdout.fnmatch_lines([f"  process * (*), started at {marked_line(pytester)}; it was killed"])
 
 
 @pytest.mark.parametrize("session", [False, True])

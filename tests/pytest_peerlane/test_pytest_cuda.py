@@ -90,7 +90,7 @@ def test_releases(cuda):
     done.stdout.fnmatch_lines(["*memory: 4,096 bytes on virtual:0*", "*cuMemFree*"])
 
 
-def test_reset_of_a_test_drops_the_context_that_failed_work_made_unusable(pytester: pytest.Pytester) -> None:
+def test_reset_of_a_test_drops_the_context_that_failed_work_broke(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         CALLS

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helpers.inner_pytest import HEAD, here, run, run_here
+from helpers.inner_pytest import HEAD, marked_line, run, run_in_process
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
@@ -57,13 +57,13 @@ def rows(pytester: pytest.Pytester) -> dict[str, dict[str, Any]]:
     """Return the rows of the page by result and test; each has the words of its column and its text."""
     page = (pytester.path / "report.html").read_text()
     (blob,) = re.findall(r'data-jsonblob="(.*?)"', page, re.DOTALL)
-    found = {}
+    shown = {}
     for tests in json.loads(unescape(blob))["tests"].values():
         for each in tests:
             cells = [re.sub(r"<.*?>", "", cell) for cell in each["resultsTableRow"]]
             name = unescape(cells[1]).partition("::")[2]
-            found[name] = {"result": cells[0], "column": cells[3], "text": unescape(each["log"])}
-    return found
+            shown[name] = {"result": cells[0], "column": cells[3], "text": unescape(each["log"])}
+    return shown
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
@@ -73,8 +73,8 @@ def test_page_shows_seed_repeat_leak_and_finding_of_each_test(
     run(pytester, TESTS, *PAGE, *workers, "--peerlane-schedule=seeded").assert_outcomes(
         passed=5, failed=1, errors=2
     )
-    found = rows(pytester)
-    assert {name: row["result"] for name, row in found.items()} == {
+    shown = rows(pytester)
+    assert {name: row["result"] for name, row in shown.items()} == {
         "test_race": "Passed",
         "test_race::teardown": "Error",
         "test_race_and_failure": "Failed",
@@ -84,7 +84,7 @@ def test_page_shows_seed_repeat_leak_and_finding_of_each_test(
         "test_right[two words]": "Passed",
         "test_without_node": "Passed",
     }
-    for name, row in found.items():
+    for name, row in shown.items():
         if name == "test_without_node":
             assert row["column"] == "" and "peerlane" not in row["text"].replace(sys.executable, "")
             continue
@@ -93,7 +93,7 @@ def test_page_shows_seed_repeat_leak_and_finding_of_each_test(
         assert "2 devices on 1 switch" in row["text"]
         marks = ["left behind"] * ("leak" in name) + ["finding"] * ("race" in name)
         assert row["column"].split(", ")[1:] == marks
-        lines = [f"made at {here(pytester)}"] * name.startswith("test_leak:")
+        lines = [f"made at {marked_line(pytester)}"] * name.startswith("test_leak:")
         lines += ["| memory.fill(3, stream=stream)", "| found = int(memory.view()[5])"] * ("race" in name)
         for line in lines:
             assert row["text"].count(line) == 1, name
@@ -103,7 +103,7 @@ def test_command_on_page_repeats_the_test_with_its_seed(pytester: pytest.Pyteste
     run(pytester, TESTS, *PAGE, "-k", "right", "--peerlane-schedule=seeded", "--peerlane-devices=3")
     (row,) = rows(pytester).values()
     (command,) = re.findall(r"repeat: pytest (.*)", row["text"])
-    run_here(pytester, *PAGE, *shlex.split(command)).assert_outcomes(passed=1)
+    run_in_process(pytester, *PAGE, *shlex.split(command)).assert_outcomes(passed=1)
     (again,) = rows(pytester).values()
     assert again["column"] == row["column"]
     assert "3 devices on" in again["text"] and command in again["text"]
@@ -117,15 +117,15 @@ def test_checked_test_is_repeated_checked(pytester: pytest.Pytester) -> None:
 
 def test_junit_file_has_the_facts_as_properties(pytester: pytest.Pytester) -> None:
     run(pytester, TESTS, "--junitxml=report.xml", "-p", "no:hypothesispytest", "--peerlane-schedule=seeded:5")
-    found = {
+    shown = {
         case.attrib["name"]: {each.attrib["name"]: each.attrib["value"] for each in case.iter("property")}
         for case in ET.parse(pytester.path / "report.xml").iter("testcase")
     }
-    assert found["test_without_node"] == {}
-    assert {each["peerlane_schedule"] for each in found.values() if each} == {"seeded:5"}
-    assert f"made at {here(pytester)}" in found["test_leak"]["peerlane_left_behind"]
-    assert "memory.fill(3, stream=stream)" in found["test_race"]["peerlane_findings"]
-    assert "peerlane_findings" not in found["test_leak"]
+    assert shown["test_without_node"] == {}
+    assert {each["peerlane_schedule"] for each in shown.values() if each} == {"seeded:5"}
+    assert f"made at {marked_line(pytester)}" in shown["test_leak"]["peerlane_left_behind"]
+    assert "memory.fill(3, stream=stream)" in shown["test_race"]["peerlane_findings"]
+    assert "peerlane_findings" not in shown["test_leak"]
 
 
 def test_run_without_page_or_without_pytest_html_passes(pytester: pytest.Pytester) -> None:

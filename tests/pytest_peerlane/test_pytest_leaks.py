@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from helpers.inner_pytest import HEAD, here, run
+from helpers.inner_pytest import HEAD, marked_line, run
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
@@ -61,7 +61,7 @@ def file_of(kinds: dict[str, tuple[str, str]], before: str) -> str:
     )
 
 
-def all_are_told(
+def all_are_reported(
     pytester: pytest.Pytester, done: pytest.RunResult, kinds: dict[str, tuple[str, str]]
 ) -> None:
     """Check that each test passed, and that its teardown failed with the one object left, and its line."""
@@ -71,14 +71,14 @@ def all_are_told(
             [
                 f"*ERROR at teardown of test_{name.replace(' ', '_')} *",
                 "the test left behind 1 thing*:",
-                f"  {text}, made at {here(pytester, name)}",
+                f"  {text}, made at {marked_line(pytester, name)}",
             ]
         )
 
 
 def test_leaks_of_each_kind_fail_their_test_with_line(pytester: pytest.Pytester) -> None:
     done = run(pytester, file_of(KINDS, "peerlane_node):\n    d0, d1 = peerlane_node"))
-    all_are_told(pytester, done, KINDS)
+    all_are_reported(pytester, done, KINDS)
 
 
 def test_leaks_of_handle_name_its_memory_too(pytester: pytest.Pytester) -> None:
@@ -94,8 +94,8 @@ def test_it(peerlane_node):
     done.stdout.fnmatch_lines(
         [
             "the test left behind 2 things, 2,097,152 bytes in all:",
-            f"  physical 2,097,152 bytes on virtual:0, made at {here(pytester, 'block')}",
-            f"  handle 0x* of Physical 2,097,152 bytes on virtual:0, made at {here(pytester, 'handle')}",
+            f"  physical 2,097,152 bytes on virtual:0, made at {marked_line(pytester, 'block')}",
+            f"  handle 0x* of Physical 2,097,152 bytes on virtual:0, made at {marked_line(pytester, 'handle')}",
         ]
     )
 
@@ -127,7 +127,7 @@ def test_leaks_of_each_pyacl_kind_fail_their_test_with_line(pytester: pytest.Pyt
     done = run(
         pytester, file_of(ACL, "acl):\n    rt = acl.rt\n    assert acl.init() == 0 and rt.set_device(0) == 0")
     )
-    all_are_told(pytester, done, ACL)
+    all_are_reported(pytester, done, ACL)
     assert done.stdout.str().count("\nMemory of acl.rt.malloc ends with acl.rt.free, or when ") == len(ACL)
 
 
@@ -158,7 +158,7 @@ def test_the_last_reset_frees(acl):
     done.assert_outcomes(passed=2)
 
 
-def test_leaks_made_in_called_function_show_both_lines(pytester: pytest.Pytester) -> None:
+def test_leaks_of_a_called_function_show_both_lines(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(pool="def take(device):\n    return device.allocate(5)\n")
     done = run(
         pytester,
@@ -176,7 +176,7 @@ def test_it(peerlane_node):
     done.stdout.fnmatch_lines(
         [
             "the test left behind 1,030 things, 5,000 bytes in all:",
-            f"  1,000 times memory, 5,000 bytes on virtual:1, made at pool.py:2, called at {here(pytester)}",
+            f"  1,000 times memory, 5,000 bytes on virtual:1, made at pool.py:2, called at {marked_line(pytester)}",
             "  event on virtual:0: not recorded, made at gen0.py:1, called at test_it.py:*",
             "  and 11 more lines",
         ]
@@ -354,9 +354,9 @@ def test_nothing_is_mapped_any_more(peerlane_node):
     done.stdout.fnmatch_lines(
         [
             "the test left behind 3 things, 4,194,304 bytes in all:",
-            f"  address range: 8,388,608 bytes on virtual:0, made at {here(pytester, 'range')}",
-            f"{mapped}, made at {here(pytester, 'first')}",
-            f"  physical 2,097,152 bytes on virtual:1, made at {here(pytester, 'lasting')}",
+            f"  address range: 8,388,608 bytes on virtual:0, made at {marked_line(pytester, 'range')}",
+            f"{mapped}, made at {marked_line(pytester, 'first')}",
+            f"  physical 2,097,152 bytes on virtual:1, made at {marked_line(pytester, 'lasting')}",
             "the test left behind 2 things, 2,097,152 bytes in all:",
             "  2,097,152 bytes on virtual:0, freed and still held: *",
         ]
@@ -397,12 +397,12 @@ def test_dropped(peerlane_node):
     done.stdout.fnmatch_lines(
         [
             "the test left behind 3 things, 8,256 bytes in all:",
-            f"  memory: 8,192 bytes on virtual:1, {of} {here(pytester, 'memory')}",
-            f"  stream * on virtual:1: idle, {of} {here(pytester, 'stream')}",
-            f"  memory: 64 bytes on virtual:2, {of} {here(pytester, 'after')}",
+            f"  memory: 8,192 bytes on virtual:1, {of} {marked_line(pytester, 'memory')}",
+            f"  stream * on virtual:1: idle, {of} {marked_line(pytester, 'stream')}",
+            f"  memory: 64 bytes on virtual:2, {of} {marked_line(pytester, 'after')}",
             "the test left behind 3 things, 8,192 bytes in all:",
-            f"  2 times memory, 8,192 bytes on virtual:1 {of} {here(pytester, 'malloc')}",
-            f"  event 0x* of device 1, {of} {here(pytester, 'event')}",
+            f"  2 times memory, 8,192 bytes on virtual:1 {of} {marked_line(pytester, 'malloc')}",
+            f"  event 0x* of device 1, {of} {marked_line(pytester, 'event')}",
         ]
     )
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from helpers.inner_pytest import SECONDS, here, passes, run
+from helpers.inner_pytest import SECONDS, marked_line, passes, run
 from peerlane.testing.procs import run_python
 
 pytest_plugins = ["pytester"]
@@ -48,7 +48,9 @@ def test_plugin_each_test_has_a_node_of_its_own(pytester: pytest.Pytester) -> No
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "1"]])
-def test_plugin_option_that_no_test_could_obey_is_told(pytester: pytest.Pytester, workers: list[str]) -> None:
+def test_plugin_option_that_no_test_could_obey_is_reported(
+    pytester: pytest.Pytester, workers: list[str]
+) -> None:
     own = "def test_own():\n    import peerlane as pl\n    pl.devices()[0].allocate(8).close()"
     done = run(pytester, own, "--peerlane-check", "--peerlane-leaks=warn", *workers)
     text = "peerlane: no test took devices of the plugin, so --peerlane-check, --peerlane-leaks had no effect; let"
@@ -376,11 +378,14 @@ def test_plugin_node_entered_before_test_is_left_with_warning(pytester: pytest.P
     )
     done.assert_outcomes(passed=1)
     done.stdout.fnmatch_lines(
-        ["*the fresh node for this test ended 1 thing, 77 bytes in all:*", f"*made at {here(pytester)}"]
+        [
+            "*the fresh node for this test ended 1 thing, 77 bytes in all:*",
+            f"*made at {marked_line(pytester)}",
+        ]
     )
 
 
-def test_plugin_failure_under_seeded_tells_seed_that_repeats_it(pytester: pytest.Pytester) -> None:
+def test_plugin_failure_under_seeded_shows_seed_that_repeats_it(pytester: pytest.Pytester) -> None:
     source = """
         def test_order(peerlane_node):
             d0, d1 = peerlane_node
@@ -425,7 +430,7 @@ def test_plugin_under_xdist_gives_each_worker_its_nodes(pytester: pytest.Pyteste
         "--peerlane-schedule=seeded",
     )
     done.assert_outcomes(passed=7, failed=1, errors=1)
-    done.stdout.fnmatch_lines([f"*memory: 9,663,676,416 bytes on virtual:0, made at {here(pytester)}"])
+    done.stdout.fnmatch_lines([f"*memory: 9,663,676,416 bytes on virtual:0, made at {marked_line(pytester)}"])
     assert len(re.findall(r"repeat it with --peerlane-schedule=seeded:\d+", done.stdout.str())) == 1
 
 
@@ -521,7 +526,7 @@ def test_plugin_test_in_deadlock_fails_and_names_waits(
     done.assert_outcomes(failed=1)
     text = done.stdout.str()
     assert "Deadlock: a deadlock: every thread of this process waits" in text
-    assert f"queued, submitted at {here(pytester)})" in text
+    assert f"queued, submitted at {marked_line(pytester)})" in text
 
 
 @pytest.mark.parametrize("backend", ["virtual", "reference"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.inner_pytest import HEAD, here, passes, run
+from helpers.inner_pytest import HEAD, marked_line, passes, run
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
@@ -104,7 +104,7 @@ def test_next(peerlane_node):
         done.assert_outcomes(passed=2, errors=1)
         done.stdout.fnmatch_lines(
             [
-                f"  process * (*), started at {here(pytester)}; it was killed",
+                f"  process * (*), started at {marked_line(pytester)}; it was killed",
                 "Wait for each process, or end it; leave the `with` block of a pool, or shut it down.",
             ]
         )
@@ -251,7 +251,10 @@ def test_next(pool, peerlane_node):
     )
     done.assert_outcomes(passed=2, errors=1)
     done.stdout.fnmatch_lines(
-        ["the test left behind 1 thing:", f"  process * (*), started at {here(pytester)}; it was killed"]
+        [
+            "the test left behind 1 thing:",
+            f"  process * (*), started at {marked_line(pytester)}; it was killed",
+        ]
     )
 
 
@@ -272,7 +275,7 @@ def test_next(peerlane_node, number):
     done.assert_outcomes(passed=4)
 
 
-def test_pool_under_xdist_fails_only_tests_that_made_one(pytester: pytest.Pytester) -> None:
+def test_pool_under_xdist_fails_only_tests_that_created_one(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}

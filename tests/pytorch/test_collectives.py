@@ -54,7 +54,7 @@ counts = [0, 0]
 
 
 def test_collectives_of_each_type_and_operation_equal_gloo(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         _BOTH
         + """
 for dtype in TYPES:
@@ -102,7 +102,7 @@ found["part"] = part.tolist()
         size=3,
         timeout=200,
     )
-    for each in found:
+    for each in results:
         assert each["differing"] == []
         assert each["part"] == [[r, 3 * r + 3, 3 * r + 6, r + 3] for r in (0.0, 4.0, 8.0)]
         assert each["counts"][0] > 350
@@ -110,7 +110,7 @@ found["part"] = part.tolist()
 
 
 def test_asynchronous_collectives_end_in_order_with_results_and_futures(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 tensors = [torch.full((1000 * (n + 1),), float(rank + n)) for n in range(6)]
 works = [dist.all_reduce(each, async_op=True) for each in tensors]
@@ -129,7 +129,7 @@ found["parts"] = [each.tolist() for each in parts]
 found["no_source"] = caught(works[0].source_rank)
 """
     )
-    for each in found:
+    for each in results:
         assert each["are_over"] == [True] * 6
         assert each["sums"] == [[2 * n + 1, 2 * n + 1] for n in range(6)]
         assert each["last"] == [2.0] * 3
@@ -140,7 +140,7 @@ found["no_source"] = caught(works[0].source_rank)
 
 
 def test_coalesced_and_uneven_collectives_and_objects(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 import warnings
 warnings.simplefilter("ignore")
@@ -188,7 +188,7 @@ found["all_of"] = all_of
 """,
         size=3,
     )
-    for rank, each in enumerate(found):
+    for rank, each in enumerate(results):
         assert each["reduced"] == [6.0, 9.0]
         assert each["gathered"] == [
             [float(r) for r in range(3) for _ in range(2)],
@@ -206,7 +206,7 @@ found["all_of"] = all_of
 
 
 def test_sub_groups_and_functional_collectives_and_meshes(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 import warnings
 warnings.simplefilter("ignore")
@@ -242,8 +242,8 @@ found["left"] = left.item()
 """,
         size=4,
     )
-    assert [each["sums"] for each in found] == [[11, 1001], [11, 110], [110, 100], [1001]]
-    for rank, each in enumerate(found):
+    assert [each["sums"] for each in results] == [[11, 1001], [11, 110], [110, 100], [1001]]
+    for rank, each in enumerate(results):
         assert each["names"] == ["peerlane", "peerlane", "default_pg"]
         assert each["functional"] == [
             [6.0, 6.0],

@@ -187,7 +187,7 @@ _REFUSED = """
 
 
 def test_what_virtual_devices_lack_is_refused_by_name(tmp_path: Path) -> None:
-    found = _find(tmp_path, _REFUSED)
+    results = _find(tmp_path, _REFUSED)
     named = {
         "graph": "_CUDAGraph is part of torch's library for CUDA, and peerlane does not serve it",
         "pool": "_graph_pool_handle is part of",
@@ -198,9 +198,9 @@ def test_what_virtual_devices_lack_is_refused_by_name(tmp_path: Path) -> None:
         "two": "at least two devices, cuda:0 and cuda:1",
         "no device": "cuda:7 does not exist: there are 2 devices, cuda:0 to cuda:1",
     }
-    assert {name: text in found.get(name, "") for name, text in named.items()} == dict.fromkeys(
+    assert {name: text in results.get(name, "") for name, text in named.items()} == dict.fromkeys(
         named, True
-    ), found
+    ), results
 
 
 _UNORDERED = """
@@ -225,7 +225,7 @@ def test_check_names_a_missing_wait_of_a_stream_of_cuda(tmp_path: Path) -> None:
 
 
 def test_children_of_the_program_have_cuda_too(tmp_path: Path) -> None:
-    found = _find(
+    results = _find(
         tmp_path,
         """
         import subprocess
@@ -234,7 +234,7 @@ def test_children_of_the_program_have_cuda_too(tmp_path: Path) -> None:
         found["child"] = [done.returncode, done.stdout.split()]
         """,
     )
-    assert found == {"child": [0, ["2.0", "2"]]}
+    assert results == {"child": [0, ["2.0", "2"]]}
 
 
 @pytest.mark.parametrize(
@@ -245,15 +245,15 @@ def test_children_of_the_program_have_cuda_too(tmp_path: Path) -> None:
     ],
     ids=["launch", "torchrun"],
 )
-def test_ranks_say_nccl(launcher: str) -> None:
+def test_ranks_name_nccl_as_their_back_end(launcher: str) -> None:
     done = _run(["-m", "peerlane", *launcher.split(), str(PROGRAMS / "ranks.py")])
     assert done.returncode == 0, done.stdout + done.stderr
-    found = [
+    results = [
         json.loads(line.partition("found ")[2]) for line in done.stdout.splitlines() if "found {" in line
     ]
-    found.sort(key=lambda each: each["device"])
-    assert [each["device"] for each in found] == [0, 1]
-    for each in found:
+    results.sort(key=lambda each: each["device"])
+    assert [each["device"] for each in results] == [0, 1]
+    for each in results:
         assert (each["backend"], each["nccl"], each["equal"]) == ("nccl", True, True)
         assert each["gradient"] == f"cuda:{each['device']}"
         assert (each["sum"], each["objects"], each["gloo"], each["both"]) == ([3.0], [0, 1], 2.0, [4.0, 6.0])
@@ -268,7 +268,7 @@ def test_process_receives_a_tensor_by_torchs_own_functions() -> None:
 
 def test_variable_chooses_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    found = _find(
+    results = _find(
         tmp_path,
         """
         found["count"], found["name"] = torch.cuda.device_count(), torch.cuda.get_device_name(0)
@@ -280,5 +280,5 @@ def test_variable_chooses_the_devices(tmp_path: Path, monkeypatch: pytest.Monkey
             found["refused"] = str(error)
         """,
     )
-    assert (found["count"], found["name"], found["sum"]) == (1, "virtual:1", 3.0)
-    assert "cuda:1 does not exist" in found["refused"]
+    assert (results["count"], results["name"], results["sum"]) == (1, "virtual:1", 3.0)
+    assert "cuda:1 does not exist" in results["refused"]

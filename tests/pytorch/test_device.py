@@ -59,9 +59,9 @@ _ALIKE = """
 
 @SCHEDULES
 def test_operations_equal_the_processors_bit_by_bit(tmp_path: Path, schedule: str) -> None:
-    found = run_on_device(tmp_path, _ALIKE, schedule=schedule)
-    assert [name for name, is_same in found.items() if not is_same] == []
-    assert len(found) == 23
+    results = run_on_device(tmp_path, _ALIKE, schedule=schedule)
+    assert [name for name, is_same in results.items() if not is_same] == []
+    assert len(results) == 23
 
 
 _TRAIN = """
@@ -87,9 +87,9 @@ _TRAIN = """
 
 @SCHEDULES
 def test_training_has_the_losses_of_the_processor(tmp_path: Path, schedule: str) -> None:
-    found = run_on_device(tmp_path, _TRAIN, schedule=schedule)
-    assert found["device"] == pytest.approx(found["processor"], rel=1e-5)
-    assert found["device"][-1] < found["device"][0]
+    results = run_on_device(tmp_path, _TRAIN, schedule=schedule)
+    assert results["device"] == pytest.approx(results["processor"], rel=1e-5)
+    assert results["device"][-1] < results["device"][0]
 
 
 _STREAMS = """
@@ -124,8 +124,8 @@ _STREAMS = """
 
 @SCHEDULES
 def test_streams_and_events_order_operations(tmp_path: Path, schedule: str) -> None:
-    found = run_on_device(tmp_path, _STREAMS, schedule=schedule)
-    assert found == {
+    results = run_on_device(tmp_path, _STREAMS, schedule=schedule)
+    assert results == {
         "current": True,
         "sum": 300 * 300 * 301.0,
         "positive": True,
@@ -154,9 +154,9 @@ _LAZY = """
 
 
 def test_missing_wait_is_seen_under_lazy(tmp_path: Path) -> None:
-    found = run_on_device(tmp_path, _LAZY, schedule="lazy")
-    assert [0.0, 1.0] in found["seen"]
-    assert {last for _, last in found["seen"]} == {1.0}
+    results = run_on_device(tmp_path, _LAZY, schedule="lazy")
+    assert [0.0, 1.0] in results["seen"]
+    assert {last for _, last in results["seen"]} == {1.0}
 
 
 _ERRORS = """
@@ -178,24 +178,24 @@ _ERRORS = """
 
 
 def test_errors_name_devices_lines_and_memory(tmp_path: Path) -> None:
-    found = run_on_device(tmp_path, _ERRORS, schedule="lazy")
-    assert "found at least two devices, peerlane:0 and peerlane:1!" in found["devices"][1]
-    assert "found at least two devices, peerlane:0 and cpu!" in found["processor"][1]
-    assert found["scalar"] == [2.0, 2.0]
-    assert "mat1 and mat2 shapes cannot be multiplied (200x300 and 200x300)" in found["shape"][1]
-    assert "peerlane:7 does not exist: there are 2 devices" in found["index"][1]
-    kind, text = found["queued"]
+    results = run_on_device(tmp_path, _ERRORS, schedule="lazy")
+    assert "found at least two devices, peerlane:0 and peerlane:1!" in results["devices"][1]
+    assert "found at least two devices, peerlane:0 and cpu!" in results["processor"][1]
+    assert results["scalar"] == [2.0, 2.0]
+    assert "mat1 and mat2 shapes cannot be multiplied (200x300 and 200x300)" in results["shape"][1]
+    assert "peerlane:7 does not exist: there are 2 devices" in results["index"][1]
+    kind, text = results["queued"]
     assert kind == "AcceleratorError"
     program = (tmp_path / "program.py").read_text().splitlines()
     line = next(i for i, each in enumerate(program, 1) if "the line of the failure" in each)
     assert "aten::index.Tensor" in text
     assert "IndexError: index 1073741824 is out of bounds" in text
     assert f"program.py:{line}" in text
-    assert found["after"] == 2.0
-    kind, text = found["memory"]
+    assert results["after"] == 2.0
+    kind, text = results["memory"]
     assert kind == "OutOfMemoryError"
     assert "peerlane:0 is out of memory: 4398046511104 bytes were asked for" in text
-    assert found["collective"] == ["RuntimeError", "No backend type associated with device type peerlane"]
+    assert results["collective"] == ["RuntimeError", "No backend type associated with device type peerlane"]
 
 
 _MEMORY = """
@@ -223,8 +223,8 @@ _MEMORY = """
 
 
 def test_memory_is_cached_in_stream_order(tmp_path: Path) -> None:
-    found = run_on_device(tmp_path, _MEMORY, schedule="lazy")
-    assert found == {
+    results = run_on_device(tmp_path, _MEMORY, schedule="lazy")
+    assert results == {
         "allocated": 4 << 20,
         "freed": [0, True],
         "used again": True,
@@ -271,9 +271,9 @@ _TRAVELS = """
 
 
 def test_tensors_travel_and_random_numbers_repeat(tmp_path: Path) -> None:
-    found: dict[str, Any] = run_on_device(tmp_path, _TRAVELS)
+    results: dict[str, Any] = run_on_device(tmp_path, _TRAVELS)
     values = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
-    assert found == {
+    assert results == {
         "same device": ["peerlane:1", values],
         "mapped": ["cpu", "peerlane:0"],
         "shared": True,
@@ -303,14 +303,14 @@ _LOADER = """
 
 
 def test_loader_with_workers_pins_its_batches(tmp_path: Path) -> None:
-    found = run_on_device(tmp_path, _LOADER)
-    assert found["batches"] == [[True, [0.0, 1.0, 2.0, 3.0]], [True, [4.0, 5.0, 6.0, 7.0]]]
+    results = run_on_device(tmp_path, _LOADER)
+    assert results["batches"] == [[True, [0.0, 1.0, 2.0, 3.0]], [True, [4.0, 5.0, 6.0, 7.0]]]
 
 
-def test_no_compiler_is_said_at_the_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_compiler_is_reported_at_the_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    found = run_on_device(tmp_path, 'found["error"] = caught(torch.empty, 2, device="peerlane")')
-    kind, text = found["error"]
+    results = run_on_device(tmp_path, 'found["error"] = caught(torch.empty, 2, device="peerlane")')
+    kind, text = results["error"]
     assert kind == "Unbuilt"
     assert "there is no C++ compiler 'no-such-compiler': install g++ 11 or newer" in text
 

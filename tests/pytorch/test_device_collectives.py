@@ -68,7 +68,7 @@ def test_collectives_of_each_type_and_operation_equal_gloo(
     programs: Programs, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
-    found = programs.run(
+    results = programs.run(
         _BOTH
         + """
 for dtype in TYPES:
@@ -121,7 +121,7 @@ found["differing"], found["counts"] = differing, counts
         size=3,
         timeout=280,
     )
-    for each in found:
+    for each in results:
         assert each["differing"] == []
         assert each["counts"][0] > 450 and each["counts"][1] < 0.6 * each["counts"][0], each["counts"]
         assert each["apart"] == 1 << 20
@@ -133,7 +133,7 @@ def test_collective_is_in_stream_order_and_its_wait_does_not_block(
     programs: Programs, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
-    found = programs.run(
+    results = programs.run(
         """
 here = torch.device("peerlane", rank)
 store = dist.distributed_c10d._get_default_store()
@@ -164,8 +164,8 @@ found["result"] = work.result()[0].unique().tolist()
 torch.peerlane.synchronize(here)
 """
     )
-    assert found[0]["before"] is False
-    for each in found:
+    assert results[0]["before"] is False
+    for each in results:
         assert each["values"] == [[4.0], [6.0], [3.0]] and each["is over"] and each["result"] == [2.0]
 
 
@@ -174,7 +174,7 @@ def test_messages_are_in_stream_order_for_each_direction(
     programs: Programs, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
-    found = programs.run(
+    results = programs.run(
         """
 here = torch.device("peerlane", rank)
 after, before = (rank + 1) % size, (rank - 1) % size
@@ -212,12 +212,12 @@ dist.barrier()
 """,
         size=3,
     )
-    for rank, each in enumerate(found):
+    for rank, each in enumerate(results):
         before = float((rank - 1) % 3)
         assert each["values"] == [[before], [before, before + 1, before + 2], [before]] * 2
         assert "pass src" in each["any"][1]
         assert "all must be on one device" in each["mixed"][1]
-    assert found[0]["pair"] == found[2]["pair"] == [2.0] and found[1]["source"] == 0
+    assert results[0]["pair"] == results[2]["pair"] == [2.0] and results[1]["source"] == 0
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ dist.barrier()
     ],
 )
 def test_dead_rank_ends_the_waits_of_the_others(programs: Programs, call: str) -> None:
-    found = programs.run(
+    results = programs.run(
         f"""
 here = torch.device("peerlane", rank)
 tensor, parts = torch.zeros(1000, device=here), [torch.zeros(1000, device=here) for _ in range(size)]
@@ -257,8 +257,8 @@ found["later"] = caught(lambda: [dist.all_reduce(tensor), torch.peerlane.synchro
         size=3,
         may_fail=True,
     )
-    assert found[1] is None
-    for each in (found[0], found[2]):
+    assert results[1] is None
+    for each in (results[0], results[2]):
         kind, text, _ = each["error"]
         assert kind in ("AcceleratorError", "DistBackendError")
         assert "rank 1 (process" in text and "has died" in text, text
@@ -267,7 +267,7 @@ found["later"] = caught(lambda: [dist.all_reduce(tensor), torch.peerlane.synchro
 
 
 def test_other_collective_deadlock_and_time_out_are_named(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 here = torch.device("peerlane", rank)
 groups = [dist.new_group() for _ in range(2)] + [dist.new_group(timeout=seconds(0.5))]
@@ -297,12 +297,12 @@ else:
 dist.barrier()
 """
     )
-    texts = [each["other"][1] for each in found]
+    texts = [each["other"][1] for each in results]
     assert any("all_reduce of 4,000 bytes" in text and "broadcast of 4,000" in text for text in texts), texts
-    assert all("a deadlock: ranks 0 and 1" in each["deadlock"][1] for each in found)
-    kind, text, cause = found[0]["late"]
+    assert all("a deadlock: ranks 0 and 1" in each["deadlock"][1] for each in results)
+    kind, text, cause = results[0]["late"]
     assert kind == "DistBackendError" and "did not come within 0.5 s" in text and cause == "WaitTimeout", text
-    assert "Timed out waiting 0.2 s; the call goes on" in found[0]["work"][1]
+    assert "Timed out waiting 0.2 s; the call goes on" in results[0]["work"][1]
 
 
 _ANY = """
@@ -318,7 +318,7 @@ found["backend"] = dist.get_backend()
 
 
 @pytest.mark.parametrize("backend", ["peerlane", "cpu:gloo,peerlane:peerlane", None])
-def test_back_end_is_found_by_name_by_map_and_by_device(programs: Programs, backend: str | None) -> None:
+def test_back_end_is_chosen_by_name_by_map_and_by_device(programs: Programs, backend: str | None) -> None:
     again = f"""
 store = dist.FileStore(f"{{sys.argv[1]}}/again", size)
 dist.destroy_process_group()

@@ -68,7 +68,7 @@ def _run(folder: Path, text: str, schedule: str = "eager") -> Any:
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
 def test_both_processes_see_the_bytes_and_the_sender_keeps_them(tmp_path: Path, schedule: str) -> None:
-    found = _run(
+    results = _run(
         tmp_path,
         """
 def work(pipe, queue, back):
@@ -115,19 +115,19 @@ def main():
 """,
         schedule,
     )
-    assert found["got"] == [[7.0] * 3, "peerlane:1"]
-    *facts, resent = found["facts"]
+    assert results["got"] == [[7.0] * 3, "peerlane:1"]
+    *facts, resent = results["facts"]
     assert facts == ["peerlane:0", 500500.0, [1, 10], sum(range(11, 111)), True]
     assert resent[0] == "RuntimeError" and "send a clone" in resent[1]
-    assert found["doubled"] == [2.0, 4.0, 6.0]
-    assert found["others"] == ["Parameter", True, 0, "peerlane:0"]
-    assert found["graph"][0] == "RuntimeError" and "detach()" in found["graph"][1]
-    assert found["bytes"] < 2000
-    assert found["kept"] == [2.0 * sum(range(11, 111)), 4.0 * sum(range(11, 111))]
+    assert results["doubled"] == [2.0, 4.0, 6.0]
+    assert results["others"] == ["Parameter", True, 0, "peerlane:0"]
+    assert results["graph"][0] == "RuntimeError" and "detach()" in results["graph"][1]
+    assert results["bytes"] < 2000
+    assert results["kept"] == [2.0 * sum(range(11, 111)), 4.0 * sum(range(11, 111))]
 
 
 def test_killed_receiver_and_ended_sender(tmp_path: Path) -> None:
-    found = _run(
+    results = _run(
         tmp_path,
         """
 def work(pipe, queue, back):
@@ -163,9 +163,9 @@ def main():
     until(lambda: allocated() == 0)
 """,
     )
-    assert found["sum"] == 1 << 20
-    assert found["while it lives"] == 4 << 20
-    assert found["bytes of the dead"] == 100.0
-    kind, text = found["unreceived"]
+    assert results["sum"] == 1 << 20
+    assert results["while it lives"] == 4 << 20
+    assert results["bytes of the dead"] == 100.0
+    kind, text = results["unreceived"]
     assert kind == "PeerLost" and "has ended" in text, text
-    assert [found[f"own {turn}"] for turn in range(3)] == [[4.0, True], [4.0, True], [4.0, False]]
+    assert [results[f"own {turn}"] for turn in range(3)] == [[4.0, True], [4.0, True], [4.0, False]]

@@ -154,8 +154,8 @@ def test_parallel_training_has_the_bits_of_the_processor(
 ) -> None:
     monkeypatch.setenv("PEERLANE_NODE", "devices=4")
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
-    found = programs.run(_TRAIN, size=ranks, timeout=280)
-    for each in found:
+    results = programs.run(_TRAIN, size=ranks, timeout=280)
+    for each in results:
         assert len(each["equal"]) == 13
         assert [name for name, is_equal in each["equal"].items() if not is_equal] == []
         assert each["flat"] and each["random"] == 64

@@ -14,7 +14,7 @@ SOON = 10.0  # seconds; the promises are 0.5 and 2, and the machine may be busy
 
 
 def test_other_collective_or_size_raises_where_the_last_rank_calls(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 groups = [dist.new_group() for _ in range(3)]
 dist.barrier()
@@ -35,7 +35,7 @@ dist.all_reduce(tensor)  # other groups are not concerned
         "size": ("all_reduce of 40 bytes", "all_reduce of 44 bytes"),
         "op": ("max of float32", "sum of float32"),
     }.items():
-        both = [each[name] for each in found]
+        both = [each[name] for each in results]
         assert all(each[0] == "DistBackendError" for each in both), both
         causes = {each[2] for each in both}
         assert "InvalidValue" in causes and causes <= {"InvalidValue", "PeerLost"}
@@ -55,9 +55,9 @@ else:
 found["seconds"] = time.monotonic() - began
 """
     launch = ["-m", "peerlane", "launch", "-n", "2"]  # rank 0 serves the others' store there
-    found = programs.launched(launch, body) if is_launched else programs.run(body)
+    results = programs.launched(launch, body) if is_launched else programs.run(body)
     waits = "recv of program.py:", "all_reduce of program.py:"
-    for rank, each in enumerate(found):
+    for rank, each in enumerate(results):
         kind, text, cause = each["told"]
         assert (kind, cause) == ("DistBackendError", "Deadlock"), text
         shown = [waits[rank]] if is_launched else waits  # the launcher shows the waits of all ranks
@@ -76,7 +76,7 @@ found["seconds"] = time.monotonic() - began
     ],
 )
 def test_dead_rank_ends_the_waits_of_the_others(programs: Programs, call: str) -> None:
-    found = programs.run(
+    results = programs.run(
         f"""
 tensor, parts = torch.zeros(1000), [torch.zeros(1000) for _ in range(size)]
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
@@ -91,8 +91,8 @@ found["seconds"] = time.monotonic() - began
         size=3,
         may_fail=True,
     )
-    assert found[1] is None
-    for each in (found[0], found[2]):
+    assert results[1] is None
+    for each in (results[0], results[2]):
         kind, text, _ = each["told"]
         assert kind in ("DistBackendError", "RuntimeError")
         assert "rank 1 (process" in text and "has died" in text, text
@@ -100,7 +100,7 @@ found["seconds"] = time.monotonic() - began
 
 
 def test_time_outs_of_group_call_and_work(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 short = dist.new_group(timeout=seconds(1))
 other, third = dist.new_group(), dist.new_group()
@@ -124,16 +124,16 @@ else:
 dist.barrier()
 """
     )
-    assert found[0]["group"][0] == "DistBackendError" and found[0]["group"][2] == "WaitTimeout"
-    assert "Timed out" in found[0]["group"][1] and 0.9 < found[0]["group"][3] < SOON
-    assert "Timed out waiting 200ms" in found[0]["call"][1] and 0.1 < found[0]["call"][3] < SOON
-    assert "Timed out waiting 200ms" in found[0]["after"][1]
-    assert "Timed out waiting 0.2 s; the call goes on" in found[0]["work"][1]
-    assert found[0]["number"] == 2.0
+    assert results[0]["group"][0] == "DistBackendError" and results[0]["group"][2] == "WaitTimeout"
+    assert "Timed out" in results[0]["group"][1] and 0.9 < results[0]["group"][3] < SOON
+    assert "Timed out waiting 200ms" in results[0]["call"][1] and 0.1 < results[0]["call"][3] < SOON
+    assert "Timed out waiting 200ms" in results[0]["after"][1]
+    assert "Timed out waiting 0.2 s; the call goes on" in results[0]["work"][1]
+    assert results[0]["number"] == 2.0
 
 
 def test_monitored_barrier_names_the_missing(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 dist.monitored_barrier()
 dist.monitored_barrier(wait_all_ranks=True)
@@ -147,16 +147,16 @@ dist.barrier()
 """,
         size=4,
     )
-    assert "Rank 1 failed to pass monitoredBarrier in 500 ms" in found[0]["first"][1]
-    assert "Ranks 1, 3 failed to pass monitoredBarrier in 500 ms" in found[0]["all"][1]
+    assert "Rank 1 failed to pass monitoredBarrier in 500 ms" in results[0]["first"][1]
+    assert "Ranks 1, 3 failed to pass monitoredBarrier in 500 ms" in results[0]["all"][1]
     for name, missing in {"first": "Rank 1", "all": "Ranks 1, 3"}.items():
-        kind, text, _ = found[2][name]
+        kind, text, _ = results[2][name]
         assert kind == "DistBackendError"
         assert "Rank 2 successfully reached monitoredBarrier" in text and missing in text
 
 
-def test_abort_ends_calls_that_are_under_way(programs: Programs) -> None:
-    found = programs.run(
+def test_abort_ends_calls_in_progress(programs: Programs) -> None:
+    results = programs.run(
         """
 group = dist.new_group()
 if rank == 0:
@@ -174,15 +174,15 @@ if rank == 0:
 dist.barrier()
 """
     )
-    assert [each[:2] for each in found[0]["told"]] == [
+    assert [each[:2] for each in results[0]["told"]] == [
         ["DistBackendError", "peerlane: the process group was aborted"]
     ] * 2
-    assert found[0]["later"][1] == "peerlane: the process group was aborted"
-    assert "peerlane: the process group was aborted" in found[0]["future"][1]
+    assert results[0]["later"][1] == "peerlane: the process group was aborted"
+    assert "peerlane: the process group was aborted" in results[0]["future"][1]
 
 
 def test_tensors_and_options_that_do_not_fit_raise_before_anything_is_sent(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 world = dist.group.WORLD
 texts = [
@@ -205,7 +205,7 @@ dist.all_reduce(number)
 found["texts"], found["number"] = texts, number.item()
 """
     )
-    for each in found:
+    for each in results:
         for text, word in zip(
             each["texts"],
             [

@@ -22,13 +22,13 @@ found["sum"] = number.item()
 
 
 def test_ranks_of_torchrun_meet(programs: Programs) -> None:
-    found = programs.launched(["-m", "torch.distributed.run", "--nproc-per-node", "3"], _SUM, size=3)
-    assert [each["sum"] for each in found] == [6, 6, 6]
+    results = programs.launched(["-m", "torch.distributed.run", "--nproc-per-node", "3"], _SUM, size=3)
+    assert [each["sum"] for each in results] == [6, 6, 6]
 
 
 def test_ranks_of_peerlane_launch_meet(programs: Programs) -> None:
-    found = programs.launched(["-m", "peerlane", "launch", "-n", "3", "--devices", "3"], _SUM, size=3)
-    assert [each["sum"] for each in found] == [6, 6, 6]
+    results = programs.launched(["-m", "peerlane", "launch", "-n", "3", "--devices", "3"], _SUM, size=3)
+    assert [each["sum"] for each in results] == [6, 6, 6]
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
@@ -36,8 +36,8 @@ def test_ranks_of_torch_multiprocessing_meet(programs: Programs, method: str) ->
     assert [each["sum"] for each in programs.run(_SUM, size=2, method=method)] == [3, 3]
 
 
-def test_group_can_be_made_again_in_the_same_store(programs: Programs) -> None:
-    found = programs.run(
+def test_group_can_be_created_again_in_the_same_store(programs: Programs) -> None:
+    results = programs.run(
         """
 store = dist.FileStore(f"{sys.argv[1]}/again", size)
 sums = []
@@ -50,7 +50,7 @@ for turn in range(3):
 found["sums"] = sums
 """
     )
-    assert [each["sums"] for each in found] == [[1, 3, 5]] * 2
+    assert [each["sums"] for each in results] == [[1, 3, 5]] * 2
 
 
 def test_neither_imports_the_other_unasked() -> None:

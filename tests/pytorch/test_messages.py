@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(150)]
 
 
 def test_messages_match_by_tag_and_keep_the_order_of_a_tag(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 sizes = [3, 0, 100_000, 5_000_000]
 if rank == 0:
@@ -32,11 +32,11 @@ else:
     found["got"], found["last"] = got, last.tolist()
 """
     )
-    assert found[1] == {"got": [[1, True], [3, True], [0, True], [2, True]], "last": [9.0] * 3}
+    assert results[1] == {"got": [[1, True], [3, True], [0, True], [2, True]], "last": [9.0] * 3}
 
 
 def test_batches_any_source_and_messages_beside_collectives(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 others = [peer for peer in range(size) if peer != rank]
 into = {peer: torch.zeros(50_000) for peer in others}
@@ -80,17 +80,17 @@ else:
 """,
         size=3,
     )
-    for rank, each in enumerate(found):
+    for rank, each in enumerate(results):
         others = [peer for peer in range(3) if peer != rank]
         assert each["batch"] == [[peer, 10.0 * peer + rank, 10.0 * peer + rank] for peer in others]
         assert each["number"] == 3.0
-    assert found[0]["seen"] == [[peer, [float(peer), float(n)]] for peer in (1, 2) for n in (0, 1)]
-    assert found[1]["turned"] == [[1.0, 5.0, 9.0], [2.0, 6.0, 10.0]]
-    assert found[1]["late"] == 1.0
+    assert results[0]["seen"] == [[peer, [float(peer), float(n)]] for peer in (1, 2) for n in (0, 1)]
+    assert results[1]["turned"] == [[1.0, 5.0, 9.0], [2.0, 6.0, 10.0]]
+    assert results[1]["late"] == 1.0
 
 
 def test_message_of_another_size_and_of_a_rank_that_left_raise(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 if rank == 0:
     dist.send(torch.zeros(4), 1, tag=7)
@@ -104,16 +104,16 @@ else:
     found["left"] = caught(dist.recv, torch.zeros(1), 0)
 """
     )
-    assert found[0]["self"][0] == "DistBackendError"
-    assert "rank 0 has sent 16 bytes with tag 7, and the receive has a tensor of 12" in found[1]["size"][1]
-    assert found[1]["after"] == [1.0, 1.0]
-    kind, text, cause = found[1]["left"]
+    assert results[0]["self"][0] == "DistBackendError"
+    assert "rank 0 has sent 16 bytes with tag 7, and the receive has a tensor of 12" in results[1]["size"][1]
+    assert results[1]["after"] == [1.0, 1.0]
+    kind, text, cause = results[1]["left"]
     assert (kind, cause) == ("DistBackendError", "PeerLost")
     assert "rank 0 has left the group" in text
 
 
 def test_silent_rank_and_one_that_ends_do_not_end_the_messages_of_others(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 short, other = dist.new_group(timeout=seconds(1)), dist.new_group()
 store = dist.distributed_c10d._get_default_store()
@@ -141,11 +141,11 @@ store.set("rank 0 has it", "")
 """,
         size=3,
     )
-    assert found[0] == {"late": 3.0, "last": 5.0}
+    assert results[0] == {"late": 3.0, "last": 5.0}
 
 
 def test_short_messages_need_no_thread_and_no_receiver_that_waits(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 peer = 1 - rank
 box = torch.zeros(100)
@@ -169,12 +169,12 @@ else:
 found["threads"] = threading.active_count() - before
 """
     )
-    assert found[1]["got"] == [2.0, 0.0, 1.0, 3.0]
-    assert (found[0]["threads"], found[1]["threads"]) == (0, 0)
+    assert results[1]["got"] == [2.0, 0.0, 1.0, 3.0]
+    assert (results[0]["threads"], results[1]["threads"]) == (0, 0)
 
 
 def test_receive_for_which_nobody_waits_makes_progress(programs: Programs) -> None:
-    found = programs.run(
+    results = programs.run(
         """
 if rank == 0:
     long, short = torch.zeros(5_000_000), torch.zeros(1)
@@ -196,4 +196,4 @@ else:
 """,
         size=3,
     )
-    assert found[0] == {"short": 6.0, "long": 1.0}
+    assert results[0] == {"short": 6.0, "long": 1.0}

@@ -18,12 +18,12 @@ def test_group_channels_named_in_other_orders_meet_by_name(node: Callable[..., A
 
     def body(group: pl.Group) -> None:
         names = ["b", "a"] if group.rank else ["a", "b"]
-        made = group.channels([1 - group.rank] * 2, notifies=[len(group.members), 5], names=names)
-        found = dict(zip(names, made, strict=True))
-        assert [each.notifies for each in made] == [2, 5]
-        assert found["a"].peer_notifies == (2 if group.rank else 5)
-        found["a"].write(bytes([group.rank + 1]) * 8, at=8, notify=0)
-        found["a"].wait(0, timeout=30)
+        channels = group.channels([1 - group.rank] * 2, notifies=[len(group.members), 5], names=names)
+        by_name = dict(zip(names, channels, strict=True))
+        assert [each.notifies for each in channels] == [2, 5]
+        assert by_name["a"].peer_notifies == (2 if group.rank else 5)
+        by_name["a"].write(bytes([group.rank + 1]) * 8, at=8, notify=0)
+        by_name["a"].wait(0, timeout=30)
         assert bytes(memoryview(group.window[8:16])) == bytes([2 - group.rank]) * 8
         again = group.channels([1 - group.rank], names=["a"])[0]
         again.notify(0)

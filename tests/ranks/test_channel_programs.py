@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launchers_told import without_launcher
+from helpers.launcher_variables import without_launcher
 from helpers.prepared import run_python
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "channel_ring.py"
@@ -113,7 +113,7 @@ def test_group_of_two_mpich_jobs_at_once_meets_within_its_job() -> None:
     assert [job.returncode for job in jobs] == [0, 0]
 
 
-def test_group_rank_0_interrupted_while_made_ends_process_in_time(tmp_path: Path) -> None:
+def test_group_rank_0_interrupted_during_creation_ends_process_in_time(tmp_path: Path) -> None:
     program = tmp_path / "interrupted.py"
     program.write_text(
         """

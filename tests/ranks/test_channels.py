@@ -92,7 +92,9 @@ def test_channel_reduce_of_each_type_and_op_equals_numpy(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_channel_blocks_written_and_read_lie_where_table_says(alone: pl.Channel, streamed: bool) -> None:
+def test_channel_blocks_written_and_read_lie_at_offsets_of_the_table(
+    alone: pl.Channel, streamed: bool
+) -> None:
     device, window = alone.group.device, alone.group.window
     content = np.arange(4096, dtype=np.uint32).view(np.uint8)[:4096]
     source = device.allocate(4096)

@@ -20,7 +20,7 @@ LOST_SECONDS = 0.5
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
-def test_channel_writes_between_processes_both_ways_arrive() -> None:
+def test_channel_writes_between_processes_arrive_in_both_directions() -> None:
     with ranks(2, options="window=3 << 20") as peers:
         code = """
 me, other = grp.rank, 1 - grp.rank
@@ -65,10 +65,10 @@ def test_channel_window_of_another_process_is_imported_memory() -> None:
 
 def lost(peer: Peer, began: float) -> tuple[str, float]:
     """Return the text of the ``PeerLost`` that a rank got, and after how many seconds it came."""
-    with pytest.raises(PeerError) as told:
+    with pytest.raises(PeerError) as refused:
         peer.receive()
-    assert (told.value.kind, told.value.fault) == ("PeerLost", "PEER_LOST"), str(told.value)
-    return str(told.value), time.monotonic() - began
+    assert (refused.value.kind, refused.value.fault) == ("PeerLost", "PEER_LOST"), str(refused.value)
+    return str(refused.value), time.monotonic() - began
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -133,9 +133,9 @@ def test_channel_wait_other_rank_left_cleanly_goes_on() -> None:
         a.send("ch[1].wait(0)")
         leaving.run("grp.close()")
         leaving.close()
-        with pytest.raises(PeerError) as told:
+        with pytest.raises(PeerError) as refused:
             b.run("ch[2].wait(0)")
-        assert f"rank 2 (process {leaving.pid})" in str(told.value)
+        assert f"rank 2 (process {leaving.pid})" in str(refused.value)
         b.run("ch[0].notify(0)")
         a.receive()
 

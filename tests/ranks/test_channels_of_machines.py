@@ -15,7 +15,7 @@ from helpers.namespaces import OtherNetwork, other_network
 from helpers.ports import free_port
 from helpers.prepared import run_python
 from helpers.promised import overdue
-from helpers.two_machines import TCP, by_address, ended, hear, on_two, run, started, tell
+from helpers.two_machines import TCP, by_address, ended, hear, on_two, run, send_line, started
 
 FOLDER = Path(__file__).parents[1]
 
@@ -27,7 +27,14 @@ pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180), needs_eng
     "file", ["test_channels.py", "test_completion_queues.py", "test_promises_event_loops.py"]
 )
 def test_tests_of_channels_pass_between_machines(file: str) -> None:
-    words = ["-q", "-p", "helpers.machines_here", "-p", "no:cacheprovider", str(FOLDER / "ranks" / file)]
+    words = [
+        "-q",
+        "-p",
+        "helpers.threads_as_machines",
+        "-p",
+        "no:cacheprovider",
+        str(FOLDER / "ranks" / file),
+    ]
     words += ["-k", "not between_switches"]  # about the route within a machine
     done = run_python(["-m", "pytest", *words], env={**os.environ, **TCP}, cwd=FOLDER, timeout=150)
     assert done.returncode == 0, done.stdout
@@ -36,8 +43,8 @@ def test_tests_of_channels_pass_between_machines(file: str) -> None:
 
 @pytest.fixture
 def network() -> Iterator[OtherNetwork]:
-    with other_network() as made:
-        yield made
+    with other_network() as second_network:
+        yield second_network
 
 
 MIXED = """
@@ -84,11 +91,11 @@ def test_mixed_program_of_two_machines_gives_bytes_of_one(network: OtherNetwork,
     far = run(MIXED, *on_two(network, machines))
     near = run(MIXED, by_address("aaaa", free_port()))
     assert [(code, errors) for code, _, errors in far + near] == [(0, "")] * 8
-    assert [said for _, said, _ in far] == [said for _, said, _ in near]
+    assert [output for _, output, _ in far] == [output for _, output, _ in near]
 
 
 @pytest.mark.any_schedule
-def test_killed_rank_is_told_to_those_who_wait_and_write(network: OtherNetwork) -> None:
+def test_killed_rank_is_reported_to_those_who_wait_and_write(network: OtherNetwork) -> None:
     program = """
 group = joined(timeout=30, window=1 << 20)
 if group.rank == 2:
@@ -113,14 +120,14 @@ refused(lambda: channel.notify(0))
         killed = time.time()
         children[2].send_signal(signal.SIGKILL)
         ends = ended(children)
-    for _, said, errors in ends[:2]:
+    for _, output, errors in ends[:2]:
         assert errors == ""
-        first, told, second = said.splitlines()
+        first, reported, second = output.splitlines()
         assert first.startswith("PeerLost PEER_LOST "), first
         assert "rank 2 (process" in first
         assert "on machine b) is lost: " in first
         assert second.startswith("PeerLost PEER_LOST "), second
-        assert float(told) - killed < overdue(0.5)
+        assert float(reported) - killed < overdue(0.5)
 
 
 @pytest.mark.any_schedule
@@ -154,10 +161,10 @@ with joined(timeout=30, window=1 << 20) as group:
         assert hear(first) == "healed"
         cut_at = time.monotonic()  # the clock of the children too
         network.cut()
-        tell([first])
-        code, said, errors = ended(children[:1])[0]
+        send_line([first])
+        code, output, errors = ended(children[:1])[0]
     assert (code, errors) == (0, "")
-    text, lost_at = said.splitlines()
+    text, lost_at = output.splitlines()
     assert "rank 1 (process" in text
     assert "has answered in time" in text
     assert 5 < float(lost_at) - cut_at < 5 * 9
@@ -190,9 +197,9 @@ with joined(timeout=30, window=4096) as group:
             channel.write(b"z", notify=1, stream=stream)
             stream.sync()
 """
-    (code, said, errors), other = run(program, *on_two(network, "ab"))
+    (code, output, errors), other = run(program, *on_two(network, "ab"))
     assert (code, errors, other[0]) == (0, "", 0), other
-    lines = said.splitlines()
+    lines = output.splitlines()
     assert len(lines) == 4
     for line, memory, what in zip(
         lines,
@@ -252,25 +259,25 @@ with joined(timeout=30, window=16 << 20) as group, over_tcp(group.channel(1 - gr
             say(min(spent))
             channel.notify(1)
 """
-    (code, said, errors), other = run(program, *on_two(network, "ab"), seconds=240)
+    (code, output, errors), other = run(program, *on_two(network, "ab"), seconds=240)
     assert (code, errors, other[0]) == (0, "", 0), other
-    grown, seconds = map(float, said.split())
+    grown, seconds = map(float, output.split())
     assert grown < 32 << 20, "the same for 3 million writes: 9 MiB under eager, 21 MiB under lazy"
     assert seconds < 0.025, "promised are 5 ms"
 
 
 @pytest.mark.any_schedule
-def test_without_engine_channel_to_other_machine_says_what_to_install(tmp_path: Path) -> None:
+def test_without_engine_channel_to_other_machine_names_what_to_install(tmp_path: Path) -> None:
     nonsense = tmp_path / "libucp.so.0"
     nonsense.write_bytes(b"not a library")
     program = "group = joined(timeout=30); refused(lambda: group.channel(1 - group.rank, timeout=30)); group.close()"
     ends = run(program, by_address("ab", free_port(), PEERLANE_UCX=str(nonsense)))
-    for code, said, errors in ends:
+    for code, output, errors in ends:
         assert (code, errors) == (0, "")
-        assert said.startswith(
+        assert output.startswith(
             ("Unsupported UNSUPPORTED channels to other machines need UCX: ", "PeerLost")
-        ), said
-    assert any(str(nonsense) in said and "pip install peerlane[ucx]" in said for _, said, _ in ends)
+        ), output
+    assert any(str(nonsense) in output and "pip install peerlane[ucx]" in output for _, output, _ in ends)
 
 
 @pytest.mark.any_schedule
@@ -288,14 +295,14 @@ with joined(timeout=30) as group:
 """
     with started(program, by_address("ab", free_port(), **TCP)) as children:
         lines = [[hear(child) for _ in range(2)] for child in children]
-        tell(children)
+        send_line(children)
         assert [(code, errors) for code, _, errors in ended(children)] == [(0, "")] * 2
     for rank, (channel, barrier) in enumerate(lines):
-        for said in (channel, barrier):
-            assert said.startswith("Unsupported UNSUPPORTED Group"), said
-            assert f"rank {1 - rank} on machine {'ba'[rank]} has UCX " in said
-            assert "UCX 1.18.1" in said
-            assert "pip install libucx-cu12==" in said
+        for output in (channel, barrier):
+            assert output.startswith("Unsupported UNSUPPORTED Group"), output
+            assert f"rank {1 - rank} on machine {'ba'[rank]} has UCX " in output
+            assert "UCX 1.18.1" in output
+            assert "pip install libucx-cu12==" in output
 
 
 @pytest.mark.any_schedule
@@ -315,9 +322,9 @@ with joined(timeout=30, window=4096) as group:
     gc.collect()
     say(resident() - before)
 """
-    for code, said, errors in run(program, by_address("ab", free_port(), **TCP), seconds=240):
+    for code, output, errors in run(program, by_address("ab", free_port(), **TCP), seconds=240):
         assert (code, errors) == (0, "")
-        assert int(said) < 1 << 20, "a channel that stays takes 5 KiB"
+        assert int(output) < 1 << 20, "a channel that stays takes 5 KiB"
 
 
 @pytest.mark.any_schedule
@@ -335,9 +342,9 @@ with joined(timeout=30) as group, over_tcp(group.channel(1 - group.rank)) as cha
         refused(call)
     say(group.window.route_to(theirs).kind)
 """
-    for code, said, errors in run(program, by_address("ab", free_port(), **TCP)):
+    for code, output, errors in run(program, by_address("ab", free_port(), **TCP)):
         assert (code, errors) == (0, "")
-        *lines, route = said.splitlines()
+        *lines, route = output.splitlines()
         calls = (
             "Buffer.fill",
             "Channel.write",
@@ -351,10 +358,10 @@ with joined(timeout=30) as group, over_tcp(group.channel(1 - group.rank)) as cha
 
 
 @pytest.mark.any_schedule
-def test_engine_that_does_not_start_says_which_variables_it_reads() -> None:
+def test_engine_that_does_not_start_names_the_variables_that_it_reads() -> None:
     program = "group = joined(timeout=30); refused(lambda: group.channel(1 - group.rank, timeout=30)); group.close()"
     ends = run(program, by_address("ab", free_port(), PEERLANE_INTERFACE="eth77"))
-    said = "".join(said for _, said, _ in ends)
-    assert 'which does not start: there is no network interface "eth77" here' in said
-    assert "PEERLANE_INTERFACE says" in said
-    assert "pip install" not in said
+    output = "".join(output for _, output, _ in ends)
+    assert 'which does not start: there is no network interface "eth77" here' in output
+    assert "PEERLANE_INTERFACE says" in output
+    assert "pip install" not in output

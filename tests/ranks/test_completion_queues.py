@@ -19,7 +19,7 @@ _MOST = 1024
 
 
 def queueing(**options: int) -> pl.Group:
-    return pl.Group(0, 1, rendezvous=lambda said: [said], notifies="fifo", **options)
+    return pl.Group(0, 1, rendezvous=lambda source: [source], notifies="fifo", **options)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -172,10 +172,10 @@ def test_all_reduce_in_fifo_group_gives_sum(node: Node) -> None:
     node("devices=3")
 
     def rank(group: pl.Group) -> list[int]:
-        said = group.device.allocate(4 << 20)
-        said.fill(group.rank + 1)
-        group.all_reduce(said, dtype="uint8")
-        return list(said.view()[::1_000_000])
+        source = group.device.allocate(4 << 20)
+        source.fill(group.rank + 1)
+        group.all_reduce(source, dtype="uint8")
+        return list(source.view()[::1_000_000])
 
     assert run_ranks(3, rank, notifies="fifo", workspace=1 << 16) == [[6] * 5] * 3
 

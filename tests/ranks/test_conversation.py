@@ -64,7 +64,7 @@ def test_receive_message_that_never_comes_is_one_request_of_whole_timeout() -> N
     assert 0 <= timeout <= 1
 
 
-def test_receive_peer_that_has_left_asks_once_for_what_it_said_before() -> None:
+def test_receive_peer_that_has_left_asks_once_for_its_earlier_messages() -> None:
     line = Line()
     with pytest.raises(pl.PeerLost, match="rank 1 did not come: it has closed its group"):
         Conversation(session_at(line, Left())).receive("Group.channel", "invite.1", 1, time.monotonic() + 60)

@@ -14,8 +14,8 @@ from helpers.two_machines import (
     ended,
     hear,
     on_two,
+    send_line,
     started,
-    tell,
 )
 
 pytestmark = [
@@ -68,10 +68,10 @@ def test_stream_of_writes_goes_on_after_an_outage_and_loses_nothing(seconds: flo
         time.sleep(seconds)  # the outage itself
         network.mend()
         began = time.monotonic()
-        tell(children[:1])  # what is under way has to arrive before it may end
+        send_line(children[:1])  # what is under way has to arrive before it may end
         ends = ended(children)
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 2
-    (first,), (second,) = (said.split() for _, said, _ in ends)
+    (first,), (second,) = (output.split() for _, output, _ in ends)
     assert first == second
     assert int(first) >= 640
     print(
@@ -94,7 +94,7 @@ with joined(timeout=30, window=4096) as group:
 
 
 @pytest.mark.parametrize("how", ["link", "stop"])
-def test_silent_machine_is_told_within_its_time_and_a_second(how: str) -> None:
+def test_silent_machine_is_reported_within_its_time_and_a_second(how: str) -> None:
     unreachable = 5.0
     with other_network() as network:
         environs, prefixes = on_two(network, "aabb", PEERLANE_UNREACHABLE=str(unreachable))
@@ -106,20 +106,22 @@ def test_silent_machine_is_told_within_its_time_and_a_second(how: str) -> None:
             else:
                 for child in children[2:]:
                     child.send_signal(signal.SIGSTOP)
-            told = [[hear(child) for _ in range(3)] for child in children[:2]]
+            reported = [[hear(child) for _ in range(3)] for child in children[:2]]
             for child in children[2:]:
                 child.send_signal(signal.SIGCONT)
-            told += [[hear(child) for _ in range(3)] for child in children[2:]]  # they lose the others too
-            tell(children)
+            reported += [
+                [hear(child) for _ in range(3)] for child in children[2:]
+            ]  # they lose the others too
+            send_line(children)
             assert [(code, errors) for code, _, errors in ended(children)] == [(0, "")] * 4
     spent = []
-    for text, when, which in told[:2]:
+    for text, when, which in reported[:2]:
         assert which == "True PeerLost"
         assert "has answered in time" in text or "with another rank of this machine has ended" in text
         spent.append(round(float(when) - began, 2))
     print(f"silent by {how}: told after {spent} s, with {unreachable=}")
     assert max(spent) < LOADED * (unreachable + 1)
-    assert [which for _, _, which in told[2:]] == ["True PeerLost"] * 2
+    assert [which for _, _, which in reported[2:]] == ["True PeerLost"] * 2
 
 
 KILLED = """
@@ -162,7 +164,7 @@ PROMISED = 0.5
 @pytest.mark.parametrize(
     "rounds", [4, pytest.param(300, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 )
-def test_killed_rank_is_told_to_all_others_in_time(rounds: int) -> None:
+def test_killed_rank_is_reported_to_all_others_in_time(rounds: int) -> None:
     spent = []
     with other_network() as network:
         for number in range(rounds):
@@ -173,12 +175,15 @@ def test_killed_rank_is_told_to_all_others_in_time(rounds: int) -> None:
                 killed = time.time()
                 children[victim].send_signal(signal.SIGKILL)
                 left = [child for rank, child in enumerate(children) if rank != victim]
-                told = [hear(child).split() for child in left]
-                tell(left)
+                reported = [hear(child).split() for child in left]
+                send_line(left)
                 assert [(code, errors) for code, _, errors in ended(left)] == [(0, "")] * 3
             # A collective that fails closes its channels, which the others may see first.
-            assert all(rank == str(victim) for _, rank, way in told if way != "waits_for_all"), (number, told)
-            spent += [float(when) - killed for when, _, _ in told]
+            assert all(rank == str(victim) for _, rank, means in reported if means != "waits_for_all"), (
+                number,
+                reported,
+            )
+            spent += [float(when) - killed for when, _, _ in reported]
     spent.sort()
     print(
         f"{rounds} ranks killed: told after {spent[-1]:.3f} s, {spent[len(spent) // 2]:.3f} s in the median"
@@ -247,17 +252,17 @@ group.close()
 
 
 @pytest.mark.parametrize(("on", "victim"), [("none", 3), ("none", 0), ("stream", 1)])
-def test_rank_killed_in_a_long_all_reduce_is_told_to_all_others(on: str, victim: int) -> None:
+def test_rank_killed_in_a_long_all_reduce_is_reported_to_all_others(on: str, victim: int) -> None:
     with other_network() as network, started(REDUCING, *on_two(network, "aabb", ON=on)) as children:
         assert [hear(child) for child in children] == ["ready"] * 4
         time.sleep(0.2)  # in the middle of one
         killed = time.time()
         children[victim].send_signal(signal.SIGKILL)
         left = [child for rank, child in enumerate(children) if rank != victim]
-        told = [hear(child).split() for child in left]
-        tell(left)
+        reported = [hear(child).split() for child in left]
+        send_line(left)
         assert [(code, errors) for code, _, errors in ended(left)] == [(0, "")] * 3
     assert str(victim) in [
-        rank for _, rank in told
+        rank for _, rank in reported
     ]  # who is told later may see first that another one gave up
-    assert max(float(when) - killed for when, _ in told) < overdue(PROMISED)
+    assert max(float(when) - killed for when, _ in reported) < overdue(PROMISED)

@@ -36,15 +36,15 @@ def test_memory_in_very_many_ranges_is_sent_without_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "places",
+    "addresses",
     [
         *(5, "x", {}, [[]], [[], [], []], [[], 5], [[], [[1, 2]]], [[], [[1, 2, 3, 4]]]),
         *([[], [[-1, 0, 1]]], [[], [[1 << 63, 0, 1]]], [[], [[1, 0.5, 1]]], [[], [[True, 0, 1]]]),
         [[[1, 0, 1]] * 3000, [[1, 0, 1]] * 3000],
     ],
 )
-def test_impossible_places_are_refused(places: object) -> None:
+def test_impossible_addresses_are_refused(addresses: object) -> None:
     fields = json.loads(invitation().encode())
     with pytest.raises(BadHandle) as refused:
-        decoded({**fields, "places": places})
+        decoded({**fields, "places": addresses})
     assert refused.value.fault is Fault.FALSE_CLAIM

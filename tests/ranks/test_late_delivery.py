@@ -73,9 +73,9 @@ def test_late_delivery_writer_ends_after_sync_its_writes_arrive(
             ask_all([ends, lives], _PREPARE)
             ends.send(_GIVE + end)
             assert lives.run(_TAKE) == [1, 0, 1, 1, 0]
-            with pytest.raises(PeerError) as told:
+            with pytest.raises(PeerError) as refused:
                 lives.run("ch[0].wait(0)")
-            assert told.value.kind == "PeerLost"
+            assert refused.value.kind == "PeerLost"
             assert lives.run("result = bytes(grp.window[:8].view()).hex()") == "00" * 8
 
 
@@ -97,7 +97,7 @@ def test_late_delivery_stream_closed_after_death_sees_last_write(monkeypatch: py
         assert lives.run("result = bytes(grp.window[:10].view()).decode()") == "last words"
 
 
-def test_late_delivery_notify_under_way_when_other_rank_dies_satisfies_wait(
+def test_late_delivery_notify_in_flight_when_other_rank_dies_satisfies_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for seed in range(SEEDS):
@@ -111,9 +111,9 @@ def test_late_delivery_notify_under_way_when_other_rank_dies_satisfies_wait(
             threading.Event().wait(0.3)  # the waiting rank looks several times for dead ranks
             os.kill(gives.pid, signal.SIGCONT)
             waits.receive()
-            with pytest.raises(PeerError) as told:
+            with pytest.raises(PeerError) as refused:
                 waits.run("ch[1].wait(1)")
-            assert f"rank 0 (process {dies.pid}) has died" in str(told.value)
+            assert f"rank 0 (process {dies.pid}) has died" in str(refused.value)
             gives.receive()
 
 
@@ -210,18 +210,18 @@ def test_late_delivery_writer_killed_at_random_its_synced_writes_arrive(
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    said_last = tmp_path / "said"
+    last_count = tmp_path / "said"
     for number in range(rounds):
-        said_last.write_bytes(bytes(8))
+        last_count.write_bytes(bytes(8))
         with late(monkeypatch, dice.randrange(1 << 30)) as (dies, lives):
             lives.run("grp.window.fill(0)")
             lives.send(_RECEIVES)
-            dies.send(f"path = {str(said_last)!r}\n{_SENDS}")
+            dies.send(f"path = {str(last_count)!r}\n{_SENDS}")
             threading.Event().wait(dice.random() * 0.1)
             os.kill(dies.pid, signal.SIGKILL)
             seen = lives.receive()
-            (said,) = struct.unpack("<Q", said_last.read_bytes())
-            assert seen >= said, (number, seen, said)
+            (count,) = struct.unpack("<Q", last_count.read_bytes())
+            assert seen >= count, (number, seen, count)
             assert lives.run("import os; result = len(os.listdir('/proc/self/fd'))") < 64
 
 
@@ -261,9 +261,9 @@ def test_late_delivery_hostile_entries_change_no_other_memory(monkeypatch: pytes
                 "    words[8 * n : 8 * n + 8] = memoryview(np.array(entry, np.uint64)).cast('B').cast('Q')\n"
                 "os._exit(0)"
             )
-            with pytest.raises(PeerError) as told:
+            with pytest.raises(PeerError) as refused:
                 lives.run("\nwhile True: ch[0].wait(3)")
-            assert told.value.kind == "PeerLost", str(told.value)
+            assert refused.value.kind == "PeerLost", str(refused.value)
             assert lives.run("result = bool((other.view() == 9).all())")
 
 

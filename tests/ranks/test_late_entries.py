@@ -33,21 +33,21 @@ def test_late_entries_random_takes_and_drops_never_overlap(node: Node, largest: 
             entries.drop(used.pop(dice.choice((0, -1))))
             continue
         size, spare = dice.randrange(largest), dice.choice((0, dice.randrange(largest)))
-        made = entries.take(_NOTIFY, 1, 0, size, spare)
-        if made is None:
+        taken = entries.take(_NOTIFY, 1, 0, size, spare)
+        if taken is None:
             refused += 1
             assert len(used) > 1000 or largest > 100
             for each in used:
                 entries.drop(each)
             used.clear()
             continue
-        assert (made.bytes.size, made.before.size) == (size, spare)
-        begin, end = _span(made)
+        assert (taken.bytes.size, taken.before.size) == (size, spare)
+        begin, end = _span(taken)
         for other in used:
             first, last = _span(other)
             assert end <= first or last <= begin
-            assert other.number != made.number
-        used.append(made)
+            assert other.number != taken.number
+        used.append(taken)
     assert refused or largest <= 1 << 20
     table = pl.as_buffer(bytes_of[: ranks.LATE_ENTRIES * 64])
     for each in used:

@@ -131,7 +131,7 @@ def communicate(size: int, work: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", ""), done.stderr[-3000:]
 
 
-def test_hcomm_communicator_of_many_threads_is_made() -> None:
+def test_hcomm_communicator_of_many_threads_is_created() -> None:
     communicate(66, "nothing")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.absent import needs_engine
 from helpers.namespaces import OtherNetwork, other_network
-from helpers.two_machines import ended, hear, on_two, run, started, tell
+from helpers.two_machines import ended, hear, on_two, run, send_line, started
 from peerlane.support import netlink
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180), needs_engine]
@@ -33,8 +33,8 @@ with joined(timeout=float(os.environ.get("PATIENCE", "30")), window=64) as group
 
 @pytest.fixture
 def network() -> Iterator[OtherNetwork]:
-    with other_network() as made:
-        yield made
+    with other_network() as second_network:
+        yield second_network
 
 
 def _ip(*words: str) -> None:
@@ -74,7 +74,7 @@ def test_interface_that_stays_down_is_named_and_a_later_try_of_the_process_conne
         assert "interface far" in words
         assert "'dormant'" in words
         _wake(network)
-        tell(children[1:])
+        send_line(children[1:])
         ends = ended(children)
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 2
     assert "rank 1" in ends[0][1]
@@ -85,7 +85,7 @@ def test_interface_that_stays_down_is_named_and_a_later_try_of_the_process_conne
 def _route_elsewhere(network: OtherNetwork, *, is_there: bool) -> Iterator[list[str]]:
     """Give one machine a longer route to the other by an interface of its own; yield the words that remove it."""
     prefix = ["-n", network.prefix[-1]] if is_there else []
-    name, peer = f"el{os.getpid()}", network.here if is_there else network.there
+    name, peer = f"el{os.getpid()}", network.near if is_there else network.far
     route = [*prefix, "route", "delete", f"{peer}/32", "table", "100"]
     try:
         _ip(*prefix, "link", "add", name, "type", "veth", "peer", "name", f"{name}x")
@@ -114,7 +114,7 @@ with joined(timeout=30, window=64) as group:
     with _route_elsewhere(network, is_there=is_there):
         ends = run(program, environs, prefixes)
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 2
-    peer = network.here if is_there else network.there
+    peer = network.near if is_there else network.far
     words = ends[is_there][1]
     assert words.startswith("Unsupported")
     assert (
@@ -131,21 +131,21 @@ def test_process_connects_once_the_longer_route_is_gone(network: OtherNetwork) -
     ):
         assert hear(children[1]).startswith("Unsupported route_elsewhere")
         _ip(*route)
-        tell(children[1:])
+        send_line(children[1:])
         ends = ended(children)
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 2
 
 
 def test_longer_route_by_the_interface_itself_and_a_default_route_are_taken(network: OtherNetwork) -> None:
-    _ip("route", "add", f"{network.there}/32", "dev", network.interfaces[0], "table", "100")
+    _ip("route", "add", f"{network.far}/32", "dev", network.interfaces[0], "table", "100")
     try:
         ends = run(EXCHANGE, *on_two(network, "ab"))
     finally:
-        _ip("route", "delete", f"{network.there}/32", "table", "100")
+        _ip("route", "delete", f"{network.far}/32", "table", "100")
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 2
 
 
-def test_kernel_tells_of_interfaces_and_routes() -> None:
+def test_kernel_lists_interfaces_and_routes() -> None:
     loopback = netlink.interface_named("lo")
     assert loopback is not None
     assert (loopback.number, loopback.lacks) == (1, "")

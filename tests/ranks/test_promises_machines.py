@@ -33,7 +33,7 @@ from peerlane.support.machine_identity import own_machine
 
 pytestmark = pytest.mark.any_schedule
 
-Tell = Callable[..., "list[Environment]"]
+RunMachines = Callable[..., "list[Environment]"]
 
 MEETS = """
 with joined(timeout=30) as group:
@@ -47,16 +47,18 @@ with joined(timeout=30) as group:
 """
 
 
-def said_by(machines: str, rank: int) -> str:
-    here = [machine == machines[rank] for machine in machines]
-    return f"{rank} {list(machines)} {here}\n"
+def program_of(machines: str, rank: int) -> str:
+    is_near = [machine == machines[rank] for machine in machines]
+    return f"{rank} {list(machines)} {is_near}\n"
 
 
-@pytest.mark.parametrize("tell", [torchrun, slurm, by_address])
+@pytest.mark.parametrize("run_machines", [torchrun, slurm, by_address])
 @pytest.mark.parametrize("machines", ["ab", "aabb", "abab", "abc"])
-def test_group_over_machines_has_members_of_all_and_channels_within_each(tell: Tell, machines: str) -> None:
-    ends = run(MEETS, tell(machines, free_port()))
-    assert ends == [(0, said_by(machines, rank), "") for rank in range(len(machines))]
+def test_group_over_machines_has_members_of_all_and_channels_within_each(
+    run_machines: RunMachines, machines: str
+) -> None:
+    ends = run(MEETS, run_machines(machines, free_port()))
+    assert ends == [(0, program_of(machines, rank), "") for rank in range(len(machines))]
 
 
 def test_group_over_two_networks_pid_namespaces_and_directories_meets(tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ with joined(timeout=30) as group:
     with other_network() as network:
         environs = by_address("aab", free_port(), PEERLANE_MACHINE="")
         for environ in environs:
-            environ["PLACE"] = environ["PLACE"].replace("127.0.0.1", network.here)
+            environ["PLACE"] = environ["PLACE"].replace("127.0.0.1", network.near)
             del environ["PEERLANE_INTERFACE"]
         environs[2]["PEERLANE_RUNTIME_DIR"] = str(tmp_path / "there")
         apart = [*network.prefix, "unshare", "--pid", "--fork", "--mount-proc"]
@@ -85,31 +87,33 @@ with joined(timeout=30) as group:
     ]
 
 
-@pytest.mark.parametrize("tell", [torchrun, by_address])
-def test_groups_of_one_job_over_machines_follow_one_another(tell: Tell) -> None:
+@pytest.mark.parametrize("run_machines", [torchrun, by_address])
+def test_groups_of_one_job_over_machines_follow_one_another(run_machines: RunMachines) -> None:
     program = """
 for number in range(3):
     with joined(timeout=30), joined(timeout=30, name="other") as other: say(number, other.size)
 """
-    ends = run(program, tell("aab", free_port()))
+    ends = run(program, run_machines("aab", free_port()))
     assert ends == [(0, "0 3\n1 3\n2 3\n", "")] * 3
 
 
 def test_group_without_secret_over_machines_is_refused_in_each_rank() -> None:
     ends = run("refused(lambda: joined(timeout=30))", torchrun("ab", free_port(), PEERLANE_SECRET=""))
-    for _, said, _ in ends:
-        assert said.startswith("AccessDenied PEER_UNREACHABLE Group: other machines need a secret"), said
-        assert "PEERLANE_SECRET" in said
+    for _, output, _ in ends:
+        assert output.startswith("AccessDenied PEER_UNREACHABLE Group: other machines need a secret"), output
+        assert "PEERLANE_SECRET" in output
     ends = run("refused(lambda: joined(timeout=30))", by_address("ab", free_port(), PEERLANE_SECRET=""))
-    for rank, (_, said, _) in enumerate(ends):
+    for rank, (_, output, _) in enumerate(ends):
         who, mine = f"rank {1 - rank} is on machine '{'ba'[rank]}'", f"this rank on '{'ab'[rank]}'"
-        assert said.startswith(f"AccessDenied PEER_UNREACHABLE Group: {who}, and {mine}"), said
-        assert "PEERLANE_SECRET" in said
+        assert output.startswith(f"AccessDenied PEER_UNREACHABLE Group: {who}, and {mine}"), output
+        assert "PEERLANE_SECRET" in output
 
 
-@pytest.mark.parametrize("tell", [torchrun, by_address])
-def test_group_with_another_secret_is_refused_and_rank_0_says_who_did_not_come(tell: Tell) -> None:
-    environs = tell("ab", free_port())
+@pytest.mark.parametrize("run_machines", [torchrun, by_address])
+def test_group_with_another_secret_is_refused_and_rank_0_names_who_did_not_come(
+    run_machines: RunMachines,
+) -> None:
+    environs = run_machines("ab", free_port())
     environs[1]["PEERLANE_SECRET"] = "what only this rank knows"
     (_, first, _), (_, second, _) = run("refused(lambda: joined(timeout=10))", environs)
     assert second.startswith("AccessDenied PEER_UNREACHABLE Group: rank 0 cannot be reached: "), second
@@ -118,14 +122,14 @@ def test_group_with_another_secret_is_refused_and_rank_0_says_who_did_not_come(t
     assert "did not come" in first
 
 
-@pytest.mark.parametrize("tell", [torchrun, by_address])
+@pytest.mark.parametrize("run_machines", [torchrun, by_address])
 @pytest.mark.parametrize("absent", [0, 2])
-def test_group_names_rank_that_did_not_come(tell: Tell, absent: int) -> None:
-    environs = tell("aab", free_port())
+def test_group_names_rank_that_did_not_come(run_machines: RunMachines, absent: int) -> None:
+    environs = run_machines("aab", free_port())
     del environs[absent]
     ends = run("refused(lambda: joined(timeout=8))", environs)
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 2
-    first, second = (said for _, said, _ in ends)
+    first, second = (output for _, output, _ in ends)
     if absent:
         assert first.startswith("WaitTimeout WAIT_TIMEOUT Group: rank 2 "), first
         assert "did not come" in first
@@ -135,13 +139,13 @@ def test_group_names_rank_that_did_not_come(tell: Tell, absent: int) -> None:
     else:
         who = (
             "the first rank of this machine did not come"
-            if tell is torchrun
+            if run_machines is torchrun
             else "rank 0 did not answer at tcp://"
         )
         assert first.startswith(f"WaitTimeout WAIT_TIMEOUT Group: {who}"), first
         who = (
             "rank 0 cannot be reached: RendezvousRelay: no rendezvous answered at tcp://"
-            if tell is torchrun
+            if run_machines is torchrun
             else who
         )
         assert second.startswith(f"WaitTimeout WAIT_TIMEOUT Group: {who}"), second
@@ -226,9 +230,9 @@ else:
     assert "rank 0" in str(error) and "rank 1" in str(error)
 """
     ends = run(program, torchrun("aab", free_port()))
-    for code, said, errors in ends[:2]:
+    for code, output, errors in ends[:2]:
         assert (code, errors) == (0, "")
-        assert said.startswith("Deadlock DEADLOCK"), said
+        assert output.startswith("Deadlock DEADLOCK"), output
     assert ends[2] == (0, "", "")
 
 
@@ -248,10 +252,10 @@ def test_group_over_machines_with_impossible_variable_is_refused(
     change: dict[str, str], named: str, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node()
-    told = slurm("ab", 1, **change)[1]
-    for name in set(os.environ) - set(told):
+    environment = slurm("ab", 1, **change)[1]
+    for name in set(os.environ) - set(environment):
         monkeypatch.delenv(name)
-    for name, value in told.items():
+    for name, value in environment.items():
         if name.startswith(("SLURM", "PEERLANE_P", "PEERLANE_SECRET", "PEERLANE_MACHINE", "MASTER")):
             monkeypatch.setenv(name, value)
     with pytest.raises(pl.InvalidValue) as refused:
@@ -272,7 +276,7 @@ def test_group_over_machines_with_unlike_nodes_is_refused() -> None:
     for rank, environ in enumerate(environs):
         environ["PEERLANE_NODE"] = f"name=unlike-{os.getpid()}-{rank},devices={rank + 2}"
     ends = run("refused(lambda: joined(timeout=20))", environs)
-    assert any("NODE_MISMATCH" in said and "PEERLANE_NODE" in said for _, said, _ in ends), ends
+    assert any("NODE_MISMATCH" in output and "PEERLANE_NODE" in output for _, output, _ in ends), ends
 
 
 def test_group_by_callable_over_machines_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

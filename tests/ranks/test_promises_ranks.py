@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import peerlane as pl
 from helpers.launched import until
-from helpers.launchers_told import LAUNCHER_VARIABLES
+from helpers.launcher_variables import LAUNCHER_VARIABLES
 from helpers.peers import PeerError, peer
 from helpers.ports import free_port
 from helpers.promises import Node
@@ -46,9 +46,9 @@ def test_channel_wait_in_a_circle_raises_deadlock() -> None:
             for each in peers:
                 with pytest.raises(
                     PeerError, match=r"(?s)rank 0 .* waits for notify 0 .*rank 1 .* waits for notify 0"
-                ) as told:
+                ) as failed:
                     each.receive()
-                assert (told.value.kind, told.value.fault) == ("Deadlock", "DEADLOCK")
+                assert (failed.value.kind, failed.value.fault) == ("Deadlock", "DEADLOCK")
             assert time.monotonic() - began < 5 * DEADLOCK_SECONDS
         assert ask_all(
             peers, "ch[1 - grp.rank].notify(0); ch[1 - grp.rank].wait(0, timeout=20); result = 1"
@@ -71,9 +71,9 @@ pl.Group(timeout=20)
     ):
         first.send(lying)
         second.send("pl.Group()")
-        with pytest.raises(PeerError, match="its bank is for 3 ranks, and the group has 2") as told:
+        with pytest.raises(PeerError, match="its bank is for 3 ranks, and the group has 2") as failed:
             second.receive()
-        assert told.value.fault == "FALSE_CLAIM"
+        assert failed.value.fault == "FALSE_CLAIM"
         with pytest.raises(PeerError):
             first.receive()
 
@@ -171,12 +171,12 @@ def test_group_foreign_or_taken_address_is_refused(node: Node) -> None:
             pl.Group(0, 2, rendezvous=f"tcp://127.0.0.1:{number}")
 
 
-@pytest.mark.parametrize("found", [None, [], [b"", b""], [b"x"], [5], [b"peerlane rendezvous 2\n"]])
-def test_group_bad_exchange_is_refused(node: Node, found: Any) -> None:
+@pytest.mark.parametrize("exchanged", [None, [], [b"", b""], [b"x"], [5], [b"peerlane rendezvous 2\n"]])
+def test_group_bad_exchange_is_refused(node: Node, exchanged: Any) -> None:
     node()
-    kind = pl.BadHandle if isinstance(found, list) and len(found) == 1 else pl.InvalidValue
+    kind = pl.BadHandle if isinstance(exchanged, list) and len(exchanged) == 1 else pl.InvalidValue
     with pytest.raises(kind) as refused:
-        pl.Group(0, 1, rendezvous=lambda _: found)
+        pl.Group(0, 1, rendezvous=lambda _: exchanged)
     assert kind is pl.InvalidValue or refused.value.fault is Fault.HANDLE_VERSION
 
     def raises(_: bytes) -> list[bytes]:
@@ -317,10 +317,10 @@ def test_group_message_with_random_fields_is_refused_or_round_trips(fields: dict
     content = json.dumps({**good, **fields}).encode()
     for kind in (wire.Hello, wire.Invitation):
         try:
-            said = kind.decode("Group", 3, content)
+            answer = kind.decode("Group", 3, content)
         except pl.BadHandle:
             continue
-        assert kind.decode("Group", 3, said.encode()) == said  # type: ignore[attr-defined]
+        assert kind.decode("Group", 3, answer.encode()) == answer  # type: ignore[attr-defined]
 
 
 def test_group_deregister_unknown_tag_raises_invalid_value(node: Node) -> None:
@@ -399,7 +399,7 @@ def test_group_closed_while_its_channel_waits_raises_closed(node: Node) -> None:
         second.close()
 
 
-def test_group_channel_given_up_while_peer_accepts_next_try_meets(
+def test_group_channel_abandoned_while_peer_accepts_next_try_meets(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node()
@@ -410,9 +410,9 @@ def test_group_channel_given_up_while_peer_accepts_next_try_meets(
         if invitations._session.rank == 0:
             accepted.wait(20)
             raise KeyboardInterrupt
-        made = accept(invitations, call, begun, deadline)
+        joined = accept(invitations, call, begun, deadline)
         accepted.set()
-        return made
+        return joined
 
     def rank(group: pl.Group) -> None:
         if group.rank == 0:

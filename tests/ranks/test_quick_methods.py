@@ -27,18 +27,18 @@ def _outcome(channel: pl.Channel, call: Callable[..., object], stream: pl.Stream
     channel.window.fill(0)
     before = [(line.recorded, line.consumed) for line in channel._outgoing]
     try:
-        said: object = call()
+        outcome: object = call()
         stream.sync()
         channel.fence()
     except (pl.Error, TypeError, ValueError, OverflowError) as error:
-        said = type(error), re.sub(r"stream \d+", "a stream", str(error))
+        outcome = type(error), re.sub(r"stream \d+", "a stream", str(error))
     after = [(line.recorded, line.consumed) for line in channel._outgoing]
-    told = [(r - s, d - c) for (s, c), (r, d) in zip(before, after, strict=True)]
+    counted = [(r - s, d - c) for (s, c), (r, d) in zip(before, after, strict=True)]
     for index, line in enumerate(channel._outgoing):
         while line.recorded != line.consumed:
             with contextlib.suppress(pl.Busy):  # the next record is of another notify
                 channel.wait(index)
-    return said, bytes(channel.window.view()), told
+    return outcome, bytes(channel.window.view()), counted
 
 
 @pytest.mark.parametrize("kind", ["binary", "strict", "fifo"])
@@ -48,7 +48,7 @@ def test_quick_write_random_arguments_does_what_checked_write_does(node: Node, k
     node("devices=2")
     other = pl.devices()[1]
     with (
-        pl.Group(0, 1, rendezvous=lambda said: [said], window=256, notifies=kind) as group,
+        pl.Group(0, 1, rendezvous=lambda outcome: [outcome], window=256, notifies=kind) as group,
         group.channel(0, notifies=2) as channel,
         group.device.create_stream() as stream,
     ):
@@ -66,21 +66,22 @@ def test_quick_write_random_arguments_does_what_checked_write_does(node: Node, k
             "nonblocking": [False, True],
         }
         for _ in range(1500):
-            given = {
+            arguments = {
                 name: each
                 for name, values in options.items()
                 if (each := draw.choice([_LEFT_OUT] * 3 + values[:2] * 2 + values)) is not _LEFT_OUT
             }
             source = draw.choice(sources)
-            ways = (type(channel).write, pl.Channel.write)
+            methods = (type(channel).write, pl.Channel.write)
             quick, checked = (
-                _outcome(channel, partial(way, channel, source, **given), stream) for way in ways
+                _outcome(channel, partial(served_method, channel, source, **arguments), stream)
+                for served_method in methods
             )
-            assert quick == checked, (source, given)
+            assert quick == checked, (source, arguments)
 
 
 @pytest.mark.parametrize(
-    ("name", "given"),
+    ("name", "arguments"),
     [
         ("notify", [((0,), {}), ((1,), {"stream": None}), ((2,), {}), ((-1,), {}), (("0",), {}), ((), {})]),
         ("wait", [((0,), {"timeout": 0.0}), ((2,), {}), ((2**80,), {}), ((0,), {"timeout": "x"}), ((), {})]),
@@ -88,18 +89,19 @@ def test_quick_write_random_arguments_does_what_checked_write_does(node: Node, k
     ],
 )
 def test_quick_method_wrong_call_raises_what_checked_method_raises(
-    node: Node, name: str, given: list[tuple[tuple[Any, ...], dict[str, Any]]]
+    node: Node, name: str, arguments: list[tuple[tuple[Any, ...], dict[str, Any]]]
 ) -> None:
     node()
     with (
-        pl.Group(0, 1, rendezvous=lambda said: [said]) as group,
+        pl.Group(0, 1, rendezvous=lambda outcome: [outcome]) as group,
         group.channel(0, notifies=2) as channel,
         group.device.create_stream() as stream,
     ):
-        ways = getattr(type(channel), name), getattr(pl.Channel, name)
-        for positional, named in given:
+        methods = getattr(type(channel), name), getattr(pl.Channel, name)
+        for positional, named in arguments:
             quick, checked = (
-                _outcome(channel, partial(way, channel, *positional, **named), stream) for way in ways
+                _outcome(channel, partial(served_method, channel, *positional, **named), stream)
+                for served_method in methods
             )
             assert quick == checked, (positional, named)
             if named.get("timeout") == 0.0:
@@ -111,7 +113,7 @@ def test_quick_wait_bad_timeout_is_refused_and_consumes_no_record(node: Node) ->
     wrong = ["x", -1, -0.5, float("nan"), True, [], object()]
     right = [None, 0, 3, 0.0, 2.5, float("inf"), 10**30]
     with (
-        pl.Group(0, 1, rendezvous=lambda said: [said]) as group,
+        pl.Group(0, 1, rendezvous=lambda outcome: [outcome]) as group,
         group.channel(0, notifies=2) as channel,
     ):
         line = channel._incoming[1]
@@ -130,7 +132,7 @@ def test_quick_wait_bad_timeout_is_refused_and_consumes_no_record(node: Node) ->
 @pytest.mark.parametrize("name", ["write", "notify", "wait"])
 def test_quick_method_inspected_shows_checked_signature_and_docs(node: Node, name: str) -> None:
     node()
-    with pl.Group(0, 1, rendezvous=lambda said: [said]) as group, group.channel(0) as channel:
+    with pl.Group(0, 1, rendezvous=lambda outcome: [outcome]) as group, group.channel(0) as channel:
         served = type(channel)
     method, checked = getattr(served, name), getattr(pl.Channel, name)
     assert type(method) is _core.QuickMethod
@@ -148,7 +150,7 @@ def test_quick_method_inspected_shows_checked_signature_and_docs(node: Node, nam
 
 def test_quick_method_closed_channel_raises_closed(node: Node) -> None:
     node()
-    with pl.Group(0, 1, rendezvous=lambda said: [said]) as group:
+    with pl.Group(0, 1, rendezvous=lambda outcome: [outcome]) as group:
         channel = group.channel(0, notifies=1)
         write, notify, wait = channel.write, channel.notify, channel.wait
         buffer = group.device.allocate(8)
@@ -165,7 +167,7 @@ def test_channel_method_before_init_raises_attribute_error() -> None:
             call(pl.Channel.__new__(pl.Channel), 0)
 
 
-def test_quick_method_unknown_way_raises_value_error() -> None:
+def test_quick_method_unknown_kind_raises_value_error() -> None:
     with pytest.raises(ValueError, match="no way of this name: swim"):
         _core.QuickMethod("swim", print)
 
@@ -177,7 +179,7 @@ def test_quick_method_in_a_cycle_is_garbage_collected() -> None:
 
     before = count()
     for _ in range(10):
-        made: Any = _core.QuickMethod("wait", print)
-        made.itself = made
-    del made
+        quick_method: Any = _core.QuickMethod("wait", print)
+        quick_method.itself = quick_method
+    del quick_method
     assert count() == before

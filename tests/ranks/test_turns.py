@@ -52,11 +52,11 @@ with pl.Group(window=1 << 16, notifies="fifo") as group:
 def _run(
     program: str, schedule: str, tmp_path: Path, ranks: int = 4
 ) -> tuple[list[str], list[dict[str, object]]]:
-    seen, lines, _ = _run_told(program, schedule, tmp_path, ranks)
+    seen, lines, _ = _run_reported(program, schedule, tmp_path, ranks)
     return seen, lines
 
 
-def _run_told(
+def _run_reported(
     program: str, schedule: str, tmp_path: Path, ranks: int
 ) -> tuple[list[str], list[dict[str, object]], str]:
     """Run a program; return what its ranks saw, the lines of the report, and the standard error."""
@@ -97,7 +97,7 @@ def _findings(schedule: str, tmp_path: Path) -> tuple[list[str], list[object]]:
     assert done.returncode == 3, done.stdout + done.stderr
     findings = json.loads(report.read_text())["findings"]
     sites = ("file", "line", "function", "rank", "stream", "verb", "access")
-    told = [
+    reported = [
         (
             *(each[name] for name in ("kind", "certain", "count", "bytes", "missing", "message")),
             [[site[name] for name in sites] for site in each["sites"]],
@@ -105,7 +105,7 @@ def _findings(schedule: str, tmp_path: Path) -> tuple[list[str], list[object]]:
         for each in findings
     ]
     seen = sorted(line.partition("saw ")[2] for line in done.stdout.splitlines() if "saw" in line)
-    return seen, sorted(told, key=repr)
+    return seen, sorted(reported, key=repr)
 
 
 @pytest.mark.parametrize("runs", [2, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
@@ -144,7 +144,7 @@ _SLEEPS = """
 """
 
 
-def test_seeded_rank_that_sleeps_is_told_and_holds_nobody_up(tmp_path: Path) -> None:
+def test_seeded_rank_that_sleeps_is_reported_and_holds_nobody_up(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     program = _MORE.replace("    {more}", _SLEEPS.replace('"calls are over"', repr(str(pipe))))
@@ -176,10 +176,10 @@ def test_seeded_rank_that_sleeps_gives_up_its_turn_after_100_ms(
     program = _MORE.replace("    {more}", _GIVES_UP)
     runs = []
     for _ in range(3):  # a machine under load gives no processor to the rank that is next
-        _, lines, told = _run_told(program, "seeded:3", tmp_path, 2)
+        _, lines, reported = _run_reported(program, "seeded:3", tmp_path, 2)
         assert _reasons(lines) == {("slept", 1)}
-        (slept,) = re.findall(r"slept at (\S+)", told)
-        runs += [float(until) - float(slept) for until in re.findall(r"waited until (\S+)", told)]
+        (slept,) = re.findall(r"slept at (\S+)", reported)
+        runs += [float(until) - float(slept) for until in re.findall(r"waited until (\S+)", reported)]
     record_property("seconds", runs)
     assert any(_SLEEP_SECONDS <= each < 5 * _SLEEP_SECONDS for each in runs), f"it took {runs} s"
 
@@ -202,8 +202,8 @@ def test_seeded_rank_that_makes_no_call_has_its_operations_run_after_1_s(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     program = _MORE.replace("    {more}", _RESTS)
-    _, lines, told = _run_told(program, "seeded:3", tmp_path, 2)
-    (took,) = map(float, re.findall(r"rested (\S+)", told))
+    _, lines, reported = _run_reported(program, "seeded:3", tmp_path, 2)
+    (took,) = map(float, re.findall(r"rested (\S+)", reported))
     record_property("seconds", took)
     assert _reasons(lines) == {("rested", 0)}
     assert _REST_SECONDS * 0.9 <= took < overdue(_REST_SECONDS), f"it took {took:.3f} s"
@@ -229,7 +229,7 @@ def test_seeded_rank_that_computes_keeps_its_turn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_seeded_rank_is_killed_the_other_is_told(seed: int, tmp_path: Path) -> None:
+def test_seeded_rank_is_killed_the_other_raises(seed: int, tmp_path: Path) -> None:
     script = tmp_path / "dies.py"
     script.write_text(_MORE.replace("{more}", "if rank == 0: os.kill(os.getpid(), signal.SIGKILL)"))
     command = ["-m", "peerlane", "launch", "-n", "2", str(script)]
@@ -246,9 +246,9 @@ def test_seeded_without_a_seed_launch_draws_one_for_all_ranks(tmp_path: Path) ->
     environ = os.environ | {"PEERLANE_SCHEDULE": "seeded"}
     done = run_python(command, env=environ, timeout=60)
     assert done.returncode == 0, done.stderr
-    (said,) = {line.partition("saw ")[2] for line in done.stdout.splitlines()}
-    assert said.startswith("seeded:")
-    assert f"repeat it with PEERLANE_SCHEDULE={said}" in done.stderr
+    (printed,) = {line.partition("saw ")[2] for line in done.stdout.splitlines()}
+    assert printed.startswith("seeded:")
+    assert f"repeat it with PEERLANE_SCHEDULE={printed}" in done.stderr
 
 
 _THREADS = """

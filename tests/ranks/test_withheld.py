@@ -36,9 +36,9 @@ def lazy(monkeypatch: pytest.MonkeyPatch, options: str = "window=1 << 20") -> It
 
 
 def _arrived(reader: Peer, at: int = 0) -> int:
-    found = reader.run(f"result = int(me[{at}:{at + 1}].view()[0])")
-    assert isinstance(found, int)
-    return found
+    content = reader.run(f"result = int(me[{at}:{at + 1}].view()[0])")
+    assert isinstance(content, int)
+    return content
 
 
 def _rested(began: float) -> bool:
@@ -130,8 +130,8 @@ def test_withheld_writes_reductions_and_blocks_come_in_order(monkeypatch: pytest
         )
         assert reader.run("result = int(me.view('int32')[:256].sum())") == 0 or _rested(began)
         reader.run("ch[0].wait(0, timeout=20)")
-        found = reader.run("result = me.view('int32')[:256].tolist()")
-        assert found == [9, 9, *[8] * 126, 9, 9, *[8] * 126] or _rested(began)
+        content = reader.run("result = me.view('int32')[:256].tolist()")
+        assert content == [9, 9, *[8] * 126, 9, 9, *[8] * 126] or _rested(began)
 
 
 def test_withheld_write_is_seen_by_the_writers_read_of_the_same_stream(
@@ -208,14 +208,14 @@ def test_withheld_writer_ends_after_sync_its_writes_arrive(end: str, monkeypatch
         assert _arrived(reader) == (7 if closed else 0) or _rested(began)
         reader.run("ch[0].wait(0, timeout=20)")
         assert _arrived(reader) == 7
-        with pytest.raises(PeerError) as told:
+        with pytest.raises(PeerError) as refused:
             reader.run("ch[0].wait(0)")
-        assert told.value.kind == "PeerLost"
+        assert refused.value.kind == "PeerLost"
         assert [_arrived(reader, at) for at in (69_999, 70_000, 149_999)] == [7, 1, 7]
 
 
 @pytest.mark.parametrize("closes", [0, 1])
-def test_withheld_channel_closed_at_either_end_brings_what_was_given(
+def test_withheld_channel_closed_at_either_end_brings_what_was_written(
     closes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with lazy(monkeypatch) as peers:
@@ -239,7 +239,7 @@ def test_withheld_reader_that_only_looks_sees_the_bytes_after_a_second(
         assert seen_at - began > 0.5
 
 
-def test_withheld_memory_taken_back_has_what_was_given_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_withheld_memory_taken_back_has_what_was_written_before(monkeypatch: pytest.MonkeyPatch) -> None:
     with lazy(monkeypatch) as peers:
         writer, reader = peers
         reader.run("mem = grp.device.allocate(64, peer=True); mem.fill(0); grp.register(mem, 'kv')")
@@ -323,17 +323,17 @@ def test_withheld_hostile_entries_change_no_other_memory(monkeypatch: pytest.Mon
             table = []
             for n in range(1000):
                 what = dice.randrange(6) | dice.randrange(60) << 8 | dice.randrange(3) << 32
-                places = [
+                offsets = [
                     dice.choice(near) if dice.random() < 0.7 else dice.randrange(1 << 21) for _ in range(4)
                 ]
-                table.append([dice.choice((4, 5)), n, what, dice.choice((0, 0, 1, 1 << 40)), *places])
+                table.append([dice.choice((4, 5)), n, what, dice.choice((0, 0, 1, 1 << 40)), *offsets])
             hostile.run(_TABLE_OF_NONSENSE.format(table=table))
             lives.run("ch[0].wait(0, timeout=20)")
             assert lives.run("result = bool((other.view() == 9).all())")
         hostile.send("os._exit(0)")
-        with pytest.raises(PeerError) as told:
+        with pytest.raises(PeerError) as refused:
             lives.run("while True: ch[0].wait(3)")
-        assert told.value.kind == "PeerLost"
+        assert refused.value.kind == "PeerLost"
         assert lives.run("result = bool((other.view() == 9).all())")
 
 

@@ -45,8 +45,8 @@ say("done")
 def both(program: str, options: str = "{}") -> None:
     environs = by_address("ab", free_port(), UCX_TLS="tcp,self", PEERLANE_SCHEDULE="lazy")
     text = BEGIN.replace("OPTIONS", options) + program + END
-    for code, said, errors in run(text, environs):
-        assert (code, errors, said) == (0, "", "done\n")
+    for code, output, errors in run(text, environs):
+        assert (code, errors, output) == (0, "", "done\n")
 
 
 @pytest.mark.parametrize("stream", ["None", "stream"])

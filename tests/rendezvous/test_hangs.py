@@ -66,7 +66,7 @@ class Ranks:
     def requests(self, pid: int) -> list[Asked]:
         return [each for each in self.asked if ALIVE[each.rank] == pid]
 
-    def say(
+    def report_waits(
         self,
         rank: int,
         waits: list[Wait],
@@ -80,160 +80,162 @@ class Ranks:
         return self.hangs.hear(rank, ALIVE[rank], report, now * MS)
 
 
-def stuck_pair() -> tuple[Ranks, list[list[Wait]]]:
+def pair_in_deadlock() -> tuple[Ranks, list[list[Wait]]]:
     """Return two ranks at barriers of different names."""
     ranks = Ranks(2)
     return ranks, [[ranks.wait(rank, Operation.BARRIER, f"b{rank}")] for rank in range(2)]
 
 
-def test_hear_two_ranks_stuck_at_once_returns_verdict_and_waits_until_both_know() -> None:
-    ranks, waits = stuck_pair()
-    assert ranks.say(0, waits[0], 100, 100) == Reply((((1, ALIVE[1]),),))
-    assert not ranks.say(1, waits[1], 200, 300).in_vain
-    assert not ranks.say(0, waits[0], 100, 690).in_vain  # rank 1 was stuck until 300, as far as is known
-    found = ranks.say(1, waits[1], 200, 1000)
-    assert not found.in_vain  # 200 to 690
-    found = ranks.say(0, waits[0], 100, 1001)
-    assert [each.rank for each in found.in_vain] == [0, 1] and not found.all_know
-    assert [each.text for each in found.in_vain] == ["rank 0", "rank 1"]
-    assert ranks.say(1, waits[1], 200, 1100).all_know
-    assert ranks.say(0, waits[0], 100, 1200).all_know
+def test_hear_two_ranks_in_deadlock_at_once_returns_verdict_and_waits_until_both_know() -> None:
+    ranks, waits = pair_in_deadlock()
+    assert ranks.report_waits(0, waits[0], 100, 100) == Reply((((1, ALIVE[1]),),))
+    assert not ranks.report_waits(1, waits[1], 200, 300).in_vain
+    assert not ranks.report_waits(
+        0, waits[0], 100, 690
+    ).in_vain  # rank 1 was stuck until 300, as far as is known
+    verdict = ranks.report_waits(1, waits[1], 200, 1000)
+    assert not verdict.in_vain  # 200 to 690
+    verdict = ranks.report_waits(0, waits[0], 100, 1001)
+    assert [each.rank for each in verdict.in_vain] == [0, 1] and not verdict.all_know
+    assert [each.text for each in verdict.in_vain] == ["rank 0", "rank 1"]
+    assert ranks.report_waits(1, waits[1], 200, 1100).all_know
+    assert ranks.report_waits(0, waits[0], 100, 1200).all_know
 
 
-def test_hear_other_rank_never_asks_says_all_know_after_patience() -> None:
-    ranks, waits = stuck_pair()
+def test_hear_other_rank_never_asks_reports_all_know_after_patience() -> None:
+    ranks, waits = pair_in_deadlock()
     for now in (100, 700):
         for rank in range(2):
-            found = ranks.say(rank, waits[rank], 100, now)
-    assert found.in_vain and not found.all_know
-    assert not ranks.say(1, waits[1], 100, 5600).all_know
-    assert ranks.say(1, waits[1], 100, 5800).all_know
+            verdict = ranks.report_waits(rank, waits[rank], 100, now)
+    assert verdict.in_vain and not verdict.all_know
+    assert not ranks.report_waits(1, waits[1], 100, 5600).all_know
+    assert ranks.report_waits(1, waits[1], 100, 5800).all_know
 
 
-def test_hear_other_rank_has_died_says_all_know_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks, waits = stuck_pair()
+def test_hear_other_rank_has_died_reports_all_know_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks, waits = pair_in_deadlock()
     for now in (100, 700):
         for rank in range(2):
-            ranks.say(rank, waits[rank], 100, now)
+            ranks.report_waits(rank, waits[rank], 100, now)
     for module in (hangs, progress):
         monkeypatch.setattr(module, "lives", lambda pid: pid != ALIVE[0])
-    assert not ranks.say(1, waits[1], 100, 1400).all_know
-    assert ranks.say(1, waits[1], 100, 1600).all_know
+    assert not ranks.report_waits(1, waits[1], 100, 1400).all_know
+    assert ranks.report_waits(1, waits[1], 100, 1600).all_know
 
 
 def condemned_pair() -> tuple[Ranks, list[list[Wait]]]:
     """Return two ranks that wait in vain, of which only rank 1 has heard it, and went on after its patience."""
-    ranks, waits = stuck_pair()
+    ranks, waits = pair_in_deadlock()
     for now in (100, 700):
         for rank in range(2):
-            ranks.say(rank, waits[rank], 100, now)
-    assert ranks.say(1, waits[1], 100, 5800).all_know
+            ranks.report_waits(rank, waits[rank], 100, now)
+    assert ranks.report_waits(1, waits[1], 100, 5800).all_know
     return ranks, waits
 
 
-def test_hear_rank_that_was_silent_since_the_verdict_is_told_later() -> None:
+def test_hear_rank_that_was_silent_since_the_verdict_receives_it_later() -> None:
     ranks, waits = condemned_pair()
-    assert not ranks.say(1, waits[1], 6000, 8000).in_vain  # it waits anew
-    found = ranks.say(0, waits[0], 100, 8001)
-    assert [each.text for each in found.in_vain] == ["rank 0", "rank 1"] and found.all_know
-    assert not ranks.say(0, waits[0], 8002, 8003).in_vain
+    assert not ranks.report_waits(1, waits[1], 6000, 8000).in_vain  # it waits anew
+    verdict = ranks.report_waits(0, waits[0], 100, 8001)
+    assert [each.text for each in verdict.in_vain] == ["rank 0", "rank 1"] and verdict.all_know
+    assert not ranks.report_waits(0, waits[0], 8002, 8003).in_vain
 
 
-def test_hear_rank_that_waits_anew_for_one_that_has_not_raised_yet_is_not_told() -> None:
+def test_hear_rank_that_waits_anew_for_one_that_has_not_raised_yet_receives_no_verdict() -> None:
     ranks, waits = condemned_pair()
-    assert ranks.say(0, waits[0], 100, 8000).all_know  # it is about to raise
-    assert not ranks.say(1, waits[1], 6000, 8001).in_vain
-    assert ranks.say(0, waits[0], 100, 8600).all_know
-    assert not ranks.say(1, waits[1], 6000, 8601).in_vain
+    assert ranks.report_waits(0, waits[0], 100, 8000).all_know  # it is about to raise
+    assert not ranks.report_waits(1, waits[1], 6000, 8001).in_vain
+    assert ranks.report_waits(0, waits[0], 100, 8600).all_know
+    assert not ranks.report_waits(1, waits[1], 6000, 8601).in_vain
 
 
-def test_hear_rank_whose_peer_ended_after_the_verdict_is_told() -> None:
+def test_hear_rank_whose_peer_ended_after_the_verdict_receives_it() -> None:
     ranks, waits = condemned_pair()
     ranks.hangs._pids.pop(1)
-    found = ranks.say(0, waits[0], 100, 5801)
-    assert found.standings == (((1, ALIVE[1]),),) and found.in_vain and found.all_know
+    verdict = ranks.report_waits(0, waits[0], 100, 5801)
+    assert verdict.standings == (((1, ALIVE[1]),),) and verdict.in_vain and verdict.all_know
 
 
-def test_hear_rank_whose_request_was_answered_after_the_verdict_is_not_told() -> None:
+def test_hear_rank_whose_request_was_answered_after_the_verdict_receives_none() -> None:
     ranks, waits = condemned_pair()
     ranks.asked = [each for each in ranks.asked if each.rank != 0]
-    assert ranks.say(0, waits[0], 100, 5801) == Reply((None,))
+    assert ranks.report_waits(0, waits[0], 100, 5801) == Reply((None,))
 
 
 def test_hear_request_that_does_not_wait_gives_no_verdict() -> None:
-    ranks, waits = stuck_pair()
+    ranks, waits = pair_in_deadlock()
     ranks.asked.pop()
     for now in range(100, 3000, 200):
-        assert not ranks.say(0, waits[0], 100, now).in_vain
-        assert ranks.say(1, waits[1], 100, now) == Reply((None,))
+        assert not ranks.report_waits(0, waits[0], 100, now).in_vain
+        assert ranks.report_waits(1, waits[1], 100, now) == Reply((None,))
 
 
 def test_hear_process_that_went_on_meanwhile_gives_no_verdict() -> None:
-    ranks, waits = stuck_pair()
+    ranks, waits = pair_in_deadlock()
     for now in range(100, 5000, 300):
-        assert not ranks.say(0, waits[0], 100, now).in_vain
-        assert not ranks.say(1, waits[1], now - 100, now).in_vain  # each time another spell
+        assert not ranks.report_waits(0, waits[0], 100, now).in_vain
+        assert not ranks.report_waits(1, waits[1], now - 100, now).in_vain  # each time another spell
 
 
 def test_hear_old_report_of_other_rank_gives_no_verdict() -> None:
-    ranks, waits = stuck_pair()
-    ranks.say(1, waits[1], 100, 800)
+    ranks, waits = pair_in_deadlock()
+    ranks.report_waits(1, waits[1], 100, 800)
     late = 800 + 5 * interval_ns(2) // MS + 1
-    assert not ranks.say(0, waits[0], 100, late).in_vain
+    assert not ranks.report_waits(0, waits[0], 100, late).in_vain
 
 
 @pytest.mark.parametrize("who", [0, 1])
 def test_hear_process_with_children_gives_no_verdict(who: int) -> None:
-    ranks, waits = stuck_pair()
+    ranks, waits = pair_in_deadlock()
     for now in range(100, 3000, 200):
         for rank in range(2):
-            assert not ranks.say(rank, waits[rank], 100, now, children=rank == who).in_vain
+            assert not ranks.report_waits(rank, waits[rank], 100, now, children=rank == who).in_vain
 
 
 def test_hear_unknown_process_could_end_wait_gives_no_verdict() -> None:
-    ranks, waits = stuck_pair()
+    ranks, waits = pair_in_deadlock()
     for now in range(100, 3000, 200):
-        assert not ranks.say(0, waits[0], 100, now, pids=(ALIVE[2],)).in_vain
-        assert not ranks.say(1, waits[1], 100, now).in_vain
+        assert not ranks.report_waits(0, waits[0], 100, now, pids=(ALIVE[2],)).in_vain
+        assert not ranks.report_waits(1, waits[1], 100, now).in_vain
 
 
 def test_hear_process_of_two_ranks_gives_verdict_once_both_reported() -> None:
-    ranks, waits = stuck_pair()
+    ranks, waits = pair_in_deadlock()
     ALIVE[1], before = ALIVE[0], ALIVE[1]
     try:
         ranks.hangs._pids[1] = {ALIVE[0]}
         for now in (100, 800, 1000):
-            assert not ranks.say(0, waits[0], 100, now).in_vain
-        assert [each.rank for each in ranks.say(1, waits[1], 100, 1000).in_vain] == [0, 1]
+            assert not ranks.report_waits(0, waits[0], 100, now).in_vain
+        assert [each.rank for each in ranks.report_waits(1, waits[1], 100, 1000).in_vain] == [0, 1]
     finally:
         ALIVE[1] = before
 
 
 def test_hear_rank_that_has_not_come_yet_gives_no_standing() -> None:
-    ranks, waits = stuck_pair()
+    ranks, waits = pair_in_deadlock()
     ranks.hangs._pids.pop(1)
-    assert ranks.say(0, waits[0], 100, 800).standings == (None,)
+    assert ranks.report_waits(0, waits[0], 100, 800).standings == (None,)
 
 
 def test_hear_value_that_serving_program_may_put_gives_no_standing() -> None:
     ranks = Ranks(2)
     wait = ranks.wait(0, Operation.GET, "k")
-    assert ranks.say(0, [wait], 100, 800).standings == (((0, ALIVE[0]), (1, ALIVE[1])),)
+    assert ranks.report_waits(0, [wait], 100, 800).standings == (((0, ALIVE[0]), (1, ALIVE[1])),)
     ranks.hangs._pids[0] = {ALIVE[2]}  # this process is not one of the ranks
-    assert ranks.say(0, [wait], 100, 800).standings == (None,)
+    assert ranks.report_waits(0, [wait], 100, 800).standings == (None,)
 
 
 def test_hear_rank_that_launcher_has_not_started_gives_no_standing() -> None:
-    ranks, waits = stuck_pair()
+    ranks, waits = pair_in_deadlock()
     ranks.hangs.is_launcher = True
-    assert ranks.say(0, waits[0], 100, 800).standings == (None,)
+    assert ranks.report_waits(0, waits[0], 100, 800).standings == (None,)
 
 
 def test_hear_wait_for_one_rank_gives_standing_of_that_rank_only() -> None:
     ranks = Ranks(3)
     ranks.wait(0, Operation.GET, "k")
     asked = Wait(Operation.GET, "k", 2)
-    assert ranks.say(0, [asked], 100, 800, children=True).standings == (((2, ALIVE[2]),),)
+    assert ranks.report_waits(0, [asked], 100, 800, children=True).standings == (((2, ALIVE[2]),),)
 
 
 REPORT = Report(

@@ -100,14 +100,14 @@ for line in sys.stdin:
             str(unreachable),
         ]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.address = self.said()
+        self.address = self.read_answer()
 
-    def tell(self, statement: str) -> None:
+    def send_statement(self, statement: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(statement + "\n")
         self.process.stdin.flush()
 
-    def said(self) -> str:
+    def read_answer(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
@@ -133,8 +133,10 @@ def test_values_barriers_and_gathers_cross_machines(ranks: list[Rendezvous]) -> 
         for round_ in range(20):
             pool.map(lambda rank: rank.barrier("b", timeout=20), ranks)
             values = [bytes([rank]) * (round_ * 1000 + rank) for rank in range(3)]
-            found = [pool.submit(one.gather, "g", values[rank], timeout=20) for rank, one in enumerate(ranks)]
-            assert [each.result(20) for each in found] == [values] * 3
+            decoded_frames = [
+                pool.submit(one.gather, "g", values[rank], timeout=20) for rank, one in enumerate(ranks)
+            ]
+            assert [each.result(20) for each in decoded_frames] == [values] * 3
             for writer in ranks:
                 key = f"k{writer.rank}"
                 reader = pool.submit(ranks[writer.rank - 1].get, key, timeout=20)
@@ -182,7 +184,7 @@ def test_wait_that_times_out_names_the_ranks_on_each_machine(ranks: list[Rendezv
 
 def test_interrupted_wait_on_another_machine_is_withdrawn(server: RendezvousServer, machine: Machine) -> None:
     with Rendezvous(server.address, 0, 3):
-        machine.tell("rank.barrier('b')")
+        machine.send_statement("rank.barrier('b')")
         until(lambda: bool(server._loop.meeting._rounds))
         machine.process.send_signal(signal.SIGINT)
         until(lambda: not server._loop.meeting._rounds and not server._loop.relayed)
@@ -245,7 +247,9 @@ def test_idle_machines_stay(ranks: list[Rendezvous], server: RendezvousServer) -
     assert len(server._loop.machines) == 2
 
 
-def test_end_of_the_server_is_told_on_each_machine(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+def test_end_of_the_server_is_reported_on_each_machine(
+    server: RendezvousServer, ranks: list[Rendezvous]
+) -> None:
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(one.barrier, timeout=20) for one in ranks[1:]]
         until(lambda: bool(server._loop.meeting._rounds) and len(server._loop.relayed) == 2)
@@ -263,15 +267,15 @@ def test_rank_that_closes_its_rendezvous_on_another_machine_is_not_lost(
     server: RendezvousServer, machine: Machine
 ) -> None:
     with Rendezvous(server.address, 0, 3) as mine:
-        machine.tell("rank.close()")
-        assert machine.said() == "done"
+        machine.send_statement("rank.close()")
+        assert machine.read_answer() == "done"
         machine.end()
         until(lambda: not server._loop.machines)
         mine.put("k", b"v")
         assert mine.get("k", timeout=20) == b"v"
 
 
-def test_deadlock_over_machines_is_not_told(ranks: list[Rendezvous]) -> None:
+def test_deadlock_over_machines_is_not_reported(ranks: list[Rendezvous]) -> None:
     with ThreadPoolExecutor(3) as pool:
         waits = [pool.submit(one.get, "never", timeout=3.0) for one in ranks]
         for each in waits:
@@ -279,7 +283,9 @@ def test_deadlock_over_machines_is_not_told(ranks: list[Rendezvous]) -> None:
                 each.result(20)
 
 
-def test_other_secret_is_refused_and_said(server: RendezvousServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_secret_is_refused_and_reported(
+    server: RendezvousServer, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "peerlane.rendezvous"):
         with pytest.raises(
             pl.AccessDenied, match="was started with another secret: set the same PEERLANE_SECRET"
@@ -301,11 +307,11 @@ def test_missing_or_short_secret_is_refused_before_anything_is_sent(secret: byte
 
 
 def test_bad_arguments_are_refused() -> None:
-    for given in ("127.0.0.1", ":7", "127.0.0.1:x", "127.0.0.1:70000", ""):
+    for address in ("127.0.0.1", ":7", "127.0.0.1:x", "127.0.0.1:70000", ""):
         with pytest.raises(pl.InvalidValue, match="valid is host:port"):
-            RendezvousServer(2, machines=given, secret=SECRET)
+            RendezvousServer(2, machines=address, secret=SECRET)
         with pytest.raises(pl.InvalidValue, match="valid is host:port"):
-            RendezvousRelay(given, secret=SECRET)
+            RendezvousRelay(address, secret=SECRET)
     for seconds in (0.0, 0.4, -1.0):
         with pytest.raises(pl.InvalidValue, match="unreachable"):
             RendezvousServer(2, machines="127.0.0.1:0", secret=SECRET, unreachable=seconds)
@@ -362,16 +368,18 @@ def test_strangers_are_refused_and_nothing_is_lost(
         monkeypatch.setattr("peerlane.rendezvous.machine_connection.STALL_SECONDS", 0.3)
         send(b"", b"PLLINK\r\n")
         until(lambda: len(caplog.records) == 5)
-    said = [each.getMessage().partition(": ")[2] for each in caplog.records]
+    read_answer = [each.getMessage().partition(": ")[2] for each in caplog.records]
     assert (
-        sorted(said)
+        sorted(read_answer)
         == ["it proved nothing within 0.3 s"] * 2 + ["what it sends is not a line of peerlane's"] * 3
     )
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(lambda one: one.barrier(timeout=20), ranks)) == [None] * 3
 
 
-def test_strangers_beyond_the_most_give_way_and_a_machine_joins_beside_them(server: RendezvousServer) -> None:
+def test_strangers_beyond_the_most_are_dropped_and_a_machine_joins_beside_them(
+    server: RendezvousServer,
+) -> None:
     with contextlib.ExitStack() as stack:
         lines = [
             stack.enter_context(socket.create_connection(server.machines, timeout=20)) for _ in range(80)
@@ -386,14 +394,14 @@ def test_strangers_beyond_the_most_give_way_and_a_machine_joins_beside_them(serv
 
 
 def test_address_with_most_strangers_gives_up_its_oldest() -> None:
-    def given_up(strangers: list[str], newcomer: str) -> str:
+    def refused_address(strangers: list[str], newcomer: str) -> str:
         return to_give_up(strangers, lambda each: each[0], newcomer)
 
-    assert given_up(["b1", "a1", "a2", "c1", "a3"], "b") == "a1"
-    assert given_up(["b1", "a1", "a2", "c1", "a3"], "d") == "a1"
-    assert given_up(["b1", "a1", "a2", "b2", "c1"], "b") == "b1"
-    assert given_up(["a1", "b1", "a2", "b2", "c1"], "b") == "b1"
-    assert given_up(["a1", "b1"], "a") == "a1"
+    assert refused_address(["b1", "a1", "a2", "c1", "a3"], "b") == "a1"
+    assert refused_address(["b1", "a1", "a2", "c1", "a3"], "d") == "a1"
+    assert refused_address(["b1", "a1", "a2", "b2", "c1"], "b") == "b1"
+    assert refused_address(["a1", "b1", "a2", "b2", "c1"], "b") == "b1"
+    assert refused_address(["a1", "b1"], "a") == "a1"
 
 
 def opened(is_hub: bool = True) -> tuple[Link, Link]:
@@ -414,12 +422,12 @@ def test_frames_come_whole_however_they_are_cut(is_hub: bool) -> None:
         for _ in range(200)
     ]
     stream = b"".join(part for each in sent for part in one.frame(*each))
-    found = []
+    decoded_frames = []
     while stream:
         cut = drawn.randrange(1, 500)
-        found += [tuple(frame) for frame in other.hear(stream[:cut])]
+        decoded_frames += [tuple(frame) for frame in other.hear(stream[:cut])]
         stream = stream[cut:]
-    assert found == sent
+    assert decoded_frames == sent
 
 
 def test_changed_repeated_missing_and_returned_frames_are_forged() -> None:
@@ -504,20 +512,20 @@ def test_relay_answers_within_its_limits(server: RendezvousServer, relays: list[
 def test_line_that_is_down_for_three_seconds_heals_and_nothing_is_lost() -> None:
     with (
         other_network() as network,
-        RendezvousServer(3, machines=f"{network.here}:0", secret=SECRET) as server,
+        RendezvousServer(3, machines=f"{network.near}:0", secret=SECRET) as server,
         Rendezvous(server.address, 0, 3) as mine,
     ):
         machine = Machine(server, 2, network.prefix, unreachable=10.0)
         try:
             network.cut()
-            machine.tell("rank.put('across', b'x' * 1_000_000)")
+            machine.send_statement("rank.put('across', b'x' * 1_000_000)")
             with pytest.raises(pl.WaitTimeout):
                 mine.get("across", timeout=3.0)
             network.mend()
             assert mine.get("across", timeout=20) == b"x" * 1_000_000
-            assert machine.said() == "done"
-            machine.tell("rank.close()")
-            assert machine.said() == "done"
+            assert machine.read_answer() == "done"
+            machine.send_statement("rank.close()")
+            assert machine.read_answer() == "done"
         finally:
             machine.end()
 
@@ -525,7 +533,7 @@ def test_line_that_is_down_for_three_seconds_heals_and_nothing_is_lost() -> None
 def test_machine_behind_a_line_that_stays_down_is_lost() -> None:
     with (
         other_network() as network,
-        RendezvousServer(3, machines=f"{network.here}:0", secret=SECRET, unreachable=UNREACHABLE) as server,
+        RendezvousServer(3, machines=f"{network.near}:0", secret=SECRET, unreachable=UNREACHABLE) as server,
         Rendezvous(server.address, 0, 3) as mine,
     ):
         machine = Machine(server, 2, network.prefix)
@@ -535,7 +543,7 @@ def test_machine_behind_a_line_that_stays_down_is_lost() -> None:
             with pytest.raises(pl.PeerLost, match=f"rank 2 .* has been silent for {UNREACHABLE:g} s"):
                 mine.barrier(timeout=20)
             assert time.monotonic() - cut < 5 * (UNREACHABLE + 1)
-            machine.tell("rank.barrier(timeout=20)")
-            assert "has been silent for" in machine.said()
+            machine.send_statement("rank.barrier(timeout=20)")
+            assert "has been silent for" in machine.read_answer()
         finally:
             machine.end()

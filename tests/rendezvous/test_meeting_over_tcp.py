@@ -50,7 +50,7 @@ def test_meeting_over_tcp_ctrl_c_ends_it_in_time(how: str, call: str) -> None:
     assert float(done.stdout) < overdue(CTRL_C_SECONDS)
 
 
-def test_meeting_over_tcp_tells_a_rank_of_another_version_at_once() -> None:
+def test_meeting_over_tcp_refuses_a_rank_of_another_version_at_once() -> None:
     code = OVER_TCP + (
         "told = threading.Thread(target=by_tcp.announce, args=('Group', '127.0.0.1', port, 2, said, 20.0))\n"
         "told.start()\n"

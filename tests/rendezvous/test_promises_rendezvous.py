@@ -59,9 +59,9 @@ def test_rendezvous_rank_lost_before_raises_peer_lost(server: RendezvousServer) 
 
 def test_peer_lost_of_a_rank_has_its_number(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
     server.end_rank(2, "rank 2 was struck by lightning", lost=True)
-    with pytest.raises(pl.PeerLost) as told:
+    with pytest.raises(pl.PeerLost) as reported:
         ranks[0].get("never")
-    for error in (told.value, pickle.loads(pickle.dumps(told.value)), told.value.retold("again")):
+    for error in (reported.value, pickle.loads(pickle.dumps(reported.value)), reported.value.retold("again")):
         assert (type(error), error.rank) == (pl.PeerLost, 2)
     assert pl.PeerLost("of nobody").rank is None
 
@@ -139,9 +139,9 @@ def test_rendezvous_get_rank_lost_raises_peer_lost(server: RendezvousServer, ran
         wait = pool.submit(ranks[0].get, "never")
         until(lambda: bool(server._loop.meeting._wanted))
         server.end_rank(2, "rank 2 (pid 17) was killed", lost=True)
-        with pytest.raises(pl.PeerLost, match=r"rank 2 \(pid 17\) was killed") as told:
+        with pytest.raises(pl.PeerLost, match=r"rank 2 \(pid 17\) was killed") as reported:
             wait.result(20)
-        assert told.value.rank == 2
+        assert reported.value.rank == 2
     assert ranks[1].get("there") == b"is"
     with pytest.raises(pl.PeerLost, match="'never' is not there"):
         ranks[1].get("never")
@@ -187,7 +187,7 @@ print(told[0])
 """
 
 
-def told_in_a_circle(waits: str, kinds: set[str]) -> str:
+def reported_in_a_circle(waits: str, kinds: set[str]) -> str:
     """Return what rank 0 is told when the ranks, threads of one process, wait so."""
     done = run_python(["-c", _CIRCLE.format(waits=waits, kinds=kinds)], timeout=50)
     assert done.returncode == 0, done.stderr
@@ -196,9 +196,9 @@ def told_in_a_circle(waits: str, kinds: set[str]) -> str:
 
 def test_rendezvous_get_in_circle_raises_deadlock() -> None:
     waits = "[lambda: ranks[0].get('k'), lambda: ranks[1].get('l'), lambda: ranks[2].gather('g', b'')]"
-    told = told_in_a_circle(waits, {"key", "gather"})
-    assert told.startswith("Rendezvous.get: a deadlock: ranks 0, 1 and 2 wait in vain")
-    assert "waits for ranks 1 or 2 to put 'k'" in told
+    reported = reported_in_a_circle(waits, {"key", "gather"})
+    assert reported.startswith("Rendezvous.get: a deadlock: ranks 0, 1 and 2 wait in vain")
+    assert "waits for ranks 1 or 2 to put 'k'" in reported
 
 
 _HANDLER = """
@@ -222,9 +222,9 @@ def test_rendezvous_get_value_of_signal_handler_is_no_deadlock() -> None:
 
 def test_rendezvous_barrier_in_circle_raises_deadlock() -> None:
     waits = "[lambda: ranks[0].barrier('a'), lambda: ranks[1].barrier('b'), lambda: ranks[2].get('k')]"
-    told = told_in_a_circle(waits, {"key", "barrier"})
-    assert told.startswith("Rendezvous.barrier: a deadlock: ranks 0, 1 and 2 wait in vain")
-    assert "waits for ranks 1 and 2 to come to barrier 'a'" in told
+    reported = reported_in_a_circle(waits, {"key", "barrier"})
+    assert reported.startswith("Rendezvous.barrier: a deadlock: ranks 0, 1 and 2 wait in vain")
+    assert "waits for ranks 1 and 2 to come to barrier 'a'" in reported
 
 
 def test_rendezvous_barrier_rank_missing_raises_wait_timeout(
@@ -250,9 +250,9 @@ def test_rendezvous_barrier_rank_lost_raises_peer_lost(
         server.end_rank(1, "rank 1 has ended", lost=False)
         with pytest.raises(pl.PeerLost, match="rank 1 has ended"):
             wait.result(20)
-    with pytest.raises(pl.PeerLost, match="rank 1 has ended") as told:
+    with pytest.raises(pl.PeerLost, match="rank 1 has ended") as reported:
         ranks[2].barrier("another")
-    assert told.value.rank == 1
+    assert reported.value.rank == 1
 
 
 def test_rendezvous_barrier_entered_twice_raises_busy(

@@ -56,7 +56,7 @@ def raw(server: RendezvousServer) -> socket.socket:
 
 
 def request(operation: int = Operation.PUT, key: bytes = b"k", value: bytes = b"v", **fields: int) -> bytes:
-    given = {
+    arguments = {
         "version": frames._VERSION,
         "zero": 0,
         "rank": 0,
@@ -68,8 +68,8 @@ def request(operation: int = Operation.PUT, key: bytes = b"k", value: bytes = b"
     head = struct.pack(
         "<4sBBBBIIQI",
         b"PLRV",
-        *(given["version"], operation, len(key), given["zero"]),
-        *(given["rank"], given["size"], given["timeout"], given["length"]),
+        *(arguments["version"], operation, len(key), arguments["zero"]),
+        *(arguments["rank"], arguments["size"], arguments["timeout"], arguments["length"]),
     )
     return head + key + value
 
@@ -355,11 +355,11 @@ def test_rendezvous_server_flood_is_refused_and_others_are_served(server: Rendez
     words = [sys.executable, "-c", code, server.address]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
-        said = child.stdout.readline()
+        first_line = child.stdout.readline()
         served = is_served(server)
         until(lambda: len(server._loop.connections) <= 64)
         child.communicate(timeout=20)
-    assert b"64 requests under way, the most" in said and served
+    assert b"64 requests under way, the most" in first_line and served
     until(lambda: not server._loop.connections)
 
 

@@ -125,7 +125,7 @@ def test_rendezvous_server_after_channels_of_live_group_keeps_nothing(
     server: RendezvousServer, lines: list[Rendezvous], node: Node
 ) -> None:
     node("devices=3")
-    found: list[tuple[list[str], int]] = []
+    growths: list[tuple[list[str], int]] = []
 
     def work(line: Rendezvous) -> None:
         with pl.Group(rendezvous=line, window=4096) as group:
@@ -134,11 +134,11 @@ def test_rendezvous_server_after_channels_of_live_group_keeps_nothing(
                     channel.close()
                 line.barrier("made", timeout=60)
                 if line.rank == 0 and number % 20 == 19:
-                    found.append(kept(server))
+                    growths.append(kept(server))
                 line.barrier("looked", timeout=60)
 
     at_once(lines, work)
-    assert found == [([], 0)] * 3
+    assert growths == [([], 0)] * 3
     assert kept(server) == ([], 0)
 
 

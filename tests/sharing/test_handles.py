@@ -130,7 +130,7 @@ def test_decode_of_sample_handle_with_each_character_changed_raises() -> None:
             refusal(text[:at] + other + text[at + 1 :])
 
 
-def test_decode_error_says_what_is_wrong() -> None:
+def test_decode_error_names_what_is_wrong() -> None:
     text = encode_text(SAMPLE)
     raw = base64.urlsafe_b64decode(text)
     assert "63 characters" in str(refusal(text[:-1])) and "0 characters" in str(refusal(b""))
@@ -148,12 +148,12 @@ def test_decode_error_says_what_is_wrong() -> None:
 
 def test_decode_of_handle_of_other_node_raises_node_mismatch() -> None:
     settings = {"name": "here"}, {"name": "there"}, {"name": "here", "devices": 4}
-    here, there, bigger = (home_of(NodeConfig(each)) for each in settings)
-    node = here.number
+    near, there, bigger = (home_of(NodeConfig(each)) for each in settings)
+    node = near.number
     assert len({node, there.number, bigger.number}) == 3 and 0 <= node < 2**64
     fields = HandleFields(node_tag(node), 1, 2, 3, node=node, kind=1, size=4, pid=5, start=6)
     for handle in (encode_text(fields), encode_int(fields)):
-        assert decode(handle, here).index == 2
+        assert decode(handle, near).index == 2
         for other in (there, bigger):
             error = refusal(handle, other)
             assert error.fault is Fault.NODE_MISMATCH and repr(other.name) in str(error)

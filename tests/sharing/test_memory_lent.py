@@ -54,16 +54,16 @@ def test_peer_operation_after_owner_ended_memory_raises_closed(how: str) -> None
         ask_all([owner, user], _MAKE)
         assert user.run("[call() for _, call in every('kv')]; kept = link.memories['kv'][:8]; result = True")
         owner.run(f"{code}; result = True")
-        said = user.run("result = {name: refused(call) for name, call in every('kv')}")
-        for name, why in said.items():
+        refusals = user.run("result = {name: refused(call) for name, call in every('kv')}")
+        for name, why in refusals.items():
             assert "'kv' (4,096 bytes) of rank 0" in why, (name, why)
             assert text in why, (name, why)
-        said = user.run(
+        refusals = user.run(
             "s = grp.device.create_stream()\n"
             "result = {name: refused(lambda: (call(), s.sync())) for name, call in every('kv', s)}\n"
             "s.close()"
         )
-        assert all(text in why for why in said.values()), said
+        assert all(text in why for why in refusals.values()), refusals
         # By a part kept from before, by address, and by a view.
         assert text in user.run("result = refused(lambda: pl.copy(kept, own[:8]))")
         assert text in user.run(
@@ -100,8 +100,10 @@ def test_peer_operation_queued_before_deregister_fails_at_drain(kind: str) -> No
             f"{_QUEUED[kind]}; link.notify(0, stream=s); result = True"
         )
         owner.run("grp.deregister('kv'); result = True")
-        said = user.run("n.record(); result = refused(lambda: link.drain(stream=s, timeout=20)); s.close()")
-        assert "took it back" in said
+        refusals = user.run(
+            "n.record(); result = refused(lambda: link.drain(stream=s, timeout=20)); s.close()"
+        )
+        assert "took it back" in refusals
         assert owner.run("result = bytes(mem.view()).count(0) == mem.size")
         assert user.run("result = bytes(own.view()) == bytes([7]) * own.size")
         assert owner.run("result = link._incoming[0].recorded") == 0, "what comes after it is cancelled"
@@ -138,8 +140,8 @@ def test_peer_write_to_closed_window_raises_closed() -> None:
     with ranks(2) as (owner, user):
         ask_all([owner, user], _MAKE)
         owner.run("grp.window.close(); result = True")
-        said = user.run("result = refused(lambda: link.write(own))")
-        assert "the window" in said and "of rank 0" in said and "freed it" in said
+        refusals = user.run("result = refused(lambda: link.write(own))")
+        assert "the window" in refusals and "of rank 0" in refusals and "freed it" in refusals
         assert "freed it" in user.run("result = refused(lambda: link.write(b'12345678', notify=0))")
 
 

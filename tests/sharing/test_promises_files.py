@@ -66,15 +66,15 @@ def true_name(node: Node) -> str:
 
 def test_open_fd_maps_the_same_memory_charged_once(node: Node) -> None:
     d0, d1 = node()[:2]
-    with pl.Physical(d1, 2 * G) as physical, _mapped(physical) as here:
+    with pl.Physical(d1, 2 * G) as physical, _mapped(physical) as address:
         fd = physical.export_fd()
         with pl.Physical.open_fd(fd, device=d0) as other, _mapped(other) as there:
             os.close(fd)
             assert (other.id, other.size, other.device, other.is_imported) == (physical.id, 2 * G, d1, True)
-            here.view()[:] = 7
+            address.view()[:] = 7
             there.view()[G:] = 9
             assert (there.view()[:G] == 7).all()
-            assert (here.view()[G:] == 9).all()
+            assert (address.view()[G:] == 9).all()
             assert d1.total_bytes - d1.free_bytes == 2 * G  # charged once
 
 
@@ -201,8 +201,8 @@ def test_export_fd_bad_rights_raises_invalid_value(node: Node) -> None:
 
 def test_export_fd_read_only_refuses_writes(node: Node) -> None:
     device = node()[0]
-    with pl.Physical(device, G) as physical, _mapped(physical) as here:
-        here.fill(3)
+    with pl.Physical(device, G) as physical, _mapped(physical) as address:
+        address.fill(3)
         fd = physical.export_fd(rights="r")
         with pl.Physical.open_fd(fd) as reader, pl.AddressRange(device, G) as rng:
             assert reader.is_read_only
@@ -213,7 +213,7 @@ def test_export_fd_read_only_refuses_writes(node: Node) -> None:
             _refused(pl.AccessDenied, Fault.READ_ONLY, reader.export_fd)
             os.close(reader.export_fd(rights="r"))
         os.close(fd)
-        assert (here.view() == 3).all()
+        assert (address.view() == 3).all()
 
 
 def test_export_fd_closed_raises_closed(node: Node) -> None:

@@ -47,9 +47,9 @@ def test_memory_of_another_machine_is_refused_by_name(machine: str, node: Node) 
             for each in opens:
                 with pytest.raises(pl.BadHandle) as refused:
                     each()
-                said, detail = str(refused.value), refused.value.detail
+                message, detail = str(refused.value), refused.value.detail
                 assert refused.value.fault is Fault.NODE_MISMATCH
-                assert "of another machine (" in said and "channel of a peerlane.Group" in said, said
+                assert "of another machine (" in message and "channel of a peerlane.Group" in message, message
                 assert isinstance(detail, Refused) and detail.reason == "other_machine"
             own = pl.Physical(pl.devices()[0], 1 << 21)
             with own.export() as handle:

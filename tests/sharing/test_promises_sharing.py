@@ -134,7 +134,7 @@ def test_open_of_what_is_not_a_handle_raises_bad_handle(shared: Shared) -> None:
     _exported(shared[2])
     text: str = shared[2].run("result=bytes(handle).decode()")
     changed = text[:30] + ("A" if text[30] != "A" else "B") + text[31:]
-    for bad, says in (
+    for bad, message in (
         (0, "between 1 and"),
         (-1, "between 1 and"),
         (1 << 63, "between 1 and"),
@@ -144,7 +144,7 @@ def test_open_of_what_is_not_a_handle_raises_bad_handle(shared: Shared) -> None:
         ("!" * 64, "letters, digits"),
         (changed, "checksum"),
     ):
-        assert says in _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda bad=bad: pl.Physical.open(bad))
+        assert message in _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda bad=bad: pl.Physical.open(bad))
     for unfit in (None, 1.5, True, [1]):
         with pytest.raises(TypeError):
             pl.Physical.open(unfit)  # type: ignore[arg-type]
@@ -235,12 +235,12 @@ def test_open_handle_of_dead_maker_raises_peer_lost(shared: Shared) -> None:
     rng[:4].copy_from(b"here")
     shared[2].kill()
     began = time.monotonic()
-    says = (
+    message = (
         f"process {shared[2].pid}, which made the handle, has ended or left the node; memory that was opened before "
         "stays"
     )
     for form in (text, number, text):  # however it is found out, the words are the same
-        assert says in _refused(pl.PeerLost, Fault.PEER_LOST, lambda form=form: pl.Physical.open(form))
+        assert message in _refused(pl.PeerLost, Fault.PEER_LOST, lambda form=form: pl.Physical.open(form))
     assert time.monotonic() - began < overdue(LOST_SECONDS)
     assert bytes(rng[:4].view()) == b"here"
 

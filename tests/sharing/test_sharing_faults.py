@@ -194,7 +194,7 @@ def importer_dies(campaign: Campaign, point: str, fork: str, seed: int) -> None:
 def _shared_memory() -> set[str]:
     """Return the names in the system's shared memory that may be peerlane's, but not those of other tests' checks."""
     names = {each.name for each in Path("/dev/shm").iterdir()}
-    return {name for name in names if "peerlane" in name and not name.startswith("peerlane-check-")}
+    return {name for name in names if "peerlane" in name and not name.startswith("peerlane-scratch-")}
 
 
 def _state(survivor: Peer) -> dict[str, int]:

@@ -119,7 +119,7 @@ def test_open_from_lying_exporter_raises_false_claim(spec: str) -> None:
         good = honest.run("b = pl.Physical(devices[0], G); h = b.export(allow='user'); result = int(h)")
         pl.Physical.open(good).close()
         before, free = _descriptors(), device.free_bytes
-        for lie, says in (
+        for lie, message in (
             ({"claim": G + 1}, f"claims {G + 1:,} bytes, and its descriptor has {G:,}"),
             ({"claim": 1 << 63}, "claims"),
             ({"claim": 0}, "claims memory of 0 bytes"),
@@ -139,7 +139,7 @@ def test_open_from_lying_exporter_raises_false_claim(spec: str) -> None:
         ):
             liar.run(f"honesty = dict(lie); lie.update({lie})")
             text = _refused(pl.BadHandle, Fault.FALSE_CLAIM, lambda: pl.Physical.open(number))
-            assert says in text, (lie, text)
+            assert message in text, (lie, text)
             liar.run("lie.update(honesty)")
             pl.Physical.open(good).close()  # an honest exporter still serves
         liar.run("lie['silent'] = True")

@@ -248,12 +248,12 @@ def test_range_of_1000_imported_blocks_copies_across_seams(node: Node) -> None:
         source = pl.Host().allocate(len(strips))
         source.copy_from(strips)
         pl.raw.copy_2d(first, G, source.address, width, width, seams)
-        found = exporter.run(
+        result = exporter.run(
             f"import hashlib; rows = pl.Host().allocate({len(strips)})\n"
             f"pl.raw.copy_2d(rows.address, {width}, rng.address + G - {width // 2}, G, {width}, {seams})\n"
             "result = bytes(rows.view()).hex()"
         )
-        assert bytes.fromhex(found) == strips
+        assert bytes.fromhex(result) == strips
 
         # One flat copy across 31 seams, from the middle of a block to the middle of another.
         size = 31 * G

@@ -24,8 +24,8 @@ EXPORTER, IMPORTER = "exporter", "importer"
 CLOSE, UNMAP, EXIT = "close", "unmap", "exit"
 
 # The steps of each process, in its own order.  Exit lets go of everything, so it comes last.
-EXPORTER_WAYS = ((CLOSE, EXIT), (EXIT,))
-IMPORTER_WAYS = ((CLOSE, UNMAP, EXIT), (UNMAP, CLOSE, EXIT), (CLOSE, EXIT), (UNMAP, EXIT), (EXIT,))
+EXPORTER_ORDERS = ((CLOSE, EXIT), (EXIT,))
+IMPORTER_ORDERS = ((CLOSE, UNMAP, EXIT), (UNMAP, CLOSE, EXIT), (CLOSE, EXIT), (UNMAP, EXIT), (EXIT,))
 
 Step = tuple[str, str]
 
@@ -33,17 +33,18 @@ Step = tuple[str, str]
 def _orders(exporter: tuple[str, ...], importer: tuple[str, ...]) -> Iterator[tuple[Step, ...]]:
     """Yield each interleaving of the steps of the two processes."""
     count = len(exporter) + len(importer)
-    for places in itertools.combinations(range(count), len(exporter)):
+    for positions in itertools.combinations(range(count), len(exporter)):
         first, second = iter(exporter), iter(importer)
         yield tuple(
-            (EXPORTER, next(first)) if place in places else (IMPORTER, next(second)) for place in range(count)
+            (EXPORTER, next(first)) if position in positions else (IMPORTER, next(second))
+            for position in range(count)
         )
 
 
 FULL = [
-    order for way in IMPORTER_WAYS if len(way) == 3 for order in _orders(EXPORTER_WAYS[0], way)
+    order for steps in IMPORTER_ORDERS if len(steps) == 3 for order in _orders(EXPORTER_ORDERS[0], steps)
 ]  # all five steps: 20 orders
-ALL = [order for first in EXPORTER_WAYS for second in IMPORTER_WAYS for order in _orders(first, second)]
+ALL = [order for first in EXPORTER_ORDERS for second in IMPORTER_ORDERS for order in _orders(first, second)]
 
 
 def _name(order: tuple[Step, ...]) -> str:
@@ -90,8 +91,8 @@ def release(device: pl.Device, spec: str, order: tuple[Step, ...], content: byte
                 assert device.free_bytes == total - SIZE, f"after {_name(order[:count])}"
                 mapped = not {(IMPORTER, UNMAP), (IMPORTER, EXIT)} & set(order[:count])
                 if mapped:
-                    found = importer.run(f"result = bytes(rng[: {len(content)}].view()).hex()")
-                    assert bytes.fromhex(found) == content
+                    content_hex = importer.run(f"result = bytes(rng[: {len(content)}].view()).hex()")
+                    assert bytes.fromhex(content_hex) == content
             else:
                 _becomes(device, total)
     assert device.free_bytes == total

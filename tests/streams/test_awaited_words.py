@@ -113,18 +113,18 @@ LINE = re.compile(
 def test_wait_that_another_thread_may_end_names_the_word_once_after_some_seconds(api: str) -> None:
     setup, sync, write = SETUPS[api]
     source = f"{setup}threading.Timer(9, lambda: {write}).start()\n{sync}\nprint('over')\n"
-    out, told = run(source)
+    out, errors = run(source)
     assert out == "over\n"
-    named = LINE.fullmatch(told)
-    assert named is not None, told
+    named = LINE.fullmatch(errors)
+    assert named is not None, errors
     allocates = "allocate(" if api == "neutral" else "alloc("
     expected = line(source, "# submits"), line(source.replace("hipMalloc", "alloc"), allocates)
     assert (int(named[1]), int(named[2])) == expected
     assert named[3] == f"{WANTED[api]}; it is 0"
 
 
-def test_wait_that_has_a_timeout_or_ends_soon_says_nothing() -> None:
-    out, told = run(
+def test_wait_that_has_a_timeout_or_ends_soon_prints_nothing() -> None:
+    out, errors = run(
         HEAD
         + """\
 pl.raw.wait_value(words.address, 1, stream=stream)
@@ -136,4 +136,4 @@ other.sync()
 print("over")
 """
     )
-    assert (out, told) == ("over\n", "")
+    assert (out, errors) == ("over\n", "")

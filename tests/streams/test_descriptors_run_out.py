@@ -51,19 +51,19 @@ print(json.dumps(found))
 def test_notifies_release_descriptors_and_error_names_the_limit() -> None:
     done = run_python(["-c", PROGRAM], timeout=100)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["full"] == 100
-    assert found["half"] == 100
-    assert found["pages"] == [1, 1, 1]
-    assert found["again"] == 1
-    fault, text, some = found["notify"]
+    report = json.loads(done.stdout)
+    assert report["full"] == 100
+    assert report["half"] == 100
+    assert report["pages"] == [1, 1, 1]
+    assert report["again"] == 1
+    fault, text, some = report["notify"]
     assert fault == "OUT_OF_RESOURCES"
     assert some
-    fault, event = found["event"]
+    fault, event = report["event"]
     assert fault == "OUT_OF_RESOURCES"
     for each in (text, event):
         assert "ulimit -n" in each
-        assert f"may have {found['limit']:,}" in each
+        assert f"may have {report['limit']:,}" in each
         assert "device memory" not in each
     assert "signals: 63 notifies hold one" in text
     assert "an event: each whose fileno()" in event

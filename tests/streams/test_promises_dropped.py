@@ -29,11 +29,11 @@ def test_stream_dropped_with_failure_warns_with_first_line(node: Node) -> None:
     number = s.id
     with pytest.warns(
         ResourceWarning, match=rf"stream {number} .*dropped.*operation 1 \(copy\).*0x1000"
-    ) as told:
+    ) as refused:
         del s
-    assert len(told) == 1
-    assert "\n" not in str(told[0].message)
-    assert told[0].filename == __file__
+    assert len(refused) == 1
+    assert "\n" not in str(refused[0].message)
+    assert refused[0].filename == __file__
     s = d0.create_stream()
     parked(s)
     s.is_done  # noqa: B018 - under each schedule it comes to the wait

@@ -388,7 +388,7 @@ def test_await_in_the_loops_of_two_threads_wakes_both(node: Node) -> None:
 
 def test_await_wakes_for_what_another_stream_records_later(node: Node, run: Callable[[Work], None]) -> None:
     d0, d1 = node()
-    there, here = d0.create_stream(), d1.create_stream()
+    there, near = d0.create_stream(), d1.create_stream()
 
     async def work() -> None:
         to, back = d0.create_notify(), d1.create_notify()
@@ -402,9 +402,9 @@ def test_await_wakes_for_what_another_stream_records_later(node: Node, run: Call
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(passes, there, to, back)
-                tasks.start_soon(passes, here, back, to)
+                tasks.start_soon(passes, near, back, to)
                 to.record()
 
     run(work)
     there.close()
-    here.close()
+    near.close()

@@ -182,15 +182,17 @@ def test_group_stream_that_is_dropped_leaves_the_group(node: Node) -> None:
 def test_group_create_stream_racing_close_leaves_none_open(node: Node) -> None:
     d0, _ = node()
     for _ in range(20):
-        group, start, made = pl.StreamGroup(d0), threading.Barrier(2), list[pl.Stream]()
+        group, start, created = pl.StreamGroup(d0), threading.Barrier(2), list[pl.Stream]()
 
         def create(
-            group: pl.StreamGroup = group, start: threading.Barrier = start, made: list[pl.Stream] = made
+            group: pl.StreamGroup = group,
+            start: threading.Barrier = start,
+            created: list[pl.Stream] = created,
         ) -> None:
             start.wait(20)
             try:
                 while True:
-                    made.append(group.create_stream())
+                    created.append(group.create_stream())
             except pl.Closed:
                 pass
 
@@ -200,4 +202,4 @@ def test_group_create_stream_racing_close_leaves_none_open(node: Node) -> None:
         group.close()
         thread.join(20)
         assert not thread.is_alive()
-        assert all(stream.is_closed for stream in made)
+        assert all(stream.is_closed for stream in created)

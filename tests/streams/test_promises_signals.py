@@ -120,7 +120,7 @@ def test_queued_notify_and_record_run_for_other_process_without_sync(shared: Sha
     buffer.fill(3, stream=stream)
     stream.notify(notify)
     stream.record(event)
-    handles = [int(thing.export(allow=[other.pid])) for thing in (notify, event)]
+    handles = [int(signal.export(allow=[other.pid])) for signal in (notify, event)]
     other.run(
         f"n=pl.Notify.open({handles[0]}); e=pl.Event.open({handles[1]}); s=devices[1].create_stream();"
         "s.wait(n); s.wait(e); s.sync(timeout=20)"
@@ -312,11 +312,11 @@ def test_notify_wait_after_peer_left_raises_peer_lost(shared: Shared, how: str) 
     """A process that leaves in order is lost to the waiters, as a killed process is."""
     d0, _, other = shared
     stream, back = d0.create_stream(), d0.create_stream()
-    made = int(other.run(f"n=devices[0].create_notify(); result=int(n.export(allow=[{os.getpid()}]))"))
+    imported = int(other.run(f"n=devices[0].create_notify(); result=int(n.export(allow=[{os.getpid()}]))"))
     mine = d0.create_notify()
-    given = int(mine.export(allow=[other.pid]))
-    other.run(f"m=pl.Notify.open({given}); result=1")
-    theirs = pl.Notify.open(made)
+    exported = int(mine.export(allow=[other.pid]))
+    other.run(f"m=pl.Notify.open({exported}); result=1")
+    theirs = pl.Notify.open(imported)
     stream.wait(theirs)
     back.wait(mine)
     with pytest.raises(pl.WaitTimeout):

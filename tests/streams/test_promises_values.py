@@ -19,13 +19,13 @@ PATIENCE = 20.0
 
 def _wanted(word: int, compare: str, value: int, mask: int, sign: int) -> bool:
     """Tell whether a wait ends, by the rules of hipStreamWaitValue and acl's value_wait on the masked bits."""
-    found = word & mask
+    masked = word & mask
     return {
-        "geq": found >= value,
-        "eq": found == value,
-        "and": found & value != 0,
-        "since": (found - value) & sign == 0,
-        "nor": any(not (found | value) >> bit & 1 for bit in range(64) if mask >> bit & 1),
+        "geq": masked >= value,
+        "eq": masked == value,
+        "and": masked & value != 0,
+        "since": (masked - value) & sign == 0,
+        "nor": any(not (masked | value) >> bit & 1 for bit in range(64) if mask >> bit & 1),
     }[compare]
 
 
@@ -94,9 +94,9 @@ def test_write_value_bad_arguments_raise(node: Node) -> None:
             ({"address": word.address + 4}, "not a multiple of 8"),
             ({"value": -1}, "value is -1"),
         ):
-            given = {"address": word.address, "value": 1, **change}
+            arguments = {"address": word.address, "value": 1, **change}
             with pytest.raises(pl.InvalidValue, match=text):
-                pl.raw.write_value(given.pop("address"), given.pop("value"), stream=s, **given)
+                pl.raw.write_value(arguments.pop("address"), arguments.pop("value"), stream=s, **arguments)
         with pytest.raises(pl.BadAddress) as refused:
             pl.raw.write_value(word.address + (1 << 40), 1, stream=s)
         assert refused.value.fault is Fault.UNKNOWN_ADDRESS

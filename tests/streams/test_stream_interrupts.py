@@ -293,12 +293,12 @@ for s in streams: s.close()
 def test_ten_thousand_idle_streams_use_no_threads() -> None:
     done = run_python(["-c", MANY], timeout=120)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    print(found, f"in {done.seconds:.1f} s")
-    assert found["done"]
-    assert found["threads"] <= found["cores"] + 8
-    assert found["idle"] < 0.01
-    assert found["bytes"] < 8192
+    report = json.loads(done.stdout)
+    print(report, f"in {done.seconds:.1f} s")
+    assert report["done"]
+    assert report["threads"] <= report["cores"] + 8
+    assert report["idle"] < 0.01
+    assert report["bytes"] < 8192
 
 
 MILLION = """

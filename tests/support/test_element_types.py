@@ -27,7 +27,7 @@ def _noise(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 @pytest.mark.parametrize("name", EXTENSIONS)
-def test_array_of_each_ml_dtypes_type_is_copied_both_ways(node: Node, name: str) -> None:
+def test_array_of_each_ml_dtypes_type_is_copied_in_both_directions(node: Node, name: str) -> None:
     d0, _ = node()
     stream = d0.create_stream()
     content = _noise(24)
@@ -151,9 +151,9 @@ def test_channels_and_collectives_take_bfloat16_tensors(node: Node) -> None:
             channel.notify(0)
             channel.wait(0, timeout=30)
             assert bytes(group.window.view()) == theirs
-            found = memory(bytes(64))
-            channel.read(lent(found))
-            assert bytes(found) == mine
+            room = memory(bytes(64))
+            channel.read(lent(room))
+            assert bytes(room) == mine
             group.barrier()
             held = memory(mine)
             group.all_reduce(lent(held), dtype=dtype)

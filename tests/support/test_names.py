@@ -42,10 +42,10 @@ def test_command_with_unknown_option_shows_its_usage(
     words = {"bench": ["call"], "launch": ["-n", "1"]}.get(command, [])
     with pytest.raises(SystemExit) as ended:
         cli.main([command, *words, "--bogus"])
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert ended.value.code == 2
-    assert said.startswith(f"usage: peerlane {command} ")
-    assert f"peerlane {command}: error: " in said
+    assert errors.startswith(f"usage: peerlane {command} ")
+    assert f"peerlane {command}: error: " in errors
 
 
 @pytest.mark.parametrize("command", ["topo", "ps"])
@@ -69,18 +69,18 @@ def test_command_with_unknown_option_names_it(command: str, capsys: pytest.Captu
 )
 def test_missing_name_error_suggests_close_names(module: object, name: str, meant: str) -> None:
     assert not hasattr(module, name)
-    with pytest.raises(AttributeError) as told:
+    with pytest.raises(AttributeError) as refused:
         getattr(module, name)
-    assert f"has no attribute {name!r}; close names: " in str(told.value)
-    assert meant in str(told.value).split(": ")[1].split(", ")
-    assert told.value.name == name
+    assert f"has no attribute {name!r}; close names: " in str(refused.value)
+    assert meant in str(refused.value).split(": ")[1].split(", ")
+    assert refused.value.name == name
 
 
 def test_missing_name_like_no_other_error_suggests_nothing() -> None:
     for name in ("xyzzy_plugh_0", "_private", "__path_of_nothing__", "x" * 1000):
-        with pytest.raises(AttributeError) as told:
+        with pytest.raises(AttributeError) as refused:
             getattr(peerlane, name)
-        assert str(told.value) == f"module 'peerlane' has no attribute {name!r}"
+        assert str(refused.value) == f"module 'peerlane' has no attribute {name!r}"
     with pytest.raises(ImportError):
         exec("from peerlane import memcpy")
     assert getattr(peerlane, "memcpy", None) is None

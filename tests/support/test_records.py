@@ -48,8 +48,8 @@ def test_record_is_as_a_standard_dataclass(args: tuple[Any, ...]) -> None:
     assert dataclasses.asdict(mine) == dataclasses.asdict(theirs)
     assert dataclasses.astuple(mine) == dataclasses.astuple(theirs)
     assert mine == Record(*args) and mine != theirs and mine != Record(7)
-    for made in (pickle.loads(pickle.dumps(mine)), copy.copy(mine), copy.deepcopy(mine)):
-        assert type(made) is Record and made == mine
+    for copied in (pickle.loads(pickle.dumps(mine)), copy.copy(mine), copy.deepcopy(mine)):
+        assert type(copied) is Record and copied == mine
     assert dataclasses.replace(mine, first=5).both == (5, mine.second)
 
 
@@ -67,18 +67,18 @@ def test_record_that_holds_itself_has_a_repr() -> None:
 
 @pytest.mark.parametrize("cls", [Record, Standard])
 def test_record_refuses_changes_and_unknown_names(cls: Any) -> None:
-    made = cls(1)
+    copied = cls(1)
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'first'"):
-        made.first = 2
+        copied.first = 2
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'first'"):
-        del made.first
+        del copied.first
     with pytest.raises((AttributeError, TypeError)):  # the standard one of Python 3.11 raises a TypeError
-        made.third = 3
+        copied.third = 3
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'first'"):
         cls()
     with pytest.raises(TypeError, match="unexpected keyword argument 'third'"):
         cls(1, third=3)
-    assert not hasattr(made, "__dict__")
+    assert not hasattr(copied, "__dict__")
 
 
 def test_record_describes_itself_as_a_standard_dataclass() -> None:
@@ -104,11 +104,11 @@ def test_dataclass_that_inherits_a_record_has_its_fields_too() -> None:
     class Wider(Record):  # type: ignore[misc, valid-type]
         third: int = 3
 
-    made = Wider(1)
-    assert dataclasses.astuple(made) == (1, (), 3)
-    assert made == Wider(1) and made != Wider(1, third=4)
+    copied = Wider(1)
+    assert dataclasses.astuple(copied) == (1, (), 3)
+    assert copied == Wider(1) and copied != Wider(1, third=4)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        made.first = 2
+        copied.first = 2
 
 
 def test_plain_class_that_inherits_a_record_describes_its_fields_first() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import peerlane as pl
-from helpers.launchers_told import without_launcher
+from helpers.launcher_variables import without_launcher
 from peerlane.support.variables import is_set
 
 pytestmark = pytest.mark.any_schedule
@@ -49,7 +49,7 @@ def test_impossible_value_is_refused_by_name(
     assert "went on" not in done.stdout
 
 
-def test_log_that_is_a_file_or_missing_is_told_and_the_program_goes_on(tmp_path: Path) -> None:
+def test_log_that_is_a_file_or_missing_is_reported_and_the_program_goes_on(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for path in (file, tmp_path / "missing"):
@@ -72,7 +72,9 @@ def test_folder_of_a_check_that_has_ended_is_missing_without_a_word(tmp_path: Pa
     ],
     ids=["schedule", "fault"],
 )
-def test_report_that_cannot_be_written_is_told_at_the_end(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_report_that_cannot_be_written_is_reported_at_the_end(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
     name = next(each for each in variables if each.endswith("REPORT"))
     path = tmp_path / "missing" / "report"
     done = _run({**variables, name: str(path)})
@@ -90,6 +92,6 @@ def test_variable_of_0_or_1_is_read_as_such() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "0"])
-def test_leaks_are_not_told_without_being_asked_for(value: str) -> None:
+def test_leaks_are_not_reported_unless_asked_for(value: str) -> None:
     done = _run({"PEERLANE_LEAKS": value}, "import peerlane as pl; kept = pl.devices()[0].allocate(8)")
     assert (done.returncode, done.stderr) == (0, "")

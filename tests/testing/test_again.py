@@ -53,7 +53,7 @@ def tests_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
 
 
-def told(output: str) -> list[str]:
+def repeated(output: str) -> list[str]:
     return re.findall(rf"-+ {TITLE} -+\n(.+)\n", output)
 
 
@@ -75,7 +75,7 @@ def test_command_of_a_failed_test_run_again_fails_alike(
     monkeypatch.setenv("PEERLANE_SCHEDULE", "seeded")  # the seed is drawn
     done = run(pytester, SOURCE, *PLUGINS, *workers, anew=True)
     done.assert_outcomes(passed=1, failed=3, errors=1)
-    commands = told(done.stdout.str())
+    commands = repeated(done.stdout.str())
     names = [shlex.split(each)[4].partition("::")[2] for each in commands]
     assert sorted(names) == ["test_drawn", "test_needs", "test_plain[$HOME]", "test_plain[it's so]"]
     by_name = dict(zip(names, commands, strict=True))
@@ -103,7 +103,7 @@ def test_command_of_a_campaign_selects_it(pytester: pytest.Pytester) -> None:
     """
     pytester.makeini("[pytest]\nmarkers = soak: long\naddopts = -m 'not soak'")
     done = run(pytester, source, *PLUGINS, "-m", "soak")
-    (command,) = told(done.stdout.str())
+    (command,) = repeated(done.stdout.str())
     assert "RuntimeError: long" in again(pytester, command)
 
 
@@ -135,7 +135,7 @@ def test_schedules_run_each_test_under_each_and_a_marked_one_under_the_first(
     raised = re.findall(r"^E +RuntimeError: (.+)$", done.stdout.str(), re.MULTILINE)
     assert sorted(raised) == sorted(expected)
 
-    (command,) = [each for each in told(done.stdout.str()) if "test_of_numbers[seeded-1]" in each]
+    (command,) = [each for each in repeated(done.stdout.str()) if "test_of_numbers[seeded-1]" in each]
     assert f"RuntimeError: 1 {seed[1]}\n" in again(pytester, command)
 
 
@@ -202,8 +202,8 @@ def test_in_turn_each_case_runs_once_and_cases_of_a_file_under_each_schedule(
     assert {words[1] for words in under["some"] if words[0] in "45"} == {"lazy"}
     assert sorted(words[0] for words in under["own"]) == ["1", "2", "3"]
     assert {words[-1] for words in under["own"]} == {"eager", "lazy"}
-    given = [tuple(words[:2]) for words in under["given"]]
-    assert sorted(number for number, _ in given) == ["1", "2", "3"] and {
+    node_ids = [tuple(words[:2]) for words in under["given"]]
+    assert sorted(number for number, _ in node_ids) == ["1", "2", "3"] and {
         ("1", "eager"),
         ("2", "lazy"),
-    } <= set(given)
+    } <= set(node_ids)

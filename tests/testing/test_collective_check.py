@@ -174,7 +174,7 @@ def test_rank_that_is_missing_in_a_maximum_is_named() -> None:
         ({"dtype": "bool"}, "bool has not the numbers 0 to 4"),
     ],
 )
-def test_wrong_argument_of_the_check_says_what_is_valid(change: dict[str, Any], text: str) -> None:
+def test_wrong_argument_of_the_check_raises_with_valid_values(change: dict[str, Any], text: str) -> None:
     with pytest.raises(pl.InvalidValue, match=text):
         CollectiveCheck(**{"collective": "all_reduce", "rank": 0, "ranks": 2, "count": 4, **change})
 
@@ -223,7 +223,7 @@ def test_collectives_of_a_group_are_right(node: Node, collective: str) -> None:
     assert run_ranks(3, rank_of) == [""] * 3
 
 
-def test_example_breaks_a_ring_in_five_ways_and_each_is_named(tmp_path: Path) -> None:
+def test_example_breaks_a_ring_by_five_mistakes_and_each_is_named(tmp_path: Path) -> None:
     words = ["-m", "peerlane", "launch", "-n", "4", str(EXAMPLES / "collective_check.py")]
     done = run_python(words, timeout=100, env=dict(os.environ), cwd=tmp_path)
     assert done.returncode == 0, done.stderr

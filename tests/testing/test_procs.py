@@ -28,9 +28,9 @@ def state(pid: int) -> str:
 
 
 def child_in(text: str) -> int:
-    found = re.search(r"child (\d+)", text)
-    assert found, text
-    return int(found[1])
+    matched = re.search(r"child (\d+)", text)
+    assert matched, text
+    return int(matched[1])
 
 
 def test_run_python_child_ends_returns_code_output_and_time() -> None:
@@ -124,6 +124,6 @@ def test_run_python_interrupted_while_waiting_kills_child(when: str, monkeypatch
     assert state(sessions[0]) == "gone"
 
 
-def test_run_python_child_cannot_start_raises_file_not_found() -> None:
+def test_run_python_child_cannot_start_raises_os_error() -> None:
     with pytest.raises(FileNotFoundError):
         run_python(["-c", "pass"], timeout=20, cwd="/nowhere")

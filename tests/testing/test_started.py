@@ -59,7 +59,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     process.join(30)
 
 
-def test_process_whose_start_was_under_way_keeps_its_exit_status(started: Started) -> None:
+def test_process_that_was_being_started_keeps_its_exit_status(started: Started) -> None:
     started.end.set()
     os.waitid(
         os.P_PID, started.process.pid, os.WEXITED | os.WNOWAIT
@@ -69,6 +69,6 @@ def test_process_whose_start_was_under_way_keeps_its_exit_status(started: Starte
     assert started.process.exitcode == 0
 
 
-def test_process_whose_start_was_under_way_is_not_charged_to_the_test(started: Started) -> None:
+def test_process_that_was_being_started_is_not_charged_to_the_test(started: Started) -> None:
     assert started.processes.left() == []
     assert started.process.is_alive()

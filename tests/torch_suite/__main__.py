@@ -60,10 +60,10 @@ def outcomes(backend: str) -> dict[str, Outcome]:
         file = Path(folder) / "outcomes.json"
         command = [sys.executable, "-m", "torch_suite.of_backend", backend, str(file)]
         subprocess.run(command, check=True, timeout=_MOST_SECONDS)
-        found: dict[str, Outcome] = {
+        outcomes_by_case: dict[str, Outcome] = {
             name: (kind, why) for name, (kind, why) in json.loads(file.read_text()).items()
         }
-    return found
+    return outcomes_by_case
 
 
 def main(page: Path) -> int:

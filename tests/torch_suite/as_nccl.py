@@ -99,11 +99,11 @@ def outcomes() -> dict[str, Outcome]:
         return {name: (kind, why) for name, (kind, why) in json.loads(file.read_text()).items()}
 
 
-def write(page: Path, found: dict[str, Outcome]) -> list[str]:
+def write(page: Path, outcomes_by_case: dict[str, Outcome]) -> list[str]:
     """Write the page; return the tests that fail without a reason."""
     import torch
 
-    failed = [name for name, (kind, _) in found.items() if kind == "failed"]
+    failed = [name for name, (kind, _) in outcomes_by_case.items() if kind == "failed"]
     rows = []
     for reason, names in REASONS.items():
         shown = [f"`{name}`" for name in names if name in failed]
@@ -112,17 +112,18 @@ def write(page: Path, found: dict[str, Outcome]) -> list[str]:
     explained = {name for names in REASONS.values() for name in names}
     rest = [name for name in failed if name not in explained]
     rows += [f"| not explained yet | `{name}` |" for name in rest]
-    counts = Counter(kind for kind, _ in found.values())
+    counts = Counter(kind for kind, _ in outcomes_by_case.values())
     page.write_text(
         _PAGE.format(
             version=torch.__version__,
             ranks=RANKS,
             more_ranks=MORE_RANKS,
             date=datetime.date.today(),
-            all=len(found),
+            all=len(outcomes_by_case),
             **{kind: counts[kind] for kind in ("passed", "failed", "skipped")},
             failures="\n".join(rows),
-            passing=", ".join(f"`{name}`" for name, (kind, _) in found.items() if kind == "passed") + ".",
+            passing=", ".join(f"`{name}`" for name, (kind, _) in outcomes_by_case.items() if kind == "passed")
+            + ".",
         )
     )
     return rest
@@ -130,10 +131,10 @@ def write(page: Path, found: dict[str, Outcome]) -> list[str]:
 
 def main(page: Path) -> int:
     """Run, write."""
-    found = outcomes()
-    rest = write(page, found)
+    outcomes_by_case = outcomes()
+    rest = write(page, outcomes_by_case)
     for name in rest:
-        print(f"{name}:\n{found[name][1]}")
+        print(f"{name}:\n{outcomes_by_case[name][1]}")
     return int(bool(rest))
 
 

@@ -86,21 +86,21 @@ def main(backend: str, file: Path, only: list[str]) -> None:
 
     case = case_of(loaded(backend))
     names = only or unittest.TestLoader().getTestCaseNames(case)
-    found: dict[str, Outcome] = {}
+    outcomes_by_case: dict[str, Outcome] = {}
     began = time.monotonic()
     for number, name in enumerate(names, 1):
-        found[name] = outcome(case, name)
-        if found[name][1].startswith("Skipped due to small world size"):
+        outcomes_by_case[name] = outcome(case, name)
+        if outcomes_by_case[name][1].startswith("Skipped due to small world size"):
             os.environ["WORLD_SIZE"] = str(MORE_RANKS)
-            found[name] = outcome(case, name)
+            outcomes_by_case[name] = outcome(case, name)
             os.environ["WORLD_SIZE"] = str(RANKS)
-        kind, why = found[name]
+        kind, why = outcomes_by_case[name]
         last = re.sub(r"\s+", " ", why.strip().rpartition("\n")[2])[:100]
         print(
             f"{backend} {number}/{len(names)} {time.monotonic() - began:.0f} s {name}: {kind} {last}",
             flush=True,
         )
-        file.write_text(json.dumps(found, indent=1))
+        file.write_text(json.dumps(outcomes_by_case, indent=1))
 
 
 if __name__ == "__main__":

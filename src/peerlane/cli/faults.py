@@ -6,13 +6,13 @@ import argparse
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from peerlane.backends.virtual.node import faults
+from peerlane.support.scratch_folders import scratch_folder
 
 _LOG, _LOG_BYTES, _SMALL = "PEERLANE_LOG", "PEERLANE_LOG_BYTES", "1MiB"
 
@@ -127,8 +127,8 @@ def reported(texts: list[str] | None, ranks: int) -> Iterator[Report | None]:
     if not texts:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="peerlane-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder, "faults.jsonl")
+    with scratch_folder() as folder:
+        path = folder / "faults.jsonl"
         path.touch()
         yield Report(texts, ranks, path)
 
@@ -150,8 +150,7 @@ def counted(
             show(f"{command}: {line}")
         variables = report.variables
         if not os.environ.get(_LOG):
-            folder = tempfile.TemporaryDirectory(prefix="peerlane-", ignore_cleanup_errors=True)
-            variables |= {_LOG: ends.enter_context(folder), _LOG_BYTES: _SMALL}
+            variables |= {_LOG: str(ends.enter_context(scratch_folder())), _LOG_BYTES: _SMALL}
         os.environ.update(variables)
         try:
             yield

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.schedule import Reason
+from peerlane.support.scratch_folders import scratch_folder
 
 from .faults import records_in
 
@@ -83,8 +83,8 @@ def reported(environ: Mapping[str, str]) -> Iterator[tuple[Report, dict[str, str
     if path:  # whoever started this process reads it
         yield Report(Path(path)), {}
         return
-    with tempfile.TemporaryDirectory(prefix="peerlane-") as folder:
-        steps = Path(folder, "steps.jsonl")
+    with scratch_folder() as folder:
+        steps = folder / "steps.jsonl"
         yield Report(steps), {schedule.REPORT: str(steps)}
 
 

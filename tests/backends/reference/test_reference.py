@@ -64,7 +64,7 @@ def test_node_settings_invalid_raise_with_valid_values(settings: str, text: str)
     assert refused.value.fault is pl.Fault.BAD_CONFIG
 
 
-def test_freed_address_error_names_lines_that_made_and_freed_it(devices: tuple[pl.Device, ...]) -> None:
+def test_freed_address_error_names_lines_that_allocated_and_freed_it(devices: tuple[pl.Device, ...]) -> None:
     buffer = devices[0].allocate(1000)  # made
     address = buffer.address
     buffer.close()  # freed
@@ -75,7 +75,7 @@ def test_freed_address_error_names_lines_that_made_and_freed_it(devices: tuple[p
     assert line_of("freed") in str(refused.value)
 
 
-def test_closed_buffer_error_names_line_that_made_it(devices: tuple[pl.Device, ...]) -> None:
+def test_closed_buffer_error_names_line_that_allocated_it(devices: tuple[pl.Device, ...]) -> None:
     with devices[0].allocate(1000) as buffer:  # lent
         pass
     with pytest.raises(pl.Closed) as refused:

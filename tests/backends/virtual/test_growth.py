@@ -125,7 +125,7 @@ result = [after[0] - before[0], after[1] - before[1]]
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:1"])
-def test_channels_made_and_closed_do_not_grow_the_process(
+def test_channels_opened_and_closed_do_not_grow_the_process(
     schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)

@@ -118,7 +118,7 @@ def _range_beyond_the_allocation(d0: pl.Device, d1: pl.Device, s: pl.Stream, _t:
     return True
 
 
-def _wrong_place_inside_the_allocation(d0: pl.Device, d1: pl.Device, s: pl.Stream, _t: pl.Stream) -> bool:
+def _wrong_offset_inside_the_allocation(d0: pl.Device, d1: pl.Device, s: pl.Stream, _t: pl.Stream) -> bool:
     a, b = filled(d0, NBYTES, 2), filled(d1, 2 * NBYTES, 0)
     b[8 : 8 + NBYTES].copy_from(a, stream=s)  # byte 0 was meant
     s.sync()
@@ -166,7 +166,7 @@ ROWS: dict[str, tuple[Program, tuple[str, str, str]]] = {
     "A binary notify is recorded twice and waited for once": (_binary_notify_doubled, (NEVER, NEVER, NEVER)),
     "A copy goes beyond its allocation": (_range_beyond_the_allocation, (EVERY, EVERY, EVERY)),
     "A copy goes to a wrong place inside its allocation": (
-        _wrong_place_inside_the_allocation,
+        _wrong_offset_inside_the_allocation,
         (NEVER, NEVER, NEVER),
     ),
     "Memory is freed while queued operations use it": (_freed_in_use, (NEVER, NEVER, NEVER)),
@@ -196,7 +196,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("mistake", "schedule", "expected"), CELLS)
-def test_schedule_shows_each_mistake_as_table_says(
+def test_schedule_shows_each_mistake_as_the_table_lists(
     node: Node, mistake: str, schedule: str, expected: str
 ) -> None:
     program, _ = ROWS[mistake]

@@ -101,7 +101,7 @@ def test_virtual_memory_is_visible_memory(backend: VirtualBackend) -> None:
 
 
 @pytest.mark.parametrize("nbytes", [1, 255, 4097, (2 << 20) - 1, (5 << 20) + 7])
-def test_copy_by_host_address_moves_bytes_both_ways(backend: VirtualBackend, nbytes: int) -> None:
+def test_copy_by_host_address_moves_bytes_in_both_directions(backend: VirtualBackend, nbytes: int) -> None:
     data, back = noise(nbytes, nbytes), np.full(nbytes, 0xA5, np.uint8)
     block = backend.allocate(0, nbytes)
     backend.copy(block.address, data.ctypes.data, nbytes)

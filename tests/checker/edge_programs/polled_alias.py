@@ -1,7 +1,7 @@
 """Rank 0 polls a word of pinned memory, which its stream writes, as ctypes sees it; then a rank uses the data.
 
-``polled_alias.py MODE``: in ``right`` rank 0 reads the data when the word is there; in ``told`` it sends rank 1 a
-message then, which overwrites them.  ``early`` and ``told too early`` do so before the word is written.
+``polled_alias.py MODE``: in ``right`` rank 0 reads the data when the word is there; in ``message`` it sends rank 1 a
+message then, which overwrites them.  ``early`` and ``early message`` do so before the word is written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def writer(meeting: Rendezvous, mode: str, peer: socket.socket, target: pl.Buffe
         target.copy_from(source, stream=stream)
         if mode == "early":
             assert target.view()[-1] in (0, 1)
-        if mode == "told too early":
+        if mode == "early message":
             peer.send(b".")
             peer.recv(1)
         pl.raw.fill(flag.address, 1, count=1, width=4, stream=stream)
@@ -52,7 +52,7 @@ def writer(meeting: Rendezvous, mode: str, peer: socket.socket, target: pl.Buffe
             time.sleep(0)
         if mode == "right":
             assert target.view().all()
-        if mode == "told":
+        if mode == "message":
             peer.send(b".")
         stream.sync(SECONDS)
     meeting.barrier()
@@ -72,7 +72,7 @@ def main(mode: str) -> None:
         else:
             with pl.Buffer.open(meeting.get("target")) as target:
                 meeting.barrier()
-                if mode.startswith("told"):
+                if mode.endswith("message"):
                     peer.recv(1)
                     target.view()[:8] = 7
                     peer.send(b".")

@@ -157,15 +157,15 @@ class Deregistered(Read):
 USES = {each.__name__: each for each in (Read, StreamedRead, Deregistered)}
 
 
-def by_ranks(meeting: Rendezvous, made: Read, mode: str, to_relay: Hop, to_user: Hop) -> None:
+def by_ranks(meeting: Rendezvous, shared_use: Read, mode: str, to_relay: Hop, to_user: Hop) -> None:
     """Let the ranks act, each its part."""
-    if made.stream and meeting.rank != USER:
+    if shared_use.stream and meeting.rank != USER:
         meeting.barrier("submitted")
     if meeting.rank == WRITER:
         if mode == "early":
             to_relay[0]()
         with suppress(*() if mode == "right" else (pl.Error,)):  # of a write whose memory has ended
-            made.write()
+            shared_use.write()
         if mode != "early":
             to_relay[0]()
     elif meeting.rank == RELAY:
@@ -175,13 +175,13 @@ def by_ranks(meeting: Rendezvous, made: Read, mode: str, to_relay: Hop, to_user:
         if mode != "late":
             to_user[0]()
     else:
-        to_user[1](made.stream)
-        if mode != "right" and not made.stream:
+        to_user[1](shared_use.stream)
+        if mode != "right" and not shared_use.stream:
             time.sleep(0.3)  # so that the accesses have an order in time, not by the program
-        made.use()
-        if made.stream:
+        shared_use.use()
+        if shared_use.stream:
             meeting.barrier("submitted")
-            made.stream.sync(SECONDS)
+            shared_use.stream.sync(SECONDS)
 
 
 def main(order: str, hop: str, use: str, mode: str, folder: Path) -> None:
@@ -190,12 +190,12 @@ def main(order: str, hop: str, use: str, mode: str, folder: Path) -> None:
         pl.Group(rank=meeting.rank, size=3, rendezvous=meeting, window=SIZE) as group,
         memory(meeting) as shared,
     ):
-        made, hops = USES[use](group, shared), Hops(meeting, group, folder)
+        shared_use, hops = USES[use](group, shared), Hops(meeting, group, folder)
         first, second = order.split("-")
         to_relay = getattr(hops, hop if first == "seen" else first)(WRITER, RELAY)
         to_user = getattr(hops, hop if second == "seen" else second)(RELAY, USER)
         meeting.barrier()
-        by_ranks(meeting, made, mode, to_relay, to_user)
+        by_ranks(meeting, shared_use, mode, to_relay, to_user)
         meeting.barrier()
 
 

@@ -266,16 +266,16 @@ def in_both(meeting: Rendezvous, make: Callable[..., Any]) -> Any:
     """Return an object of System V that rank 0 makes, with a key that nobody uses, and rank 1 opens."""
     import sysv_ipc
 
-    made = make(key=None, flags=sysv_ipc.IPC_CREX) if meeting.rank == 0 else None
-    key = int(agreed(meeting, lambda: b"%d" % made.key))
-    return made or make(key=key)
+    created = make(key=None, flags=sysv_ipc.IPC_CREX) if meeting.rank == 0 else None
+    key = int(agreed(meeting, lambda: b"%d" % created.key))
+    return created or make(key=key)
 
 
 def sqlite_table(meeting: Rendezvous, folder: Path) -> Means:
     if meeting.rank == 0:
-        with sqlite3.connect(folder / "d") as made:
-            made.execute("pragma journal_mode=wal")
-            made.execute("create table t(x)")
+        with sqlite3.connect(folder / "d") as created:
+            created.execute("pragma journal_mode=wal")
+            created.execute("create table t(x)")
     meeting.barrier()
     base = sqlite3.connect(folder / "d", isolation_level=None)
     count = "select count(*) from t"
@@ -363,9 +363,9 @@ def sent_descriptor(meeting: Rendezvous, folder: Path, make: Callable[[], int]) 
     end = sockets(meeting, socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s"))
     if meeting.rank == 1:
         return int(socket.recv_fds(end, 1, 1)[1][0])
-    made = make()
-    socket.send_fds(end, [b"."], [made])
-    return made
+    created = make()
+    socket.send_fds(end, [b"."], [created])
+    return created
 
 
 def open_port(meeting: Rendezvous, folder: Path) -> Means:
@@ -591,7 +591,7 @@ def c_asynchronous_write(meeting: Rendezvous, folder: Path) -> Means:
     return lambda: library.aio_write(block), lambda: os.read(fd, 1)
 
 
-def shell(meeting: Rendezvous, folder: Path, script: str, tell: Callable[[Any], object]) -> Means:
+def shell(meeting: Rendezvous, folder: Path, script: str, signal_peer: Callable[[Any], object]) -> Means:
     """Let a shell, which writes no log, write to a pipe when rank 0 tells it something."""
     if meeting.rank == 1:
         os.mkfifo(folder / "b")
@@ -602,25 +602,25 @@ def shell(meeting: Rendezvous, folder: Path, script: str, tell: Callable[[Any], 
         if meeting.rank == 0
         else None
     )
-    return lambda: tell(relay), lambda: os.read(end, 1)
+    return lambda: signal_peer(relay), lambda: os.read(end, 1)
 
 
 def shell_that_reads(meeting: Rendezvous, folder: Path) -> Means:
-    def tell(relay: Any) -> None:
+    def signal_peer(relay: Any) -> None:
         relay.stdin.write(b"go\n")
         relay.stdin.flush()
 
-    return shell(meeting, folder, "read x; echo $x > b", tell)
+    return shell(meeting, folder, "read x; echo $x > b", signal_peer)
 
 
 def shell_that_reads_output(meeting: Rendezvous, folder: Path) -> Means:
     """Make the shell's input rank 0's standard output."""
 
-    def tell(relay: Any) -> None:
+    def signal_peer(relay: Any) -> None:
         os.dup2(relay.stdin.fileno(), 1)
         print("go", flush=True)
 
-    return shell(meeting, folder, "read x; echo $x > b", tell)
+    return shell(meeting, folder, "read x; echo $x > b", signal_peer)
 
 
 def shell_that_looks(meeting: Rendezvous, folder: Path) -> Means:
@@ -679,10 +679,10 @@ def memory(meeting: Rendezvous) -> Iterator[pl.Buffer]:
 
 def main(means: str, mode: str, folder: Path) -> None:
     with Rendezvous.from_environment() as meeting, memory(meeting) as shared:
-        tell, wait = ALL[means](meeting, folder) if mode != "none" else (None, None)
+        signal_peer, wait = ALL[means](meeting, folder) if mode != "none" else (None, None)
         meeting.barrier()
         if meeting.rank == 0 and mode in ("early", "late"):
-            tell()
+            signal_peer()
         elif meeting.rank == 1 and mode not in ("none", "late"):
             wait()
         if mode in ("early", "late"):
@@ -690,7 +690,7 @@ def main(means: str, mode: str, folder: Path) -> None:
         if meeting.rank == 0:
             shared.view()[:8] = 7
             if mode == "right":
-                tell()
+                signal_peer()
             time.sleep(0.3)  # so that the accesses have an order in time, not by the program
         else:
             if mode != "right":

@@ -13,11 +13,11 @@ RANKS = 3
 def main() -> None:
     rank = Rank(others=RANKS - 1)
     main_thread, own = rank.main, rank.number * PART
-    given = [rank.device_memory(drawn(rank.number, turn)) for turn in range(ROUNDS)]
+    inputs = [rank.device_memory(drawn(rank.number, turn)) for turn in range(ROUNDS)]
     result = [rank.device_memory(np.zeros(rank.size * PART, np.uint8)) for _ in range(ROUNDS)]
 
     def gather(turn: int) -> None:
-        ok(hcomm.HcommLocalCopyOnThread(main_thread, rank.buffer + own, given[turn], PART))
+        ok(hcomm.HcommLocalCopyOnThread(main_thread, rank.buffer + own, inputs[turn], PART))
         for thread in rank.others:
             ok(hcomm.HcommThreadNotifyRecordOnThread(main_thread, thread, 0))
         for index, (thread, peer) in enumerate(zip(rank.others, rank.channels, strict=True)):

@@ -13,11 +13,11 @@ RANKS = 4
 def main() -> None:
     rank = Rank()
     thread, number, size = rank.main, rank.number, rank.size
-    given = [rank.device_memory(drawn(number, turn)) for turn in range(ROUNDS)]
+    inputs = [rank.device_memory(drawn(number, turn)) for turn in range(ROUNDS)]
     result = [rank.device_memory(np.zeros(size * PART, np.uint8)) for _ in range(ROUNDS)]
 
     def gather(turn: int) -> None:
-        ok(hcomm.HcommLocalCopyOnThread(thread, rank.buffer + number * PART, given[turn], PART))
+        ok(hcomm.HcommLocalCopyOnThread(thread, rank.buffer + number * PART, inputs[turn], PART))
         held = [number]
         for distance in (2, 1):
             behind, before = (number + distance) % size, (number - distance) % size

@@ -93,9 +93,9 @@ class Rank:
 
     def compare(self, address: int, wanted: Any) -> None:
         """Check the content of device memory."""
-        found = np.empty_like(wanted)
-        ok(acl.rt.memcpy(found.ctypes.data, found.nbytes, address, found.nbytes, DEVICE_TO_HOST))
-        if not np.array_equal(found, wanted):
+        received = np.empty_like(wanted)
+        ok(acl.rt.memcpy(received.ctypes.data, received.nbytes, address, received.nbytes, DEVICE_TO_HOST))
+        if not np.array_equal(received, wanted):
             raise SystemExit(f"rank {self.number} has other bytes than it should")
 
     def end(self) -> None:

@@ -13,13 +13,13 @@ RANKS = 3
 def main() -> None:
     rank = Rank()
     thread, number, size = rank.main, rank.number, rank.size
-    given = [rank.device_memory(drawn(0, turn, size)) for turn in range(ROUNDS)]
+    inputs = [rank.device_memory(drawn(0, turn, size)) for turn in range(ROUNDS)]
     result = [rank.device_memory(np.zeros(PART, np.uint8)) for _ in range(ROUNDS)]
     left, right = rank.channels.get(number - 1, 0), rank.channels.get(number + 1, 0)
 
     def scatter(turn: int) -> None:
         if not left:
-            ok(hcomm.HcommLocalCopyOnThread(thread, rank.buffer, given[turn], size * PART))
+            ok(hcomm.HcommLocalCopyOnThread(thread, rank.buffer, inputs[turn], size * PART))
         for slice_ in range(size - 1, number - 1, -1):
             at = slice_ * PART
             if left:

@@ -77,11 +77,11 @@ def agents(name):
     return near, far, source, target, registered
 
 
-def begun(name, way="WRITE"):
+def begun(name, operation="WRITE"):
     near, far, source, target, registered = agents(name)
     mine = near.get_xfer_descs([(source.address, SIZE, 0)], "VRAM")
     theirs = near.get_xfer_descs([(target.address, SIZE, 1)], "VRAM")
-    handle = near.initialize_xfer(way, mine, theirs, far.name, b"")
+    handle = near.initialize_xfer(operation, mine, theirs, far.name, b"")
     near.transfer(handle)
     return near, far, source, target, registered, handle
 

@@ -67,7 +67,7 @@ def is_there_at(folder: str) -> bool:
         os.close(descriptor)
 
 
-def table_made(path: str) -> None:
+def table_created(path: str) -> None:
     """Make a table in a database."""
     with sqlite3.connect(path, timeout=SECONDS) as database:
         database.execute("create table there(a)")
@@ -97,7 +97,7 @@ STATES: dict[str, tuple[Callable[[str], object], Callable[[str], object]]] = {
     "aliased": (lambda f: open(f + "/self/b", "w").close(), lambda f: os.path.exists(f + "/b")),
     "created_at": (create_at, lambda f: os.path.exists(f + "/here")),
     "seen_at": (lambda f: open(f + "/here", "w").close(), is_there_at),
-    "database": (lambda f: table_made(f + "/b"), lambda f: tables(f + "/b")),
+    "database": (lambda f: table_created(f + "/b"), lambda f: tables(f + "/b")),
     "signalled": (lambda _: os.kill(os.getppid(), signal.SIGUSR1), lambda _: RECEIVED),
     "named": (
         lambda _: open("/proc/self/comm", "w").write("over"),
@@ -107,9 +107,9 @@ STATES: dict[str, tuple[Callable[[str], object], Callable[[str], object]]] = {
 RECEIVED: list[int] = []
 
 
-def by_state(handle: bytes, way: str, folder: str) -> None:
+def by_state(handle: bytes, case: str, folder: str) -> None:
     write(handle)
-    STATES[way][0](folder)
+    STATES[case][0](folder)
     with suppress(FileNotFoundError):
         until(lambda: os.path.exists(folder + "/end"))
 
@@ -131,7 +131,7 @@ def in_own_folder(handle: bytes, barrier: Any) -> None:
     write(handle)
 
 
-def main(way: str, method: str = "spawn") -> None:
+def main(case: str, method: str = "spawn") -> None:
     """Run one of the ways."""
     workers: Any = multiprocessing.get_context(method)
     signal.signal(signal.SIGUSR1, lambda number, _: RECEIVED.append(number))
@@ -139,39 +139,39 @@ def main(way: str, method: str = "spawn") -> None:
     with pl.devices()[0].allocate(64) as memory:
         handle = bytes(memory.export(allow="user"))
 
-        def child(target: Any, *given: Any) -> Any:
-            started = workers.Process(target=target, args=(handle, *given))
+        def child(target: Any, *arguments: Any) -> Any:
+            started = workers.Process(target=target, args=(handle, *arguments))
             started.start()
             return started
 
-        if way in STATES:
+        if case in STATES:
             with open(folder + "/a", "w") as file:
                 file.write("." * 99)
-            if way == "aliased":
+            if case == "aliased":
                 os.symlink(folder, folder + "/self")
-            ended = child(by_state, way, folder)
-            until(lambda: STATES[way][1](folder))
+            ended = child(by_state, case, folder)
+            until(lambda: STATES[case][1](folder))
             memory.fill(3)
             open(folder + "/end", "w").close()
-        elif way == "own_files":
+        elif case == "own_files":
             barrier = workers.Barrier(2, timeout=SECONDS)
             other = child(in_own_folder, barrier)
             ended = child(in_own_folder, barrier)
             other.join(SECONDS)
-        elif way in ("flock", "lockf"):
-            ended = child(by_lock, getattr(fcntl, way), folder)
+        elif case in ("flock", "lockf"):
+            ended = child(by_lock, getattr(fcntl, case), folder)
             for _ in range(ROUNDS):
                 with open(folder + "/lock", "w") as file:
-                    getattr(fcntl, way)(file, fcntl.LOCK_EX)
+                    getattr(fcntl, case)(file, fcntl.LOCK_EX)
                     memory.fill(3)
             open(folder + "/end", "w").close()
         else:
             ended = child(write)
-            if way == "sentinel":
+            if case == "sentinel":
                 connection.wait([ended.sentinel])
-            elif way == "exitcode":
+            elif case == "exitcode":
                 until(lambda: ended.exitcode is not None)
-            elif way == "waitid":
+            elif case == "waitid":
                 os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
             memory.fill(3)
         ended.join(SECONDS)

@@ -45,7 +45,7 @@ def event() -> None:
     other.sync(SECONDS)
 
 
-def told() -> None:
+def signalled() -> None:
     one, other = streams()
     written = threading.Event()
     one.launch_callback(lambda: (write(), written.set()))
@@ -59,10 +59,10 @@ def hip() -> None:
 
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     functions = [kind(lambda _, each=each: each()) for each in (write, read)]
-    made = [hip.hipStreamCreate()[1] for _ in functions]
-    for stream, function in zip(made, functions, strict=True):
+    created = [hip.hipStreamCreate()[1] for _ in functions]
+    for stream, function in zip(created, functions, strict=True):
         assert hip.hipLaunchHostFunc(stream, function, None)[0] == 0
-    for stream in made:
+    for stream in created:
         hip.hipStreamSynchronize(stream)
 
 
@@ -71,12 +71,12 @@ def acl() -> None:
 
     acl.init()
     acl.rt.set_device(0)
-    made = [acl.rt.create_stream()[0] for _ in range(2)]
-    for stream, function in zip(made, (write, read), strict=True):
+    created = [acl.rt.create_stream()[0] for _ in range(2)]
+    for stream, function in zip(created, (write, read), strict=True):
         acl.rt.subscribe_report(threading.get_ident(), stream)
         acl.rt.launch_callback(lambda each: each(), function, 1, stream)
         assert acl.rt.process_report(SECONDS * 1000) == 0
-    for stream in made:
+    for stream in created:
         acl.rt.synchronize_stream(stream)
         acl.rt.unsubscribe_report(threading.get_ident(), stream)
 

@@ -156,7 +156,7 @@ def one_of_a_list(on: Bench, wait: Wait) -> None:
     on.stream.sync(30)
 
 
-def download_that_was_given_up(on: Bench, wait: Wait) -> None:
+def abandoned_download(on: Bench, wait: Wait) -> None:
     out = np.zeros(SIZE, np.uint8)
     on.buffer.copy_to(out, stream=on.stream)
     on.stream.abort()
@@ -190,7 +190,7 @@ KINDS = [
     another_thread,
     rows,
     one_of_a_list,
-    download_that_was_given_up,
+    abandoned_download,
     write_to_few_bytes,
 ]
 #: Those whose touch is in another function.
@@ -234,12 +234,12 @@ def other_thread_waits(on: Bench) -> None:
     assert int(out.sum()) == 3 * SIZE
 
 
-def a_variable_tells(on: Bench) -> None:
+def a_variable_signals(on: Bench) -> None:
     out = np.zeros(SIZE, np.uint8)
-    told: list[int] = []
+    done_flags: list[int] = []
     on.buffer.copy_to(out, stream=on.stream)
-    on.stream.launch_callback(lambda: told.append(1))
-    while not told:
+    on.stream.launch_callback(lambda: done_flags.append(1))
+    while not done_flags:
         time.sleep(0.001)
     assert int(out.sum()) == 3 * SIZE
 
@@ -337,7 +337,7 @@ RIGHT = [
     notify_of_the_stream,
     callback_reads,
     other_thread_waits,
-    a_variable_tells,
+    a_variable_signals,
     round_trip,
     filled_before_the_copy_may_begin,
     neighbours,

@@ -32,10 +32,10 @@ def read() -> None:
     assert buffer.view()[0] in (0, 2)
 
 
-async def told(tell: Callable[[asyncio.AbstractEventLoop, asyncio.Event], None]) -> None:
+async def signalled(signal: Callable[[asyncio.AbstractEventLoop, asyncio.Event], None]) -> None:
     """Let a thread tell the loop, and read."""
     came = asyncio.Event()
-    thread = threading.Thread(target=tell, args=(asyncio.get_running_loop(), came))
+    thread = threading.Thread(target=signal, args=(asyncio.get_running_loop(), came))
     thread.start()
     await asyncio.wait_for(came.wait(), SECONDS)
     read()
@@ -44,19 +44,19 @@ async def told(tell: Callable[[asyncio.AbstractEventLoop, asyncio.Event], None])
 
 
 async def threadsafe() -> None:
-    def tell(loop: asyncio.AbstractEventLoop, came: asyncio.Event) -> None:
+    def signal(loop: asyncio.AbstractEventLoop, came: asyncio.Event) -> None:
         write()
         loop.call_soon_threadsafe(came.set)
 
-    await told(tell)
+    await signalled(signal)
 
 
 async def none() -> None:
-    def tell(loop: asyncio.AbstractEventLoop, came: asyncio.Event) -> None:
+    def signal(loop: asyncio.AbstractEventLoop, came: asyncio.Event) -> None:
         loop.call_soon_threadsafe(came.set)
         write()
 
-    await told(tell)
+    await signalled(signal)
 
 
 async def queue() -> None:
@@ -119,11 +119,11 @@ async def coroutine() -> None:
     """Let a thread wait for what the loop does."""
     loop = asyncio.get_running_loop()
 
-    async def write_here() -> None:
+    async def write_in_the_loop() -> None:
         write()
 
     def wait() -> None:
-        asyncio.run_coroutine_threadsafe(write_here(), loop).result(SECONDS)
+        asyncio.run_coroutine_threadsafe(write_in_the_loop(), loop).result(SECONDS)
         read()
 
     await asyncio.to_thread(wait)

@@ -20,10 +20,10 @@ from peerlane.rendezvous import Rendezvous, RendezvousServer
 SECONDS, SIZE = 30.0, 1 << 16
 
 #: What rank 0 does, and what rank 1 does.
-Way = tuple[Callable[[], object], Callable[[], object]]
+Case = tuple[Callable[[], object], Callable[[], object]]
 
 
-def ways(group: pl.Group, folder: Path) -> dict[str, Way]:
+def cases(group: pl.Group, folder: Path) -> dict[str, Case]:
     """Return the ways, by name; rank 1 registers its memory and both make their channel first."""
     device, is_owner = group.device, group.rank == 1
     mine = device.allocate(SIZE)
@@ -34,7 +34,7 @@ def ways(group: pl.Group, folder: Path) -> dict[str, Way]:
     stream = device.create_stream()
     owned = [mine]
 
-    def tell() -> None:
+    def notify_owner() -> None:
         (folder / "used").touch()
 
     def is_used() -> bool:
@@ -115,39 +115,42 @@ def ways(group: pl.Group, folder: Path) -> dict[str, Way]:
             "collect": collect,
         }
     else:
-        ends = dict.fromkeys(("close", "deregister", "with", "collect"), tell)
-    found: dict[str, Way] = {}
+        ends = dict.fromkeys(("close", "deregister", "with", "collect"), notify_owner)
+    cases_by_name: dict[str, Case] = {}
     for use in (read, write):
         for name, end in ends.items():
-            found[f"racy {use.__name__} {name}"] = (all_of(use, tell), all_of(await_file, end))
+            cases_by_name[f"racy {use.__name__} {name}"] = (
+                all_of(use, notify_owner),
+                all_of(await_file, end),
+            )
             if name in {"close", "deregister"}:
-                found[f"told {use.__name__} {name}"] = (all_of(use, notify), all_of(wait, end))
+                cases_by_name[f"notified {use.__name__} {name}"] = (all_of(use, notify), all_of(wait, end))
     then_barrier = all_of(group.barrier, ends["close"])
-    found["barrier read"] = (all_of(read_in_stream, stream.sync, group.barrier), then_barrier)
-    found["barrier write"] = (all_of(write_in_stream, stream.sync, group.barrier), then_barrier)
-    found["barrier drain"] = (all_of(write_nonblocking, link.drain, group.barrier), then_barrier)
-    found["racy barrier"] = (all_of(write_in_stream, group.barrier), then_barrier)
-    found["racy stream"] = (all_of(read_in_stream, tell), all_of(await_file, ends["close"]))
-    found["barrier write, read back"] = (
+    cases_by_name["barrier read"] = (all_of(read_in_stream, stream.sync, group.barrier), then_barrier)
+    cases_by_name["barrier write"] = (all_of(write_in_stream, stream.sync, group.barrier), then_barrier)
+    cases_by_name["barrier drain"] = (all_of(write_nonblocking, link.drain, group.barrier), then_barrier)
+    cases_by_name["racy barrier"] = (all_of(write_in_stream, group.barrier), then_barrier)
+    cases_by_name["racy stream"] = (all_of(read_in_stream, notify_owner), all_of(await_file, ends["close"]))
+    cases_by_name["barrier write, read back"] = (
         all_of(write_in_stream, stream.sync, group.barrier),
         all_of(group.barrier, ends["deregister"], lambda: bytes(mine)),
     )
-    found["racy write, read back"] = (
-        all_of(write_in_stream, stream.sync, tell),
+    cases_by_name["racy write, read back"] = (
+        all_of(write_in_stream, stream.sync, notify_owner),
         all_of(await_file, lambda: bytes(mine), ends["deregister"]),
     )
-    found["replaced"] = (all_of(read, notify), replace)
-    found["queued"] = (all_of(read, notify), queued)
-    return found
+    cases_by_name["replaced"] = (all_of(read, notify), replace)
+    cases_by_name["queued"] = (all_of(read, notify), queued)
+    return cases_by_name
 
 
-def run(group: pl.Group, way: str, folder: Path) -> None:
+def run(group: pl.Group, case: str, folder: Path) -> None:
     """Run this rank's part."""
-    ways(group, folder)[way][group.rank]()
+    cases(group, folder)[case][group.rank]()
     group.barrier()
 
 
-def in_threads(way: str, folder: Path) -> None:
+def in_threads(case: str, folder: Path) -> None:
     """Let two threads of this process be the ranks."""
 
     def be(rank: int, address: str) -> None:
@@ -155,7 +158,7 @@ def in_threads(way: str, folder: Path) -> None:
             Rendezvous(address, rank, 2) as line,
             pl.Group(rank=rank, size=2, rendezvous=line, window=4096) as group,
         ):
-            run(group, way, folder)
+            run(group, case, folder)
 
     with RendezvousServer(2) as server:
         threads = [threading.Thread(target=be, args=(rank, server.address)) for rank in range(2)]

@@ -8,13 +8,13 @@ import os
 import sys
 import time
 
-MODE, PLACE = sys.argv[1:3]
+MODE, MEMORY = sys.argv[1:3]
 SIZE = 1 << 16
 REQUESTS = 3
 
 
 def decode(pipe):
-    if PLACE == "far":
+    if MEMORY == "far":
         os.environ["PEERLANE_MACHINE"] = "decode"
     from mooncake.engine import TransferEngine
 

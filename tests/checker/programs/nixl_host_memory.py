@@ -22,18 +22,18 @@ class Pair:
         self.array = np.zeros(SIZE, np.uint8)
         self.buffer = pl.devices()[0].allocate(SIZE)
         self.buffer.fill(3)
-        self.here, self.there = nixl_agent("here"), nixl_agent("there")
-        self.near = self.here.register_memory([(self.array.ctypes.data, SIZE, 0, "")], "DRAM").trim()
+        self.near, self.there = nixl_agent("here"), nixl_agent("there")
+        self.near = self.near.register_memory([(self.array.ctypes.data, SIZE, 0, "")], "DRAM").trim()
         self.far = self.there.register_memory([(self.buffer.address, SIZE, 0, "")], "VRAM").trim()
-        self.here.add_remote_agent(self.there.get_agent_metadata())
+        self.near.add_remote_agent(self.there.get_agent_metadata())
 
     def started(self, verb: str) -> object:
-        handle = self.here.initialize_xfer(verb, self.near, self.far, "there")
-        self.here.transfer(handle)
+        handle = self.near.initialize_xfer(verb, self.near, self.far, "there")
+        self.near.transfer(handle)
         return handle
 
     def wait(self, handle: object) -> None:
-        while self.here.check_xfer_state(handle) != "DONE":
+        while self.near.check_xfer_state(handle) != "DONE":
             pass
 
 

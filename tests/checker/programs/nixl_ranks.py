@@ -15,15 +15,15 @@ rank, folder = int(os.environ["RANK"]), Path(sys.argv[1])
 deadline = time.monotonic() + SECONDS
 
 
-def until(found):
-    while not found():
+def until(poll):
+    while not poll():
         assert time.monotonic() < deadline, "the other rank does not answer"
 
 
 def write(near, far):
     for at in range(BLOCKS):
-        block, place = (agent.get_xfer_descs([each[at]], "VRAM") for each in (near, far))
-        handle = agent.initialize_xfer("WRITE", block, place, "rank 1", b"block %d" % at)
+        block, target = (agent.get_xfer_descs([each[at]], "VRAM") for each in (near, far))
+        handle = agent.initialize_xfer("WRITE", block, target, "rank 1", b"block %d" % at)
         agent.transfer(handle)  # the write
         until(lambda handle=handle: agent.check_xfer_state(handle) == "DONE")
     until(lambda: agent.check_remote_xfer_done("rank 1", b"all"))

@@ -439,20 +439,20 @@ def view_after_close(device: pl.Device, use: str) -> None:
         assert view.sum() == 4096
 
 
-def main(way: str) -> None:
-    if way.startswith("window"):
-        poll_window(way == "window racy")
+def main(case: str) -> None:
+    if case.startswith("window"):
+        poll_window(case == "window racy")
         return
     device = pl.devices()[0]
-    if way in WAITS:
-        descriptor(device, WAITS[way])
-    elif way == "in thread":
+    if case in WAITS:
+        descriptor(device, WAITS[case])
+    elif case == "in thread":
         descriptor_in_thread(device)
-    elif way.startswith("view "):
-        view_after_close(device, way.removeprefix("view "))
+    elif case.startswith("view "):
+        view_after_close(device, case.removeprefix("view "))
     else:
         words = Words(device)
-        POLLS[way](words)
+        POLLS[case](words)
         words.end()
 
 

@@ -33,11 +33,11 @@ def use(handle: bytes) -> None:
         memory.fill(SECOND)
 
 
-def in_turn(handle: bytes, wait: Callable[[], object], tell: Callable[[], object]) -> None:
+def in_turn(handle: bytes, wait: Callable[[], object], signal: Callable[[], object]) -> None:
     """Be a child that waits, uses the memory, and tells so; it lives until it is waited for once more."""
     wait()
     use(handle)
-    tell()
+    signal()
 
 
 def by_pipe(handle: bytes, end: Any) -> None:
@@ -119,11 +119,11 @@ def by_nothing(handle: bytes, barrier: Any) -> None:
     barrier.wait()
 
 
-def ways(workers: Any, memory: pl.Buffer, handle: bytes) -> dict[str, Callable[[Callable[[], None]], None]]:
+def cases(workers: Any, memory: pl.Buffer, handle: bytes) -> dict[str, Callable[[Callable[[], None]], None]]:
     """Return how the parent does it, by name: each writes by calling what it is given."""
 
-    def with_child(target: Any, *given: Any) -> Any:
-        child = workers.Process(target=target, args=(handle, *given))
+    def with_child(target: Any, *arguments: Any) -> Any:
+        child = workers.Process(target=target, args=(handle, *arguments))
         child.start()
         return child
 
@@ -248,8 +248,8 @@ def ways(workers: Any, memory: pl.Buffer, handle: bytes) -> dict[str, Callable[[
                 child.join(SECONDS)
 
     seen = (pipe, killed, queue, event, semaphore, barrier, join, executor, program)
-    made = (*seen, sockets, files, folders, shared_memory, none, early_puts, siblings)
-    return {each.__name__: each for each in made}
+    cases_of_kinds = (*seen, sockets, files, folders, shared_memory, none, early_puts, siblings)
+    return {each.__name__: each for each in cases_of_kinds}
 
 
 def forked() -> None:
@@ -266,19 +266,19 @@ def forked() -> None:
         assert bytes(memory)[0] == SECOND
 
 
-def main(way: str, method: str = "spawn") -> None:
+def main(case: str, method: str = "spawn") -> None:
     """Run one of the ways."""
     workers: Any = multiprocessing.get_context("forkserver" if method == "preloaded" else method)
     if method == "preloaded":
         workers.set_forkserver_preload(["peerlane"])
-    if way == "forked":
+    if case == "forked":
         forked()
         return
     with pl.devices()[0].allocate(64) as memory:
         memory.fill(0)
         handle = bytes(memory.export(allow="user"))
-        ways(workers, memory, handle)[way](lambda: memory.fill(FIRST))
-        assert bytes(memory)[0] == (FIRST if way == "none" else SECOND)
+        cases(workers, memory, handle)[case](lambda: memory.fill(FIRST))
+        assert bytes(memory)[0] == (FIRST if case == "none" else SECOND)
 
 
 if __name__ == "__main__":

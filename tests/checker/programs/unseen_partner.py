@@ -63,12 +63,12 @@ if __name__ == "__main__":
     if sys.argv[1] == "partner":
         partner(Path(sys.argv[2]))
     else:
-        place = Path(sys.argv[2])
+        handle_folder = Path(sys.argv[2])
         outside = {name: value for name, value in os.environ.items() if not name.startswith("PEERLANE_LOG")}
-        words = [sys.executable, __file__, "partner", str(place)]
+        words = [sys.executable, __file__, "partner", str(handle_folder)]
         with subprocess.Popen(words, env=outside) as other:
             try:
-                main(place, sys.argv[1] == "racy")
+                main(handle_folder, sys.argv[1] == "racy")
                 assert other.wait(SECONDS) == 0
             finally:
                 other.kill()

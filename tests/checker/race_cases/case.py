@@ -88,7 +88,7 @@ def case(
     """
 
     def enter(body: Body) -> Body:
-        marked = [place for each in (body, *lines_in) for place in _marked(each)]
+        marked = [marked_line for each in (body, *lines_in) for marked_line in _marked(each)]
         if len(marked) != (2 if race else 0):
             raise ValueError(f"{name}: {len(marked)} lines are marked")
         CASES[name] = Case(name, body, ranks, race, frozenset(marked), frozenset(also.split()))

@@ -119,22 +119,22 @@ def write_with_notify_then_store(w: World) -> None:
 @case("conflict-014", race="local")
 def read_with_notify_then_load(w: World) -> None:
     if w.rank == 0:
-        with w.group.device.create_notify() as told:
+        with w.group.device.create_notify() as signal:
             w.to[1].read(w.own[:4], stream=w.stream)  # first
-            w.stream.notify(told)
+            w.stream.notify(signal)
             w.note(w.own.view()[0])  # second
-            w.stream.wait(told)
+            w.stream.wait(signal)
             w.stream.sync()
 
 
 @case("conflict-015", race="local")
 def read_with_notify_then_store(w: World) -> None:
     if w.rank == 0:
-        with w.group.device.create_notify() as told:
+        with w.group.device.create_notify() as signal:
             w.to[1].read(w.own[:4], stream=w.stream)  # first
-            w.stream.notify(told)
+            w.stream.notify(signal)
             w.own.view()[0] = 42  # second
-            w.stream.wait(told)
+            w.stream.wait(signal)
             w.stream.sync()
 
 
@@ -161,22 +161,22 @@ def write_of_a_list_with_notify_then_store(w: World) -> None:
 @case("conflict-018", race="local")
 def read_of_a_list_with_notify_then_load(w: World) -> None:
     if w.rank == 0:
-        with w.group.device.create_notify() as told:
+        with w.group.device.create_notify() as signal:
             w.to[1].read_blocks(w.own, [[0, 0, 4], [8, 8, 4]], stream=w.stream)  # first
-            w.stream.notify(told)
+            w.stream.notify(signal)
             w.note(w.own.view()[8])  # second
-            w.stream.wait(told)
+            w.stream.wait(signal)
             w.stream.sync()
 
 
 @case("conflict-019", race="local")
 def read_of_a_list_with_notify_then_store(w: World) -> None:
     if w.rank == 0:
-        with w.group.device.create_notify() as told:
+        with w.group.device.create_notify() as signal:
             w.to[1].read_blocks(w.own, [[0, 0, 4], [8, 8, 4]], stream=w.stream)  # first
-            w.stream.notify(told)
+            w.stream.notify(signal)
             w.own.view()[8] = 42  # second
-            w.stream.wait(told)
+            w.stream.wait(signal)
             w.stream.sync()
 
 
@@ -312,10 +312,10 @@ def write_with_notify_beside_write(w: World) -> None:
 @case("conflict-038")
 def read_with_notify_beside_load(w: World) -> None:
     if w.rank == 0:
-        with w.group.device.create_notify() as told:
+        with w.group.device.create_notify() as signal:
             w.to[1].read(w.own[:4], stream=w.stream)
-            w.stream.notify(told)
-            w.stream.wait(told)
+            w.stream.notify(signal)
+            w.stream.wait(signal)
             w.stream.sync()
     if w.rank == 1:
         assert w.window.view()[0] == WINDOW + 1
@@ -324,10 +324,10 @@ def read_with_notify_beside_load(w: World) -> None:
 @case("conflict-039", race="remote", ranks=3)
 def read_with_notify_beside_write(w: World) -> None:
     if w.rank == 0:
-        with w.group.device.create_notify() as told:
+        with w.group.device.create_notify() as signal:
             w.to[1].read(w.own[:4], stream=w.stream)  # first
-            w.stream.notify(told)
-            w.stream.wait(told)
+            w.stream.notify(signal)
+            w.stream.wait(signal)
             w.stream.sync()
     if w.rank == 2:
         w.to[1].write(w.own[:4], nonblocking=True)  # second
@@ -359,10 +359,10 @@ def write_of_a_list_with_notify_beside_write(w: World) -> None:
 @case("conflict-042")
 def read_of_a_list_with_notify_beside_load(w: World) -> None:
     if w.rank == 0:
-        with w.group.device.create_notify() as told:
+        with w.group.device.create_notify() as signal:
             w.to[1].read_blocks(w.own, [[0, 0, 4], [8, 8, 4]], stream=w.stream)
-            w.stream.notify(told)
-            w.stream.wait(told)
+            w.stream.notify(signal)
+            w.stream.wait(signal)
             w.stream.sync()
     if w.rank == 1:
         assert w.window.view()[0] == WINDOW + 1
@@ -371,10 +371,10 @@ def read_of_a_list_with_notify_beside_load(w: World) -> None:
 @case("conflict-043", race="remote", ranks=3)
 def read_of_a_list_with_notify_beside_write(w: World) -> None:
     if w.rank == 0:
-        with w.group.device.create_notify() as told:
+        with w.group.device.create_notify() as signal:
             w.to[1].read_blocks(w.own, [[0, 0, 4], [8, 8, 4]], stream=w.stream)  # first
-            w.stream.notify(told)
-            w.stream.wait(told)
+            w.stream.notify(signal)
+            w.stream.wait(signal)
             w.stream.sync()
     if w.rank == 2:
         w.to[1].write(w.own[:4], nonblocking=True)  # second

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checker.checking import checked, told
+from checker.checking import checked, described
 
 from . import CASES, Case
 
@@ -33,12 +33,12 @@ class Verdict:
     """
 
     case: Case
-    is_found: bool
+    is_detected: bool
     unearned: tuple[dict[str, Any], ...]
 
     @property
     def is_right(self) -> bool:
-        return self.is_found == (self.case.race is not None) and not self.unearned
+        return self.is_detected == (self.case.race is not None) and not self.unearned
 
 
 def findings_of(case: Case, *, apart: bool = False) -> tuple[dict[str, Any], ...]:
@@ -57,15 +57,15 @@ def findings_of(case: Case, *, apart: bool = False) -> tuple[dict[str, Any], ...
 
 def judged(case: Case, findings: Iterable[dict[str, Any]]) -> Verdict:
     """Compare the findings of a case with its race."""
-    is_found = False
+    is_detected = False
     unearned = []
     for finding in findings:
         lines = {(Path(site["file"]).name, site["line"]) for site in finding["sites"]}
         if finding["kind"] == "race" and case.race and lines == case.lines:
-            is_found = True
+            is_detected = True
         elif finding["kind"] not in case.also:
             unearned.append(finding)
-    return Verdict(case, is_found, tuple(unearned))
+    return Verdict(case, is_detected, tuple(unearned))
 
 
 def summary(verdicts: Sequence[Verdict]) -> tuple[float, float, str]:
@@ -74,12 +74,12 @@ def summary(verdicts: Sequence[Verdict]) -> tuple[float, float, str]:
     A case with findings that it did not earn is one false alarm, also if its race was found.
     """
     racy = [verdict for verdict in verdicts if verdict.case.race]
-    found = sum(verdict.is_found for verdict in racy)
+    detected = sum(verdict.is_detected for verdict in racy)
     alarms = sum(bool(verdict.unearned) for verdict in verdicts)
-    precision = found / (found + alarms) if found else 0.0
-    recall = found / len(racy) if racy else 1.0
-    score = 2 * precision * recall / (precision + recall) if found else 0.0
-    counts = f"{found} of {len(racy)} races found, {alarms} cases with a false alarm"
+    precision = detected / (detected + alarms) if detected else 0.0
+    recall = detected / len(racy) if racy else 1.0
+    score = 2 * precision * recall / (precision + recall) if detected else 0.0
+    counts = f"{detected} of {len(racy)} races found, {alarms} cases with a false alarm"
     return precision, recall, f"{counts}: precision {precision:.3f}, recall {recall:.3f}, F1 {score:.3f}"
 
 
@@ -95,13 +95,13 @@ def main(names: Sequence[str]) -> int:
     ]
     for verdict in verdicts:
         if not verdict.is_right:
-            missed = "missed, " if verdict.case.race and not verdict.is_found else ""
+            missed = "missed, " if verdict.case.race and not verdict.is_detected else ""
             print(
                 f"{verdict.case.name} ({verdict.case.body.__name__}): {missed}{len(verdict.unearned)} unearned"
             )
-            print(textwrap.indent(told(verdict.unearned), "    "))
+            print(textwrap.indent(described(verdict.unearned), "    "))
     pairs = zip(verdicts, certain, strict=True)
-    unsure = [one.case.name for one, sure in pairs if one.is_found and not sure.is_found]
+    unsure = [one.case.name for one, sure in pairs if one.is_detected and not sure.is_detected]
     if unsure:
         print(f"found by uncertain findings alone: {', '.join(unsure)}")
     precision, recall, line = summary(verdicts)

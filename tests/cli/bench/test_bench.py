@@ -175,7 +175,7 @@ def test_parse_sizes_of_bad_text_raises_invalid_value(text: str) -> None:
         (["copy", "--json", "no/such/folder/x.json"], "cannot be written"),
     ],
 )
-def test_bench_bad_arguments_exit_2_and_say_what_is_valid(
+def test_bench_bad_arguments_exit_2_and_list_valid_values(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*arguments) == 2
@@ -222,12 +222,12 @@ def test_rounds_of_tasks_alternate_and_failed_contender_leaves() -> None:
 
         return run
 
-    found, skips = measure.interleaved_tasks(
+    results, skips = measure.interleaved_tasks(
         {"a": contender("a"), "b": contender("b", failing=2), "c": contender("c")}, 2, lambda words: None
     )
     assert log == ["a", "b", "c", "c", "b", "a", "a", "c"]
     assert skips == [measure.Skip("b", "tired")]
-    assert found == {"a": {"task": [[2.0, 3.0], [0.5, 0.5]]}, "c": {"task": [[2.0, 3.0], [0.5, 0.5]]}}
+    assert results == {"a": {"task": [[2.0, 3.0], [0.5, 0.5]]}, "c": {"task": [[2.0, 3.0], [0.5, 0.5]]}}
 
 
 def test_jobs_of_larger_sizes_repeat_less_often() -> None:
@@ -279,17 +279,17 @@ def test_bench_collective_times_each_operation_and_draws(
     plot, target = tmp_path / "speed.svg", tmp_path / "out.json"
     words = ("--sizes", "64,4K", "--rounds", 1, "--json", target, "--plot", plot)
     assert run("collective", *words) == 0
-    found = [
+    results = [
         (each["operation"], each["processes"], each["size"], each["contender"], each["variant"])
         for each in json.loads(target.read_text())["timings"]
     ]
     algorithms = [("peerlane", name) for name in sweeps.ALGORITHMS]
-    assert found == [
-        (operation, count, size, *way)
+    assert results == [
+        (operation, count, size, *words_of_case)
         for count in (2, 4)
         for operation in ranks.COLLECTIVES
         for size in ((None,) if operation == ranks.BARRIER else (64, 4096))
-        for way in [
+        for words_of_case in [
             ("peerlane", ""),
             *(algorithms if operation == ranks.ALL_REDUCE else []),
             *([] if operation == ranks.BARRIER else [("memmove", "")]),
@@ -315,7 +315,7 @@ def test_bench_machines_times_the_transport_between_machines(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(60)
-def test_bench_machines_without_engine_says_what_to_install(
+def test_bench_machines_without_engine_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PEERLANE_UCX", "/no/such/library.so")

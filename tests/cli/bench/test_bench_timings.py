@@ -31,14 +31,14 @@ SAMPLES = {
 
 def broadcasts() -> list[timings.Timing]:
     sizes = (8, 4 * KIB, MIB, 64 * MIB)
-    found = [
+    results = [
         each
         for processes in (2, 4)
         for size in sizes
         for each in timings.timed(SAMPLES, "broadcast", processes, size)
     ]
-    barrier = {way: SAMPLES[way] for way in (OURS, ONE)}
-    return found + timings.timed(barrier, "barrier", 2, None) + timings.timed(barrier, "barrier", 4, None)
+    barrier = {variant: SAMPLES[variant] for variant in (OURS, ONE)}
+    return results + timings.timed(barrier, "barrier", 2, None) + timings.timed(barrier, "barrier", 4, None)
 
 
 def drawn(width: int) -> str:
@@ -50,8 +50,10 @@ def drawn(width: int) -> str:
 
 
 def test_timed_gives_median_and_range_and_ratio_of_rounds() -> None:
-    found = {(each.contender, each.variant): each for each in timings.timed(SAMPLES, "broadcast", 2, 4 * KIB)}
-    ours, quicker = found[OURS], found[TWO]
+    results = {
+        (each.contender, each.variant): each for each in timings.timed(SAMPLES, "broadcast", 2, 4 * KIB)
+    }
+    ours, quicker = results[OURS], results[TWO]
     assert (ours.seconds, ours.low, ours.high, ours.ratio) == (20e-6, 10e-6, 30e-6, 1.0)
     assert (quicker.ratio, quicker.ratio_low, quicker.ratio_high) == pytest.approx((0.5, 1 / 3, 2.0))
     assert quicker.gb_per_s == pytest.approx(4096 / 10e-6 / 1e9)
@@ -59,9 +61,9 @@ def test_timed_gives_median_and_range_and_ratio_of_rounds() -> None:
 
 
 def test_timed_shows_quickest_variant_of_a_rival_and_the_own_choice_of_peerlane() -> None:
-    found = timings.timed(SAMPLES, "broadcast", 2, 8)
-    assert [(each.contender, each.variant) for each in found if each.is_shown] == [OURS, MEMMOVE, TWO]
-    assert len(found) == len(SAMPLES)
+    results = timings.timed(SAMPLES, "broadcast", 2, 8)
+    assert [(each.contender, each.variant) for each in results if each.is_shown] == [OURS, MEMMOVE, TWO]
+    assert len(results) == len(SAMPLES)
 
 
 def test_timing_of_barrier_has_no_size_and_no_bandwidth() -> None:
@@ -80,7 +82,7 @@ def test_table_has_time_range_bandwidth_and_ratios_within_80_columns() -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_table_says_how_to_read_it_and_which_variants_there_are() -> None:
+def test_table_explains_its_columns_and_lists_its_variants() -> None:
     shown = drawn(200)
     assert "GB/s: bytes of the buffer / that time" in shown
     assert "openmpi: at each size the quickest of one copy, two copies" in shown
@@ -92,9 +94,9 @@ def test_table_says_how_to_read_it_and_which_variants_there_are() -> None:
 
 
 def test_json_has_every_variant() -> None:
-    found = timing_report.as_json(timings.timed(SAMPLES, "broadcast", 2, 8))
-    assert [each["variant"] for each in found] == [way.variant for way in SAMPLES]
-    assert found[0] == {
+    results = timing_report.as_json(timings.timed(SAMPLES, "broadcast", 2, 8))
+    assert [each["variant"] for each in results] == [variant.variant for variant in SAMPLES]
+    assert results[0] == {
         "operation": "broadcast", "processes": 2, "size": 8, "contender": "peerlane", "variant": "", "is_shown": True,
         "seconds": 20e-6, "low": 10e-6, "high": 30e-6, "ratio": 1.0, "ratio_low": 1.0, "ratio_high": 1.0,
         "gb_per_s": 8 / 20e-6 / 1e9,
@@ -136,10 +138,10 @@ def test_bandwidth_picture_is_in_gb_per_s_from_4_kib_on() -> None:
 
 def test_looks_of_known_contenders_differ_and_of_others_are_black() -> None:
     assert len({look.colour for look in plots.LOOKS.values()}) == len(plots.LOOKS)
-    found = plots.looks(["peerlane", "new", "newer"])
-    assert found["peerlane"] == plots.LOOKS["peerlane"]
-    assert found["new"].colour == found["newer"].colour == "#000000"
-    assert found["new"].marker != found["newer"].marker
+    results = plots.looks(["peerlane", "new", "newer"])
+    assert results["peerlane"] == plots.LOOKS["peerlane"]
+    assert results["new"].colour == results["newer"].colour == "#000000"
+    assert results["new"].marker != results["newer"].marker
 
 
 def test_plot_writes_a_picture_for_latency_and_one_for_bandwidth(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """Fixtures of the tests of ``peerlane launch``."""
 
-from helpers.launching import env, here, run, ssh, start, where
+from helpers.launching import cwd, env, run, ssh, start, where
 
-__all__ = ["env", "here", "run", "ssh", "start", "where"]
+__all__ = ["cwd", "env", "run", "ssh", "start", "where"]

@@ -26,9 +26,9 @@ SHOW = "import os, sys; print(*(os.environ[n] for n in ('RANK', 'WORLD_SIZE', 'L
 
 @also_far
 @pytest.mark.parametrize("form", ["script", "-m", "-c", "dash"])
-def test_launch_each_rank_gets_its_number_and_arguments(form: str, here: Path, run: Run) -> None:
+def test_launch_each_rank_gets_its_number_and_arguments(form: str, cwd: Path, run: Run) -> None:
     for name in ("show.py", "-show.py"):
-        (here / name).write_text(SHOW)
+        (cwd / name).write_text(SHOW)
     words = {"script": ["show.py"], "-m": ["-m", "show"], "-c": ["-c", SHOW], "dash": ["--", "-show.py"]}
     done = run("-n", "3", *words[form], "-n", "7", "--grace")
     assert (done.returncode, done.stderr) == (0, "")
@@ -36,8 +36,8 @@ def test_launch_each_rank_gets_its_number_and_arguments(form: str, here: Path, r
     assert sorted_lines(done.stdout) == [f"[{rank}] {rank} 3 {rank} {args}" for rank in range(3)]
 
 
-PLACE = ("MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
-SHOW_PLACE = f"import os; print(*(os.environ.get(n) for n in {PLACE}))"
+RANK_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+SHOW_RANK_VARIABLES = f"import os; print(*(os.environ.get(n) for n in {RANK_VARIABLES}))"
 MEET_OVER_TCP = """
 import os, socket
 import peerlane as pl
@@ -63,8 +63,8 @@ def test_launch_master_address_is_free_for_ranks_to_meet_at(run: Run, env: dict[
 
 
 def test_launch_inside_launch_has_another_port(run: Run, env: dict[str, str]) -> None:
-    inner = f"import subprocess, sys; {SHOW_PLACE}; "
-    words = ["-m", "peerlane", "launch", "-n", "1", "-c", SHOW_PLACE]
+    inner = f"import subprocess, sys; {SHOW_RANK_VARIABLES}; "
+    words = ["-m", "peerlane", "launch", "-n", "1", "-c", SHOW_RANK_VARIABLES]
     inner += f"sys.stdout.flush(); sys.exit(subprocess.call([sys.executable, *{words}]))"
     done = run("-n", "1", "-c", inner)
     assert done.returncode == 0, done.stderr
@@ -75,7 +75,7 @@ def test_launch_inside_launch_has_another_port(run: Run, env: dict[str, str]) ->
 
 
 def test_launch_master_address_of_user_is_kept(run: Run, env: dict[str, str]) -> None:
-    done = run("-n", "2", "-c", SHOW_PLACE, env={**env, "MASTER_ADDR": "::1", "MASTER_PORT": "7"})
+    done = run("-n", "2", "-c", SHOW_RANK_VARIABLES, env={**env, "MASTER_ADDR": "::1", "MASTER_PORT": "7"})
     assert sorted_lines(done.stdout) == ["[0] ::1 7 2 0 1", "[1] ::1 7 2 0 1"]
 
 
@@ -104,7 +104,7 @@ def test_launch_ranks_meet_by_rendezvous_from_environment(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reason"),
     [
         (["-n", "0", "s.py"], "valid are 1 to 4096"),
         (["-n", "two", "s.py"], "valid are 1 to 4096"),
@@ -116,14 +116,14 @@ def test_launch_ranks_meet_by_rendezvous_from_environment(run: Run) -> None:
         (["-n", "2", "nothing.py"], "can't open file"),
     ],
 )
-def test_launch_bad_arguments_exit_2_with_reason(words: list[str], said: str, run: Run) -> None:
+def test_launch_bad_arguments_exit_2_with_reason(words: list[str], reason: str, run: Run) -> None:
     done = run(*words)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert reason in done.stderr
 
 
 @also_far
-def test_launch_output_lines_keep_their_stream_and_bytes(here: Path, start: Start) -> None:
+def test_launch_output_lines_keep_their_stream_and_bytes(cwd: Path, start: Start) -> None:
     junk = bytes(range(256)).replace(b"\n", b"") + b"\xff\xfe\0"
     program = (
         "import os\n"
@@ -131,10 +131,10 @@ def test_launch_output_lines_keep_their_stream_and_bytes(here: Path, start: Star
         "os.write(2, b'to the other\\nno end')\n"
         "os.write(1, b'half '); os.write(1, b'whole\\nno end either')\n"
     )
-    with (here / "out").open("wb") as out:
+    with (cwd / "out").open("wb") as out:
         done = start("-n", "1", "-c", program, stdout=out.fileno()).end()
     expected = b"[0] " + junk + b"\n[0] \r\n[0] \n[0] half whole\n[0] no end either\n"
-    assert (here / "out").read_bytes() == expected
+    assert (cwd / "out").read_bytes() == expected
     assert (done.returncode, done.stderr) == (0, "[0] to the other\n[0] no end\n")
 
 
@@ -161,7 +161,7 @@ def test_launch_big_outputs_keep_every_line_in_order_of_its_rank(run: Run) -> No
 
 
 @also_far
-def test_launch_line_without_end_is_cut_and_written(here: Path, start: Start) -> None:
+def test_launch_line_without_end_is_cut_and_written(cwd: Path, start: Start) -> None:
     program = "import os\nfor _ in range(48): os.write(1, b'y' * (1 << 16))\nos.write(1, b'\\nshort')"
     done = start("-n", "1", "-c", program).end()
     lines = done.stdout.splitlines()
@@ -197,9 +197,9 @@ def test_launch_output_comes_while_program_runs(start: Start) -> None:
     assert launched.end().returncode == 0
 
 
-def test_launch_stdin_goes_to_rank_0_only(here: Path, start: Start) -> None:
-    (here / "in").write_bytes(b"some words")
-    with (here / "in").open("rb") as file:
+def test_launch_stdin_goes_to_rank_0_only(cwd: Path, start: Start) -> None:
+    (cwd / "in").write_bytes(b"some words")
+    with (cwd / "in").open("rb") as file:
         done = start("-n", "2", "-c", "import sys; print(repr(sys.stdin.read()))", stdin=file.fileno()).end()
     assert sorted_lines(done.stdout) == ["[0] 'some words'", "[1] ''"]
 
@@ -240,7 +240,7 @@ def test_launch_reader_gone_ends_ranks_and_exits_141_silently(start: Start) -> N
     assert done.seconds < 50
 
 
-def test_launch_stdout_closed_exits_2_and_says_so(start: Start) -> None:
+def test_launch_stdout_closed_exits_2_and_reports_it(start: Start) -> None:
     done = start("-n", "1", "-c", "print(1)", wrapper=["sh", "-c", 'exec "$@" >&-', "sh"]).end()
     assert done.returncode == 2
     assert "standard output cannot be written: it is closed" in done.stderr
@@ -249,12 +249,12 @@ def test_launch_stdout_closed_exits_2_and_says_so(start: Start) -> None:
 GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "running-programs.md").read_text()
 
 
-def test_launch_guide_examples_print_what_the_guide_shows(here: Path, run: Run, env: dict[str, str]) -> None:
+def test_launch_guide_examples_print_what_the_guide_shows(cwd: Path, run: Run, env: dict[str, str]) -> None:
     meet, spawn = re.findall(r"```python\n# (?:meet|spawn)\.py(.*?)```", GUIDE, re.DOTALL)
-    (here / "meet.py").write_text(meet.partition("\n")[2])
+    (cwd / "meet.py").write_text(meet.partition("\n")[2])
     done = run("-n", "2", "meet.py")
     shown = re.search(r"```\n(\[0\].*?)```", GUIDE, re.DOTALL)
     assert shown is not None
     assert sorted_lines(done.stdout) == sorted_lines(shown[1])
-    (here / "spawn.py").write_text(spawn)
-    assert run_python(["spawn.py"], timeout=40, cwd=here, env=env).stdout == "[0, 0]\n"
+    (cwd / "spawn.py").write_text(spawn)
+    assert run_python(["spawn.py"], timeout=40, cwd=cwd, env=env).stdout == "[0, 0]\n"

@@ -203,9 +203,9 @@ def test_launch_rank_fails_in_a_thread_is_named(run: Run) -> None:
     assert named == 1 and "my own mistake" in words
 
 
-def test_launch_child_of_rank_raises_names_that_rank(run: Run, here: Path) -> None:
+def test_launch_child_of_rank_raises_names_that_rank(run: Run, cwd: Path) -> None:
     """The group consists of children of the ranks; each rank ends with the code of its child."""
-    (here / "inner.py").write_text(
+    (cwd / "inner.py").write_text(
         START + "if rank == 1: late()\n"
         "with pl.Group() as group:\n"
         "    group.barrier()\n"
@@ -235,7 +235,7 @@ def test_launch_child_of_rank_raises_names_that_rank(run: Run, here: Path) -> No
 def test_losses_origin_of_each_chain_is_first_failure(
     losses: list[tuple[int, int]], failed: list[int], alive: list[int], named: tuple[int, bool]
 ) -> None:
-    told = Losses()
+    recorded = Losses()
     for pair in losses:
-        told.add(*pair)
-    assert told.origin(failed, alive) == named
+        recorded.add(*pair)
+    assert recorded.origin(failed, alive) == named

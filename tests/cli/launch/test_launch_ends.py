@@ -88,11 +88,11 @@ def test_launch_rank_killed_waiters_raise_peer_lost_in_time(run: Run) -> None:
     )
     done = run("-n", "3", "-c", program)
     assert done.returncode == 137
-    said = re.findall(
+    reported = re.findall(
         r"^\[([02])\] ([\d.]+) .*rank 1 \(pid \d+[^)]*\) was killed by SIGKILL", done.stdout, re.M
     )
-    assert {rank for rank, _ in said} == {"0", "2"}, done.stdout + done.stderr
-    worst = max(float(seconds) for _, seconds in said)
+    assert {rank for rank, _ in reported} == {"0", "2"}, done.stdout + done.stderr
+    worst = max(float(seconds) for _, seconds in reported)
     print(f"told after {worst:.4f} s (promised: {PROMISED_SECONDS} s)")
     assert worst < overdue(PROMISED_SECONDS)
 
@@ -154,8 +154,8 @@ def test_launch_processes_left_by_ranks_are_ended_and_named(how: str, run: Run) 
 
 
 @also_far
-def test_launch_workers_of_multiprocessing_are_not_named_as_left(here: Path, run: Run) -> None:
-    (here / "pool.py").write_text(
+def test_launch_workers_of_multiprocessing_are_not_named_as_left(cwd: Path, run: Run) -> None:
+    (cwd / "pool.py").write_text(
         "import multiprocessing as m\n"
         "from multiprocessing.shared_memory import SharedMemory\n"
         "if __name__ == '__main__':\n"
@@ -377,7 +377,7 @@ def test_launch_sigint_with_slow_reader_gives_it_all_output(start: Start) -> Non
 
 
 @also_far
-def test_launch_supervisor_killed_is_said_and_ranks_are_killed(start: Start) -> None:
+def test_launch_supervisor_killed_is_reported_and_ranks_are_killed(start: Start) -> None:
     launched = start("-n", "2", "-c", WITH_CHILD.format(HIDES["a daemon"]) + "ready()\nrest()")
     launched.expect("ready")
     os.kill(supervisor_of(launched), signal.SIGKILL)

@@ -52,18 +52,18 @@ def shown(stdout: str) -> dict[int, list[str]]:
     return {int(rank[1:]): words.split() for rank, words in lines}
 
 
-def test_hosts_ranks_meet_and_know_their_places(ssh: str, run: Run) -> None:
+def test_hosts_ranks_meet_and_know_their_machines(ssh: str, run: Run) -> None:
     program = READY + (
         "values = r.gather('all', bytes([r.rank]))\n"
         f"print(*(os.environ[name] for name in {SHOWN!r}), *(value[0] for value in values))\n"
     )
     done = run("--ssh", ssh, "--hosts", "localhost:2,b:1,user@c:2", "-c", program)
     assert done.returncode == 0, done.stderr
-    places = [(0, 2, 0), (1, 2, 0), (0, 1, 1), (0, 2, 2), (1, 2, 2)]
+    positions = [(0, 2, 0), (1, 2, 0), (0, 1, 1), (0, 2, 2), (1, 2, 2)]
     names = ["localhost", "localhost", "b", "user@c", "user@c"]
     assert shown(done.stdout) == {
         rank: f"{rank} 5 {local} {count} {group} 3 {names[rank]} 127.0.0.1 0 1 2 3 4".split()
-        for rank, (local, count, group) in enumerate(places)
+        for rank, (local, count, group) in enumerate(positions)
     }
     assert done.stderr == ""
 
@@ -75,8 +75,8 @@ def test_hosts_this_machine_alone_needs_no_command(run: Run) -> None:
     assert shown(done.stdout) == {0: ["0"], 1: ["1"]}, done.stderr
 
 
-def test_hosts_rank_0_here_reads_standard_input(ssh: str, here: Path, start: Start) -> None:
-    path = here / "words"
+def test_hosts_local_rank_0_reads_standard_input(ssh: str, cwd: Path, start: Start) -> None:
+    path = cwd / "words"
     path.write_text("some words")
     with path.open() as stdin:
         launched = start(
@@ -93,10 +93,10 @@ def test_hosts_environment_there_is_peerlanes_and_what_is_named(
     program = (
         f"import os, acl; print(*(os.environ.get(name) for name in {names!r}), acl.rt.get_device_count()[0])"
     )
-    given = {**env, "PEERLANE_HIP_POLICY": "strict", "NAMED": "here", "OTHER": "x", "GIVEN": "no"}
-    given["PEERLANE_MACHINE"] = "mine"
+    variables = {**env, "PEERLANE_HIP_POLICY": "strict", "NAMED": "here", "OTHER": "x", "GIVEN": "no"}
+    variables["PEERLANE_MACHINE"] = "mine"
     words = ("--env", "NAMED", "--env", "GIVEN=a=b", "--env", "UNSET", "--devices", "3")
-    done = run("--ssh", ssh, *words, "--hosts", "localhost:1,b:1", "-c", program, env=given)
+    done = run("--ssh", ssh, *words, "--hosts", "localhost:1,b:1", "-c", program, env=variables)
     runtime = env["PEERLANE_RUNTIME_DIR"]
     assert shown(done.stdout) == {
         0: f"strict here no x {runtime} mine 3".split(),
@@ -116,7 +116,9 @@ def test_hosts_secret_is_in_no_argument_and_no_environment(ssh: str, start: Star
     assert launched.end().returncode == 143
 
 
-def test_hosts_values_of_peerlane_secret_stay_here(ssh: str, run: Run, env: dict[str, str]) -> None:
+def test_hosts_values_of_peerlane_secret_stay_on_the_launchers_machine(
+    ssh: str, run: Run, env: dict[str, str]
+) -> None:
     program = "import os; print(os.environ.get('PEERLANE_SECRET'))"
     done = run("--ssh", ssh, "--hosts", "b:1", "-c", program, env={**env, "PEERLANE_SECRET": "x" * 16})
     assert done.stdout == "[0] None\n"
@@ -143,7 +145,7 @@ def test_hosts_rank_killed_on_another_machine_is_named_and_ends_waits_in_time(ss
         assert float(seconds) < overdue(PROMISED_SECONDS)
 
 
-def test_hosts_losses_are_told_apart_by_machine(ssh: str, run: Run) -> None:
+def test_hosts_losses_are_distinguished_by_machine(ssh: str, run: Run) -> None:
     program = READY + (
         "from peerlane.rendezvous.reports import report_loss\n"
         "pids = [int(pid) for pid in r.gather('pids', str(os.getpid()).encode())]\n"
@@ -164,8 +166,8 @@ def test_hosts_processes_left_on_another_machine_are_ended_and_named(ssh: str, r
     program = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True)"
     done = run("--ssh", ssh, "--hosts", "localhost:1,b:1", "-c", program)
     assert done.returncode == 0
-    said = r"the ranks left processes behind, which are ended: \d+ \(sleep 1000\)(.*)\n"
-    assert sorted(re.findall(said, done.stderr)) == ["", " on b"]
+    reported = r"the ranks left processes behind, which are ended: \d+ \(sleep 1000\)(.*)\n"
+    assert sorted(re.findall(reported, done.stderr)) == ["", " on b"]
 
 
 def test_hosts_wait_for_a_rank_elsewhere_is_never_a_deadlock(ssh: str, run: Run) -> None:
@@ -178,7 +180,7 @@ def test_hosts_wait_for_a_rank_elsewhere_is_never_a_deadlock(ssh: str, run: Run)
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_hosts_part_killed_is_said_and_its_ranks_die(which: int, ssh: str, start: Start) -> None:
+def test_hosts_part_killed_is_reported_and_its_ranks_die(which: int, ssh: str, start: Start) -> None:
     launched = start("--ssh", ssh, "--hosts", "localhost:1,b:2", "-c", READY + "ready(); rest()")
     launched.expect("ready")
     os.kill(parts(launched)[which], signal.SIGKILL)
@@ -188,7 +190,7 @@ def test_hosts_part_killed_is_said_and_its_ranks_die(which: int, ssh: str, start
     assert "; ending the others (SIGKILL after 5 s)" in done.stderr
 
 
-def test_hosts_command_killed_is_said_and_its_ranks_die(ssh: str, start: Start, tmp_path: Path) -> None:
+def test_hosts_command_killed_is_reported_and_its_ranks_die(ssh: str, start: Start, tmp_path: Path) -> None:
     launched = start("--ssh", ssh, "--hosts", "localhost:1,b:2", "-c", READY + "ready(); rest()")
     launched.expect("ready")
     os.kill(parts(launched)[0], signal.SIGKILL)
@@ -196,7 +198,7 @@ def test_hosts_command_killed_is_said_and_its_ranks_die(ssh: str, start: Start, 
     assert "host b is lost: its command was killed by SIGKILL" in done.stderr
 
 
-def test_hosts_part_here_killed_is_said_and_its_ranks_die(ssh: str, start: Start) -> None:
+def test_hosts_local_part_killed_is_reported_and_its_ranks_die(ssh: str, start: Start) -> None:
     program = READY + "if r.rank == 0: print('part', os.getppid(), flush=True)\nready(); rest()"
     launched = start("--ssh", ssh, "--hosts", "localhost:2,b:1", "-c", program)
     part = int(launched.expect("part").split()[-1])
@@ -221,7 +223,7 @@ def test_hosts_silent_machine_is_lost(ssh: str, start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "said"),
+    ("before", "reported"),
     [
         ("echo 'no such machine' >&2; exit 255", "host b cannot be used: its command exited with 255"),
         ("kill -KILL $$", "host b cannot be used: its command was killed by SIGKILL"),
@@ -229,13 +231,13 @@ def test_hosts_silent_machine_is_lost(ssh: str, start: Start) -> None:
         ("head -c 200000 /dev/zero; exec sleep 1000", "host b cannot be used: it sent what is not a frame"),
     ],
 )
-def test_hosts_unusable_is_said_before_any_rank_starts(
-    before: str, said: str, tmp_path: Path, run: Run, env: dict[str, str]
+def test_hosts_unusable_is_reported_before_any_rank_starts(
+    before: str, reported: str, tmp_path: Path, run: Run, env: dict[str, str]
 ) -> None:
     odd = like_ssh(tmp_path, MARK, env["PEERLANE_RUNTIME_DIR"], f'if [ "$host" = b ]; then\n{before}\nfi')
     done = run("--ssh", odd, "--hosts", "localhost:1,a:1,b:1", "-c", "print('ran')")
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert reported in done.stderr
     if "no such" in before:
         assert "[b] no such machine\n" in done.stderr
         assert done.stderr.endswith("last words:\n  no such machine\n")
@@ -251,10 +253,10 @@ import struct, sys, time
 def hear():
     length, kind, number = struct.unpack("<IBi", sys.stdin.buffer.read(9))
     sys.stdin.buffer.read(length)
-for number, said in enumerate({said!r}):
+for number, frame in enumerate({frames!r}):
     if number:
         hear()
-    sys.stdout.buffer.write(said)
+    sys.stdout.buffer.write(frame)
     sys.stdout.buffer.flush()
 time.sleep(1000)
 """
@@ -264,16 +266,16 @@ time.sleep(1000)
 def fake_part(tmp_path: Path, env: dict[str, str]) -> Callable[..., str]:
     """Return a function that makes a command whose part says one thing first, and one after each frame."""
 
-    def make(*said: bytes) -> str:
+    def make(*frames: bytes) -> str:
         path = tmp_path / "fake.py"
-        path.write_text(FAKE_PART.format(said=said))
+        path.write_text(FAKE_PART.format(frames=frames))
         return like_ssh(tmp_path, MARK, env["PEERLANE_RUNTIME_DIR"], f"exec {sys.executable} {path}")
 
     return make
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "said"),
+    ("kind", "body", "reported"),
     [
         (
             Kind.READY,
@@ -291,17 +293,17 @@ def fake_part(tmp_path: Path, env: dict[str, str]) -> Callable[..., str]:
     ],
 )
 def test_hosts_other_version_and_nonsense_are_refused(
-    kind: Kind, body: object, said: str, fake_part: Callable[..., str], run: Run
+    kind: Kind, body: object, reported: str, fake_part: Callable[..., str], run: Run
 ) -> None:
     done = run(
         "--ssh", fake_part(MAGIC + frame(kind, body)), "--hosts", "localhost:1,b:1", "-c", "print('ran')"
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "host b cannot be used: " in done.stderr and said in done.stderr
+    assert "host b cannot be used: " in done.stderr and reported in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "said"),
+    ("kind", "body", "reported"),
     [
         (Kind.ENDED, [[0, 1 << 40, ""]], "ENDED has the exit code 1099511627776"),
         (Kind.ENDED, [[7, 0, ""]], "ENDED has no ends: rank 7 is not of this machine"),
@@ -312,17 +314,17 @@ def test_hosts_other_version_and_nonsense_are_refused(
         (Kind.READY, {}, "READY is not for a launcher"),
     ],
 )
-def test_hosts_part_that_says_nonsense_is_lost(
-    kind: Kind, body: object, said: str, fake_part: Callable[..., str], run: Run
+def test_hosts_part_that_sends_nonsense_is_lost(
+    kind: Kind, body: object, reported: str, fake_part: Callable[..., str], run: Run
 ) -> None:
     ready = frame(Kind.READY, {"version": peerlane.__version__, "port": 1, "ssh": ""})
     odd = fake_part(MAGIC + ready, frame(Kind.PREPARED, None), frame(kind, body))
     done = run("--ssh", odd, "--hosts", "b:1", "-c", "print('ran')")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"host b is lost: it sent what is not a frame: {said}" in done.stderr
+    assert f"host b is lost: it sent what is not a frame: {reported}" in done.stderr
 
 
-def test_hosts_long_command_lines_that_are_left_are_told(ssh: str, run: Run) -> None:
+def test_hosts_long_command_lines_that_are_left_are_reported(ssh: str, run: Run) -> None:
     left = "[sys.executable, '-c', 'import signal; signal.pause()', *['x' * 100_000] * 10]"
     program = f"import subprocess, sys; subprocess.Popen({left})"
     done = run("--ssh", ssh, "--hosts", "b:1", "-c", program)
@@ -338,7 +340,7 @@ def test_hosts_words_of_a_shell_there_are_shown(tmp_path: Path, run: Run, env: d
     assert sorted(done.stderr.splitlines()) == ["[b] Welcome to b", "[b] hint"]
 
 
-def test_hosts_without_peerlane_shows_what_python_says(ssh: str, run: Run) -> None:
+def test_hosts_without_peerlane_shows_pythons_message(ssh: str, run: Run) -> None:
     plain = str(Path(sys.base_prefix, "bin", "python3"))
     done = run("--ssh", ssh, "--python", plain, "--hosts", "b:1", "-c", "print('ran')")
     assert done.returncode == 2
@@ -346,9 +348,9 @@ def test_hosts_without_peerlane_shows_what_python_says(ssh: str, run: Run) -> No
     assert "No module named" in done.stderr
 
 
-def test_hosts_folder_that_is_not_there_is_said(ssh: str, run: Run, tmp_path: Path) -> None:
-    gone = like_ssh(tmp_path, MARK, str(tmp_path / "runtime"), f"rmdir {tmp_path}/here/work")
-    work = tmp_path / "here" / "work"
+def test_hosts_missing_folder_is_reported(ssh: str, run: Run, tmp_path: Path) -> None:
+    gone = like_ssh(tmp_path, MARK, str(tmp_path / "runtime"), f"rmdir {tmp_path}/cwd/work")
+    work = tmp_path / "cwd" / "work"
     work.mkdir()
     done = run("--ssh", gone, "--hosts", "b:1", "-c", "print('ran')", cwd=work)
     assert done.returncode == 2
@@ -380,7 +382,7 @@ def test_hosts_second_interrupt_gives_up_a_reader_that_does_not_read(ssh: str, s
 
 
 @pytest.mark.parametrize(
-    ("hosts", "said"),
+    ("hosts", "reported"),
     [
         ("a", "valid is HOST:N"),
         ("a:0", "with N from 1 to 4096"),
@@ -397,14 +399,14 @@ def test_hosts_second_interrupt_gives_up_a_reader_that_does_not_read(ssh: str, s
         ("x" * 65 + ":1", "64 are the most"),
     ],
 )
-def test_hosts_bad_hosts_exit_2_with_what_is_valid(hosts: str, said: str, run: Run) -> None:
+def test_hosts_bad_hosts_exit_2_with_what_is_valid(hosts: str, reported: str, run: Run) -> None:
     done = run(f"--hosts={hosts}", "-c", "pass")
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert reported in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reported"),
     [
         (["-n", "2", "--hosts", "a:1"], "not allowed with argument"),
         (["--hosts", "a:1", "--ssh", ""], "--ssh is ''"),
@@ -417,10 +419,10 @@ def test_hosts_bad_hosts_exit_2_with_what_is_valid(hosts: str, said: str, run: R
         (["--hosts", "a:1", "--fault", "kill:rank=1,op=1"], "rank 1"),
     ],
 )
-def test_hosts_bad_options_exit_2_with_reason(words: list[str], said: str, run: Run) -> None:
+def test_hosts_bad_options_exit_2_with_reason(words: list[str], reported: str, run: Run) -> None:
     done = run(*words, "-c", "pass")
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert reported in done.stderr
 
 
 def test_hosts_ipv6_address_is_a_host(ssh: str, run: Run) -> None:

@@ -54,12 +54,12 @@ HOSTS = (
 )
 
 
-def test_trace_of_two_machines_has_all_ranks_and_arrows_between_them(ssh: str, run: Run, here: Path) -> None:
-    (here / "program.py").write_text(PROGRAM)
+def test_trace_of_two_machines_has_all_ranks_and_arrows_between_them(ssh: str, run: Run, cwd: Path) -> None:
+    (cwd / "program.py").write_text(PROGRAM)
     done = run("--ssh", ssh, *HOSTS, "--trace", "t.json", "program.py")
     assert (done.returncode, done.stderr) == (0, "")
-    assert flaws_of(here / "t.json") == []
-    events = json.loads((here / "t.json").read_text())["traceEvents"]
+    assert flaws_of(cwd / "t.json") == []
+    events = json.loads((cwd / "t.json").read_text())["traceEvents"]
     names = sorted(each["args"]["name"] for each in events if each["name"] == "process_name")
     assert [name.partition(" (")[0] for name in names] == ["rank 0", "rank 1"]
     assert [name.endswith(f" on {host})") for name, host in zip(names, ("localhost", "b"), strict=True)] == [
@@ -74,9 +74,9 @@ def test_trace_of_two_machines_has_all_ranks_and_arrows_between_them(ssh: str, r
 
 
 @pytest.fixture
-def check(ssh: str, here: Path, env: dict[str, str]) -> Iterator[object]:
+def check(ssh: str, cwd: Path, env: dict[str, str]) -> Iterator[object]:
     def call(program: str, *words: str) -> tuple[int, list[dict[str, object]], str]:
-        (here / "program.py").write_text(program)
+        (cwd / "program.py").write_text(program)
         command = [
             sys.executable,
             "-m",
@@ -92,13 +92,13 @@ def check(ssh: str, here: Path, env: dict[str, str]) -> Iterator[object]:
         done = subprocess.run(
             [*command, "program.py"],
             env=env,
-            cwd=here,
+            cwd=cwd,
             capture_output=True,
             text=True,
             timeout=100,
             check=False,
         )
-        report = json.loads((here / "f.json").read_text())
+        report = json.loads((cwd / "f.json").read_text())
         assert report["complete"], done.stderr
         return done.returncode, report["findings"], done.stdout + done.stderr
 
@@ -115,8 +115,10 @@ def test_check_of_two_machines_finds_the_missing_wait_and_nothing_in_the_right_p
     assert "a wait (Channel.wait)" in findings[0]["missing"]
 
 
-def test_fault_kills_a_rank_of_another_machine_and_others_are_told_of(ssh: str, run: Run, here: Path) -> None:
-    (here / "program.py").write_text(PROGRAM)
+def test_fault_kills_a_rank_of_another_machine_and_one_that_did_not_strike_is_reported(
+    ssh: str, run: Run, cwd: Path
+) -> None:
+    (cwd / "program.py").write_text(PROGRAM)
     words = ("--ssh", ssh, *HOSTS)
     done = run(*words, "--fault", "kill:rank=1,op=20", "program.py")
     assert done.returncode == 137
@@ -132,11 +134,11 @@ def test_fault_kills_a_rank_of_another_machine_and_others_are_told_of(ssh: str, 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    made = tmp_path / "logs"
-    made.mkdir()
-    monkeypatch.setenv(event_log.VARIABLE, str(made))
-    monkeypatch.setenv(collecting.faults.REPORT, str(made / "report"))
-    return made
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    monkeypatch.setenv(event_log.VARIABLE, str(logs))
+    monkeypatch.setenv(collecting.faults.REPORT, str(logs / "report"))
+    return logs
 
 
 def piece(name: str, at: int, content: bytes) -> bytes:

@@ -40,7 +40,7 @@ def words(network: OtherNetwork, *more: str) -> tuple[str, ...]:
         "--ssh",
         command,
         "--address",
-        network.here,
+        network.near,
         "--unreachable",
         str(UNREACHABLE),
         "--hosts",
@@ -60,10 +60,10 @@ def test_networks_ranks_meet_and_see_their_own_network(network: OtherNetwork, ru
     done = run(*words(network, "-c", program))
     assert done.returncode == 0, done.stderr
     lines = [line.partition("] ")[2] for line in done.stdout.splitlines()]
-    assert lines.count(f"master {network.here}") == 3
+    assert lines.count(f"master {network.near}") == 3
     (seen,) = {line for line in lines if "far" in line}
-    here, *there = seen.split()
-    assert there == ["far,lo"] * 2 and "far" not in here.split(",")
+    cwd, *there = seen.split()
+    assert there == ["far,lo"] * 2 and "far" not in cwd.split(",")
 
 
 def test_networks_cut_is_a_lost_machine_and_leaves_nothing(network: OtherNetwork, start: Start) -> None:
@@ -78,7 +78,7 @@ def test_networks_cut_is_a_lost_machine_and_leaves_nothing(network: OtherNetwork
     assert time.monotonic() - began < 20
 
 
-def test_networks_short_outage_heals(network: OtherNetwork, start: Start, here: Path) -> None:
+def test_networks_short_outage_heals(network: OtherNetwork, start: Start, cwd: Path) -> None:
     program = TALK + (
         "talk(5)\n"
         "if r.rank == 0:  # the others are in the next barrier meanwhile\n"
@@ -88,18 +88,18 @@ def test_networks_short_outage_heals(network: OtherNetwork, start: Start, here: 
     launched = start(*words(network, "--unreachable", "20", "-c", program))
     launched.expect("ready")
     network.cut()
-    (here / "cut").touch()
+    (cwd / "cut").touch()
     assert launched.left_after(0.5) != {}
     network.mend()
     done = launched.end()
     assert (done.returncode, done.stdout.count("done")) == (0, 3), done.stderr
 
 
-def test_networks_unreachable_address_is_said_and_ends_launch(network: OtherNetwork, run: Run) -> None:
+def test_networks_unreachable_address_is_reported_and_ends_launch(network: OtherNetwork, run: Run) -> None:
     network.cut()
     done = run(*words(network, "-c", TALK + "talk(1); print('ran')"))
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"no rendezvous answered at tcp://{network.here}:" in done.stderr
+    assert f"no rendezvous answered at tcp://{network.near}:" in done.stderr
 
 
 def test_networks_interrupt_ends_ranks_behind_a_cut_network(network: OtherNetwork, start: Start) -> None:

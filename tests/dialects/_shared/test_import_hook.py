@@ -93,7 +93,7 @@ def test_install_imports_nothing_before_the_program_does() -> None:
     assert not {"toy", "served_toy"} & sys.modules.keys()
 
 
-def test_install_unknown_submodule_raises_module_not_found() -> None:
+def test_install_unknown_submodule_raises_import_error() -> None:
     dialects.install("toy")
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'toy\.nonsense'"):
         importlib.import_module("toy.nonsense")
@@ -106,7 +106,7 @@ def test_install_private_file_of_dialect_is_not_a_submodule() -> None:
         importlib.import_module("toy._codes")
 
 
-def test_install_several_times_keeps_one_finder_in_first_place() -> None:
+def test_install_several_times_keeps_one_finder_at_index_0() -> None:
     dialects.install("toy")
     dialects.install("toy")
     dialects.install("acl")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers.acl_calls import both_ways, content, filled, in_thread, ok
+from helpers.acl_calls import both_directions, content, filled, in_thread, ok
 
 pytestmark = pytest.mark.timeout(60)
 DEVICE_MEMORY: dict[str, tuple[Any, ...]] = {
@@ -54,7 +54,7 @@ def test_acl_malloc_host_with_cfg_valid_cfg_returns_pinned_memory(acl: ModuleTyp
 
 
 @pytest.mark.parametrize(
-    ("given", "raised"),
+    ("argument", "raised"),
     [
         ({"numAttrs": 1}, TypeError),
         ({"numAttrs": 1, "attrs": ()}, TypeError),
@@ -72,11 +72,11 @@ def test_acl_malloc_host_with_cfg_valid_cfg_returns_pinned_memory(acl: ModuleTyp
     ],
 )
 def test_acl_malloc_with_cfg_malformed_cfg_raises_as_vendor_binding(
-    acl: ModuleType, given: Any, raised: type[Exception]
+    acl: ModuleType, argument: Any, raised: type[Exception]
 ) -> None:
     for call, args in ((acl.rt.malloc_with_cfg, (8, 0)), (acl.rt.malloc_host_with_cfg, (8,))):
         with pytest.raises(raised, match="cfg"):
-            call(*args, given)
+            call(*args, argument)
     assert acl.get_recent_err_msg() is None
 
 
@@ -123,7 +123,7 @@ def test_acl_malloc_variants_policy_bits_decide_peer_copy_on_310p(
 ) -> None:
     for profile in ("ascend-310p", "ascend-a2"):
         acl = enter(f"devices=2,memory=64MiB,profile={profile}")
-        both_ways(acl)
+        both_directions(acl)
         pointer = ok(getattr(acl.rt, name)(64, policy, *DEVICE_MEMORY[name][1:]))
         ok(acl.rt.set_device(1))
         other = ok(acl.rt.malloc(64, 3))

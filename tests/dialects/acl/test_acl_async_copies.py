@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.acl_calls import MIB, Held, both_ways, content, filled, holding, in_thread, ok
+from helpers.acl_calls import MIB, Held, both_directions, content, filled, holding, in_thread, ok
 
 pytestmark = pytest.mark.timeout(60)
 COPIES = ["memcpy_async", "memcpy_async_with_condition"]
@@ -181,7 +181,7 @@ def test_acl_async_calls_on_stream_of_other_device_return_107003(
     assert content(acl, other, 64) == bytes(64)
 
 
-def test_acl_memcpy_async_between_devices_needs_peer_access_both_ways(acl: ModuleType) -> None:
+def test_acl_memcpy_async_between_devices_needs_peer_access_in_both_directions(acl: ModuleType) -> None:
     stream, target = ok(acl.rt.create_stream()), filled(acl, 64, 0)
     ok(acl.rt.set_device(1))
     source = holding(acl, DATA)
@@ -193,7 +193,7 @@ def test_acl_memcpy_async_between_devices_needs_peer_access_both_ways(acl: Modul
     ok(acl.rt.memcpy2d_async(target, 8, source, 8, 8, 8, 3, stream))
     assert acl.rt.synchronize_stream(stream) == 507899
     assert content(acl, target, 64) == bytes(64)
-    both_ways(acl)
+    both_directions(acl)
     ok(acl.rt.memcpy_async(target, 64, source, 64, 3, stream))
     ok(acl.rt.synchronize_stream(stream))
     assert content(acl, target, 64) == DATA
@@ -203,7 +203,7 @@ def test_acl_memcpy_async_on_310p_without_p2p_policy_fails_with_507899(
     enter: Callable[[str], ModuleType],
 ) -> None:
     acl = enter("devices=2,memory=64MiB,profile=ascend-310p")
-    both_ways(acl)
+    both_directions(acl)
     stream = ok(acl.rt.create_stream())
     for policy, code in ((0, 507899), (3, 0)):
         target = ok(acl.rt.malloc(64, policy))

@@ -118,7 +118,7 @@ def test_acl_synchronize_stream_callback_launched_during_wait_is_not_waited_for(
     ok(acl.rt.launch_callback(lambda _: first.wait(20), None, BLOCK, stream))
     codes, sync = list[int](), VirtualStream.sync
 
-    def told(self: Stream, timeout: float | None = None) -> None:
+    def sync_that_signals(self: Stream, timeout: float | None = None) -> None:
         waits.set()
         sync(self, timeout)
 
@@ -126,7 +126,7 @@ def test_acl_synchronize_stream_callback_launched_during_wait_is_not_waited_for(
         ok(acl.rt.set_device(0))
         codes.append(acl.rt.synchronize_stream(stream))
 
-    monkeypatch.setattr(VirtualStream, "sync", told)
+    monkeypatch.setattr(VirtualStream, "sync", sync_that_signals)
     waiter = threading.Thread(target=wait)
     waiter.start()
     assert waits.wait(20)

@@ -26,9 +26,9 @@ def test_acl_launch_callback_blocking_callbacks_run_in_stream_order(acl: ModuleT
 
     def content_of_other(value: int) -> bytes:
         acl.rt.set_device(0)
-        found = content(acl, target, 64)
+        received = content(acl, target, 64)
         acl.rt.reset_device(0)
-        return found
+        return received
 
     for value in range(20):
         ok(acl.rt.memset_async(target, 64, value, 64, stream))
@@ -83,9 +83,9 @@ def test_acl_process_report_waiting_thread_wakes_on_launch(acl: ModuleType) -> N
         ready.set()
         codes.append(acl.rt.process_report(-1))
 
-    waiting = threading.Thread(target=lambda: subscribed_here(serve))
+    waiting = threading.Thread(target=lambda: subscribed_by_this_thread(serve))
 
-    def subscribed_here(then: Callable[[], None]) -> None:
+    def subscribed_by_this_thread(then: Callable[[], None]) -> None:
         acl.rt.set_device(0)
         acl.rt.subscribe_report(threading.get_ident(), stream)
         then()
@@ -151,9 +151,9 @@ def test_acl_process_report_repeated_timeouts_keep_earlier_message(
     ok(acl.rt.process_report(10_000))
     for _ in range(100):
         assert acl.rt.process_report(1) == 507012
-    told = message()
-    assert "ZeroDivisionError" in told
-    assert told.count("507012") == 1
+    explained = message()
+    assert "ZeroDivisionError" in explained
+    assert explained.count("507012") == 1
 
 
 def test_acl_report_calls_bad_arguments_return_documented_codes(

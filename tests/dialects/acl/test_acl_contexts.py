@@ -15,9 +15,9 @@ pytestmark = pytest.mark.timeout(60)
 
 def test_acl_create_context_is_current_only_in_its_thread(acl: ModuleType) -> None:
     own = ok(acl.rt.get_context())
-    made = ok(acl.rt.create_context(1))
-    assert made != own
-    assert (acl.rt.get_context(), acl.rt.get_device()) == ((made, 0), (1, 0))
+    created = ok(acl.rt.create_context(1))
+    assert created != own
+    assert (acl.rt.get_context(), acl.rt.get_device()) == ((created, 0), (1, 0))
     assert in_thread(acl.rt.get_context) == (0, 107002)
     ok(acl.rt.set_context(own))
     assert (acl.rt.get_context(), acl.rt.get_device()) == ((own, 0), (0, 0))
@@ -35,9 +35,9 @@ def test_acl_get_context_threads_share_only_context_of_device(acl: ModuleType) -
         ok(acl.rt.set_device(0))
         return [ok(acl.rt.get_context()), ok(acl.rt.create_context(0)), ok(acl.rt.create_context(0))]
 
-    own, *made = in_thread(other)
+    own, *created = in_thread(other)
     assert own == ok(acl.rt.get_context())
-    assert len({own, *made}) == 3
+    assert len({own, *created}) == 3
 
 
 def test_acl_default_stream_is_per_context_and_foreign_stream_returns_107003(acl: ModuleType) -> None:
@@ -72,13 +72,13 @@ def test_acl_synchronize_device_waits_for_all_contexts_of_device(acl: ModuleType
 
 @pytest.mark.parametrize("call", ["destroy_context", "set_context"])
 def test_acl_context_calls_invalid_context_return_107002(acl: ModuleType, call: str) -> None:
-    made, stream = ok(acl.rt.create_context(1)), ok(acl.rt.create_stream())
+    created, stream = ok(acl.rt.create_context(1)), ok(acl.rt.create_stream())
     assert getattr(acl.rt, call)(0) == 100000
     for wrong, words in ((stream, "another kind: stream"), (12345, "gave out no context")):
         assert getattr(acl.rt, call)(wrong) == 107002
         assert words in acl.get_recent_err_msg()
-    ok(acl.rt.destroy_context(made))
-    assert getattr(acl.rt, call)(made) == 107002
+    ok(acl.rt.destroy_context(created))
+    assert getattr(acl.rt, call)(created) == 107002
     assert "ended by acl.rt.destroy_context at " in acl.get_recent_err_msg()
     with pytest.raises(TypeError):
         getattr(acl.rt, call)(None)
@@ -101,19 +101,19 @@ def test_acl_destroy_context_of_device_itself_returns_107002(acl: ModuleType) ->
 
 
 def test_acl_destroy_context_current_in_other_thread_leaves_it_without_context(acl: ModuleType) -> None:
-    made = ok(acl.rt.create_context(0))
+    created = ok(acl.rt.create_context(0))
     stream, event, notify = ok(acl.rt.create_stream()), ok(acl.rt.create_event()), ok(acl.rt.create_notify(0))
     seen = threading.Event(), threading.Event()
 
     def other() -> tuple[int, int]:
-        ok(acl.rt.set_context(made))
+        ok(acl.rt.set_context(created))
         seen[0].set()
         assert seen[1].wait(20)
         return acl.rt.get_device()
 
     def destroy() -> None:
         assert seen[0].wait(20)
-        ok(acl.rt.destroy_context(made))
+        ok(acl.rt.destroy_context(created))
         seen[1].set()
 
     ending = threading.Thread(target=destroy)
@@ -122,31 +122,31 @@ def test_acl_destroy_context_current_in_other_thread_leaves_it_without_context(a
     ending.join(20)
     assert acl.rt.get_device() == (0, 107002)
     ok(acl.rt.set_device(0))
-    for call, thing in (("destroy_stream", stream), ("destroy_event", event), ("destroy_notify", notify)):
-        assert getattr(acl.rt, call)(thing) == 107000
+    for call, handle in (("destroy_stream", stream), ("destroy_event", event), ("destroy_notify", notify)):
+        assert getattr(acl.rt, call)(handle) == 107000
 
 
 def test_acl_destroy_context_waits_for_work_and_reports_endless_wait(acl: ModuleType) -> None:
-    made, target = ok(acl.rt.create_context(0)), filled(acl, 4 << 20, 0)
+    created, target = ok(acl.rt.create_context(0)), filled(acl, 4 << 20, 0)
     stream = ok(acl.rt.create_stream())
     ok(acl.rt.memset_async(target, 4 << 20, 3, 4 << 20, stream))
-    ok(acl.rt.destroy_context(made))
+    ok(acl.rt.destroy_context(created))
     ok(acl.rt.set_device(0))
     assert content(acl, target, 4 << 20) == bytes([3]) * (4 << 20)
-    made, stream = ok(acl.rt.create_context(0)), ok(acl.rt.create_stream())
+    created, stream = ok(acl.rt.create_context(0)), ok(acl.rt.create_stream())
     notify = ok(acl.rt.create_notify(0))
     ok(acl.rt.wait_and_reset_notify(notify, stream, 0))
-    assert acl.rt.destroy_context(made) == 107023
-    assert acl.rt.destroy_context(made) == 107002
+    assert acl.rt.destroy_context(created) == 107023
+    assert acl.rt.destroy_context(created) == 107002
 
 
 def test_acl_reset_device_other_context_alive_keeps_memory(acl: ModuleType) -> None:
     free, _ = ok(acl.rt.get_mem_info(1))
     pointer = filled(acl, 1 << 20, 9)
-    made = ok(acl.rt.create_context(0))
+    created = ok(acl.rt.create_context(0))
     ok(acl.rt.reset_device(0))
     assert content(acl, pointer, 16) == bytes([9]) * 16
-    ok(acl.rt.destroy_context(made))
+    ok(acl.rt.destroy_context(created))
     ok(acl.rt.set_device(0))
     assert ok(acl.rt.get_mem_info(1))[0] == free
     assert acl.rt.free(pointer) == 107000
@@ -165,14 +165,16 @@ def test_acl_reset_device_force_drops_all_references(acl: ModuleType) -> None:
 
 def test_acl_destroy_context_from_two_threads_succeeds_once(acl: ModuleType) -> None:
     for _ in range(20):
-        made = ok(acl.rt.create_context(0))
+        created = ok(acl.rt.create_context(0))
         ok(acl.rt.create_stream())
         start = threading.Barrier(2)
         results: list[int] = []
 
-        def destroy(made: int = made, start: threading.Barrier = start, results: list[int] = results) -> None:
+        def destroy(
+            created: int = created, start: threading.Barrier = start, results: list[int] = results
+        ) -> None:
             start.wait(20)
-            results.append(acl.rt.destroy_context(made))
+            results.append(acl.rt.destroy_context(created))
 
         threads = [threading.Thread(target=destroy) for _ in range(2)]
         for each in threads:
@@ -198,7 +200,7 @@ def test_acl_get_stream_available_num_in_second_context_counts_device_streams(
 def test_acl_set_context_of_previous_node_returns_107002(
     acl: ModuleType, enter: Callable[[str], ModuleType]
 ) -> None:
-    made = ok(acl.rt.create_context(1))
+    created = ok(acl.rt.create_context(1))
     acl = enter("devices=2,memory=64MiB")
-    assert acl.rt.set_context(made) == 107002
+    assert acl.rt.set_context(created) == 107002
     assert acl.rt.get_context() == (0, 107002)

@@ -185,7 +185,7 @@ def test_acl_memcpy_bad_count_message_names_allocations(acl: ModuleType, message
 
 
 @pytest.mark.parametrize("address", [0x40, 0xDEAD0000])
-def test_acl_free_and_memset_wild_pointer_message_says_nothing_is_mapped(
+def test_acl_free_and_memset_wild_pointer_message_explains_that_nothing_is_mapped(
     address: int, acl: ModuleType, message: Callable[[], str]
 ) -> None:
     for call in (
@@ -235,7 +235,9 @@ def test_acl_calls_signature_shows_declared_parameters(name: str) -> None:
     declared = convention.table[name].parameters
     shown = inspect.signature(function(name)).parameters
     assert list(shown) == [short for short, _, _ in declared]
-    assert [each.default is each.empty for each in shown.values()] == [given for _, _, given in declared]
+    assert [each.default is each.empty for each in shown.values()] == [
+        is_required for _, _, is_required in declared
+    ]
     assert all(each.kind is each.POSITIONAL_ONLY for each in shown.values())
     with pytest.raises(TypeError, match="keyword"):
         function(name)(**dict.fromkeys(shown, 0), none=0)
@@ -248,7 +250,7 @@ def test_acl_memcpy_help_shows_parameter_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "told"),
+    ("module", "name", "reason"),
     [
         ("acl.rt", "query_stream", "; close names: stream_query"),
         ("acl.rt", "memcpyAsync", "; close names: memcpy_async, memcpy2d_async, memcpy"),
@@ -260,10 +262,10 @@ def test_acl_memcpy_help_shows_parameter_names() -> None:
     ],
 )
 def test_acl_modules_missing_name_error_lists_close_names(
-    module: str, name: str, told: str, acl: ModuleType
+    module: str, name: str, reason: str, acl: ModuleType
 ) -> None:
-    found: Any = acl if module == "acl" else getattr(acl, module.partition(".")[2])
-    assert not hasattr(found, name)
+    served: Any = acl if module == "acl" else getattr(acl, module.partition(".")[2])
+    assert not hasattr(served, name)
     with pytest.raises(AttributeError) as raised:
-        getattr(found, name)
-    assert str(raised.value) == f"module '{module}' has no attribute '{name}'{told}"
+        getattr(served, name)
+    assert str(raised.value) == f"module '{module}' has no attribute '{name}'{reason}"

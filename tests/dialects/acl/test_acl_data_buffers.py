@@ -52,7 +52,7 @@ def test_acl_data_buffer_calls_invalid_buffer_return_0_and_leave_message(acl: Mo
 
 
 @pytest.mark.parametrize(
-    ("attribute", "given", "found"),
+    ("attribute", "value", "read_back"),
     [
         (1, {"failureMode": 1}, {"failureMode": 1}),
         (1, {}, {"failureMode": 0}),
@@ -65,17 +65,17 @@ def test_acl_data_buffer_calls_invalid_buffer_return_0_and_leave_message(acl: Mo
     ],
 )
 def test_acl_set_stream_attribute_changes_only_that_stream(
-    acl: ModuleType, attribute: int, given: Any, found: Any
+    acl: ModuleType, attribute: int, value: Any, read_back: Any
 ) -> None:
     stream, other = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     before = ok(acl.rt.get_stream_attribute(other, attribute))
-    ok(acl.rt.set_stream_attribute(stream, attribute, given))
-    assert ok(acl.rt.get_stream_attribute(stream, attribute)) == found
+    ok(acl.rt.set_stream_attribute(stream, attribute, value))
+    assert ok(acl.rt.get_stream_attribute(stream, attribute)) == read_back
     assert ok(acl.rt.get_stream_attribute(other, attribute)) == before
-    assert in_thread(acl.rt.set_stream_attribute, stream, attribute, given) == 107002
+    assert in_thread(acl.rt.set_stream_attribute, stream, attribute, value) == 107002
     assert in_thread(acl.rt.get_stream_attribute, stream, attribute)[1] == 107002
     ok(acl.rt.set_device(1))
-    assert acl.rt.set_stream_attribute(stream, attribute, given) == 107003
+    assert acl.rt.set_stream_attribute(stream, attribute, value) == 107003
 
 
 def test_acl_set_stream_failure_mode_and_stream_attribute_1_are_one_value(acl: ModuleType) -> None:
@@ -87,7 +87,7 @@ def test_acl_set_stream_failure_mode_and_stream_attribute_1_are_one_value(acl: M
     assert ok(acl.rt.get_stream_attribute(stream, 1)) == {"failureMode": 0}
 
 
-def test_acl_stream_attribute_5_reads_priority_given_at_creation(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_stream_attribute_5_reads_priority_of_creation(enter: Callable[[str], ModuleType]) -> None:
     for profile, code in (("ascend-a2", 0), ("ascend-310p", 207000)):
         acl = enter(f"devices=1,memory=64MiB,profile={profile}")
         ok(acl.rt.set_device(0))
@@ -109,9 +109,9 @@ def test_acl_get_devices_topo_reports_links_of_node(
     enter: Callable[[str], ModuleType], spec: str, inside: int, across: int
 ) -> None:
     acl = enter(spec)
-    found = [[ok(acl.rt.get_devices_topo(a, b)) for b in range(4)] for a in range(4)]
+    read_back = [[ok(acl.rt.get_devices_topo(a, b)) for b in range(4)] for a in range(4)]
     i, x = inside, across
-    assert found == [[0, i, x, x], [i, 0, x, x], [x, x, 0, i], [x, x, i, 0]]
+    assert read_back == [[0, i, x, x], [i, 0, x, x], [x, x, 0, i], [x, x, i, 0]]
 
 
 def test_acl_device_get_uuid_equals_uuid_of_neutral_device(acl: ModuleType) -> None:

@@ -231,8 +231,8 @@ def test_acl_malloc_host_during_reset_device_returns_0(acl: ModuleType) -> None:
     def host() -> set[int]:
         codes = {acl.rt.set_device(0)}
         while not done.is_set() and time.monotonic() < deadline:
-            made = [acl.rt.malloc_host(64) for _ in range(50)]
-            codes |= {ret for _, ret in made} | {acl.rt.free_host(pointer) for pointer, _ in made}
+            allocated = [acl.rt.malloc_host(64) for _ in range(50)]
+            codes |= {ret for _, ret in allocated} | {acl.rt.free_host(pointer) for pointer, _ in allocated}
         return codes
 
     before = sys.getswitchinterval()

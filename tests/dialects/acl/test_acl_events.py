@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helpers.acl_calls import MIB, Held, both_ways, content, filled, holding, in_thread, ok
+from helpers.acl_calls import MIB, Held, both_directions, content, filled, holding, in_thread, ok
 from helpers.promised import overdue
 from peerlane.dialects.acl import _event
 
@@ -45,7 +45,7 @@ def test_acl_stream_wait_event_of_other_stream_orders_copies(
 
 
 def test_acl_stream_wait_event_of_other_device_orders_copy(acl: ModuleType) -> None:
-    both_ways(acl)
+    both_directions(acl)
     size = 4 * MIB
     far, event, first = filled(acl, size, 7), ok(acl.rt.create_event()), ok(acl.rt.create_stream())
     held = Held(acl, first)
@@ -328,7 +328,7 @@ def test_acl_synchronize_stream_circular_event_waits_return_507046(acl: ModuleTy
 
 
 def test_acl_events_across_streams_and_devices_equal_sequential_model(acl: ModuleType) -> None:
-    both_ways(acl)
+    both_directions(acl)
     drawn, size = random.Random(5), 2048
     areas, streams, events, model = [], [], [], []
     for device in (0, 1):
@@ -386,16 +386,16 @@ def test_acl_event_calls_invalid_event_return_documented_codes(
     gone = ok(acl.rt.create_event())
     ok(acl.rt.destroy_event(gone))
 
-    def given(event: int) -> Any:
+    def called(event: int) -> Any:
         return call(*before, event, *after)
 
     def wanted(code: int) -> Any:
         return (*blank, code) if blank else code
 
     for handle, code in ((0, 100000), (0xABC0, 107000), (gone, 107000), (ok(acl.rt.create_stream()), 107000)):
-        assert given(handle) == wanted(code)
+        assert called(handle) == wanted(code)
         assert f"returned {code}" in message()
-    assert in_thread(given, gone) == wanted(107002)
+    assert in_thread(called, gone) == wanted(107002)
 
 
 def test_acl_create_event_beyond_device_limit_returns_207007(

@@ -70,48 +70,48 @@ def info_of(acl: ModuleType, info: int) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("tell", ["synchronize_stream", "synchronize_device", "destroy_stream"])
-def test_acl_exception_callback_stream_failure_is_told_once_with_facts(acl: ModuleType, tell: str) -> None:
-    told: list[list[int]] = []
-    ok(acl.rt.set_exception_info_callback(lambda info: told.append([info, *info_of(acl, info)])))
+@pytest.mark.parametrize("setter", ["synchronize_stream", "synchronize_device", "destroy_stream"])
+def test_acl_exception_callback_receives_stream_failure_once_with_facts(acl: ModuleType, setter: str) -> None:
+    received: list[list[int]] = []
+    ok(acl.rt.set_exception_info_callback(lambda info: received.append([info, *info_of(acl, info)])))
     stream, number = failing(acl)
-    assert told == []
-    args = () if tell == "synchronize_device" else (stream,)
-    assert getattr(acl.rt, tell)(*args) == 507899
-    ((info, *facts),) = told
+    assert received == []
+    args = () if setter == "synchronize_device" else (stream,)
+    assert getattr(acl.rt, setter)(*args) == 507899
+    ((info, *facts),) = received
     assert facts == [507899, 2, number, threading.get_native_id(), 0]
     assert info_of(acl, info) == [0] * 5
     assert "is not a failure that is being told" in acl.get_recent_err_msg()
     ok(acl.rt.synchronize_device())
-    assert len(told) == 1
+    assert len(received) == 1
     ok(acl.rt.set_exception_info_callback(None))
 
 
-def test_acl_exception_callback_timeout_and_abort_are_not_told(acl: ModuleType) -> None:
-    told: list[int] = []
-    ok(acl.rt.set_exception_info_callback(told.append))
+def test_acl_exception_callback_does_not_receive_timeout_and_abort(acl: ModuleType) -> None:
+    received: list[int] = []
+    ok(acl.rt.set_exception_info_callback(received.append))
     stream = ok(acl.rt.create_stream())
     held = Held(acl, stream)
     assert acl.rt.synchronize_stream_with_timeout(stream, 20) == 507046
     ok(acl.rt.stream_abort(stream))
     assert acl.rt.synchronize_stream(stream) == 107023
     held.release()
-    assert told == []
+    assert received == []
     ok(acl.rt.set_exception_info_callback())
 
 
 def test_acl_exception_callback_latest_is_called_and_removed_when_it_raises(acl: ModuleType) -> None:
-    told: list[int] = []
+    received: list[int] = []
 
     def bad(info: int) -> None:
-        told.append(info)
+        received.append(info)
         raise RuntimeError("no")
 
-    ok(acl.rt.set_exception_info_callback(told.append))
+    ok(acl.rt.set_exception_info_callback(received.append))
     ok(acl.rt.set_exception_info_callback(bad))
     for expected in (1, 1):
         assert acl.rt.synchronize_stream(failing(acl)[0]) == 507899
-        assert len(told) == expected
+        assert len(received) == expected
     assert "the exception callback raised RuntimeError: no" in acl.get_recent_err_msg()
 
 

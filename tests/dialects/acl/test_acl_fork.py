@@ -127,8 +127,8 @@ def test_acl_calls_in_forked_child_of_device_user_return_507033(acl: ModuleType)
         ("array", lambda: "forked" in refusal(lambda: util.ptr_to_numpy(array.ctypes.data, (4,), 2)), True),
         ("finalize", acl.finalize, 0),
     ]
-    given = in_fork(cases)
-    assert {name: got for (name, _, _), got in zip(cases, given, strict=True)} == {
+    returned = in_fork(cases)
+    assert {name: got for (name, _, _), got in zip(cases, returned, strict=True)} == {
         name: wanted for name, _, wanted in cases
     }
     assert bytes(target) == bytes(8)
@@ -171,10 +171,10 @@ def test_acl_ptr_to_bytes_in_forked_child_names_pointer_and_remedy(acl: ModuleTy
         (f"{at:#x}", lambda at=at: refused(lambda: acl.util.ptr_to_bytes(at, 8)), None)
         for at in (0, 0x40, pointer)
     ]
-    given = in_fork(cases)
-    for named, told in zip(("NULL (0)", "0x40", f"{pointer:#x}"), given, strict=True):
-        assert isinstance(told, tuple)
-        text, is_chained = told
+    returned = in_fork(cases)
+    for named, answer in zip(("NULL (0)", "0x40", f"{pointer:#x}"), returned, strict=True):
+        assert isinstance(answer, tuple)
+        text, is_chained = answer
         assert text.startswith(f"acl.util.ptr_to_bytes: {named} is not host memory of this process")
         assert "start workers with multiprocessing's 'spawn'" in text and not is_chained
     assert acl.rt.free(pointer) == 0

@@ -30,7 +30,9 @@ def key_of(acl: ModuleType, pointer: int, size: int, *, to: AclPeer | None = Non
 
 
 @pytest.mark.parametrize("size", [1, 1000, 4 * MIB])
-def test_acl_ipc_mem_import_by_key_shares_bytes_both_ways(acl: ModuleType, peer: AclPeer, size: int) -> None:
+def test_acl_ipc_mem_import_by_key_shares_bytes_in_both_directions(
+    acl: ModuleType, peer: AclPeer, size: int
+) -> None:
     data = np.random.default_rng(size).bytes(size)
     before, pointer, after = filled(acl, size, 1), holding(acl, data), filled(acl, size, 2)
     key = key_of(acl, pointer, size, to=peer)
@@ -212,14 +214,14 @@ def test_acl_ipc_mem_imported_for_other_device_allows_only_async_device_copy(
 ) -> None:
     pointer, h2d, d2h, d2d, default = filled(acl, 64, 9), 1, 2, 3, 4
     key = key_of(acl, pointer, 64, to=peer)
-    here = peer.ok("rt.malloc", 64, 0)
+    near = peer.ok("rt.malloc", 64, 0)
     host = peer.ok("rt.malloc_host", 64)
     peer.ok("rt.set_device", 1)
     there = peer.ok("rt.ipc_mem_import_by_key", key, 0)
     for dst, src, kind, why in (
         (there, host, h2d, "to or from the host"),
         (host, there, d2h, "to or from the host"),
-        (here, there, default, "with kind 4"),
+        (near, there, default, "with kind 4"),
     ):
         for call, *args in (
             ("memcpy", dst, 64, src, 64, kind),
@@ -229,15 +231,15 @@ def test_acl_ipc_mem_imported_for_other_device_allows_only_async_device_copy(
         ):
             assert peer(f"rt.{call}", *args) == 507899
             assert why in (text := peer("get_recent_err_msg")) and "set_device(0)" in text
-    assert peer("rt.memcpy", here, 64, there, 64, d2d) == 507899
+    assert peer("rt.memcpy", near, 64, there, 64, d2d) == 507899
     assert "use acl.rt.memcpy_async" in peer("get_recent_err_msg")
-    peer.ok("rt.memcpy_async", here, 64, there, 64, d2d, 0)
+    peer.ok("rt.memcpy_async", near, 64, there, 64, d2d, 0)
     peer.ok("rt.synchronize_stream", 0)
-    assert peer.read(here, 64) == bytes([9]) * 64
+    assert peer.read(near, 64) == bytes([9]) * 64
     peer.ok("rt.set_device", 0)
     assert peer.ok("rt.ipc_mem_import_by_key", key, 0) == there
     peer.ok("rt.memcpy", host, 64, there, 64, d2h)
-    peer.ok("rt.memcpy", here, 64, there, 64, default)
+    peer.ok("rt.memcpy", near, 64, there, 64, default)
 
 
 def test_acl_ipc_mem_exporter_killed_import_returns_507057_and_mapping_lives(
@@ -246,9 +248,9 @@ def test_acl_ipc_mem_exporter_killed_import_returns_507057_and_mapping_lives(
     pointer = peer.ok("rt.malloc", 100, 0)
     peer.ok("rt.memset", pointer, 100, 4, 100)
     keys = [peer.ok("rt.ipc_mem_get_export_key", pointer, 100, 65, 1) for _ in range(2)]
-    here = ok(acl.rt.ipc_mem_import_by_key(keys[0], 0))
+    near = ok(acl.rt.ipc_mem_import_by_key(keys[0], 0))
     peer.kill()
-    assert content(acl, here, 100) == bytes([4]) * 100
+    assert content(acl, near, 100) == bytes([4]) * 100
     assert acl.rt.ipc_mem_import_by_key(keys[1], 0) == (0, 507057)
     assert "has ended" in acl.get_recent_err_msg()
     ok(acl.rt.ipc_mem_close(keys[0]))

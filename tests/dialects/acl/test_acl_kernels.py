@@ -121,9 +121,9 @@ def test_acl_kernel_args_para_update_changes_an_argument_until_the_launch(
     ok(rt.launch_kernel_with_config(kernel, 1, 0, [], args, 0))
     call.add = 100
     ok(rt.synchronize_stream(0))
-    found = ctypes.create_string_buffer(64)
-    ok(rt.memcpy(ctypes.addressof(found), 64, memory, 64, 2))
-    assert found.raw == bytes([9]) * 64
+    output = ctypes.create_string_buffer(64)
+    ok(rt.memcpy(ctypes.addressof(output), 64, memory, 64, 2))
+    assert output.raw == bytes([9]) * 64
 
 
 def test_acl_kernel_calls_refuse_what_they_cannot_run(

@@ -171,7 +171,7 @@ def test_acl_free_pointer_freed_in_previous_node_returns_107000(
     assert again.rt.free(pointer) == 107000
 
 
-def test_acl_free_pointer_not_of_malloc_returns_107000_and_says_why(
+def test_acl_free_pointer_not_of_malloc_returns_107000_and_explains_it(
     acl: ModuleType, message: Message
 ) -> None:
     pointer = new(acl, bytes(64))
@@ -189,8 +189,8 @@ def test_acl_free_pointer_not_of_malloc_returns_107000_and_says_why(
         (acl.rt.free_host, pointer, "free it with acl.rt.free."),
         (acl.rt.free_host, host + 4, "4 bytes inside allocation"),
     ]
-    for call, given, words in cases:
-        assert call(given) == 107000
+    for call, code, words in cases:
+        assert call(code) == 107000
         assert words in message()
     assert acl.rt.memset(pointer, 64, 1, 64) == acl.rt.memset(host, 8, 1, 8) == 0
     neutral.fill(1)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(60)
 ENDED_HOW = {"stream": "destroy_stream", "event": "destroy_event", "notify": "destroy_notify"}
 
 
-def here(back: int = 0) -> str:
+def this_line(back: int = 0) -> str:
     """Return the calling line as messages name it, or one ``back`` lines before it."""
     return f"test_acl_messages.py:{sys._getframe(1).f_lineno - back}"
 
@@ -29,7 +29,7 @@ def message(acl: ModuleType) -> str:
     return str(text[0] if isinstance(text, tuple) else text)
 
 
-def made_on_two_devices(acl: ModuleType) -> tuple[int, int]:
+def created_on_two_devices(acl: ModuleType) -> tuple[int, int]:
     a = filled(acl, 256, 1)
     ok(acl.rt.set_device(1))
     b = filled(acl, 256, 2)
@@ -38,15 +38,15 @@ def made_on_two_devices(acl: ModuleType) -> tuple[int, int]:
 
 
 def test_acl_message_failed_copy_names_memory_stream_and_lines(acl: ModuleType) -> None:
-    a, b = made_on_two_devices(acl)
+    a, b = created_on_two_devices(acl)
     stream = ok(acl.rt.create_stream())
-    made = here(1)
+    created = this_line(1)
     number = ok(acl.rt.stream_get_id(stream))
     ok(acl.rt.memcpy_async(a, 256, b + 16, 128, 3, stream))
-    submitted = here(1)
+    submitted = this_line(1)
     assert acl.rt.synchronize_stream(stream) == 507899
     text = message(acl)
-    assert f"Called with: stream={stream:#x} of device 0, made at {made}\n" in text
+    assert f"Called with: stream={stream:#x} of device 0, made at {created}\n" in text
     assert (
         f"Possible Cause: operation 1 (copy) of stream {stream:#x}: virtual:0 and virtual:1 have no peer"
         in text
@@ -54,43 +54,43 @@ def test_acl_message_failed_copy_names_memory_stream_and_lines(acl: ModuleType) 
     assert f"[128 bytes from {b + 16:#x} (byte 16 of allocation " in text
     assert f" to {a:#x} (start of allocation " in text and "virtual:1, allocated at acl_calls.py:" in text
     assert (
-        f"submitted at {submitted}; stream {stream:#x} of device 0, made at {made}, its id is {number}]"
+        f"submitted at {submitted}; stream {stream:#x} of device 0, made at {created}, its id is {number}]"
         in text
     )
 
 
 def test_acl_message_failed_copy_on_default_stream_names_stream(acl: ModuleType) -> None:
-    a, b = made_on_two_devices(acl)
+    a, b = created_on_two_devices(acl)
     ok(acl.rt.memcpy_async(a, 256, b, 256, 3, 0))
-    submitted = here(1)
+    submitted = this_line(1)
     assert acl.rt.synchronize_device() == 507899
     stream = ok(acl.rt.ctx_get_current_default_stream())
     assert f"of stream {stream:#x}: " in (text := message(acl)) and f"submitted at {submitted}" in text
 
 
 def test_acl_message_memory_freed_while_queued_names_line_of_free(acl: ModuleType) -> None:
-    a, b = made_on_two_devices(acl)
+    a, b = created_on_two_devices(acl)
     stream = ok(acl.rt.create_stream())
     held = Held(acl, stream)
     ok(acl.rt.memcpy_async(a, 256, b, 256, 3, stream))
     ok(acl.rt.free(b))
-    freed = here(1)
+    freed = this_line(1)
     held.release()
     assert acl.rt.synchronize_stream(stream) == 507899
     assert f"which was freed by acl.rt.free at {freed}" in message(acl)
 
 
 def test_acl_message_failure_caused_by_other_stream_names_first_failure(acl: ModuleType) -> None:
-    a, b = made_on_two_devices(acl)
+    a, b = created_on_two_devices(acl)
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     ok(acl.rt.set_stream_failure_mode(first, 1))
     event = ok(acl.rt.create_event())
     held = Held(acl, first)
     ok(acl.rt.memcpy_async(a, 256, b, 256, 3, first))
-    submitted = here(1)
+    submitted = this_line(1)
     ok(acl.rt.record_event(event, first))
     ok(acl.rt.stream_wait_event(second, event))
-    waiting = here(1)
+    waiting = this_line(1)
     held.release()
     assert acl.rt.synchronize_stream(second) == 107023
     text = message(acl)
@@ -103,34 +103,34 @@ def test_acl_message_failure_caused_by_other_stream_names_first_failure(acl: Mod
 def test_acl_message_notify_wait_timeout_names_submitting_line(acl: ModuleType) -> None:
     stream, notify = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0))
     ok(acl.rt.wait_and_reset_notify(notify, stream, 1))
-    submitted = here(1)
+    submitted = this_line(1)
     assert acl.rt.synchronize_stream(stream) == 107019
     assert f"[submitted at {submitted}; stream {stream:#x}" in message(acl)
 
 
 @pytest.mark.parametrize("kind", ENDED_HOW)
-def test_acl_message_ended_handle_names_lines_where_made_and_ended(acl: ModuleType, kind: str) -> None:
+def test_acl_message_ended_handle_names_lines_of_creation_and_end(acl: ModuleType, kind: str) -> None:
     args = (0,) if kind == "notify" else ()
-    thing = ok(getattr(acl.rt, f"create_{kind}")(*args))
-    made = here(1)
+    handle = ok(getattr(acl.rt, f"create_{kind}")(*args))
+    created = this_line(1)
     destroy = getattr(acl.rt, ENDED_HOW[kind])
-    ok(destroy(thing))
-    ended = here(1)
-    assert destroy(thing) == 107000
+    ok(destroy(handle))
+    ended = this_line(1)
+    assert destroy(handle) == 107000
     text = message(acl)
     what = "an event" if kind == "event" else f"a {kind}"
-    how = f"made at {made} and ended by acl.rt.{ENDED_HOW[kind]} at {ended}"
-    assert f"{thing:#x} was {what} of device 0, {how}" in text
-    assert f"Called with: {kind}={thing:#x} (over)\n" in text
+    how = f"made at {created} and ended by acl.rt.{ENDED_HOW[kind]} at {ended}"
+    assert f"{handle:#x} was {what} of device 0, {how}" in text
+    assert f"Called with: {kind}={handle:#x} (over)\n" in text
 
 
 def test_acl_message_ended_context_and_its_event_name_destroying_line(acl: ModuleType) -> None:
     context, event = ok(acl.rt.create_context(1)), ok(acl.rt.create_event())
-    made = here(1)
+    created = this_line(1)
     ok(acl.rt.destroy_context(context))
-    ended = here(1)
+    ended = this_line(1)
     ok(acl.rt.set_device(0))
-    end = f" of device 1, made at {made} and ended by acl.rt.destroy_context at {ended}"
+    end = f" of device 1, made at {created} and ended by acl.rt.destroy_context at {ended}"
     assert acl.rt.set_context(context) == 107002
     assert f"was a context{end}" in message(acl)
     assert acl.rt.query_event_status(event)[-1] == 107000
@@ -140,34 +140,36 @@ def test_acl_message_ended_context_and_its_event_name_destroying_line(acl: Modul
 def test_acl_message_handle_ended_by_reset_names_line_of_reset(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     ok(acl.rt.reset_device(0))
-    reset = here(1)
+    reset = this_line(1)
     ok(acl.rt.set_device(0))
     assert acl.rt.synchronize_stream(stream) == 107000
     assert f"ended by the last reset of device 0 at {reset}" in message(acl)
 
 
-def test_acl_message_handle_of_other_kind_or_device_names_where_made(acl: ModuleType) -> None:
+def test_acl_message_handle_of_other_kind_or_device_names_line_of_creation(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
-    made = here(1)
+    created = this_line(1)
     assert acl.rt.destroy_event(stream) == 107000
     assert (
-        f"{stream:#x} is the number of another kind: stream {stream:#x} of device 0, made at {made}, not of an event"
-        in message(acl)
+        f"{stream:#x} is the number of another kind: stream {stream:#x} of device 0, made at {created}, "
+        "not of an event" in message(acl)
     )
     ok(acl.rt.set_device(1))
     assert acl.rt.synchronize_stream(stream) == 107003
-    assert f"stream {stream:#x}, made at {made}, belongs to device 0, and device 1 is current" in message(acl)
+    assert f"stream {stream:#x}, made at {created}, belongs to device 0, and device 1 is current" in message(
+        acl
+    )
 
 
 @pytest.mark.parametrize("invented", [12345, (1 << 62) + (64 << 40), 0x5000_0000_0000, (1 << 64) - 64])
-def test_acl_message_invented_handle_says_never_given_out(acl: ModuleType, invented: int) -> None:
+def test_acl_message_invented_handle_is_reported_as_never_issued(acl: ModuleType, invented: int) -> None:
     assert acl.rt.synchronize_stream(invented) == 107000
     text = message(acl)
     assert f"Called with: stream={invented:#x}\n" in text and "gave out no stream with the number" in text
     assert "another node" not in text and "mapped" not in text
 
 
-def test_acl_message_handle_of_previous_node_says_so(enter: Any) -> None:
+def test_acl_message_handle_of_previous_node_names_that_node(enter: Any) -> None:
     acl = enter("devices=1,memory=64MiB")
     ok(acl.rt.set_device(0))
     stream = ok(acl.rt.create_stream())
@@ -180,7 +182,7 @@ def test_acl_message_handle_of_previous_node_says_so(enter: Any) -> None:
 def test_acl_message_out_of_memory_names_largest_allocations(acl: ModuleType) -> None:
     small = [ok(acl.rt.malloc(MIB, 0)) for _ in range(3)]
     large = ok(acl.rt.malloc(40 * MIB, 0))
-    made = here(1)
+    created = this_line(1)
     assert acl.rt.malloc(40 * MIB, 0) == (0, 207001)
     text = message(acl)
     asked = 40 * MIB
@@ -189,7 +191,7 @@ def test_acl_message_out_of_memory_names_largest_allocations(acl: ModuleType) ->
         f"cannot allocate {asked:,} bytes: {free:,} of its {total:,} bytes are free; this process holds 4"
         in text
     )
-    assert f"the largest: {asked:,} bytes of {made}, {MIB:,} bytes of test_acl_messages.py:" in text
+    assert f"the largest: {asked:,} bytes of {created}, {MIB:,} bytes of test_acl_messages.py:" in text
     assert "PEERLANE_NODE" not in text and "free memory with acl.rt.free" in text
     assert "`peerlane run --node memory=84MiB`" in text
     for pointer in (*small, large):
@@ -197,7 +199,7 @@ def test_acl_message_out_of_memory_names_largest_allocations(acl: ModuleType) ->
 
 
 @pytest.mark.parametrize(
-    ("size", "told"),
+    ("size", "size_text"),
     [
         (100 * MIB, "or give the devices more: `peerlane run --node memory=100MiB`."),
         ((3 << 30) + 1, "or give the devices more: `peerlane run --node memory=4GiB`."),
@@ -206,10 +208,10 @@ def test_acl_message_out_of_memory_names_largest_allocations(acl: ModuleType) ->
     ],
 )
 def test_acl_message_out_of_memory_suggests_node_memory_that_suffices(
-    acl: ModuleType, size: int, told: str
+    acl: ModuleType, size: int, size_text: str
 ) -> None:
     assert acl.rt.malloc(size, 0) == (0, 207001)
-    assert message(acl).endswith(told)
+    assert message(acl).endswith(size_text)
 
 
 def test_acl_message_destroyed_stream_is_shown_as_over_in_next_call(acl: ModuleType) -> None:
@@ -223,16 +225,16 @@ def test_acl_message_destroyed_stream_is_shown_as_over_in_next_call(acl: ModuleT
 
 def test_acl_message_unmapped_part_of_reservation_suggests_mapping(acl: ModuleType) -> None:
     size = 2 * MIB
-    place = ok(acl.rt.reserve_mem_address(2 * size, 0, 0, 1))
+    address = ok(acl.rt.reserve_mem_address(2 * size, 0, 0, 1))
     other = filled(acl, 64, 1)
     prop = {"memAttr": 4, "location": {"type": 1, "id": 0}}
     physical = ok(acl.rt.malloc_physical(size, prop, 0))
-    ok(acl.rt.map_mem(place, size, 0, physical, 0))
+    ok(acl.rt.map_mem(address, size, 0, physical, 0))
     stream = ok(acl.rt.create_stream())
     for failing in (
-        lambda: acl.rt.memcpy(place + size - 32, 64, other, 64, 3),
-        lambda: acl.rt.memcpy(place + size, 64, other, 64, 3),
-        lambda: acl.rt.reduce_async(other, place + size - 8, 64, 10, 2, stream, 0),
+        lambda: acl.rt.memcpy(address + size - 32, 64, other, 64, 3),
+        lambda: acl.rt.memcpy(address + size, 64, other, 64, 3),
+        lambda: acl.rt.reduce_async(other, address + size - 8, 64, 10, 2, stream, 0),
     ):
         assert failing() == 107000 or acl.rt.synchronize_stream(stream) == 107000
         text = message(acl)
@@ -308,12 +310,12 @@ def test_acl_modules_dir_lists_calls_and_submodules(acl: ModuleType) -> None:
         f"acl.{m}" for m in ("mdl", "op", "prof", "himpi")
     }
     for module in modules:
-        found: Any = acl
+        function: Any = acl
         for part in module.split(".")[1:]:
-            found = getattr(found, part)
+            function = getattr(function, part)
         calls = {name.rpartition(".")[2] for name in table if name.rpartition(".")[0] == module}
         parts = (
             {"blas", "fv", "himpi", "mdl", "media", "op", "prof", "rt", "util"} if module == "acl" else set()
         )
-        assert dir(found) == sorted(calls | parts)
-        assert all(hasattr(found, name) for name in dir(found))
+        assert dir(function) == sorted(calls | parts)
+        assert all(hasattr(function, name) for name in dir(function))

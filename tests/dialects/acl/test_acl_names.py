@@ -59,7 +59,7 @@ util.stop_thread media.dvpp_malloc media.dvpp_malloc_with_cfg media.dvpp_free
 """
 
 
-def found(acl: ModuleType, name: str) -> Callable[..., Any]:
+def function_of(acl: ModuleType, name: str) -> Callable[..., Any]:
     for part in name.split("."):
         acl = getattr(acl, part)
     assert callable(acl)
@@ -68,7 +68,7 @@ def found(acl: ModuleType, name: str) -> Callable[..., Any]:
 
 @for_each("name", KNOWN.split())
 def test_acl_known_names_resolve_to_declared_calls(name: str, acl: ModuleType) -> None:
-    call = found(acl, name)
+    call = function_of(acl, name)
     module, _, short = f"acl.{name}".rpartition(".")
     assert convention.functions(module)[short] is call
     assert short not in REFUSED.get(module, ())
@@ -78,7 +78,7 @@ def test_acl_known_names_resolve_to_declared_calls(name: str, acl: ModuleType) -
 def test_acl_refusing_names_return_200001_in_documented_shape(
     module: str, name: str, acl: ModuleType
 ) -> None:
-    owner = found_module(acl, module)
+    owner = module_of(acl, module)
     shape = REFUSED[module][name]
     for args in ((), (1,), ("x.om",), (0, [1], {}, None)):
         result = getattr(owner, name)(*args)
@@ -95,7 +95,7 @@ def test_acl_refusing_names_return_200001_in_documented_shape(
     assert acl.rt.get_last_error(0) == 0  # the call never reached the runtime
 
 
-def found_module(acl: ModuleType, module: str) -> ModuleType:
+def module_of(acl: ModuleType, module: str) -> ModuleType:
     return acl if module == "acl" else getattr(acl, module.removeprefix("acl."))
 
 
@@ -105,7 +105,7 @@ def found_module(acl: ModuleType, module: str) -> ModuleType:
 )
 def test_acl_modules_unknown_name_raises_attribute_error(module: str, name: str, acl: ModuleType) -> None:
     with pytest.raises(AttributeError, match=f"^module '{module}' has no attribute '{name}'"):
-        getattr(found_module(acl, module), name)
+        getattr(module_of(acl, module), name)
     assert acl.get_recent_err_msg() is None
 
 

@@ -195,12 +195,12 @@ def test_acl_imported_notify_on_other_device_records_and_wait_returns_107000(
     assert far("rt.wait_and_reset_notify", there, stream_there, 0) == 107000
     assert "was created on device 0" in far("get_recent_err_msg")
     far.ok("rt.set_device", 0)
-    here = far.ok("rt.create_stream")
-    assert far("rt.wait_and_reset_notify", there, here, 0) == 107003
+    near = far.ok("rt.create_stream")
+    assert far("rt.wait_and_reset_notify", there, near, 0) == 107003
     again = far.ok("rt.notify_import_by_key", key, 0)
-    far.ok("rt.record_notify", again, here)
-    far.ok("rt.wait_and_reset_notify", again, here, 60)
-    far.ok("rt.synchronize_stream", here)
+    far.ok("rt.record_notify", again, near)
+    far.ok("rt.wait_and_reset_notify", again, near, 60)
+    far.ok("rt.synchronize_stream", near)
 
 
 @pytest.mark.parametrize("end", ["destroy_notify", "reset_device"])

@@ -96,7 +96,7 @@ def test_acl_peer_access_counts_still_when_the_shared_memory_was_closed(
 
 
 @pytest.mark.any_schedule
-def test_acl_result_that_rests_on_another_process_says_whose_at_the_end(
+def test_acl_result_that_rests_on_another_process_names_it_at_the_end(
     shared_node: str, tmp_path: Path
 ) -> None:
     program = """
@@ -126,10 +126,10 @@ def test_acl_peer_access_one_direction_per_process_takes_effect_in_both(
     stream = ok(acl.rt.create_stream())
 
     def statuses() -> list[int]:
-        found = [
+        reported = [
             call("rt.device_peer_access_status", a, b)[0] for call in (peer,) for a, b in ((0, 1), (1, 0))
         ]
-        return found + [acl.rt.device_peer_access_status(a, b)[0] for a, b in ((0, 1), (1, 0))]
+        return reported + [acl.rt.device_peer_access_status(a, b)[0] for a, b in ((0, 1), (1, 0))]
 
     def copied() -> list[int]:
         codes = [acl.rt.memcpy(far, 64, near, 64, 3), acl.rt.memcpy2d(far, 64, near, 64, 64, 1, 3)]

@@ -44,9 +44,9 @@ def test_acl_reduce_async_bfloat16_sum_rounds_to_nearest_even(acl: ModuleType) -
     dst, src = holding(acl, a.tobytes()), holding(acl, b.tobytes())
     ok(acl.rt.reduce_async(dst, src, a.nbytes, SUM, 27, 0, 0))
     ok(acl.rt.synchronize_stream(0))
-    found = (np.frombuffer(content(acl, dst, a.nbytes), np.uint16).astype(np.uint32) << 16).view(np.float32)
-    assert found[:4].tolist() == [3, 1.5, 256, 260]
-    assert np.isnan(found[4:6]).all() and found[6] == 0 and np.isinf(found[7])
+    sums = (np.frombuffer(content(acl, dst, a.nbytes), np.uint16).astype(np.uint32) << 16).view(np.float32)
+    assert sums[:4].tolist() == [3, 1.5, 256, 260]
+    assert np.isnan(sums[4:6]).all() and sums[6] == 0 and np.isinf(sums[7])
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
@@ -92,7 +92,7 @@ def test_acl_reduce_async_runs_in_stream_order(acl: ModuleType) -> None:
     assert content(acl, c, 1 << 20) == bytes([7]) * (1 << 20)
 
 
-def test_acl_reduce_async_eight_streams_into_one_place_lose_no_sum(acl: ModuleType) -> None:
+def test_acl_reduce_async_eight_streams_into_one_address_lose_no_sum(acl: ModuleType) -> None:
     one = holding(acl, np.ones(1 << 16, np.int32).tobytes())
     total = filled(acl, 4 << 16, 0)
     streams = [ok(acl.rt.create_stream()) for _ in range(8)]
@@ -141,7 +141,7 @@ def test_acl_reduce_async_aborted_changes_nothing(acl: ModuleType) -> None:
     assert content(acl, a, 64) == bytes([1]) * 64
 
 
-def test_acl_reduce_async_bad_addresses_return_107000_and_say_why(acl: ModuleType) -> None:
+def test_acl_reduce_async_bad_addresses_return_107000_and_explain_it(acl: ModuleType) -> None:
     a, b, host = filled(acl, 64, 1), filled(acl, 128, 1), ok(acl.rt.malloc_host(64))
     ok(acl.rt.set_device(1))
     other = filled(acl, 64, 1)

@@ -61,10 +61,10 @@ def test_acl_stubs_type_checker_refuses_wrong_calls_only(tmp_path: Path) -> None
     }
     for number, line in enumerate(cases):
         (tmp_path / f"program{number}.py").write_text(PROGRAM.format(line=line))
-    told = checked(sorted(tmp_path.glob("program*.py")), tmp_path / "cache")
+    reported = checked(sorted(tmp_path.glob("program*.py")), tmp_path / "cache")
     for number, (line, wanted) in enumerate(cases.items()):
-        about = [each for each in told.splitlines() if f"program{number}.py" in each]
-        assert (wanted in "".join(about)) if wanted else not about, (line, told)
+        about = [each for each in reported.splitlines() if f"program{number}.py" in each]
+        assert (wanted in "".join(about)) if wanted else not about, (line, reported)
 
 
 def test_acl_call_table_parameters_have_names_and_calls_have_docs() -> None:

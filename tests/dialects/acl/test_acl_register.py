@@ -218,9 +218,9 @@ def test_acl_pointer_get_attributes_reports_location_of_each_memory_kind(
     other = filled(acl, PAGE, 0)
 
     def where(pointer: int) -> tuple[int, int, int]:
-        found = ok(acl.rt.pointer_get_attributes(pointer))
-        assert found["rsv"] == [0] * 4
-        return found["location"]["type"], found["location"]["id"], found["page_size"]
+        attributes = ok(acl.rt.pointer_get_attributes(pointer))
+        assert attributes["rsv"] == [0] * 4
+        return attributes["location"]["type"], attributes["location"]["id"], attributes["page_size"]
 
     assert where(device + 9) == (1, 0, 2 << 20)
     assert where(other) == (1, 1, 2 << 20)

@@ -46,21 +46,21 @@ def mapped_there(peer: AclPeer, handle: int) -> int:
     return int(start)
 
 
-def test_acl_shareable_handle_import_shares_bytes_both_ways(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_shareable_handle_import_shares_bytes_in_both_directions(acl: ModuleType, peer: AclPeer) -> None:
     assert peer.ok("rt.device_get_bare_tgid") == peer.pid and acl.rt.device_get_bare_tgid() == (
         os.getpid(),
         0,
     )
     handle, shareable = exported(acl, to=peer)
-    here = mapped(acl, handle)
+    near = mapped(acl, handle)
     data = np.random.default_rng(3).bytes(GRANULE)
-    ok(acl.rt.memcpy(here, GRANULE, holding(acl, data), GRANULE, 3))
+    ok(acl.rt.memcpy(near, GRANULE, holding(acl, data), GRANULE, 3))
     there = mapped_there(peer, peer.ok("rt.mem_import_from_shareable_handle", shareable, 0))
     assert peer.read(there, GRANULE) == data
     stream = peer.ok("rt.create_stream")
     peer.ok("rt.memset_async", there + 100, 50, 0xAB, 50, stream)
     peer.ok("rt.synchronize_stream", stream)
-    assert content(acl, here, 200) == data[:100] + b"\xab" * 50 + data[150:200]
+    assert content(acl, near, 200) == data[:100] + b"\xab" * 50 + data[150:200]
 
 
 def test_acl_shareable_memory_is_charged_once_until_both_processes_free_it(
@@ -87,10 +87,10 @@ def test_acl_shareable_memory_is_charged_once_until_both_processes_free_it(
 
 def test_acl_shareable_memory_freed_by_exporter_lives_in_importer(acl: ModuleType, peer: AclPeer) -> None:
     handle, shareable = exported(acl, to=peer)
-    here = mapped(acl, handle)
-    ok(acl.rt.memset(here, GRANULE, 6, GRANULE))
+    near = mapped(acl, handle)
+    ok(acl.rt.memset(near, GRANULE, 6, GRANULE))
     imported = peer.ok("rt.mem_import_from_shareable_handle", shareable, 0)
-    ok(acl.rt.unmap_mem(here))
+    ok(acl.rt.unmap_mem(near))
     ok(acl.rt.free_physical(handle))
     there = mapped_there(peer, imported)
     assert peer.read(there, GRANULE) == bytes([6]) * GRANULE
@@ -104,11 +104,11 @@ def test_acl_shareable_handle_last_reference_freed_import_returns_107017(
     acl: ModuleType, peer: AclPeer
 ) -> None:
     handle, shareable = exported(acl, to=peer)
-    here = mapped(acl, handle)
+    near = mapped(acl, handle)
     ok(acl.rt.free_physical(handle))  # the mapping keeps the handle valid
     first = peer.ok("rt.mem_import_from_shareable_handle", shareable, 0)
     peer.ok("rt.free_physical", first)
-    ok(acl.rt.unmap_mem(here))
+    ok(acl.rt.unmap_mem(near))
     assert peer("rt.mem_import_from_shareable_handle", shareable, 0) == (0, 107017)
     assert "is no longer valid" in peer("get_recent_err_msg")
     assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 107017
@@ -217,7 +217,7 @@ def test_acl_mem_import_unknown_handle_returns_107017(acl: ModuleType, peer: Acl
 
 
 @pytest.mark.parametrize("number", [1, 12345, (1 << 28) - 1])
-def test_acl_mem_import_number_that_is_not_a_handle_message_says_so(
+def test_acl_mem_import_number_that_is_not_a_handle_is_explained(
     enter: Callable[[str], ModuleType], number: int
 ) -> None:
     acl = enter("name=acl-tagged,devices=1,memory=64MiB")
@@ -292,9 +292,9 @@ def test_acl_shareable_exporter_killed_import_returns_507057_and_mapping_lives(
     peer.ok("rt.memset", start, GRANULE, 9, GRANULE)
     late = peer.ok("rt.malloc_physical", GRANULE, PROP, 0)
     unseen = peer.ok("rt.mem_export_to_shareable_handle", late, 0, 1)
-    here = mapped(acl, ok(acl.rt.mem_import_from_shareable_handle(theirs, 0)))
+    near = mapped(acl, ok(acl.rt.mem_import_from_shareable_handle(theirs, 0)))
     peer.kill()
-    assert content(acl, here, GRANULE) == bytes([9]) * GRANULE
+    assert content(acl, near, GRANULE) == bytes([9]) * GRANULE
     assert acl.rt.mem_import_from_shareable_handle(unseen, 0) == (0, 507057)
     assert "has ended" in acl.get_recent_err_msg()
     assert acl.rt.mem_set_pid_to_shareable_handle(unseen, [os.getpid()]) == 107017

@@ -229,7 +229,7 @@ def test_acl_stream_abort_ends_waits_of_other_threads_with_107023(
     Held(acl, stream)
     sync = VirtualStream.sync
 
-    def told(self: peerlane.Stream, timeout: float | None = None) -> None:
+    def sync_that_signals(self: peerlane.Stream, timeout: float | None = None) -> None:
         inside.release()
         sync(self, timeout)
 
@@ -237,7 +237,7 @@ def test_acl_stream_abort_ends_waits_of_other_threads_with_107023(
         acl.rt.set_device(0)
         return int(acl.rt.synchronize_stream(stream))
 
-    monkeypatch.setattr(VirtualStream, "sync", told)
+    monkeypatch.setattr(VirtualStream, "sync", sync_that_signals)
     with ThreadPoolExecutor(waits) as pool:
         waiting = pool.map(wait, range(waits), timeout=20)
         for _ in range(waits):
@@ -275,7 +275,7 @@ def test_acl_ending_stream_with_endless_wait_ends_waits_of_other_threads(
     ok(acl.rt.wait_and_reset_notify(ok(acl.rt.create_notify(0)), stream, 0))
     sync = VirtualStream.sync
 
-    def told(self: peerlane.Stream, timeout: float | None = None) -> None:
+    def sync_that_signals(self: peerlane.Stream, timeout: float | None = None) -> None:
         inside.release()
         sync(self, timeout)
 
@@ -284,7 +284,7 @@ def test_acl_ending_stream_with_endless_wait_ends_waits_of_other_threads(
         return int(acl.rt.synchronize_stream(stream))
 
     own = _state.machine.thread.context
-    monkeypatch.setattr(VirtualStream, "sync", told)
+    monkeypatch.setattr(VirtualStream, "sync", sync_that_signals)
     with ThreadPoolExecutor(waits) as pool:
         waiting = pool.map(wait, range(waits), timeout=20)
         for _ in range(waits):

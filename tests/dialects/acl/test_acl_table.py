@@ -106,7 +106,7 @@ class Pool:
         self.handles = [stream, event, notify, ok(acl.rt.get_context())]
         ended = ok(acl.rt.create_stream())
         ok(acl.rt.destroy_stream(ended))
-        self.places = [*device, host, device[0] + 64, host + 8]
+        self.addresses = [*device, host, device[0] + 64, host + 8]
         self.ends = [freed, ended]
         self.flags = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x40]
         self.keys = ["", "x", "0" * 64, ok(acl.rt.notify_get_export_key(notify, 65, 0))]
@@ -136,14 +136,14 @@ class Pool:
             return draw.choice([0, 1, 0, 1, 2, -1])
         if draw.random() < 0.6:
             if any(word in name for word in ("ptr", "dst", "src", "addr", "desc", "pointer")):
-                return draw.choice(self.places)
+                return draw.choice(self.addresses)
             if any(word in name for word in ("size", "count", "max", "width", "height", "pitch", "len")):
                 return draw.choice([1, 8, 64, 65, 128, self.size, GRANULE])
             if any(word in name for word in ("stream", "event", "notify", "context", "handle")):
                 return draw.choice([*self.handles, 0])
             return draw.choice(self.flags)
         wild = [0, 1, 64, 4096, GRANULE, -1, 1 << 31, 1 << 46, 1 << 62, (1 << 64) - 1, 0xDEAD0000]
-        return draw.choice([*wild, *self.places[:3], *self.handles, *self.ends])
+        return draw.choice([*wild, *self.addresses[:3], *self.handles, *self.ends])
 
 
 # Calls that queue a wait that may never end, and calls that end objects that later calls use.
@@ -163,25 +163,25 @@ def test_acl_table_calls_random_arguments_return_only_documented_codes(acl: Modu
     for _ in range(ROUNDS if declared.parameters else 3):
         if ENDS.match(name):
             pool = Pool(acl, draw)
-        given = [pool.value(parameter, kind) for parameter, kind, _ in declared.parameters]
+        arguments = [pool.value(parameter, kind) for parameter, kind, _ in declared.parameters]
         try:
-            result = call(*given)
+            result = call(*arguments)
         except (TypeError, ValueError) as error:
-            assert name in str(error), (given, error)
+            assert name in str(error), (arguments, error)
             continue
         finally:
             if name in QUEUES_WAITS or name == "acl.rt.launch_callback":
                 for stream in (pool.handles[0], 0):
                     acl.rt.stream_abort(stream)
             acl.rt.set_device(0)
-        assert fits(result, declared.returns), (given, result, declared.returns)
+        assert fits(result, declared.returns), (arguments, result, declared.returns)
         if with_code(declared):
             code = result[-1] if isinstance(result, tuple) else result
-            assert type(code) is int and code in codes, (given, code, sorted(codes))
+            assert type(code) is int and code in codes, (arguments, code, sorted(codes))
             text = acl.get_recent_err_msg() if name != "acl.get_recent_err_msg" else None
             assert (code == 0) or (
                 text and f"{name} returned {code} (ACL_ERROR_{Code(code).name})" in text
-            ), (given, text)
+            ), (arguments, text)
 
 
 def test_acl_table_calls_in_thread_without_context_keep_declared_shape(acl: ModuleType) -> None:
@@ -192,15 +192,15 @@ def test_acl_table_calls_in_thread_without_context_keep_declared_shape(acl: Modu
         pool = Pool(acl, random.Random(1))
 
         def use(name: str = name, declared: Declared = declared, pool: Pool = pool) -> Any:
-            given = [pool.value(parameter, kind) for parameter, kind, _ in declared.parameters]
+            arguments = [pool.value(parameter, kind) for parameter, kind, _ in declared.parameters]
             for _ in range(200):
                 try:
-                    result = call_of(name)(*given)
+                    result = call_of(name)(*arguments)
                 except (TypeError, ValueError):
                     result = None
                 if (result[-1] if isinstance(result, tuple) else result) == 107002:
                     return result
-                given = [pool.value(parameter, kind) for parameter, kind, _ in declared.parameters]
+                arguments = [pool.value(parameter, kind) for parameter, kind, _ in declared.parameters]
             return None
 
         result = in_thread(use)

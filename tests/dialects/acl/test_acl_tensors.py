@@ -76,7 +76,7 @@ def test_acl_tensor_desc_calls_invalid_desc_return_documented_values(
     acl.destroy_tensor_desc(desc)
     stream = ok(acl.rt.create_stream())
     for wrong in (0, desc, stream, 4096):
-        for name, given, wanted in (
+        for name, arguments, wanted in (
             ("get_tensor_desc_type", (), -1),
             ("get_tensor_desc_format", (), -1),
             ("get_tensor_desc_size", (), 0),
@@ -87,7 +87,7 @@ def test_acl_tensor_desc_calls_invalid_desc_return_documented_values(
             ("get_tensor_desc_name", (), ""),
             ("set_tensor_desc_name", ("x",), None),
         ):
-            assert getattr(acl, name)(wrong, *given) == wanted
+            assert getattr(acl, name)(wrong, *arguments) == wanted
             assert "the tensor description is" in message()
     with pytest.raises(ValueError, match=r"acl\.create_tensor_desc: needs a list"):
         acl.create_tensor_desc(0, (1, 2), 2)

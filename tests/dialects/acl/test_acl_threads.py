@@ -19,18 +19,18 @@ RAISED = [ValueError("no such frame"), SystemExit(3), KeyboardInterrupt(), StopI
 def test_acl_start_thread_calls_function_and_stop_thread_joins_it(
     acl: ModuleType, message: Callable[[], str]
 ) -> None:
-    given: list[Any] = []
+    arguments: list[Any] = []
     go = threading.Event()
 
     def work(args: list[Any]) -> None:
-        given.append((args, threading.get_ident(), acl.util.stop_thread(threading.get_ident())))
+        arguments.append((args, threading.get_ident(), acl.util.stop_thread(threading.get_ident())))
         go.wait(20)
 
     thread, ret = acl.util.start_thread(work, [1, "two"])
     assert ret == 0 and type(thread) is int
     go.set()
     ok(acl.util.stop_thread(thread))
-    assert given == [([1, "two"], thread, 100000)]
+    assert arguments == [([1, "two"], thread, 100000)]
     assert acl.util.stop_thread(thread) == 100000
     assert "not a thread of acl.util.start_thread" in message()
 
@@ -55,11 +55,11 @@ def test_acl_stop_thread_of_itself_with_number_of_ended_thread_is_refused(
     assert codes == [100000]
 
 
-@pytest.mark.parametrize("given", [[], [1, [2]], (1,), {"a": 1}, "text", 7, 0, False, object])
-def test_acl_start_thread_any_object_is_passed_as_argument(given: Any, acl: ModuleType) -> None:
+@pytest.mark.parametrize("arguments", [[], [1, [2]], (1,), {"a": 1}, "text", 7, 0, False, object])
+def test_acl_start_thread_any_object_is_passed_as_argument(arguments: Any, acl: ModuleType) -> None:
     seen: list[tuple[Any, ...]] = []
-    ok(acl.util.stop_thread(ok(acl.util.start_thread(lambda *args: seen.append(args), given))))
-    assert len(seen) == 1 and len(seen[0]) == 1 and seen[0][0] is given
+    ok(acl.util.stop_thread(ok(acl.util.start_thread(lambda *args: seen.append(args), arguments))))
+    assert len(seen) == 1 and len(seen[0]) == 1 and seen[0][0] is arguments
 
 
 def test_acl_start_thread_none_calls_function_without_argument(acl: ModuleType) -> None:
@@ -79,17 +79,17 @@ def test_acl_stop_thread_function_raised_raises_runtime_error(
     with pytest.raises(RuntimeError) as raised:
         acl.util.stop_thread(thread)
     assert str(raised.value) == f"exception={type(error).__name__},msg=thread call failed;"
-    told = capsys.readouterr().err
-    assert "in work" in told and type(error).__name__ in told
+    errors = capsys.readouterr().err
+    assert "in work" in errors and type(error).__name__ in errors
     assert acl.util.stop_thread(thread) == 100000  # the failure is reported once
 
 
 def test_acl_stop_thread_function_of_wrong_arity_raises_runtime_error(
     acl: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for function, given in ((lambda: None, [1]), (lambda _: None, None)):
+    for function, arguments in ((lambda: None, [1]), (lambda _: None, None)):
         with pytest.raises(RuntimeError, match=r"^exception=TypeError,msg=thread call failed;$"):
-            acl.util.stop_thread(ok(acl.util.start_thread(function, given)))
+            acl.util.stop_thread(ok(acl.util.start_thread(function, arguments)))
         assert "positional argument" in capsys.readouterr().err
 
 

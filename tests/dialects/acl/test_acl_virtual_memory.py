@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.acl_calls import MIB, both_ways, content, holding, in_thread, ok
+from helpers.acl_calls import MIB, both_directions, content, holding, in_thread, ok
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -278,7 +278,7 @@ def test_acl_memcpy_mapped_memory_of_other_device_needs_peer_access(acl: ModuleT
     ok(acl.rt.map_mem(start, GRANULE, 0, physical(acl, device=1), 0))
     assert acl.rt.memcpy(start, 4, source, 4, 3) == 507899
     assert "device_enable_peer_access" in acl.get_recent_err_msg()
-    both_ways(acl)
+    both_directions(acl)
     ok(acl.rt.memcpy(start, 4, source, 4, 3))
     stream = ok(acl.rt.create_stream())
     ok(acl.rt.memcpy_async(start + 4, 4, source, 4, 3, stream))
@@ -324,7 +324,7 @@ def test_acl_virtual_memory_calls_handles_of_previous_node_return_codes(
 
 def test_acl_memcpy_on_310p_mapped_memory_needs_p2p_attribute(enter: Callable[[str], ModuleType]) -> None:
     acl = enter("devices=2,memory=64MiB,profile=ascend-310p")
-    both_ways(acl)
+    both_directions(acl)
     ok(acl.rt.set_device(0))
     source, target = reserved(acl, 2), ok(acl.rt.malloc(GRANULE, 3))
     ok(acl.rt.set_device(1))

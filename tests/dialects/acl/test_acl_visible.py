@@ -70,7 +70,7 @@ def test_acl_visible_devices_unset_shows_all(enter: Callable[[str], ModuleType])
     ]
 
 
-def test_acl_visible_devices_list_showing_none_message_says_why(shown: Shown) -> None:
+def test_acl_visible_devices_list_showing_none_message_explains_it(shown: Shown) -> None:
     acl = shown("2,1")
     assert acl.rt.get_device_count() == (0, 207004)
     text = acl.get_recent_err_msg()

@@ -17,7 +17,7 @@ BLOCK = 1
 NEUTRAL = re.compile(r"\b(?:stream|notify|event) \d+\b|<Event|virtual:")
 
 
-def here(back: int = 0) -> str:
+def this_line(back: int = 0) -> str:
     """Return the calling line as messages name it, or one ``back`` lines before it."""
     return f"test_acl_wait_messages.py:{sys._getframe(1).f_lineno - back}"
 
@@ -26,31 +26,31 @@ def raising(data: object) -> None:
     raise LookupError(f"no {data}")
 
 
-RAISED = here(3)
+RAISED = this_line(3)
 
 
 def calling(data: object) -> None:
     raising(data)
 
 
-CALLED = here(3)
+CALLED = this_line(3)
 
 
 def test_acl_message_callback_that_raises_names_error_and_lines(
     acl: ModuleType, message: Callable[[], str]
 ) -> None:
     stream = ok(acl.rt.create_stream())
-    made = here(1)
+    maker = this_line(1)
     ok(acl.rt.subscribe_report(threading.get_ident(), stream))
     ok(acl.rt.launch_callback(calling, "luck", BLOCK, stream))
-    launched = here(1)
+    launched = this_line(1)
     ok(acl.rt.process_report(10_000))
     first, cause, solution = message().splitlines()
     assert (
         first == f"E19999: the callback calling raised LookupError: no luck, at {RAISED}, called at {CALLED}."
     )
     assert cause == (
-        f"        Possible Cause: it was launched at {launched} on stream {stream:#x} of device 0, made at {made}, "
+        f"        Possible Cause: it was launched at {launched} on stream {stream:#x} of device 0, made at {maker}, "
         "which goes on."
     )
     assert solution.startswith("        Solution: catch in the callback")
@@ -79,14 +79,15 @@ def test_acl_message_callback_error_without_text_or_line_is_still_named(
 
 def test_acl_message_exception_callback_that_raises_names_operation(acl: ModuleType) -> None:
     stream, notify = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0))
-    made = here(1)
+    maker = this_line(1)
     ok(acl.rt.set_exception_info_callback(raising))
     ok(acl.rt.wait_and_reset_notify(notify, stream, 1))
     assert acl.rt.synchronize_stream(stream) == 107019
     text = acl.get_recent_err_msg()
     assert "the exception callback raised LookupError: no " in text and f", at {RAISED}.\n" in text
     assert (
-        f"it was told of operation 1 of stream {stream:#x} of device 0, made at {made}, and raised.\n" in text
+        f"it was told of operation 1 of stream {stream:#x} of device 0, made at {maker}, and raised.\n"
+        in text
     )
     assert "set it again with acl.rt.set_exception_info_callback" in text
 
@@ -97,9 +98,9 @@ def test_acl_message_uncalled_callbacks_names_each_and_the_reason(
     stream, me = subscribed(acl), threading.get_ident()
     for _ in range(5):
         ok(acl.rt.launch_callback(raising, None, BLOCK, stream))
-    launched = here(1)
+    launched = this_line(1)
     ok(acl.rt.unsubscribe_report(me, stream))
-    ended = here(1)
+    ended = this_line(1)
     first, cause, solution = message().splitlines()
     each = f"raising, launched at {launched}"
     assert first == (
@@ -113,9 +114,9 @@ def test_acl_message_uncalled_callbacks_names_each_and_the_reason(
     gone = in_thread(threading.get_ident)
     stream = subscribed(acl, gone)
     ok(acl.rt.launch_callback(raising, None, 0, stream))
-    launched = here(1)
+    launched = this_line(1)
     ok(acl.rt.destroy_stream(stream))
-    ended = here(1)
+    ended = this_line(1)
     text = message()
     assert (
         f"E19999: 1 callback of stream {stream:#x} was not called: raising, launched at {launched}.\n" in text
@@ -133,16 +134,16 @@ def test_acl_message_chain_of_waits_names_streams_and_lines(
         ok(acl.rt.create_stream()),
     )
     first = ok(acl.rt.create_stream())
-    made = here(1)
+    maker = this_line(1)
     ok(acl.rt.subscribe_report(thread, first))
     ok(acl.rt.launch_callback(raising, None, BLOCK, first))
-    launched = here(1)
+    launched = this_line(1)
     ok(acl.rt.record_event(event, first))
     ok(acl.rt.stream_wait_event(last, event))
-    submitted = here(1)
+    submitted = this_line(1)
     links = (
         f"at operation 1 (submitted at {submitted}) waits for operation 3 of stream {first:#x}",
-        f"stream {first:#x}, made at {made}, at operation 2 waits for a callback that thread {thread} runs, which "
+        f"stream {first:#x}, made at {maker}, at operation 2 waits for a callback that thread {thread} runs, which "
         f"has ended: raising, launched at {launched} (",
     )
     remedy = (
@@ -165,19 +166,25 @@ def test_acl_message_chain_of_waits_names_streams_and_lines(
 def test_acl_message_wait_names_notify_event_or_value(acl: ModuleType, message: Callable[[], str]) -> None:
     streams = [ok(acl.rt.create_stream()) for _ in range(3)]
     notify, event = ok(acl.rt.create_notify(0)), ok(acl.rt.create_event_with_flag(1))
-    made = here(1)
+    maker = this_line(1)
     word = ok(acl.rt.malloc(64, 0))
     ok(acl.rt.memset(word, 64, 0, 64))
     ok(acl.rt.wait_and_reset_notify(notify, streams[0], 0))
     ok(acl.rt.stream_wait_event(streams[1], event))
     ok(acl.rt.value_wait(word, 1, 1, streams[2]))
-    lines = here(3), here(2), here(1)
-    told = (
-        (f"notify {notify:#x}, made at {made}", f"record it with acl.rt.record_notify({notify:#x}, stream)"),
-        (f"the next record of event {event:#x}, made at {made}", f"acl.rt.record_event({event:#x}, stream)"),
+    lines = this_line(3), this_line(2), this_line(1)
+    expected = (
+        (
+            f"notify {notify:#x}, made at {maker}",
+            f"record it with acl.rt.record_notify({notify:#x}, stream)",
+        ),
+        (
+            f"the next record of event {event:#x}, made at {maker}",
+            f"acl.rt.record_event({event:#x}, stream)",
+        ),
         ("a word of memory to change", "wait longer"),
     )
-    for stream, line, (what, remedy) in zip(streams, lines, told, strict=True):
+    for stream, line, (what, remedy) in zip(streams, lines, expected, strict=True):
         text = timed_out(acl, lambda stream=stream: acl.rt.synchronize_stream_with_timeout(stream, 30))
         assert f"s: stream {stream:#x} at operation 1 (submitted at {line}) waits for {what} (" in text
         assert remedy in text.partition("Solution: ")[2] and not NEUTRAL.search(text)
@@ -186,7 +193,7 @@ def test_acl_message_wait_names_notify_event_or_value(acl: ModuleType, message: 
     ok(acl.rt.free(word))
 
 
-def test_acl_message_wait_for_destroyed_notify_says_no_number_is_left(
+def test_acl_message_wait_for_destroyed_notify_has_no_number(
     acl: ModuleType, message: Callable[[], str]
 ) -> None:
     stream, notify, event = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0)), ok(acl.rt.create_event())

@@ -71,10 +71,10 @@ def begin(driver: Driver) -> Driver:
 
 def struct(name: str, **fields: Any) -> Any:
     """Return a struct of the driver's header with values for fields."""
-    made = LAYOUT.struct(name)()
+    instance = LAYOUT.struct(name)()
     for each, value in fields.items():
-        setattr(made, each, value)
-    return made
+        setattr(instance, each, value)
+    return instance
 
 
 def words(*numbers: int) -> ctypes.Array[ctypes.c_uint64]:

@@ -63,9 +63,9 @@ class Nccl(Driver):
         return text.decode()
 
     def unique_id(self) -> UniqueId:
-        made = UniqueId()
-        self.ncclGetUniqueId(ctypes.byref(made))
-        return made
+        created = UniqueId()
+        self.ncclGetUniqueId(ctypes.byref(created))
+        return created
 
     @contextmanager
     def group(self) -> Iterator[None]:
@@ -105,16 +105,16 @@ class Rank:
 
 def ranks_of(node: Node) -> Iterator[Callable[..., Ranks]]:
     """Make the ranks of a new process, one for each device of a fresh node; end them at last."""
-    made: list[Ranks] = []
+    created: list[Ranks] = []
 
     def make(count: int = 2) -> Ranks:
         node(f"devices={count}")
         dialects.begin_anew("cuda")
-        made.append(Ranks(count))
-        return made[-1]
+        created.append(Ranks(count))
+        return created[-1]
 
     yield make
-    for each in made:
+    for each in created:
         each.close()
     dialects.begin_anew("cuda")
 

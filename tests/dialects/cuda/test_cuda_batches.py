@@ -149,7 +149,7 @@ def test_managed_memory_keeps_advice_and_where_it_is_wanted(begun: Driver) -> No
     assert code(begun.cuMemPrefetchAsync, memory, SIZE, 5, 0) == cuda.INVALID_DEVICE
 
 
-def test_ranges_of_a_batch_are_wanted_where_their_group_says(begun: Driver) -> None:
+def test_ranges_of_a_batch_prefer_the_location_of_their_group(begun: Driver) -> None:
     stream = begun.cuStreamCreate(WORD, 1)
     memory = [begun.cuMemAllocManaged(WORD, SIZE, 1) for _ in range(3)]
     where = location(DEVICE, 1) + location(HOST, 0)
@@ -201,13 +201,13 @@ def test_batch_of_12_gives_the_number_of_the_copy_that_failed(begun: Driver, nam
         )
 
     def boxes(sources: list[int], order: int = STREAM) -> int:
-        made = (LAYOUT.struct("CUDA_MEMCPY3D_BATCH_OP_v1") * len(sources))()
-        for each, source in zip(made, sources, strict=True):
+        operations = (LAYOUT.struct("CUDA_MEMCPY3D_BATCH_OP_v1") * len(sources))()
+        for each, source in zip(operations, sources, strict=True):
             each.srcAccessOrder = order
             each.extent.width, each.extent.height, each.extent.depth = 64, 1, 1
             for operand, address in ((each.src, source), (each.dst, memory)):
                 operand.type, operand.op.ptr.ptr = 1, address
-        return code(begun.cuMemcpy3DBatchAsync, len(sources), made, ctypes.byref(failed), 0, stream)
+        return code(begun.cuMemcpy3DBatchAsync, len(sources), operations, ctypes.byref(failed), 0, stream)
 
     call = copied if name == "copies" else boxes
     assert call([memory, memory, 0, memory]) == cuda.INVALID_VALUE

@@ -218,20 +218,20 @@ def test_variant_of_a_copy_uses_the_threads_own_stream(begun: Driver) -> None:
 
 
 def test_lookup_gives_the_newest_function_of_a_version(driver: Driver) -> None:
-    def found(name: bytes, version: int, flags: int = 0) -> tuple[int | None, int]:
+    def looked_up(name: bytes, version: int, flags: int = 0) -> tuple[int | None, int]:
         address, status = driver.cuGetProcAddress_v2(name, ctypes.c_void_p, version, flags, INT)
         return address, status
 
     def exported(name: str) -> tuple[int | None, int]:
         return ctypes.cast(getattr(driver.library, name), ctypes.c_void_p).value, 0
 
-    assert found(b"cuMemAlloc", 13000) == exported("cuMemAlloc_v2")
-    assert found(b"cuMemAlloc", 2000) == exported("cuMemAlloc")
-    assert found(b"cuStreamGetCtx", 12000) == exported("cuStreamGetCtx")
-    assert found(b"cuStreamGetCtx", 13000) == exported("cuStreamGetCtx_v2")
-    assert found(b"cuMemcpyAsync", 13000, 2) == exported("cuMemcpyAsync_ptsz")
-    assert found(b"cuMemPoolCreate", 11000) == (None, 2)
-    assert found(b"cuNothing", 13000) == (None, 1)
+    assert looked_up(b"cuMemAlloc", 13000) == exported("cuMemAlloc_v2")
+    assert looked_up(b"cuMemAlloc", 2000) == exported("cuMemAlloc")
+    assert looked_up(b"cuStreamGetCtx", 12000) == exported("cuStreamGetCtx")
+    assert looked_up(b"cuStreamGetCtx", 13000) == exported("cuStreamGetCtx_v2")
+    assert looked_up(b"cuMemcpyAsync", 13000, 2) == exported("cuMemcpyAsync_ptsz")
+    assert looked_up(b"cuMemPoolCreate", 11000) == (None, 2)
+    assert looked_up(b"cuNothing", 13000) == (None, 1)
 
 
 def test_every_function_of_the_header_links_and_those_without_a_body_are_not_supported(begun: Driver) -> None:
@@ -293,7 +293,7 @@ def properties(device: int) -> ctypes.Array[ctypes.c_int32]:
     return (ctypes.c_int32 * 8)(1, 1, 1, device)
 
 
-def test_physical_memory_is_mapped_given_access_and_shared_by_descriptor(begun: Driver) -> None:
+def test_physical_memory_is_mapped_granted_access_and_shared_by_descriptor(begun: Driver) -> None:
     size = begun.cuMemGetAllocationGranularity(WORD, properties(0), 0)
     handle = begun.cuMemCreate(WORD, size, properties(0), 0)
     fd = ctypes.c_int()
@@ -364,7 +364,7 @@ seen = bytes(host)
     assert set(bytes_at(driver, memory, SIZE)) == {8}
 
 
-def test_attributes_tell_memory_of_a_device_from_that_of_the_host(begun: Driver) -> None:
+def test_attributes_distinguish_memory_of_a_device_from_that_of_the_host(begun: Driver) -> None:
     device, host = begun.cuMemAlloc_v2(WORD, SIZE), begun.cuMemHostAlloc(WORD, SIZE, 0)
     plain = np.zeros(8, np.uint8)
 
@@ -442,7 +442,7 @@ def test_plain_free_of_the_memory_of_a_pool_does_not_wait(begun: Driver) -> None
     begun.cuStreamSynchronize(stream)
 
 
-def test_failed_call_is_explained_where_the_variable_says(
+def test_failed_call_is_explained_where_the_variable_points(
     begun: Driver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CUDA_LOG_FILE", str(tmp_path / "log"))

@@ -436,8 +436,8 @@ print(before, *os.read(reader, 8), calls[0]())
 
 
 @pytest.mark.parametrize("name", ["libcuda.so.1", "libcudart.so.12", "libcudart.so.13"])
-@pytest.mark.parametrize(("state", "said"), [("begun", "0 3 3 0"), ("new", "0 0 0 0")])
+@pytest.mark.parametrize(("state", "reported"), [("begun", "0 3 3 0"), ("new", "0 0 0 0")])
 @pytest.mark.any_schedule
-def test_child_of_a_process_that_began_has_no_driver(name: str, state: str, said: str) -> None:
+def test_child_of_a_process_that_began_has_no_driver(name: str, state: str, reported: str) -> None:
     done = run_python(["-c", FORKED, f"{folder()}/{name}", state], timeout=60)
-    assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, reported), done.stderr

@@ -49,7 +49,7 @@ def fill(driver: Driver, graph: int, before: Sequence[int], dst: int, value: int
 
 
 def copied(dst: int, src: int, count: int = SIZE, **kinds: int) -> Any:
-    made = struct(
+    instance = struct(
         "CUDA_MEMCPY3D_v2",
         srcMemoryType=2,
         srcDevice=src,
@@ -60,8 +60,8 @@ def copied(dst: int, src: int, count: int = SIZE, **kinds: int) -> Any:
         Depth=1,
     )
     for name, value in kinds.items():
-        setattr(made, name, value)
-    return made
+        setattr(instance, name, value)
+    return instance
 
 
 def copy(driver: Driver, graph: int, before: Sequence[int], dst: int, src: int, count: int = SIZE) -> int:
@@ -231,10 +231,10 @@ def test_parameters_are_read_and_set_without_a_change_of_executables(driver: Dri
 
 
 def general(kind: int, member: str, **fields: Any) -> Any:
-    made = struct("CUgraphNodeParams", type=kind)
+    instance = struct("CUgraphNodeParams", type=kind)
     for name, value in fields.items():
-        setattr(getattr(made, member), name, value)
-    return made
+        setattr(getattr(instance, member), name, value)
+    return instance
 
 
 def test_add_node_makes_all_kinds_but_kernels(driver: Driver, stream: int) -> None:
@@ -935,7 +935,7 @@ def test_captures_do_not_merge_and_do_not_depend_on_other_work(driver: Driver, s
         assert code(driver.cuStreamEndCapture, each, WORD) == INVALIDATED
 
 
-def test_modes_say_which_threads_may_make_unsafe_calls(driver: Driver, stream: int) -> None:
+def test_modes_decide_which_threads_may_make_unsafe_calls(driver: Driver, stream: int) -> None:
     context = driver.cuCtxGetCurrent(WORD)
     answers: list[int] = []
 

@@ -144,9 +144,9 @@ codes.append(lib.cuCtxSynchronize())
 
 def of_device(device: int) -> ctypes.Array[ctypes.c_int32]:
     """Of a pool: the CUmemPoolProps of a device."""
-    made = properties(PINNED, DEVICE)
-    made[3] = device
-    return made
+    created = properties(PINNED, DEVICE)
+    created[3] = device
+    return created
 
 
 class Reach:
@@ -349,9 +349,9 @@ def test_imported_pool_has_no_access_but_that_of_its_device(node: Node) -> None:
     spec = f"name=cuda-import-{os.getpid()},devices=2"
     node(spec)
     driver = begin(Driver())
-    made = of_device(1)
-    made[1] = 1
-    pool = driver.cuMemPoolCreate(WORD, made)
+    created = of_device(1)
+    created[1] = 1
+    pool = driver.cuMemPoolCreate(WORD, created)
     driver.cuMemPoolSetAccess(pool, (ctypes.c_int32 * 3)(DEVICE, 0, 3), 1)
     fd = ctypes.c_int()
     driver.cuMemPoolExportToShareableHandle(ctypes.byref(fd), pool, 1, 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from peerlane.dialects._shared.c_names import declarations_of
-from reference_pages import cuda as made
+from reference_pages import cuda as pages
 from reference_pages import tables
 
 pytestmark = pytest.mark.any_schedule
@@ -17,7 +17,7 @@ HEADERS = {"driver": ["cuda"], "runtime": ["cudart", "cudart12"], "nvml": ["nvml
 
 
 def test_cuda_reference_page_equals_headers_and_tables_of_calls() -> None:
-    assert made.page(PAGE) == PAGE, "run `make reference`"
+    assert pages.page(PAGE) == PAGE, "run `make reference`"
 
 
 @pytest.mark.parametrize("part", HEADERS)
@@ -36,11 +36,11 @@ def test_cuda_reference_page_lists_each_function_of_a_library_once(part: str) ->
     assert {*works, *refuses} == set(functions) - variants
 
 
-def test_cuda_reference_page_says_how_many_work() -> None:
+def test_cuda_reference_page_counts_functions_that_work() -> None:
     for part in HEADERS:
         text = tables.part_of(PAGE, part)
-        said = re.findall(r"\*\*(\d+) (?:work|refuse)", text)
-        assert [int(each) for each in said] == [
+        counts = re.findall(r"\*\*(\d+) (?:work|refuse)", text)
+        assert [int(each) for each in counts] == [
             len(re.findall(r"^\| `", text, re.MULTILINE)),
             len(re.findall(r"`\w+`", re.sub(r"^\|.*", "", text, flags=re.MULTILINE))),
         ]

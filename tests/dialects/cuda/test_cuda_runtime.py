@@ -85,13 +85,13 @@ def test_each_thread_has_the_device_that_it_chose(runtime: Driver) -> None:
     assert code(runtime.cudaSetDevice, 2) == cuda.INVALID_DEVICE
 
 
-def test_context_that_the_program_made_is_the_runtimes(runtime: Driver) -> None:
+def test_context_that_the_program_created_is_the_runtimes(runtime: Driver) -> None:
     driver = Driver()
     driver.cuInit(0)
-    made = driver.cuCtxCreate_v2(WORD, 0, 1)
+    created = driver.cuCtxCreate_v2(WORD, 0, 1)
     assert runtime.cudaGetDevice(INT) == 1
     stream = runtime.cudaStreamCreate(WORD)
-    assert driver.cuStreamGetCtx(stream, WORD) == made
+    assert driver.cuStreamGetCtx(stream, WORD) == created
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -222,11 +222,11 @@ def test_empty_allocations_are_null(runtime: Driver) -> None:
     runtime.cudaFreeHost(0)
 
 
-def test_addresses_are_told_apart(runtime: Driver) -> None:
+def test_addresses_are_distinguished(runtime: Driver) -> None:
     def kind(address: int) -> tuple[int, int]:
-        found = (ctypes.c_int * 32)()
-        runtime.cudaPointerGetAttributes(ctypes.addressof(found), address)
-        return found[0], found[1]
+        content = (ctypes.c_int * 32)()
+        runtime.cudaPointerGetAttributes(ctypes.addressof(content), address)
+        return content[0], content[1]
 
     plain = np.zeros(64, np.uint8)
     assert kind(plain.ctypes.data)[0] == 0
@@ -308,7 +308,7 @@ def test_lookup_of_the_runtime_has_its_version_and_the_variant_of_its_caller(run
     assert of_thread == address("cuMemcpyAsync_ptsz")
 
 
-def test_function_of_the_driver_is_found_by_name(runtime: Driver) -> None:
+def test_function_of_the_driver_is_looked_up_by_name(runtime: Driver) -> None:
     entry, status = runtime.cudaGetDriverEntryPointByVersion(b"cuMemAlloc", WORD, 12000, 0, INT)
     expected = ctypes.cast(Driver().library.cuMemAlloc_v2, ctypes.c_void_p).value
     assert (entry, status) == (expected, 0)
@@ -335,10 +335,10 @@ def test_texts_of_failures_name_the_runtimes_calls(
 ) -> None:
     monkeypatch.setenv("CUDA_LOG_FILE", "stderr")
     assert code(runtime.cudaFree, 4096) == cuda.INVALID_VALUE
-    told = capfd.readouterr().err
-    assert "cudaFree returned cudaErrorInvalidValue" in told
-    assert "cudaMalloc" in told
-    assert "cuMem" not in told
+    errors = capfd.readouterr().err
+    assert "cudaFree returned cudaErrorInvalidValue" in errors
+    assert "cudaMalloc" in errors
+    assert "cuMem" not in errors
 
 
 FORKED = """

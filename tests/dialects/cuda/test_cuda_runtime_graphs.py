@@ -32,10 +32,10 @@ def runtime(node: Node, request: pytest.FixtureRequest) -> Iterator[Driver]:
 
 
 def struct(name: str, **fields: Any) -> Any:
-    made = LAYOUT.struct(name)()
+    params = LAYOUT.struct(name)()
     for each, value in fields.items():
-        setattr(made, each, value)
-    return made
+        setattr(params, each, value)
+    return params
 
 
 def words(handles: Sequence[int]) -> Any:
@@ -49,11 +49,11 @@ def bytes_at(runtime: Driver, address: int) -> set[int]:
 
 
 def box(dst: int, src: int) -> Any:
-    made = struct("cudaMemcpy3DParms", kind=DEFAULT)
-    for pitched, address in ((made.dstPtr, dst), (made.srcPtr, src)):
+    params = struct("cudaMemcpy3DParms", kind=DEFAULT)
+    for pitched, address in ((params.dstPtr, dst), (params.srcPtr, src)):
         pitched.ptr, pitched.pitch, pitched.xsize, pitched.ysize = address, SIZE, SIZE, 1
-    made.extent.width, made.extent.height, made.extent.depth = SIZE, 1, 1
-    return made
+    params.extent.width, params.extent.height, params.extent.depth = SIZE, 1, 1
+    return params
 
 
 def test_explicit_graph_copies_fills_and_is_updated(runtime: Driver) -> None:

@@ -325,10 +325,10 @@ def test_failed_work_of_a_call_that_makes_it_at_once_is_the_answer_of_every_late
 def test_copy_to_mapped_memory_without_access_is_refused_and_the_context_stays_usable(
     begun: Driver, right: int
 ) -> None:
-    made = (ctypes.c_int32 * 8)(1, 0, 1, 0)
-    size = begun.cuMemGetAllocationGranularity(WORD, made, 0)
+    launched = (ctypes.c_int32 * 8)(1, 0, 1, 0)
+    size = begun.cuMemGetAllocationGranularity(WORD, launched, 0)
     address = begun.cuMemAddressReserve(WORD, size, 0, 0, 0)
-    begun.cuMemMap(address, size, 0, begun.cuMemCreate(WORD, size, made, 0), 0)
+    begun.cuMemMap(address, size, 0, begun.cuMemCreate(WORD, size, launched, 0), 0)
     own, stream = begun.cuMemAlloc_v2(WORD, 64), begun.cuStreamCreate(WORD, 1)
     for each in (3, right):
         begun.cuMemSetAccess(address, size, (ctypes.c_int32 * 3)(1, 0, each), 1)

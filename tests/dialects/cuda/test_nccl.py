@@ -47,7 +47,7 @@ def test_version_and_texts_of_results(ranks: Callable[[int], Ranks]) -> None:
     assert library.library.ncclGetErrorString(99) == b"unknown result code"
 
 
-def test_communicator_tells_its_size_its_device_and_its_rank(ranks: Callable[[int], Ranks]) -> None:
+def test_communicator_reports_its_size_its_device_and_its_rank(ranks: Callable[[int], Ranks]) -> None:
     world = ranks(3)
     for each in world:
         assert world.nccl.ncclCommCount(each.comm, INT) == 3
@@ -115,26 +115,26 @@ def test_average_divides_integers_toward_zero_and_scales_others(
         assert np.array_equal(each.read(memory[each.number], parts[0]), expected.astype(dtype))
 
 
-def test_made_operations_multiply_by_scalars_of_host_and_device(ranks: Callable[[int], Ranks]) -> None:
+def test_created_operations_multiply_by_scalars_of_host_and_device(ranks: Callable[[int], Ranks]) -> None:
     world = ranks(2)
     count = 300_000  # more than is multiplied at once
     parts = [numbers(each.number, "f4", count) for each in world]
     memory = [each.buffer(part) for each, part in zip(world, parts, strict=True)]
     scalar = np.float32(3)
     half = world.all[1].buffer(np.float32([0.5]))
-    made = [
+    created = [
         world.nccl.ncclRedOpCreatePreMulSum(INT, _address(scalar), 7, 1, world.all[0].comm),
         world.nccl.ncclRedOpCreatePreMulSum(INT, half, 7, 0, world.all[1].comm),
     ]
     world.together(
         lambda each: world.nccl.ncclAllReduce(
-            memory[each.number], memory[each.number], count, 7, made[each.number], each.comm, each.stream
+            memory[each.number], memory[each.number], count, 7, created[each.number], each.comm, each.stream
         )
     )
     for each in world:
         assert np.array_equal(each.read(memory[each.number], parts[0]), 3 * parts[0] + parts[1] / 2)
-        world.nccl.ncclRedOpDestroy(made[each.number], each.comm)
-        assert code_of(world.nccl.ncclRedOpDestroy, made[each.number], each.comm) == nccl.INVALID_ARGUMENT
+        world.nccl.ncclRedOpDestroy(created[each.number], each.comm)
+        assert code_of(world.nccl.ncclRedOpDestroy, created[each.number], each.comm) == nccl.INVALID_ARGUMENT
 
 
 _kept: list[Any] = []
@@ -445,13 +445,13 @@ def test_one_device_for_two_ranks_is_refused(node: Node) -> None:
     driver.cuInit(0)
     comms = (WORD * 2)()
     assert code_of(library.ncclCommInitAll, comms, 2, (INT * 2)(0, 0)) == nccl.INVALID_USAGE
-    made, unique_id = (WORD * 2)(), library.unique_id()
+    created, unique_id = (WORD * 2)(), library.unique_id()
     library.ncclGroupStart()
     for rank in range(2):
-        library.ncclCommInitRank(ctypes.byref(made, 8 * rank), 2, unique_id, rank)
+        library.ncclCommInitRank(ctypes.byref(created, 8 * rank), 2, unique_id, rank)
     assert code_of(library.ncclGroupEnd) == nccl.INVALID_USAGE
     assert "ranks 0 and 1 are both on device 0" in library.last_error()
-    for each in made:
+    for each in created:
         library.ncclCommAbort(each)
     dialects.begin_anew("cuda")
 
@@ -461,22 +461,22 @@ def test_nonblocking_communicator_is_in_progress_until_its_ranks_have_met(
 ) -> None:
     world = ranks(2)
     library, unique_id = world.nccl, world.nccl.unique_id()
-    config, made = Config(blocking=0), (WORD * 2)()
+    config, created = Config(blocking=0), (WORD * 2)()
     for each in world:
         each.enter()
         code = code_of(
             library.ncclCommInitRankConfig,
-            *(ctypes.byref(made, 8 * each.number), 2, unique_id, each.number, ctypes.byref(config)),
+            *(ctypes.byref(created, 8 * each.number), 2, unique_id, each.number, ctypes.byref(config)),
         )
         assert code == nccl.IN_PROGRESS
         if not each.number:
-            assert library.ncclCommGetAsyncError(made[0], INT) == nccl.IN_PROGRESS
-            assert code_of(library.ncclCommCount, made[0], INT) == nccl.INVALID_ARGUMENT
+            assert library.ncclCommGetAsyncError(created[0], INT) == nccl.IN_PROGRESS
+            assert code_of(library.ncclCommCount, created[0], INT) == nccl.INVALID_ARGUMENT
     deadline = time.monotonic() + 30
-    while any(library.ncclCommGetAsyncError(each, INT) == nccl.IN_PROGRESS for each in made):
+    while any(library.ncclCommGetAsyncError(each, INT) == nccl.IN_PROGRESS for each in created):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    for each, comm in zip(world, made, strict=True):
+    for each, comm in zip(world, created, strict=True):
         assert library.ncclCommUserRank(comm, INT) == each.number
         library.ncclCommFinalize(comm)
         assert code_of(library.ncclCommFinalize, comm) == nccl.INVALID_ARGUMENT
@@ -519,59 +519,59 @@ def test_config_that_was_not_initialised_is_refused(ranks: Callable[[int], Ranks
 
 def test_split_orders_ranks_by_key_and_leaves_out_those_without_color(ranks: Callable[[int], Ranks]) -> None:
     world = ranks(4)
-    made = (WORD * 4)()
+    created = (WORD * 4)()
     colors, keys = (0, -1, 0, 7), (5, 0, 2, 0)
     world.together(
         lambda each: world.nccl.ncclCommSplit(
             each.comm,
             *(INT(colors[each.number]), INT(keys[each.number])),
-            ctypes.byref(made, 8 * each.number),
+            ctypes.byref(created, 8 * each.number),
             None,
         )
     )
-    assert made[1] == 0
-    sizes = [world.nccl.ncclCommCount(made[each], INT) for each in (0, 2, 3)]
-    numbers_of = [world.nccl.ncclCommUserRank(made[each], INT) for each in (0, 2, 3)]
+    assert created[1] == 0
+    sizes = [world.nccl.ncclCommCount(created[each], INT) for each in (0, 2, 3)]
+    numbers_of = [world.nccl.ncclCommUserRank(created[each], INT) for each in (0, 2, 3)]
     assert (sizes, numbers_of) == ([2, 2, 1], [1, 0, 0])
     data = [numbers(each.number, "i4") for each in world]
     memory = [each.buffer(part) for each, part in zip(world, data, strict=True)]
 
     def reduce(each: Rank) -> None:
-        if made[each.number]:
+        if created[each.number]:
             world.nccl.ncclAllReduce(
-                memory[each.number], memory[each.number], COUNT, 2, 0, made[each.number], each.stream
+                memory[each.number], memory[each.number], COUNT, 2, 0, created[each.number], each.stream
             )
 
     world.together(reduce)
     for rank, expected in ((0, data[0] + data[2]), (2, data[0] + data[2]), (3, data[3])):
         assert np.array_equal(world.all[rank].read(memory[rank], data[0]), expected)
-    for each in filter(None, made):
+    for each in filter(None, created):
         world.nccl.ncclCommDestroy(each)
 
 
 def test_shrink_leaves_a_rank_out(ranks: Callable[[int], Ranks]) -> None:
     world = ranks(3)
-    made, excluded = (WORD * 3)(), (INT * 1)(1)
+    created, excluded = (WORD * 3)(), (INT * 1)(1)
     with world.nccl.group():
         for rank in (0, 2):
             world.nccl.ncclCommShrink(
-                world.all[rank].comm, excluded, 1, ctypes.byref(made, 8 * rank), None, 0
+                world.all[rank].comm, excluded, 1, ctypes.byref(created, 8 * rank), None, 0
             )
-    assert [world.nccl.ncclCommUserRank(made[rank], INT) for rank in (0, 2)] == [0, 1]
+    assert [world.nccl.ncclCommUserRank(created[rank], INT) for rank in (0, 2)] == [0, 1]
     data = [numbers(each.number, "i4") for each in world]
     memory = [each.buffer(part) for each, part in zip(world, data, strict=True)]
     with world.nccl.group():
         for rank in (0, 2):
             world.nccl.ncclAllReduce(
-                memory[rank], memory[rank], COUNT, 2, 0, made[rank], world.all[rank].stream
+                memory[rank], memory[rank], COUNT, 2, 0, created[rank], world.all[rank].stream
             )
     assert np.array_equal(world.all[2].read(memory[2], data[0]), data[0] + data[2])
     assert (
-        code_of(world.nccl.ncclCommShrink, world.all[1].comm, excluded, 1, ctypes.byref(made, 8), None, 0)
+        code_of(world.nccl.ncclCommShrink, world.all[1].comm, excluded, 1, ctypes.byref(created, 8), None, 0)
         == nccl.INVALID_ARGUMENT
     )
     for rank in (0, 2):
-        world.nccl.ncclCommDestroy(made[rank])
+        world.nccl.ncclCommDestroy(created[rank])
 
 
 def test_registrations_of_buffers_are_of_their_communicator(ranks: Callable[[int], Ranks]) -> None:

@@ -83,7 +83,7 @@ def mapped(gpu: Gpu, ordinal: int, *readers: int) -> tuple[int, int]:
     return address, size
 
 
-def test_gpu_mapped_memory_has_the_access_that_devices_were_given(gpu: Gpu) -> None:
+def test_gpu_mapped_memory_has_the_access_that_devices_were_granted(gpu: Gpu) -> None:
     memory, (first, second) = gpu.virtual_memory, gpu.machine.devices()
     address, size = mapped(gpu, 1, 0)
     assert [memory.access(each, address) for each in (first, second)] == ["rw", "none"]
@@ -155,7 +155,7 @@ def test_gpu_advice_holds_for_whole_pages_of_managed_memory(gpu: Gpu) -> None:
     assert refused.value.code == NO_DEVICE
 
 
-def test_gpu_attributes_tell_what_is_around_an_address(gpu: Gpu) -> None:
+def test_gpu_attributes_describe_the_memory_around_an_address(gpu: Gpu) -> None:
     attributes = gpu.attributes
     address = gpu.memory.allocate(PAGE)
     attributes.set_synchronous(address + 8, is_set=True)

@@ -77,7 +77,7 @@ def test_gpu_default_pools_differ_by_location_and_type(gpu: Gpu) -> None:
     assert gpu.pools.current(CPU).is_default
 
 
-def test_gpu_host_pool_is_exported_if_it_was_made_for_that(gpu: Gpu) -> None:
+def test_gpu_host_pool_is_exported_if_it_was_created_for_that(gpu: Gpu) -> None:
     descriptor = gpu.pool_sharing.export(gpu.pools.create(CPU, kind=PINNED, is_shareable=True, largest=0))
     os.close(descriptor)
     with pytest.raises(Refusal, match="was not created with handleTypes"):
@@ -97,7 +97,7 @@ def test_gpu_pool_size_used_does_not_count_memory_that_went_back(gpu: Gpu) -> No
 
 
 @pytest.mark.parametrize(("policy", "works"), [("own", False), ("peers", True)])
-def test_gpu_pool_access_policy_says_whether_peer_access_reaches_pools(
+def test_gpu_pool_access_policy_decides_whether_peer_access_reaches_pools(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, policy: str, works: bool
 ) -> None:
     monkeypatch.setattr(rules, "pool_access", policy)

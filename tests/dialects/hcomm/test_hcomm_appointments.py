@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 WAIT = 30.0
 
 
-def test_offer_of_an_appointment_that_is_given_up_is_gone_when_give_up_returns(
+def test_offer_of_an_abandoned_appointment_is_gone_when_give_up_returns(
     hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while the thread that made the offer does not run: another rank would wait for a server that has ended."""

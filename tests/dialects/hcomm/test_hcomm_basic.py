@@ -87,7 +87,7 @@ def exchange(hcomm: ModuleType, number: int, swap: Callable[[int, bytes], bytes]
     ok(hcomm.HcommMemFree(address))
 
 
-def test_hcomm_endpoint_channel_between_two_threads_writes_both_ways(hcomm: ModuleType) -> None:
+def test_hcomm_endpoint_channel_between_two_threads_writes_in_both_directions(hcomm: ModuleType) -> None:
     from threading import Barrier
 
     values: list[bytes] = [b"", b""]
@@ -114,7 +114,7 @@ def _main() -> None:
     print("exchanged")
 
 
-def test_hcomm_endpoint_channel_between_two_processes_writes_both_ways(tmp_path: Path) -> None:
+def test_hcomm_endpoint_channel_between_two_processes_writes_in_both_directions(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PEERLANE_NODE")}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), env.get("PYTHONPATH", "")])
     command = ["-m", "peerlane", "launch", "-n", "2", "--devices", "2", __file__]
@@ -138,9 +138,9 @@ def test_hcomm_channel_create_exchanges_selected_memories_and_notify_counts(hcom
         ready(hcomm, channel)
         from peerlane.dialects.hcomm._comm import channel_of
 
-        found = channel_of(channel).neutral
-        assert set(found.memories) == ({"window", "a"} if number else {"window", "a", "b"})
-        assert (found.notifies, found.peer_notifies) == (number, 1 - number)
+        neutral = channel_of(channel).neutral
+        assert set(neutral.memories) == ({"window", "a"} if number else {"window", "a", "b"})
+        assert (neutral.notifies, neutral.peer_notifies) == (number, 1 - number)
         ok(hcomm.HcommChannelDestroy([channel], 1))
 
     in_threads([lambda number=number: end(number) for number in range(2)])  # type: ignore[misc]

@@ -252,7 +252,7 @@ def test_hcomm_nbi_transfers_are_complete_after_fence(hcomm: ModuleType, is_thre
     run_ranks(2, body)
 
 
-def test_hcomm_comm_mem_reg_tagged_memory_is_found_and_written_by_peer(hcomm: ModuleType) -> None:
+def test_hcomm_comm_mem_reg_tagged_memory_is_looked_up_and_written_by_peer(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads()
         mine = ok(acl.rt.malloc(3 << 20, 0))

@@ -47,7 +47,7 @@ result = [failed, explain()]
 
 
 @pytest.mark.parametrize("wait", [_NOTIFY, _COLLECTIVE], ids=["notify", "collective"])
-def test_hcomm_wait_against_rendezvous_barrier_raises_deadlock_naming_both_places(
+def test_hcomm_wait_against_rendezvous_barrier_raises_deadlock_naming_both_lines(
     wait: str, request: pytest.FixtureRequest
 ) -> None:
     node = f"name=hcomm-places-{os.getpid()}-{request.node.callspec.id},devices=2"

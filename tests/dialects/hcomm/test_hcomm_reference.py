@@ -18,7 +18,7 @@ from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects.hcomm import _header, _probes
 from peerlane.dialects.hcomm._state import hcomm as convention
-from reference_pages import hcomm as made
+from reference_pages import hcomm as pages
 from reference_pages import tables
 from type_stubs.hcomm import stubs
 
@@ -37,7 +37,7 @@ comm, ret = hcomm.HcclCommInitRootInfo(2, info, 0)
 
 
 def test_hcomm_reference_page_equals_call_table() -> None:
-    assert made.refused(tables.page(PAGE, convention)) == PAGE, "run `make reference`"
+    assert pages.refused(tables.page(PAGE, convention)) == PAGE, "run `make reference`"
 
 
 def test_hcomm_reference_page_lists_each_name_once() -> None:

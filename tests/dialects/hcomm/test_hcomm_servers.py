@@ -58,7 +58,7 @@ def test_hcomm_program_of_two_machines_runs_unmodified(
 ) -> None:
     environs = environments("aabb", **described(how, tmp_path))
     for environ, machine in zip(environs, "aabb", strict=True):
-        environ["MASTER_ADDR"] = network.here
+        environ["MASTER_ADDR"] = network.near
         environ["PEERLANE_INTERFACE"] = network.interfaces[machine == "b"]
     ends = run(PROGRAM, environs, [[], [], network.prefix, network.prefix])
     assert ends == [(0, "far far\n", "")] * 4
@@ -90,17 +90,17 @@ def test_hcomm_comm_init_cluster_info_impossible_servers_return_1(
     if not changed.get("device", True):
         content["server_list"][0]["device"][0]["rank_id"] = "1"
         cause = "the ranks are [1]"
-    assert cause in told_of(tmp_path, content)
+    assert cause in refusal_of(tmp_path, content)
 
 
 @pytest.mark.parametrize("address", [None, "", "reserve", "::1", 7, "192.0.2.1.1"])
 def test_hcomm_comm_init_cluster_info_several_servers_need_addresses(tmp_path: Path, address: object) -> None:
     content = json.loads(rank_table([1, 1]))
     content["server_list"][1]["device"][0]["device_ip"] = address
-    assert "device_ip of rank 1 is" in told_of(tmp_path, content)
+    assert "device_ip of rank 1 is" in refusal_of(tmp_path, content)
 
 
-def told_of(folder: Path, content: object) -> str:
+def refusal_of(folder: Path, content: object) -> str:
     """Return what a refused table's call explains."""
     path = folder / "table.json"
     path.write_text(json.dumps(content))

@@ -141,16 +141,16 @@ class Pool:
 
     def __init__(self, world: World, draw: random.Random) -> None:
         self.draw = draw
-        self.things = [value for value in world.values.values() if isinstance(value, int)]
+        self.handles = [value for value in world.values.values() if isinstance(value, int)]
         self.others = list(world.values.values())
         self.config = world["config"]
 
     def number(self) -> int:
         choices = (
-            lambda: self.draw.choice(self.things),
+            lambda: self.draw.choice(self.handles),
             lambda: self.draw.choice([-1, 0, 1, 2, 3, 4, 8, 64, 255]),
             lambda: self.draw.getrandbits(self.draw.choice([8, 31, 32, 33, 63, 64, 65])),
-            lambda: self.draw.choice(self.things) + self.draw.choice([-8, 4, 1 << 20, 1 << 40]),
+            lambda: self.draw.choice(self.handles) + self.draw.choice([-8, 4, 1 << 20, 1 << 40]),
             lambda: np.int64(self.draw.getrandbits(20)),
         )
         return self.draw.choice(choices)()

@@ -18,7 +18,7 @@ INTS = 100 * 4
 GLOBAL = 1
 
 
-def made(hip: ModuleType, kind: str, nbytes: int) -> Any:
+def allocated(hip: ModuleType, kind: str, nbytes: int) -> Any:
     if kind == "host":
         return done(hip.hipHostMalloc(nbytes, 0))
     if kind == "managed":
@@ -31,7 +31,7 @@ def made(hip: ModuleType, kind: str, nbytes: int) -> Any:
 def test_hip_mem_get_address_range_inside_allocation_returns_base_and_size(
     hip: ModuleType, kind: str, offset: int
 ) -> None:
-    memory = made(hip, kind, INTS)
+    memory = allocated(hip, kind, INTS)
     base, size = done(hip.hipMemGetAddressRange(int(memory) + 4 * offset))
     assert (int(base), size) == (int(memory), INTS)
     assert isinstance(base, type(done(hip.hipHostMalloc(8, 0))))
@@ -48,8 +48,8 @@ def test_hip_mem_get_address_range_pitched_memory_returns_whole_allocation(hip: 
 
 
 @pytest.mark.parametrize("kind", ["host", "device", "managed"])
-def test_hip_mem_get_address_range_past_end_or_freed_returns_not_found(hip: ModuleType, kind: str) -> None:
-    memory = made(hip, kind, INTS)
+def test_hip_mem_get_address_range_past_end_or_freed_has_no_allocation(hip: ModuleType, kind: str) -> None:
+    memory = allocated(hip, kind, INTS)
     assert hip.hipMemGetAddressRange(int(memory) + INTS) == (hip.hipError_t.hipErrorNotFound, None, 0)
     done(hip.hipFree(memory))
     assert code(hip.hipMemGetAddressRange(memory)) == "hipErrorNotFound"
@@ -59,8 +59,8 @@ def test_hip_mem_get_address_range_mapped_memory_returns_that_mapping(hip: Modul
     address, nbytes = mapped(hip, (0, G), (1, 2 * G), (0, G))
     for start, size in ((0, G), (G, 2 * G), (3 * G, G)):
         for inside in (0, 5, size - 1):
-            base, found = done(hip.hipMemGetAddressRange(address + start + inside))
-            assert (int(base), found) == (address + start, size)
+            base, attributes = done(hip.hipMemGetAddressRange(address + start + inside))
+            assert (int(base), attributes) == (address + start, size)
             assert done(hip.hipMemPtrGetInfo(address + start + inside)) == size
             assert asked(hip, "RANGE_START_ADDR", address + start + inside, WORD)[1] == address + start
     done(hip.hipMemUnmap(address + G, 2 * G))
@@ -68,7 +68,7 @@ def test_hip_mem_get_address_range_mapped_memory_returns_that_mapping(hip: Modul
         assert hip.hipMemGetAddressRange(gone) == (hip.hipError_t.hipErrorNotFound, None, 0)
 
 
-def test_hip_mem_get_address_range_host_memory_is_found_only_if_registered(hip: ModuleType) -> None:
+def test_hip_mem_get_address_range_knows_host_memory_only_if_registered(hip: ModuleType) -> None:
     assert int(hip.hipMemGetAddressRange(None)[0]) == 500
     numbers = np.zeros(8)
     assert code(hip.hipMemGetAddressRange(numbers)) == "hipErrorNotFound"
@@ -78,7 +78,7 @@ def test_hip_mem_get_address_range_host_memory_is_found_only_if_registered(hip: 
 
 
 def test_hip_mem_ptr_get_info_returns_size_of_allocation(hip: ModuleType) -> None:
-    memory = made(hip, "device", INTS)
+    memory = allocated(hip, "device", INTS)
     assert done(hip.hipMemPtrGetInfo(memory)) == INTS
     assert done(hip.hipMemPtrGetInfo(int(memory) + 5)) == INTS
     assert done(hip.hipMemPtrGetInfo(None)) == 0
@@ -92,14 +92,14 @@ def test_hip_pointer_get_attributes_returns_type_device_and_addresses(
     hip: ModuleType, kind: str, device: int, offset: int
 ) -> None:
     done(hip.hipSetDevice(device))
-    memory = made(hip, kind, INTS)
+    memory = allocated(hip, kind, INTS)
     done(hip.hipSetDevice(0))
-    found = done(hip.hipPointerGetAttributes(int(memory) + offset))
+    attributes = done(hip.hipPointerGetAttributes(int(memory) + offset))
     kinds = {"host": "Host", "device": "Device", "managed": "Managed"}
-    assert found.type == hip.hipMemoryType[f"hipMemoryType{kinds[kind]}"]
-    assert (found.device, int(found.devicePointer)) == (device, int(memory) + offset)
-    assert int(found.hostPointer) == (0 if kind == "device" else int(memory) + offset)
-    assert (found.isManaged, found.allocationFlags) == (
+    assert attributes.type == hip.hipMemoryType[f"hipMemoryType{kinds[kind]}"]
+    assert (attributes.device, int(attributes.devicePointer)) == (device, int(memory) + offset)
+    assert int(attributes.hostPointer) == (0 if kind == "device" else int(memory) + offset)
+    assert (attributes.isManaged, attributes.allocationFlags) == (
         int(kind == "managed"),
         GLOBAL if kind == "managed" else 0,
     )
@@ -109,13 +109,13 @@ def test_hip_pointer_get_attributes_returns_type_device_and_addresses(
 def test_hip_pointer_get_attributes_at_or_past_end_returns_invalid_value(
     hip: ModuleType, beyond: int
 ) -> None:
-    memory = made(hip, "device", INTS)
+    memory = allocated(hip, "device", INTS)
     assert code(hip.hipPointerGetAttributes(int(memory) + INTS + beyond)) == "hipErrorInvalidValue"
 
 
 def test_hip_pointer_get_attributes_null_or_freed_returns_invalid_value(hip: ModuleType) -> None:
     assert code(hip.hipPointerGetAttributes(None)) == "hipErrorInvalidValue"
-    memory = made(hip, "device", INTS)
+    memory = allocated(hip, "device", INTS)
     assert code(hip.hipPointerGetAttributes(None, memory)) == "hipErrorInvalidValue"
     done(hip.hipFree(memory))
     assert code(hip.hipPointerGetAttributes(memory)) == "hipErrorInvalidValue"
@@ -123,21 +123,21 @@ def test_hip_pointer_get_attributes_null_or_freed_returns_invalid_value(hip: Mod
 
 def test_hip_pointer_get_attributes_pageable_memory_is_unregistered(hip: ModuleType) -> None:
     numbers = np.zeros(8)
-    found = done(hip.hipPointerGetAttributes(numbers))
-    assert found.type == hip.hipMemoryType.hipMemoryTypeUnregistered == 0
-    assert (found.device, int(found.devicePointer), int(found.hostPointer)) == (-2, 0, 0)
+    attributes = done(hip.hipPointerGetAttributes(numbers))
+    assert attributes.type == hip.hipMemoryType.hipMemoryTypeUnregistered == 0
+    assert (attributes.device, int(attributes.devicePointer), int(attributes.hostPointer)) == (-2, 0, 0)
     done(hip.hipHostRegister(numbers, 64, 2))
-    found = done(hip.hipPointerGetAttributes(numbers))
-    assert found.type == hip.hipMemoryType.hipMemoryTypeHost
-    assert (int(found.hostPointer), found.allocationFlags) == (numbers.ctypes.data, 2)
+    attributes = done(hip.hipPointerGetAttributes(numbers))
+    assert attributes.type == hip.hipMemoryType.hipMemoryTypeHost
+    assert (int(attributes.hostPointer), attributes.allocationFlags) == (numbers.ctypes.data, 2)
 
 
-def test_hip_pointer_get_attributes_hip_python_7_shape_fills_given_struct(hip_on: Enter) -> None:
+def test_hip_pointer_get_attributes_hip_python_7_shape_fills_the_callers_struct(hip_on: Enter) -> None:
     hip = hip_on(VERSION="7.2")
     memory = on(hip, 1, INTS)
-    found = hip.hipPointerAttribute_t()
-    assert hip.hipPointerGetAttributes(found, memory) == (hip.hipError_t.hipSuccess,)
-    assert (found.device, int(found.devicePointer)) == (1, int(memory))
+    attributes = hip.hipPointerAttribute_t()
+    assert hip.hipPointerGetAttributes(attributes, memory) == (hip.hipError_t.hipSuccess,)
+    assert (attributes.device, int(attributes.devicePointer)) == (1, int(memory))
 
 
 def asked(hip: ModuleType, name: str, ptr: Any, kind: Any) -> tuple[str, Any]:
@@ -174,7 +174,7 @@ def test_hip_pointer_get_attribute_device_memory_returns_each_value(hip: ModuleT
 
 @pytest.mark.parametrize("kind", ["host", "managed"])
 def test_hip_pointer_get_attribute_host_memory_returns_each_value(hip: ModuleType, kind: str) -> None:
-    memory = made(hip, kind, INTS)
+    memory = allocated(hip, kind, INTS)
     assert asked(hip, "HOST_POINTER", memory, WORD) == ("hipSuccess", int(memory))
     assert asked(hip, "IS_MANAGED", memory, BOOL) == ("hipSuccess", kind == "managed")
     assert asked(hip, "MEMORY_TYPE", memory, INT)[1] == (3 if kind == "managed" else 1)
@@ -201,12 +201,12 @@ def test_hip_pointer_get_attribute_pageable_memory_has_no_device_or_range(hip: M
 def test_hip_pointer_get_attribute_unsupported_member_returns_not_supported(
     hip: ModuleType, name: str
 ) -> None:
-    assert asked(hip, name, made(hip, "device", 8), WORD) == ("hipErrorNotSupported", 77)
+    assert asked(hip, name, allocated(hip, "device", 8), WORD) == ("hipErrorNotSupported", 77)
 
 
 def test_hip_pointer_get_attribute_null_target_or_pointer_returns_invalid_value(hip: ModuleType) -> None:
     member = hip.hipPointer_attribute.HIP_POINTER_ATTRIBUTE_MAPPED
-    memory = made(hip, "device", 8)
+    memory = allocated(hip, "device", 8)
     assert code(hip.hipPointerGetAttribute(None, member, memory)) == "hipErrorInvalidValue"
     assert code(hip.hipPointerGetAttribute(bytearray(8), member, None)) == "hipErrorInvalidValue"
 
@@ -232,7 +232,7 @@ def test_hip_drv_pointer_get_attributes_fills_values_and_refuses_bad_lists(hip: 
 def test_hip_pointer_set_attribute_sets_sync_memops_and_no_other_member(hip: ModuleType) -> None:
     attribute = hip.hipPointer_attribute
     sync = attribute.HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS
-    memory = made(hip, "device", 64)
+    memory = allocated(hip, "device", 64)
     for wanted in (1, 0):
         done(hip.hipPointerSetAttribute(np.array([wanted], np.uint32), sync, memory))
         assert asked(hip, "SYNC_MEMOPS", memory, BOOL) == ("hipSuccess", bool(wanted))

@@ -37,7 +37,7 @@ def test_hip_tables_of_the_build_are_those_of_the_header() -> None:
     assert declarations_of("hip") == HEADER.library(), "run `make`"
 
 
-def test_hip_binding_takes_and_returns_what_types_tell() -> None:
+def test_hip_binding_takes_and_returns_what_types_declare() -> None:
     functions = binding_of(c_declarations.read(PROGRAM))["functions"]
     assert functions["make"] == {
         "parameters": [["size", "size_t"], ["name", "CStr"], ["all", "ListOfPointer"]],
@@ -70,7 +70,7 @@ def test_hip_binding_lays_fields_out_as_c_does() -> None:
     assert structs["Thing_st"] == structs["Raw"] == {"size": 0, "fields": [], "union": False}
 
 
-def test_hip_binding_tells_what_the_earlier_version_has() -> None:
+def test_hip_binding_lists_what_the_earlier_version_has() -> None:
     older = binding_of(c_declarations.read(PROGRAM))["older"]
     assert older["errors"] == {"hipErrorTbd": 3}
     assert older["missing errors"] == ["hipErrorNew"]
@@ -80,7 +80,7 @@ def test_hip_binding_tells_what_the_earlier_version_has() -> None:
     assert older["outputs"] == {"make": [["thing", "object", "maybe"]]}
 
 
-def test_hip_binding_tells_what_a_function_takes_in_c() -> None:
+def test_hip_binding_lists_what_a_function_takes_in_c() -> None:
     program = (
         PROGRAM + "hipError_t ask(returned size_t sizes[n], returned size_t* at, out int* got, size_t n);"
     )

@@ -120,10 +120,10 @@ def test_hip_memcpy_param_2d_copies_described_rows_and_refuses_bad_ones(hip: Mod
     )  # fmt: skip
     assert run(copy) == "hipSuccess"
     done(hip.hipDeviceSynchronize())
-    found = rows(hip, memory, pitch)
-    assert (found[1:4, 10:30] == sent[2:5, 4:24]).all()
-    found[1:4, 10:30] = 0xEE
-    assert (found == 0xEE).all()
+    content = rows(hip, memory, pitch)
+    assert (content[1:4, 10:30] == sent[2:5, 4:24]).all()
+    content[1:4, 10:30] = 0xEE
+    assert (content == 0xEE).all()
     copy.dstMemoryType = types.hipMemoryTypeUnified
     assert run(copy) == "hipSuccess"
     copy.dstY = HEIGHT - 2
@@ -145,14 +145,16 @@ def test_hip_memcpy_param_2d_copies_described_rows_and_refuses_bad_ones(hip: Mod
 
 def box(hip: ModuleType, device: int, fill: int) -> Any:
     done(hip.hipSetDevice(device))
-    made = done(hip.hipMalloc3D(hip.hipExtent(WIDTH, HEIGHT, DEPTH)))
-    done(hip.hipMemset(made.ptr, fill, made.pitch * HEIGHT * DEPTH))
+    allocation = done(hip.hipMalloc3D(hip.hipExtent(WIDTH, HEIGHT, DEPTH)))
+    done(hip.hipMemset(allocation.ptr, fill, allocation.pitch * HEIGHT * DEPTH))
     done(hip.hipDeviceSynchronize())
-    return made
+    return allocation
 
 
-def contents(hip: ModuleType, made: Any) -> Any:
-    return read(hip, made.ptr, made.pitch * HEIGHT * DEPTH).reshape(DEPTH, HEIGHT, made.pitch)
+def contents(hip: ModuleType, allocation: Any) -> Any:
+    return read(hip, allocation.ptr, allocation.pitch * HEIGHT * DEPTH).reshape(
+        DEPTH, HEIGHT, allocation.pitch
+    )
 
 
 def set_pitched(target: Any, source: Any) -> None:
@@ -160,11 +162,11 @@ def set_pitched(target: Any, source: Any) -> None:
 
 
 def parameters(hip: ModuleType, name: str, dst: Any, src: Any, extent: tuple[int, int, int]) -> Any:
-    made = getattr(hip, name)()
-    set_pitched(made.dstPtr, dst)
-    set_pitched(made.srcPtr, src)
-    made.extent.width, made.extent.height, made.extent.depth = extent
-    return made
+    allocation = getattr(hip, name)()
+    set_pitched(allocation.dstPtr, dst)
+    set_pitched(allocation.srcPtr, src)
+    allocation.extent.width, allocation.extent.height, allocation.extent.depth = extent
+    return allocation
 
 
 CALLS = {
@@ -181,19 +183,19 @@ def test_hip_memcpy_3d_copies_box_at_its_offsets(hip: ModuleType, call: str) -> 
     sent = rng.integers(0, 256, (DEPTH, HEIGHT, src.pitch), dtype=np.uint8)
     write(hip, src.ptr, sent.tobytes())
     name, streams = CALLS[call]
-    made = parameters(hip, name, dst, src, (50, 2, 2))
-    made.srcPos.x, made.srcPos.y, made.srcPos.z = 5, 1, 1
-    made.dstPos.x, made.dstPos.y, made.dstPos.z = 7, 3, 0
+    allocation = parameters(hip, name, dst, src, (50, 2, 2))
+    allocation.srcPos.x, allocation.srcPos.y, allocation.srcPos.z = 5, 1, 1
+    allocation.dstPos.x, allocation.dstPos.y, allocation.dstPos.z = 7, 3, 0
     if "Peer" in call:
-        made.srcDevice, made.dstDevice = 0, 1
+        allocation.srcDevice, allocation.dstDevice = 0, 1
     else:
-        made.kind = kind(hip, "DeviceToDevice")
-    done(getattr(hip, call)(made, *[None] * streams))
+        allocation.kind = kind(hip, "DeviceToDevice")
+    done(getattr(hip, call)(allocation, *[None] * streams))
     done(hip.hipDeviceSynchronize())
-    found = contents(hip, dst)
-    assert (found[0:2, 3:5, 7:57] == sent[1:3, 1:3, 5:55]).all()
-    found[0:2, 3:5, 7:57] = 0xEE
-    assert (found == 0xEE).all()
+    content = contents(hip, dst)
+    assert (content[0:2, 3:5, 7:57] == sent[1:3, 1:3, 5:55]).all()
+    content[0:2, 3:5, 7:57] = 0xEE
+    assert (content == 0xEE).all()
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -202,43 +204,48 @@ def test_hip_memcpy_3d_bad_parameters_return_documented_codes(hip: ModuleType, c
     name, streams = CALLS[call]
 
     def run(change: Callable[[Any], object], extent: tuple[int, int, int] = (WIDTH, HEIGHT, DEPTH)) -> str:
-        made = parameters(hip, name, dst, src, extent)
+        allocation = parameters(hip, name, dst, src, extent)
         if "Peer" not in call:
-            made.kind = kind(hip)
-        change(made)
-        return code(getattr(hip, call)(made, *[None] * streams))
+            allocation.kind = kind(hip)
+        change(allocation)
+        return code(getattr(hip, call)(allocation, *[None] * streams))
 
-    def place(end: str, **values: int) -> Callable[[Any], None]:
-        def change(made: Any) -> None:
+    def field_of(end: str, **values: int) -> Callable[[Any], None]:
+        def change(allocation: Any) -> None:
             for field, value in values.items():
-                setattr(getattr(made, end), field, value)
+                setattr(getattr(allocation, end), field, value)
 
         return change
 
-    assert run(place("dstPtr", ptr=0)) == "hipErrorInvalidValue"
-    assert run(place("srcPtr", ptr=0)) == "hipErrorInvalidValue"
-    assert run(lambda made: setattr(made, "srcArray", 64)) == "hipErrorInvalidValue"  # two sources
+    assert run(field_of("dstPtr", ptr=0)) == "hipErrorInvalidValue"
+    assert run(field_of("srcPtr", ptr=0)) == "hipErrorInvalidValue"
+    assert (
+        run(lambda allocation: setattr(allocation, "srcArray", 64)) == "hipErrorInvalidValue"
+    )  # two sources
 
-    def array(made: Any) -> None:
-        made.srcArray, made.srcPtr.ptr = 64, 0
+    def array(allocation: Any) -> None:
+        allocation.srcArray, allocation.srcPtr.ptr = 64, 0
 
     assert run(array) == "hipErrorNotSupported"
-    assert run(place("dstPtr", pitch=WIDTH - 1)) == "hipErrorInvalidPitchValue"
-    assert run(place("dstPtr", pitch=(1 << 31) - 1)) == "hipErrorInvalidValue"
-    assert run(place("srcPos", x=200)) == "hipErrorInvalidValue"
-    assert run(place("srcPos", z=1)) == "hipErrorInvalidValue"  # beyond
-    assert run(place("dstPos", y=1)) == "hipErrorInvalidValue"
-    assert run(place("dstPtr", ysize=HEIGHT - 1)) == "hipErrorInvalidValue"
-    assert run(lambda made: None, (WIDTH, HEIGHT, 0)) == "hipSuccess"
+    assert run(field_of("dstPtr", pitch=WIDTH - 1)) == "hipErrorInvalidPitchValue"
+    assert run(field_of("dstPtr", pitch=(1 << 31) - 1)) == "hipErrorInvalidValue"
+    assert run(field_of("srcPos", x=200)) == "hipErrorInvalidValue"
+    assert run(field_of("srcPos", z=1)) == "hipErrorInvalidValue"  # beyond
+    assert run(field_of("dstPos", y=1)) == "hipErrorInvalidValue"
+    assert run(field_of("dstPtr", ysize=HEIGHT - 1)) == "hipErrorInvalidValue"
+    assert run(lambda allocation: None, (WIDTH, HEIGHT, 0)) == "hipSuccess"
     assert code(getattr(hip, call)(None, *[None] * streams)) == "hipErrorInvalidValue"
     if "Peer" in call:
         for field in ("srcDevice", "dstDevice"):
             for bad in (-1, 2):
-                assert run(lambda made, f=field, n=bad: setattr(made, f, n)) == "hipErrorInvalidDevice"
+                assert (
+                    run(lambda allocation, f=field, n=bad: setattr(allocation, f, n))
+                    == "hipErrorInvalidDevice"
+                )
     else:
 
-        def host(made: Any) -> None:
-            made.kind, made.srcPtr.ptr = kind(hip, "DeviceToHost"), np.zeros(1 << 14)
+        def host(allocation: Any) -> None:
+            allocation.kind, allocation.srcPtr.ptr = kind(hip, "DeviceToHost"), np.zeros(1 << 14)
 
         assert run(host) == "hipErrorInvalidValue"
     assert (contents(hip, dst) == 0xEE).all()
@@ -248,27 +255,27 @@ def test_hip_memcpy_3d_from_pageable_memory_copies_whole_box(hip: ModuleType) ->
     dst = box(hip, 0, 0xEE)
     sent = rng.integers(0, 256, (DEPTH, HEIGHT, WIDTH), dtype=np.uint8)
     src = hip.hipPitchedPtr(sent, WIDTH, WIDTH, HEIGHT)
-    made = parameters(hip, "hipMemcpy3DParms", dst, src, (WIDTH, HEIGHT, DEPTH))
-    made.kind = kind(hip, "HostToDevice")
-    done(hip.hipMemcpy3D(made))
-    found = contents(hip, dst)
-    assert (found[:, :, :WIDTH] == sent).all()
-    assert (found[:, :, WIDTH:] == 0xEE).all()
+    allocation = parameters(hip, "hipMemcpy3DParms", dst, src, (WIDTH, HEIGHT, DEPTH))
+    allocation.kind = kind(hip, "HostToDevice")
+    done(hip.hipMemcpy3D(allocation))
+    content = contents(hip, dst)
+    assert (content[:, :, :WIDTH] == sent).all()
+    assert (content[:, :, WIDTH:] == 0xEE).all()
 
 
 def test_hip_memcpy_3d_peer_follows_work_of_both_devices_and_does_not_wait(hip: ModuleType) -> None:
     src, dst = box(hip, 0, 1), box(hip, 1, 0xEE)
     stream = done(hip.hipStreamCreate())
-    made = parameters(hip, "hipMemcpy3DPeerParms", dst, src, (WIDTH, HEIGHT, DEPTH))
-    made.srcDevice, made.dstDevice = 0, 1
+    allocation = parameters(hip, "hipMemcpy3DPeerParms", dst, src, (WIDTH, HEIGHT, DEPTH))
+    allocation.srcDevice, allocation.dstDevice = 0, 1
     done(hip.hipSetDevice(0))
     with held(stream):
         done(hip.hipMemset2DAsync(dst.ptr, dst.pitch, 7, dst.pitch, HEIGHT * DEPTH, stream))
-        done(hip.hipMemcpy3DPeer(made))
+        done(hip.hipMemcpy3DPeer(allocation))
     done(hip.hipSetDevice(1))
-    found = contents(hip, dst)
-    assert (found[:, :, :WIDTH] == 1).all()
-    assert (found[:, :, WIDTH:] == 7).all()
+    content = contents(hip, dst)
+    assert (content[:, :, :WIDTH] == 1).all()
+    assert (content[:, :, WIDTH:] == 7).all()
 
 
 @pytest.mark.parametrize("call", ["hipDrvMemcpy3D", "hipDrvMemcpy3DAsync"])
@@ -287,10 +294,10 @@ def test_hip_drv_memcpy_3d_copies_described_box_and_refuses_bad_ones(hip: Module
     )  # fmt: skip
     assert run(copy) == "hipSuccess"
     done(hip.hipDeviceSynchronize())
-    found = contents(hip, dst)
-    assert (found[0:2, 1:4, 10:30] == sent[1:3, 2:5, 4:24]).all()
-    found[0:2, 1:4, 10:30] = 0xEE
-    assert (found == 0xEE).all()
+    content = contents(hip, dst)
+    assert (content[0:2, 1:4, 10:30] == sent[1:3, 2:5, 4:24]).all()
+    content[0:2, 1:4, 10:30] = 0xEE
+    assert (content == 0xEE).all()
     copy.dstHeight = 2
     assert run(copy) == "hipErrorInvalidValue"
     copy.Depth = 0
@@ -350,20 +357,20 @@ def test_hip_memcpy_batch_async_bad_arguments_return_documented_codes(hip: Modul
 
 
 def attributes(hip: ModuleType, *orders: str, flags: int = 0) -> Any:
-    made = hip.hipMemcpyAttributes.allocate(len(orders))
+    allocation = hip.hipMemcpyAttributes.allocate(len(orders))
     for at, order in enumerate(orders):
-        made.set_srcAccessOrder(at, hip.hipMemcpySrcAccessOrder[f"hipMemcpySrcAccessOrder{order}"])
-        made.set_flags(at, flags)
-    return made
+        allocation.set_srcAccessOrder(at, hip.hipMemcpySrcAccessOrder[f"hipMemcpySrcAccessOrder{order}"])
+        allocation.set_flags(at, flags)
+    return allocation
 
 
 def test_hip_memcpy_batch_async_takes_attributes_from_their_first_copy_on(hip: ModuleType) -> None:
     dsts, srcs, sizes = batch(hip)
     orders = attributes(hip, "Stream", "Any", "DuringApiCall", flags=1)
 
-    def run(starts: list[int] | None, given: Any = orders, count: int = 4) -> str:
+    def run(starts: list[int] | None, attribute: Any = orders, count: int = 4) -> str:
         number = 3 if starts is None else len(starts)
-        return code(hip.hipMemcpyBatchAsync(dsts, srcs, sizes, count, given, starts, number, None, None))
+        return code(hip.hipMemcpyBatchAsync(dsts, srcs, sizes, count, attribute, starts, number, None, None))
 
     assert run([0, 1, 3]) == "hipSuccess"
     done(hip.hipDeviceSynchronize())
@@ -377,12 +384,13 @@ def test_hip_memcpy_batch_async_takes_attributes_from_their_first_copy_on(hip: M
     assert run([0], attributes(hip, "Any", flags=512)) == "hipErrorNotSupported"
 
 
-def test_hip_memcpy_batch_async_has_read_its_source_when_attributes_say_so(hip: ModuleType) -> None:
+def test_hip_memcpy_batch_async_has_read_its_source_when_attributes_require_it(hip: ModuleType) -> None:
     source, target = done(hip.hipHostMalloc(64, 0)), on(hip, 0, 64)
     done(hip.hipMemset(source, 7, 64))
-    given = attributes(hip, "DuringApiCall")
+    attribute = attributes(hip, "DuringApiCall")
     assert (
-        code(hip.hipMemcpyBatchAsync([target], [source], [64], 1, given, [0], 1, None, None)) == "hipSuccess"
+        code(hip.hipMemcpyBatchAsync([target], [source], [64], 1, attribute, [0], 1, None, None))
+        == "hipSuccess"
     )
     ctypes.memset(int(source), 1, 64)
     assert (read(hip, target, 64) == 7).all()
@@ -401,37 +409,37 @@ def test_hip_memcpy_batch_async_without_sizes_returns_invalid_value(hip: ModuleT
 
 
 def operations(hip: ModuleType, *pairs: tuple[Any, Any], extent: tuple[int, int, int]) -> Any:
-    made = hip.hipMemcpy3DBatchOp.allocate(len(pairs))
+    allocation = hip.hipMemcpy3DBatchOp.allocate(len(pairs))
     for at, pair in enumerate(pairs):
-        for operand, memory in zip((made.get_dst(at), made.get_src(at)), pair, strict=True):
+        for operand, memory in zip((allocation.get_dst(at), allocation.get_src(at)), pair, strict=True):
             operand.type = hip.hipMemcpy3DOperandType.hipMemcpyOperandTypePointer
             operand.op.ptr.ptr, operand.op.ptr.rowLength = memory.ptr, memory.pitch
             operand.op.ptr.layerHeight = HEIGHT
-        inner = made.get_extent(at)
+        inner = allocation.get_extent(at)
         inner.width, inner.height, inner.depth = extent
-    return made
+    return allocation
 
 
 def test_hip_memcpy_3d_batch_async_copies_every_box(hip: ModuleType) -> None:
     a, b, c, d = (box(hip, number % 2, number + 1) for number in range(4))
-    made = operations(hip, (b, a), (d, c), extent=(WIDTH, HEIGHT, DEPTH))
-    assert hip.hipMemcpy3DBatchAsync(2, made, 0, None) == (hip.hipError_t.hipSuccess, NONE_FAILED)
+    allocation = operations(hip, (b, a), (d, c), extent=(WIDTH, HEIGHT, DEPTH))
+    assert hip.hipMemcpy3DBatchAsync(2, allocation, 0, None) == (hip.hipError_t.hipSuccess, NONE_FAILED)
     done(hip.hipDeviceSynchronize())
     for target, before, value in ((b, 2, 1), (d, 4, 3)):
-        found = contents(hip, target)
-        assert (found[:, :, :WIDTH] == value).all()
-        assert (found[:, :, WIDTH:] == before).all()
+        content = contents(hip, target)
+        assert (content[:, :, :WIDTH] == value).all()
+        assert (content[:, :, WIDTH:] == before).all()
 
 
 def test_hip_memcpy_3d_batch_async_bad_arguments_return_code_and_index(hip: ModuleType) -> None:
     a, b = box(hip, 0, 1), box(hip, 1, 2)
-    made = operations(hip, (b, a), (b, a), extent=(WIDTH, HEIGHT, DEPTH))
-    assert code(hip.hipMemcpy3DBatchAsync(0, made, 0, None)) == "hipErrorInvalidValue"
+    allocation = operations(hip, (b, a), (b, a), extent=(WIDTH, HEIGHT, DEPTH))
+    assert code(hip.hipMemcpy3DBatchAsync(0, allocation, 0, None)) == "hipErrorInvalidValue"
     assert code(hip.hipMemcpy3DBatchAsync(2, None, 0, None)) == "hipErrorInvalidValue"
-    assert code(hip.hipMemcpy3DBatchAsync(2, made, 1, None)) == "hipErrorInvalidValue"
-    assert code(hip.hipMemcpy3DBatchAsync(2, made, 0, 77)) == "hipErrorInvalidHandle"
-    made.get_extent(1).depth = DEPTH + 1
-    assert hip.hipMemcpy3DBatchAsync(2, made, 0, None) == (hip.hipError_t.hipErrorInvalidValue, 1)
-    made.get_src(0).type = hip.hipMemcpy3DOperandType.hipMemcpyOperandTypeArray
-    made.get_src(0).op.array.array = 64
-    assert hip.hipMemcpy3DBatchAsync(2, made, 0, None) == (hip.hipError_t.hipErrorNotSupported, 0)
+    assert code(hip.hipMemcpy3DBatchAsync(2, allocation, 1, None)) == "hipErrorInvalidValue"
+    assert code(hip.hipMemcpy3DBatchAsync(2, allocation, 0, 77)) == "hipErrorInvalidHandle"
+    allocation.get_extent(1).depth = DEPTH + 1
+    assert hip.hipMemcpy3DBatchAsync(2, allocation, 0, None) == (hip.hipError_t.hipErrorInvalidValue, 1)
+    allocation.get_src(0).type = hip.hipMemcpy3DOperandType.hipMemcpyOperandTypeArray
+    allocation.get_src(0).op.array.array = 64
+    assert hip.hipMemcpy3DBatchAsync(2, allocation, 0, None) == (hip.hipError_t.hipErrorNotSupported, 0)

@@ -127,7 +127,7 @@ def test_hip_c_library_answers_any_arguments_with_a_code(values: str) -> None:
 
 
 @_needs_compiler
-def test_hip_c_program_copies_shares_and_fails_as_hip_says(tmp_path: Path) -> None:
+def test_hip_c_program_copies_shares_and_fails_as_hip_documents(tmp_path: Path) -> None:
     _compile(_PROGRAM, tmp_path / "program", directory())
     done = _run(tmp_path / "program")
     assert (done.stdout, done.returncode) == ("all as it should be\n", 0), done.stderr
@@ -171,7 +171,7 @@ def test_hip_c_library_opens_by_each_of_its_names(library: str, number: str) -> 
     assert done.returncode == 0, done.stderr
 
 
-def test_hip_c_library_says_the_arguments_of_a_launch(hip_on: Callable[..., Any]) -> None:
+def test_hip_c_library_reports_the_arguments_of_a_launch(hip_on: Callable[..., Any]) -> None:
     hip_on("devices=1")
     opened = hip_c_calls.library()
 
@@ -206,8 +206,8 @@ def test_hip_c_library_converts_half_floats_as_the_compiler_does() -> None:
     opened.__gnu_f2h_ieee.restype, opened.__gnu_f2h_ieee.argtypes = ctypes.c_uint16, [ctypes.c_float]
     halves = np.arange(0, 1 << 16, 37, dtype=np.uint16)
     numbers = halves.view(np.float16).astype(np.float32)
-    made = np.array([opened.__gnu_h2f_ieee(int(each)) for each in halves], np.float32)
-    assert np.array_equal(made, numbers, equal_nan=True)
+    converted = np.array([opened.__gnu_h2f_ieee(int(each)) for each in halves], np.float32)
+    assert np.array_equal(converted, numbers, equal_nan=True)
     draws = np.random.default_rng(5).integers(0, 1 << 32, 2000, dtype=np.uint64)
     edges = np.array([65519, 65520, 6e-8, 2.9e-8, -0.0], np.float32)
     with np.errstate(all="ignore"):
@@ -271,14 +271,14 @@ def test_hip_c_library_prefetches_the_ranges_of_arrays() -> None:
     for at in range(2):
         assert opened.hipMallocManaged(ctypes.byref(memory, 8 * at), ctypes.c_size_t(4096), 1) == 0
     on_device, on_host = (1, 1), (2, 0)
-    places, sizes = (ctypes.c_int * 4)(*on_device, *on_host), (ctypes.c_size_t * 2)(4096, 4096)
-    words = (memory, sizes, ctypes.c_size_t(2), places, (ctypes.c_size_t * 2)(0, 1), ctypes.c_size_t(2))
+    locations, sizes = (ctypes.c_int * 4)(*on_device, *on_host), (ctypes.c_size_t * 2)(4096, 4096)
+    words = (memory, sizes, ctypes.c_size_t(2), locations, (ctypes.c_size_t * 2)(0, 1), ctypes.c_size_t(2))
     assert opened.hipMemPrefetchBatchAsync(*words, ctypes.c_uint64(0), stream) == 0
-    found, last_prefetch = ctypes.c_int(), 4
-    for at, place in enumerate((1, -1)):
-        words = (ctypes.byref(found), ctypes.c_size_t(4), last_prefetch, ctypes.c_void_p(memory[at]))
+    range_count, last_prefetch = ctypes.c_int(), 4
+    for at, location in enumerate((1, -1)):
+        words = (ctypes.byref(range_count), ctypes.c_size_t(4), last_prefetch, ctypes.c_void_p(memory[at]))
         assert opened.hipMemRangeGetAttribute(*words, ctypes.c_size_t(4096)) == 0
-        assert found.value == place
+        assert range_count.value == location
 
 
 def test_hip_c_library_has_functions_that_no_binding_for_python_has() -> None:
@@ -306,7 +306,7 @@ def test_hip_c_library_takes_the_descriptor_from_the_lower_half_of_a_pointer() -
     assert opened.hipMemRelease(handle) == 0
 
 
-def test_hip_c_library_says_that_a_number_is_not_a_kind_of_copy() -> None:
+def test_hip_c_library_explains_that_a_number_is_not_a_kind_of_copy() -> None:
     opened, size = hip_c_calls.library(), ctypes.c_size_t(64)
     memory = ctypes.c_void_p(int(hip.hipMalloc(64)[1]))
     box = hip.hipMemcpy3DParms()
@@ -331,8 +331,10 @@ def test_hip_c_library_reads_attributes_of_a_batch() -> None:
 
     def run(starts: object, number: int) -> int:
         dsts, srcs = words(int(target), int(target) + 32), words(int(source), int(source))
-        given = (ctypes.c_void_p(int(attributes)), starts, ctypes.c_size_t(number))
-        code: int = opened.hipMemcpyBatchAsync(dsts, srcs, sizes, count, *given, ctypes.byref(failed), None)
+        operands = (ctypes.c_void_p(int(attributes)), starts, ctypes.c_size_t(number))
+        code: int = opened.hipMemcpyBatchAsync(
+            dsts, srcs, sizes, count, *operands, ctypes.byref(failed), None
+        )
         return code
 
     assert run(starts, 1) == 0
@@ -342,7 +344,7 @@ def test_hip_c_library_reads_attributes_of_a_batch() -> None:
     assert run(starts, 1) == 1
 
 
-def test_hip_c_library_tells_which_copy_of_a_batch_failed() -> None:
+def test_hip_c_library_reports_which_copy_of_a_batch_failed() -> None:
     opened, failed = hip_c_calls.library(), ctypes.c_size_t(9)
     boxes = hip.hipMemcpy3DBatchOp.allocate(2)
     count, flags = ctypes.c_size_t(2), ctypes.c_uint64(1)
@@ -363,7 +365,7 @@ def test_hip_c_library_finds_peerlane_where_the_python_of_the_process_has_none()
     assert (done.stdout, done.stderr) == ("0 3 True\n", "")
 
 
-def test_hip_c_library_without_visible_device_says_so_before_all_else() -> None:
+def test_hip_c_library_without_visible_device_reports_it_before_all_else() -> None:
     program = (
         "import ctypes\n"
         f"opened = ctypes.CDLL({str(directory() / 'libamdhip64.so')!r})\n"
@@ -407,17 +409,17 @@ def test_hip_c_library_writes_each_call_while_the_log_has_calls(capfd: pytest.Ca
     opened = hip_c_calls.library()
     source, target = ctypes.c_uint64(7), ctypes.c_uint64(0)
 
-    def said_by_copies() -> int:
+    def code_of_copies() -> int:
         for _ in range(3):  # native code answers the later ones
             assert opened.hipMemcpy(ctypes.byref(target), ctypes.byref(source), ctypes.c_size_t(8), 0) == 0
         return capfd.readouterr().err.count("peerlane: hipMemcpy(")
 
     assert opened.hipExtSetLoggingParams(ctypes.c_size_t(3), ctypes.c_size_t(0), ctypes.c_size_t(1)) == 0
-    assert said_by_copies() == 0
+    assert code_of_copies() == 0
     assert opened.hipExtEnableLogging() == 0
-    assert said_by_copies() == 3
+    assert code_of_copies() == 3
     assert opened.hipExtDisableLogging() == 0
-    assert said_by_copies() == 0
+    assert code_of_copies() == 0
 
 
 def test_hip_c_library_names_calls_by_number() -> None:
@@ -440,12 +442,12 @@ def test_hip_c_library_calls_code_only_also_after_dlclose(hip_on: Callable[..., 
         return int(launched)
 
     function = ctypes.cast(loaded.count, ctypes.c_void_p).value
-    made_at_run_time = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int))(
+    callback_of_run_time = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int))(
         lambda at: at.__setitem__(0, at[0] + 10)
     )
     assert launch(function) == launch(function) == 0
     assert counter.value == 2
-    assert launch(ctypes.cast(made_at_run_time, ctypes.c_void_p).value) == 0
+    assert launch(ctypes.cast(callback_of_run_time, ctypes.c_void_p).value) == 0
     assert counter.value == 12
     data = ctypes.addressof(ctypes.c_int.in_dll(loaded, "data"))
     for wrong in (None, 8, data, id(loaded), ctypes.addressof(counter), 1 << 63):

@@ -187,7 +187,7 @@ def test_hip_ipc_close_mem_handle_leaves_failure_of_work_to_its_stream(
     hip, other = shared
     pointer, handle = memory(hip)
     other.run(OPEN.format(handle))
-    told = other.run("""
+    explained = other.run("""
 import mmap
 s, wild = ok(hip.hipStreamCreate()), mmap.mmap(-1, mmap.PAGESIZE)
 address = ctypes.addressof(ctypes.c_char.from_buffer(wild))
@@ -197,7 +197,7 @@ ok(hip.hipMemcpyAsync(p, address, 64, KIND, s))
 ok(hip.hipIpcCloseMemHandle(p))
 result = hip.hipStreamSynchronize(s)[0].name
 """)
-    assert told == "hipErrorIllegalAddress"
+    assert explained == "hipErrorIllegalAddress"
     assert other.run("result = hip.hipIpcCloseMemHandle(p)[0].name") == "hipErrorInvalidValue"
     assert other.run("result = hip.hipStreamSynchronize(s)[0].name") == "hipSuccess"
     assert read(hip, pointer, 4) == bytes(4)

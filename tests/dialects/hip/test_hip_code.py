@@ -20,18 +20,18 @@ def code(result: tuple[Any, ...]) -> str:
     return str(result[0].name)
 
 
-@pytest.mark.parametrize(("given", "answer"), [(TEXT, "hipErrorInvalidImage"), (ELF, "hipErrorNotSupported")])
+@pytest.mark.parametrize(("image", "answer"), [(TEXT, "hipErrorInvalidImage"), (ELF, "hipErrorNotSupported")])
 def test_hip_library_code_is_looked_at_when_a_kernel_is_looked_for(
-    hip: ModuleType, tmp_path: Path, given: bytes, answer: str
+    hip: ModuleType, tmp_path: Path, image: bytes, answer: str
 ) -> None:
     path = tmp_path / "code"
-    path.write_bytes(given)
-    for made in (
-        hip.hipLibraryLoadData(given, None, 0, None, 0),
+    path.write_bytes(image)
+    for created in (
+        hip.hipLibraryLoadData(image, None, 0, None, 0),
         hip.hipLibraryLoadFromFile(str(path), None, 0, None, 0),
     ):
-        assert code(made) == "hipSuccess"
-        library = made[1]
+        assert code(created) == "hipSuccess"
+        library = created[1]
         assert code(hip.hipLibraryGetKernel(library, b"name")) == answer
         assert code(hip.hipLibraryGetKernelCount(library)) == answer
         assert code(hip.hipLibraryUnload(library)) == "hipSuccess"
@@ -76,20 +76,20 @@ def test_hip_link_states_take_code_and_refuse_what_is_not_linked(hip: ModuleType
 
 
 def test_hip_c_library_has_libraries_and_link_states(hip: ModuleType) -> None:
-    opened, made, other = hip_c_calls.library(), ctypes.c_void_p(), ctypes.c_void_p(7)
+    opened, created, other = hip_c_calls.library(), ctypes.c_void_p(), ctypes.c_void_p(7)
     no, options = ctypes.c_void_p(), (ctypes.c_int * 1)(3)
-    assert opened.hipLibraryLoadData(ctypes.byref(made), TEXT, no, no, 0, no, no, 0) == 0
-    assert opened.hipLibraryGetKernel(ctypes.byref(other), made, b"name") == 200
+    assert opened.hipLibraryLoadData(ctypes.byref(created), TEXT, no, no, 0, no, no, 0) == 0
+    assert opened.hipLibraryGetKernel(ctypes.byref(other), created, b"name") == 200
     assert other.value == 7
-    assert opened.hipLibraryUnload(made) == 0
+    assert opened.hipLibraryUnload(created) == 0
     assert opened.hipLibraryLoadData(no, no, no, no, 0, no, no, 0) == 1
     assert opened.hipLibraryLoadFromFile(no, no, no, no, 0, no, no, 0) == 1
     assert opened.hipLibraryGetKernel(no, no, no) == opened.hipLibraryGetKernelCount(no, no) == 1
-    assert opened.hipLinkCreate(1, options, ctypes.byref(no), ctypes.byref(made)) == 1
+    assert opened.hipLinkCreate(1, options, ctypes.byref(no), ctypes.byref(created)) == 1
     assert opened.hipLinkCreate(0, no, no, no) == 1
-    assert opened.hipLinkCreate(0, no, no, ctypes.byref(made)) == 0
-    assert opened.hipLinkAddFile(made, 103, b"/no/such/file", 0, no, no) == 9
-    assert opened.hipLinkAddFile(made, 1, b"/no/such/file", 0, no, no) == 1
+    assert opened.hipLinkCreate(0, no, no, ctypes.byref(created)) == 0
+    assert opened.hipLinkAddFile(created, 103, b"/no/such/file", 0, no, no) == 9
+    assert opened.hipLinkAddFile(created, 1, b"/no/such/file", 0, no, no) == 1
     assert opened.hipLinkAddFile(no, 103, b"/no/such/file", 0, no, no) == 400
-    assert opened.hipLinkAddData(made, 103, ELF, ctypes.c_size_t(64), b"name", 0, no, no) == 0
-    assert opened.hipLinkDestroy(made) == 0
+    assert opened.hipLinkAddData(created, 103, ELF, ctypes.c_size_t(64), b"name", 0, no, no) == 0
+    assert opened.hipLinkDestroy(created) == 0

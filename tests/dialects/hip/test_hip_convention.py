@@ -88,9 +88,9 @@ def test_hip_calls_signature_shows_parameter_names_of_the_wheel(hip: ModuleType)
     ],
 )
 def test_hip_calls_wrong_number_error_lists_accepted_shapes(hip: ModuleType, name: str, others: str) -> None:
-    with pytest.raises(TypeError) as told:
+    with pytest.raises(TypeError) as refused:
         getattr(hip, name)(*range(30))
-    assert str(told.value).partition("(30 given)")[2] == others
+    assert str(refused.value).partition("(30 given)")[2] == others
 
 
 def test_hip_calls_not_served_return_not_supported_and_print_once(
@@ -105,9 +105,9 @@ def test_hip_calls_not_served_return_not_supported_and_print_once(
             assert type(result) is tuple
             assert result[0] is hip.hipError_t.hipErrorNotSupported, name
             assert len(result) == 1 + len(shape["outputs"]), name
-        said = capfd.readouterr().err
-        assert said.count("\n") == 1
-        assert name in said
+        printed = capfd.readouterr().err
+        assert printed.count("\n") == 1
+        assert name in printed
         assert name in explain()
     assert hip.has_symbol("hipMalloc")
     assert not hip.has_symbol("hipGraphAddKernelNode")
@@ -116,8 +116,8 @@ def test_hip_calls_not_served_return_not_supported_and_print_once(
 def test_hip_hiprtc_takes_programs_and_refuses_to_compile_them(hip: ModuleType) -> None:
     results = hiprtc.hiprtcResult
     hip.hipFree(1)
-    made, program = hiprtc.hiprtcCreateProgram(b"source", b"name", 1, [b"header"], [b"header.h"])
-    assert made is results.HIPRTC_SUCCESS
+    created, program = hiprtc.hiprtcCreateProgram(b"source", b"name", 1, [b"header"], [b"header.h"])
+    assert created is results.HIPRTC_SUCCESS
     assert hiprtc.hiprtcAddNameExpression(program, b"kernel") == (results.HIPRTC_SUCCESS,)
     assert hiprtc.hiprtcCompileProgram(program, 0, None) == (results.HIPRTC_ERROR_INTERNAL_ERROR,)
     assert "hiprtcCompileProgram returned HIPRTC_ERROR_INTERNAL_ERROR (11)" in explain()
@@ -135,8 +135,12 @@ def test_hip_hiprtc_programs_bad_arguments_return_invalid_input(hip: ModuleType)
         hiprtc.hiprtcResult.HIPRTC_ERROR_INVALID_INPUT,
         hiprtc.hiprtcCreateProgram(b"", None, 0, None, None),
     )
-    for given in ((None, b"name", 0, None, None), (b"", None, -1, None, None), (b"", None, 1, None, [b"a"])):
-        assert hiprtc.hiprtcCreateProgram(*given) == (invalid, None)
+    for arguments in (
+        (None, b"name", 0, None, None),
+        (b"", None, -1, None, None),
+        (b"", None, 1, None, [b"a"]),
+    ):
+        assert hiprtc.hiprtcCreateProgram(*arguments) == (invalid, None)
     assert hiprtc.hiprtcAddNameExpression(program, None) == (invalid,)
     assert hiprtc.hiprtcDestroyProgram(None) == (invalid,)
 
@@ -175,11 +179,11 @@ def test_hip_hiprtc_version_and_error_string_return_documented_values(hip: Modul
 
 def test_hip_hiprtc_link_create_opts_keywords_become_options() -> None:
     options = hiprtc.hipJitOption
-    made = hiprtc_pyext.HiprtcLinkCreateOpts(
+    created = hiprtc_pyext.HiprtcLinkCreateOpts(
         hipJitOptionLto=1, HIPRTC_JIT_TARGET_FROM_HIPCONTEXT=-1, HIPRTC_JIT_IR_TO_ISA_OPT_EXT=[b"-O3"]
     )
-    number, keys, values = made
-    assert number == len(keys) == len(values) == 3 == len(made)
+    number, keys, values = created
+    assert number == len(keys) == len(values) == 3 == len(created)
     assert keys == [
         options.hipJitOptionLto,
         options.hipJitOptionTargetFromContext,
@@ -216,13 +220,13 @@ def test_hip_calls_in_shape_of_7_2_return_outputs_of_7_2(
     names = [each for each, _ in OLDER["parameters"][name]]
     newer = [each for each, _ in facts()["functions"][name]["parameters"]]
     answers = 1 + len(OLDER["outputs"][name])
-    is_told_apart = len(names) != len(newer)
+    is_distinguished = len(names) != len(newer)
     if name in declared:
         kinds = [kind for _, kind in OLDER["parameters"][name]]
         words = [enumeration(kind)(0) if kind in facts()["enums"] else 0 for kind in kinds]
         assert len(getattr(hip, name)(*words)) == answers
         return
-    if is_told_apart:
+    if is_distinguished:
         assert len(getattr(hip, name)(*[None] * len(names))) == answers
     if names:
         assert len(getattr(hip, name)(**dict.fromkeys(names))) == answers
@@ -312,8 +316,8 @@ def test_hip_get_error_name_and_string_know_every_error(hip: ModuleType) -> None
 
 
 def test_hip_api_name_knows_the_vendors_numbers(hip: ModuleType) -> None:
-    found = [hip.hipApiName(number)[1].decode() for number in (0, 3, 125, 2**32 - 1)]
-    assert found == ["unknown", "hipArray3DCreate", "hipMemcpy", "unknown"]
+    api_names = [hip.hipApiName(number)[1].decode() for number in (0, 3, 125, 2**32 - 1)]
+    assert api_names == ["unknown", "hipArray3DCreate", "hipMemcpy", "unknown"]
 
 
 def test_hip_get_last_error_is_per_thread(hip: ModuleType) -> None:
@@ -366,7 +370,7 @@ def test_hip_amd_log_level_1_prints_failed_calls(
 
 
 @pytest.mark.parametrize(
-    ("level", "mask", "said"),
+    ("level", "mask", "printed"),
     [
         (0, 0x7FFFFFFF, []),
         (1, 0x7FFFFFFF, ["hipSetDevice returned hipErrorInvalidDevice"]),
@@ -382,8 +386,8 @@ def test_hip_amd_log_level_1_prints_failed_calls(
         ),
     ],
 )
-def test_hip_logging_says_from_enable_to_disable_what_the_level_has(
-    hip: ModuleType, capfd: pytest.CaptureFixture[str], level: int, mask: int, said: list[str]
+def test_hip_logging_prints_from_enable_to_disable_what_the_level_has(
+    hip: ModuleType, capfd: pytest.CaptureFixture[str], level: int, mask: int, printed: list[str]
 ) -> None:
     hip.hipExtSetLoggingParams(level, 0, mask)
     hip.hipSetDevice(0)
@@ -395,8 +399,8 @@ def test_hip_logging_says_from_enable_to_disable_what_the_level_has(
     lines = [
         line for line in capfd.readouterr().err.splitlines() if line.startswith("peerlane: hipSetDevice")
     ]
-    assert len(lines) == len(said)
-    assert all(words in line for words, line in zip(said, lines, strict=True))
+    assert len(lines) == len(printed)
+    assert all(words in line for words, line in zip(printed, lines, strict=True))
     hip.hipExtDisableLogging()
     capfd.readouterr()
     hip.hipSetDevice(7)
@@ -413,7 +417,7 @@ def test_hip_logging_disabled_overrules_amd_log_level(
 
 
 @pytest.mark.parametrize(
-    ("rules", "says"),
+    ("rules", "message"),
     [
         ({"VERSION": "9.9"}, "PEERLANE_HIP_VERSION is '9.9'; valid are 10.0, 7.2, 6.4"),
         ({"POLICY": "peer_copies=maybe"}, "peer_copies=strict"),
@@ -421,9 +425,9 @@ def test_hip_logging_disabled_overrules_amd_log_level(
     ],
 )
 def test_hip_unknown_version_or_policy_raises_and_lists_valid_ones(
-    hip_on: Enter, rules: dict[str, str], says: str
+    hip_on: Enter, rules: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(peerlane.InvalidValue, match=says):
+    with pytest.raises(peerlane.InvalidValue, match=message):
         hip_on(**rules)
 
 

@@ -73,66 +73,66 @@ def take(end: Any) -> bytes:
 
 @pytest.mark.parametrize("is_registered", [False, True])
 def test_hip_memcpy_every_pair_of_ends_copies_bytes(hip: ModuleType, is_registered: bool) -> None:
-    made, _kept = ends(hip)
+    end_pair, _kept = ends(hip)
     done(hip.hipSetDevice(0))
     if not is_registered:
-        done(hip.hipHostUnregister(made["registered"]))
+        done(hip.hipHostUnregister(end_pair["registered"]))
     rng = np.random.default_rng(5)
     for dst in NAMES:
         for src in NAMES:
             if dst == src:
                 continue
             data = rng.bytes(N)
-            put(hip, made[src], data)
-            put(hip, made[dst], bytes(N))
-            done(hip.hipMemcpy(made[dst], made[src], N - 1, hip.hipMemcpyKind.hipMemcpyDefault))
+            put(hip, end_pair[src], data)
+            put(hip, end_pair[dst], bytes(N))
+            done(hip.hipMemcpy(end_pair[dst], end_pair[src], N - 1, hip.hipMemcpyKind.hipMemcpyDefault))
             done(hip.hipDeviceSynchronize())
-            assert take(made[dst]) == data[:-1] + b"\0", (dst, src)
+            assert take(end_pair[dst]) == data[:-1] + b"\0", (dst, src)
     if is_registered:
-        done(hip.hipHostUnregister(made["registered"]))
+        done(hip.hipHostUnregister(end_pair["registered"]))
 
 
 def test_hip_memcpy_beyond_size_of_either_end_returns_invalid_value(hip: ModuleType) -> None:
-    made, _kept = ends(hip)
+    end_pair, _kept = ends(hip)
     done(hip.hipSetDevice(0))
     bounded = set(NAMES) - {"address", "c_void_p", "Pointer"}
     for name in bounded:
-        other = made["here" if name != "here" else "NDBuffer"]
+        other = end_pair["here" if name != "here" else "NDBuffer"]
         large = done(hip.hipMalloc(2 * N))
-        for dst, src in ((made[name], large), (large, made[name])):
+        for dst, src in ((end_pair[name], large), (large, end_pair[name])):
             assert code(hip.hipMemcpy(dst, src, N + 1, hip.hipMemcpyKind.hipMemcpyDefault)) == (
                 "hipErrorInvalidValue"
             ), name
-        done(hip.hipMemcpy(made[name], other, N, hip.hipMemcpyKind.hipMemcpyDefault))
-    done(hip.hipHostUnregister(made["registered"]))
+        done(hip.hipMemcpy(end_pair[name], other, N, hip.hipMemcpyKind.hipMemcpyDefault))
+    done(hip.hipHostUnregister(end_pair["registered"]))
 
 
 @pytest.mark.parametrize("other", ["there", "pinned", "bytearray"])
 def test_hip_memcpy_after_failed_work_returns_its_error_once(hip: ModuleType, other: str) -> None:
     from peerlane.dialects.hip.streams.stream import stream_of
 
-    made, _kept = ends(hip)
+    end_pair, _kept = ends(hip)
     done(hip.hipSetDevice(0))
     kind = hip.hipMemcpyKind.hipMemcpyDefault
-    raw.copy(int(made["here"]), 16, 8, stream=stream_of(0).neutral)  # nothing is mapped at 16
-    assert code(hip.hipMemcpy(made["here"], made[other], N, kind)) == "hipErrorIllegalAddress"
-    done(hip.hipMemcpy(made["here"], made[other], N, kind))
-    done(hip.hipHostUnregister(made["registered"]))
+    raw.copy(int(end_pair["here"]), 16, 8, stream=stream_of(0).neutral)  # nothing is mapped at 16
+    assert code(hip.hipMemcpy(end_pair["here"], end_pair[other], N, kind)) == "hipErrorIllegalAddress"
+    done(hip.hipMemcpy(end_pair["here"], end_pair[other], N, kind))
+    done(hip.hipHostUnregister(end_pair["registered"]))
 
 
 @pytest.mark.timeout(60)
 def test_hip_memcpy_between_devices_follows_work_of_current_device_only(hip: ModuleType) -> None:
     from helpers.hip_client import held
 
-    here, there, new = on(hip, 0, N), on(hip, 1, N, 1), on(hip, 1, N, 2)
+    near, there, new = on(hip, 0, N), on(hip, 1, N, 1), on(hip, 1, N, 2)
     kind = hip.hipMemcpyKind.hipMemcpyDefault
     done(hip.hipDeviceSynchronize())
     stream = done(hip.hipStreamCreate())
     with held(stream):
         done(hip.hipMemcpyAsync(there, new, N, kind, stream))
         done(hip.hipSetDevice(0))
-        done(hip.hipMemcpy(here, there, N, kind))
-        assert take(here) == b"\1" * N
-    found = bytearray(N)
-    done(hip.hipMemcpy(found, there, N, kind))  # follows the work of device 1
-    assert found == b"\2" * N
+        done(hip.hipMemcpy(near, there, N, kind))
+        assert take(near) == b"\1" * N
+    content = bytearray(N)
+    done(hip.hipMemcpy(content, there, N, kind))  # follows the work of device 1
+    assert content == b"\2" * N

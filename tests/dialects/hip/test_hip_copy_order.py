@@ -23,10 +23,10 @@ def is_done(hip: ModuleType, device: int) -> bool:
     """Tell whether all work of the blocking streams of a device is done."""
     before = done(hip.hipGetDevice())
     done(hip.hipSetDevice(device))
-    found = code(hip.hipStreamQuery(None))
+    status = code(hip.hipStreamQuery(None))
     done(hip.hipSetDevice(before))
-    assert found in ("hipSuccess", "hipErrorNotReady")
-    return found == "hipSuccess"
+    assert status in ("hipSuccess", "hipErrorNotReady")
+    return status == "hipSuccess"
 
 
 def kind(hip: ModuleType, name: str = "Default") -> Any:
@@ -190,7 +190,7 @@ def test_hip_memcpy_fast_path_sees_work_submitted_by_other_thread(hip: ModuleTyp
     a, b, c = on(hip, 0, N), on(hip, 0, N), on(hip, 0, N)
     pinned = done(hip.hipHostMalloc(N, 0))
     stream = done(hip.hipStreamCreate())
-    go, said = threading.Barrier(2), threading.Barrier(2)
+    go, answered = threading.Barrier(2), threading.Barrier(2)
     wrong: list[int] = []
 
     def submit() -> None:
@@ -199,7 +199,7 @@ def test_hip_memcpy_fast_path_sees_work_submitted_by_other_thread(hip: ModuleTyp
             go.wait(20)
             done(hip.hipMemsetAsync(a, number, N, stream))
             done(hip.hipMemcpyAsync(b, a, N, kind(hip), stream))
-            said.wait(20)
+            answered.wait(20)
 
     thread = threading.Thread(target=submit)
     thread.start()
@@ -207,7 +207,7 @@ def test_hip_memcpy_fast_path_sees_work_submitted_by_other_thread(hip: ModuleTyp
         go.wait(20)
         done(hip.hipMemcpy(c, c, N, kind(hip)))  # at the same time
         hip.hipDeviceSynchronize()
-        said.wait(20)
+        answered.wait(20)
         done(hip.hipMemcpy(pinned, b, N, kind(hip)))
         if bytes(raw.view(int(pinned), N)) != bytes([number % 256]) * N:
             wrong.append(number)

@@ -70,23 +70,23 @@ def test_hip_set_device_is_per_thread(hip: ModuleType) -> None:
 def test_hip_malloc_takes_memory_of_current_device(hip: ModuleType) -> None:
     before = hip.hipMemGetInfo()[1]
     hip.hipSetDevice(1)
-    made = hip.hipMalloc(8 << 20)[1]
+    allocated = hip.hipMalloc(8 << 20)[1]
     assert hip.hipMemGetInfo()[1:] == (56 << 20, 64 << 20)
     hip.hipSetDevice(0)
     assert hip.hipMemGetInfo()[1] == before
-    assert code(hip.hipFree(made)) == "hipSuccess"
+    assert code(hip.hipFree(allocated)) == "hipSuccess"
 
 
 def test_hip_device_reset_ends_memory_and_streams_and_keeps_device_current(hip: ModuleType) -> None:
     hip.hipSetDevice(1)
-    made = hip.hipMalloc(1 << 20)[1]
+    allocated = hip.hipMalloc(1 << 20)[1]
     stream = hip.hipStreamCreate()[1]
     other = threading.Thread(target=hip.hipSetDevice, args=(1,))
     other.start()
     other.join(20)
     assert code(hip.hipDeviceReset()) == "hipSuccess"
     assert hip.hipGetDevice()[1] == 1
-    assert code(hip.hipFree(made)) == "hipErrorInvalidValue"
+    assert code(hip.hipFree(allocated)) == "hipErrorInvalidValue"
     assert code(hip.hipStreamSynchronize(stream)) == "hipErrorContextIsDestroyed"
     assert hip.hipMemGetInfo()[1:] == (64 << 20, 64 << 20)
     again = hip.hipMalloc(1 << 20)
@@ -96,14 +96,14 @@ def test_hip_device_reset_ends_memory_and_streams_and_keeps_device_current(hip: 
 
 def test_hip_get_device_properties_mi300x_returns_values_of_profile(hip_on: Enter) -> None:
     hip = hip_on("profile=mi300x")
-    found = hip.hipGetDeviceProperties(3)[1]
-    assert found.name == "Virtual MI300X"
-    assert found.gcnArchName.startswith("gfx942")
-    assert found.totalGlobalMem == 192 << 30 == hip.hipDeviceTotalMem(3)[1]
-    assert (found.warpSize, found.maxThreadsDim, found.major) == (64, [1024, 1024, 1024], 9)
-    assert found.isLargeBar == 1
-    assert found.pciBusID == 4
-    assert found.uuid.bytes == hip.hipDeviceGetUuid(3)[1].bytes != hip.hipDeviceGetUuid(2)[1].bytes
+    reported = hip.hipGetDeviceProperties(3)[1]
+    assert reported.name == "Virtual MI300X"
+    assert reported.gcnArchName.startswith("gfx942")
+    assert reported.totalGlobalMem == 192 << 30 == hip.hipDeviceTotalMem(3)[1]
+    assert (reported.warpSize, reported.maxThreadsDim, reported.major) == (64, [1024, 1024, 1024], 9)
+    assert reported.isLargeBar == 1
+    assert reported.pciBusID == 4
+    assert reported.uuid.bytes == hip.hipDeviceGetUuid(3)[1].bytes != hip.hipDeviceGetUuid(2)[1].bytes
 
 
 def test_hip_get_device_properties_name_is_bytes_before_10(hip_on: Enter) -> None:
@@ -111,13 +111,13 @@ def test_hip_get_device_properties_name_is_bytes_before_10(hip_on: Enter) -> Non
     assert hip_on(VERSION="10.0").hipGetDeviceProperties(0)[1].name == "Virtual"
 
 
-def test_hip_get_device_properties_older_shape_fills_given_struct(hip_on: Enter) -> None:
+def test_hip_get_device_properties_older_shape_fills_the_callers_struct(hip_on: Enter) -> None:
     for version, name in (("7.2", b"Virtual"), ("10.0", "Virtual")):
         hip = hip_on(VERSION=version)
-        given = hip.hipDeviceProp_t()
-        assert hip.hipGetDeviceProperties(given, 1) == (hip.hipError_t.hipSuccess,)
-        assert (given.name, given.pciBusID) == (name, 2)
-        assert hip.hipGetDeviceProperties(given, 9) == (hip.hipError_t.hipErrorInvalidDevice,)
+        arguments = hip.hipDeviceProp_t()
+        assert hip.hipGetDeviceProperties(arguments, 1) == (hip.hipError_t.hipSuccess,)
+        assert (arguments.name, arguments.pciBusID) == (name, 2)
+        assert hip.hipGetDeviceProperties(arguments, 9) == (hip.hipError_t.hipErrorInvalidDevice,)
 
 
 def test_hip_device_get_attribute_returns_documented_values(hip: ModuleType) -> None:
@@ -139,8 +139,8 @@ def test_hip_device_get_attribute_returns_documented_values(hip: ModuleType) -> 
     properties = hip.hipGetDeviceProperties(1)[1]
     # Each is a second name of a member whose own name is not the name of a field.
     for name, field in (("EccEnabled", "ECCEnabled"), ("ClockInstructionRate", "clockInstructionRate")):
-        found = hip.hipDeviceGetAttribute(kinds.__members__[f"hipDeviceAttribute{name}"], 1)
-        assert found == (hip.hipError_t.hipSuccess, getattr(properties, field))
+        reported = hip.hipDeviceGetAttribute(kinds.__members__[f"hipDeviceAttribute{name}"], 1)
+        assert reported == (hip.hipError_t.hipSuccess, getattr(properties, field))
     assert code(hip.hipDeviceGetAttribute(kinds.hipDeviceAttributeUnused1, 0)) == "hipErrorInvalidValue"
 
 
@@ -148,9 +148,9 @@ def test_hip_device_get_name_and_pci_bus_id_return_texts(hip: ModuleType) -> Non
     assert hip.hipDeviceGetName(64, 0)[1].decode() == "Virtual"
     assert hip.hipDeviceGetName(4, 0)[1].decode() == "Vir"
     assert code(hip.hipDeviceGetName(0, 0)) == "hipErrorInvalidValue"
-    place = hip.hipDeviceGetPCIBusId(64, 1)[1].decode()
-    assert place == "0000:02:00.0"
-    assert hip.hipDeviceGetByPCIBusId(place)[1] == 1
+    bus_id = hip.hipDeviceGetPCIBusId(64, 1)[1].decode()
+    assert bus_id == "0000:02:00.0"
+    assert hip.hipDeviceGetByPCIBusId(bus_id)[1] == 1
     assert hip.hipDeviceGetByPCIBusId(b"0000:01:00.0")[1] == 0
     assert code(hip.hipDeviceGetByPCIBusId("0000:77:00.0")) == "hipErrorInvalidValue"
     assert code(hip.hipDeviceGetByPCIBusId(None)) == "hipErrorInvalidValue"
@@ -270,8 +270,8 @@ def test_hip_calls_without_visible_device_return_no_device(
 ) -> None:
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "-1")
     hip = hip_on(TWO)
-    given = [hip.hipMemcpyKind.hipMemcpyDefault if each == "kind" else each for each in args]
+    arguments = [hip.hipMemcpyKind.hipMemcpyDefault if each == "kind" else each for each in args]
     for _ in range(2):
-        assert code(getattr(hip, call)(*given)) == "hipErrorNoDevice"
+        assert code(getattr(hip, call)(*arguments)) == "hipErrorNoDevice"
     assert hip.hipRuntimeGetVersion() == (hip.hipError_t.hipSuccess, hip.hipDriverGetVersion()[1])
     assert hip.hipGetErrorName(hip.hipError_t.hipErrorNoDevice)[0] is hip.hipError_t.hipSuccess

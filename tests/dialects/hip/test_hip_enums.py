@@ -38,19 +38,19 @@ def test_hip_enumeration_alias_names_give_one_class() -> None:
 
 
 def test_hip_enumeration_from_eight_threads_gives_one_class() -> None:
-    found: list[type] = []
+    enums: list[type] = []
     barrier = threading.Barrier(8)
 
     def ask() -> None:
         barrier.wait(10)
-        found.append(enumeration("hipJitOption"))
+        enums.append(enumeration("hipJitOption"))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert len(found) == 8 and len(set(found)) == 1
+    assert len(enums) == 8 and len(set(enums)) == 1
 
 
 def test_hip_enumeration_equal_values_give_first_member() -> None:

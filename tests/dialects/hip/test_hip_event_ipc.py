@@ -213,12 +213,12 @@ def test_hip_ipc_events_of_three_processes_order_copies_into_one_buffer(hip: Mod
             stream = peer.done("hipStreamCreate")
             opened = peer.done("hipIpcOpenMemHandle", handle, hip.hipIpcMemLazyEnablePeerAccess)
             opened_by.append(opened)
-            place = opened + number * PAGE
+            address = opened + number * PAGE
             source = peer.done("hipMalloc", PAGE)
             peer.done("hipMemcpy", source, bytes([number + 1]) * PAGE, PAGE)
             event = peer.done("hipEventCreateWithFlags", SHARED)
             peer.done("close_gate", stream)
-            peer.done("hipMemcpyPeerAsync", place, 0, source, number % 2, PAGE, stream)
+            peer.done("hipMemcpyPeerAsync", address, 0, source, number % 2, PAGE, stream)
             peer.done("hipEventRecord", event, stream)
             events.append(done(hip.hipIpcOpenEventHandle(peer.done("hipIpcGetEventHandle", event))))
         assert {code(hip.hipEventQuery(each)) for each in events} == {"hipErrorNotReady"}
@@ -227,5 +227,5 @@ def test_hip_ipc_events_of_three_processes_order_copies_into_one_buffer(hip: Mod
             peer.done("open_gate")
             peer.done("hipIpcCloseMemHandle", opened_by[number])  # its record is submitted
             done(hip.hipEventSynchronize(events[number]))
-            found = content(hip, int(memory) + number * PAGE, PAGE)
-            assert found == bytes([number + 1]) * PAGE
+            received = content(hip, int(memory) + number * PAGE, PAGE)
+            assert received == bytes([number + 1]) * PAGE

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.hip_calls import Gate, code, content, done, holding
 
-MADE_UP = 1 << 20
+INVENTED = 1 << 20
 NON_BLOCKING, DISABLE_TIMING, INTERPROCESS = 1, 2, 4
 TO_DEVICE, TO_SYSTEM, NO_FENCE = 0x40000000, 0x80000000, 0x20000000
 
@@ -78,7 +78,7 @@ def test_hip_event_record_again_query_reports_new_record(hip: ModuleType) -> Non
 def test_hip_event_query_and_synchronize_invalid_event_return_invalid_handle(
     hip: ModuleType, call: str
 ) -> None:
-    for event in (None, MADE_UP, destroyed(hip), done(hip.hipStreamCreate())):
+    for event in (None, INVENTED, destroyed(hip), done(hip.hipStreamCreate())):
         result = getattr(hip, call)(event)
         assert code(result) == "hipErrorInvalidHandle"
         assert int(result[0]) == 400
@@ -87,7 +87,7 @@ def test_hip_event_query_and_synchronize_invalid_event_return_invalid_handle(
 def test_hip_event_destroy_null_or_ended_event_returns_documented_code(hip: ModuleType) -> None:
     assert code(hip.hipEventDestroy(None)) == "hipErrorInvalidHandle"
     assert code(hip.hipEventDestroy(destroyed(hip))) == "hipErrorContextIsDestroyed"
-    assert code(hip.hipEventDestroy(MADE_UP)) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipEventDestroy(INVENTED)) == "hipErrorContextIsDestroyed"
 
 
 def test_hip_device_reset_ends_events(hip: ModuleType) -> None:
@@ -116,7 +116,7 @@ def test_hip_event_record_invalid_event_or_stream_returns_documented_code(hip: M
     for record in (hip.hipEventRecord, lambda *words: hip.hipEventRecordWithFlags(*words, 0)):
         assert code(record(None, None)) == "hipErrorInvalidHandle"
         assert code(record(destroyed(hip), None)) == "hipErrorInvalidHandle"
-        assert code(record(event, MADE_UP)) == "hipErrorContextIsDestroyed"
+        assert code(record(event, INVENTED)) == "hipErrorContextIsDestroyed"
 
 
 def test_hip_event_record_with_flags_accepts_0_and_1(hip: ModuleType) -> None:
@@ -142,7 +142,7 @@ def test_hip_stream_wait_event_bad_arguments_return_documented_codes(hip: Module
     assert code(hip.hipStreamWaitEvent(stream, event, 2)) == "hipErrorInvalidValue"
     assert code(hip.hipStreamWaitEvent(stream, None, 2)) == "hipErrorInvalidValue"
     assert code(hip.hipStreamWaitEvent(stream, event, 1)) == "hipErrorInvalidHandle"  # outside a graph
-    assert code(hip.hipStreamWaitEvent(MADE_UP, event, 0)) == "hipErrorInvalidHandle"
+    assert code(hip.hipStreamWaitEvent(INVENTED, event, 0)) == "hipErrorInvalidHandle"
     done(hip.hipStreamWaitEvent(stream, event, 0))
     done(hip.hipStreamSynchronize(stream))
 
@@ -190,7 +190,7 @@ def test_hip_event_elapsed_time_unusable_event_returns_invalid_handle(hip: Modul
     done(hip.hipSetDevice(1))
     elsewhere = recorded(hip)
     done(hip.hipDeviceSynchronize())
-    for bad in (None, MADE_UP, destroyed(hip), without_time, fresh, elsewhere):
+    for bad in (None, INVENTED, destroyed(hip), without_time, fresh, elsewhere):
         for pair in ((good, bad), (bad, good)):
             assert hip.hipEventElapsedTime(*pair) == (hip.hipError_t.hipErrorInvalidHandle, 0.0)
 

@@ -16,7 +16,7 @@ from helpers.hip_client import code, done
 from peerlane.memory import raw
 
 N = 4096
-MADE_UP = 1 << 20
+INVENTED = 1 << 20
 
 
 def ok(result: tuple[Any, ...]) -> None:
@@ -120,7 +120,7 @@ def test_hip_graph_runs_its_nodes_in_the_order_of_their_edges(hip: ModuleType, s
 def test_hip_executable_graph_returns_its_flags(hip: ModuleType) -> None:
     executable = done(hip.hipGraphInstantiateWithFlags(done(hip.hipGraphCreate(0)), 1))
     assert hip.hipGraphExecGetFlags(executable) == (hip.hipError_t.hipSuccess, 1)
-    assert code(hip.hipGraphExecGetFlags(MADE_UP)) == "hipErrorInvalidValue"
+    assert code(hip.hipGraphExecGetFlags(INVENTED)) == "hipErrorInvalidValue"
 
 
 def test_hip_graph_refuses_edges_that_do_not_fit_and_cycles(hip: ModuleType) -> None:

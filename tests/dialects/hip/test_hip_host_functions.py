@@ -13,7 +13,7 @@ import pytest
 
 from helpers.hip_calls import Gate, code, content, done, holding
 
-MADE_UP = 1 << 20
+INVENTED = 1 << 20
 HOST = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 ADDED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
@@ -48,33 +48,33 @@ def test_hip_launch_host_func_user_data_is_passed_as_address(hip: ModuleType) ->
     def double(address: Any) -> None:
         ctypes.c_int.from_address(address).value *= 2
 
-    for given in (data, ctypes.c_void_p(ctypes.addressof(data)), ctypes.addressof(data)):
-        done(hip.hipLaunchHostFunc(None, double, given))
+    for passed in (data, ctypes.c_void_p(ctypes.addressof(data)), ctypes.addressof(data)):
+        done(hip.hipLaunchHostFunc(None, double, passed))
     done(hip.hipStreamSynchronize(None))
     assert data.value == 40
 
 
 def test_hip_launch_host_func_null_user_data_is_passed_as_none(hip: ModuleType) -> None:
-    given: list[Any] = []
-    function = HOST(given.append)
+    passed: list[Any] = []
+    function = HOST(passed.append)
     done(hip.hipLaunchHostFunc(None, function, None))
     done(hip.hipStreamSynchronize(None))
-    assert given == [None]
+    assert passed == [None]
 
 
 def test_hip_stream_add_callback_passes_stream_status_and_user_data(hip: ModuleType) -> None:
-    given: list[Any] = []
-    function = ADDED(lambda *words: given.append(words))
+    passed: list[Any] = []
+    function = ADDED(lambda *words: passed.append(words))
     stream = done(hip.hipStreamCreate())
     for each in (stream, None, 2):
         done(hip.hipStreamAddCallback(each, function, 3, 0))
         done(hip.hipStreamSynchronize(each))
-    assert given == [(int(stream), 0, 3), (None, 0, 3), (2, 0, 3)]
+    assert passed == [(int(stream), 0, 3), (None, 0, 3), (2, 0, 3)]
 
 
 def test_hip_launch_host_func_every_form_of_function_is_called(hip: ModuleType) -> None:
-    given: list[Any] = []
-    function = HOST(given.append)
+    passed: list[Any] = []
+    function = HOST(passed.append)
     address = ctypes.cast(function, ctypes.c_void_p)
     for number, each in enumerate(
         (
@@ -87,7 +87,7 @@ def test_hip_launch_host_func_every_form_of_function_is_called(hip: ModuleType) 
     ):
         done(hip.hipLaunchHostFunc(None, each, number + 1))
     done(hip.hipStreamSynchronize(None))
-    assert given == [1, 2, 3, 4, 5]
+    assert passed == [1, 2, 3, 4, 5]
 
 
 def test_hip_launch_host_func_function_of_c_library_is_called(hip: ModuleType) -> None:
@@ -130,8 +130,8 @@ def test_hip_launch_host_func_address_of_data_returns_invalid_value(hip: ModuleT
 def test_hip_host_function_calls_bad_flag_or_stream_return_documented_codes(hip: ModuleType) -> None:
     function, added = HOST(lambda _: None), ADDED(lambda *_: None)
     assert code(hip.hipStreamAddCallback(None, added, None, 1)) == "hipErrorInvalidValue"
-    assert code(hip.hipStreamAddCallback(MADE_UP, added, None, 0)) == "hipErrorContextIsDestroyed"
-    assert code(hip.hipLaunchHostFunc(MADE_UP, function, None)) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipStreamAddCallback(INVENTED, added, None, 0)) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipLaunchHostFunc(INVENTED, function, None)) == "hipErrorContextIsDestroyed"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -32,7 +32,7 @@ def shared(hip_on: Enter) -> Iterator[tuple[ModuleType, Peer]]:
         yield hip, other
 
 
-def given(other: Peer, size: int = 4096, pointer: str = "p") -> bytes:
+def exported(other: Peer, size: int = 4096, pointer: str = "p") -> bytes:
     """Allocate memory in the other process, byte i holding 7 i modulo 256, and return its handle."""
     return bytes.fromhex(other.run(GIVE.format(size=size, pointer=pointer)))
 
@@ -50,9 +50,11 @@ def taken(other: Peer, handle: bytes) -> str:
 
 
 @pytest.mark.parametrize("size", [1, 4096, G - 1, G, 3 * G + 5])
-def test_hip_ipc_open_mem_handle_shares_bytes_both_ways(shared: tuple[ModuleType, Peer], size: int) -> None:
+def test_hip_ipc_open_mem_handle_shares_bytes_in_both_directions(
+    shared: tuple[ModuleType, Peer], size: int
+) -> None:
     hip, other = shared
-    pointer = ok(hip.hipIpcOpenMemHandle(given(other, size), LAZY))
+    pointer = ok(hip.hipIpcOpenMemHandle(exported(other, size), LAZY))
     assert read(hip, pointer, size) == pattern(size)
     write(hip, pointer, b"\x5a" * size)
     assert other.run(f"result = read(p, {size}) == b'\\x5a' * {size}")
@@ -75,16 +77,16 @@ def test_hip_ipc_mem_handle_before_10_reserved_ends_at_first_nul(hip_on: Enter, 
     assert handle.reserved == whole[: whole.index(0)]
     explain()
     assert code(hip.hipIpcOpenMemHandle(handle.reserved, LAZY)) == "hipErrorInvalidValue"
-    told = explain()
-    assert f"has {len(handle.reserved)} bytes" in told
-    assert "ctypes.string_at(int(handle), 64)" in told
+    explained = explain()
+    assert f"has {len(handle.reserved)} bytes" in explained
+    assert "ctypes.string_at(int(handle), 64)" in explained
     assert code(hip.hipIpcOpenMemHandle(whole, LAZY)) == "hipErrorInvalidContext"
     assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidContext"
 
 
 def test_hip_ipc_open_mem_handle_text_of_neutral_handle_opens(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
-    whole = given(other, 64)
+    whole = exported(other, 64)
     text = base64.urlsafe_b64encode(whole[:48])
     assert len(text) == 64
     assert read(hip, ok(hip.hipIpcOpenMemHandle(text, LAZY)), 64) == pattern(64)
@@ -128,7 +130,7 @@ def test_hip_ipc_get_mem_handle_memory_not_of_malloc_returns_invalid_value(
         "host": lambda: bytearray(64),
         "pinned": lambda: ok(hip.hipHostMalloc(64, 0)),
         "mapped": lambda: mapped(hip, (0, G))[0],
-        "opened": lambda: ok(hip.hipIpcOpenMemHandle(given(other), LAZY)),
+        "opened": lambda: ok(hip.hipIpcOpenMemHandle(exported(other), LAZY)),
     }
     assert code(hip.hipIpcGetMemHandle(pointers[what]())) == "hipErrorInvalidValue"
 
@@ -137,7 +139,7 @@ def test_hip_ipc_get_mem_handle_inner_pointer_opens_to_the_start(shared: tuple[M
     hip, other = shared
     for size in (4096, G):
         handles = [
-            given(other, size),
+            exported(other, size),
             *(
                 bytes.fromhex(
                     other.run(f"result = bytes(ok(hip.hipIpcGetMemHandle(p + {at})).reserved).hex()")
@@ -199,7 +201,7 @@ def test_hip_ipc_open_mem_handle_flags_other_than_1_return_invalid_value(
     shared: tuple[ModuleType, Peer], flags: int
 ) -> None:
     hip, other = shared
-    result = hip.hipIpcOpenMemHandle(given(other), flags)
+    result = hip.hipIpcOpenMemHandle(exported(other), flags)
     assert code(result) == "hipErrorInvalidValue"
     assert result[1] is None
 
@@ -222,14 +224,14 @@ def test_hip_ipc_open_mem_handle_changed_handle_returns_invalid_device_pointer(
     shared: tuple[ModuleType, Peer],
 ) -> None:
     hip, other = shared
-    handle = bytearray(given(other))
+    handle = bytearray(exported(other))
     handle[20] ^= 1
     assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidDevicePointer"
 
 
 def test_hip_ipc_open_mem_handle_twice_needs_two_closes(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
-    handle = given(other)
+    handle = exported(other)
     first, second = (ok(hip.hipIpcOpenMemHandle(handle, LAZY)) for _ in range(2))
     assert int(first) == int(second)
     ok(hip.hipIpcCloseMemHandle(first))
@@ -261,7 +263,7 @@ def test_hip_ipc_memory_freed_by_exporter_after_close_ends_handle(shared: tuple[
 
 def test_hip_ipc_memory_freed_by_exporter_lives_in_importer(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
-    pointer = ok(hip.hipIpcOpenMemHandle(given(other, G), LAZY))
+    pointer = ok(hip.hipIpcOpenMemHandle(exported(other, G), LAZY))
     other.run("ok(hip.hipFree(p))")
     assert read(hip, pointer, G) == pattern(G)
     other.kill()
@@ -273,7 +275,7 @@ def test_hip_ipc_open_mem_handle_exporter_killed_returns_invalid_device_pointer(
     shared: tuple[ModuleType, Peer],
 ) -> None:
     hip, other = shared
-    handle = given(other)
+    handle = exported(other)
     other.kill()
     assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidDevicePointer"
 
@@ -281,7 +283,7 @@ def test_hip_ipc_open_mem_handle_exporter_killed_returns_invalid_device_pointer(
 def test_hip_ipc_open_mem_handle_memory_of_other_device_opens(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
     other.run("ok(hip.hipSetDevice(1))")
-    handle = given(other)
+    handle = exported(other)
     pointer = ok(hip.hipIpcOpenMemHandle(handle, LAZY))  # device 0 is current
     near = ok(hip.hipMalloc(4096))
     ok(hip.hipMemcpyPeer(near, 0, pointer, 1, 4096))
@@ -296,7 +298,7 @@ def test_hip_ipc_open_mem_handle_unreachable_device_returns_invalid_device_point
     hip = hip_on(node)
     with hip_peer(node) as other:
         other.run("ok(hip.hipSetDevice(2))")
-        handle = given(other)
+        handle = exported(other)
         assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidDevicePointer"
         ok(hip.hipSetDevice(3))
         ok(hip.hipIpcOpenMemHandle(handle, LAZY))
@@ -308,7 +310,7 @@ def test_hip_ipc_open_mem_handle_every_reachable_device_opens(hip_on: Enter) -> 
     with hip_peer(node) as other:
         for owner in range(3):
             other.run(f"ok(hip.hipSetDevice({owner}))")
-            handle = given(other)
+            handle = exported(other)
             for device in range(3):
                 if not ok(hip.hipDeviceCanAccessPeer(device, owner)):
                     continue
@@ -322,7 +324,7 @@ def test_hip_ipc_open_mem_handle_every_reachable_device_opens(hip_on: Enter) -> 
 
 def test_hip_ipc_close_mem_handle_waits_for_queued_copy(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
-    pointer = ok(hip.hipIpcOpenMemHandle(given(other), LAZY))
+    pointer = ok(hip.hipIpcOpenMemHandle(exported(other), LAZY))
     stream, copy = ok(hip.hipStreamCreate()), ok(hip.hipMalloc(4096))
     ok(hip.hipMemcpyAsync(copy, pointer, 4096, hip.hipMemcpyKind(4), stream))
     ok(hip.hipIpcCloseMemHandle(pointer))
@@ -332,7 +334,7 @@ def test_hip_ipc_close_mem_handle_waits_for_queued_copy(shared: tuple[ModuleType
 
 def test_hip_device_reset_closes_opened_memory(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
-    handle = given(other)
+    handle = exported(other)
     pointer = ok(hip.hipIpcOpenMemHandle(handle, LAZY))
     ok(hip.hipDeviceReset())
     assert code(hip.hipIpcCloseMemHandle(pointer)) == "hipErrorInvalidValue"

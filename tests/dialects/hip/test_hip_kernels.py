@@ -79,13 +79,13 @@ def test_hip_calls_that_refuse_null_alone_do_so_with_the_code_of_the_header(hip:
 
 def test_hip_c_library_refuses_calls_about_kernels_as_the_vendor_does() -> None:
     opened, word = hip_c_calls.library(), ctypes.c_uint64(7)
-    place = ctypes.byref(word)
+    pointer = ctypes.byref(word)
     assert opened.hipModuleLoad(None, b"file") == 1
-    assert opened.hipModuleLoad(place, b"/no/such/file") == 301
-    assert opened.hipModuleLoadData(place, b"") == 200
+    assert opened.hipModuleLoad(pointer, b"/no/such/file") == 301
+    assert opened.hipModuleLoadData(pointer, b"") == 200
     assert opened.hipModuleGetFunctionCount(None, None) == 1
     none = ctypes.c_size_t()
-    assert opened.hipOccupancyMaxPotentialBlockSize(None, place, ctypes.c_void_p(1), none, 0) == 1
+    assert opened.hipOccupancyMaxPotentialBlockSize(None, pointer, ctypes.c_void_p(1), none, 0) == 1
     assert opened.hipFuncSetCacheConfig(ctypes.c_void_p(1), -1) == 1
     grid = (ctypes.c_uint32 * 3)(1, 1, 1)
     assert opened.hipSetupArgument(grid, ctypes.c_size_t(8), ctypes.c_size_t(0)) == 0

@@ -23,7 +23,7 @@ def address(symbol: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("call", "flags", "found"),
+    ("call", "flags", "expected"),
     [
         ("hipGetProcAddress", DEFAULT, "hipMemcpy"),
         ("hipGetProcAddress", LEGACY, "hipMemcpy"),
@@ -36,15 +36,15 @@ def address(symbol: str) -> int:
     ],
 )
 def test_hip_functions_by_name_are_those_of_the_c_library(
-    hip: ModuleType, call: str, flags: int, found: str
+    hip: ModuleType, call: str, flags: int, expected: str
 ) -> None:
     version = (SIX,) if "Proc" in call else ()
     result, pointer, status = getattr(hip, call)("hipMemcpy", *version, flags)
-    assert (result.name, int(pointer), int(status)) == ("hipSuccess", address(found), 0)
+    assert (result.name, int(pointer), int(status)) == ("hipSuccess", address(expected), 0)
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "found"),
+    ("name", "version", "expected"),
     [
         ("hipGetDeviceProperties", SIX, "hipGetDevicePropertiesR0600"),
         ("hipChooseDevice", SIX, "hipChooseDeviceR0600"),
@@ -53,9 +53,9 @@ def test_hip_functions_by_name_are_those_of_the_c_library(
     ],
 )
 def test_hip_functions_by_name_are_of_the_version_asked(
-    hip: ModuleType, name: str, version: int, found: str
+    hip: ModuleType, name: str, version: int, expected: str
 ) -> None:
-    assert int(hip.hipGetProcAddress(name, version, DEFAULT)[1]) == address(found)
+    assert int(hip.hipGetProcAddress(name, version, DEFAULT)[1]) == address(expected)
 
 
 def test_hip_functions_by_name_that_there_are_not_are_refused(hip: ModuleType) -> None:
@@ -64,28 +64,28 @@ def test_hip_functions_by_name_that_there_are_not_are_refused(hip: ModuleType) -
             assert (result[0].name, result[1:]) == ("hipErrorInvalidValue", (None, status))
 
 
-def test_hip_functions_by_name_are_written_where_calls_of_7_2_say(hip_on: Enter) -> None:
-    hip, place = hip_on("devices=1", VERSION="7.2"), ctypes.c_void_p()
+def test_hip_functions_by_name_are_written_to_the_outputs_of_calls_of_7_2(hip_on: Enter) -> None:
+    hip, output = hip_on("devices=1", VERSION="7.2"), ctypes.c_void_p()
     calls: list[tuple[Any, tuple[int, ...]]] = [
         (hip.hipGetProcAddress, (SIX,)),
         (hip.hipGetDriverEntryPoint, ()),
     ]
     for call, version in calls:
-        place.value = None
-        assert call("hipFree", ctypes.addressof(place), *version, DEFAULT)[0].name == "hipSuccess"
-        assert place.value == address("hipFree")
-        assert call("hipMem", ctypes.addressof(place), *version, DEFAULT)[1] == 1
+        output.value = None
+        assert call("hipFree", ctypes.addressof(output), *version, DEFAULT)[0].name == "hipSuccess"
+        assert output.value == address("hipFree")
+        assert call("hipMem", ctypes.addressof(output), *version, DEFAULT)[1] == 1
         assert call("hipFree", None, *version, DEFAULT)[0].name == "hipErrorInvalidValue"
 
 
-def test_hip_c_library_tells_that_a_name_was_not_found() -> None:
-    opened, found, status = hip_c_calls.library(), ctypes.c_void_p(7), ctypes.c_int(7)
+def test_hip_c_library_reports_an_unknown_name() -> None:
+    opened, expected, status = hip_c_calls.library(), ctypes.c_void_p(7), ctypes.c_int(7)
     flags = ctypes.c_uint64(0)
-    assert opened.hipGetProcAddress(b"hipFree", ctypes.byref(found), SIX, flags, None) == 0
-    assert found.value == address("hipFree")
-    assert opened.hipGetProcAddress(b"hipMem", ctypes.byref(found), SIX, flags, ctypes.byref(status)) == 1
-    assert (found.value, status.value) == (address("hipFree"), 1)
+    assert opened.hipGetProcAddress(b"hipFree", ctypes.byref(expected), SIX, flags, None) == 0
+    assert expected.value == address("hipFree")
+    assert opened.hipGetProcAddress(b"hipMem", ctypes.byref(expected), SIX, flags, ctypes.byref(status)) == 1
+    assert (expected.value, status.value) == (address("hipFree"), 1)
     status.value = 7
-    assert opened.hipGetProcAddress(b"", ctypes.byref(found), SIX, flags, ctypes.byref(status)) == 1
+    assert opened.hipGetProcAddress(b"", ctypes.byref(expected), SIX, flags, ctypes.byref(status)) == 1
     assert status.value == 7
     assert opened.hipGetProcAddress(b"hipFree", None, SIX, flags, ctypes.byref(status)) == 1

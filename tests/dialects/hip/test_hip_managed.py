@@ -16,7 +16,7 @@ PAGE = mmap.PAGESIZE
 N = 4 * PAGE
 
 
-def told(
+def attribute(
     hip: ModuleType, memory: Any, name: str, start: int = 0, nbytes: int = N, room: int = 1
 ) -> list[int]:
     data = np.full(room, 99, np.int32)
@@ -28,43 +28,43 @@ def told(
 def test_hip_mem_advise_and_prefetch_are_read_back(hip: ModuleType) -> None:
     advice = hip.hipMemoryAdvise
     memory = done(hip.hipMallocManaged(N, 1))
-    assert told(hip, memory, "ReadMostly") == [0]
-    assert told(hip, memory, "PreferredLocation") == [-2]
-    assert told(hip, memory, "LastPrefetchLocation") == [-2]
-    assert told(hip, memory, "AccessedBy", room=2) == [-2, -2]
-    assert told(hip, memory, "CoherencyMode") == [0]
+    assert attribute(hip, memory, "ReadMostly") == [0]
+    assert attribute(hip, memory, "PreferredLocation") == [-2]
+    assert attribute(hip, memory, "LastPrefetchLocation") == [-2]
+    assert attribute(hip, memory, "AccessedBy", room=2) == [-2, -2]
+    assert attribute(hip, memory, "CoherencyMode") == [0]
 
     done(hip.hipMemAdvise(memory, 2 * PAGE, advice.hipMemAdviseSetReadMostly, -5))  # the device id is ignored
-    assert told(hip, memory, "ReadMostly", 0, 2 * PAGE) == [1]
-    assert told(hip, memory, "ReadMostly") == [0]
+    assert attribute(hip, memory, "ReadMostly", 0, 2 * PAGE) == [1]
+    assert attribute(hip, memory, "ReadMostly") == [0]
     done(hip.hipMemAdvise(int(memory) + PAGE, PAGE, advice.hipMemAdviseUnsetReadMostly, 0))
-    assert [told(hip, memory, "ReadMostly", at, PAGE) for at in (0, PAGE, PAGE // 2)] == [[1], [0], [0]]
+    assert [attribute(hip, memory, "ReadMostly", at, PAGE) for at in (0, PAGE, PAGE // 2)] == [[1], [0], [0]]
 
     done(hip.hipMemAdvise(memory, N, advice.hipMemAdviseSetPreferredLocation, 1))
-    assert told(hip, memory, "PreferredLocation") == [1]
+    assert attribute(hip, memory, "PreferredLocation") == [1]
     done(hip.hipMemAdvise(memory, 8, advice.hipMemAdviseSetPreferredLocation, -1))
-    assert told(hip, memory, "PreferredLocation", 0, 8) == [-1]
-    assert told(hip, memory, "PreferredLocation") == [-2]
+    assert attribute(hip, memory, "PreferredLocation", 0, 8) == [-1]
+    assert attribute(hip, memory, "PreferredLocation") == [-2]
     done(hip.hipMemAdvise(memory, N, advice.hipMemAdviseUnsetPreferredLocation, 0))
-    assert told(hip, memory, "PreferredLocation", 100, 1) == [-2]
+    assert attribute(hip, memory, "PreferredLocation", 100, 1) == [-2]
 
     for device in (-1, 1, 0):
         done(hip.hipMemAdvise(memory, N, advice.hipMemAdviseSetAccessedBy, device))
-    assert told(hip, memory, "AccessedBy", room=4) == [0, 1, -1, -2]
+    assert attribute(hip, memory, "AccessedBy", room=4) == [0, 1, -1, -2]
     done(hip.hipMemAdvise(memory, 8, advice.hipMemAdviseUnsetAccessedBy, 1))
-    assert told(hip, memory, "AccessedBy", room=2) == [0, -1]
+    assert attribute(hip, memory, "AccessedBy", room=2) == [0, -1]
 
     done(hip.hipMemAdvise(memory, 8, advice.hipMemAdviseSetCoarseGrain, 0))
-    assert [told(hip, memory, "CoherencyMode", 0, each) for each in (8, N)] == [[1], [2]]
+    assert [attribute(hip, memory, "CoherencyMode", 0, each) for each in (8, N)] == [[1], [2]]
     done(hip.hipMemAdvise(memory, 8, advice.hipMemAdviseUnsetCoarseGrain, 0))
-    assert told(hip, memory, "CoherencyMode") == [0]
+    assert attribute(hip, memory, "CoherencyMode") == [0]
 
     done(hip.hipMemPrefetchAsync(memory, N, 1, None))
-    assert told(hip, memory, "LastPrefetchLocation") == [1]
+    assert attribute(hip, memory, "LastPrefetchLocation") == [1]
     done(hip.hipMemPrefetchAsync(memory, N, -1, None))
-    assert told(hip, memory, "LastPrefetchLocation") == [-1]
+    assert attribute(hip, memory, "LastPrefetchLocation") == [-1]
     done(hip.hipFree(memory))
-    assert told(hip, done(hip.hipMallocManaged(N, 1)), "LastPrefetchLocation") == [-2]
+    assert attribute(hip, done(hip.hipMallocManaged(N, 1)), "LastPrefetchLocation") == [-2]
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_hip_mem_advise_and_prefetch_hold_for_whole_pages(
     done(hip.hipMemAdvise(int(memory) + start, nbytes, hip.hipMemoryAdvise.hipMemAdviseSetAccessedBy, 1))
     done(hip.hipMemPrefetchAsync(int(memory) + start, nbytes, 1, None))
     for name in ("AccessedBy", "LastPrefetchLocation"):
-        assert told(hip, memory, name, first, pages * PAGE) == [1]
-        assert told(hip, memory, name, first, (pages + 1) * PAGE) == [-2]
+        assert attribute(hip, memory, name, first, pages * PAGE) == [1]
+        assert attribute(hip, memory, name, first, (pages + 1) * PAGE) == [-2]
         if first:
-            assert told(hip, memory, name, first - 1, 2) == [-2]
+            assert attribute(hip, memory, name, first - 1, 2) == [-2]
 
 
 def test_hip_mem_advise_and_prefetch_of_registered_memory_hold_until_it_is_unregistered(
@@ -91,20 +91,20 @@ def test_hip_mem_advise_and_prefetch_of_registered_memory_hold_until_it_is_unreg
     done(hip.hipHostRegister(memory.data, N, 0))
     done(hip.hipMemAdvise(memory.data, N, hip.hipMemoryAdvise.hipMemAdviseSetPreferredLocation, 1))
     done(hip.hipMemPrefetchAsync(memory.data, N, 0, None))
-    assert told(hip, memory.data, "PreferredLocation") == [1]
-    assert told(hip, memory.data, "LastPrefetchLocation") == [0]
+    assert attribute(hip, memory.data, "PreferredLocation") == [1]
+    assert attribute(hip, memory.data, "LastPrefetchLocation") == [0]
     done(hip.hipHostUnregister(memory.data))
     done(hip.hipHostRegister(memory.data, N, 0))
-    assert told(hip, memory.data, "PreferredLocation") == [-2]
+    assert attribute(hip, memory.data, "PreferredLocation") == [-2]
     done(hip.hipHostUnregister(memory.data))
 
 
-def test_hip_mem_range_coherency_mode_is_told_of_memory_that_takes_no_advice(hip: ModuleType) -> None:
+def test_hip_mem_range_coherency_mode_is_reported_for_memory_that_takes_no_advice(hip: ModuleType) -> None:
     fine, coarse = [0], [1]
-    assert told(hip, on(hip, 0, N), "CoherencyMode") == coarse
-    assert told(hip, done(hip.hipExtMallocWithFlags(N, 1)), "CoherencyMode") == fine
-    assert told(hip, done(hip.hipHostMalloc(N, 0)), "CoherencyMode") == fine
-    assert told(hip, done(hip.hipHostMalloc(N, 0x8000_0000)), "CoherencyMode") == coarse
+    assert attribute(hip, on(hip, 0, N), "CoherencyMode") == coarse
+    assert attribute(hip, done(hip.hipExtMallocWithFlags(N, 1)), "CoherencyMode") == fine
+    assert attribute(hip, done(hip.hipHostMalloc(N, 0)), "CoherencyMode") == fine
+    assert attribute(hip, done(hip.hipHostMalloc(N, 0x8000_0000)), "CoherencyMode") == coarse
     mode = hip.hipMemRangeAttribute.hipMemRangeAttributeCoherencyMode
     data = np.zeros(2, np.int32)
     assert code(hip.hipMemRangeGetAttribute(data, 8, mode, on(hip, 0, N), N)) == "hipErrorInvalidValue"
@@ -117,9 +117,9 @@ def test_hip_mem_advise_v2_and_prefetch_v2_accept_locations(hip: ModuleType) -> 
     device = hip.hipMemLocation(type=kinds.hipMemLocationTypeDevice, id=1)
     host = hip.hipMemLocation(type=kinds.hipMemLocationTypeHost, id=7)
     done(hip.hipMemPrefetchAsync_v2(memory, N, device, 0, None))
-    assert told(hip, memory, "LastPrefetchLocation") == [1]
+    assert attribute(hip, memory, "LastPrefetchLocation") == [1]
     done(hip.hipMemAdvise_v2(memory, N, advice.hipMemAdviseSetPreferredLocation, host))
-    assert told(hip, memory, "PreferredLocation") == [-1]
+    assert attribute(hip, memory, "PreferredLocation") == [-1]
     prefer = advice.hipMemAdviseSetPreferredLocation
     assert code(hip.hipMemPrefetchAsync_v2(memory, N, device, 1, None)) == "hipErrorInvalidValue"
     assert code(hip.hipMemPrefetchAsync_v2(memory, N, None, 0, None)) == "hipErrorInvalidValue"
@@ -171,10 +171,10 @@ def test_hip_mem_range_get_attributes_fills_values_and_refuses_bad_lists(hip: Mo
     assert code(hip.hipMemRangeGetAttributes(2, memory, 0)) == "hipErrorInvalidValue"
 
 
-def prefetch(hip: ModuleType, pointers: list[Any], *places: tuple[int, str, int], **others: Any) -> str:
+def prefetch(hip: ModuleType, pointers: list[Any], *targets: tuple[int, str, int], **others: Any) -> str:
     """Prefetch ranges of `N` bytes: from which range on, and where to."""
-    locations = hip.hipMemLocation.allocate(len(places))
-    for at, (_, kind, device) in enumerate(places):
+    locations = hip.hipMemLocation.allocate(len(targets))
+    for at, (_, kind, device) in enumerate(targets):
         locations.set_type(at, hip.hipMemLocationType[f"hipMemLocationType{kind}"])
         locations.set_id(at, device)
     words: dict[str, Any] = {
@@ -182,8 +182,8 @@ def prefetch(hip: ModuleType, pointers: list[Any], *places: tuple[int, str, int]
         "sizes": [N] * len(pointers),
         "count": len(pointers),
         "prefetch_locs": locations,
-        "prefetch_loc_idxs": [first for first, _, _ in places],
-        "num_prefetch_locs": len(places),
+        "prefetch_loc_idxs": [first for first, _, _ in targets],
+        "num_prefetch_locs": len(targets),
         "flags": 0,
         "stream": others.pop("stream") if "stream" in others else done(hip.hipStreamCreate()),
     }
@@ -193,33 +193,33 @@ def prefetch(hip: ModuleType, pointers: list[Any], *places: tuple[int, str, int]
 def test_hip_mem_prefetch_batch_async_takes_the_location_of_the_last_index(hip: ModuleType) -> None:
     pointers = [done(hip.hipMallocManaged(N, 1)) for _ in range(5)]
     assert prefetch(hip, pointers, (0, "Device", 1), (2, "Host", 0), (4, "Device", 0)) == "hipSuccess"
-    assert [told(hip, each, "LastPrefetchLocation") for each in pointers] == [[1], [1], [-1], [-1], [0]]
+    assert [attribute(hip, each, "LastPrefetchLocation") for each in pointers] == [[1], [1], [-1], [-1], [0]]
 
 
 def test_hip_mem_prefetch_batch_async_bad_arguments_return_invalid_value_and_note_nothing(
     hip: ModuleType,
 ) -> None:
     one, two = (done(hip.hipMallocManaged(N, 1)) for _ in range(2))
-    here, plain = (0, "Device", 0), np.zeros(N, np.uint8)
+    near, plain = (0, "Device", 0), np.zeros(N, np.uint8)
     done(hip.hipHostRegister(plain[:64].ctypes.data, 64, 0))
     for answer in (
-        *(prefetch(hip, [one, two], here, **{name: None}) for name in ("dev_ptrs", "sizes", "prefetch_locs")),
-        *(prefetch(hip, [one, two], here, **{name: 0}) for name in ("count", "num_prefetch_locs")),
-        prefetch(hip, [one, two], here, prefetch_loc_idxs=None),
-        prefetch(hip, [one, two], here, sizes=[N, N + 1]),
-        prefetch(hip, [one, two], here, sizes=[N, 0]),
-        prefetch(hip, [one, two], here, flags=1),
-        prefetch(hip, [one, two], here, stream=None),
-        prefetch(hip, [one, two], here, here, here),
+        *(prefetch(hip, [one, two], near, **{name: None}) for name in ("dev_ptrs", "sizes", "prefetch_locs")),
+        *(prefetch(hip, [one, two], near, **{name: 0}) for name in ("count", "num_prefetch_locs")),
+        prefetch(hip, [one, two], near, prefetch_loc_idxs=None),
+        prefetch(hip, [one, two], near, sizes=[N, N + 1]),
+        prefetch(hip, [one, two], near, sizes=[N, 0]),
+        prefetch(hip, [one, two], near, flags=1),
+        prefetch(hip, [one, two], near, stream=None),
+        prefetch(hip, [one, two], near, near, near),
         prefetch(hip, [one, two], (1, "Device", 0)),
-        prefetch(hip, [one, two], here, here),
-        prefetch(hip, [one, two], here, (2, "Device", 0)),
+        prefetch(hip, [one, two], near, near),
+        prefetch(hip, [one, two], near, (2, "Device", 0)),
         prefetch(hip, [one, two], (0, "Device", -5)),
         prefetch(hip, [one, two], (0, "Device", 2)),
-        *(prefetch(hip, [one, each], here) for each in (None, on(hip, 0, N), plain, plain[64:])),
+        *(prefetch(hip, [one, each], near) for each in (None, on(hip, 0, N), plain, plain[64:])),
     ):
         assert answer == "hipErrorInvalidValue"
-    assert told(hip, one, "LastPrefetchLocation") == [-2]
+    assert attribute(hip, one, "LastPrefetchLocation") == [-2]
     words = ([one], 1, hip.hipMemLocation(), 1, 0, done(hip.hipStreamCreate()))
     assert code(hip.hipMemPrefetchBatchAsync(*words)) == "hipErrorInvalidValue"
     done(hip.hipHostUnregister(plain.ctypes.data))

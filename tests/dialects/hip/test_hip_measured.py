@@ -35,6 +35,6 @@ class Names:
 
 @for_each("expression", EXPRESSIONS)
 def test_hip_types_expression_gives_result_measured_on_the_wheel(expression: str) -> None:
-    found = outcome(expression, lambda: namespace(Names(), types))
+    measured = outcome(expression, lambda: namespace(Names(), types))
     expected = OTHERWISE.get(expression, RESULTS[expression])
-    assert expected in (found, CRASH)
+    assert expected in (measured, CRASH)

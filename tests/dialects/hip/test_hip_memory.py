@@ -80,9 +80,9 @@ def test_hip_host_get_flags_memory_not_of_host_malloc_returns_invalid_value(hip:
 @pytest.mark.parametrize("flags", range(5))
 def test_hip_ext_malloc_with_flags_gives_memory_of_that_kind(hip: ModuleType, flags: int) -> None:
     memory = done(hip.hipExtMallocWithFlags(8, flags))
-    found = done(hip.hipPointerGetAttributes(memory))
-    assert found.type.name == ("hipMemoryTypeHost" if flags == 2 else "hipMemoryTypeDevice")
-    assert found.allocationFlags == flags
+    attributes = done(hip.hipPointerGetAttributes(memory))
+    assert attributes.type.name == ("hipMemoryTypeHost" if flags == 2 else "hipMemoryTypeDevice")
+    assert attributes.allocationFlags == flags
     assert memory.size == 8
     write(hip, memory, b"12345678")
     assert read(hip, memory, 8).tobytes() == b"12345678"
@@ -118,8 +118,8 @@ def test_hip_malloc_managed_size_0_or_bad_flags_return_invalid_value(hip: Module
 
 def test_hip_malloc_pitch_rounds_pitch_up_to_256_and_refuses_bad_sizes(hip: ModuleType) -> None:
     for width, pitch in ((1, 256), (256, 256), (257, 512)):
-        memory, found = done(hip.hipMallocPitch(width, 3))
-        assert found == pitch
+        memory, attributes = done(hip.hipMallocPitch(width, 3))
+        assert attributes == pitch
         assert done(hip.hipMemPtrGetInfo(memory)) == 3 * pitch
     for element in (4, 8, 16):
         assert done(hip.hipMemAllocPitch(100, 2, element))[1] == 256
@@ -131,7 +131,7 @@ def test_hip_malloc_pitch_rounds_pitch_up_to_256_and_refuses_bad_sizes(hip: Modu
     assert code(hip.hipMalloc3D(None)) == "hipErrorInvalidValue"
 
 
-def test_hip_malloc_3d_hip_python_7_shape_fills_given_struct(hip: ModuleType) -> None:
+def test_hip_malloc_3d_hip_python_7_shape_fills_the_callers_struct(hip: ModuleType) -> None:
     box = hip.hipPitchedPtr()
     done(hip.hipMalloc3D(box, hip.hipExtent(10, 3, 2)))
     assert (box.pitch, box.xsize, box.ysize) == (256, 10, 3)

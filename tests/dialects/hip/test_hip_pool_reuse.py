@@ -22,11 +22,11 @@ pytestmark = pytest.mark.timeout(60)
 
 def new_pool(hip: ModuleType, device: int = 0, **settings: int) -> Any:
     """Return a pool with attributes set: ``new_pool(hip, AttrReleaseThreshold=MIB)``."""
-    made = hip.hipMemPoolProps()
-    made.allocType = hip.hipMemAllocationType.hipMemAllocationTypePinned
-    made.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
-    made.location.id = device
-    pool = done(hip.hipMemPoolCreate(made))
+    pool_properties = hip.hipMemPoolProps()
+    pool_properties.allocType = hip.hipMemAllocationType.hipMemAllocationTypePinned
+    pool_properties.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
+    pool_properties.location.id = device
+    pool = done(hip.hipMemPoolCreate(pool_properties))
     for name, value in settings.items():
         cell = ctypes.c_int(value) if name.startswith("Reuse") else ctypes.c_uint64(value)
         done(hip.hipMemPoolSetAttribute(pool, hip.hipMemPoolAttr[f"hipMemPool{name}"], cell))

@@ -25,13 +25,13 @@ pytestmark = pytest.mark.timeout(120)
 
 def wanted(hip: ModuleType, device: int = 0, *, shared: bool = False, largest: int = 0) -> Any:
     """Return a hipMemPoolProps."""
-    made = hip.hipMemPoolProps()
-    made.allocType = hip.hipMemAllocationType.hipMemAllocationTypePinned
-    made.handleTypes = hip.hipMemAllocationHandleType(int(shared))
-    made.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
-    made.location.id = device
-    made.maxSize = largest
-    return made
+    properties = hip.hipMemPoolProps()
+    properties.allocType = hip.hipMemAllocationType.hipMemAllocationTypePinned
+    properties.handleTypes = hip.hipMemAllocationHandleType(int(shared))
+    properties.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
+    properties.location.id = device
+    properties.maxSize = largest
+    return properties
 
 
 def attribute(hip: ModuleType, pool: Any, name: str) -> int:
@@ -141,34 +141,38 @@ def test_hip_device_set_mem_pool_changes_current_pool_until_destroyed(hip: Modul
 
 def test_hip_mem_set_mem_pool_by_location_equals_call_by_device(hip: ModuleType) -> None:
     pinned = hip.hipMemAllocationType.hipMemAllocationTypePinned
-    place, pool = location(hip, 1), ok(hip.hipMemPoolCreate(wanted(hip, 1)))
-    default = ok(hip.hipMemGetDefaultMemPool(place, pinned))
+    device_location, pool = location(hip, 1), ok(hip.hipMemPoolCreate(wanted(hip, 1)))
+    default = ok(hip.hipMemGetDefaultMemPool(device_location, pinned))
     assert int(default) == int(ok(hip.hipDeviceGetDefaultMemPool(1)))
-    ok(hip.hipMemSetMemPool(place, pinned, pool))
-    assert int(ok(hip.hipMemGetMemPool(place, pinned))) == int(pool) == int(ok(hip.hipDeviceGetMemPool(1)))
+    ok(hip.hipMemSetMemPool(device_location, pinned, pool))
+    assert (
+        int(ok(hip.hipMemGetMemPool(device_location, pinned)))
+        == int(pool)
+        == int(ok(hip.hipDeviceGetMemPool(1)))
+    )
     invalid = hip.hipMemAllocationType.hipMemAllocationTypeInvalid
-    assert code(hip.hipMemGetMemPool(place, invalid)) == INVALID
+    assert code(hip.hipMemGetMemPool(device_location, invalid)) == INVALID
     assert code(hip.hipMemGetDefaultMemPool(None, pinned)) == INVALID
     assert code(hip.hipMemSetMemPool(location(hip, 0), pinned, pool)) == INVALID
     ok(hip.hipMemPoolDestroy(pool))
-    assert int(ok(hip.hipMemGetMemPool(place, pinned))) == int(default)
-    assert code(hip.hipMemSetMemPool(place, pinned, pool)) == INVALID
+    assert int(ok(hip.hipMemGetMemPool(device_location, pinned))) == int(default)
+    assert code(hip.hipMemSetMemPool(device_location, pinned, pool)) == INVALID
 
 
 def test_hip_mem_set_mem_pool_managed_leaves_pool_of_malloc_async(hip: ModuleType) -> None:
     managed = hip.hipMemAllocationType.hipMemAllocationTypeManaged
     pinned = hip.hipMemAllocationType.hipMemAllocationTypePinned
-    place, asked = location(hip, 0), wanted(hip)
+    device_location, asked = location(hip, 0), wanted(hip)
     asked.allocType = managed
-    default, pool = ok(hip.hipMemGetDefaultMemPool(place, managed)), ok(hip.hipMemPoolCreate(asked))
-    assert int(default) == int(ok(hip.hipMemGetMemPool(place, managed)))
+    default, pool = ok(hip.hipMemGetDefaultMemPool(device_location, managed)), ok(hip.hipMemPoolCreate(asked))
+    assert int(default) == int(ok(hip.hipMemGetMemPool(device_location, managed)))
     assert int(default) != int(ok(hip.hipDeviceGetDefaultMemPool(0)))
-    assert code(hip.hipMemSetMemPool(place, pinned, pool)) == INVALID
-    ok(hip.hipMemSetMemPool(place, managed, pool))
-    assert int(ok(hip.hipMemGetMemPool(place, managed))) == int(pool)
+    assert code(hip.hipMemSetMemPool(device_location, pinned, pool)) == INVALID
+    ok(hip.hipMemSetMemPool(device_location, managed, pool))
+    assert int(ok(hip.hipMemGetMemPool(device_location, managed))) == int(pool)
     assert int(ok(hip.hipDeviceGetMemPool(0))) == int(ok(hip.hipDeviceGetDefaultMemPool(0)))
     ok(hip.hipMemPoolDestroy(pool))
-    assert int(ok(hip.hipMemGetMemPool(place, managed))) == int(default)
+    assert int(ok(hip.hipMemGetMemPool(device_location, managed))) == int(default)
     assert code(hip.hipMemPoolDestroy(default)) == INVALID
 
 
@@ -188,19 +192,19 @@ def test_hip_device_set_mem_pool_null_or_of_other_device_returns_documented_code
 
 def test_hip_mem_pool_create_bad_properties_return_documented_codes(hip: ModuleType) -> None:
     assert code(hip.hipMemPoolCreate(None)) == INVALID
-    made = wanted(hip)
-    made.allocType = hip.hipMemAllocationType.hipMemAllocationTypeInvalid
-    assert code(hip.hipMemPoolCreate(made)) == INVALID
-    made = wanted(hip)
-    made.location.type = hip.hipMemLocationType.hipMemLocationTypeHost
-    assert code(hip.hipMemPoolCreate(made)) == INVALID
+    properties = wanted(hip)
+    properties.allocType = hip.hipMemAllocationType.hipMemAllocationTypeInvalid
+    assert code(hip.hipMemPoolCreate(properties)) == INVALID
+    properties = wanted(hip)
+    properties.location.type = hip.hipMemLocationType.hipMemLocationTypeHost
+    assert code(hip.hipMemPoolCreate(properties)) == INVALID
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 4, 8, 32764])
 def test_hip_mem_pool_create_does_not_look_at_handle_types(hip: ModuleType, kind: int) -> None:
-    made, fd = wanted(hip), ctypes.c_int(-1)
-    ctypes.c_int.from_address(int(made) + 4).value = kind
-    pool = ok(hip.hipMemPoolCreate(made))
+    properties, fd = wanted(hip), ctypes.c_int(-1)
+    ctypes.c_int.from_address(int(properties) + 4).value = kind
+    pool = ok(hip.hipMemPoolCreate(properties))
     ok(hip.hipFreeAsync(ok(hip.hipMallocFromPoolAsync(64, pool, None)), None))
     posix = hip.hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor
     shared = hip.hipMemPoolExportToShareableHandle(fd, pool, posix, 0)
@@ -302,11 +306,11 @@ def test_hip_mem_pool_set_access_is_read_back(hip: ModuleType) -> None:
         for device in (0, 1)
     ]
     assert rights == ["ReadWrite", "None"]
-    for given in ("Read", "ReadWrite", "None"):
-        ok(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d1=given)))
+    for granted in ("Read", "ReadWrite", "None"):
+        ok(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d1=granted)))
         assert (
             ok(hip.hipMemPoolGetAccess(pool, location(hip, 1))).name.removeprefix("hipMemAccessFlagsProt")
-            == given
+            == granted
         )
 
 
@@ -376,7 +380,7 @@ def imported(hip: ModuleType, fd: Any) -> Any:
 
 
 @pytest.mark.parametrize("form", ["descriptor", "address"])
-def test_hip_mem_pool_import_pointer_shares_bytes_both_ways(
+def test_hip_mem_pool_import_pointer_shares_bytes_in_both_directions(
     shared: tuple[ModuleType, Peer, int, bytes], form: str
 ) -> None:
     hip, other, fd, data = shared
@@ -394,9 +398,9 @@ def test_hip_mem_pool_import_pointer_shares_bytes_both_ways(
     assert other.run("result = read(p, 4)[:4] == b'back'")
 
 
-@pytest.mark.parametrize(("given", "seen"), [("Read", 1), ("ReadWrite", 3), ("None", 0)])
+@pytest.mark.parametrize(("granted", "seen"), [("Read", 1), ("ReadWrite", 3), ("None", 0)])
 def test_hip_mem_pool_import_takes_access_and_flags_of_export(
-    shared: tuple[ModuleType, Peer, int, bytes], given: str, seen: int
+    shared: tuple[ModuleType, Peer, int, bytes], granted: str, seen: int
 ) -> None:
     hip, other, fd, _ = shared
     before = ok(imported(hip, fd))
@@ -404,7 +408,7 @@ def test_hip_mem_pool_import_takes_access_and_flags_of_export(
 desc = hip.hipMemAccessDesc.allocate(1)
 place = desc.get_location(0)
 place.type, place.id = hip.hipMemLocationType.hipMemLocationTypeDevice, 0
-desc.set_flags(0, hip.hipMemAccessFlags.hipMemAccessFlagsProt{given})
+desc.set_flags(0, hip.hipMemAccessFlags.hipMemAccessFlagsProt{granted})
 ok(hip.hipMemPoolSetAccess(pool, desc, 1))
 ok(hip.hipMemPoolSetAttribute(pool, hip.hipMemPoolAttr.hipMemPoolReuseAllowOpportunistic, ctypes.c_int(0)))
 fd = ctypes.c_int()
@@ -550,9 +554,11 @@ def test_hip_mem_pool_import_pool_of_other_node_returns_out_of_memory(
     assert code(imported(hip, shared[2])) == "hipErrorOutOfMemory"
 
 
-def test_hip_mem_pool_export_pointer_older_shape_fills_given_struct(hip_on: Enter) -> None:
+def test_hip_mem_pool_export_pointer_older_shape_fills_the_callers_struct(hip_on: Enter) -> None:
     hip = hip_on(VERSION="7.2")
-    made = hip.hipMemPoolPtrExportData()
-    assert hip.hipMemPoolExportPointer(made, ok(hip.hipMallocAsync(64, None))) == (hip.hipError_t.hipSuccess,)
-    assert any(ctypes.string_at(int(made), 64)[:48])
-    assert bytes(made.reserved) == ctypes.string_at(int(made), 64).partition(b"\0")[0]
+    properties = hip.hipMemPoolPtrExportData()
+    assert hip.hipMemPoolExportPointer(properties, ok(hip.hipMallocAsync(64, None))) == (
+        hip.hipError_t.hipSuccess,
+    )
+    assert any(ctypes.string_at(int(properties), 64)[:48])
+    assert bytes(properties.reserved) == ctypes.string_at(int(properties), 64).partition(b"\0")[0]

@@ -12,7 +12,7 @@ from peerlane.dialects import manifest_of
 from peerlane.dialects.hip import hip
 from peerlane.dialects.hip.policy import Policy
 from peerlane.dialects.hip.state import calls
-from reference_pages import hip as made
+from reference_pages import hip as pages
 from reference_pages import tables
 from type_stubs.hip import stubs
 
@@ -30,14 +30,14 @@ error, array = hip.hipMalloc(1024)
 
 
 def test_hip_reference_page_equals_call_table() -> None:
-    assert made.refused(tables.page(PAGE, calls)) == PAGE, "run `make reference`"
+    assert pages.refused(tables.page(PAGE, calls)) == PAGE, "run `make reference`"
 
 
 def test_hip_reference_page_lists_each_function_once() -> None:
     works = re.findall(r"^\| `(?:hip|hiprtc)\.(hip\w*)\(", PAGE, re.MULTILINE)
     refuses = re.findall(r"`(hip\w+)`", tables.part_of(PAGE, "refused"))
     assert sorted(works) == sorted(calls.table)
-    assert sorted(refuses) == made.names_refused()
+    assert sorted(refuses) == pages.names_refused()
     assert not set(works) & set(refuses)
     assert {
         name for name in dir(hip) if callable(getattr(hip, name)) and name[:3] == "hip" and name[3].isupper()
@@ -90,9 +90,9 @@ def test_hip_stubs_type_checker_refuses_wrong_calls_only(tmp_path: Path) -> None
     }
     for number, line in enumerate(cases):
         (tmp_path / f"program{number}.py").write_text(PROGRAM.format(line=line))
-    told = checked(sorted(tmp_path.glob("program*.py")), tmp_path / "cache")
-    assert "-stubs" not in told
-    assert "pyi:" not in told, told
+    reported = checked(sorted(tmp_path.glob("program*.py")), tmp_path / "cache")
+    assert "-stubs" not in reported
+    assert "pyi:" not in reported, reported
     for number, (line, wanted) in enumerate(cases.items()):
-        about = [each for each in told.splitlines() if f"program{number}.py" in each]
-        assert (wanted in "".join(about)) if wanted else not about, (line, told)
+        about = [each for each in reported.splitlines() if f"program{number}.py" in each]
+        assert (wanted in "".join(about)) if wanted else not about, (line, reported)

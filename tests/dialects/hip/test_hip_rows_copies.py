@@ -25,15 +25,15 @@ def test_hip_p2p_calls_agree_on_every_pair(hip_on: Enter, node: str) -> None:
     hip = hip_on(node)
     attributes = hip.hipDeviceP2PAttr
     for src, dst in itertools.permutations(range(done(hip.hipGetDeviceCount())), 2):
-        found = {
+        values = {
             each.name.removeprefix("hipDevP2PAttr"): done(hip.hipDeviceGetP2PAttribute(each, src, dst))
             for each in attributes
         }
         can = done(hip.hipDeviceCanAccessPeer(src, dst))
         kind, hops = done(hip.hipExtGetLinkTypeAndHopCount(src, dst))
-        assert found["PerformanceRank"] == kind >= 0
-        assert found["AccessSupported"] == can == found["HipArrayAccessSupported"]  # of one architecture
-        assert found["NativeAtomicSupported"] in (0, 1)
+        assert values["PerformanceRank"] == kind >= 0
+        assert values["AccessSupported"] == can == values["HipArrayAccessSupported"]  # of one architecture
+        assert values["NativeAtomicSupported"] in (0, 1)
         assert done(hip.hipExtGetLinkTypeAndHopCount(dst, src)) == (kind, hops)
         assert hops > 0
 

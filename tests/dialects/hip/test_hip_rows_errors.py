@@ -14,7 +14,7 @@ from helpers.hip_calls import Gate
 from helpers.hip_client import code, done, neutral
 from helpers.hip_memory import location
 
-HUGE, MADE_UP, WILD = 1 << 50, 1 << 20, 0x1000
+HUGE, INVENTED, WILD = 1 << 50, 1 << 20, 0x1000
 HOST = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: None)
 ADDED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(lambda *words: None)
 
@@ -24,26 +24,26 @@ pytestmark = pytest.mark.timeout(60)
 
 def box(hip: ModuleType, name: str = "hipMemcpy3DParms") -> Any:
     """Return parameters that copy a box of 64 bytes from device 0 to itself."""
-    made = getattr(hip, name)()
+    struct = getattr(hip, name)()
     for end in ("src", "dst"):
-        memory = getattr(made, f"{end}Ptr")
+        memory = getattr(struct, f"{end}Ptr")
         memory.ptr, memory.pitch, memory.xsize, memory.ysize = done(hip.hipMalloc(64)), 64, 64, 1
-    made.extent.width, made.extent.height, made.extent.depth = 64, 1, 1
+    struct.extent.width, struct.extent.height, struct.extent.depth = 64, 1, 1
     if name == "hipMemcpy3DParms":
-        made.kind = hip.hipMemcpyKind.hipMemcpyDefault
-    return made
+        struct.kind = hip.hipMemcpyKind.hipMemcpyDefault
+    return struct
 
 
 def narrow(hip: ModuleType) -> Any:
-    made = box(hip)
-    made.srcPtr.pitch = 63
-    return made
+    struct = box(hip)
+    struct.srcPtr.pitch = 63
+    return struct
 
 
 def of_array(hip: ModuleType) -> Any:
-    made = box(hip)
-    made.srcArray, made.srcPtr.ptr = 64, 0
-    return made
+    struct = box(hip)
+    struct.srcArray, struct.srcPtr.ptr = 64, 0
+    return struct
 
 
 def described(hip: ModuleType) -> Any:
@@ -55,10 +55,10 @@ def described(hip: ModuleType) -> Any:
 
 
 def prefetched(
-    hip: ModuleType, place: tuple[int, str], stream: int | None = None, *, plain: bool = False
+    hip: ModuleType, device_location: tuple[int, str], stream: int | None = None, *, plain: bool = False
 ) -> Result:
     memory = np.zeros(64, np.uint8) if plain else done(hip.hipMallocManaged(64, 1))
-    result: Result = hip.hipMemPrefetchAsync_v2(memory, 64, location(hip, *place), 0, stream)
+    result: Result = hip.hipMemPrefetchAsync_v2(memory, 64, location(hip, *device_location), 0, stream)
     return result
 
 
@@ -84,19 +84,19 @@ def viewed(hip: ModuleType) -> Result:
 CASES: dict[str, dict[str, Callable[[ModuleType], Result]]] = {
     "hipErrorInvalidHandle": {
         "hipMallocFromPoolAsync": lambda hip: hip.hipMallocFromPoolAsync(
-            64, done(hip.hipDeviceGetDefaultMemPool(0)), MADE_UP
+            64, done(hip.hipDeviceGetDefaultMemPool(0)), INVENTED
         ),
     },
     "hipErrorContextIsDestroyed": {
-        "hipMemcpy3DAsync": lambda hip: hip.hipMemcpy3DAsync(box(hip), MADE_UP),
-        "hipMemcpy3DAsync_spt": lambda hip: hip.hipMemcpy3DAsync_spt(box(hip), MADE_UP),
+        "hipMemcpy3DAsync": lambda hip: hip.hipMemcpy3DAsync(box(hip), INVENTED),
+        "hipMemcpy3DAsync_spt": lambda hip: hip.hipMemcpy3DAsync_spt(box(hip), INVENTED),
         "hipMemcpy3DPeerAsync": lambda hip: hip.hipMemcpy3DPeerAsync(
-            box(hip, "hipMemcpy3DPeerParms"), MADE_UP
+            box(hip, "hipMemcpy3DPeerParms"), INVENTED
         ),
-        "hipMemPrefetchAsync_v2": lambda hip: prefetched(hip, (0, "Device"), MADE_UP),
-        "hipEventRecord_spt": lambda hip: hip.hipEventRecord_spt(done(hip.hipEventCreate()), MADE_UP),
-        "hipLaunchHostFunc_spt": lambda hip: hip.hipLaunchHostFunc_spt(MADE_UP, HOST, None),
-        "hipStreamAddCallback_spt": lambda hip: hip.hipStreamAddCallback_spt(MADE_UP, ADDED, None, 0),
+        "hipMemPrefetchAsync_v2": lambda hip: prefetched(hip, (0, "Device"), INVENTED),
+        "hipEventRecord_spt": lambda hip: hip.hipEventRecord_spt(done(hip.hipEventCreate()), INVENTED),
+        "hipLaunchHostFunc_spt": lambda hip: hip.hipLaunchHostFunc_spt(INVENTED, HOST, None),
+        "hipStreamAddCallback_spt": lambda hip: hip.hipStreamAddCallback_spt(INVENTED, ADDED, None, 0),
     },
     "hipErrorInvalidValue": {
         "hipLaunchHostFunc_spt": lambda hip: hip.hipLaunchHostFunc_spt(None, None, None),

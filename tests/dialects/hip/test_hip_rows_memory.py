@@ -76,15 +76,15 @@ print(read(p, 6).decode())
 
 
 @pytest.mark.parametrize(
-    ("program", "says"), [(BEFORE, "child!"), (AFTER, "parent")], ids=["before", "after"]
+    ("program", "expected"), [(BEFORE, "child!"), (AFTER, "parent")], ids=["before", "after"]
 )
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
 def test_hip_calls_in_forked_child_work_only_if_parent_used_no_device(
-    program: str, says: str, schedule: str
+    program: str, expected: str, schedule: str
 ) -> None:
     env = {**os.environ, "PEERLANE_NODE": spec("fork"), "PEERLANE_SCHEDULE": schedule}
     done = run_python(["-c", program], timeout=60, env=env)
-    assert (done.returncode, done.stdout) == (0, f"{says}\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"{expected}\n"), done.stderr
 
 
 def test_hip_mem_retain_allocation_handle_unmapped_address_returns_invalid_value(hip: ModuleType) -> None:

@@ -43,10 +43,10 @@ def test_hip_memset_calls_fill_every_memory_kind(
         memory = done(call(*words))
         done(hip.hipMemcpy(memory, host, N, hip.hipMemcpyKind.hipMemcpyDefault))
     assert run(hip, name, asynchronous, int(memory) + 4, VALUES[width], 8) == "hipSuccess"
-    found = read(hip, memory, N)
-    assert found[4 : 4 + 8 * width].tobytes() == VALUES[width].to_bytes(width, "little") * 8
-    found[4 : 4 + 8 * width] = 0
-    assert not found.any()
+    content = read(hip, memory, N)
+    assert content[4 : 4 + 8 * width].tobytes() == VALUES[width].to_bytes(width, "little") * 8
+    content[4 : 4 + 8 * width] = 0
+    assert not content.any()
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -127,10 +127,10 @@ def test_hip_memset_2d_calls_fill_rows_a_pitch_apart(hip: ModuleType, name: str,
     done(hip.hipMemset(memory, 0, pitch * 5))
     value = VALUES[element]
     assert run(hip, name, asynchronous, memory, pitch, value, 40, 3) == "hipSuccess"
-    found = read(hip, memory, pitch * 5).reshape(5, pitch)
-    assert found[:3, :40].tobytes() == value.to_bytes(element, "little") * (120 // element)
-    found[:3, :40] = 0
-    assert not found.any()
+    content = read(hip, memory, pitch * 5).reshape(5, pitch)
+    assert content[:3, :40].tobytes() == value.to_bytes(element, "little") * (120 // element)
+    content[:3, :40] = 0
+    assert not content.any()
     assert run(hip, name, asynchronous, memory, pitch, value, pitch, 5) == "hipSuccess"
     assert read(hip, memory, pitch * 5).tobytes() == value.to_bytes(element, "little") * (
         pitch * 5 // element
@@ -162,17 +162,18 @@ def test_hip_memset_2d_calls_bad_arguments_return_documented_codes(
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_hip_memset_3d_fills_box_and_refuses_bad_extent(hip: ModuleType, asynchronous: bool) -> None:
-    made = done(hip.hipMalloc3D(hip.hipExtent(100, 4, 3)))
-    done(hip.hipMemset(made.ptr, 0, made.pitch * 12))
-    assert run(hip, "hipMemset3D", asynchronous, made, 7, hip.hipExtent(60, 2, 2)) == "hipSuccess"
-    found = read(hip, made.ptr, made.pitch * 12).reshape(3, 4, made.pitch)
-    assert (found[:2, :2, :60] == 7).all()
-    found[:2, :2, :60] = 0
-    assert not found.any()
+    pitched = done(hip.hipMalloc3D(hip.hipExtent(100, 4, 3)))
+    done(hip.hipMemset(pitched.ptr, 0, pitched.pitch * 12))
+    assert run(hip, "hipMemset3D", asynchronous, pitched, 7, hip.hipExtent(60, 2, 2)) == "hipSuccess"
+    content = read(hip, pitched.ptr, pitched.pitch * 12).reshape(3, 4, pitched.pitch)
+    assert (content[:2, :2, :60] == 7).all()
+    content[:2, :2, :60] = 0
+    assert not content.any()
     for extent in ((100, 5, 1), (100, 4, 4), (300, 1, 1)):
         assert (
-            run(hip, "hipMemset3D", asynchronous, made, 7, hip.hipExtent(*extent)) == "hipErrorInvalidValue"
+            run(hip, "hipMemset3D", asynchronous, pitched, 7, hip.hipExtent(*extent))
+            == "hipErrorInvalidValue"
         )
-    assert run(hip, "hipMemset3D", asynchronous, made, 7, hip.hipExtent(0, 5, 1)) == "hipSuccess"
+    assert run(hip, "hipMemset3D", asynchronous, pitched, 7, hip.hipExtent(0, 5, 1)) == "hipSuccess"
     assert run(hip, "hipMemset3D", asynchronous, None, 7, hip.hipExtent(1, 1, 1)) == "hipErrorInvalidValue"
-    assert run(hip, "hipMemset3D", asynchronous, made, 7, None) == "hipErrorInvalidValue"
+    assert run(hip, "hipMemset3D", asynchronous, pitched, 7, None) == "hipErrorInvalidValue"

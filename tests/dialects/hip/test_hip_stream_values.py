@@ -15,7 +15,7 @@ import pytest
 from helpers.hip_calls import AND, EQ, GTE, NOR, code, content, done, holding
 from peerlane.dialects.hip import explain
 
-MADE_UP = 1 << 20
+INVENTED = 1 << 20
 Enter = Callable[..., ModuleType]
 WIDTHS = [32, 64]
 WAIT32, WRITE32, FLUSH, WAIT64, WRITE64, BARRIER = range(1, 7)
@@ -49,21 +49,21 @@ def write(hip: ModuleType, width: int) -> Callable[..., Any]:
 
 
 def pinned(hip: ModuleType) -> Any:
-    found = ctypes.c_uint64.from_address(int(done(hip.hipHostMalloc(8, 0))))
-    found.value = 0
-    return found
+    signal = ctypes.c_uint64.from_address(int(done(hip.hipHostMalloc(8, 0))))
+    signal.value = 0
+    return signal
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("place", ["device", "other device", "pinned"])
+@pytest.mark.parametrize("kind", ["device", "other device", "pinned"])
 @pytest.mark.parametrize("offset", [0, 1, 31, 1023])
 def test_hip_stream_write_value_changes_only_that_word(
-    hip: ModuleType, width: int, place: str, offset: int
+    hip: ModuleType, width: int, kind: str, offset: int
 ) -> None:
     nbytes, value = width // 8, 0x1122334455667788 % (1 << width)
-    if place == "other device":
+    if kind == "other device":
         done(hip.hipSetDevice(1))
-    memory = int(done(hip.hipHostMalloc(8192, 0) if place == "pinned" else hip.hipMalloc(8192)))
+    memory = int(done(hip.hipHostMalloc(8192, 0) if kind == "pinned" else hip.hipMalloc(8192)))
     done(hip.hipMemcpy(memory, bytes(8192), 8192, hip.hipMemcpyKind.hipMemcpyDefault))
     done(hip.hipSetDevice(0))
     stream = done(hip.hipStreamCreate())
@@ -120,14 +120,14 @@ def test_hip_stream_wait_value_holds_stream_until_condition_is_met(
 @pytest.mark.parametrize("width", WIDTHS)
 def test_hip_stream_write_value_on_other_device_releases_waiting_stream(hip: ModuleType, width: int) -> None:
     word, target = holding(hip, bytes(8)), holding(hip, bytes(8))
-    here = done(hip.hipStreamCreate())
-    done(wait(hip, width)(here, word, 1, EQ, (1 << width) - 1))
-    done(write(hip, width)(here, target, 7, 0))
+    own_stream = done(hip.hipStreamCreate())
+    done(wait(hip, width)(own_stream, word, 1, EQ, (1 << width) - 1))
+    done(write(hip, width)(own_stream, target, 7, 0))
     done(hip.hipSetDevice(1))
     there = done(hip.hipStreamCreate())
     done(write(hip, width)(there, word, 1, 0))
     done(hip.hipStreamSynchronize(there))
-    done(hip.hipStreamSynchronize(here))
+    done(hip.hipStreamSynchronize(own_stream))
     assert content(hip, target, 8) == b"\7" + bytes(7)
 
 
@@ -148,7 +148,7 @@ def test_hip_stream_value_calls_bad_stream_or_flags_return_documented_codes(
     hip: ModuleType, width: int
 ) -> None:
     word, stream = holding(hip, bytes(8)), done(hip.hipStreamCreate())
-    for bad in (0xFFFF, MADE_UP):
+    for bad in (0xFFFF, INVENTED):
         assert code(write(hip, width)(bad, word, 0, 0)) == "hipErrorContextIsDestroyed"
         assert code(wait(hip, width)(bad, word, 0, GTE, 1)) == "hipErrorContextIsDestroyed"
         assert code(write(hip, width)(bad, None, 0, 0)) == "hipErrorInvalidValue"  # NULL is checked first
@@ -197,7 +197,7 @@ def test_hip_stream_batch_mem_op_one_bad_operation_writes_nothing(hip: ModuleTyp
         (WRITE32, word + 1, 0, 0),
         (WRITE32, word, 0, 1),
         (WAIT32, word, 0, 4),
-        (WRITE64, MADE_UP, 0, 0),
+        (WRITE64, INVENTED, 0, 0),
     ):
         assert code(hip.hipStreamBatchMemOp(stream, 2, operations(good, bad), 0)) == "hipErrorInvalidValue"
     done(hip.hipStreamSynchronize(stream))
@@ -215,7 +215,7 @@ def test_hip_stream_batch_mem_op_bad_arguments_return_documented_codes(hip: Modu
         (stream, 1, batch, 6),
     ):
         assert code(call(*words)) == "hipErrorInvalidValue"
-    assert code(call(MADE_UP, 1, batch, 0)) == "hipErrorContextIsDestroyed"
+    assert code(call(INVENTED, 1, batch, 0)) == "hipErrorContextIsDestroyed"
 
 
 def test_hip_stream_batch_mem_op_256_operations_run(hip: ModuleType) -> None:
@@ -236,7 +236,7 @@ def test_hip_stream_attach_mem_async_checks_length_and_flags(hip: ModuleType, st
         assert code(hip.hipStreamAttachMemAsync(stream, *words)) == "hipErrorInvalidValue"
     single = code(hip.hipStreamAttachMemAsync(stream, memory, 0, 4))
     assert single == ("hipSuccess" if stream else "hipErrorInvalidValue")
-    assert code(hip.hipStreamAttachMemAsync(MADE_UP, memory, 0, 1)) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipStreamAttachMemAsync(INVENTED, memory, 0, 1)) == "hipErrorContextIsDestroyed"
 
 
 class Registered:

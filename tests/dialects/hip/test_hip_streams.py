@@ -13,7 +13,7 @@ import pytest
 from helpers.hip_calls import Gate, code, content, done, holding
 
 Enter = Callable[..., ModuleType]
-MADE_UP = 1 << 20
+INVENTED = 1 << 20
 PER_THREAD, LEGACY, NON_BLOCKING = 2, 1, 1
 PAGE = 4096
 
@@ -39,7 +39,7 @@ def test_hip_stream_query_pending_work_returns_not_ready(hip: ModuleType) -> Non
 
 @pytest.mark.parametrize("call", ["hipStreamQuery", "hipStreamSynchronize"])
 def test_hip_stream_calls_unknown_stream_return_context_is_destroyed(hip: ModuleType, call: str) -> None:
-    for stream in (destroyed(hip), MADE_UP, done(hip.hipEventCreate())):
+    for stream in (destroyed(hip), INVENTED, done(hip.hipEventCreate())):
         result = getattr(hip, call)(stream)
         assert code(result) == "hipErrorContextIsDestroyed"
         assert int(result[0]) == 709
@@ -47,7 +47,7 @@ def test_hip_stream_calls_unknown_stream_return_context_is_destroyed(hip: Module
 
 def test_hip_stream_destroy_twice_or_default_stream_returns_documented_code(hip: ModuleType) -> None:
     assert code(hip.hipStreamDestroy(destroyed(hip))) == "hipErrorContextIsDestroyed"
-    assert code(hip.hipStreamDestroy(MADE_UP)) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipStreamDestroy(INVENTED)) == "hipErrorContextIsDestroyed"
     for stream in (None, 0, LEGACY, PER_THREAD):
         result = hip.hipStreamDestroy(stream)
         assert result == (hip.hipError_t.hipErrorInvalidHandle,)
@@ -64,7 +64,7 @@ def test_hip_message_ended_stream_names_call_that_ended_it(hip: ModuleType) -> N
     done(hip.hipDeviceReset())
     hip.hipStreamDestroy(stream)
     assert "ended by the last reset of device 0" in explain()
-    hip.hipStreamQuery(MADE_UP)
+    hip.hipStreamQuery(INVENTED)
     assert "HIP gave out no stream with the number 0x100000" in explain()
 
 
@@ -90,13 +90,13 @@ def test_hip_default_streams_after_reset_are_new_and_usable(hip: ModuleType, str
 
 
 def test_hip_device_reset_ends_only_streams_of_that_device(hip: ModuleType) -> None:
-    here = done(hip.hipStreamCreate())
+    near = done(hip.hipStreamCreate())
     done(hip.hipSetDevice(1))
     there = done(hip.hipStreamCreate())
     done(hip.hipDeviceReset())
-    done(hip.hipStreamSynchronize(here))
+    done(hip.hipStreamSynchronize(near))
     assert code(hip.hipStreamDestroy(there)) == "hipErrorInvalidHandle"
-    done(hip.hipStreamDestroy(here))
+    done(hip.hipStreamDestroy(near))
 
 
 def test_hip_null_stream_waits_for_blocking_streams(hip: ModuleType) -> None:
@@ -140,22 +140,22 @@ def test_hip_memcpy_on_blocking_stream_follows_null_stream(hip: ModuleType, call
     later = holding(hip, b"new!")
     kind = hip.hipMemcpyKind.hipMemcpyDefault
     done(hip.hipMemcpyAsync(source, later, 4, kind, None))
-    found = bytearray(4)
-    done(getattr(hip, call)(found, source, 4, kind, *([] if call.endswith("_spt") else [stream])))
-    assert found == b"new!"
+    received = bytearray(4)
+    done(getattr(hip, call)(received, source, 4, kind, *([] if call.endswith("_spt") else [stream])))
+    assert received == b"new!"
 
 
 def test_hip_memcpy_waits_for_work_that_another_stream_has_queued(hip: ModuleType) -> None:
     stream, gate = done(hip.hipStreamCreate()), Gate(hip)
-    source, later, found = holding(hip, b"old!"), holding(hip, b"new!"), holding(hip, b"none")
+    source, later, received = holding(hip, b"old!"), holding(hip, b"new!"), holding(hip, b"none")
     kind = hip.hipMemcpyKind.hipMemcpyDefault
     gate.close(stream)
     done(hip.hipMemcpyAsync(source, later, 4, kind, stream))
     opener = threading.Timer(0.05, gate.open)
     opener.start()
-    done(hip.hipMemcpy(found, source, 4, kind))
+    done(hip.hipMemcpy(received, source, 4, kind))
     opener.join()
-    assert content(hip, found, 4) == b"new!"
+    assert content(hip, received, 4) == b"new!"
 
 
 def test_hip_device_synchronize_waits_for_all_streams(hip: ModuleType) -> None:
@@ -246,31 +246,31 @@ def test_hip_stream_create_with_invalid_flags_returns_invalid_value(hip: ModuleT
 
 def test_hip_stream_get_flags_null_or_unknown_stream_returns_documented_code(hip: ModuleType) -> None:
     assert code(hip.hipStreamGetFlags(None)) == "hipErrorInvalidValue"
-    assert code(hip.hipStreamGetFlags(MADE_UP)) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipStreamGetFlags(INVENTED)) == "hipErrorContextIsDestroyed"
     assert done(hip.hipStreamGetFlags_spt(None)) == 0
 
 
-@pytest.mark.parametrize(("asked", "given"), [(-5, -1), (-1, -1), (0, 0), (1, 1), (9, 1)])
+@pytest.mark.parametrize(("asked", "granted"), [(-5, -1), (-1, -1), (0, 0), (1, 1), (9, 1)])
 def test_hip_stream_create_with_priority_out_of_range_is_clamped(
-    hip: ModuleType, asked: int, given: int
+    hip: ModuleType, asked: int, granted: int
 ) -> None:
     assert done(hip.hipDeviceGetStreamPriorityRange()) == (1, -1)
-    assert done(hip.hipStreamGetPriority(done(hip.hipStreamCreateWithPriority(0, asked)))) == given
+    assert done(hip.hipStreamGetPriority(done(hip.hipStreamCreateWithPriority(0, asked)))) == granted
 
 
 def test_hip_stream_get_calls_return_priority_device_and_id(hip: ModuleType) -> None:
     assert done(hip.hipStreamGetPriority(None)) == 0
-    assert code(hip.hipStreamGetPriority(MADE_UP)) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipStreamGetPriority(INVENTED)) == "hipErrorContextIsDestroyed"
     done(hip.hipSetDevice(1))
     stream = done(hip.hipStreamCreate())
     done(hip.hipSetDevice(0))
     for call in (hip.hipStreamGetDevice, hip.hipGetStreamDeviceId):
         assert [done(call(each)) for each in (None, stream, PER_THREAD)] == [0, 1, 0]
-        assert code(call(MADE_UP)) == "hipErrorContextIsDestroyed"
+        assert code(call(INVENTED)) == "hipErrorContextIsDestroyed"
     ids = [done(hip.hipStreamGetId(each)) for each in (None, stream, PER_THREAD, done(hip.hipStreamCreate()))]
     assert len(set(ids)) == 4
     assert done(hip.hipStreamGetId(stream)) == ids[1]
-    assert code(hip.hipStreamGetId(MADE_UP)) == "hipErrorInvalidHandle"
+    assert code(hip.hipStreamGetId(INVENTED)) == "hipErrorInvalidHandle"
 
 
 def test_hip_stream_attributes_are_read_back_and_copied(hip: ModuleType) -> None:
@@ -299,12 +299,12 @@ def test_hip_stream_attribute_calls_bad_arguments_return_documented_codes(hip: M
     policy = kinds.hipLaunchAttributeSynchronizationPolicy
     for call in (hip.hipStreamSetAttribute, hip.hipStreamGetAttribute):
         assert code(call(stream, policy, None)) == "hipErrorInvalidValue"
-        assert code(call(MADE_UP, policy, value)) == "hipErrorInvalidHandle"
+        assert code(call(INVENTED, policy, value)) == "hipErrorInvalidHandle"
         assert code(call(stream, kinds.hipLaunchAttributeCooperative, value)) == "hipErrorInvalidValue"
     ctypes.c_int.from_address(int(value)).value = 77
     assert code(hip.hipStreamSetAttribute(stream, policy, value)) == "hipErrorInvalidValue"
-    assert code(hip.hipStreamCopyAttributes(stream, MADE_UP)) == "hipErrorInvalidHandle"
-    assert code(hip.hipStreamCopyAttributes(MADE_UP, stream)) == "hipErrorInvalidHandle"
+    assert code(hip.hipStreamCopyAttributes(stream, INVENTED)) == "hipErrorInvalidHandle"
+    assert code(hip.hipStreamCopyAttributes(INVENTED, stream)) == "hipErrorInvalidHandle"
 
 
 def test_hip_ext_stream_cu_mask_is_read_back(hip: ModuleType) -> None:
@@ -312,26 +312,27 @@ def test_hip_ext_stream_cu_mask_is_read_back(hip: ModuleType) -> None:
     words = -(-units // 32)
     stream = done(hip.hipExtStreamCreateWithCUMask(1, [0b1011]))
     assert done(hip.hipStreamGetFlags(stream)) == 0
-    found = (ctypes.c_uint32 * words)()
-    done(hip.hipExtStreamGetCUMask(stream, words, found))
-    assert int.from_bytes(bytes(found), "little") == 0b1011 & (1 << units) - 1
-    done(hip.hipExtStreamGetCUMask(None, words, found))
-    assert int.from_bytes(bytes(found), "little") == (1 << units) - 1
+    received = (ctypes.c_uint32 * words)()
+    done(hip.hipExtStreamGetCUMask(stream, words, received))
+    assert int.from_bytes(bytes(received), "little") == 0b1011 & (1 << units) - 1
+    done(hip.hipExtStreamGetCUMask(None, words, received))
+    assert int.from_bytes(bytes(received), "little") == (1 << units) - 1
     for bad in ((0, [1]), (1, None)):
         assert code(hip.hipExtStreamCreateWithCUMask(*bad)) == "hipErrorInvalidValue"
         assert code(hip.hipExtStreamGetCUMask(stream, *bad)) == "hipErrorInvalidValue"
-    assert code(hip.hipExtStreamGetCUMask(MADE_UP, words, found)) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipExtStreamGetCUMask(INVENTED, words, received)) == "hipErrorContextIsDestroyed"
 
 
 def test_hip_per_thread_stream_differs_per_thread(hip: ModuleType) -> None:
-    found: list[int] = []
+    received: list[int] = []
     threads = [
-        threading.Thread(target=lambda: found.append(done(hip.hipStreamGetId(PER_THREAD)))) for _ in range(2)
+        threading.Thread(target=lambda: received.append(done(hip.hipStreamGetId(PER_THREAD))))
+        for _ in range(2)
     ]
     for each in threads:
         each.start()
         each.join()
-    assert len({*found, done(hip.hipStreamGetId(PER_THREAD))}) == 3
+    assert len({*received, done(hip.hipStreamGetId(PER_THREAD))}) == 3
 
 
 def test_hip_per_thread_stream_of_ended_thread_completes_its_work(hip: ModuleType) -> None:
@@ -389,9 +390,9 @@ def test_hip_memcpy_spt_does_not_wait_for_blocking_streams(hip: ModuleType) -> N
 
 
 def holding_beside(hip: ModuleType, data: bytes) -> Any:
-    made = done(hip.hipMalloc(len(data)))
-    done(hip.hipMemcpy_spt(made, data, len(data), hip.hipMemcpyKind.hipMemcpyDefault))
-    return made
+    allocation = done(hip.hipMalloc(len(data)))
+    done(hip.hipMemcpy_spt(allocation, data, len(data), hip.hipMemcpyKind.hipMemcpyDefault))
+    return allocation
 
 
 def test_hip_spt_events_and_host_functions_run_on_per_thread_stream(hip: ModuleType) -> None:
@@ -414,7 +415,7 @@ def test_hip_spt_events_and_host_functions_run_on_per_thread_stream(hip: ModuleT
 
 
 def test_hip_spt_calls_bad_arguments_return_codes_of_base_calls(hip: ModuleType) -> None:
-    assert code(hip.hipStreamQuery_spt(MADE_UP)) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipStreamQuery_spt(INVENTED)) == "hipErrorContextIsDestroyed"
     assert code(hip.hipStreamWaitEvent_spt(None, None, 0)) == "hipErrorInvalidHandle"
     assert (
         code(hip.hipMemcpy_spt(None, b"x", 1, hip.hipMemcpyKind.hipMemcpyDefault)) == "hipErrorInvalidValue"
@@ -428,7 +429,7 @@ def test_hip_stream_is_capturing_returns_none_of_any_stream(hip: ModuleType, cal
     none = hip.hipStreamCaptureStatus.hipStreamCaptureStatusNone
     for stream in (None, done(hip.hipStreamCreate())):
         assert getattr(hip, call)(stream) == (hip.hipError_t.hipSuccess, none)
-    assert code(getattr(hip, call)(MADE_UP)) == "hipErrorContextIsDestroyed"
+    assert code(getattr(hip, call)(INVENTED)) == "hipErrorContextIsDestroyed"
 
 
 @pytest.mark.parametrize("stream", [4096, (1 << 64) - 1])

@@ -34,7 +34,7 @@ def copied(hip: ModuleType, dst: Any, src: Any, nbytes: int = N) -> str:
         pitched.ptr, pitched.pitch, pitched.xsize, pitched.ysize = memory, 64, 64, 1
         setattr(box, f"{end}Device", device)
     box.extent.width, box.extent.height, box.extent.depth = 64, 1, 1
-    found = {
+    outcomes = {
         code(hip.hipMemcpyPeer(dst, 1, src, 0, nbytes)),
         code(hip.hipMemcpyPeerAsync(dst, 1, src, 0, nbytes, None)),
         code(hip.hipMemcpy(dst, src, nbytes, kind)),
@@ -47,8 +47,8 @@ def copied(hip: ModuleType, dst: Any, src: Any, nbytes: int = N) -> str:
         code(hip.hipMemcpyBatchAsync([dst], [src], [nbytes], 1, None, None, 0, None, None)),
     }
     done(hip.hipDeviceSynchronize())
-    assert len(found) == 1, found
-    return found.pop()
+    assert len(outcomes) == 1, outcomes
+    return outcomes.pop()
 
 
 @pytest.mark.parametrize("current", [0, 1])

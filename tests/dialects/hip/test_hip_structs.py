@@ -23,8 +23,8 @@ pytestmark = pytest.mark.any_schedule
 NAMES = sorted(facts()["structs"])
 
 
-def raw_bytes(made: Any) -> bytes:
-    return ctypes.string_at(int(made), made.c_sizeof())
+def raw_bytes(instance: Any) -> bytes:
+    return ctypes.string_at(int(instance), instance.c_sizeof())
 
 
 @for_each("name", NAMES)
@@ -35,13 +35,13 @@ def test_hip_struct_fields_equal_those_of_the_wheel(name: str) -> None:
     if not described["fields"]:
         assert int(kind(5)) == 5 and not hasattr(kind, "c_sizeof")
         return
-    made = kind()
-    assert made.c_sizeof() == described["size"] and len(raw_bytes(made)) == described["size"]
+    instance = kind()
+    assert instance.c_sizeof() == described["size"] and len(raw_bytes(instance)) == described["size"]
     for field, _, settable, *_ in described["fields"]:
         assert hasattr(kind, f"get_{field}") and hasattr(kind, f"set_{field}") == settable
         if not settable:
             with pytest.raises(AttributeError):
-                setattr(made, field, 0)
+                setattr(instance, field, 0)
 
 
 @for_each("name", [each for each in NAMES if facts()["structs"][each]["fields"]])
@@ -49,12 +49,12 @@ def test_hip_struct_number_fields_lie_at_measured_offsets(name: str) -> None:
     for field, kind, settable, offset, nbytes in facts()["structs"][name]["fields"]:
         if not settable or kind.startswith(("enum", "bit", "float", "double")):
             continue
-        made = struct(name).allocate()
-        setattr(made, field, 65)
-        expected = bytearray(made.c_sizeof())
+        instance = struct(name).allocate()
+        setattr(instance, field, 65)
+        expected = bytearray(instance.c_sizeof())
         expected[offset : offset + nbytes] = (65).to_bytes(nbytes, "little")
-        assert raw_bytes(made) == expected
-        assert int(getattr(made, field)) == 65
+        assert raw_bytes(instance) == expected
+        assert int(getattr(instance, field)) == 65
 
 
 def test_hip_struct_alias_names_give_one_class() -> None:
@@ -65,13 +65,13 @@ def test_hip_struct_alias_names_give_one_class() -> None:
 
 
 def test_hip_struct_from_eight_threads_gives_one_class() -> None:
-    found: list[type] = []
-    threads = [threading.Thread(target=lambda: found.append(struct("hipMemPoolProps"))) for _ in range(8)]
+    structs: list[type] = []
+    threads = [threading.Thread(target=lambda: structs.append(struct("hipMemPoolProps"))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert len(found) == 8 and len(set(found)) == 1
+    assert len(structs) == 8 and len(set(structs)) == 1
 
 
 def test_hip_struct_nested_struct_shares_memory_and_keeps_it_alive() -> None:
@@ -97,8 +97,8 @@ def test_hip_struct_bit_fields_change_independently() -> None:
 
 def test_hip_struct_enumeration_field_without_0_raises_when_unset() -> None:
     operation = enumeration("hipStreamBatchMemOpType")["hipStreamMemOpWriteValue64"]
-    made = struct("hipStreamBatchMemOpParams")(operation=operation)
-    assert made.writeValue.operation is operation and made.pad[0] & 0xFFFFFFFF == int(operation)
+    instance = struct("hipStreamBatchMemOpParams")(operation=operation)
+    assert instance.writeValue.operation is operation and instance.pad[0] & 0xFFFFFFFF == int(operation)
     with pytest.raises(ValueError):
         struct("hipStreamBatchMemOpParams")().operation  # noqa: B018
 
@@ -118,11 +118,11 @@ def test_hip_struct_over_device_memory_raises_after_memory_ends(node: Node) -> N
     kind = struct("hipExtent")
     with d0.allocate(48) as buffer:
         buffer.fill(0)
-        made = kind.fromObj(DeviceArray._of_bytes(buffer.address, 48))
-        made.set_height(1, 9)
+        instance = kind.fromObj(DeviceArray._of_bytes(buffer.address, 48))
+        instance.set_height(1, 9)
         assert bytes(buffer) == bytes(32) + b"\t" + bytes(15)
     with pytest.raises(pl.BadAddress):
-        made.get_height(1)
+        instance.get_height(1)
     with pytest.raises(pl.BadAddress):
         kind.fromObj(64).width  # noqa: B018
     for null in (None, 0):
@@ -146,28 +146,28 @@ def test_hip_struct_access_beyond_its_memory_raises_index_error() -> None:
 
 def test_hip_struct_pointer_field_keeps_object_alive() -> None:
     data = bytearray(8)
-    made = struct("hipPointerAttribute_t")(devicePointer=data)
+    instance = struct("hipPointerAttribute_t")(devicePointer=data)
     gc.collect()
     with pytest.raises(BufferError):
         data.append(1)
-    found = made.devicePointer
-    made.devicePointer = None
-    assert made.devicePointer.is_ptr_null
+    structs = instance.devicePointer
+    instance.devicePointer = None
+    assert instance.devicePointer.is_ptr_null
     with pytest.raises(BufferError):
         data.append(1)  # `found` is alive
-    assert int(found)
+    assert int(structs)
 
 
 def test_hip_handle_from_obj_accepts_every_form_of_number() -> None:
     stream = struct("hipStream_t")
-    for given, number in (
+    for value, number in (
         (5, 5),
         (None, 0),
         (ctypes.c_void_p(7), 7),
         (struct("hipEvent_t")(3), 3),
         (Pointer(9), 9),
     ):
-        assert int(stream.fromObj(given)) == number
+        assert int(stream.fromObj(value)) == number
     assert stream.fromObj(stream(5)).as_c_void_p().value == 5
     assert stream().is_ptr_null and not stream()
     with pytest.raises(TypeError):

@@ -63,8 +63,15 @@ class Pool:
         freed = hip.hipMalloc(64)[1]
         hip.hipFree(freed)
         self.host = np.zeros(4096, np.uint8)
-        self.places = [*device, int(device[0]) + 64, hip.hipHostMalloc(4096, 0)[1], self.host, freed, None]
-        self.places += [0x10, 1 << 40, 1 << 62, (1 << 64) - 8, bytearray(16), ctypes.c_void_p(int(device[1]))]
+        self.addresses = [*device, int(device[0]) + 64, hip.hipHostMalloc(4096, 0)[1], self.host, freed, None]
+        self.addresses += [
+            0x10,
+            1 << 40,
+            1 << 62,
+            (1 << 64) - 8,
+            bytearray(16),
+            ctypes.c_void_p(int(device[1])),
+        ]
         ended = hip.hipStreamCreate()[1]
         getattr(hip, "hipStreamDestroy", lambda _: None)(ended)
         self.streams = [None, 0, 1, 2, hip.hipStreamCreate()[1], far, ended, 12345]
@@ -97,7 +104,7 @@ class Pool:
         described = facts()["structs"].get(kind)
         if described is not None and described["size"]:
             return draw.choice([None, getattr(self.hip, kind)()])
-        return draw.choice([*self.places, *self.streams])
+        return draw.choice([*self.addresses, *self.streams])
 
 
 @for_each("name", [name for name in calls.table if name not in NOT_DRAWN and not is_compiler(name)])

@@ -101,14 +101,15 @@ def test_hip_pointer_create_ref_points_to_its_address() -> None:
 
 
 @pytest.mark.parametrize(
-    "made", [Pointer(5), DeviceArray(5), CStr(b"a"), ListOfInt([1]), PointerToInt([1]), struct("hipExtent")()]
+    "instance",
+    [Pointer(5), DeviceArray(5), CStr(b"a"), ListOfInt([1]), PointerToInt([1]), struct("hipExtent")()],
 )
-def test_hip_types_do_not_pickle_or_copy(made: object) -> None:
+def test_hip_types_do_not_pickle_or_copy(instance: object) -> None:
     with pytest.raises(TypeError, match="cannot pickle"):
-        pickle.dumps(made)
+        pickle.dumps(instance)
     with pytest.raises(TypeError, match="cannot pickle"):
-        copy.copy(made)
-    assert made == made and made != Pointer(int(made))  # type: ignore[call-overload]
+        copy.copy(instance)
+    assert instance == instance and instance != Pointer(int(instance))  # type: ignore[call-overload]
 
 
 def test_hip_device_array_views_device_memory_until_it_ends(node: Node) -> None:
@@ -190,15 +191,19 @@ def test_hip_cstr_converts_text_and_owns_allocated_memory() -> None:
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_hip_pointer_of_array_without_buffer_format_has_its_address(dtype: Any, order: Any) -> None:
     array = np.zeros((2, 4), dtype, order)
-    pointer, found = Pointer(array), NDBuffer(array)
-    assert int(pointer) == int(found) == array.ctypes.data
-    assert (found.shape, found.itemsize, found.is_read_only) == ((2, 4), array.itemsize, False)
-    assert memoryview(found).nbytes == array.nbytes
+    pointer, described_array = Pointer(array), NDBuffer(array)
+    assert int(pointer) == int(described_array) == array.ctypes.data
+    assert (described_array.shape, described_array.itemsize, described_array.is_read_only) == (
+        (2, 4),
+        array.itemsize,
+        False,
+    )
+    assert memoryview(described_array).nbytes == array.nbytes
     alive = weakref.ref(array)
     del array
     gc.collect()
     assert alive() is not None
-    del pointer, found
+    del pointer, described_array
     gc.collect()
     assert alive() is None
 

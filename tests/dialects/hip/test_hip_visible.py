@@ -81,10 +81,10 @@ def test_hip_visible_devices_pool_calls_use_visible_ids(hip: ModuleType) -> None
 def test_hip_visible_devices_prefetch_uses_visible_ids(hip: ModuleType) -> None:
     _, memory = hip.hipMallocManaged(4096, 1)
     assert hip.hipMemPrefetchAsync(memory, 4096, 1, None)[0].name == "hipSuccess"
-    told = ctypes.c_int()
+    count = ctypes.c_int()
     attribute = hip.hipMemRangeAttribute.hipMemRangeAttributeLastPrefetchLocation
-    assert hip.hipMemRangeGetAttribute(told, 4, attribute, memory, 4096)[0].name == "hipSuccess"
-    assert told.value == 1
+    assert hip.hipMemRangeGetAttribute(count, 4, attribute, memory, 4096)[0].name == "hipSuccess"
+    assert count.value == 1
     assert hip.hipMemPrefetchAsync(memory, 4096, 2, None)[0].name == "hipErrorInvalidDevice"
 
 

@@ -40,11 +40,9 @@ def shown(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
 
 def test_hip_device_get_uuid_is_16_hexadecimal_digits(hip: ModuleType) -> None:
     for device in (0, 1):
-        found = done(hip.hipDeviceGetUuid(device)).bytes
-        assert len(found) == 16
-        assert (
-            found == f"{int(found, 16):016x}".encode() == done(hip.hipGetDeviceProperties(device)).uuid.bytes
-        )
+        uuid = done(hip.hipDeviceGetUuid(device)).bytes
+        assert len(uuid) == 16
+        assert uuid == f"{int(uuid, 16):016x}".encode() == done(hip.hipGetDeviceProperties(device)).uuid.bytes
 
 
 @pytest.mark.parametrize("name", ["HIP", "CUDA", "ROCR"])
@@ -100,10 +98,10 @@ def test_hip_visible_devices_hip_overrides_cuda_and_indexes_rocr(shown: Callable
 
 
 @pytest.mark.parametrize(
-    ("hidden", "told"), [("", 64), ("16", 48), ("63", 1), ("64", 64), ("-1", 64), ("x", 64)]
+    ("hidden", "free"), [("", 64), ("16", 48), ("63", 1), ("64", 64), ("-1", 64), ("x", 64)]
 )
-def test_hip_hidden_free_mem_is_not_told_as_free(
-    hip_on: Enter, monkeypatch: pytest.MonkeyPatch, hidden: str, told: int
+def test_hip_hidden_free_mem_is_not_counted_as_free(
+    hip_on: Enter, monkeypatch: pytest.MonkeyPatch, hidden: str, free: int
 ) -> None:
     monkeypatch.setenv("HIP_HIDDEN_FREE_MEM", hidden)
-    assert hip_on("devices=1,memory=64MiB").hipMemGetInfo()[1:] == (told << 20, 64 << 20)
+    assert hip_on("devices=1,memory=64MiB").hipMemGetInfo()[1:] == (free << 20, 64 << 20)

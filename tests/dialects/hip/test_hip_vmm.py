@@ -30,7 +30,7 @@ def handle(hip: ModuleType) -> Any:
 
 def wrong_properties(hip: ModuleType) -> dict[str, Any]:
     """Return invalid properties by the reason why they are invalid."""
-    found = {
+    cases = {
         "NULL": None,
         "type Invalid": properties(hip, kind="Invalid"),
         "type Managed": properties(hip, kind="Managed"),
@@ -38,9 +38,9 @@ def wrong_properties(hip: ModuleType) -> dict[str, Any]:
         "id count": properties(hip, 2),
     }
     for kind in ("Invalid", "Host", "HostNuma"):
-        made = found[f"location {kind}"] = properties(hip)
-        made.location.type = hip.hipMemLocationType[f"hipMemLocationType{kind}"]
-    return found
+        allocation_properties = cases[f"location {kind}"] = properties(hip)
+        allocation_properties.location.type = hip.hipMemLocationType[f"hipMemLocationType{kind}"]
+    return cases
 
 
 @pytest.mark.parametrize("option", ["Minimum", "Recommended"])
@@ -303,18 +303,18 @@ def test_hip_mem_get_access_returns_rights_per_device_and_mapping(hip: ModuleTyp
 
 def test_hip_mem_get_access_bad_arguments_return_invalid_value(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G))
-    here = location(hip, 0)
-    for place, pointer in (
+    near = location(hip, 0)
+    for memory, pointer in (
         (None, address),
-        (here, None),
+        (near, None),
         (location(hip, 2), address),
         (location(hip, -1), address),
         (location(hip, 0, "Invalid"), address),
-        (here, address + size),
-        (here, ok(hip.hipMalloc(64))),
-        (here, bytearray(8)),
+        (near, address + size),
+        (near, ok(hip.hipMalloc(64))),
+        (near, bytearray(8)),
     ):
-        assert code(hip.hipMemGetAccess(place, pointer)) == INVALID
+        assert code(hip.hipMemGetAccess(memory, pointer)) == INVALID
 
 
 def test_hip_memcpy_mapped_memory_obeys_changed_rights(hip: ModuleType) -> None:
@@ -343,17 +343,17 @@ def test_hip_memcpy_mapped_memory_obeys_rights_of_current_device(hip: ModuleType
     ok(hip.hipDeviceSynchronize())
 
 
-@pytest.mark.parametrize("given", ["Read", "None"])
+@pytest.mark.parametrize("access_name", ["Read", "None"])
 def test_hip_memcpy_peer_mapped_memory_needs_read_right_of_current_device(
-    hip: ModuleType, given: str
+    hip: ModuleType, access_name: str
 ) -> None:
     address, size = mapped(hip, (0, G))
     write(hip, address, b"\x31" * size)
-    ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d0="None", d1=given)))
+    ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d0="None", d1=access_name)))
     ok(hip.hipSetDevice(1))
     plain = ok(hip.hipMalloc(size))
     result = hip.hipMemcpyPeer(plain, 1, address, 0, size)
-    if given == "None":
+    if access_name == "None":
         assert code(result) == "hipErrorUnknown"
         return
     ok(result)
@@ -392,15 +392,17 @@ def test_hip_mem_get_allocation_properties_from_handle_returns_properties(
 ) -> None:
     hip = hip_on(VERSION=version)
     handle = ok(hip.hipMemCreate(G, properties(hip, 1, requested=1), 0))
-    made = hip.hipMemAllocationProp()
+    allocation_properties = hip.hipMemAllocationProp()
     if version == "7.2":
-        assert code(hip.hipMemGetAllocationPropertiesFromHandle(made, handle)) == "hipSuccess"
+        assert (
+            code(hip.hipMemGetAllocationPropertiesFromHandle(allocation_properties, handle)) == "hipSuccess"
+        )
     else:
-        made = ok(hip.hipMemGetAllocationPropertiesFromHandle(handle))
-    assert made.type is hip.hipMemAllocationType.hipMemAllocationTypePinned
-    assert made.location.type is hip.hipMemLocationType.hipMemLocationTypeDevice
-    assert made.location.id == 1
-    assert ctypes.c_int.from_address(int(made) + 4).value == 1
+        allocation_properties = ok(hip.hipMemGetAllocationPropertiesFromHandle(handle))
+    assert allocation_properties.type is hip.hipMemAllocationType.hipMemAllocationTypePinned
+    assert allocation_properties.location.type is hip.hipMemLocationType.hipMemLocationTypeDevice
+    assert allocation_properties.location.id == 1
+    assert ctypes.c_int.from_address(int(allocation_properties) + 4).value == 1
     for no_handle in (None, 64):
         assert code(hip.hipMemGetAllocationPropertiesFromHandle(no_handle)) == INVALID
 

@@ -160,7 +160,7 @@ def test_hip_ipc_get_mem_handle_mapped_memory_returns_invalid_value(
     assert code(hip.hipIpcGetMemHandle(base)) == INVALID
 
 
-def test_hip_message_reserved_address_says_reserved(hip: ModuleType, base: int) -> None:
+def test_hip_message_reserved_address_is_explained_as_reserved(hip: ModuleType, base: int) -> None:
     explain()
     assert code(hip.hipMemMap(base, 4 * G, 0, 0x77, 0)) == INVALID
     text = explain()

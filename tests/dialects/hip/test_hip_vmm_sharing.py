@@ -97,17 +97,17 @@ fd = exported(handle); socket.send_fds(wire, [b"x"], [fd]); os.close(fd)
 
 
 @pytest.mark.parametrize("form", ["the descriptor", "an address of an int", "an int object"])
-def test_hip_mem_import_shares_bytes_both_ways(
+def test_hip_mem_import_shares_bytes_in_both_directions(
     shared: tuple[ModuleType, Peer, socket.socket], form: str
 ) -> None:
     hip, other, connection = shared
     other.run(MAKE_AND_SEND)
     fd = received(connection)
     cell = ctypes.c_int(fd)
-    given = {"the descriptor": fd, "an address of an int": ctypes.addressof(cell), "an int object": cell}[
+    shareable = {"the descriptor": fd, "an address of an int": ctypes.addressof(cell), "an int object": cell}[
         form
     ]
-    handle = ok(hip.hipMemImportFromShareableHandle(given, fd_type(hip)))
+    handle = ok(hip.hipMemImportFromShareableHandle(shareable, fd_type(hip)))
     os.close(fd)
     address = mapped(hip, handle, 1)
     assert read(hip, address, G) == b"\x61" * G
@@ -125,9 +125,12 @@ def test_hip_mem_import_properties_equal_those_of_exporter(
     fd = received(connection)
     handle = ok(hip.hipMemImportFromShareableHandle(fd, fd_type(hip)))
     os.close(fd)
-    made = ok(hip.hipMemGetAllocationPropertiesFromHandle(handle))
-    assert (made.type.name, made.location.id) == ("hipMemAllocationTypePinned", 1)
-    assert ctypes.c_int.from_address(int(made) + 4).value == 1
+    allocation_properties = ok(hip.hipMemGetAllocationPropertiesFromHandle(handle))
+    assert (allocation_properties.type.name, allocation_properties.location.id) == (
+        "hipMemAllocationTypePinned",
+        1,
+    )
+    assert ctypes.c_int.from_address(int(allocation_properties) + 4).value == 1
 
 
 def test_hip_mem_import_shared_memory_is_charged_once(shared: tuple[ModuleType, Peer, socket.socket]) -> None:

@@ -36,9 +36,9 @@ PAGES = 5
 
 def engine(protocol: str = "tcp") -> TransferEngine:
     """Return an engine of this machine."""
-    made = TransferEngine()
-    assert made.initialize("127.0.0.1", "P2PHANDSHAKE", protocol, "") == 0
-    return made
+    fresh = TransferEngine()
+    assert fresh.initialize("127.0.0.1", "P2PHANDSHAKE", protocol, "") == 0
+    return fresh
 
 
 def address_of(array: np.ndarray) -> int:
@@ -127,7 +127,7 @@ def test_mooncake_batches_move_each_piece(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("opcode", [Read, Write])
-def test_mooncake_asynchronous_batch_is_over_when_the_status_says_so(
+def test_mooncake_asynchronous_batch_is_over_when_its_status_is_completed(
     pair: Pair, opcode: TransferOpcode
 ) -> None:
     pair.target[:] = 9
@@ -324,8 +324,8 @@ def test_mooncake_notify_follows_the_bytes_and_a_failed_transfer_sends_none(pair
     assert pair.one.transfer_sync(pair.there, near, 64, 64, Write, TransferNotify("never", "")) == -1
     assert pair.one.transfer_sync(pair.there, near, far, 0, Write, TransferNotify("empty", "0 bytes")) == 0
     assert pair.one.batch_transfer_sync(pair.there, [], [], [], Write, TransferNotify("none", "")) == -1
-    found = [(each.name, each.msg) for each in pair.other.get_notifies()]
-    assert found == [("first", "é"), ("", ""), ("empty", "0 bytes")]
+    received = [(each.name, each.msg) for each in pair.other.get_notifies()]
+    assert received == [("first", "é"), ("", ""), ("empty", "0 bytes")]
     assert pair.other.get_notifies() == pair.one.get_notifies() == []
 
 

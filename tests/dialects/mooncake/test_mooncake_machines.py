@@ -47,9 +47,9 @@ class Ends:
     def __init__(self, network: OtherNetwork, child: subprocess.Popen[str]) -> None:
         self.network, self._child = network, child
         port, self.device, self.host = self._heard()
-        self.there = f"{network.there}:{port}"
+        self.far = f"{network.far}:{port}"
         self.engine = TransferEngine()
-        assert self.engine.initialize(network.here, "P2PHANDSHAKE", "rdma", "") == 0
+        assert self.engine.initialize(network.near, "P2PHANDSHAKE", "rdma", "") == 0
         self.source = pl.devices()[0].allocate(SIZE)
         self.source.copy_from(np.arange(SIZE).astype(np.uint8))
         assert self.engine.register_memory(self.source.address, SIZE) == 0
@@ -70,7 +70,7 @@ class Ends:
     def write(self, target: int, size: int = SIZE) -> int:
         """Write to memory of the other process."""
         note = TransferNotify("written", str(size))
-        return self.engine.transfer_sync(self.there, self.source.address, target, size, Write, note)
+        return self.engine.transfer_sync(self.far, self.source.address, target, size, Write, note)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def ends(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ends]:
     node(f"name=here-{os.getpid()},devices=2")
     env = {**os.environ, "PEERLANE_MACHINE": "there", "PEERLANE_NODE": f"name=there-{os.getpid()},devices=2"}
     with other_network() as network:
-        words = [sys.executable, "-m", "peerlane", "run", "--dialect", "mooncake", "-c", OTHER, network.there]
+        words = [sys.executable, "-m", "peerlane", "run", "--dialect", "mooncake", "-c", OTHER, network.far]
         with subprocess.Popen(
             [*network.prefix, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
         ) as child:
@@ -95,7 +95,7 @@ def test_mooncake_engines_of_two_networks_write_and_read(ends: Ends) -> None:
     assert ends.ask() == [[["written", str(SIZE)]] * 2, wanted, wanted]
     back = np.zeros(SIZE, np.uint8)
     assert ends.engine.register_memory(int(back.ctypes.data), SIZE) == 0
-    number = ends.engine.batch_transfer_async_read(ends.there, [int(back.ctypes.data)], [ends.device], [SIZE])
+    number = ends.engine.batch_transfer_async_read(ends.far, [int(back.ctypes.data)], [ends.device], [SIZE])
     assert ends.engine.get_batch_transfer_status([number]) == 0
     assert (back == ends.source.view()).all()
 
@@ -105,8 +105,8 @@ def test_mooncake_outage_of_the_network_fails_transfers_in_time_and_later_ones_s
     ends.network.cut()
     begin = time.monotonic()
     assert ends.write(ends.device, 64) == -1
-    assert ends.engine.transfer_submit_write(ends.there, ends.source.address, ends.device, 64) == 0
-    assert ends.engine.send_probe(ends.there) == -102
+    assert ends.engine.transfer_submit_write(ends.far, ends.source.address, ends.device, 64) == 0
+    assert ends.engine.send_probe(ends.far) == -102
     assert time.monotonic() - begin < overdue(15.0)
     assert "cannot be reached within" in dialect.explain()
     ends.network.mend()

@@ -82,7 +82,7 @@ def test_nixl_write_of_each_kind_of_memory_brings_bytes_and_one_notification(
     assert pair.b.get_new_notifs() == {}
 
 
-def test_nixl_read_brings_bytes_and_tells_the_other_agent(pair: Pair) -> None:
+def test_nixl_read_brings_bytes_and_notifies_the_other_agent(pair: Pair) -> None:
     pair.far.fill(7)
     assert finish(pair.a, pair.make("READ", b"read")) == "DONE"
     assert (pair.near.view()[:64] == 7).all()
@@ -161,7 +161,7 @@ def test_nixl_notifications_by_prefix_and_part_take_out_one_message_each(pair: P
     assert pair.b.notifs == {"a": []}
 
 
-def test_nixl_empty_notification_is_found_and_stays(pair: Pair) -> None:
+def test_nixl_empty_notification_is_seen_and_stays(pair: Pair) -> None:
     pair.a.send_notif("b", b"")
     assert pair.b.check_remote_xfer_done("a", b"")
     assert pair.b.check_remote_xfer_done("a", b"")
@@ -231,7 +231,7 @@ def test_nixl_transfer_waits_under_lazy_until_its_state_is_asked_for(node: Node)
     assert heard(pair.b) == {"a": [b"hello"]}
 
 
-def test_nixl_transfer_under_way_is_not_posted_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nixl_transfer_in_progress_is_not_posted_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = pair.make(message=b"once")
     finish(pair.a, handle)
     request = pair.a.agent._requests[handle._handle]
@@ -335,7 +335,7 @@ def test_nixl_transfer_whose_second_piece_was_freed_fails_as_a_whole(pair: Pair,
     assert heard(pair.b) == {"a": [b"goes on"]}
 
 
-def test_nixl_removed_agent_is_not_found_even_when_it_is_back(pair: Pair) -> None:
+def test_nixl_removed_agent_stays_unknown_even_when_it_is_back(pair: Pair) -> None:
     handle = pair.make()
     pair.a.remove_remote_agent("b")
     pair.a.remove_remote_agent("b")
@@ -551,7 +551,7 @@ def test_nixl_modules_have_the_names_of_the_vendors() -> None:
     assert repr(_bindings.NIXL_ERR_NOT_FOUND) == "<nixl_status_t.NIXL_ERR_NOT_FOUND: -4>"
 
 
-def test_nixl_live_objects_name_what_an_agent_has_not_given_back(pair: Pair) -> None:
+def test_nixl_live_objects_name_what_an_agent_has_not_released(pair: Pair) -> None:
     gc.collect()
     handle = pair.make()
     texts = [f"{each.text} {each.site}" for each in live_objects.living()]

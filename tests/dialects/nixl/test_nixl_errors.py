@@ -315,7 +315,7 @@ def test_nixl_wrong_argument_raises_the_vendors_exception_with_a_sentence(
     "descs",
     [[(1, 2, 3, 4)], np.zeros((1, 4), np.uint64), np.zeros(3, np.uint64), [[1, 2, 3]], "abc", [object()]],
 )
-def test_nixl_things_that_are_no_descriptors_are_none_with_a_reason_in_the_log(
+def test_nixl_arguments_that_are_no_descriptors_are_none_with_a_reason_in_the_log(
     at: SimpleNamespace, descs: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert at.a.get_xfer_descs(descs, "DRAM") is None
@@ -475,6 +475,6 @@ def test_nixl_agent_config_refuses_a_value_of_another_type(name: str, value: obj
     assert getattr(config, name) == before
 
 
-def test_nixl_agent_refuses_a_list_of_backends_in_the_place_of_capture_telemetry() -> None:
+def test_nixl_agent_refuses_a_list_of_backends_as_capture_telemetry() -> None:
     with pytest.raises(TypeError, match="captureTelemetry is bool, not list"):
         nixl_agent("a", nixl_agent_config(False, False, 0, []))  # type: ignore[arg-type]

@@ -83,10 +83,10 @@ class Files:
 @pytest.fixture
 def files(node: Node, tmp_path: Path) -> Iterator[Files]:
     node("devices=2,memory=512MiB")
-    made = Files(tmp_path)
-    yield made
-    made.close()
-    del made
+    bench = Files(tmp_path)
+    yield bench
+    bench.close()
+    del bench
     gc.collect()
 
 
@@ -117,14 +117,14 @@ def test_nixl_transfer_of_many_descriptors_moves_each_to_its_own_bytes(files: Fi
     drawn = np.random.default_rng(2)
     first, second = files.fd, files.open("other", files.content[::-1].tobytes())
     count, size = SIZE // 32, 32
-    places = drawn.permutation(count).tolist()
+    positions = drawn.permutation(count).tolist()
     address, device = files.addresses[mem]
     near = [(address + at * size, size, device) for at in range(count)]
-    far = [(place * size, size, (first, second)[at % 2]) for at, place in enumerate(places)]
+    far = [(position * size, size, (first, second)[at % 2]) for at, position in enumerate(positions)]
     descs = files.agent.get_xfer_descs(near, mem), files.agent.get_xfer_descs(far, "FILE")
     assert finish(files.agent, files.agent.initialize_xfer("READ", *descs, "a")) == "DONE"
     contents = files.content.tobytes(), files.content[::-1].tobytes()
-    wanted = b"".join(contents[at % 2][place * size :][:size] for at, place in enumerate(places))
+    wanted = b"".join(contents[at % 2][position * size :][:size] for at, position in enumerate(positions))
     assert files.bytes_of(mem) == wanted
 
 
@@ -181,7 +181,7 @@ def test_nixl_prepared_lists_move_the_bytes_of_their_indices(files: Files) -> No
         ("rw:", "nixlBackendError"),
     ],
 )
-def test_nixl_path_is_opened_as_its_modes_say(files: Files, meta: str, outcome: str) -> None:
+def test_nixl_path_is_opened_as_its_modes_require(files: Files, meta: str, outcome: str) -> None:
     number = 1 << 20
     try:
         registered = files.agent.register_memory([(0, 0, number, meta.format(files.folder))], "FILE")
@@ -490,7 +490,7 @@ def test_nixl_files_are_no_part_of_metadata(node: Node, tmp_path: Path) -> None:
     files.close()
 
 
-def test_nixl_transfer_with_files_lets_the_program_close_them_while_it_is_under_way(files: Files) -> None:
+def test_nixl_transfer_with_files_lets_the_program_close_them_while_it_runs(files: Files) -> None:
     size = 64 << 20
     source = np.arange(size // 8).view(np.uint8)
     files.agent.register_memory([(address_of(source), size, 0, "")], "DRAM")
@@ -509,7 +509,7 @@ def test_nixl_transfer_with_files_lets_the_program_close_them_while_it_is_under_
     assert (folder_bytes(files, "big") == source).all()
 
 
-def test_nixl_transfers_of_files_are_under_way_at_the_same_time(files: Files) -> None:
+def test_nixl_transfers_of_files_run_at_the_same_time(files: Files) -> None:
     count = 16
     fds = [files.open(f"of {at}", bytes([at]) * SIZE) for at in range(count)]
     arrays = [np.zeros(SIZE, np.uint8) for _ in range(count)]

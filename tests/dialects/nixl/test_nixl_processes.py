@@ -36,14 +36,14 @@ class Ends:
 
     def __init__(self, device: pl.Device, other: Peer) -> None:
         encoded, self.there, self.there_dram = other.run(OTHER)
-        self.told, self.other = bytes.fromhex(encoded), other
+        self.metadata, self.other = bytes.fromhex(encoded), other
         self.agent = nixl_agent("mine")
         self.vram = device.allocate(1 << 20)
         self.dram = np.arange(1 << 20).astype(np.uint8)
         self.vram.view()[:] = self.dram[::-1]
         self.agent.register_memory([(self.vram.address, self.vram.size, 0, "")], "VRAM")
         self.agent.register_memory([(address_of(self.dram), self.dram.nbytes, 0, "")], "DRAM")
-        self.agent.add_remote_agent(self.told)
+        self.agent.add_remote_agent(self.metadata)
         other.run(f"agent.add_remote_agent(bytes.fromhex({self.agent.get_agent_metadata().hex()!r}))")
 
     def make(
@@ -183,7 +183,7 @@ def test_nixl_killed_agent_is_disconnected_for_all_calls(ends: Ends, kind: str) 
     assert ends.agent.check_remote_metadata("other")
     ends.agent.remove_remote_agent("other")
     with pytest.raises(_bindings.nixlBackendError, match="cannot be reached"):
-        ends.agent.add_remote_agent(ends.told)
+        ends.agent.add_remote_agent(ends.metadata)
     assert not ends.agent.check_remote_metadata("other")
 
 
@@ -252,7 +252,7 @@ def test_nixl_second_agent_of_a_known_name_is_not_allowed(ends: Ends) -> None:
 
 
 def test_nixl_metadata_that_was_changed_or_cut_is_a_mismatch(ends: Ends) -> None:
-    metadata, agent = ends.told, nixl_agent("careful")
+    metadata, agent = ends.metadata, nixl_agent("careful")
     damaged = [metadata[:at] for at in range(0, len(metadata), 7)] + [
         metadata + b"\0",
         b"garbage",
@@ -271,7 +271,7 @@ def test_nixl_metadata_that_was_changed_or_cut_is_a_mismatch(ends: Ends) -> None
 def test_nixl_forged_metadata_with_a_right_checksum_does_no_harm(ends: Ends) -> None:
     drawn = random.Random(71)
     agent = nixl_agent("careful")
-    body = ends.told[:-4]
+    body = ends.metadata[:-4]
     outcomes = set()
     for _ in range(400):
         forged = bytearray(body)

@@ -20,7 +20,7 @@ if torch.accelerator.current_accelerator() is None:
     import peerlane.torch  # noqa: F401 - it registers the device
 
 KIND = torch.accelerator.current_accelerator().type
-HERE, OTHER = f"{KIND}:0", f"{KIND}:1"
+FIRST, OTHER = f"{KIND}:0", f"{KIND}:1"
 PROGRAMS: dict[str, Callable[[bool], None]] = {}
 
 
@@ -29,11 +29,11 @@ def program(function: Callable[[bool], None]) -> Callable[[bool], None]:
     return function
 
 
-def current(device: str = HERE) -> torch.Stream:
+def current(device: str = FIRST) -> torch.Stream:
     return torch.accelerator.current_stream(torch.device(device))
 
 
-def side(device: str = HERE) -> torch.Stream:
+def side(device: str = FIRST) -> torch.Stream:
     return torch.Stream(device=device)
 
 
@@ -44,11 +44,11 @@ def pinned(*shape: int) -> torch.Tensor:
 @program
 def prefetching_loader(racy: bool) -> None:
     copies, compute = side(), current()
-    model = torch.nn.Linear(64, 8, device=HERE)
+    model = torch.nn.Linear(64, 8, device=FIRST)
 
     def load() -> torch.Tensor:
         with copies:
-            return pinned(32, 64).to(HERE, non_blocking=True)  # first
+            return pinned(32, 64).to(FIRST, non_blocking=True)  # first
 
     batch = load()
     for _ in range(4):
@@ -67,7 +67,7 @@ def batches_of_a_thread(racy: bool) -> None:
         copies = side()
         for _ in range(4):
             with copies:
-                batch = pinned(32, 64).to(HERE, non_blocking=True)  # first
+                batch = pinned(32, 64).to(FIRST, non_blocking=True)  # first
             loaded.put((batch, copies.record_event()))
         loaded.put(None)
 
@@ -84,9 +84,9 @@ def batches_of_a_thread(racy: bool) -> None:
 
 @program
 def staging_buffer(racy: bool) -> None:
-    stage, batches = pinned(64, 64), torch.empty(4, 64, 64, device=HERE)
+    stage, batches = pinned(64, 64), torch.empty(4, 64, 64, device=FIRST)
     compute = current()
-    copied = torch.Event(device=HERE)
+    copied = torch.Event(device=FIRST)
     for number in range(4):
         stage.fill_(number)
         batches[number].copy_(stage, non_blocking=True)  # first # second
@@ -99,8 +99,8 @@ def staging_buffer(racy: bool) -> None:
 @program
 def ring_of_pinned_buffers(racy: bool) -> None:
     ring = [pinned(128, 64) for _ in range(2)]
-    copied = [torch.Event(device=HERE) for _ in ring]
-    on_device = [torch.empty(128, 64, device=HERE) for _ in range(6)]
+    copied = [torch.Event(device=FIRST) for _ in ring]
+    on_device = [torch.empty(128, 64, device=FIRST) for _ in range(6)]
     compute = current()
     for number, target in enumerate(on_device):
         slot = number % len(ring)
@@ -115,8 +115,8 @@ def ring_of_pinned_buffers(racy: bool) -> None:
 @program
 def offloaded_activations(racy: bool) -> None:
     offload, compute = side(), current()
-    layers = [torch.nn.Linear(64, 64, device=HERE) for _ in range(3)]
-    hidden, kept = torch.randn(32, 64, device=HERE), []
+    layers = [torch.nn.Linear(64, 64, device=FIRST) for _ in range(3)]
+    hidden, kept = torch.randn(32, 64, device=FIRST), []
     for layer in layers:
         hidden = layer(hidden).relu()  # first
         host = torch.empty(32, 64, pin_memory=True)
@@ -135,14 +135,14 @@ def offloaded_activations(racy: bool) -> None:
 def offloaded_and_freed(racy: bool) -> None:
     offload, compute = side(), current()
     host = torch.empty(64, 512, pin_memory=True)
-    hidden = torch.randn(64, 512, device=HERE)
+    hidden = torch.randn(64, 512, device=FIRST)
     offload.wait_stream(compute)
     with offload:
         host.copy_(hidden, non_blocking=True)  # first
     if not racy:
         hidden.record_stream(offload)
     del hidden
-    gradient = torch.ones(64, 512, device=HERE)  # second
+    gradient = torch.ones(64, 512, device=FIRST)  # second
     gradient.mul_(2)
     offload.synchronize()
 
@@ -150,11 +150,11 @@ def offloaded_and_freed(racy: bool) -> None:
 @program
 def optimizer_state_on_the_host(racy: bool) -> None:
     fetches, compute = side(), current()
-    weight, momentum = torch.randn(128, 64, device=HERE), pinned(128, 64)
+    weight, momentum = torch.randn(128, 64, device=FIRST), pinned(128, 64)
     for _ in range(3):
         gradient = torch.randn_like(weight)
         with fetches:
-            fetched = momentum.to(HERE, non_blocking=True)  # first
+            fetched = momentum.to(FIRST, non_blocking=True)  # first
         if not racy:
             compute.wait_stream(fetches)
         fetched.record_stream(compute)
@@ -169,9 +169,9 @@ def optimizer_state_on_the_host(racy: bool) -> None:
 @program
 def double_buffering(racy: bool) -> None:
     loads, compute = side(), current()
-    buffers = [torch.empty(64, 64, device=HERE) for _ in range(2)]
-    used = [torch.Event(device=HERE) for _ in buffers]
-    total = torch.zeros(64, 64, device=HERE)
+    buffers = [torch.empty(64, 64, device=FIRST) for _ in range(2)]
+    used = [torch.Event(device=FIRST) for _ in buffers]
+    total = torch.zeros(64, 64, device=FIRST)
     loads.wait_stream(compute)
     for number in range(6):
         slot = number % 2
@@ -187,7 +187,7 @@ def double_buffering(racy: bool) -> None:
 @program
 def gradients_copied_while_backward_runs(racy: bool) -> None:
     copies, compute = side(), current()
-    model = torch.nn.Sequential(*[torch.nn.Linear(64, 64, device=HERE) for _ in range(3)])
+    model = torch.nn.Sequential(*[torch.nn.Linear(64, 64, device=FIRST) for _ in range(3)])
     hosts = {each: torch.empty(each.shape, pin_memory=True) for each in model.parameters()}
 
     def copy(parameter: torch.Tensor) -> None:
@@ -198,7 +198,7 @@ def gradients_copied_while_backward_runs(racy: bool) -> None:
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(copy)
     for _ in range(2):
-        model(torch.randn(16, 64, device=HERE)).pow(2).mean().backward()
+        model(torch.randn(16, 64, device=FIRST)).pow(2).mean().backward()
         if not racy:
             compute.wait_stream(copies)
         for parameter in model.parameters():
@@ -208,12 +208,12 @@ def gradients_copied_while_backward_runs(racy: bool) -> None:
 
 @program
 def pipeline_over_two_devices(racy: bool) -> None:
-    computes, transfers = side(HERE), current(HERE)
-    first, last = torch.nn.Linear(64, 64, device=HERE), torch.nn.Linear(64, 8, device=OTHER)
+    computes, transfers = side(FIRST), current(FIRST)
+    first, last = torch.nn.Linear(64, 64, device=FIRST), torch.nn.Linear(64, 8, device=OTHER)
     for _ in range(3):
         computes.wait_stream(transfers)
         with computes:
-            hidden = first(torch.randn(16, 64, device=HERE))  # first
+            hidden = first(torch.randn(16, 64, device=FIRST))  # first
         if not racy:
             transfers.wait_stream(computes)
         hidden.record_stream(transfers)
@@ -228,17 +228,17 @@ def sum_of_two_devices(racy: bool) -> None:
     if not racy:
         there.wait_stream(elsewhere)
     part.record_stream(there)
-    total = torch.zeros(128, 64, device=HERE)
-    total.add_(part.to(HERE))  # second
+    total = torch.zeros(128, 64, device=FIRST)
+    total.add_(part.to(FIRST))  # second
 
 
 @program
 def blocks_saved_while_they_are_written(racy: bool) -> None:
     saves, compute = side(), current()
-    cache = torch.zeros(16, 8, 64, device=HERE)
+    cache = torch.zeros(16, 8, 64, device=FIRST)
     for step in range(3):
-        blocks = torch.tensor([step, step + 3], device=HERE)
-        cache.index_copy_(0, blocks, torch.randn(2, 8, 64, device=HERE))  # first
+        blocks = torch.tensor([step, step + 3], device=FIRST)
+        cache.index_copy_(0, blocks, torch.randn(2, 8, 64, device=FIRST))  # first
         host = torch.empty(2, 8, 64, pin_memory=True)
         if not racy:
             saves.wait_stream(compute)
@@ -252,10 +252,10 @@ def blocks_saved_while_they_are_written(racy: bool) -> None:
 @program
 def blocks_of_a_cache_used_again(racy: bool) -> None:
     saves, compute = side(), current()
-    cache = torch.randn(16, 8, 64, device=HERE)
+    cache = torch.randn(16, 8, 64, device=FIRST)
     saves.wait_stream(compute)
     with saves:
-        gathered = cache.index_select(0, torch.tensor([2, 5, 7], device=HERE))  # first
+        gathered = cache.index_select(0, torch.tensor([2, 5, 7], device=FIRST))  # first
         host = gathered.to("cpu", non_blocking=True)
     if not racy:
         compute.wait_stream(saves)
@@ -267,7 +267,7 @@ def blocks_of_a_cache_used_again(racy: bool) -> None:
 @program
 def blocks_loaded_for_a_request(racy: bool) -> None:
     loads, compute = side(), current()
-    cache = torch.zeros(16, 8, 64, device=HERE)
+    cache = torch.zeros(16, 8, 64, device=FIRST)
     loads.wait_stream(compute)
     for layer in range(3):
         with loads:
@@ -281,8 +281,8 @@ def blocks_loaded_for_a_request(racy: bool) -> None:
 @program
 def decoding(racy: bool) -> None:
     copies, compute = side(), current()
-    table, head = torch.randn(50, 32, device=HERE), torch.randn(32, 50, device=HERE)
-    token, text = torch.zeros(1, dtype=torch.long, device=HERE), []
+    table, head = torch.randn(50, 32, device=FIRST), torch.randn(32, 50, device=FIRST)
+    token, text = torch.zeros(1, dtype=torch.long, device=FIRST), []
     for _ in range(4):
         token = (table[token] @ head).argmax(-1)
         host = torch.empty(1, dtype=torch.long, pin_memory=True)
@@ -299,7 +299,7 @@ def decoding(racy: bool) -> None:
 
 @program
 def numpy_of_an_asynchronous_copy(racy: bool) -> None:
-    result = torch.randn(64, 64, device=HERE) * 2
+    result = torch.randn(64, 64, device=FIRST) * 2
     host = result.to("cpu", non_blocking=True)  # first
     if not racy:
         torch.accelerator.synchronize()
@@ -310,9 +310,9 @@ def numpy_of_an_asynchronous_copy(racy: bool) -> None:
 @program
 def forward_beside_the_optimizer(racy: bool) -> None:
     forward, compute = side(), current()
-    model = torch.nn.Linear(64, 8, device=HERE)
+    model = torch.nn.Linear(64, 8, device=FIRST)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    inputs = torch.randn(16, 64, device=HERE)
+    inputs = torch.randn(16, 64, device=FIRST)
     forward.wait_stream(compute)
     for step in range(3):
         if step and not racy:
@@ -328,8 +328,8 @@ def forward_beside_the_optimizer(racy: bool) -> None:
 @program
 def gradients_of_a_side_stream(racy: bool) -> None:
     backward, compute = side(), current()
-    weight = torch.randn(64, 64, device=HERE, requires_grad=True)
-    inputs = torch.randn(16, 64, device=HERE)
+    weight = torch.randn(64, 64, device=FIRST, requires_grad=True)
+    inputs = torch.randn(16, 64, device=FIRST)
     backward.wait_stream(compute)
     with backward:
         loss = (inputs @ weight).pow(2).mean()
@@ -343,10 +343,10 @@ def gradients_of_a_side_stream(racy: bool) -> None:
 @program
 def snapshot_of_parameters(racy: bool) -> None:
     saves, compute = side(), current()
-    model = torch.nn.Linear(64, 64, device=HERE)
+    model = torch.nn.Linear(64, 64, device=FIRST)
     optimizer = torch.optim.AdamW(model.parameters())
     snapshot = {name: torch.empty(each.shape, pin_memory=True) for name, each in model.named_parameters()}
-    model(torch.randn(16, 64, device=HERE)).mean().backward()
+    model(torch.randn(16, 64, device=FIRST)).mean().backward()
     saves.wait_stream(compute)
     with saves:
         for name, each in model.named_parameters():
@@ -360,14 +360,14 @@ def snapshot_of_parameters(racy: bool) -> None:
 @program
 def rows_of_an_embedding(racy: bool) -> None:
     lookups, compute = side(), current()
-    table = torch.randn(200, 32, device=HERE)
-    ids = torch.tensor([3, 1, 4, 1, 5], device=HERE)
+    table = torch.randn(200, 32, device=FIRST)
+    ids = torch.tensor([3, 1, 4, 1, 5], device=FIRST)
     lookups.wait_stream(compute)
     with lookups:
         rows = torch.nn.functional.embedding(ids, table)  # first
     if not racy:
         compute.wait_stream(lookups)
-    table.index_add_(0, ids, torch.ones(5, 32, device=HERE))  # second
+    table.index_add_(0, ids, torch.ones(5, 32, device=FIRST))  # second
     rows.record_stream(compute)
 
 
@@ -375,20 +375,20 @@ def rows_of_an_embedding(racy: bool) -> None:
 def memory_of_another_stream(racy: bool) -> None:
     makes, compute = side(), current()
     with makes:
-        made = torch.randn(64, 256, device=HERE)
+        drawn = torch.randn(64, 256, device=FIRST)
     compute.wait_stream(makes)
-    made.mul_(2)  # first
+    drawn.mul_(2)  # first
     if not racy:
-        made.record_stream(compute)
-    del made
+        drawn.record_stream(compute)
+    del drawn
     with makes:
-        torch.zeros(64, 256, device=HERE)  # second
+        torch.zeros(64, 256, device=FIRST)  # second
 
 
 @program
 def event_recorded_too_early(racy: bool) -> None:
     works, compute = side(), current()
-    x, done = torch.zeros(128, 128, device=HERE), torch.Event(device=HERE)
+    x, done = torch.zeros(128, 128, device=FIRST), torch.Event(device=FIRST)
     works.wait_stream(compute)
     with works:
         x.add_(1)
@@ -403,7 +403,7 @@ def event_recorded_too_early(racy: bool) -> None:
 @program
 def columns_of_a_matrix(racy: bool) -> None:
     odd, compute = side(), current()
-    matrix = torch.zeros(256, 256, device=HERE)
+    matrix = torch.zeros(256, 256, device=FIRST)
     odd.wait_stream(compute)
     with odd:
         matrix[:, 1::2].add_(1)  # first
@@ -413,10 +413,10 @@ def columns_of_a_matrix(racy: bool) -> None:
 @program
 def running_metrics(racy: bool) -> None:
     logs, compute = side(), current()
-    total = torch.zeros(1, device=HERE)
+    total = torch.zeros(1, device=FIRST)
     logs.wait_stream(compute)
     for _ in range(3):
-        loss = torch.randn(64, device=HERE).pow(2).mean()  # first
+        loss = torch.randn(64, device=FIRST).pow(2).mean()  # first
         if not racy:
             logs.wait_stream(compute)
         with logs:
@@ -433,5 +433,5 @@ if __name__ == "__main__":
     torch.manual_seed(1)
     for each in chosen(sys.argv[2:]):
         each(sys.argv[1] == "racy")
-        for device in (HERE, OTHER):
+        for device in (FIRST, OTHER):
             torch.accelerator.synchronize(torch.device(device))

@@ -13,7 +13,7 @@ local = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(local)
 dist.init_process_group("nccl", device_id=torch.device("cuda", local))
 rank, size = dist.get_rank(), dist.get_world_size()
-found = {
+results = {
     "backend": dist.get_backend(),
     "nccl": dist.is_nccl_available(),
     "device": torch.cuda.current_device(),
@@ -31,11 +31,11 @@ for step in range(3):
     optimizer.step()
 weights = [torch.empty_like(model.module.weight) for _ in range(size)]
 dist.all_gather(weights, model.module.weight.detach())
-found["equal"] = all(torch.equal(weights[0], each) for each in weights)
+results["equal"] = all(torch.equal(weights[0], each) for each in weights)
 
 sharded = fully_shard(torch.nn.Linear(8, 8).cuda(), mesh=init_device_mesh("cuda", (size,)))
 sharded(torch.randn(4, 8, device="cuda")).sum().backward()
-found["gradient"] = str(sharded.weight.grad.device)
+results["gradient"] = str(sharded.weight.grad.device)
 
 number = torch.full((1000,), rank + 1.0, device="cuda")
 side = torch.cuda.Stream()
@@ -43,24 +43,24 @@ side.wait_stream(torch.cuda.current_stream())
 with torch.cuda.stream(side):
     work = dist.all_reduce(number, async_op=True)
 work.wait()
-found["sum"] = number.unique().tolist()
+results["sum"] = number.unique().tolist()
 objects = [None] * size
 dist.all_gather_object(objects, rank)
-found["objects"] = objects
+results["objects"] = objects
 try:
     dist.all_reduce(torch.zeros(1))
 except RuntimeError as error:
-    found["on the processor"] = str(error)
+    results["on the processor"] = str(error)
 gloo = dist.new_group(backend="gloo")
 one = torch.ones(1)
 dist.all_reduce(one, group=gloo)
-found["gloo"] = one.item()
+results["gloo"] = one.item()
 dist.barrier()
 dist.destroy_process_group()
 dist.init_process_group("cpu:gloo,cuda:nccl")
 dist.all_reduce(one)
 dist.all_reduce(number)
 torch.cuda.synchronize()
-found["both"] = [one.item(), number[0].item()]
+results["both"] = [one.item(), number[0].item()]
 dist.destroy_process_group()
-print(f"found {json.dumps(found)}\n", end="", flush=True)  # in one write: ranks share the output
+print(f"found {json.dumps(results)}\n", end="", flush=True)  # in one write: ranks share the output

@@ -47,8 +47,8 @@ def test_board_records_encoded_are_decoded() -> None:
 def test_board_records_without_room_are_left_out_whole() -> None:
     content = encode([WAIT] * 50, 400)
     assert len(content) <= 400
-    found = decode(content, 3, 77)
-    assert found and all(each == WAIT for each in found)
+    decoded = decode(content, 3, 77)
+    assert decoded and all(each == WAIT for each in decoded)
 
 
 def test_board_record_cut_in_the_middle_is_decoded_to_text() -> None:
@@ -58,15 +58,15 @@ def test_board_record_cut_in_the_middle_is_decoded_to_text() -> None:
 
 
 def test_board_record_of_unknown_kind_is_decoded_to_text() -> None:
-    (found,) = decode(json.dumps(["waits", "k", "n", "", "", "", 1, 1, 1, [], []]).encode(), 0, 1)
-    assert isinstance(found, str)
+    (decoded,) = decode(json.dumps(["waits", "k", "n", "", "", "", 1, 1, 1, [], []]).encode(), 0, 1)
+    assert isinstance(decoded, str)
 
 
 def test_board_record_with_impossible_number_is_decoded_to_text() -> None:
     for number in (-2, 1 << 70, True, "1", None, 1.5):
         line = json.dumps(["waits", "notify", "n", "", "", "", 1, number, 1, [], []]).encode()
-        (found,) = decode(line, 0, 1)
-        assert isinstance(found, str) or number is True
+        (decoded,) = decode(line, 0, 1)
+        assert isinstance(decoded, str) or number is True
 
 
 @settings(max_examples=200, deadline=None)
@@ -75,9 +75,9 @@ def test_board_record_with_impossible_number_is_decoded_to_text() -> None:
     | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps).map(str.encode)
 )
 def test_board_random_bytes_are_decoded_to_short_printable_text(content: bytes) -> None:
-    found = decode(content, 0, 1)
-    assert len(found) <= 12
-    for each in found:
+    decoded = decode(content, 0, 1)
+    assert len(decoded) <= 12
+    for each in decoded:
         words = (
             [each]
             if isinstance(each, str)

@@ -50,15 +50,15 @@ def test_deadlock_random_programs_raise_on_hanging_ranks_only(rounds: int) -> No
             began = time.monotonic()
             for each, steps in zip(peers, program, strict=True):
                 each.send(_RUN.format(steps=steps, notifies=NOTIFIES))
-            told = {}
+            texts = {}
             for rank, each in enumerate(peers):
                 try:
                     each.receive(PATIENCE)
                 except PeerError as error:
-                    told[rank] = error
+                    texts[rank] = error
             seconds = time.monotonic() - began
-            assert set(told) == hung, (program, told)
-            for rank, error in told.items():
+            assert set(texts) == hung, (program, texts)
+            for rank, error in texts.items():
                 # A rank outside the circles may wait for one inside, and learn that it gave up or ended.
                 is_lost = error.fault == "PEER_LOST" and rank not in in_circles
                 assert is_lost or "a deadlock: " in str(error), (program, rank, str(error))

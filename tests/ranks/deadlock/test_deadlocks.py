@@ -22,7 +22,7 @@ PATIENCE = 60.0
 pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(180)]
 
 
-def told(peers: Sequence[Peer], code: str, *, kind: str = "Deadlock") -> list[str]:
+def deadlock_texts(peers: Sequence[Peer], code: str, *, kind: str = "Deadlock") -> list[str]:
     """Let all peers run code that ends in a deadlock; return the text that each got."""
     began = time.monotonic()
     for each in peers:
@@ -33,33 +33,33 @@ def told(peers: Sequence[Peer], code: str, *, kind: str = "Deadlock") -> list[st
 
 
 def deadlock(peer: Peer, began: float, kind: str = "Deadlock") -> str:
-    with pytest.raises(PeerError) as found:
+    with pytest.raises(PeerError) as refused:
         peer.receive(PATIENCE)
     assert time.monotonic() - began < LOADED
-    assert found.value.kind == kind, str(found.value)
-    return str(found.value)
+    assert refused.value.kind == kind, str(refused.value)
+    return str(refused.value)
 
 
 def line_of(text: str, rank: int, peers: Sequence[Peer]) -> str:
     """Return what the text of a deadlock says of a rank."""
-    (found,) = re.findall(rf"^  rank {rank} \(process {peers[rank].pid}\): (.*)$", text, re.MULTILINE)
-    return str(found)
+    (refused,) = re.findall(rf"^  rank {rank} \(process {peers[rank].pid}\): (.*)$", text, re.MULTILINE)
+    return str(refused)
 
 
 @pytest.mark.parametrize("timeout", ["", ", timeout=30"])
 def test_deadlock_of_two_ranks_names_both_waits(timeout: str) -> None:
     with ranks(2) as peers:
-        for text in told(peers, f"\nch[1 - grp.rank].wait(2{timeout})"):
+        for text in deadlock_texts(peers, f"\nch[1 - grp.rank].wait(2{timeout})"):
             assert "a deadlock: ranks 0 and 1 wait in vain, and nothing there can run." in text
             for rank in (0, 1):
-                said = line_of(text, rank, peers)
-                assert "MainThread at peer:2 waits for notify 2 from" in said
-                assert f"from rank {1 - rank} to rank {rank}, which rank {1 - rank} should record" in said
+                reported = line_of(text, rank, peers)
+                assert "MainThread at peer:2 waits for notify 2 from" in reported
+                assert f"from rank {1 - rank} to rank {rank}, which rank {1 - rank} should record" in reported
 
 
 def test_deadlock_of_fifo_waits_names_rank_that_should_record() -> None:
     with ranks(2, options="notifies='fifo'") as peers:
-        for text in told(peers, "ch[1 - grp.rank].wait(2)"):
+        for text in deadlock_texts(peers, "ch[1 - grp.rank].wait(2)"):
             assert "waits for notify 2 from rank 1 to rank 0, which rank 1 should record" in line_of(
                 text, 0, peers
             )
@@ -77,7 +77,7 @@ if grp.rank == 0:
 ch[me].wait(1)
 """
     with ranks(2) as peers:
-        for text in told(peers, code):
+        for text in deadlock_texts(peers, code):
             assert re.search(
                 r"stream \d+ failed before, and nobody synchronized it: operation 2 \(notify\)", text
             )
@@ -95,15 +95,17 @@ b.wait(a)
 ch[after].notify(1, stream=b)
 b.sync()
 """
-        for text in told(peers, code, kind="Cancelled"):  # its cause is the wait, as after a time-out
+        for text in deadlock_texts(
+            peers, code, kind="Cancelled"
+        ):  # its cause is the wait, as after a time-out
             assert "ranks 0, 1 and 2 wait in vain" in text
             for rank in range(3):
-                said = line_of(text, rank, peers)
+                reported = line_of(text, rank, peers)
                 assert re.search(
-                    r"MainThread at peer:7 waits for notify 1 .*\(stream \d+, operation \d+", said
+                    r"MainThread at peer:7 waits for notify 1 .*\(stream \d+, operation \d+", reported
                 )
-                assert "submitted at peer:4" in said
-                assert f"which rank {(rank - 1) % 3} should record" in said
+                assert "submitted at peer:4" in reported
+                assert f"which rank {(rank - 1) % 3} should record" in reported
 
 
 def test_deadlock_rank_does_not_call_collective_names_all_ranks() -> None:
@@ -115,7 +117,7 @@ if grp.rank == 2:
 else:
     grp.all_reduce(src, src, dtype="float32")
 """
-        for text in told(peers, code):
+        for text in deadlock_texts(peers, code):
             assert "ranks 0, 1 and 2 wait in vain" in text
             assert "MainThread at peer:4 waits for notify 3 from rank 0" in line_of(text, 2, peers)
             for rank in (0, 1):
@@ -127,7 +129,7 @@ else:
 def test_deadlock_of_two_ranks_leaves_other_ranks_alone() -> None:
     with ranks(4) as peers:
         peers[3].send("ch[2].wait(0, timeout=30)")
-        for text in told(peers[:2], "ch[1 - grp.rank].wait(0)"):
+        for text in deadlock_texts(peers[:2], "ch[1 - grp.rank].wait(0)"):
             assert "ranks 0 and 1 wait in vain" in text
         assert peers[2].run("ch[3].notify(0); result = 1") == 1
         assert peers[3].receive() is None
@@ -136,7 +138,7 @@ def test_deadlock_of_two_ranks_leaves_other_ranks_alone() -> None:
 def test_group_after_deadlock_goes_on() -> None:
     with ranks(2) as peers:
         for _ in range(2):
-            told(peers, "ch[1 - grp.rank].wait(0)")
+            deadlock_texts(peers, "ch[1 - grp.rank].wait(0)")
         code = "ch[1 - grp.rank].notify(0); ch[1 - grp.rank].wait(0, timeout=30); grp.barrier(); result = 1"
         assert ask_all(peers, code) == [1, 1]
 
@@ -188,7 +190,7 @@ raise told[0]
 
 def test_deadlock_main_thread_joins_waiters_names_waiting_threads() -> None:
     with ranks(2) as peers:
-        for text in told(peers, _JOINED):
+        for text in deadlock_texts(peers, _JOINED):
             assert re.search(r"Thread-\d+ \(work\) at peer:5 waits for notify 0 from rank 1", text)
 
 
@@ -208,7 +210,7 @@ run_ranks(3, work, ends_together=False)
 
 def test_deadlock_of_ranks_as_threads_names_each_rank() -> None:
     with peer("name=deadlocks,devices=4") as one:
-        (text,) = told([one], _THREADS.format(tests=str(Path(__file__).parents[2]), absent=9))
+        (text,) = deadlock_texts([one], _THREADS.format(tests=str(Path(__file__).parents[2]), absent=9))
         assert "ranks 0, 1 and 2 of group 'ranks0' wait in vain" in text
         for rank in range(3):
             assert re.search(rf"rank {rank} \(process {one.pid}\): .* at peer:8 waits for notify 0", text), (
@@ -257,8 +259,8 @@ with pl.Group() as group:
 
 
 @pytest.mark.any_schedule  # no variable of peerlane reaches these ranks
-def test_launch_ranks_in_deadlock_shows_it_once(run: Run, here: Path) -> None:
-    (here / "ring.py").write_text(textwrap.dedent(_PROGRAM))
+def test_launch_ranks_in_deadlock_shows_it_once(run: Run, cwd: Path) -> None:
+    (cwd / "ring.py").write_text(textwrap.dedent(_PROGRAM))
     done = run("-n", "3", "ring.py")
     assert done.returncode == 1
     (start,) = re.findall(
@@ -290,8 +292,8 @@ with pl.Group(window=4096) as group:
 
 
 @pytest.mark.any_schedule  # no variable of peerlane reaches these ranks
-def test_launch_rank_waits_for_its_own_word_is_named_with_the_wait(run: Run, here: Path) -> None:
-    (here / "word.py").write_text(_WORD)
+def test_launch_rank_waits_for_its_own_word_is_named_with_the_wait(run: Run, cwd: Path) -> None:
+    (cwd / "word.py").write_text(_WORD)
     done = run("-n", "2", "word.py")
     assert done.returncode == 1
     lines = done.stderr.splitlines()
@@ -308,7 +310,7 @@ def test_launch_rank_waits_for_its_own_word_is_named_with_the_wait(run: Run, her
 
 
 def test_deadlock_text_of_lying_rank_is_cleaned_and_bounded() -> None:
-    with ranks(2) as (liar, told_lies):
+    with ranks(2) as (liar, deceived):
         code = r"""
 import time
 board = grp._membership.board
@@ -321,9 +323,9 @@ while time.monotonic() < end:
         end = min(end, time.monotonic() + 2)
 """
         began = time.monotonic()
-        told_lies.send("ch[0].wait(0, timeout=60)")
+        deceived.send("ch[0].wait(0, timeout=60)")
         liar.send(code)
-        text = deadlock(told_lies, began)
+        text = deadlock(deceived, began)
         assert "?[31mred\N{REPLACEMENT CHARACTER}?" in text
         assert "\x1b" not in text
         assert len(text) < 4000

@@ -87,7 +87,7 @@ except pl.WaitTimeout:
         assert [each.receive() for each in peers] == [1, 1]
 
 
-def test_group_made_with_timeout_goes_on_after_it() -> None:
+def test_group_created_with_timeout_goes_on_after_it() -> None:
     with ranks(2) as peers:
         peers[0].send("""
 try:

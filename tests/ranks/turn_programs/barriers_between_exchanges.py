@@ -1,7 +1,7 @@
 """Each round ends at a barrier of the group, with the streams not synchronized."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -10,6 +10,6 @@ with pl.Group(window=1 << 16) as group:
     for turn in range(4):
         channel.write(np.full(512, turn + group.rank, np.uint8), at=512 * turn, notify=turn, stream=stream)
         channel.wait(turn, timeout=20)
-        say(group.window.view()[: 512 * (turn + 1)])
+        show(group.window.view()[: 512 * (turn + 1)])
         group.barrier()
     stream.sync()

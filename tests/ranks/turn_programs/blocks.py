@@ -1,7 +1,7 @@
 """Many small blocks, written and read, with an answer before the next ones."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -17,7 +17,7 @@ with pl.Group(window=1 << 15) as group:
         channel.wait(0, stream=stream)
         channel.read_blocks(back, [(to, at, size) for at, to, size in table], stream=stream)
         stream.sync()
-        say(back.view()[:1024])
+        show(back.view()[:1024])
         channel.notify(1)
         channel.wait(1, timeout=20)
     group.barrier()

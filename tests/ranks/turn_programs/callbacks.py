@@ -1,6 +1,6 @@
 """Functions of the host run between the operations of a stream, and write what the peer sends next."""
 
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -16,4 +16,4 @@ with pl.Group(window=4096) as group:
         )
     group.barrier()
     stream.sync()
-    say(b"".join(seen))
+    show(b"".join(seen))

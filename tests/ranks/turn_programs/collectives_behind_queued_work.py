@@ -1,6 +1,6 @@
 """The parts of a reduction are computed on one stream, and the result is used on another one."""
 
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -14,7 +14,7 @@ with pl.Group(window=4096) as group:
         a.wait(b)
         if turn % 2:
             b.sync()
-            say(total.view())
+            show(total.view())
     group.barrier()
     a.sync()
-    say(part.view())
+    show(part.view())

@@ -1,6 +1,6 @@
 """Each collective once in calls and once on a stream."""
 
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -20,4 +20,4 @@ with pl.Group(window=4096) as group:
         if on is not None:
             on.sync()
         for each in (mine, whole, summed, swapped):
-            say(each.view())
+            show(each.view())

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -24,4 +24,4 @@ with pl.Group(window=4096) as group:
 
     asyncio.run(work())
     group.barrier()
-    say([*order, *group.window.view()[:512]])
+    show([*order, *group.window.view()[:512]])

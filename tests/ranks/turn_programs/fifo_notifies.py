@@ -1,7 +1,7 @@
 """Several records of one notify are on their way at once."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -22,6 +22,6 @@ with pl.Group(window=4096, notifies="fifo") as group:
     for turn in range(4):
         for channel in channels:
             channel.wait(turn, timeout=20)
-    say(group.window.view()[: 256 * group.size])
+    show(group.window.view()[: 256 * group.size])
     s.sync()
     t.sync()

@@ -2,7 +2,7 @@
 
 import os
 
-from saying import say
+from showing import show
 
 import peerlane as pl
 from peerlane.rendezvous import Rendezvous
@@ -24,7 +24,7 @@ with Rendezvous.from_environment() as line, pl.Group(rendezvous=line, window=409
         if group.rank == 1:
             stream.wait(notify, timeout=20)
             stream.sync()
-            say(memory.view()[:64])
+            show(memory.view()[:64])
         line.barrier("recorded")
     line.barrier("read")
     if group.rank == 0:

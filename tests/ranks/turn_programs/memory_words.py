@@ -1,7 +1,7 @@
 """A stream waits for a word of memory that the peer writes."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -14,5 +14,5 @@ with pl.Group(window=4096) as group:
         channel.notify(0, stream=stream)
         channel.wait(0, stream=stream, timeout=20)
         stream.sync()
-        say(group.window.view()[64:128])
+        show(group.window.view()[64:128])
         group.barrier()

@@ -1,7 +1,7 @@
 """Each rank sends to its right and receives from its left; the sizes grow beyond one slot."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -23,4 +23,4 @@ with pl.Group(window=4096, workspace=1 << 16) as group:
         else:
             group.send(np.full(nbytes, group.rank + turn, np.uint8), right)
             group.recv(got, left)
-        say(got)
+        show(got)

@@ -1,6 +1,6 @@
 """Unordered writes, ordered by a fence before their notify."""
 
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -16,6 +16,6 @@ with pl.Group(window=1 << 14) as group:
         channel.fence(stream=stream)
         channel.notify(turn, stream=stream)
         channel.wait(turn, timeout=20)
-        say(group.window.view())
+        show(group.window.view())
         stream.sync()
         group.barrier()

@@ -3,7 +3,7 @@
 import threading
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 from peerlane.rendezvous import Rendezvous
@@ -15,7 +15,7 @@ with Rendezvous.from_environment() as line, pl.Group(rendezvous=line, window=409
     for turn in range(3):
         channel.write(np.full(64, turn + group.rank, np.uint8), at=64 * turn, notify=turn, stream=stream)
         channel.wait(turn, timeout=20)
-    say(group.window.view()[:192])
+    show(group.window.view()[:192])
     waits.join()
     stream.sync()
     group.barrier()

@@ -1,6 +1,6 @@
 """The writer's operations are still queued when it comes to the barrier, and its peer waits for them."""
 
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -13,5 +13,5 @@ with pl.Group(window=4096) as group:
     else:
         channel.wait(0, stream=stream, timeout=20)
         stream.sync()
-        say(group.window.view()[:1024])
+        show(group.window.view()[:1024])
     group.barrier()

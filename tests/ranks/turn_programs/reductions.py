@@ -1,7 +1,7 @@
 """Both ranks add into their peer's window, and read the sum when the peer has answered."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -13,6 +13,6 @@ with pl.Group(window=4096) as group:
         channel.write_reduce(np.full(64, turn + 1, np.uint32), dtype="u4", at=0, stream=stream)
         channel.notify(turn, stream=stream)
         channel.wait(turn, timeout=20)
-        say(group.window.view()[:256])
+        show(group.window.view()[:256])
         group.barrier()
     stream.sync()

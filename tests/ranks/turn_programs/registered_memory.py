@@ -1,7 +1,7 @@
 """Memory besides the window, which is registered, used and deregistered."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -19,7 +19,7 @@ with pl.Group(window=4096) as group:
         )
     for turn in range(3):
         channel.wait(turn, timeout=20)
-    say(more.view()[:384])
+    show(more.view()[:384])
     stream.sync()
     group.barrier()
     group.deregister("more")

@@ -1,7 +1,7 @@
 """Queued work, and a barrier of the rendezvous that has no time-out."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 from peerlane.rendezvous import Rendezvous
@@ -20,7 +20,7 @@ with Rendezvous.from_environment() as line, pl.Group(rendezvous=line, window=819
             line.barrier()
         for channel in channels:
             channel.wait(turn, timeout=20)
-        say(group.window.view()[: 64 * group.size])
+        show(group.window.view()[: 64 * group.size])
         if group.rank != turn:
             line.barrier()
         stream.sync()

@@ -1,7 +1,7 @@
 """Strict notifies in calls: each record is answered."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -13,6 +13,6 @@ with pl.Group(window=4096, notifies="strict") as group:
             channel.wait(1, timeout=20)
         else:
             channel.wait(0, timeout=20)
-            say(group.window.view()[:64])
+            show(group.window.view()[:64])
             channel.notify(1)
     group.barrier()

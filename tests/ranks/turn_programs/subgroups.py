@@ -1,7 +1,7 @@
 """All ranks are in one group, and pairs of them in another; each group has barriers of its own."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 from peerlane.rendezvous import Rendezvous, RendezvousServer
@@ -19,14 +19,14 @@ with Rendezvous.from_environment() as line, pl.Group(rendezvous=line, window=409
             channel.write(np.full(32, turn + world.rank, np.uint8), at=0, notify=turn, stream=stream)
             pair.barrier()
             channel.wait(turn, timeout=20)
-            say(pair.window.view()[:32])
+            show(pair.window.view()[:32])
             meeting.barrier()
         world.barrier()
         stream.sync()
         mine = np.full(4, world.rank, np.uint8)
         whole = np.zeros(16, np.uint8)
         world.all_gather(whole, mine)
-        say(whole)
+        show(whole)
     meeting.close()
     line.barrier("end")
     if server is not None:

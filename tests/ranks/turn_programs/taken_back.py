@@ -1,7 +1,7 @@
 """A rank takes memory back as soon as its peer has synchronized the stream that wrote there."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -18,6 +18,6 @@ with pl.Group(window=4096) as group:
     group.deregister("more")
     if group.rank == 0:
         assert bytes(more.view()) == b"".join(bytes([turn + 1]) * 256 for turn in range(4))
-        say(more.view())
+        show(more.view())
     group.barrier()
     channel.close()

@@ -3,7 +3,7 @@
 import threading
 
 import numpy as np
-from saying import say_of
+from showing import show_of
 
 import peerlane as pl
 from peerlane.rendezvous import Rendezvous, RendezvousServer
@@ -29,7 +29,7 @@ def run(rank, address):
                 group.barrier()
             for channel in channels:
                 channel.wait(turn, timeout=20)
-            say_of(rank, group.window.view()[: 64 * RANKS])
+            show_of(rank, group.window.view()[: 64 * RANKS])
             stream.sync()
             line.barrier()
 

@@ -1,7 +1,7 @@
 """One rank makes hundreds of calls while the others wait in a barrier with work queued."""
 
 import numpy as np
-from saying import say
+from showing import show
 
 import peerlane as pl
 
@@ -19,5 +19,5 @@ with pl.Group(window=4096) as group:
     group.barrier()
     for channel in channels:
         channel.wait(0, timeout=20)
-    say(group.window.view()[: 64 * group.size])
+    show(group.window.view()[: 64 * group.size])
     stream.sync()

@@ -1,6 +1,6 @@
 """Ranks wait for values that others put between their calls, and gather."""
 
-from saying import say
+from showing import show
 
 import peerlane as pl
 from peerlane.rendezvous import Rendezvous
@@ -10,5 +10,5 @@ with Rendezvous.from_environment() as line, pl.Group(rendezvous=line, window=409
         if turn % group.size == group.rank:
             group.window.fill(turn)
             line.put(f"turn {turn}", bytes(group.window.view()[:4]))
-        say(line.get(f"turn {turn}", timeout=20))
-        say(b"".join(line.gather("all", b"%d" % (group.rank + turn))))
+        show(line.get(f"turn {turn}", timeout=20))
+        show(b"".join(line.gather("all", b"%d" % (group.rank + turn))))

@@ -14,7 +14,6 @@ import argparse
 import math
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 from peerlane.cli.faults import counted
@@ -28,6 +27,7 @@ from peerlane.diagnostics.log import event_log
 from peerlane.dialects import unasked
 from peerlane.errors import BadArgument, InvalidValue
 from peerlane.rendezvous.server import LEAST_UNREACHABLE, UNREACHABLE_SECONDS
+from peerlane.support.scratch_folders import scratch_folder
 
 from . import environment, front, hosts
 from .supervisor import Plan
@@ -178,15 +178,15 @@ def run(args: argparse.Namespace) -> int:
         plan = _plan(args, is_logged)
         if args.trace is None and args.predict is None:
             return front.launch(plan)
-        with tempfile.TemporaryDirectory(prefix="peerlane-trace-", ignore_cleanup_errors=True) as folder:
-            os.environ[event_log.VARIABLE] = folder
+        with scratch_folder() as folder:
+            os.environ[event_log.VARIABLE] = str(folder)
             code = front.launch(plan)
             if args.trace is not None:
-                _write_trace(args.trace, Path(folder))
+                _write_trace(args.trace, folder)
             if args.predict is not None:
                 from .predicted import lines  # as every start would wait for it
 
-                for line in lines(args.predict, Path(folder)):
+                for line in lines(args.predict, folder):
                     _print_line(line)
         return code
 

@@ -7,10 +7,8 @@ its own.  ``docs/design/event-log.md`` describes the log, and ``native/log/event
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from peerlane import _core
 from peerlane.errors import BadArgument, Error, InvalidValue
 from peerlane.support.sizes import parse_size
-from peerlane.support.variables import OWN_FOLDER, warn_of_path
+from peerlane.support.variables import warn_of_path
 
 VARIABLE, SIZE_VARIABLE = "PEERLANE_LOG", "PEERLANE_LOG_BYTES"
 #: Standard output and standard error of the run.  No process of the run reads them, so writes there make no order.
@@ -28,7 +26,7 @@ _inherited_outputs = os.environ.get(_OUTPUTS, "")
 #: Bytes that all logs of a folder hold at a time, unless ``PEERLANE_LOG_BYTES`` sets another size for each rank.
 DEFAULT_BYTES = 1 << 30
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 1 << 40
-_MEMORY, _PREFIX, _YOUNG_SECONDS = Path("/dev/shm"), f"{OWN_FOLDER}check-", 60.0
+_MEMORY = Path("/dev/shm")
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[int, int]  #: of an order between threads or processes
@@ -183,43 +181,10 @@ def folder() -> Iterator[Path]:
     It lies in memory if there is room for :data:`DEFAULT_BYTES`, else among the temporary files.  On a disk an event
     costs two to three times as much, because its pages are written back.
     """
-    import shutil  # which a program without a log does not need
-    import tempfile
+    from peerlane.support.scratch_folders import scratch_folder  # which a program without a log does not need
 
-    _sweep(_MEMORY)
-    parent = _MEMORY if _has_room(_MEMORY) else None
-    logs = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    try:
-        with _locked(logs):
-            yield logs
-    finally:
-        for _ in range(100):  # a process that outlives the run may begin its log meanwhile
-            shutil.rmtree(logs, ignore_errors=True)
-            if not logs.exists():
-                break
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock of a folder, which ends with this process; BlockingIOError if another process has it."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(file)
-
-
-def _sweep(parent: Path) -> None:
-    """Remove the folders of killed processes, whose logs hold memory until then."""
-    import shutil
-
-    for left in parent.glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            # A younger one may not be locked yet.
-            if time.time() - left.stat().st_mtime > _YOUNG_SECONDS:
-                with _locked(left):
-                    shutil.rmtree(left, ignore_errors=True)
+    with scratch_folder(_MEMORY if _has_room(_MEMORY) else None) as logs:
+        yield logs
 
 
 def _has_room(parent: Path) -> bool:

@@ -19,7 +19,7 @@ WILD = 0x1000
 Node = tuple[pl.Device, ...]
 
 
-def here(back: int = 0) -> str:
+def this_line(back: int = 0) -> str:
     """Return the calling line as messages name it, or one ``back`` lines before it."""
     return f"{__file__.rpartition('/')[2]}:{sys._getframe(1).f_lineno - back}"
 
@@ -39,11 +39,11 @@ def failure_of(call: Callable[[], object], kind: type[pl.Error] = pl.BadAddress)
 
 def test_failed_copy_names_both_ends_and_three_lines(node: Node) -> None:
     stream = node[0].create_stream()
-    line = here(1)
+    line = this_line(1)
     buffer = node[0].allocate(256)
-    allocated = here(1)
+    allocated = this_line(1)
     raw.copy(buffer.address + 64, WILD, 128, stream=stream)
-    submitted = here(1)
+    submitted = this_line(1)
     text = failure_of(stream.sync)
     assert text.startswith(
         f"operation 1 (copy) of stream {stream.id}: source host range of 128 bytes at 0x1000"
@@ -62,7 +62,7 @@ def test_failed_copy_to_buffer_freed_meanwhile_names_the_close(node: Node) -> No
         stream.wait(gate)
         raw.copy(a.address, WILD, 64, stream=stream)
         a.close()
-        closed = here(1)
+        closed = this_line(1)
         gate.record()
         assert f"which was freed by Buffer.close() at {closed}" in failure_of(stream.sync)
         raw.copy(b.address, WILD, 64, stream=stream)
@@ -78,7 +78,7 @@ def test_failed_copy_among_many_names_its_own_line(node: Node, count: int) -> No
     for _ in range(count):
         pl.copy(buffer, bytes(64), stream=stream)
     raw.copy(buffer.address, WILD, 64, stream=stream)
-    bad = here(1)
+    bad = this_line(1)
     for _ in range(count):
         pl.copy(buffer, bytes(64), stream=stream)
     gate.record()
@@ -93,10 +93,10 @@ def test_cancelled_wait_names_line_of_failed_copy_and_its_own(node: Node) -> Non
     gate = node[0].create_notify()
     first.wait(gate)
     raw.copy(buffer.address, WILD, 64, stream=first)
-    bad = here(1)
+    bad = this_line(1)
     event = first.record()
     second.wait(event)
-    waiting = here(1)
+    waiting = this_line(1)
     gate.record()
     text = failure_of(second.sync, pl.Cancelled)
     assert f"submitted at {bad};" in text and f"submitted at {waiting};" in text
@@ -107,13 +107,13 @@ def test_failed_operation_of_each_kind_names_range_and_line(node: Node) -> None:
     stream = node[0].create_stream(on_error="continue")
     buffer = node[0].allocate(4096)
     stream.wait(node[0].create_notify(), timeout=0.01)
-    assert f"[submitted at {here(1)}; stream" in failure_of(stream.sync, pl.WaitTimeout)
+    assert f"[submitted at {this_line(1)}; stream" in failure_of(stream.sync, pl.WaitTimeout)
 
     def bad() -> None:
         raise LookupError("no")
 
     stream.launch_callback(bad)
-    submitted = here(1)
+    submitted = this_line(1)
     with pytest.raises(pl.DeviceFault, match=rf"raised LookupError: no \[submitted at {submitted}") as failed:
         stream.sync()
     assert isinstance(failed.value.__cause__, LookupError)
@@ -124,7 +124,7 @@ def test_failed_operation_of_each_kind_names_range_and_line(node: Node) -> None:
     text = failure_of(stream.sync)
     assert "(reduction) of stream" in text
     assert f"[32 bytes of 0x1000 in host memory into {buffer.address + 8:#x} (byte 8 of" in text
-    assert f"submitted at {here(4)}; stream" in text
+    assert f"submitted at {this_line(4)}; stream" in text
     raw.wait_value(buffer.address + 8, 1, stream=stream, timeout=0.01)
     text = failure_of(stream.sync, pl.WaitTimeout)
     assert f"[the word at {buffer.address + 8:#x} (byte 8 of" in text
@@ -133,7 +133,9 @@ def test_failed_operation_of_each_kind_names_range_and_line(node: Node) -> None:
     buffer.fill(0)
     raw.launch_descriptor(buffer.address, 64, stream=stream)
     text = failure_of(stream.sync, pl.InvalidValue)
-    assert f"[the copy list at {buffer.address:#x} (start of" in text and f"submitted at {here(2)}" in text
+    assert (
+        f"[the copy list at {buffer.address:#x} (start of" in text and f"submitted at {this_line(2)}" in text
+    )
 
 
 def test_failed_copy_to_mapped_or_pinned_memory_names_program_address(node: Node) -> None:
@@ -167,7 +169,7 @@ def test_submit_lines_of_many_code_objects_do_not_keep_them_alive(node: Node) ->
     stream = node[0].create_stream()
     names = {"raw": raw, "dst": buffer.address, "src": pl.as_buffer(host).address, "stream": stream}
     raw.copy(buffer.address, WILD, 8, stream=stream)
-    bad = here(1)
+    bad = this_line(1)
     streams = []
     for number in range(10_000):
         code = compile(f"raw.copy(dst, src, 8, stream=stream)  # {number}", f"{number}.py", "exec")
@@ -190,11 +192,11 @@ def test_lines_of_hundreds_of_code_objects_are_all_known() -> None:
     assert [_core.site(each)[0].co_filename for each in sites] == [code.co_filename for code in codes]
 
 
-def test_closed_stream_error_names_lines_that_made_and_closed_it(node: Node) -> None:
+def test_closed_stream_error_names_lines_that_created_and_closed_it(node: Node) -> None:
     stream = node[0].create_stream()
-    line = here(1)
+    line = this_line(1)
     stream.close()
-    closed = here(1)
+    closed = this_line(1)
     buffer = node[0].allocate(8)
     text = failure_of(lambda: pl.copy(buffer, buffer, stream=stream), pl.Closed)
     assert f"was closed (made at {line}, closed at {closed}); it takes no more" in text
@@ -221,4 +223,4 @@ def test_failed_copy_from_callback_names_line_of_callback(node: Node) -> None:
     assert "raised BadAddress" in failure_of(stream.sync, pl.DeviceFault)
     other.launch_callback(lambda: raw.copy(buffer.address, WILD, 64, stream=stream))
     other.sync()
-    assert f"submitted at {here(2)}" in failure_of(stream.sync)
+    assert f"submitted at {this_line(2)}" in failure_of(stream.sync)

@@ -25,7 +25,7 @@ def _refused(kind: type[pl.Error], fault: Fault, work: Callable[[], object]) -> 
     return str(refused.value)
 
 
-def test_closed_imported_buffer_error_says_imported_and_how_closed(
+def test_closed_imported_buffer_error_names_import_and_close(
     shared: tuple[pl.Device, pl.Device, Peer],
 ) -> None:
     number = shared[2].run("b=devices[0].allocate(100); result=int(b.export(allow='user'))")
@@ -48,7 +48,7 @@ def test_closed_imported_buffer_error_says_imported_and_how_closed(
     assert "closed by garbage collection" in text
 
 
-def test_part_of_closed_range_error_says_how_range_ended(node: Node) -> None:
+def test_part_of_closed_range_error_names_the_close_of_the_range(node: Node) -> None:
     device = node()[0]
     closed, left = (pl.AddressRange(device, G) for _ in range(2))
     parts = closed[:4], left[:4]

@@ -159,7 +159,7 @@ def test_node_config_spec_dict_and_pickle_round_trip(node: NodeConfig) -> None:
     assert again.topology == node.topology
 
 
-def test_replace_recomputes_settings_that_were_not_given() -> None:
+def test_replace_recomputes_settings_without_explicit_value() -> None:
     assert NodeConfig().replace(devices=8).switch == 8
     assert NodeConfig({"memory": "4GiB"}).replace(devices=4).memory == (4 * GiB,) * 4
     islands = NodeConfig().replace(profile="two-islands")
@@ -174,7 +174,7 @@ def test_replace_with_invalid_setting_raises() -> None:
     refused(lambda: NodeConfig().replace(device=4), "node.device is not", "did you mean 'devices'")
 
 
-def test_replace_on_parsed_spec_recomputes_settings_that_were_not_given() -> None:
+def test_replace_on_parsed_spec_recomputes_settings_without_explicit_value() -> None:
     child = NodeConfig.parse(NodeConfig({"devices": 8, "memory": "4GiB"}).spec)
     assert child.replace(devices=2).switch == 2
 

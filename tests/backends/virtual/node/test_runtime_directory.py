@@ -112,7 +112,7 @@ def test_runtime_directory_open_to_others_raises_and_keeps_mode(tmp_path: Path, 
     assert mode(tmp_path / "open") == bits
 
 
-def test_runtime_directory_that_cannot_be_made_raises(tmp_path: Path) -> None:
+def test_runtime_directory_that_cannot_be_created_raises(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     denied(tmp_path / "file" / "below", "cannot be made (Not a directory)", "0700")
     denied(Path("/nul\0"), "cannot be made")

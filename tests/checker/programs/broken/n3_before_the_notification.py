@@ -23,13 +23,13 @@ agent = nixl_agent(f"rank {line.rank}")
 memory = pl.devices()[line.rank].allocate(REQUESTS * PAGE)
 agent.register_memory([(memory.address, memory.size, line.rank, "")], "VRAM")
 rows = [(memory.address + at * PAGE, PAGE, line.rank) for at in range(REQUESTS)]
-told = line.gather("agents", agent.get_serialized_descs((agent.get_agent_metadata(), rows)))
-metadata, places = agent.deserialize_descs(told[1 - line.rank])
+gathered = line.gather("agents", agent.get_serialized_descs((agent.get_agent_metadata(), rows)))
+metadata, descriptors = agent.deserialize_descs(gathered[1 - line.rank])
 agent.add_remote_agent(metadata)
 if line.rank == 0:
     memory.fill(7)
     for request in range(REQUESTS):
-        mine, theirs = (agent.get_xfer_descs([each[request]], "VRAM") for each in (rows, places))
+        mine, theirs = (agent.get_xfer_descs([each[request]], "VRAM") for each in (rows, descriptors))
         handle = agent.initialize_xfer("WRITE", mine, theirs, "rank 1", b"request %d" % request)
         agent.transfer(handle)
         until(lambda handle=handle: agent.check_xfer_state(handle) == "DONE")

@@ -23,15 +23,15 @@ agent = nixl_agent(f"rank {line.rank}")
 memory = pl.devices()[line.rank].allocate(2 * REQUESTS * PAGE)
 agent.register_memory([(memory.address, memory.size, line.rank, "")], "VRAM")
 rows = [(memory.address + at * PAGE, PAGE, line.rank) for at in range(2 * REQUESTS)]
-told = line.gather("agents", agent.get_serialized_descs((agent.get_agent_metadata(), rows)))
+gathered = line.gather("agents", agent.get_serialized_descs((agent.get_agent_metadata(), rows)))
 for peer in (2,) if line.rank < 2 else (0, 1):
-    metadata, places = agent.deserialize_descs(told[peer])
+    metadata, descriptors = agent.deserialize_descs(gathered[peer])
     agent.add_remote_agent(metadata)
 if line.rank < 2:
     memory.fill(7 + line.rank)
     for request in range(REQUESTS):
         page = line.rank * REQUESTS + request - (line.rank == 1 and request == 2)
-        mine, theirs = (agent.get_xfer_descs([each], "VRAM") for each in (rows[request], places[page]))
+        mine, theirs = (agent.get_xfer_descs([each], "VRAM") for each in (rows[request], descriptors[page]))
         handle = agent.initialize_xfer("WRITE", mine, theirs, "rank 2", b"request %d" % request)
         agent.transfer(handle)
         until(lambda handle=handle: agent.check_xfer_state(handle) == "DONE")

@@ -7,9 +7,9 @@ import os
 from typing import Any
 
 
-def say(seen: Any) -> None:
-    say_of(int(os.environ["RANK"]), seen)
+def show(seen: Any) -> None:
+    show_of(int(os.environ["RANK"]), seen)
 
 
-def say_of(rank: int, seen: Any) -> None:
+def show_of(rank: int, seen: Any) -> None:
     print(f"saw {rank} {hashlib.sha256(bytes(seen)).hexdigest()[:16]}", flush=True)

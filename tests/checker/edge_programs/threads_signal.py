@@ -1,6 +1,6 @@
 """A thread tells another one of its rank by a variable, and that one tells rank 1 by an order of peerlane.
 
-``threads_tell.py TELLER HOP USE MODE FOLDER``: the threads are those of rank 0 (``writer``), or of rank 2, which
+``threads_signal.py TELLER HOP USE MODE FOLDER``: the threads are those of rank 0 (``writer``), or of rank 2, which
 hears from rank 0 (``relay``).  In ``right`` they tell that rank 0's access is over, in ``early`` they tell before it.
 """
 
@@ -36,14 +36,14 @@ def in_threads(first: Callable[[], object], then: Callable[[], object]) -> None:
 
 def by_ranks(rank: int, used: Read, teller: str, mode: str, hops: list[Hop]) -> None:
     """Let the ranks act, each its part."""
-    (tell, hear), (tell_user, hear_of) = hops[0], hops[-1]
+    (signal, hear), (signal_user, hear_of) = hops[0], hops[-1]
     if rank == WRITER:
 
         def write() -> None:
             with suppress(*() if mode == "right" else (pl.Error,)):  # of a write whose memory has ended
                 used.write()
 
-        first, then = (tell, write) if mode == "early" else (write, tell)
+        first, then = (signal, write) if mode == "early" else (write, signal)
         if teller == "writer":
             in_threads(first, then)
         else:
@@ -57,7 +57,7 @@ def by_ranks(rank: int, used: Read, teller: str, mode: str, hops: list[Hop]) -> 
         if used.stream:
             used.stream.sync(SECONDS)
     elif teller == "relay":
-        in_threads(lambda: hear(None), tell_user)
+        in_threads(lambda: hear(None), signal_user)
 
 
 def main(teller: str, hop: str, use: str, mode: str, folder: Path) -> None:
@@ -66,13 +66,13 @@ def main(teller: str, hop: str, use: str, mode: str, folder: Path) -> None:
         pl.Group(rank=meeting.rank, size=3, rendezvous=meeting, window=SIZE) as group,
         memory(meeting) as shared,
     ):
-        used, made = USES[use](group, shared), Hops(meeting, group, folder)
+        used, all_hops = USES[use](group, shared), Hops(meeting, group, folder)
         if teller == "writer":
-            hops = [getattr(made, hop)(WRITER, USER)]
+            hops = [getattr(all_hops, hop)(WRITER, USER)]
         else:
             hops = [
-                getattr(made, hop)(WRITER, RELAY),
-                getattr(made, "notify" if hop == "rendezvous" else "rendezvous")(RELAY, USER),
+                getattr(all_hops, hop)(WRITER, RELAY),
+                getattr(all_hops, "notify" if hop == "rendezvous" else "rendezvous")(RELAY, USER),
             ]
         meeting.barrier()
         by_ranks(meeting.rank, used, teller, mode, hops)

@@ -32,16 +32,20 @@ def older(call: str) -> list[str]:
 @pytest.mark.parametrize("version", ["10.0", "7.2"])
 def test_hip_get_device_properties_older_shape_accepts_keywords(hip_on: Enter, version: str) -> None:
     hip = hip_on(VERSION=version)
-    for args, given in (((), ("prop", "deviceId")), (("prop",), ("deviceId",))):
-        made = hip.hipDeviceProp_t()
-        values: dict[str, Any] = {"prop": made, "deviceId": 1}
+    for args, names in (((), ("prop", "deviceId")), (("prop",), ("deviceId",))):
+        properties = hip.hipDeviceProp_t()
+        values: dict[str, Any] = {"prop": properties, "deviceId": 1}
         result = hip.hipGetDeviceProperties(
-            *(values[name] for name in args), **{name: values[name] for name in given}
+            *(values[name] for name in args), **{name: values[name] for name in names}
         )
         assert result[0] is hip.hipError_t.hipSuccess
         assert len(result) == 1
-        assert made.totalGlobalMem == hip.hipDeviceTotalMem(1)[1]
-    for wrong in ({"prop": made}, {"prop": made, "deviceId": 0, "more": 1}, {"prop": made, "device": 0}):
+        assert properties.totalGlobalMem == hip.hipDeviceTotalMem(1)[1]
+    for wrong in (
+        {"prop": properties},
+        {"prop": properties, "deviceId": 0, "more": 1},
+        {"prop": properties, "device": 0},
+    ):
         with pytest.raises(TypeError):
             hip.hipGetDeviceProperties(**wrong)
 

@@ -30,7 +30,7 @@ _numbers = itertools.count()
 
 LINE = "from peerlane.rendezvous import Rendezvous; r = Rendezvous.from_environment()\n"
 # One process asks what each was told: `detail` is pickled with the error.
-TOLD = """
+REPORT = """
 import pickle, time
 try:
 {code}
@@ -42,7 +42,7 @@ except pl.Error as error:
 """
 
 
-class Told:
+class Report:
     """What a rank was told: the type, the fault, the text, when, and ``detail``'s waits."""
 
     def __init__(self, fields: Sequence[object]) -> None:
@@ -52,27 +52,27 @@ class Told:
         self.waits = {wait[0]: wait[1:] for wait in waits}
 
 
-def all_told(peers: Sequence[Peer], codes: Sequence[str], record: Record, first: int = 0) -> list[Told]:
+def all_reports(peers: Sequence[Peer], codes: Sequence[str], record: Record, first: int = 0) -> list[Report]:
     """Let the ranks run their code, ``first`` before the others; return what they were told, all of them in time."""
-    peers[first].send(TOLD.format(code=textwrap.indent(codes[first], "    ")))
+    peers[first].send(REPORT.format(code=textwrap.indent(codes[first], "    ")))
     time.sleep(SECOND)
     began = time.monotonic()
     for rank, each in enumerate(peers):
         if rank != first:
-            each.send(TOLD.format(code=textwrap.indent(codes[rank], "    ")))
-    told = []
+            each.send(REPORT.format(code=textwrap.indent(codes[rank], "    ")))
+    report = []
     for each in peers:
         answer = each.receive(PATIENCE)
         assert answer is not None, "a rank was told nothing"
-        told.append(Told(answer))
-    seconds = max(each.at for each in told) - began
+        report.append(Report(answer))
+    seconds = max(each.at for each in report) - began
     print(f"told after {seconds:.2f} s")
     record("told_after_seconds", round(seconds, 2))
-    for each in told:
+    for each in report:
         assert (each.kind, each.fault) == ("Deadlock", "DEADLOCK"), each.text
         assert "a deadlock: " in each.text and "wait in vain, and nothing there can run." in each.text
     assert seconds < LOADED
-    return told
+    return report
 
 
 @contextlib.contextmanager
@@ -86,32 +86,32 @@ def lines(size: int) -> Iterator[list[Peer]]:
             f"r = Rendezvous(s.address, 0, {size}); result = s.address"
         )
         for rank in range(1, size):
-            made = ended.enter_context(peer(node))
-            made.run(
+            created = ended.enter_context(peer(node))
+            created.run(
                 f"from peerlane.rendezvous import Rendezvous; r = Rendezvous({address!r}, {rank}, {size})"
             )
-            peers.append(made)
+            peers.append(created)
         yield peers
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_barrier_against_channel_wait_raises_deadlock_naming_both_places(
+def test_barrier_against_channel_wait_raises_deadlock_naming_both_lines(
     first: int, record_property: Record
 ) -> None:
     with ranks(2) as peers:
         for each in peers:
             each.run(LINE)
         codes = ["r.barrier('here')", "ch[0].wait(2)"]
-        for told in all_told(peers, codes, record_property, first):
-            assert told.waits[0][1:] == ["barrier", "here", -1, [1], ["peer:4"]]
-            assert told.waits[1][1] == "notify" and told.waits[1][3] == 0
-            assert [told.waits[rank][0] for rank in (0, 1)] == [each.pid for each in peers]
+        for report in all_reports(peers, codes, record_property, first):
+            assert report.waits[0][1:] == ["barrier", "here", -1, [1], ["peer:4"]]
+            assert report.waits[1][1] == "notify" and report.waits[1][3] == 0
+            assert [report.waits[rank][0] for rank in (0, 1)] == [each.pid for each in peers]
             assert re.search(
                 r"rank 0 \(process \d+\): MainThread at peer:4 waits for rank 1 to come to barrier 'here'",
-                told.text,
+                report.text,
             )
             assert re.search(
-                r"rank 1 \(process \d+\): MainThread at peer:4 waits for notify 2 from", told.text
+                r"rank 1 \(process \d+\): MainThread at peer:4 waits for notify 2 from", report.text
             )
 
 
@@ -122,14 +122,14 @@ def test_barrier_of_two_ranks_against_channel_wait_raises_deadlock_in_all_three(
         for each in peers:
             each.run(LINE)
         codes = ["r.barrier()", "ch[0].wait(2, timeout=40)", "r.barrier(timeout=50)"]
-        for told in all_told(peers, codes, record_property, 1):
-            assert set(told.waits) == {0, 1, 2}
-            assert told.waits[0][4] == [1] and told.waits[2][4] == [1]
-            assert "waits for rank 1 to come to barrier ''" in told.text
+        for report in all_reports(peers, codes, record_property, 1):
+            assert set(report.waits) == {0, 1, 2}
+            assert report.waits[0][4] == [1] and report.waits[2][4] == [1]
+            assert "waits for rank 1 to come to barrier ''" in report.text
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_get_against_channel_wait_raises_deadlock_naming_both_places(
+def test_get_against_channel_wait_raises_deadlock_naming_both_lines(
     first: int, record_property: Record
 ) -> None:
     with lines(2) as peers:
@@ -138,9 +138,9 @@ def test_get_against_channel_wait_raises_deadlock_naming_both_places(
         for each in peers:
             each.receive()
         codes = ["ch[1].wait(1)", "r.get('never')"]
-        for told in all_told(peers, codes, record_property, first):
-            assert told.waits[1][1:5] == ["key", "never", -1, [0]]
-            assert "waits for rank 0 to put 'never' at the rendezvous (Rendezvous.get)" in told.text
+        for report in all_reports(peers, codes, record_property, first):
+            assert report.waits[1][1:5] == ["key", "never", -1, [0]]
+            assert "waits for rank 0 to put 'never' at the rendezvous (Rendezvous.get)" in report.text
 
 
 def test_barrier_against_channel_wait_on_stream_raises_deadlock_in_both(record_property: Record) -> None:
@@ -148,13 +148,13 @@ def test_barrier_against_channel_wait_on_stream_raises_deadlock_in_both(record_p
         for each in peers:
             each.run(LINE)
         code = "s = grp.device.create_stream(); ch[0].wait(2, stream=s); s.sync()"
-        assert all(told.waits for told in all_told(peers, ["r.barrier()", code], record_property))
+        assert all(report.waits for report in all_reports(peers, ["r.barrier()", code], record_property))
 
 
 def test_barriers_of_two_names_without_group_raise_deadlock_naming_both(record_property: Record) -> None:
     with lines(2) as peers:
-        for told in all_told(peers, ["r.barrier('a')", "r.barrier('b')"], record_property):
-            assert [told.waits[rank][1:5] for rank in (0, 1)] == [
+        for report in all_reports(peers, ["r.barrier('a')", "r.barrier('b')"], record_property):
+            assert [report.waits[rank][1:5] for rank in (0, 1)] == [
                 ["barrier", "a", -1, [1]],
                 ["barrier", "b", -1, [0]],
             ]
@@ -165,39 +165,37 @@ def test_gather_against_get_of_three_ranks_without_group_raises_deadlock_in_all(
 ) -> None:
     with lines(3) as peers:
         codes = ["r.gather('g', b'')", "r.get('k', timeout=50)", "r.gather('g', b'')"]
-        for told in all_told(peers, codes, record_property, 2):
-            assert told.waits[0][1:5] == ["gather", "g", -1, [1]]
-            assert told.waits[1][1:5] == ["key", "k", -1, [0, 2]]
+        for report in all_reports(peers, codes, record_property, 2):
+            assert report.waits[0][1:5] == ["gather", "g", -1, [1]]
+            assert report.waits[1][1:5] == ["key", "k", -1, [0, 2]]
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_group_against_barrier_raises_deadlock_naming_both_places(
-    first: int, record_property: Record
-) -> None:
+def test_group_against_barrier_raises_deadlock_naming_both_lines(first: int, record_property: Record) -> None:
     with lines(2) as peers:
         codes = ["pl.Group(rendezvous=r, name='first')", "r.barrier('b')"]
-        for told in all_told(peers, codes, record_property, first):
-            assert told.waits[0][1:4] == ["group", "first", 1]
-            assert told.waits[1][1:5] == ["barrier", "b", -1, [0]]
-            assert "waits for rank 1, which should join group 'first' (Group)" in told.text
+        for report in all_reports(peers, codes, record_property, first):
+            assert report.waits[0][1:4] == ["group", "first", 1]
+            assert report.waits[1][1:5] == ["barrier", "b", -1, [0]]
+            assert "waits for rank 1, which should join group 'first' (Group)" in report.text
 
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("wait", ["ch[0].wait(1)", "grp.channel(0)", "grp.barrier()"])
-def test_group_against_wait_in_another_group_raises_deadlock_naming_both_places(
+def test_group_against_wait_in_another_group_raises_deadlock_naming_both_lines(
     first: int, wait: str, record_property: Record
 ) -> None:
     with ranks(2) as peers:
-        for told in all_told(peers, ["pl.Group(name='second')", wait], record_property, first):
-            assert told.waits[0][1:4] == ["group", "second", 1]
-            assert told.waits[1][5] == ["peer:4"]
+        for report in all_reports(peers, ["pl.Group(name='second')", wait], record_property, first):
+            assert report.waits[0][1:4] == ["group", "second", 1]
+            assert report.waits[1][5] == ["peer:4"]
 
 
-def test_two_groups_made_in_different_orders_raise_deadlock_naming_both(record_property: Record) -> None:
+def test_two_groups_created_in_different_orders_raise_deadlock_naming_both(record_property: Record) -> None:
     with lines(2) as peers:
         codes = [f"pl.Group(rendezvous=r, name={name!r})" for name in ("a", "b")]
-        for told in all_told(peers, codes, record_property):
-            assert [told.waits[rank][1:4] for rank in (0, 1)] == [["group", "a", 1], ["group", "b", 0]]
+        for report in all_reports(peers, codes, record_property):
+            assert [report.waits[rank][1:4] for rank in (0, 1)] == [["group", "a", 1], ["group", "b", 0]]
 
 
 def test_ranks_after_deadlock_can_use_barrier_and_channel_again(record_property: Record) -> None:
@@ -205,7 +203,7 @@ def test_ranks_after_deadlock_can_use_barrier_and_channel_again(record_property:
         for each in peers:
             each.run(LINE)
         for _ in range(2):
-            all_told(peers, ["r.barrier()", "ch[0].wait(2)"], record_property)
+            all_reports(peers, ["r.barrier()", "ch[0].wait(2)"], record_property)
         for each in peers:
             each.send(
                 "r.barrier(timeout=30); ch[1 - grp.rank].notify(2); ch[1 - grp.rank].wait(2); result = 1"
@@ -225,8 +223,8 @@ else:
 """
 
 
-def test_launch_ranks_in_deadlock_shows_both_places_once(run: Run, here: Path) -> None:
-    (here / "places.py").write_text(textwrap.dedent(_PROGRAM))
+def test_launch_ranks_in_deadlock_shows_both_lines_once(run: Run, cwd: Path) -> None:
+    (cwd / "places.py").write_text(textwrap.dedent(_PROGRAM))
     began = time.monotonic()
     done = run("-n", "2", "places.py")
     print(f"ended after {time.monotonic() - began:.2f} s")
@@ -244,14 +242,14 @@ def test_launch_ranks_in_deadlock_shows_both_places_once(run: Run, here: Path) -
     assert "peerlane.errors.Deadlock: " in done.stderr
 
 
-def test_launch_of_programs_that_start_processes_of_ranks_names_no_deadlock(run: Run, here: Path) -> None:
+def test_launch_of_programs_that_start_processes_of_ranks_names_no_deadlock(run: Run, cwd: Path) -> None:
     """A rank's parent starts another process later, which acts as the same rank."""
-    (here / "started.py").write_text(
+    (cwd / "started.py").write_text(
         "import sys\n"
         "from peerlane.rendezvous import Rendezvous\n"
         "Rendezvous.from_environment().barrier(sys.argv[1])\n"
     )
-    (here / "starts.py").write_text(
+    (cwd / "starts.py").write_text(
         "import os, subprocess, sys, time\n"
         "def start(barrier):\n"
         "    return subprocess.Popen([sys.executable, 'started.py', str(barrier)])\n"
