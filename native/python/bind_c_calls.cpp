@@ -452,7 +452,7 @@ bool wait_on(uint64_t stream, uint64_t handle, uint32_t flags, uint64_t caller) 
     if (may_last && is_of_python.load(std::memory_order_relaxed) && PyGILState_GetThisThreadState()) return false;
     return served([&] {
         if (!mark.shared) return true;
-        Scheduler::get().wait(*on, *mark.shared, 0, call_site_in_c(caller));
+        Scheduler::get().wait(*on, *mark.shared, 0, call_site_of_c(caller));
         known_thread->pools->wait(*at->freed, on->id);
         return true;
     });

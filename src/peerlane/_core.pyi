@@ -1392,7 +1392,7 @@ def follow_readiness(select: object, polls: Sequence[object], reads: Sequence[ob
 def site(number: int) -> tuple[types.CodeType, int] | None:
     """The place that has a number, if it is known still."""
 
-def ask_for_places_in_c(ask: object) -> None:
+def ask_for_c_callers(ask: object) -> None:
     """
     What returns the code object that stands for a place in C, and 0, by the place's address.
     """

@@ -23,7 +23,7 @@ from peerlane.errors import Error
 
 see_forks()  # the library, which imports this, registers for forks next
 event_log.ask_for_c_sites(frame)
-call_site.ask_for_places_in_c(frame)
+call_site.ask_for_c_callers(frame)
 
 
 _reported: set[str] = set()
