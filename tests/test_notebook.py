@@ -76,11 +76,24 @@ def test_recording_is_a_row_for_each_stream_and_a_bar_for_each_operation(node: N
         picture = ElementTree.fromstring(timeline._repr_svg_())
     texts = [each.text for each in picture.iter(f"{SVG}text")]
     assert f"virtual:0, stream {one.id}" in texts and "virtual:0, second <stream>" in texts
-    bars = list(picture.iter(f"{SVG}rect"))
+    bars = [each for each in picture.iter(f"{SVG}rect") if len(each)]
     titles = [each.findtext(f"{SVG}title") or "" for each in bars]
     assert [title.startswith("fill, 4 MiB, ") for title in titles] == [True, True]
     (_, first_y), (second_x, second_y) = [(float(bar.attrib["x"]), bar.attrib["y"]) for bar in bars]
     assert first_y != second_y and second_x > 170
+    [meaning] = [each for each in picture.iter(f"{SVG}rect") if not len(each)]
+    assert texts[-1] == "fill" and meaning.attrib["fill"] == bars[0].attrib["fill"]
+
+
+def test_ticks_of_a_timeline_are_round_and_end_within_the_picture() -> None:
+    def texts(end_ns: int) -> list[str]:
+        operation = pl.trace.TracedOperation("virtual:0", 1, 0, "copy", 0, 5, 5 + end_ns)
+        picture = ElementTree.fromstring(drawn_timeline([operation], {}, 480))
+        return [each.text or "" for each in picture.iter(f"{SVG}text")][:-2]
+
+    assert texts(26_000_000) == ["0 ms", "10 ms", "20 ms"]
+    assert texts(2_300) == ["0 us", "0.5 us", "1 us", "1.5 us", "2 us"]
+    assert texts(1) == ["0 ns"]
 
 
 def test_recording_without_operations_has_a_sentence_for_it() -> None:

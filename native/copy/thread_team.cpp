@@ -12,12 +12,12 @@ namespace peerlane {
 namespace {
 constexpr auto kTeamIdleLife = std::chrono::seconds(5);
 constexpr auto kDoneCheck = std::chrono::seconds(1);
-constexpr auto kSpin = std::chrono::microseconds(50);   // about as long as a wake-up takes, and the copy of a MiB
+constexpr auto kSpinTime = std::chrono::microseconds(50);   // about as long as a wake-up takes, and the copy of a MiB
 
 // Who waits for the core goes first.
 template <class Look>
 void spin_until(const Look& look) {
-    for (const auto until = std::chrono::steady_clock::now() + kSpin; !look() && std::chrono::steady_clock::now() < until;) sched_yield();
+    for (const auto until = std::chrono::steady_clock::now() + kSpinTime; !look() && std::chrono::steady_clock::now() < until;) sched_yield();
 }
 }  // namespace
 

@@ -84,7 +84,7 @@ struct CachedAnswer {
 
     void write(uint64_t address) const { std::memcpy(reinterpret_cast<void*>(address), bytes.data(), size); }
 };
-constexpr size_t kAnswers = 4096;   // then all are dropped
+constexpr size_t kMostAnswers = 4096;   // then all are dropped
 enum Getter : int64_t { cuDeviceGet = -1, cuDeviceGetAttribute = -2, cuDeviceGetCount = -3, cuDeviceGetUuid = -4 };
 constexpr std::array<std::string_view, 4> kGetters{"cuDeviceGet", "cuDeviceGetAttribute", "cuDeviceGetCount", "cuDeviceGetUuid"};
 
@@ -827,7 +827,7 @@ void bind_c_calls(nb::module_& m) {
         KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
         CachedAnswer kept{.size = answer.size()};
         if (!known_thread || kept.size > kept.bytes.size()) return;
-        if (known_thread->answers.size() == kAnswers) known_thread->answers.clear();
+        if (known_thread->answers.size() == kMostAnswers) known_thread->answers.clear();
         std::memcpy(kept.bytes.data(), answer.c_str(), kept.size);
         known_thread->answers.insert_or_assign(question, kept);
     };

@@ -18,7 +18,7 @@ using namespace peerlane;
 
 namespace {
 
-constexpr uint64_t kBrief = uint64_t{32} << 10;   // as long as handing it to another thread takes
+constexpr uint64_t kBriefCall = uint64_t{32} << 10;   // as long as handing it to another thread takes
 
 // What went wrong in the last of them; texts are read when a wait reports the failure.
 class FailedWork {
@@ -65,7 +65,7 @@ class FunctionWork final : public Stepwise {
         why = {.why = Why::callback_failed, .token = FailedWork::get().keep(*work_)};
         return Step::failed;
     }
-    bool is_brief() const override { return work_->size <= kBrief; }
+    bool is_brief() const override { return work_->size <= kBriefCall; }
     bool may_wait() const override { return false; }
     std::vector<TouchedRows> watched() const override {
         std::vector<TouchedRows> rows;

@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr int kPatience = 100;   // milliseconds
+constexpr int kLongestEnd = 100;   // milliseconds
 constexpr auto kLongestWait = std::chrono::seconds(1);
 std::atomic<int> coming_back{0};
 std::atomic<bool> exiting{false};
@@ -52,7 +52,7 @@ GilReleased::~GilReleased() {
     if (exiting.load() && finalizer.load() != std::this_thread::get_id()) {
         coming_back.fetch_sub(1);
         // A later exit handler may wait for this thread: then finalization does not begin, and it goes on.
-        for (int i = 0; i < kPatience && !is_finalizing(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        for (int i = 0; i < kLongestEnd && !is_finalizing(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         while (is_finalizing()) pause();
         PyEval_RestoreThread(state_);
         return;

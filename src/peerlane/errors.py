@@ -854,3 +854,13 @@ class DeviceFault(Error):
     """
 
     default_fault = Fault.DEVICE_FAULT
+
+
+def was_closed(call: str, what: object, device: str) -> Closed:
+    """Return the error of a call with an object that the program has closed."""
+    return Closed(
+        f"{call}: {what!r} was closed",
+        call=call,
+        device=device,
+        detail=Refused(reason="closed", what=repr(what)),
+    )

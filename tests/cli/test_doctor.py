@@ -201,7 +201,7 @@ TEXTS = {
 
 
 def test_limits_that_are_low_are_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "_text", lambda path: TEXTS[str(path)])
+    monkeypatch.setattr(system, "text_of", lambda path: TEXTS[str(path)])
     monkeypatch.setattr(os, "statvfs", _refuse)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     outcome = {each.what: each for each in system.limits()}

@@ -235,6 +235,19 @@ print(*acl.rt.get_device_count(), memcpy(0, 0, 0, 0, 3))
 """
 
 
+def test_run_without_a_module_of_a_vendor_names_its_wheels(run: Run) -> None:
+    def last_line(name: str) -> str:
+        done = run("-c", f"raise ModuleNotFoundError('No module named {name}', name={name!r})")
+        assert done.returncode == 1
+        return done.stderr.splitlines()[-1]
+
+    assert last_line("cuda").endswith("; pip install cuda-core cuda-bindings")
+    assert last_line("cuda.core").startswith("peerlane run: 'cuda.core' is the vendor's own module")
+    assert last_line("pynvml").endswith("; pip install nvidia-ml-py")
+    for name in ("hip.other", "acl.other", "cud", "other"):
+        assert last_line(name) == f"ModuleNotFoundError: No module named {name}"
+
+
 def test_run_program_that_imports_acl_gets_dialect(run: Run) -> None:
     assert run("-c", IMPORTS).stdout == COUNTED
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 pytestmark = pytest.mark.any_schedule
 
@@ -59,6 +65,27 @@ def test_citation_and_package_name_one_licence() -> None:
     citation = _read("CITATION.cff")
     assert f'license = "{citation["license"]}"' in (ROOT / "pyproject.toml").read_text()
     assert "version" not in citation  # it would be a second place for it
+
+
+def test_recipe_of_conda_requires_what_the_package_does() -> None:
+    package, recipe = (
+        tomllib.loads((ROOT / "pyproject.toml").read_text()),
+        _read(".ci/conda-forge/recipe.yaml"),
+    )
+
+    def plain(requirements: list[Any]) -> set[str]:
+        """Return requirements without spaces and conditions; those of conda's own tools are left out."""
+        listed = (each["then"] if isinstance(each, dict) else each.partition(";")[0] for each in requirements)
+        return {each.replace(" ", "") for each in listed if not each.startswith("${{")} - {"python", "pip"}
+
+    required = {name: plain(each) for name, each in recipe["requirements"].items()}
+    assert required["run"] == plain(package["project"]["dependencies"])
+    assert required["host"] == plain(package["build-system"]["requires"])
+    assert required["host"] | required["build"] == plain(package["dependency-groups"]["build"])
+    [entry] = recipe["build"]["python"]["entry_points"]
+    assert entry.split(" = ") == [*package["project"]["scripts"].popitem()]
+    assert recipe["about"]["license"] == package["project"]["license"]
+    assert recipe["about"]["summary"] == package["project"]["description"]
 
 
 def test_changelog_keeps_the_form_of_keep_a_changelog() -> None:

@@ -30,6 +30,26 @@ FETCHED = re.compile(
     r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//"""
     r"""|url\(["']?(?:https?:)?//|@import\s+["'](?:https?:)?//"""
 )
+# The texts in a page's article whose colour has a contrast below 4.5 with what lies behind it, as WCAG defines it.
+FAINT = """() => {
+  const numbers = colour => colour.match(/[0-9.]+/g).map(Number);
+  const over = (front, back) => back.map((it, i) => front[i] * (front[3] ?? 1) + it * (1 - (front[3] ?? 1)));
+  const behind = it => !it ? [255, 255, 255]
+    : over(numbers(getComputedStyle(it).backgroundColor), behind(it.parentElement));
+  const light = colour => colour.map(it => it / 255)
+    .map(it => it <= .03928 ? it / 12.92 : ((it + .055) / 1.055) ** 2.4)
+    .reduce((sum, it, i) => sum + it * [.2126, .7152, .0722][i], 0);
+  const faint = {}, texts = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const it = texts.currentNode.parentElement, text = texts.currentNode.data.trim();
+    if (!text || !it.checkVisibility() || it.closest(".headerlink, .md-clipboard, script, style")) continue;
+    const back = behind(it), [one, other] = [light(over(numbers(getComputedStyle(it).color), back)), light(back)];
+    const contrast = (Math.max(one, other) + .05) / (Math.min(one, other) + .05);
+    const least = parseFloat(getComputedStyle(it).fontSize) < 24 ? 4.5 : 3;
+    if (contrast < least) faint[it.outerHTML.slice(0, 80)] = contrast;
+  }
+  return faint;
+}"""
 SHOWN = [
     "index",
     "mental-model",
@@ -166,6 +186,19 @@ def test_site_in_browser_fits_the_window_and_finds_a_name(address: str, width: i
         _search(page, "write_blocks", is_phone=width < 1000)
         assert messages == []
         assert [each for each in asked if not each.startswith((address, "data:", "blob:"))] == []
+
+
+@NEEDS_BROWSER
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_site_in_browser_has_texts_of_contrast_4_5_and_all_pictures(address: str, scheme: str) -> None:
+    with running() as browser:
+        page: Any = browser.new_context(color_scheme=scheme).new_page()
+        for name in SHOWN:
+            page.goto(f"{address}{name}.html", wait_until="load")
+            assert page.evaluate(FAINT) == {}, name
+            assert (
+                page.evaluate("[...document.images].filter(it => !it.naturalWidth).map(it => it.src)") == []
+            )
 
 
 def _navigate(page: Any, *, is_phone: bool) -> None:

@@ -273,31 +273,18 @@ class FarEnd(Protocol):
 
 
 class MailLane(NamedTuple):
-    """One direction of the messages between a rank and a peer.
+    """One direction of the messages between a rank and a peer."""
 
-    Attributes
-    ----------
-    rank, size : int
-        This rank, and how many ranks the group has.
-    peer : int
-    sends : bool
-        Whether messages go to the peer.
-    sent, taken : sequence of Notify
-        The notifies that the sender records for a piece, and those that the receiver records once it has taken it.
-    slots : Buffer
-        As many slots, in the receiver's memory.
-    pid : int
-        The peer's process.
-    """
-
-    rank: int
+    rank: int  #: ``rank``, ``size``: this rank, and how many ranks the group has
     size: int
     peer: int
-    sends: bool
+    sends: bool  #: whether messages go to the peer
+    #: ``sent``, ``taken``: the notifies that the sender records for a piece, and those that the receiver records once
+    #: it has taken it.
     sent: Sequence[Notify]
     taken: Sequence[Notify]
-    slots: Memory
-    pid: int
+    slots: Memory  #: as many slots, in the receiver's memory
+    pid: int  #: the peer's process
 
 
 class Ranks(Protocol):
@@ -321,18 +308,11 @@ class Ranks(Protocol):
     ) -> Handle:
         """Return the handle of a bank.
 
-        Parameters
-        ----------
-        source : object
-            Kept alive by the handle.
-        device : Device
-        bank : Bank
-        count : int
-            How many notifies, ranks or leases its lines are for; the handle brings it to the processes that open it.
-        allow : iterable of int, or "user"
-            The pids of the processes that may open it.
-        observed : iterable of object
-            The objects whose export is reported to observers.
+        ``source``: kept alive by the handle.
+        ``count``: how many notifies, ranks or leases its lines are for; the handle brings it to the processes that
+            open it.
+        ``allow``: the pids of the processes that may open it.
+        ``observed``: the objects whose export is reported to observers.
         """
         ...
 
@@ -416,16 +396,11 @@ class Ranks(Protocol):
     ) -> Rounds:
         """Return a rank's part; peers come in cyclic order, from the one behind this rank on.
 
-        Parameters
-        ----------
-        slots, theirs : Buffer, sequence of Buffer
-            The memory of this rank, and of each peer.
-        pids : sequence of int
-            The process of each peer.
-        incoming, outgoing : sequence of sequence of Notify
-            For each peer ``ROUND_LINES`` notifies that it records, and as many that this rank records.
-        farewell : Farewell
-            It is sent if a call fails or is cancelled.
+        ``slots``, ``theirs``: the memory of this rank, and of each peer.
+        ``pids``: the process of each peer.
+        ``incoming``, ``outgoing``: for each peer ``ROUND_LINES`` notifies that it records, and as many that this rank
+            records.
+        ``farewell``: it is sent if a call fails or is cancelled.
         """
         ...
 

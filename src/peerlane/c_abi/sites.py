@@ -33,25 +33,12 @@ class _SymbolInfo(ctypes.Structure):
 
 @dataclass(frozen=True)
 class CSite:
-    """A site in a program of C.
+    """A site in a program of C."""
 
-    Attributes
-    ----------
-    path : str
-        Of the source; of the program or library if its debug information does not tell.
-    line : int
-        From 1; 0 if it is not known.
-    function : str
-        Empty if it is not known.
-    offset : int
-        From the beginning of the file, or of the function if that is known.
-    is_in_function : bool
-    """
-
-    path: str
-    line: int
-    function: str
-    offset: int
+    path: str  #: of the source; of the program or library if its debug information does not tell
+    line: int  #: from 1; 0 if it is not known
+    function: str  #: Empty if it is not known
+    offset: int  #: from the beginning of the file, or of the function if that is known
     is_in_function: bool = False
 
     def __str__(self) -> str:
@@ -116,12 +103,7 @@ def _looked_up(file: str, address: int) -> tuple[str, int, str]:
     words = ["addr2line", "-f", "-C", "-e", file, hex(address)]
     try:
         reply = subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            errors="backslashreplace",
-            timeout=_SECONDS,
-            check=False,
+            words, capture_output=True, text=True, errors="backslashreplace", timeout=_SECONDS, check=False
         ).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         return file, 0, ""

@@ -21,18 +21,10 @@ _FAR = 1 << 62
 
 @dataclass(frozen=True)
 class Shift:
-    """The difference between two clocks.
+    """The difference between two clocks."""
 
-    Attributes
-    ----------
-    ns : int
-        How much later the times of the clock are on the first one.
-    error_ns : int or None
-        The largest error of ``ns``; None: ``ns`` rests on the times of day alone.
-    """
-
-    ns: int
-    error_ns: int | None
+    ns: int  #: how much later the times of the clock are on the first one
+    error_ns: int | None  #: the largest error of ``ns``; None: ``ns`` rests on the times of day alone
 
 
 def align(logs: Sequence[ProcessLog]) -> list[str]:

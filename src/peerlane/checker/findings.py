@@ -168,10 +168,7 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Re
         "last_order": _ends(order, logs, helpers) if has_lines else None,
         "consequences": [],
         "message": _message(data, elsewhere).format(
-            first=first,
-            second=second,
-            first_did=first.did,
-            second_did=second.did,
+            first=first, second=second, first_did=first.did, second_did=second.did
         ),
     }
 

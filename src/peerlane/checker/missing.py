@@ -330,12 +330,7 @@ def _late_sync(data: Data, second: Site, logs: Mapping[int, ProcessLog]) -> str:
 
 
 def _answer(
-    data: Data,
-    first: Site,
-    second: Site,
-    record: Site | None,
-    calls: Orders,
-    logs: Mapping[int, ProcessLog],
+    data: Data, first: Site, second: Site, record: Site | None, calls: Orders, logs: Mapping[int, ProcessLog]
 ) -> str:
     stream = f" on {first.actor}" if first.data["stream"] else ""
     article = "an" if calls.token.startswith("i") else "a"

@@ -21,18 +21,11 @@ def write_page(
 ) -> None:
     """Write the page.
 
-    Parameters
-    ----------
-    path : Path
-        The file; an existing one is replaced.
-    report : mapping
-        As ``docs/design/checker.md`` has it.
-    timeline : Timeline
-        What the lanes show.
-    sources : Sources
-        Where the source lines come from.
-    command : str
-        What was checked.
+    ``path``: the file; an existing one is replaced.
+    ``report``: as ``docs/design/checker.md`` has it.
+    ``timeline``: what the lanes show.
+    ``sources``: where the source lines come from.
+    ``command``: what was checked.
     """
     # "<" could end the element of the page that has the data.
     data = json.dumps(page_data(report, timeline, sources, command), separators=(",", ":")).replace(

@@ -44,10 +44,7 @@ class Helpers:
     Such a line does not show what went wrong; its callers do.  A line that makes the same calls for each of its
     callers is not a helper.
 
-    Parameters
-    ----------
-    lines : iterable of (frames, what)
-        For each line that called peerlane its frames, innermost first, and a key of what it did.
+    ``lines``: for each line that called peerlane its frames, innermost first, and a key of what it did.
     """
 
     def __init__(self, lines: Iterable[tuple[Sequence[Frame], Any]] = ()) -> None:

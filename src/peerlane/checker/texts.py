@@ -37,10 +37,7 @@ def coloured(part: str, text: str) -> str:
 class Sources:
     """The source lines of a program.
 
-    Parameters
-    ----------
-    known : mapping of str to str, optional
-        The text of sources that are not files, such as ``<string>`` of ``python -c``.
+    ``known``: the text of sources that are not files, such as ``<string>`` of ``python -c``.
     """
 
     def __init__(self, known: Mapping[str, str] | None = None) -> None:
@@ -71,16 +68,10 @@ class Sources:
 def finding_text(finding: Finding, sources: Sources, *, style: Style = plain, width: int = WIDTH) -> str:
     """Return a finding as a block of lines.
 
-    Parameters
-    ----------
-    finding : mapping
-        As ``docs/design/checker.md`` has it.
-    sources : Sources
-        Where the source lines come from.
-    style : callable
-        :func:`plain` or :func:`coloured`.
-    width : int
-        The most characters of a line.
+    ``finding``: as ``docs/design/checker.md`` has it.
+    ``sources``: where the source lines come from.
+    ``style``: :func:`plain` or :func:`coloured`.
+    ``width``: the most characters of a line.
     """
     certainty = "certain" if finding["certain"] else "uncertain"
     times = f", {finding['count']:,} times" if finding["count"] > 1 else ""

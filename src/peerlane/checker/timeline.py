@@ -51,44 +51,26 @@ _WAITS = ("notify_wait", "event_wait", "value_wait")
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A stream or a thread.
+    """A stream or a thread."""
 
-    Attributes
-    ----------
-    process : int
-        The number of its process in the timeline.
-    number : int
-        That of the stream in the process, or of the thread in the system.
-    """
-
-    process: int
+    process: int  #: the number of its process in the timeline
     name: str
     is_stream: bool
-    number: int
+    number: int  #: that of the stream in the process, or of the thread in the system
 
 
 @dataclass(slots=True)
 class Mark:
-    """An event on a lane.
-
-    Attributes
-    ----------
-    start, end : int
-        Nanoseconds of the monotonic clock; equal if it did not last.
-    number : int
-        Its position among the events of its process.
-    site : int
-        The number of its line in the timeline; 0 if it is not known.
-    """
+    """An event on a lane."""
 
     lane: int
-    start: int
+    start: int  #: ``start``, ``end``: nanoseconds of the monotonic clock; equal if it did not last
     end: int
     label: str
     group: str
     note: str
-    number: int
-    site: int
+    number: int  #: its position among the events of its process
+    site: int  #: the number of its line in the timeline; 0 if it is not known
     sequence: int
 
 
@@ -103,24 +85,16 @@ class Arrow:
 
 @dataclass
 class Timeline:
-    """Marks of all processes.
-
-    Attributes
-    ----------
-    sites : list
-        Lines by number: frames, innermost first, each a file, a line and a function.  The first one is empty.
-    left_out : int
-        How many marks it lacks because there were too many.
-    clocks : list of str
-        For each machine but the first: how its times were shifted to the first one's clock.
-    """
+    """Marks of all processes."""
 
     processes: list[ProcessLog] = field(default_factory=list)
     lanes: list[Lane] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     arrows: list[Arrow] = field(default_factory=list)
+    #: Lines by number: frames, innermost first, each a file, a line and a function.  The first one is empty.
     sites: list[list[tuple[str, int, str]]] = field(default_factory=lambda: [[]])
-    left_out: int = 0
+    left_out: int = 0  #: how many marks it lacks because there were too many
+    #: For each machine but the first: how its times were shifted to the first one's clock.
     clocks: list[str] = field(default_factory=list)
 
 
@@ -129,14 +103,10 @@ def read_timeline(
 ) -> Timeline:
     """Return the timeline of the logs in a directory.
 
-    Parameters
-    ----------
-    directory : Path
-        The directory that ``PEERLANE_LOG`` named.
-    about : iterable of (int, int)
-        Process and number of events that matter: if there are more than ``most`` events, those near them are kept.
-    most : int
-        The most marks.
+    ``directory``: the directory that ``PEERLANE_LOG`` named.
+    ``about``: process and number of events that matter: if there are more than ``most`` events, those near them are
+        kept.
+    ``most``: the most marks.
     """
     builder = _Builder()
     logs = log_files.logs_in(directory)
@@ -196,7 +166,7 @@ class _Builder:
                 label = COLLECTIVES[what] if what < len(COLLECTIVES) else label
             mark = self._mark(process, log, event, label, group, _note(event))
             if event.kind in ("notify", "notify_wait"):
-                self._notifies[mark] = _notify_key(process, a, b)
+                self._notifies[mark] = (a, b) if a else (process, 0, b)
             if event.kind == "notify":
                 self._recorded[mark] = self._writes.pop((process, d, event.stream), []) if d else []
                 if c:
@@ -357,10 +327,6 @@ class _Builder:
 def _distance(times: Sequence[int], at: int) -> int:
     behind = bisect(times, at)
     return min(abs(at - times[each]) for each in (behind - 1, behind) if 0 <= each < len(times))
-
-
-def _notify_key(process: int, bank: int, notify: int) -> tuple[int, ...]:
-    return (bank, notify) if bank else (process, 0, notify)
 
 
 def _in_bytes(event: LoggedEvent) -> str:

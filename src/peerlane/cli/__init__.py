@@ -28,7 +28,7 @@ _ABOUT = """\
 Moves and shares device memory on virtual devices, which need no hardware.
 `peerlane help COMMAND` shows the options of a command, with examples."""
 _EXAMPLES = (
-    ("peerlane run prog.py", "run a program for pyACL, HIP, HCOMM or NIXL on virtual devices"),
+    ("peerlane run prog.py", "run a program for CUDA, HIP, pyACL, HCOMM, NIXL or Mooncake"),
     ("peerlane launch -n 4 ranks.py", "run four processes of a program, which meet and share memory"),
     ("peerlane check prog.py", "name the accesses to memory that nothing orders"),
 )

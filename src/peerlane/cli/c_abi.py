@@ -14,10 +14,7 @@ which folder the libraries are that run on virtual devices. `peerlane run` and
 EXAMPLES = (
     ("g++ prog.cpp -L$(peerlane c-abi --print-dir) -lascendcl -o prog", "link a program"),
     ("peerlane c-abi", "list the libraries"),
-    (
-        "LD_LIBRARY_PATH=$(peerlane c-abi --print-dir) ./prog",
-        "run it without peerlane's own command",
-    ),
+    ("LD_LIBRARY_PATH=$(peerlane c-abi --print-dir) ./prog", "run it without peerlane's own command"),
 )
 
 

@@ -40,22 +40,10 @@ def interrupts_deferred() -> Iterator[None]:
 class Child:
     """A process that answers questions.
 
-    Parameters
-    ----------
-    serve : callable
-        The process runs ``serve(*arguments, pipe)``.  It answers each question on the pipe, with a
+    ``serve``: the process runs ``serve(*arguments, pipe)``.  It answers each question on the pipe, with a
         :class:`peerlane.Error` if one was raised, and returns when the pipe ends.
-    name : str, optional
-        The name that errors give it.
-
-    Attributes
-    ----------
-    pid : int
-
-    Raises
-    ------
-    OutOfMemory
-        ``OUT_OF_RESOURCES``: the system cannot start another process.
+    ``name``: the name that errors give it.
+    Raises OutOfMemory: ``OUT_OF_RESOURCES``: the system cannot start another process.
     """
 
     def __init__(
@@ -86,10 +74,7 @@ class Child:
     def send(self, question: object) -> None:
         """Send a question.  If the question before it was answered, one of a few KiB never blocks.
 
-        Raises
-        ------
-        PeerLost
-            The process has died.
+        Raises PeerLost: the process has died.
         """
         try:
             self._pipe.send(question)
@@ -99,10 +84,8 @@ class Child:
     def answer(self, *, timeout: float | None = None) -> Any:
         """Return the answer to the question that was sent; ``timeout`` is in seconds, None waits for ever.
 
-        Raises
-        ------
-        Error
-            The error that the process raised; ``PeerLost`` if it died; ``WaitTimeout`` if it did not answer in time.
+        Raises Error: the error that the process raised; ``PeerLost`` if it died; ``WaitTimeout`` if it did not answer
+            in time.
         """
         answered, answer = False, None
         try:
@@ -141,10 +124,7 @@ def gather_from(
 ) -> list[bytes]:
     """Return ``mine`` and what each child sends by :func:`exchange_over`, and send that whole list to each child.
 
-    Raises
-    ------
-    Error
-        As :meth:`Child.answer`.
+    Raises Error: as :meth:`Child.answer`.
     """
     messages = [*mine, *(child.answer(timeout=timeout) for child in children)]
     for child in children:

@@ -19,23 +19,12 @@ _LOG, _LOG_BYTES, _SMALL = "PEERLANE_LOG", "PEERLANE_LOG_BYTES", "1MiB"
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a fault.
+    """What became of a fault."""
 
-    Attributes
-    ----------
-    text : str
-        The value of ``--fault``.
-    planned : Planned
-    pid : int or None
-        The process that it struck.
-    events : int
-        How many events the rank had logged when it ended.
-    """
-
-    text: str
+    text: str  #: the value of ``--fault``
     planned: faults.Planned
-    pid: int | None
-    events: int
+    pid: int | None  #: the process that it struck
+    events: int  #: how many events the rank had logged when it ended
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -56,13 +45,8 @@ class Fate:
 class Report:
     """The faults of a run, and the file in which its processes note them.
 
-    Parameters
-    ----------
-    texts : list of str
-        The values of ``--fault``.
-    ranks : int
-        The number of ranks.
-    path : Path
+    ``texts``: the values of ``--fault``.
+    ``ranks``: the number of ranks.
     """
 
     def __init__(self, texts: list[str], ranks: int, path: Path) -> None:

@@ -41,10 +41,7 @@ def is_native(path: str) -> bool:
 def set_library_path(program: str = "") -> None:
     """Set the variables by which children load the vendors' C libraries, and those start this Python.
 
-    Parameters
-    ----------
-    program : str, optional
-        The program of machine code that replaces this process.
+    ``program``: the program of machine code that replaces this process.
     """
     from peerlane.c_abi import folders
 

@@ -38,10 +38,7 @@ def add_node_arguments(parser: argparse.ArgumentParser) -> None:
 def node_from(args: argparse.Namespace) -> NodeConfig:
     """Return the node that the options describe: that of ``--node`` or the environment, changed by the other options.
 
-    Raises
-    ------
-    InvalidValue
-        The node is not valid, perhaps only after an option changed it; ``fault`` is ``BAD_CONFIG``.
+    Raises InvalidValue: the node is not valid, perhaps only after an option changed it; ``fault`` is ``BAD_CONFIG``.
     """
     from peerlane.backends.virtual.node import NodeConfig
 

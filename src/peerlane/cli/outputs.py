@@ -47,8 +47,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, *, plot: str) -> None:
 
 def check_outputs(args: argparse.Namespace) -> None:
     """Refuse, before any work is done, an output that cannot be written."""
-    if args.json != STDOUT:
-        check_file("--json", args.json)
+    check_json(args)
     check_file("--plot", args.plot)
     if args.plot is not None:
         if Path(args.plot).suffix.lower() not in plots.SUFFIXES:
@@ -56,6 +55,12 @@ def check_outputs(args: argparse.Namespace) -> None:
                 f"--plot {args.plot!r}: valid is a name that ends in {' or '.join(plots.SUFFIXES)}"
             )
         plots.check_available()
+
+
+def check_json(args: argparse.Namespace) -> None:
+    """Refuse, before any work is done, a file of ``--json`` that cannot be written."""
+    if args.json != STDOUT:
+        check_file("--json", args.json)
 
 
 def check_file(flag: str, target: str | None) -> None:
@@ -159,10 +164,7 @@ def show_step(text: str) -> Iterator[None]:
 def show_steps(every: float = 60.0) -> Iterator[Callable[[str], None]]:
     """Make a function that shows the present step on standard error: in a progress line, or line by line.
 
-    Parameters
-    ----------
-    every : float, optional
-        Seconds between two lines where standard error is no terminal.
+    ``every``: seconds between two lines where standard error is no terminal.
     """
     if _is_terminal():
         with show_progress() as progress:
@@ -191,6 +193,20 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
     )
+
+
+def show_result(
+    args: argparse.Namespace,
+    result: Callable[[], object],
+    draw: Callable[[], None],
+    *,
+    indent: int | None = 2,
+) -> None:
+    """Write the result as JSON where ``--json`` asks for it, and draw it unless that is standard output."""
+    if args.json is not None:
+        write_json(args.json, result(), indent=indent)
+    if args.json != STDOUT:
+        draw()
 
 
 def write_json(target: str, result: object, *, indent: int | None = 2) -> None:

@@ -13,14 +13,14 @@ from peerlane.support.sizes import format_size
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 SUFFIXES = (".png", ".svg")
 MICROSECONDS, GB_PER_S = "microseconds", "GB/s"
 SIZES, PROCESSES, OBJECTS = "bytes of the buffer", "processes", "objects"  # what a panel is over
 
 _DPI = 150
-_WIDTH, _HEIGHT, _LEGEND = 5.0, 3.3, 0.9  # inches of a panel, and of what stands beside all of them
+_WIDTH, _HEIGHT, _CAPTION = 5.6, 3.3, 0.6  # inches of a panel, and of what stands above all of them
+_LABEL = 0.2  # inches between the names of two lines
 _OCTAVES = 24  # with more of them on an axis, fewer sizes are named
 
 
@@ -61,53 +61,72 @@ LOOKS = {
     "nixl": Look("#CC79A7", "D", ":"),
     "pipe": Look("#56B4E9", "x", ":"),
 }
+#: Libraries whose names are not those by which the commands know them.
+_TITLES = {"mpich": "MPICH", "openmpi": "Open MPI", "nixl": "NIXL", "pipe": "a pipe"}
 _OTHERS = (Look("#000000", "P", "--"), Look("#000000", "*", ":"))
+#: What a number means, above the axis that has it.
+_MEANINGS = {
+    MICROSECONDS: "microseconds of one operation: lower is better",
+    GB_PER_S: "GB/s, 10^9 bytes of the buffer a second: higher is better",
+}
 
 
 def looks(names: Sequence[str]) -> dict[str, Look]:
-    """Return the looks of contenders; those without a colour of their own are black."""
-    others = iter(_OTHERS * len(names))
-    return {name: LOOKS.get(name) or next(others) for name in names}
+    """Return the looks of contenders; those without a colour of their own are black.
+
+    The second one of the same library, as ``peerlane, between peers``, has the library's colour and a broken line.
+    """
+    others, taken = iter(_OTHERS * len(names)), set()
+    chosen = {}
+    for name in names:
+        library = name.partition(",")[0]
+        look = LOOKS.get(library) or next(others)
+        chosen[name] = look._replace(line="--", marker="D") if library in taken else look
+        taken.add(library)
+    return chosen
 
 
 def sweeps(panels: Mapping[str, Panel], unit: str, title: str = "", *, columns: int = 2) -> Figure:
     """Draw a panel for each title: a line for each contender, with the range of its rounds as a band.
 
-    Parameters
-    ----------
-    panels : dict
-    unit : str
-        Microseconds have a logarithmic axis, the same in a row of panels; GB/s begin at zero.
-    title : str, optional
-    columns : int, optional
-        The number of panels side by side.
+    ``unit``: microseconds have a logarithmic axis, the same in a row of panels; GB/s begin at zero.
+    ``columns``: the number of panels side by side.
     """
-    names = list(dict.fromkeys(name for panel in panels.values() for name in panel.series))
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     is_time = unit == MICROSECONDS
-    figure = _figure(_WIDTH * columns, _HEIGHT * rows + _LEGEND)
+    figure = _figure(_WIDTH * columns, _HEIGHT * rows + _CAPTION)
     all_axes = [*figure.subplots(rows, columns, squeeze=False, sharey="row" if is_time else "none").flat]
-    lines: dict[str, Line2D] = {}
+    for axes, panel in zip(all_axes, panels.values(), strict=False):
+        _draw(axes, panel)
+        _value_axis(axes, is_log=is_time)
     for axes, (heading, panel) in zip(all_axes, panels.items(), strict=False):
-        for name, look in looks(names).items():
-            if name in panel.series:
-                lines[name] = _line(axes, look, panel.series[name])
-        _set_axis(axes, panel)
-        _value_axis(axes, unit, is_log=is_time)
-        axes.set_title(heading, loc="left", fontsize="medium", fontweight="bold")
+        _name_lines(axes, panel.series, _HEIGHT)  # behind all panels, as those of a row share an axis
+        _head(axes, heading, _MEANINGS[unit])
     for axes in all_axes[len(panels) :]:
         axes.remove()
     if title:
         figure.suptitle(title, fontsize="medium")
-    figure.legend(lines.values(), lines, loc="outside lower center", ncols=len(lines), frameon=False)
     return figure
 
 
-def _line(axes: Axes, look: Look, series: Series) -> Line2D:
+def _draw(axes: Axes, panel: Panel) -> None:
+    for name, look in looks([*panel.series]).items():
+        _line(axes, look, panel.series[name])
+    _set_axis(axes, panel)
+
+
+def _head(axes: Axes, heading: str, meaning: str) -> None:
+    axes.set_title(f"{heading}\n", loc="left", fontsize="medium", fontweight="bold")
+    axes.annotate(
+        meaning, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize="small"
+    )
+
+
+def _line(axes: Axes, look: Look, series: Series) -> None:
     at = sorted(series)
     middle, least, most = zip(*(series[each] for each in at), strict=True)
-    [line] = axes.plot(
+    axes.plot(
         at,
         middle,
         look.line,
@@ -118,7 +137,37 @@ def _line(axes: Axes, look: Look, series: Series) -> Line2D:
         zorder=1 + look.width,
     )
     axes.fill_between(at, least, most, color=look.colour, alpha=0.18, linewidth=0)
-    return line
+
+
+def _name_lines(axes: Axes, series: Mapping[str, Series], height: float) -> None:
+    """Write the name of each line beside its end, in its colour; names do not meet."""
+    to_axes = axes.transData + axes.transAxes.inverted()
+    ends = {name: (max(points), points[max(points)][0]) for name, points in series.items()}
+    heights = {name: float(to_axes.transform(end)[1]) for name, end in ends.items()}
+    for name, at in _spread(heights, _LABEL / height).items():
+        colour = looks([*series])[name].colour
+        axes.annotate(
+            _TITLES.get(name, name),
+            ends[name],
+            (1.05, at),
+            textcoords="axes fraction",
+            color=colour,
+            va="center",
+            fontsize="small",
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 4},
+        )
+
+
+def _spread(heights: Mapping[str, float], least: float) -> dict[str, float]:
+    """Return heights that lie ``least`` apart, in the same order, none above 1 that need not be."""
+    order = sorted(heights, key=lambda name: -heights[name])
+    apart, above = {}, 1.0 + least
+    for name in order:
+        above = apart[name] = min(heights[name], above - least)
+    below = 0.0 - least
+    for name in reversed(order):
+        below = apart[name] = max(apart[name], below + least)
+    return apart
 
 
 def _set_axis(axes: Axes, panel: Panel) -> None:
@@ -143,48 +192,48 @@ def _apart(sizes: Sequence[int]) -> list[int]:
     return chosen
 
 
-def _value_axis(axes: Axes, unit: str, *, is_log: bool) -> None:
-    from matplotlib.ticker import FuncFormatter
+def _value_axis(axes: Axes, *, is_log: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     if is_log:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)
-    axes.set_ylabel(unit)
     axes.grid(alpha=0.3)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
 
-def ratios(series: Mapping[str, Series], title: str) -> Figure:
-    """Draw speed over size, a line for each contender with the spread of its rounds; 1 is the reference."""
+def ratios(series: Mapping[str, Series], title: str, reference: str) -> Figure:
+    """Draw speed over size, a line for each contender with the range of its rounds, beside that of the reference.
+
+    Parameters
+    ----------
+    series : dict
+    title : str
+    reference : str
+        What has the speed 1 at each size.
+    """
     figure = _figure(9, 4.5)
     axes = figure.add_subplot()
-    for name, points in series.items():
-        sizes = sorted(points)
-        middle, least, most = zip(*(points[size] for size in sizes), strict=True)
-        [line] = axes.plot(sizes, middle, marker="o", label=name)
-        axes.fill_between(sizes, least, most, color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.axhline(1, color="grey", linewidth=0.8, linestyle="--")
-    axes.set_xscale("log", base=2)
-    ticks = sorted({size for points in series.values() for size in points})
-    axes.set_xticks(ticks, [format_size(size) for size in ticks])
-    axes.minorticks_off()
-    axes.set_ylim(bottom=0)
-    axes.set(xlabel="bytes of a copy", ylabel="speed, of the reference's of that size")
-    figure.suptitle(title, fontsize="medium")
-    figure.legend(loc="outside right center")
+    _draw(axes, Panel(dict(series)))
+    _value_axis(axes, is_log=False)
+    axes.set_ylim(top=max(axes.get_ylim()[1], 1.2))
+    axes.axhline(1, color="black", linewidth=1, linestyle=":")
+    axes.annotate(
+        f"1 = {reference}", (0, 1), (4, 3), xycoords=("axes fraction", "data"), textcoords="offset points"
+    )
+    _name_lines(axes, series, 4.5)
+    _head(axes, title, "times as fast as the reference of that size: higher is better")
     return figure
 
 
 def save(figure: Figure, path: str) -> None:
     """Write a picture, in the format that the name ends in.
 
-    Raises
-    ------
-    InvalidValue
-        The file cannot be written.
+    Raises InvalidValue: the file cannot be written.
     """
     try:
         figure.savefig(path, dpi=_DPI, format=Path(path).suffix[1:].lower())
@@ -194,5 +243,6 @@ def save(figure: Figure, path: str) -> None:
 
 def _figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))

@@ -79,10 +79,7 @@ def _fault(text: str) -> str:
 def set_up_node(args: argparse.Namespace) -> None:
     """Set the node, and with ``--explain`` and ``--leaks`` the reports at the end, for this process and its children.
 
-    Raises
-    ------
-    InvalidValue
-        The node is not valid.
+    Raises InvalidValue: the node is not valid.
     """
     if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
         os.environ["PEERLANE_NODE"] = node_spec_from(args)
@@ -98,12 +95,8 @@ def set_up_node(args: argparse.Namespace) -> None:
 def set_up_program(args: argparse.Namespace) -> None:
     """Set the node and the dialects, for this process and its children, and ``sys.argv``.
 
-    Raises
-    ------
-    InvalidValue
-        The node is not valid.
-    Unsupported
-        The vendor's own module is there and finds a device.
+    Raises InvalidValue: the node is not valid.
+    Raises Unsupported: the vendor's own module is there and finds a device.
     """
     set_up_node(args)
     sys.argv = args.program[1:] if args.program[0] == "--" else args.program

@@ -13,14 +13,13 @@ from peerlane.backend.settings import is_file
 from peerlane.backends.virtual.node import NodeConfig
 from peerlane.backends.virtual.node.census import ENDED, FOREIGN, Census, Holder, node_names, take_census
 from peerlane.cli.outputs import (
-    STDOUT,
     add_json_argument,
-    check_file,
+    check_json,
     note,
     printable,
     results_console,
+    show_result,
     table,
-    write_json,
 )
 from peerlane.errors import Fault, InvalidValue
 from peerlane.support.runtime_directory import existing_runtime_directory
@@ -51,19 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what each process holds; return 1 if the file of a node could not be read."""
-    if args.json != STDOUT:
-        check_file("--json", args.json)
+    check_json(args)
     directory = existing_runtime_directory()
     present = node_names(directory) if directory else ()
     names = present if args.node is None else (_chosen(args.node, present),)
     censuses = [take_census(directory, name) for name in names] if directory else []
     shown = [census for census in censuses if args.node is not None or not _is_idle(census)]
     idle = [census.name for census in censuses if census not in shown]
-    if args.json is not None:
-        nodes = [*map(_as_json, shown)]
-        write_json(args.json, {"directory": str(directory or ""), "nodes": nodes, "idle": idle})
-    if args.json != STDOUT:
-        _draw(shown, idle, directory, results_console(args))
+    show_result(
+        args,
+        lambda: {"directory": str(directory or ""), "nodes": [*map(_as_json, shown)], "idle": idle},
+        lambda: _draw(shown, idle, directory, results_console(args)),
+    )
     return 1 if any(census.problem for census in shown) else 0
 
 

@@ -126,6 +126,23 @@ def _report(error: BaseException) -> None:
     while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, *_LOCATORS):
         trace = trace.tb_next
     sys.excepthook(type(error), error.with_traceback(trace), trace)
+    if isinstance(error, ModuleNotFoundError) and (wheels := _wheels_of(error.name or "")):
+        _print_line(
+            f"peerlane run: {error.name!r} is the vendor's own module, and peerlane serves the libraries "
+            f"that it loads; pip install {' '.join(wheels)}"
+        )
+
+
+def _wheels_of(name: str) -> list[str]:
+    """Return the vendors' wheels that bring a module, or modules in it, which no dialect serves."""
+    from peerlane.dialects import manifest_of, registered
+
+    return [
+        wheel
+        for dialect in map(manifest_of, registered())
+        for module, wheel in dialect.packages.items()
+        if wheel and not dialect.modules and f"{module}.".startswith(f"{name}.")
+    ]
 
 
 def _die_of_interrupt() -> int:

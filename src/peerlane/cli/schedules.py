@@ -23,27 +23,14 @@ Run = Callable[[Mapping[str, str]], bool]
 
 @dataclass(frozen=True)
 class Failing:
-    """A schedule under which a program fails.
+    """A schedule under which a program fails."""
 
-    Attributes
-    ----------
-    schedule : str
-        The value of ``PEERLANE_SCHEDULE`` that repeats it.
-    variables : dict of str to str
-        All variables that repeat it.
-    changes : tuple of int or None
-        The steps at which a priority changes, as few as still fail; None if the schedule has no priorities.
-    runs : int
-        How many runs it took to find it, without those that reduced the changes.
-    reasons : tuple of Reason
-        Why the failing run may not repeat; empty if it does.
-    """
-
-    schedule: str
-    variables: dict[str, str]
+    schedule: str  #: the value of ``PEERLANE_SCHEDULE`` that repeats it
+    variables: dict[str, str]  #: all variables that repeat it
+    #: The steps at which a priority changes, as few as still fail; None if the schedule has no priorities.
     changes: tuple[int, ...] | None
-    runs: int
-    reasons: tuple[Reason, ...]
+    runs: int  #: how many runs it took to find it, without those that reduced the changes
+    reasons: tuple[Reason, ...]  #: why the failing run may not repeat; empty if it does
 
     def command(self, words: str) -> str:
         """Return the command line that repeats the failure; ``words`` is the rest of it."""
@@ -51,16 +38,10 @@ class Failing:
 
 
 class Report:
-    """The records of a run's processes about their steps.
-
-    Attributes
-    ----------
-    path : Path
-        The file to which they append.
-    """
+    """The records of a run's processes about their steps."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path  #: the file to which they append
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -92,12 +73,8 @@ def reported(environ: Mapping[str, str]) -> Iterator[tuple[Report, dict[str, str
 def shared_seed(command: str, show: Callable[[str], None]) -> Iterator[None]:
     """Draw one seed for all processes that are started in the block; afterwards show why the run may not repeat.
 
-    Parameters
-    ----------
-    command : str
-        ``"peerlane launch"``, for the text.
-    show : callable
-        Shows a line.
+    ``command``: ``"peerlane launch"``, for the text.
+    ``show``: shows a line.
     """
     wanted = schedule.parse(os.environ.get(schedule.VARIABLE) or "eager", schedule.VARIABLE)
     if wanted.name != "seeded":
@@ -126,21 +103,11 @@ def search(
     Every second schedule draws each choice; the first tells how many steps the program has.  The others draw
     priorities, and change one at a few of these steps: most mistakes need one or two changes to show.
 
-    Parameters
-    ----------
-    run : callable
-        Runs the program once with the given variables besides the environment's; returns whether it failed.
-    schedules : int
-        The most runs.
-    environ : mapping, optional
-        The environment, by default this process's.
-    first_seed : int, optional
-        The seeds count up from it; by default it is drawn.
-
-    Returns
-    -------
-    Failing or None
-        None if no run failed.
+    ``run``: runs the program once with the given variables besides the environment's; returns whether it failed.
+    ``schedules``: the most runs.
+    ``environ``: the environment, by default this process's.
+    ``first_seed``: the seeds count up from it; by default it is drawn.
+    Returns None if no run failed.
     """
     environ = os.environ if environ is None else environ
     seed = random.SystemRandom().randrange(1 << 32) if first_seed is None else first_seed

@@ -13,20 +13,13 @@ from typing import TextIO
 
 
 class BrokenOutput(Exception):
-    """Standard output did not take all of the text.
-
-    Attributes
-    ----------
-    is_quiet : bool
-        The reader has gone (``| head``), which is not an error to report.
-    exit_code : int
-    """
+    """Standard output did not take all of the text."""
 
     def __init__(self, reason: str, *, is_quiet: bool = False) -> None:
         super().__init__(
             f"standard output cannot be written: {reason}; redirect it to a file or pipe that takes it"
         )
-        self.is_quiet = is_quiet
+        self.is_quiet = is_quiet  #: the reader has gone (``| head``), which is not an error to report
         self.exit_code = 128 + signal.SIGPIPE if is_quiet else 2
 
 
@@ -54,10 +47,7 @@ def collected_output() -> Iterator[None]:
 
     Characters that the stream's encoding lacks are written as escapes.
 
-    Raises
-    ------
-    BrokenOutput
-        There is no standard output, or it does not take the text.
+    Raises BrokenOutput: there is no standard output, or it does not take the text.
     """
     stream: TextIO | None = sys.stdout
     if stream is None:

@@ -22,7 +22,7 @@ from peerlane.support.sizes import format_size
 
 from . import topo_machines, topo_predict
 from .node_options import add_node_arguments, node_from
-from .outputs import STDOUT, add_json_argument, check_file, show_progress, write_json
+from .outputs import add_json_argument, check_json, show_progress, show_result
 
 HELP = "show the devices of a node and their links"
 DESCRIPTION = """\
@@ -53,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the node's topology and return the exit code."""
-    if args.json != STDOUT:
-        check_file("--json", args.json)
+    check_json(args)
     topo_predict.check_options(args)
     node = node_from(args)
     if args.predict is not None:
@@ -84,10 +83,7 @@ def run(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace, result: Callable[[], object], draw: Callable[[], None]) -> None:
     with show_progress() as progress:
         progress.add_task("all pairs of devices", total=None)  # many devices have millions
-        if args.json is not None:
-            write_json(args.json, result(), indent=None)
-        if args.json != STDOUT:
-            draw()
+        show_result(args, result, draw, indent=None)
 
 
 def _draw_machines(machines: Sequence[topo_machines.Facts], console: Console) -> None:
@@ -212,10 +208,7 @@ def _is_narrow(cells: Sequence[str], devices: int, width: int) -> bool:
 
 
 def _matrix(
-    console: Console,
-    cells: Sequence[Sequence[str]],
-    more: Mapping[str, Callable[[int], str]],
-    width: int,
+    console: Console, cells: Sequence[Sequence[str]], more: Mapping[str, Callable[[int], str]], width: int
 ) -> None:
     """Print a row and a column for each device; columns are called by their numbers where the names do not fit."""
     rows = [[_device(a), *row, *(each(a) for each in more.values())] for a, row in enumerate(cells)]

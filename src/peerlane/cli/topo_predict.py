@@ -69,10 +69,11 @@ def run(args: argparse.Namespace, node: NodeConfig) -> int:
         predicted(machine, args.predict, ranks, nbytes, algorithm=args.algorithm)
         for nbytes in _sizes_of(args.sizes or _SIZES)
     ]
-    if args.json is not None:
-        outputs.write_json(args.json, _as_json(args.predict, machine, ranks, times))
-    if args.json != outputs.STDOUT:
-        _draw(args, machine, ranks, times)
+    outputs.show_result(
+        args,
+        lambda: _as_json(args.predict, machine, ranks, times),
+        lambda: _draw(args, machine, ranks, times),
+    )
     return 0
 
 

@@ -23,19 +23,13 @@ foreign: dict[int, tuple[CodeType, Callable[[], Any]]] = {}
 
 
 class Site:
-    """A line of the user's program; its number is computed when it is read.
-
-    Attributes
-    ----------
-    callers : tuple of Site
-        Its callers outside peerlane, innermost first, at most :data:`callers_kept`.
-    """
+    """A line of the user's program; its number is computed when it is read."""
 
     __slots__ = ("_code", "_offset", "callers")
 
     def __init__(self, code: CodeType, offset: int, callers: tuple[Site, ...] = ()) -> None:
         self._code, self._offset = code, offset
-        self.callers = callers
+        self.callers = callers  #: its callers outside peerlane, innermost first, at most :data:`callers_kept`
 
     @property
     def path(self) -> str:

@@ -15,12 +15,9 @@ _MOST_SHOWN = 20
 class SiteFormat:
     """How lines of the program are shown.
 
-    Parameters
-    ----------
-    file : str
-        If an object was created in another file, the line of this file that led to it is shown too; empty: no file.
-    root : str
-        Paths are shown relative to this folder.
+    ``file``: if an object was created in another file, the line of this file that led to it is shown too; empty: no
+        file.
+    ``root``: paths are shown relative to this folder.
     """
 
     def __init__(self, file: str, root: str) -> None:

@@ -37,27 +37,13 @@ _DIALECTS = "peerlane.dialects."
 
 @dataclass(frozen=True, slots=True)
 class LiveObject:
-    """A live object.
+    """A live object."""
 
-    Attributes
-    ----------
-    kind : str
-        Its kind: ``memory``, ``pinned memory``, ``address range``, ``stream``, ``view``, ...
-    text : str
-        Its number and its state.
-    nbytes : int
-        Its size in bytes; 0 if it has none.
-    where : str
-        Its device, or ``host``; empty if it has neither.
-    site : Site or None
-        The line that created it, with its callers; None if it is not known.
-    """
-
-    kind: str
-    text: str
-    nbytes: int
-    where: str
-    site: Site | None
+    kind: str  #: its kind: ``memory``, ``pinned memory``, ``address range``, ``stream``, ``view``, ...
+    text: str  #: its number and its state
+    nbytes: int  #: its size in bytes; 0 if it has none
+    where: str  #: its device, or ``host``; empty if it has neither
+    site: Site | None  #: the line that created it, with its callers; None if it is not known
 
 
 def in_bytes(nbytes: int) -> str:

@@ -26,10 +26,8 @@ _BETWEEN = frozenset(("contextlib", "functools"))
 def install(show_at_launch: Callable[[Callable[[], str]], bool]) -> None:
     """Let errors that end the program, or one of its threads, show the program's frames alone.
 
-    Parameters
-    ----------
-    show_at_launch : callable
-        Called with a function that returns the text of a traceback.  It returns whether the launcher shows that.
+    ``show_at_launch``: called with a function that returns the text of a traceback.  It returns whether the launcher
+        shows that.
     """
     show, show_of_thread = sys.excepthook, threading.excepthook
 
@@ -43,10 +41,7 @@ def install(show_at_launch: Callable[[Callable[[], str]], bool]) -> None:
         elif sys.stderr is not None:
             waits = wait_texts.in_vain(sorted({each.rank for each in state.ranks}))
             name = f"{kind.__module__}.{kind.__qualname__}"
-            print(
-                f"{name}: {waits}; `peerlane launch` shows where each of them waits",
-                file=sys.stderr,
-            )
+            print(f"{name}: {waits}; `peerlane launch` shows where each of them waits", file=sys.stderr)
 
     def hook_of_thread(args: Any) -> None:
         prepare(args.exc_value)

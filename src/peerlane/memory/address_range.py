@@ -35,12 +35,6 @@ class AddressRange(OwnProcess):
     address : int, optional
         The wanted first address.  If it is not free, the range begins elsewhere.
 
-    Attributes
-    ----------
-    device : Device
-    address : int
-        Its first address.  Raises Closed.
-
     Raises
     ------
     InvalidValue, OutOfMemory, Closed
@@ -65,7 +59,6 @@ class AddressRange(OwnProcess):
     @declared
     def device(self) -> Any:
         """The device whose address space it lies in."""
-        raise NotImplementedError
 
     def __new__(
         cls, device: DeviceBase, nbytes: int, *, alignment: int = 0, address: int = 0
@@ -94,7 +87,7 @@ class AddressRange(OwnProcess):
 
     @property
     def address(self) -> int:
-        """Its first address."""
+        """Its first address.  Raises Closed."""
         raise NotImplementedError
 
     @property
@@ -143,7 +136,6 @@ class AddressRange(OwnProcess):
             ``READ_ONLY``: ``access`` has ``"rw"``, but the block was shared read-only.
         Closed, OutOfMemory
         """
-        raise NotImplementedError
 
     @owed
     def unmap(self, at: int = 0, size: int | None = None) -> None:
@@ -162,7 +154,6 @@ class AddressRange(OwnProcess):
             ``UNKNOWN_ADDRESS``: no mapping begins there, or ``size`` ends inside one.  Nothing was unmapped.
         Closed
         """
-        raise NotImplementedError
 
     @owed
     def set_access(self, access: Access, *, at: int = 0, size: int | None = None) -> None:
@@ -180,7 +171,6 @@ class AddressRange(OwnProcess):
         BadAddress, AccessDenied, InvalidValue, Closed
             Nothing was changed.
         """
-        raise NotImplementedError
 
     @owed
     def access(self, device: DeviceBase, at: int = 0) -> str:
@@ -198,7 +188,6 @@ class AddressRange(OwnProcess):
             ``UNKNOWN_ADDRESS``: nothing is mapped there.
         Closed
         """
-        raise NotImplementedError
 
     @owed
     def grow(self, nbytes: int) -> None:
@@ -216,7 +205,6 @@ class AddressRange(OwnProcess):
             start: addresses cost nothing.
         InvalidValue, Closed
         """
-        raise NotImplementedError
 
     @owed
     def close(self) -> None:
@@ -224,12 +212,10 @@ class AddressRange(OwnProcess):
 
         Running and queued operations and live views keep the bytes until they end.
         """
-        raise NotImplementedError
 
     @owed
     def __getitem__(self, index: slice) -> Buffer:
         """Return a part, ``rng[start:stop]``, without a copy; a slice beyond the end raises InvalidValue."""
-        raise NotImplementedError
 
     @owed
     def __len__(self) -> int:

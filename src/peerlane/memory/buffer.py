@@ -43,16 +43,6 @@ class Buffer(OwnProcess):
     operations, and it keeps the bytes alive even after :meth:`close`.  Device memory is not mapped in the child of a
     fork: a child that touches a view of it ends with SIGSEGV.
 
-    Attributes
-    ----------
-    address : int
-        The address of its first byte.  The host cannot dereference a device address.  Raises Closed.
-    size : int
-        Bytes.
-    device : Device or Host
-        The device that has the memory.  A part of an address range has the range's device, whatever memory is mapped
-        there.
-
     Examples
     --------
     >>> with pl.device(0).allocate(16) as buffer:
@@ -68,8 +58,7 @@ class Buffer(OwnProcess):
 
     @declared
     def device(self) -> Any:
-        """The device that has the memory; a part of an address range has the range's device."""
-        raise NotImplementedError
+        """The device that has the memory; a part of an address range has the range's, whatever is mapped there."""
 
     def __init__(self, *_: object) -> None:
         raise TypeError("a Buffer is made by Device.allocate, Host.allocate, slicing or as_buffer")
@@ -86,17 +75,14 @@ class Buffer(OwnProcess):
     @declared
     def last_address(self) -> int:
         """Its address, or the one that it had before it was closed."""
-        raise NotImplementedError
 
     @declared
     def writable_address(self) -> int:
         """The address of its first byte; raises Closed, or AccessDenied if the memory is read-only."""
-        raise NotImplementedError
 
     @declared
     def size(self) -> int:
         """Bytes."""
-        raise NotImplementedError
 
     @property
     def nbytes(self) -> int:
@@ -106,7 +92,6 @@ class Buffer(OwnProcess):
     @declared
     def id(self) -> int:
         """The allocation's number, unique in the process; 0 for memory of a host object."""
-        raise NotImplementedError
 
     @owed
     def close(self, *, stream: Stream | None = None) -> None:
@@ -119,7 +104,6 @@ class Buffer(OwnProcess):
         Closing a part, or a buffer made by :func:`as_buffer`, frees nothing: the host object is kept until the
         buffer, its views and its parts are gone.  In the child of a fork, closing does nothing.
         """
-        raise NotImplementedError
 
     @property
     def is_closed(self) -> bool:
@@ -169,7 +153,6 @@ class Buffer(OwnProcess):
         InvalidValue, OutOfMemory, Closed
             No handle was made.
         """
-        raise NotImplementedError
 
     def copy_from(self, src: BufferLike, *, stream: Stream | None = None) -> None:
         """Copy all of ``src`` here; see :func:`peerlane.copy`.
@@ -388,12 +371,10 @@ class Buffer(OwnProcess):
     @owed
     def _bytes(self) -> memoryview:
         """Return a host view of the bytes; the view keeps them alive."""
-        raise NotImplementedError
 
     @owed
     def _part(self, first: int, nbytes: int) -> Buffer:
         """Return a buffer of ``nbytes`` of the bytes."""
-        raise NotImplementedError
 
     def __getitem__(self, index: slice) -> Buffer:
         """Return a part, ``buffer[start:stop]``, without a copy; a slice beyond the end raises InvalidValue."""

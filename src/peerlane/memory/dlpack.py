@@ -23,12 +23,8 @@ def is_producer(obj: object) -> bool:
 def borrow(obj: Any) -> Any:
     """Borrow the bytes of a tensor in host memory; they are given back when the result is dropped.
 
-    Raises
-    ------
-    TypeError
-        It does not export DLPack, lives on a device, or holds references.
-    InvalidValue
-        It refuses to export its bytes, they are not contiguous, or their description is impossible.
+    Raises TypeError: it does not export DLPack, lives on a device, or holds references.
+    Raises InvalidValue: it refuses to export its bytes, they are not contiguous, or their description is impossible.
     """
     try:
         kind, number = obj.__dlpack_device__()

@@ -101,12 +101,11 @@ class FarBuffer(Buffer):
     def _bytes(self) -> memoryview:
         self.refuse("Buffer.view")
 
-    def _part(self, first: int, nbytes: int) -> FarBuffer:
-        return FarBuffer._make(self.end, self.device, self.number, self.first + first, nbytes, self.name)
-
     def __getitem__(self, index: slice) -> FarBuffer:
         first, last = checked_part("Buffer", index, self._size, self.device)
-        return self._part(first, last - first)
+        return FarBuffer._make(
+            self.end, self.device, self.number, self.first + first, last - first, self.name
+        )
 
     def __enter__(self) -> FarBuffer:
         return self

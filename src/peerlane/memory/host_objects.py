@@ -20,10 +20,7 @@ _FIELD_NAME = re.compile(":[^:]*:")
 def bytes_of(obj: Any) -> tuple[object, int, int, bool]:
     """Return the object that keeps the bytes alive, their address, their number, and whether they are read-only.
 
-    Raises
-    ------
-    TypeError, InvalidValue
-        As :func:`peerlane.as_buffer`.
+    Raises TypeError, InvalidValue: as :func:`peerlane.as_buffer`.
     """
     # Where nobody imported it nothing is an array; another thread may be about to.
     array = getattr(sys.modules.get("numpy"), "ndarray", None)

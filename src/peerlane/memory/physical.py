@@ -30,15 +30,6 @@ class Physical(OwnProcess):
         Allocate for access from other devices, as for :meth:`Device.allocate`; it holds in processes that open the
         memory, too.
 
-    Attributes
-    ----------
-    device : Device
-        The device that has the memory.
-    size : int
-        Bytes.
-    id : int
-        Unique in the node, and the same in every process that has the memory.
-
     Raises
     ------
     InvalidValue, OutOfMemory, Closed
@@ -60,17 +51,14 @@ class Physical(OwnProcess):
     @declared
     def device(self) -> Any:
         """The device that has the memory."""
-        raise NotImplementedError
 
     @declared
     def id(self) -> int:
         """Unique in the node, and the same in every process that has the memory."""
-        raise NotImplementedError
 
     @declared
     def size(self) -> int:
         """Bytes."""
-        raise NotImplementedError
 
     def __new__(cls, device: DeviceBase, nbytes: int, *, peer: bool = False) -> Physical:
         if not isinstance(device, DeviceBase):
@@ -148,7 +136,6 @@ class Physical(OwnProcess):
         InvalidValue, OutOfMemory, Closed
             No handle was made.
         """
-        raise NotImplementedError
 
     @owed
     def export_fd(self, *, rights: str = "rw") -> int:
@@ -171,7 +158,6 @@ class Physical(OwnProcess):
         InvalidValue, OutOfMemory, Closed
             No descriptor was made.
         """
-        raise NotImplementedError
 
     @classmethod
     def open_fd(cls, fd: int, *, device: DeviceBase | None = None) -> Physical:
@@ -218,7 +204,6 @@ class Physical(OwnProcess):
     @owed
     def close(self) -> None:
         """Release the memory; idempotent.  The bytes live while they are mapped, or another process has them open."""
-        raise NotImplementedError
 
     @owed
     def __enter__(self) -> Physical:

@@ -83,27 +83,17 @@ def algorithms_of(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTime:
-    """The predicted time of a collective.
+    """The predicted time of a collective."""
 
-    Attributes
-    ----------
-    nbytes : int
-        Bytes as nccl-tests counts them: of one rank, or for ``all_gather`` and ``reduce_scatter`` of all.
-    seconds : float
-    algorithm, protocol : str
-        The fastest ones.
-    bottleneck : str
-        ``latency``, or the kind of the link that takes longest.  Of peerlane's own algorithms the link itself, or
-        ``waits`` if none is busy half of the time.
-    algorithm_bandwidth, bus_bandwidth : float
-        Bytes a second, as nccl-tests defines them.
-    """
-
+    #: Bytes as nccl-tests counts them: of one rank, or for ``all_gather`` and ``reduce_scatter`` of all.
     nbytes: int
     seconds: float
-    algorithm: str
+    algorithm: str  #: ``algorithm``, ``protocol``: the fastest ones
     protocol: str
+    #: ``latency``, or the kind of the link that takes longest.  Of peerlane's own algorithms the link itself, or
+    #: ``waits`` if none is busy half of the time.
     bottleneck: str
+    #: ``algorithm_bandwidth``, ``bus_bandwidth``: bytes a second, as nccl-tests defines them.
     algorithm_bandwidth: float
     bus_bandwidth: float
 
@@ -113,24 +103,12 @@ def predicted(
 ) -> CollectiveTime:
     """Return the predicted time of a collective of all ranks.
 
-    Parameters
-    ----------
-    machine : Machine
-    name : str
-        One of :data:`COLLECTIVES`.
-    ranks : int
-        2 or more; beyond the devices of one machine, a multiple of them.
-    nbytes : int
-        As :attr:`CollectiveTime.nbytes` counts.
-    algorithm : str, optional
-        Only this one, of :func:`algorithms_of`; by default the vendor's fastest.
-
-    Raises
-    ------
-    InvalidValue
-        There is no such collective, algorithm or number of ranks.
-    Unsupported
-        The machine has no published rate for it.
+    ``name``: one of :data:`COLLECTIVES`.
+    ``ranks``: 2 or more; beyond the devices of one machine, a multiple of them.
+    ``nbytes``: as :attr:`CollectiveTime.nbytes` counts.
+    ``algorithm``: only this one, of :func:`algorithms_of`; by default the vendor's fastest.
+    Raises InvalidValue: there is no such collective, algorithm or number of ranks.
+    Raises Unsupported: the machine has no published rate for it.
     """
     _check(machine, name, ranks, nbytes, algorithm)
     shape = schedules.shape_of(machine, ranks)

@@ -15,35 +15,19 @@ _LEAST = 1e-15  # seconds, and parts of a byte: less than that is nothing
 
 @dataclass(slots=True)
 class Flow(Generic[L]):
-    """Bytes on a route.
+    """Bytes on a route."""
 
-    Attributes
-    ----------
-    route : tuple
-        The links that it crosses at once.
-    nbytes : float
-    """
-
-    route: tuple[L, ...]
+    route: tuple[L, ...]  #: the links that it crosses at once
     nbytes: float
 
 
 @dataclass(slots=True)
 class Task(Generic[L]):
-    """Something that takes time.
+    """Something that takes time."""
 
-    Attributes
-    ----------
-    after : list of int
-        The numbers of the tasks that must end before.
-    latency : float
-        Seconds before its flows begin.
-    flows : list of Flow
-        They run at the same time; the task ends when all have ended.
-    """
-
-    after: list[int] = field(default_factory=list)
-    latency: float = 0.0
+    after: list[int] = field(default_factory=list)  #: the numbers of the tasks that must end before
+    latency: float = 0.0  #: seconds before its flows begin
+    #: They run at the same time; the task ends when all have ended.
     flows: list[Flow[L]] = field(default_factory=list)
 
 
@@ -87,12 +71,8 @@ def fair_rates(routes: Sequence[tuple[L, ...]], capacity: Mapping[L, float]) -> 
 def simulate(tasks: Sequence[Task[L]], capacity: Mapping[L, float]) -> Times[L]:
     """Return when each task begins and ends.
 
-    Parameters
-    ----------
-    tasks : sequence of Task
-        A task comes behind those that it is after.
-    capacity : mapping
-        Bytes a second of each link on a route.
+    ``tasks``: a task comes behind those that it is after.
+    ``capacity``: bytes a second of each link on a route.
     """
     return _Simulation(tasks, capacity).run()
 
@@ -167,11 +147,7 @@ class _Simulation(Generic[L]):
             self._ready.append(heapq.heappop(self._due)[1])
 
     def _pass(
-        self,
-        step: float,
-        keys: list[tuple[int, int]],
-        routes: list[tuple[L, ...]],
-        rates: list[float],
+        self, step: float, keys: list[tuple[int, int]], routes: list[tuple[L, ...]], rates: list[float]
     ) -> None:
         for key, route, rate in zip(keys, routes, rates, strict=True):
             nbytes = min(rate * step, self._flowing[key])

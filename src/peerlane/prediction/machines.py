@@ -17,42 +17,21 @@ Link = tuple[str, int, int]  #: its kind, and the devices that it belongs to; ``
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The links of a machine.  All rates are bytes a second in one direction.
+    """The links of a machine.  All rates are bytes a second in one direction."""
 
-    Attributes
-    ----------
-    profile : str
-        The profile that it is for.
-    devices : int
-        The devices of one machine; more ranks are on several machines.
-    is_mesh : bool
-        Whether each device has a link of its own to each other one.  Otherwise each has a port at a switch.
-    peer : float
-        What a copy gets from a port, or from a link of a mesh; 0 if devices do not reach one another.
-    collective : float
-        What kernels of the vendor's library get from the same.
-    host : float
-        The link between a device and the host.
-    memory : float
-        A copy within a device; 0 if nobody has published it.
-    network : float
-        The network interface of a device; 0 if nobody has published it.
-    reducing_switch : float
-        What kernels get from a port where the switch reduces and repeats; 0 if it cannot.
-    small : float
-        The most that the protocol for small collectives gets.
-    """
-
-    profile: str
-    devices: int
+    profile: str  #: the profile that it is for
+    devices: int  #: the devices of one machine; more ranks are on several machines
+    #: Whether each device has a link of its own to each other one.  Otherwise each has a port at a switch.
     is_mesh: bool
+    #: What a copy gets from a port, or from a link of a mesh; 0 if devices do not reach one another.
     peer: float
-    collective: float
-    host: float
-    memory: float = 0.0
-    network: float = 0.0
+    collective: float  #: what kernels of the vendor's library get from the same
+    host: float  #: the link between a device and the host
+    memory: float = 0.0  #: a copy within a device; 0 if nobody has published it
+    network: float = 0.0  #: the network interface of a device; 0 if nobody has published it
+    #: What kernels get from a port where the switch reduces and repeats; 0 if it cannot.
     reducing_switch: float = 0.0
-    small: float = 0.0
+    small: float = 0.0  #: the most that the protocol for small collectives gets
 
     def rate(self, link: Link) -> float:
         """Return what a copy gets from a link; 0 if it is not known."""
@@ -118,14 +97,7 @@ MACHINES = {
             memory=2055 * _GB,
             network=48 * _GB,
         ),
-        Machine(
-            profile="rtx4090-2",
-            devices=2,
-            is_mesh=False,
-            peer=0.0,
-            collective=0.0,
-            host=26 * _GB,
-        ),
+        Machine(profile="rtx4090-2", devices=2, is_mesh=False, peer=0.0, collective=0.0, host=26 * _GB),
     )
 }
 
@@ -133,10 +105,7 @@ MACHINES = {
 def machine_of(profile: str, call: str) -> Machine:
     """Return the machine of a profile.
 
-    Raises
-    ------
-    Unsupported
-        Nobody has published rates of its links, or no profile has that name.
+    Raises Unsupported: nobody has published rates of its links, or no profile has that name.
     """
     try:
         return MACHINES[profile]

@@ -34,44 +34,22 @@ class Lane(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A task that moves bytes or computes.
+    """A task that moves bytes or computes."""
 
-    Attributes
-    ----------
-    task : int
-        Its number among the tasks.
-    lane : Lane
-    kind : str
-        ``copy``, ``fill``, ..., ``callback``, or the name of a collective.
-    nbytes : int
-    """
-
-    task: int
+    task: int  #: its number among the tasks
     lane: Lane
-    kind: str
+    kind: str  #: ``copy``, ``fill``, ..., ``callback``, or the name of a collective
     nbytes: int
 
 
 class Run:
     """The tasks of a run.
 
-    Parameters
-    ----------
-    machine : Machine
-        Its routes are those of the copies.
-    device_of : callable
-        The number of a device in the machine, for its number in the log; None if the machine has no such device.
-    compute : float
-        Seconds that each callback takes on its stream.
-    collective_seconds : callable
-        What a collective takes: its name, ranks and bytes; None if that is not known.
-
-    Attributes
-    ----------
-    tasks : list of Task
-    operations : list of Operation
-    unknown : Counter
-        In words, what takes no time here although it does on the machine, and how often that was.
+    ``machine``: its routes are those of the copies.
+    ``device_of``: the number of a device in the machine, for its number in the log; None if the machine has no such
+        device.
+    ``compute``: seconds that each callback takes on its stream.
+    ``collective_seconds``: what a collective takes: its name, ranks and bytes; None if that is not known.
     """
 
     def __init__(
@@ -83,6 +61,7 @@ class Run:
     ) -> None:
         self.tasks: list[Task[Link]] = []
         self.operations: list[Operation] = []
+        #: In words, what takes no time here although it does on the machine, and how often that was.
         self.unknown: Counter[str] = Counter()
         self._machine, self._device_of = machine, device_of
         self._compute, self._collective_seconds = compute, collective_seconds

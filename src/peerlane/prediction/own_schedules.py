@@ -29,17 +29,10 @@ Key: TypeAlias = tuple[object, ...]
 
 
 class Own(NamedTuple):
-    """An algorithm of peerlane's own all-reduce.
-
-    Attributes
-    ----------
-    schedule : callable
-    is_alike : bool
-        Whether all ranks do the same up to their numbers.
-    """
+    """An algorithm of peerlane's own all-reduce."""
 
     schedule: Callable[[ops.Plan], Iterator[ops.Operation]]
-    is_alike: bool
+    is_alike: bool  #: whether all ranks do the same up to their numbers
 
 
 OWN = {
@@ -61,16 +54,9 @@ def simulated(
 ) -> Times[Link]:
     """Return the times of an all-reduce's operations, and the use of the links of the ranks that stand for all.
 
-    Parameters
-    ----------
-    machine : Machine
-    algorithm : str
-        One of :data:`OWN`.
-    ranks, nbytes : int
-    latency : float
-        Seconds of each operation that moves bytes.
-    period : int, optional
-        How many ranks stand for all; by default as few as the schedule allows.
+    ``algorithm``: one of :data:`OWN`.
+    ``latency``: seconds of each operation that moves bytes.
+    ``period``: how many ranks stand for all; by default as few as the schedule allows.
     """
     own = OWN[algorithm]
     if period is None:

@@ -17,10 +17,7 @@ from peerlane.prediction.operations import Lane, Run
 class Recording:
     """A log that this process writes, and the prediction that comes of it.
 
-    Raises
-    ------
-    Unsupported
-        The profile's machine is not known.
+    Raises Unsupported: the profile's machine is not known.
     """
 
     def __init__(self, profile: str, compute: float) -> None:
@@ -66,10 +63,7 @@ class Recording:
 def of_logs(profile: str, logs: Sequence[log_files.ProcessLog]) -> result.Prediction:
     """Return the prediction for the processes of a run on one machine, each of which used one node.
 
-    Raises
-    ------
-    Unsupported
-        The profile's machine is not known.
+    Raises Unsupported: the profile's machine is not known.
     """
     machine = machine_of(profile, "--predict")
     # A process numbers the devices of its first node from 1 on, behind the host.

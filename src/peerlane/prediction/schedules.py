@@ -17,39 +17,22 @@ PEER, NETWORK, SWITCH = "peer", "network", "switch"
 
 
 class Step(NamedTuple):
-    """Transfers of all ranks that run at the same time.
+    """Transfers of all ranks that run at the same time."""
 
-    Attributes
-    ----------
-    repeats : int
-        How many steps like this follow one another.
-    peer, network, switch : float
-        Bytes that the busiest link of each kind moves in one of them, for each byte of the call.  ``switch`` is a
-        port while the switch reduces and repeats.
-    hops_network : bool
-        Whether it waits for the network.
-    """
-
-    repeats: int
+    repeats: int  #: how many steps like this follow one another
+    #: ``peer``, ``network``, ``switch``: bytes that the busiest link of each kind moves in one of them, for each byte
+    #: of the call.  ``switch`` is a port while the switch reduces and repeats.
     peer: float = 0.0
     network: float = 0.0
     switch: float = 0.0
-    hops_network: bool = False
+    hops_network: bool = False  #: whether it waits for the network
 
 
 class Shape(NamedTuple):
-    """Where the ranks are.
-
-    Attributes
-    ----------
-    ranks : int
-    local : int
-        Ranks of each machine.
-    is_mesh : bool
-    """
+    """Where the ranks are."""
 
     ranks: int
-    local: int
+    local: int  #: ranks of each machine
     is_mesh: bool
 
     @property

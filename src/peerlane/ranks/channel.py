@@ -18,12 +18,12 @@ from peerlane.errors import (
     Busy,
     Cancelled,
     ChannelWait,
-    Closed,
     Error,
     Fault,
     InvalidValue,
     Refused,
     WaitTimeout,
+    was_closed,
 )
 from peerlane.memory import buffer as buffers
 from peerlane.memory.buffer import Buffer
@@ -728,12 +728,7 @@ class Channel(OwnProcess):
     def _check_open(self, call: str) -> None:
         self.group._check_open(call)
         if self._is_closed:
-            raise Closed(
-                f"{call}: {self!r} was closed",
-                call=call,
-                device=self.group.device.name,
-                detail=Refused(reason="closed", what=repr(self)),
-            )
+            raise was_closed(call, self, self.group.device.name)
 
 
 def notifies_of(channel: Channel, first: int) -> tuple[list[Notify], list[Notify]]:

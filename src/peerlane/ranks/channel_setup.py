@@ -49,34 +49,12 @@ class Answer(NamedTuple):
 
 
 class End:
-    """One end of a channel until the other end answers: its notifies, and their handle for the peer.
+    """One end of a channel until the other end answers: its notifies, and their handle for the peer."""
 
-    Parameters
-    ----------
-    session : Session
-    peer : int
-    notifies : int
-    kind : NotifyKind
-
-    Attributes
-    ----------
-    incoming : list of Notify
-        The notifies that this end waits for.
-    late : LateDelivery or None
-        How this end's writes and records arrive, if late; from :meth:`accept` on.
-    arriving : Undelivered or None
-        What delivers the peer's late writes, if the peer is another process; from :meth:`accept` on.
-    transport : Transport
-        How operations reach the peer.
-    is_far : bool
-        Whether the peer is on another machine.
-    engine_version : str
-        The version of the engine that reaches it there; empty before :meth:`invitation`, and without one.
-    """
-
-    late: LateDelivery | None
+    late: LateDelivery | None  #: how this end's writes and records arrive, if late; from :meth:`accept` on
+    #: What delivers the peer's late writes, if the peer is another process; from :meth:`accept` on.
     arriving: Undelivered | None
-    transport: Transport
+    transport: Transport  #: how operations reach the peer
 
     def __init__(
         self, session: Session, peer: int, notifies: int, kind: NotifyKind, *, collective: bool
@@ -84,10 +62,11 @@ class End:
         self.session, self.peer = session, peer
         self._ranks = ranks = session.device.backend.ranks
         member = session.members[peer]
-        self.is_far = not member.is_here
+        self.is_far = not member.is_here  #: whether the peer is on another machine
         self.is_own_process = member.pid_here == session._pid
         self._far: FarEnd | None = None
         self._far_number = 0  # in losses
+        #: The version of the engine that reaches it there; empty before :meth:`invitation`, and without one.
         self.engine_version = ""
         self.transport = MappedTransport(ranks)
         self._bank: Bank | None = None
@@ -106,6 +85,7 @@ class End:
             self._bank = ranks.create_bank(ranks.lines_of_notifies(kind, notifies))
             assert session._membership is not None  # some rank is in another process
             ranks.end_waits_with(session._membership.members, self._bank)
+        #: The notifies that this end waits for.
         self.incoming: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
         awaited = wait_state.Awaited(session._key, session.rank, peer, member.pid_here, collective)
         for index, notify in enumerate(self.incoming):
@@ -227,11 +207,7 @@ class End:
             raise self._false(call, "it offers no window")
         member = session.members[self.peer]
         far = losses.FarRank(
-            self.peer,
-            member.machine,
-            member.pid,
-            [memories[tag].name for tag, _ in invitation.memories],
-            end,
+            self.peer, member.machine, member.pid, [memories[tag].name for tag, _ in invitation.memories], end
         )
         self._far_number = losses.note_far(far)
         try:

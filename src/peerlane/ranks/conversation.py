@@ -49,10 +49,7 @@ class _Often:
 class Conversation:
     """A rank's part in the exchange of messages.
 
-    Parameters
-    ----------
-    session : Session
-        A session with a rendezvous and a rank.
+    ``session``: a session with a rendezvous and a rank.
     """
 
     def __init__(self, session: Session) -> None:
@@ -78,14 +75,9 @@ class Conversation:
     def receive(self, call: str, word: str, peer: int, deadline: float, *, awaits: str = "channel") -> bytes:
         """Wait for a message of a peer; ``awaits`` is that of :class:`MessageWait`.
 
-        Raises
-        ------
-        WaitTimeout
-            It did not come in time.
-        PeerLost
-            The peer has left.
-        Deadlock
-            The ranks wait for one another.
+        Raises WaitTimeout: it did not come in time.
+        Raises PeerLost: the peer has left.
+        Raises Deadlock: the ranks wait for one another.
         """
         session, rendezvous = self._session, self._session._meeting.rendezvous
         has_left = functools.partial(self._has_left, peer, _Often())
@@ -114,10 +106,8 @@ class Conversation:
     def gather(self, call: str, word: str, value: bytes, deadline: float) -> list[bytes]:
         """Exchange messages with all ranks; return theirs, in the order of ranks.
 
-        Raises
-        ------
-        WaitTimeout, PeerLost, Deadlock
-            As :meth:`receive`; the text names all ranks that did not come in time.
+        Raises WaitTimeout, PeerLost, Deadlock: as :meth:`receive`; the text names all ranks that did not come in
+            time.
         """
         session, seconds = self._session, max(0.0, deadline - time.monotonic())
         try:

@@ -23,18 +23,10 @@ class Starts(Protocol):
 
 
 class Engine(NamedTuple):
-    """The engine of this process.
+    """The engine of this process."""
 
-    Attributes
-    ----------
-    address : bytes
-        Where other processes reach it.
-    library, version : str
-        The file that was loaded, and its version.
-    """
-
-    address: bytes
-    library: str
+    address: bytes  #: where other processes reach it
+    library: str  #: ``library``, ``version``: the file that was loaded, and its version
     version: str
 
 
@@ -46,12 +38,9 @@ def start(ranks: Starts, environ: Mapping[str, str] = os.environ, master: str = 
     ``MASTER_ADDR``, or ``master`` if that is not set, and uses RDMA devices besides.  Without all of them, and if
     ``UCX_NET_DEVICES`` is set, UCX chooses.
 
-    Raises
-    ------
-    Unsupported
-        There is no engine, and the text names what was tried and what to install; or it does not start.
-    InvalidValue
-        ``PEERLANE_UNREACHABLE`` is not a number of seconds.
+    Raises Unsupported: there is no engine, and the text names what was tried and what to install; or it does not
+        start.
+    Raises InvalidValue: ``PEERLANE_UNREACHABLE`` is not a number of seconds.
     """
     ranks.far_unreachable(_seconds(environ))
     library, interface = _library(environ), interface_of(environ, master)
@@ -75,10 +64,7 @@ def start(ranks: Starts, environ: Mapping[str, str] = os.environ, master: str = 
 def check_equal(call: str, own: str, peer: str, version: str) -> None:
     """Refuse a peer whose engine has another protocol: it could crash this process's engine (facts/ucx 1).
 
-    Raises
-    ------
-    Unsupported
-        The first two numbers of the versions differ.
+    Raises Unsupported: the first two numbers of the versions differ.
     """
     if own.split(".")[:2] != version.split(".")[:2]:
         raise Unsupported(

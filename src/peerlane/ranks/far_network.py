@@ -35,10 +35,7 @@ def interfaces(environ: Mapping[str, str] = os.environ, master: str = "") -> lis
 def wait_until_up(call: str, names: Sequence[str], deadline: float) -> None:
     """Wait until network interfaces pass frames and have addresses.
 
-    Raises
-    ------
-    WaitTimeout
-        One of them was not ready in time; the text names it and its state.
+    Raises WaitTimeout: one of them was not ready in time; the text names it and its state.
     """
     began = time.monotonic()
     for name in names:
@@ -68,10 +65,7 @@ def wait_until_up(call: str, names: Sequence[str], deadline: float) -> None:
 def check_route(call: str, names: Sequence[str], address: str, peer: str) -> None:
     """Refuse a peer to which the longest route of any table leads by an interface that the engine does not use.
 
-    Raises
-    ------
-    Unsupported
-        The text names the route and its interface.
+    Raises Unsupported: the text names the route and its interface.
     """
     global _routes
     try:

@@ -18,33 +18,17 @@ _MOST_RANGES = 4096  # of all memories together; with more, the message has none
 
 @dataclass(frozen=True, slots=True)
 class FarInvitation:
-    """A rank's message to a peer on another machine at the other end of a channel.
+    """A rank's message to a peer on another machine at the other end of a channel."""
 
-    Attributes
-    ----------
-    notifies : int
-        How many notifies it can wait for.
-    version : str
-        The version of its engine.
-    address : bytes
-        Where the engine is reached.
-    process : int
-        The number of its process.
-    number, secret : int
-        The number of its end, and what frames for it must know.
-    memories : tuple of (str, int)
-        The tags and the sizes of its memories, in the order of their numbers.
-    ranges : tuple of (tuple of MemoryRange), optional
-        Where each of them lies, for event logs; empty if the rank has no event log.
-    """
-
-    notifies: int
-    version: str
-    address: bytes
-    process: int
-    number: int
+    notifies: int  #: how many notifies it can wait for
+    version: str  #: the version of its engine
+    address: bytes  #: where the engine is reached
+    process: int  #: the number of its process
+    number: int  #: ``number``, ``secret``: the number of its end, and what frames for it must know
     secret: int
+    #: The tags and the sizes of its memories, in the order of their numbers.
     memories: tuple[tuple[str, int], ...]
+    #: Where each of them lies, for event logs; empty if the rank has no event log.
     ranges: tuple[tuple[MemoryRange, ...], ...] = ()
 
     def encode(self) -> bytes:
@@ -65,10 +49,7 @@ class FarInvitation:
     def decode(cls, call: str, rank: int, content: bytes) -> FarInvitation:
         """Return the message of a rank.
 
-        Raises
-        ------
-        BadHandle
-            ``FALSE_CLAIM``: it is not such a message.
+        Raises BadHandle: ``FALSE_CLAIM``: it is not such a message.
         """
         message = object_in(call, rank, content)
         listed = message.get("far")

@@ -37,25 +37,13 @@ class Asked(NamedTuple):
 
 
 class Invitations:
-    """A rank's offers of channels to its peers, and the channels that come of them.
-
-    Parameters
-    ----------
-    session : Session
-    conversation : Conversation
-
-    Attributes
-    ----------
-    group : str
-        The group's key: the same in all its ranks, and different for each group.
-    kind : NotifyKind
-        The kind of the notifies of the session's channels.
-    patience : float
-        Seconds to wait for a peer.
-    """
+    """A rank's offers of channels to its peers, and the channels that come of them."""
 
     def __init__(self, session: Session, conversation: Conversation) -> None:
         self._session, self._conversation = session, conversation
+        #: ``group``: the group's key: the same in all its ranks, and different for each group.
+        #: ``kind``: the kind of the notifies of the session's channels.
+        #: ``patience``: seconds to wait for a peer.
         self.group, self.kind, self.patience = session._key, session._kind, session._patience
         self._counts: dict[tuple[int, str], int] = {}
         self._lock = threading.Lock()
@@ -140,10 +128,7 @@ class Invitations:
     def accept(self, call: str, begun: Begun, deadline: float, answer: bytes | None = None) -> Channel:
         """Wait until the peer has offered its end, and make the channel; ``answer``: the offer, if it has come.
 
-        Raises
-        ------
-        Withdrawn
-            The peer has withdrawn its invitation meanwhile.
+        Raises Withdrawn: the peer has withdrawn its invitation meanwhile.
         """
         peer = begun.end.peer
         answer = (

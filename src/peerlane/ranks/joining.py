@@ -28,10 +28,7 @@ _TOGETHER_SECONDS = 0.25
 def join(session: Session, conversation: Conversation) -> None:
     """Meet the other ranks: set the session's members, and watch their processes from now on.
 
-    Raises
-    ------
-    InvalidValue, BadHandle, WaitTimeout, PeerLost
-        As the constructor of :class:`peerlane.Group`.
+    Raises InvalidValue, BadHandle, WaitTimeout, PeerLost: as the constructor of :class:`peerlane.Group`.
     """
     hello = Hello(
         PROTOCOL,

@@ -43,20 +43,11 @@ _BYTES_KEPT = 1 << 20  # an area without deliveries gives the pages beyond them 
 
 
 class Entry(NamedTuple):
-    """An entry of the area.
-
-    Attributes
-    ----------
-    number : int
-    state : Buffer
-        The word with its state.
-    bytes, before : Buffer
-        The bytes of the write, and the spare bytes behind them.
-    """
+    """An entry of the area."""
 
     number: int
-    state: Buffer
-    bytes: Buffer
+    state: Buffer  #: the word with its state
+    bytes: Buffer  #: ``bytes``, ``before``: the bytes of the write, and the spare bytes behind them
     before: Buffer
 
 
@@ -65,13 +56,8 @@ class LateEntries:
 
     If this process ends, the other one delivers them, so that the writes of a synchronized stream always arrive.
 
-    Parameters
-    ----------
-    ranks : Ranks
-    bank : Bank
-        A bank of ``LATE_LINES`` lines.
-    targets : sequence of Buffer
-        The memories that the other end offers, in its order.
+    ``bank``: a bank of ``LATE_LINES`` lines.
+    ``targets``: the memories that the other end offers, in its order.
     """
 
     def __init__(self, ranks: Ranks, bank: Bank, targets: Sequence[Buffer]) -> None:
@@ -97,18 +83,11 @@ class LateEntries:
     ) -> Entry | None:
         """Return a free entry; None if there is none, or if the other end did not offer that memory.
 
-        Parameters
-        ----------
-        what : int
-            The kind, and the number of a reduction.
-        target : Buffer or int
-            The other end's memory, or the number of its notify.
-        at, nbytes
-            The first byte in that memory, and the number of bytes.
-        spare : int
-            Bytes for ``before``.
-        beside : int, optional
-            A number that the entry keeps instead of the first byte.
+        ``what``: the kind, and the number of a reduction.
+        ``target``: the other end's memory, or the number of its notify.
+        ``at``, ``nbytes``: the first byte in that memory, and the number of bytes.
+        ``spare``: bytes for ``before``.
+        ``beside``: a number that the entry keeps instead of the first byte.
         """
         location = (target, 0) if isinstance(target, int) else self._locate(target)
         with self._lock:
@@ -192,15 +171,10 @@ class Delivery:
     The stream copies the bytes away, so that its later operations may change the source.  They arrive in the order of
     one channel and stream, and in no order with others.  Without room for it, a write is not late.
 
-    Parameters
-    ----------
-    device : Device
-        The channel's device.
-    entries : LateEntries or None
-        The area for the bytes; None if no other process delivers them when this one ends: the peer is in this
-        process, or on another machine.
-    transport : Transport
-        How they reach the peer.
+    ``device``: the channel's device.
+    ``entries``: the area for the bytes; None if no other process delivers them when this one ends: the peer is in
+        this process, or on another machine.
+    ``transport``: how they reach the peer.
     """
 
     def __init__(self, device: Device, entries: LateEntries | None, transport: Transport) -> None:
@@ -350,13 +324,8 @@ class LateDelivery(Protocol):
 class SeededDelivery:
     """The late delivery of ``seeded``: a stream for each stream of the program, and the seed draws when it runs.
 
-    Parameters
-    ----------
-    device : Device
-        The channel's device.
-    entries : LateEntries or None
-    transport : Transport
-        As for :class:`Delivery`.
+    ``device``: the channel's device.
+    ``transport``: as for :class:`Delivery`.
     """
 
     def __init__(self, device: Device, entries: LateEntries | None, transport: Transport) -> None:
@@ -425,12 +394,7 @@ class LazyDelivery:
     They are staged in memory that both processes share.  A wait of the peer delivers what the same stream or thread
     had written before the record that the wait consumes.  Reading, closing the channel and rest deliver, too.
 
-    Parameters
-    ----------
-    ranks : Ranks
-    entries : LateEntries
-    memories : sequence of Buffer
-        The memories that the other end offers, in its order.
+    ``memories``: the memories that the other end offers, in its order.
     """
 
     def __init__(self, ranks: Ranks, entries: LateEntries, memories: Sequence[Buffer]) -> None:

@@ -106,19 +106,10 @@ def _words(device: Device, everyone: bool) -> _Words:
 class Loan:
     """Memory of this process that other ranks may use until it is freed or taken back.
 
-    Parameters
-    ----------
-    buffer : Buffer
-        Device memory.
-    ends : bool
-        Whether uses after the end are refused; else they see the bytes while the borrower holds the memory.
-    is_fixed : bool
-        Whether it is only freed, never taken back; borrowers of this process then use the buffer itself, which is
-        faster.
-
-    Attributes
-    ----------
-    buffer : Buffer
+    ``buffer``: device memory.
+    ``ends``: whether uses after the end are refused; else they see the bytes while the borrower holds the memory.
+    ``is_fixed``: whether it is only freed, never taken back; borrowers of this process then use the buffer itself,
+        which is faster.
     """
 
     def __init__(self, buffer: Buffer, *, ends: bool = True, is_fixed: bool = False) -> None:
@@ -215,18 +206,10 @@ def borrow(
 ) -> None:
     """Bind another process's memory, which was just opened, to its owner's lease.
 
-    Parameters
-    ----------
-    call : str
-    buffer : Buffer
-        Closed if this fails.
-    terms : Terms
-    seconds : float
-        The most seconds to wait for the owner's answer.
-    name : Lent
-        The description of the memory for texts.
-    banks : dict, optional
-        The opened banks, by the texts of their handles.
+    ``buffer``: closed if this fails.
+    ``seconds``: the most seconds to wait for the owner's answer.
+    ``name``: the description of the memory for texts.
+    ``banks``: the opened banks, by the texts of their handles.
     """
     known = {} if banks is None else banks
     device = _device(buffer)

@@ -30,29 +30,10 @@ class Membership:
     loses a rank elsewhere records the line of that rank.  Behind these lines lies the board, on which ranks
     report what they wait for.  A rank elsewhere never reports there, so no wait for it counts as one in vain.
 
-    Parameters
-    ----------
-    device : Device
-        This rank's device.
-    rank : int
-        This rank.
-    hellos : sequence of Hello
-        The first messages of all ranks.
-    local_ranks : sequence of int
-        The ranks of this machine, the first one first.
-
-    Attributes
-    ----------
-    members : Members
-        The watched processes, whose loss ends waits.
-    board : WaitBoard
-        On it the ranks report what they wait for while no operation of theirs can run.
-    turns : Turns or None
-        The rank's turns, which some schedules have the ranks take; None if some ranks are on another machine.
-    local_ranks : frozenset of int
-        The ranks of this machine.
-    addresses : tuple of str
-        Where each rank is reached from other machines; empty where a rank does not know.
+    ``device``: this rank's device.
+    ``rank``: this rank.
+    ``hellos``: the first messages of all ranks.
+    ``local_ranks``: the ranks of this machine, the first one first.
     """
 
     def __init__(
@@ -68,7 +49,7 @@ class Membership:
         self._device, self._rank, self._size = device, rank, len(hellos)
         self._leave_notifies: dict[int, Notify] = {}
         self._leave_notify(rank)
-        self.local_ranks = frozenset(local_ranks)
+        self.local_ranks = frozenset(local_ranks)  #: the ranks of this machine
         own = hellos[rank].pid
         others = [
             (each, hellos[each].pid, hellos[each].start) for each in local_ranks if hellos[each].pid != own
@@ -79,10 +60,14 @@ class Membership:
             for each, hello in enumerate(hellos)
             if each not in self.local_ranks
         ]
+        #: Where each rank is reached from other machines; empty where a rank does not know.
         self.addresses = tuple(hello.address for hello in hellos)
+        #: The watched processes, whose loss ends waits.
         self.members = self._ranks.watch(self._bank, others, self._far)
+        #: On it the ranks report what they wait for while no operation of theirs can run.
         self.board = self._ranks.board(self._bank, rank)
         is_all = len(local_ranks) == len(hellos)
+        #: The rank's turns, which some schedules have the ranks take; None if some ranks are on another machine.
         self.turns = self._ranks.turns(self._bank, self.members, rank) if is_all else None
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from peerlane.backend import host
 from peerlane.backend.facts import Caps
 from peerlane.diagnostics.log import event_log
-from peerlane.errors import BadArgument, Closed, Fault, InvalidValue, OutOfMemory, Refused, Unsupported
+from peerlane.errors import BadArgument, Fault, InvalidValue, OutOfMemory, Refused, Unsupported, was_closed
 from peerlane.memory.buffer import Buffer
 from peerlane.node.device import Device, devices
 from peerlane.ranks.arguments import check_memory, check_texts
@@ -134,27 +134,14 @@ class Session(OwnProcess):
     def _check_open(self, call: str) -> None:
         host.check_usable()
         if self.is_closed:
-            raise Closed(
-                f"{call}: {self!r} was closed",
-                call=call,
-                device=self.device.name,
-                detail=Refused(reason="closed", what=repr(self)),
-            )
+            raise was_closed(call, self, self.device.name)
 
     def register(self, buffer: Buffer, tag: str) -> None:
         """Offer a buffer to peers under a tag, over channels that are created from now on.
 
-        Parameters
-        ----------
-        buffer : Buffer
-            Device memory of this process.
-        tag : str
-            1 to 255 characters; not ``"window"``, which names the window.
-
-        Raises
-        ------
-        InvalidValue, TypeError, Closed
-            The tag is taken or not valid, or the buffer is host memory or closed.
+        ``buffer``: device memory of this process.
+        ``tag``: 1 to 255 characters; not ``"window"``, which names the window.
+        Raises InvalidValue, TypeError, Closed: the tag is taken or not valid, or the buffer is host memory or closed.
         """
         call = "Group.register"
         self._check_open(call)
@@ -182,10 +169,7 @@ class Session(OwnProcess):
         A queued use of a peer fails when its stream reaches it; the peer's synchronization raises it.  A running copy
         goes on.
 
-        Raises
-        ------
-        InvalidValue
-            No buffer has this tag, or it is the window.
+        Raises InvalidValue: no buffer has this tag, or it is the window.
         """
         call = "Group.deregister"
         check_texts(call, tag=tag)

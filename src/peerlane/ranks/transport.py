@@ -20,19 +20,11 @@ if TYPE_CHECKING:
 
 
 class FarNotify(NamedTuple):
-    """A notify that a peer on another machine waits for.
-
-    Attributes
-    ----------
-    number : int
-    kind : NotifyKind
-    bank : int
-        What event logs call the notifies of the peer's end.
-    """
+    """A notify that a peer on another machine waits for."""
 
     number: int
     kind: NotifyKind
-    bank: int
+    bank: int  #: what event logs call the notifies of the peer's end
 
     def close(self) -> None:
         """Do nothing: the notify is the peer's."""
@@ -68,12 +60,7 @@ class Transport(Protocol):
 
 
 class MappedTransport:
-    """The peer's memory is mapped in this process.
-
-    Parameters
-    ----------
-    ranks : Ranks
-    """
+    """The peer's memory is mapped in this process."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -124,12 +111,7 @@ class MappedTransport:
 
 
 class MessageTransport:
-    """The peer is on another machine: its process carries the operations out.
-
-    Parameters
-    ----------
-    end : FarEnd
-    """
+    """The peer is on another machine: its process carries the operations out."""
 
     def __init__(self, end: FarEnd) -> None:
         self._end = end

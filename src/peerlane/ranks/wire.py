@@ -22,32 +22,18 @@ _LONGEST_ADDRESS = 45
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A rank's first message to all others.
+    """A rank's first message to all others."""
 
-    Attributes
-    ----------
-    protocol : int
-        The version of the messages.
-    node : str
-        Its node's hash, in hexadecimal.
-    pid, start, device : int
-        Its process and that one's start time in clock ticks, and the ordinal of its device.
-    mode : str
-        The kind of the group's notifies.
-    machine : str
-        The identity of its machine.
-    address : str
-        The IPv4 address at which other machines reach it; empty if it does not know one.
-    """
-
-    protocol: int
-    node: str
+    protocol: int  #: the version of the messages
+    node: str  #: its node's hash, in hexadecimal
+    #: ``pid``, ``start``, ``device``: its process and that one's start time in clock ticks, and the ordinal of its
+    #: device.
     pid: int
     start: int
     device: int
-    mode: str
-    machine: str
-    address: str
+    mode: str  #: the kind of the group's notifies
+    machine: str  #: the identity of its machine
+    address: str  #: the IPv4 address at which other machines reach it; empty if it does not know one
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -56,10 +42,7 @@ class Hello:
     def decode(cls, call: str, rank: int, content: bytes) -> Hello:
         """Return the message of a rank.
 
-        Raises
-        ------
-        BadHandle
-            ``HANDLE_VERSION``: it has another version.  ``FALSE_CLAIM``: it is not such a message.
+        Raises BadHandle: ``HANDLE_VERSION``: it has another version.  ``FALSE_CLAIM``: it is not such a message.
         """
         message = object_in(call, rank, content)
         protocol = message.get("protocol")
@@ -97,27 +80,14 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A rank's message to the peer at the other end of a channel.
+    """A rank's message to the peer at the other end of a channel."""
 
-    Attributes
-    ----------
-    notifies : int
-        How many notifies it can wait for.
-    bank : str
-        The text of the handle of their bank; empty if there are none, or both ends are in one process.
-    memories : mapping of str to Shared
-        Its memories, by tag.
-    token : int
-        With both ends in one process: the key of the objects themselves.
-    held : str
-        The text of the handle of its area of late writes; empty if it has none.
-    """
-
-    notifies: int
+    notifies: int  #: how many notifies it can wait for
+    #: The text of the handle of their bank; empty if there are none, or both ends are in one process.
     bank: str
-    memories: Mapping[str, Shared]
-    token: int = 0
-    held: str = ""
+    memories: Mapping[str, Shared]  #: its memories, by tag
+    token: int = 0  #: with both ends in one process: the key of the objects themselves
+    held: str = ""  #: the text of the handle of its area of late writes; empty if it has none
 
     def encode(self) -> bytes:
         memories = {
@@ -131,10 +101,7 @@ class Invitation:
     def decode(cls, call: str, rank: int, content: bytes) -> Invitation:
         """Return the message of a rank.
 
-        Raises
-        ------
-        BadHandle
-            ``FALSE_CLAIM``: it is not such a message.
+        Raises BadHandle: ``FALSE_CLAIM``: it is not such a message.
         """
         message = object_in(call, rank, content)
         listed = message.get("memories")

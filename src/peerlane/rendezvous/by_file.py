@@ -21,15 +21,10 @@ _STEP = 0.01
 class MeetingFile:
     """The file in which rank 0 of a job, or a machine's first rank, leaves a message for the other ranks.
 
-    Parameters
-    ----------
-    job : sequence of str
-        Identifies the job; if empty, the process that started this one and the other ranks does.
-    name : str
-        Identifies the file among those of the job.
-    variable : str
-        An environment variable that the starter sets in the processes that it starts, and their children inherit;
-        empty if the starter is this process's parent.
+    ``job``: identifies the job; if empty, the process that started this one and the other ranks does.
+    ``name``: identifies the file among those of the job.
+    ``variable``: an environment variable that the starter sets in the processes that it starts, and their children
+        inherit; empty if the starter is this process's parent.
     """
 
     def __init__(self, job: Sequence[str], name: str, variable: str = "") -> None:

@@ -39,18 +39,11 @@ def secret_of(environ: Mapping[str, str]) -> bytes | None:
 def rendezvous_of_job(call: str, me: Assignment, timeout: float, environ: Mapping[str, str]) -> Rendezvous:
     """Return this process's client of its job's rendezvous, which stays open until the process ends.
 
-    Raises
-    ------
-    InvalidValue
-        ``BAD_CONFIG``: a variable is missing or impossible; the text names it.
-    AccessDenied
-        There is no secret, or rank 0 has another one.
-    BadHandle
-        What listens on rank 0's machine is not a rendezvous of this version.
-    Busy
-        Another process listens at rank 0's port.
-    WaitTimeout
-        Rank 0, or the first rank of this machine, did not come in time.
+    Raises InvalidValue: ``BAD_CONFIG``: a variable is missing or impossible; the text names it.
+    Raises AccessDenied: there is no secret, or rank 0 has another one.
+    Raises BadHandle: what listens on rank 0's machine is not a rendezvous of this version.
+    Raises Busy: another process listens at rank 0's port.
+    Raises WaitTimeout: rank 0, or the first rank of this machine, did not come in time.
     """
     host, port = _where(call, me, environ)
     secret = checked_secret(call, secret_of(environ))

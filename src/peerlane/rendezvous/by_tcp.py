@@ -73,16 +73,10 @@ def announce(
 
     Clients are served side by side, so a silent one delays no other.
 
-    Raises
-    ------
-    AccessDenied
-        A rank comes from another machine, and the rendezvous serves this one only.
-    Busy
-        Another process listens at the address.
-    InvalidValue
-        The host is not this machine; two processes have the same rank; or a rank has another size.
-    WaitTimeout
-        A rank did not come in time; the text names it.
+    Raises AccessDenied: a rank comes from another machine, and the rendezvous serves this one only.
+    Raises Busy: another process listens at the address.
+    Raises InvalidValue: the host is not this machine; two processes have the same rank; or a rank has another size.
+    Raises WaitTimeout: a rank did not come in time; the text names it.
     """
     deadline = time.monotonic() + timeout
     missing = set(range(1, size))
@@ -129,13 +123,7 @@ def announce(
 
 
 class _Client(threading.Thread):
-    """A connection: of a rank, or of a stranger.
-
-    Attributes
-    ----------
-    hello : bytes or None
-        Its first message, with a secret also proved; None: it is not a rank.
-    """
+    """A connection: of a rank, or of a stranger."""
 
     def __init__(
         self,
@@ -148,6 +136,7 @@ class _Client(threading.Thread):
         super().__init__(daemon=True)
         self.connection, self.address, self._secret, self._came = connection, address, secret, came
         self._ends = time.monotonic() + patience
+        #: Its first message, with a secret also proved; None: it is not a rank.
         self.hello: bytes | None = None
 
     def close(self) -> None:
@@ -248,14 +237,9 @@ def ask(
 ) -> Whereabouts:
     """Ask rank 0 for the address of the rendezvous; ``machine`` is this rank's.
 
-    Raises
-    ------
-    WaitTimeout
-        No process listened, or answered, in time.
-    AccessDenied
-        Rank 0 has a secret, and this rank has none, or another one.
-    BadHandle
-        The process that answers is not a rank 0 of peerlane.
+    Raises WaitTimeout: no process listened, or answered, in time.
+    Raises AccessDenied: rank 0 has a secret, and this rank has none, or another one.
+    Raises BadHandle: the process that answers is not a rank 0 of peerlane.
     """
     hello = _HELLO.pack(rank, size, machine.encode())
     deadline = time.monotonic() + timeout

@@ -353,10 +353,7 @@ class Rendezvous:
 def report_waits(rendezvous: Rendezvous, report: Report) -> Reply:
     """Send the server the report of this process, which is blocked; return the reply.
 
-    Raises
-    ------
-    Error
-        The server did not answer soon, or is of another version.
+    Raises Error: the server did not answer soon, or is of another version.
     """
     call, value = "Rendezvous", encode_report(report)
     head = frames.encode_request(Operation.REPORT, rendezvous.rank, rendezvous.size, b"", value, 0)

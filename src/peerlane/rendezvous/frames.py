@@ -103,25 +103,15 @@ _ERRORS: dict[Status, tuple[type[Error], Fault]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """The fixed part of a request.
-
-    Attributes
-    ----------
-    timeout : float or None
-        Seconds, None for ever.
-    key_bytes, value_bytes : int
-        The lengths of the key and the value that follow.
-    announces_wait : bool
-        Whether the server answers at once that the request waits, if it does.
-    """
+    """The fixed part of a request."""
 
     operation: Operation
     rank: int
     size: int
-    timeout: float | None
-    key_bytes: int
+    timeout: float | None  #: seconds, None for ever
+    key_bytes: int  #: ``key_bytes``, ``value_bytes``: the lengths of the key and the value that follow
     value_bytes: int
-    announces_wait: bool
+    announces_wait: bool  #: whether the server answers at once that the request waits, if it does
 
 
 def encode_request(
@@ -231,19 +221,11 @@ def _key_at(value: bytes, at: int) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Answer:
-    """The fixed part of an answer.
-
-    Attributes
-    ----------
-    count : int
-        How many values follow.
-    lost : int or None
-        The lost rank, of an answer with status LOST, if the server knows it.
-    """
+    """The fixed part of an answer."""
 
     status: Status
-    count: int
-    lost: int | None
+    count: int  #: how many values follow
+    lost: int | None  #: the lost rank, of an answer with status LOST, if the server knows it
 
 
 def check_start(start: bytes | bytearray) -> None:

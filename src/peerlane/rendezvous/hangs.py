@@ -54,19 +54,11 @@ class _Condemned:
 class Hangs:
     """The reports of the processes of a rendezvous.
 
-    Parameters
-    ----------
-    meeting : Meeting
-    requests : callable
-        Returns the waiting requests of a process, given its pid.
-
-    Attributes
-    ----------
-    is_launcher : bool
-        Whether this process is a launcher: it puts no values, and only its children are ranks.
+    ``requests``: returns the waiting requests of a process, given its pid.
     """
 
     def __init__(self, meeting: Meeting, requests: Callable[[int], Sequence[Waiter]]) -> None:
+        #: Whether this process is a launcher: it puts no values, and only its children are ranks.
         self.is_launcher = False
         self._meeting, self._requests = meeting, requests
         self._pids: dict[int, set[int]] = {}  # pids, by the rank that the processes act as
@@ -84,13 +76,8 @@ class Hangs:
     def hear(self, rank: int, pid: int, report: Report, now: int) -> Reply:
         """Take a report; return the reply to it.
 
-        Parameters
-        ----------
-        rank, pid : int
-            The rank that the reporting process acts as, and its pid.
-        report : Report
-        now : int
-            Nanoseconds of the monotonic clock.
+        ``rank``, ``pid``: the rank that the reporting process acts as, and its pid.
+        ``now``: nanoseconds of the monotonic clock.
         """
         requests = {(each.operation, each.key): each for each in self._requests(pid) if each.rank == rank}
         waiters = [requests.get((each.operation, each.key)) for each in report.waits]

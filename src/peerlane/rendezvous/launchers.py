@@ -10,24 +10,17 @@ from peerlane.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """The variables of a launcher.
+    """The variables of a launcher."""
 
-    Attributes
-    ----------
-    rank, size, local_size, local_rank : str
-        Those for this rank, the number of ranks, and the same on this machine.
-    job : tuple of str
-        Those that identify a job.  MPICH has none, but its ranks have a common ancestor.
-    machines : str
-        That for the number of machines; empty if there is none.
-    """
-
+    #: ``rank``, ``size``, ``local_size``, ``local_rank``: those for this rank, the number of ranks, and the same on
+    #: this machine.
     rank: str
     size: str
     local_size: str
     local_rank: str
+    #: Those that identify a job.  MPICH has none, but its ranks have a common ancestor.
     job: tuple[str, ...]
-    machines: str = ""
+    machines: str = ""  #: that for the number of machines; empty if there is none
 
 
 LAUNCHERS = (
@@ -59,29 +52,17 @@ LAUNCHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The rank of this process, and its job.
+    """The rank of this process, and its job."""
 
-    Attributes
-    ----------
-    rank, size, local_rank : int
-        ``local_rank`` is its number among the ranks of its machine, or its rank if that is unknown.
-    job : tuple of str
-        What identifies the job.
-    variable : str
-        The variable that has the rank; empty if it comes from arguments.
-    local : str
-        The variable that has the local rank; empty if no variable has it.
-    spans : bool
-        Whether the ranks are on several machines, by the launcher's variables.
-    """
-
+    #: ``rank``, ``size``, ``local_rank``: ``local_rank`` is its number among the ranks of its machine, or its rank if
+    #: that is unknown.
     rank: int
     size: int
     local_rank: int
-    job: tuple[str, ...] = ()
-    variable: str = ""
-    local: str = ""
-    spans: bool = False
+    job: tuple[str, ...] = ()  #: what identifies the job
+    variable: str = ""  #: the variable that has the rank; empty if it comes from arguments
+    local: str = ""  #: the variable that has the local rank; empty if no variable has it
+    spans: bool = False  #: whether the ranks are on several machines, by the launcher's variables
 
 
 def assignment_of(environ: Mapping[str, str] = os.environ) -> Assignment | None:

@@ -52,34 +52,18 @@ class Frame(NamedTuple):
 
 
 class BadLink(ValueError):
-    """The other end is not a link, or is not trusted; the text has the reason.
-
-    Attributes
-    ----------
-    reason : str
-        ``"not_a_link"``, ``"version"``, ``"secret"`` or ``"forged"``.
-    """
+    """The other end is not a link, or is not trusted; the text has the reason."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
-        self.reason = reason
+        self.reason = reason  #: ``"not_a_link"``, ``"version"``, ``"secret"`` or ``"forged"``
 
 
 class Link:
     """One end of a connection.
 
-    Parameters
-    ----------
-    secret : bytes
-    is_hub : bool
-        Which of the two ends this is.
-    longest : int
-        The most bytes of a body that the other end may send.
-
-    Attributes
-    ----------
-    is_open : bool
-        Whether both have proved that they know the secret.
+    ``is_hub``: which of the two ends this is.
+    ``longest``: the most bytes of a body that the other end may send.
     """
 
     def __init__(self, secret: bytes, *, is_hub: bool, longest: int) -> None:
@@ -89,7 +73,7 @@ class Link:
         self._received = bytearray()
         self._sent_frames = self._heard_frames = 0
         self._own_key = self._other_key = b""
-        self.is_open = False
+        self.is_open = False  #: whether both have proved that they know the secret
 
     def begin(self) -> bytes:
         """Return what this end sends before it has heard anything."""
@@ -98,10 +82,7 @@ class Link:
     def meet(self, data: bytes) -> bytes:
         """Take bytes until the connection is open; return what to send.
 
-        Raises
-        ------
-        BadLink
-            The other end is none, uses another version, or does not know the secret.
+        Raises BadLink: the other end is none, uses another version, or does not know the secret.
         """
         self._received += data
         reply = b""
@@ -150,10 +131,7 @@ class Link:
     def hear(self, data: bytes) -> Iterator[Frame]:
         """Take bytes of an open connection; yield the frames that are there as a whole.
 
-        Raises
-        ------
-        BadLink
-            It is none of the other end's frames, or too long.
+        Raises BadLink: it is none of the other end's frames, or too long.
         """
         self._received += data
         while len(self._received) >= _HEAD.size:

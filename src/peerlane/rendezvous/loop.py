@@ -27,15 +27,9 @@ NEVER = float("inf")
 
 
 class Timed(Protocol):
-    """What the loop calls at a time.
+    """What the loop calls at a time."""
 
-    Attributes
-    ----------
-    deadline : float
-        Of the monotonic clock.
-    """
-
-    deadline: float
+    deadline: float  #: of the monotonic clock
 
     def on_deadline(self) -> None:
         """The time has come."""
@@ -53,15 +47,6 @@ class Connection:
     """One connection: reads one request, hands it to the loop, and writes one answer.
 
     A peer that sends half a frame, or does not read its answer, is dropped after ten seconds without progress.
-
-    Attributes
-    ----------
-    pid : int
-        The peer's pid.
-    deadline : float
-        The time of the monotonic clock at which to call ``on_deadline``.
-    is_waiting : bool
-        Whether its request is complete and not answered.
     """
 
     operation: Operation
@@ -71,15 +56,15 @@ class Connection:
 
     def __init__(self, accepted: socket.socket, pid: int, loop: Loop) -> None:
         self.socket = accepted
-        self.pid = pid
-        self.deadline = NEVER
+        self.pid = pid  #: the peer's pid
+        self.deadline = NEVER  #: the time of the monotonic clock at which to call ``on_deadline``
         self._loop = loop
         self._wanted = frames.REQUEST_BYTES
         self._received = bytearray()
         self._request: Request | None = None
         self._head = b""
         self._charged = 0
-        self.is_waiting = False
+        self.is_waiting = False  #: whether its request is complete and not answered
         self._is_closed = False
         self._output: list[memoryview] = []
         loop.listen_to(accepted, selectors.EVENT_READ, self.on_ready)
@@ -218,16 +203,8 @@ class Connection:
 class Loop(ABC):
     """Serves a listening socket in the thread that calls `serve`.
 
-    Parameters
-    ----------
-    listener : socket
-        The listening socket, closed at the end.
-    size : int
-        The number of ranks.
-
-    Attributes
-    ----------
-    connections : set of Connection
+    ``listener``: the listening socket, closed at the end.
+    ``size``: the number of ranks.
     """
 
     def __init__(self, listener: socket.socket, size: int) -> None:

@@ -18,18 +18,9 @@ _MOST_UNSENT = 256 << 20  # bytes
 class MachineConnection(ABC):
     """A connection that is opened, or opens, while the loop serves.
 
-    Parameters
-    ----------
-    connected : socket
-    link : Link
-    loop : Loop
-    unreachable : float
-        Seconds of silence after which the other machine counts as lost.
+    ``unreachable``: seconds of silence after which the other machine counts as lost.
 
-    Attributes
-    ----------
-    deadline : float
-        As the loop has it.
+    ``deadline``: as the loop has it.
     """
 
     def __init__(self, connected: socket.socket, link: Link, loop: Loop, unreachable: float) -> None:

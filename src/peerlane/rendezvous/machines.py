@@ -25,17 +25,10 @@ log = logging.getLogger("peerlane.rendezvous")
 
 
 class ServingMachines(Loop):
-    """A loop that serves processes of other machines too.
-
-    Attributes
-    ----------
-    machines : set of Machine
-    relayed : set of Relayed
-        The requests of other machines that have no answer yet.
-    """
+    """A loop that serves processes of other machines too."""
 
     machines: set[Machine]
-    relayed: set[Relayed]
+    relayed: set[Relayed]  #: the requests of other machines that have no answer yet
 
     @abstractmethod
     def carry_out(self, connection: Connection | Relayed) -> None:
@@ -69,14 +62,7 @@ class Elsewhere(NamedTuple):
 
 
 class Relayed:
-    """A request of a process of another machine.
-
-    Attributes
-    ----------
-    pid : Elsewhere
-    deadline : float
-    is_waiting : bool
-    """
+    """A request of a process of another machine."""
 
     def __init__(
         self, machine: Machine, number: int, pid: int, request: Request, key: str, value: bytes
@@ -115,29 +101,17 @@ class Relayed:
 
 
 class Machine(MachineConnection):
-    """The connection to a relay.
-
-    Attributes
-    ----------
-    name : str
-        What the relay calls its machine; before that, its address.
-    waiting : dict
-        The requests that have no answer yet, by their numbers.
-    has_joined : bool
-        Whether the relay has sent the name of its machine.
-    address : str
-        From where it has connected.
-    began : float
-        When, in seconds of the monotonic clock.
-    """
+    """The connection to a relay."""
 
     def __init__(
         self, accepted: socket.socket, address: str, loop: ServingMachines, secret: bytes, unreachable: float
     ) -> None:
+        #: ``name``: what the relay calls its machine; before that, its address.
+        #: ``address``: from where it has connected.
         self.loop, self.name, self.address = loop, address, address
-        self.began = time.monotonic()
-        self.waiting: dict[int, Relayed] = {}
-        self.has_joined = False
+        self.began = time.monotonic()  #: when, in seconds of the monotonic clock
+        self.waiting: dict[int, Relayed] = {}  #: the requests that have no answer yet, by their numbers
+        self.has_joined = False  #: whether the relay has sent the name of its machine
         link = Link(secret, is_hub=True, longest=_LONGEST)
         super().__init__(accepted, link, loop, unreachable)
         self._write(link.begin())

@@ -30,30 +30,16 @@ _lock = threading.Lock()
 
 @dataclass
 class Meeting:
-    """A rank's client of a rendezvous, and the server or file to close with it.
-
-    Attributes
-    ----------
-    rendezvous : Rendezvous
-    local_rank : int
-        This rank's number among those on this machine.
-    number : int
-        The number of earlier meetings of this name, if the rendezvous serves several.
-    counted : tuple of str
-        The key that it was counted by; empty if it was not counted.
-    is_agreed : bool
-        Whether the other ranks may consider the meeting complete.
-    master : str
-        The host of the address at which the ranks met; empty if they did not meet by an address.
-    """
+    """A rank's client of a rendezvous, and the server or file to close with it."""
 
     rendezvous: Rendezvous
-    local_rank: int
-    number: int = 0
+    local_rank: int  #: this rank's number among those on this machine
+    number: int = 0  #: the number of earlier meetings of this name, if the rendezvous serves several
     owns_rendezvous: bool = True
-    counted: tuple[str, ...] = ()
-    is_agreed: bool = False
+    counted: tuple[str, ...] = ()  #: the key that it was counted by; empty if it was not counted
+    is_agreed: bool = False  #: whether the other ranks may consider the meeting complete
     server: Serving[Any] | None = None
+    #: The host of the address at which the ranks met; empty if they did not meet by an address.
     master: str = ""
     file: by_file.MeetingFile | None = None
 
@@ -90,30 +76,18 @@ def meet(
 ) -> Meeting:
     """Bring the ranks of a program together; all of them call it.
 
-    Parameters
-    ----------
-    call : str
-        The name of the public call, for texts.
-    rank, size : int, optional
-        By default those that the launcher set.
-    how : Rendezvous, str, callable or None
-        One of these: an open rendezvous; ``"tcp://host:port"``, where rank 0 listens during the call; a callable that
-        each rank calls once, with bytes, and that returns the bytes of all ranks, in their order; or None, for ranks
-        that ``peerlane launch``, ``torchrun``, ``mpirun`` or ``srun`` started.
-    name : str
-        Identifies the meeting among those of one launcher or rendezvous.  Meetings of one name are distinguished by
-        their order, which must be the same in all ranks.
-    timeout : float
-        Seconds.
-
-    Raises
-    ------
-    InvalidValue
-        This rank or the size is unknown, or the address is impossible; or ``BAD_CONFIG``.
-    WaitTimeout
-        A rank did not come in time.
-    AccessDenied
-        The ranks are on several machines and have no secret, or not the same one; or a callable brings them together.
+    ``call``: the name of the public call, for texts.
+    ``rank``, ``size``: by default those that the launcher set.
+    ``how``: one of these: an open rendezvous; ``"tcp://host:port"``, where rank 0 listens during the call; a callable
+        that each rank calls once, with bytes, and that returns the bytes of all ranks, in their order; or None, for
+        ranks that ``peerlane launch``, ``torchrun``, ``mpirun`` or ``srun`` started.
+    ``name``: identifies the meeting among those of one launcher or rendezvous.  Meetings of one name are
+        distinguished by their order, which must be the same in all ranks.
+    ``timeout``: seconds.
+    Raises InvalidValue: this rank or the size is unknown, or the address is impossible; or ``BAD_CONFIG``.
+    Raises WaitTimeout: a rank did not come in time.
+    Raises AccessDenied: the ranks are on several machines and have no secret, or not the same one; or a callable
+        brings them together.
     """
     if isinstance(how, Rendezvous):
         _check_same(call, rank, size, how.rank, how.size)
@@ -142,10 +116,7 @@ def rendezvous_of_launcher(
     It stays open until the process ends.  None: there is no launcher, its variables do not show several machines, or
     there is no secret.
 
-    Raises
-    ------
-    Error
-        As :func:`~peerlane.rendezvous.by_machines.rendezvous_of_job`.
+    Raises Error: as :func:`~peerlane.rendezvous.by_machines.rendezvous_of_job`.
     """
     assigned = assignment_of(environ)
     if assigned is None or not assigned.spans:

@@ -58,20 +58,12 @@ def cost(key: str, nbytes: int) -> int:
 class Meeting:
     """Values by key, and the waits of ``size`` ranks.
 
-    Parameters
-    ----------
-    size : int
-        The number of ranks.
-
-    Attributes
-    ----------
-    reports : Reports
-        Receives the values that are meant for the launcher.
+    ``size``: the number of ranks.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.reports = Reports()
+        self.reports = Reports()  #: receives the values that are meant for the launcher
         self._ranks = [_Rank() for _ in range(size)]
         self._folders: dict[
             str, dict[str, tuple[int, bytes]]

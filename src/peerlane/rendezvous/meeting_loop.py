@@ -33,17 +33,8 @@ log = logging.getLogger("peerlane.rendezvous")
 class MeetingLoop(ServingMachines):
     """Serves a rendezvous.
 
-    Parameters
-    ----------
-    listener, size
-        As `Loop` has them.
-    follow : bool
-        Count a rank as lost if its process ends with a rendezvous open.
-
-    Attributes
-    ----------
-    on_lost_machine : callable, optional
-        Called with the name of a machine that is lost, and the reason.
+    ``listener``, ``size``: as `Loop` has them.
+    ``follow``: count a rank as lost if its process ends with a rendezvous open.
     """
 
     def __init__(self, listener: socket.socket, size: int, *, follow: bool) -> None:
@@ -52,6 +43,7 @@ class MeetingLoop(ServingMachines):
         self.hangs = Hangs(self.meeting, self._requests_of)
         self.machines: set[Machine] = set()
         self.relayed: set[Relayed] = set()
+        #: Called with the name of a machine that is lost, and the reason.
         self.on_lost_machine: Callable[[str, str], None] | None = None
         self._follow = follow
         self._name = os.urandom(16).hex().encode()  # for event logs: relays have addresses of their own

@@ -26,10 +26,7 @@ def credentials(connection: socket.socket) -> tuple[int, int]:
 def open_pidfd(connection: socket.socket, pid: int) -> int:
     """Return a descriptor that is readable once the peer has ended.
 
-    Raises
-    ------
-    ProcessLookupError
-        The peer has ended already.
+    Raises ProcessLookupError: the peer has ended already.
     """
     try:
         return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
@@ -43,10 +40,7 @@ def open_pidfd(connection: socket.socket, pid: int) -> int:
 def reachable(path: Path) -> Iterator[str]:
     """Yield a name for ``path`` that fits into a socket's address, which has room for 107 bytes only.
 
-    Raises
-    ------
-    OSError
-        Its directory cannot be opened.
+    Raises OSError: its directory cannot be opened.
     """
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -17,12 +17,7 @@ from peerlane.rendezvous.link import BadLink, Frame, Kind, Link
 from peerlane.rendezvous.loop import NEVER, Connection, Loop, Timed
 from peerlane.rendezvous.machine_connection import MachineConnection
 from peerlane.rendezvous.machines import MOST_NAME, PID, SIZE
-from peerlane.rendezvous.server import (
-    UNREACHABLE_SECONDS,
-    checked_secret,
-    checked_unreachable,
-    host_and_port,
-)
+from peerlane.rendezvous.server import UNREACHABLE_SECONDS, checked_secret, checked_unreachable, host_and_port
 from peerlane.rendezvous.serving import Serving
 from peerlane.rendezvous.wait_reports import Reply, decode_report, encode_reply
 
@@ -52,22 +47,14 @@ class Hub(MachineConnection):
 class RelayLoop(Loop):
     """Sends the requests of this machine's processes to the server, and its answers to them.
 
-    Parameters
-    ----------
-    listener, size
-        As `Loop` has them.
-    where : str
-        The server's address, for texts.
-
-    Attributes
-    ----------
-    on_loss : callable, optional
-        Called in the serving thread, with the reason, when the server is lost.
+    ``listener``, ``size``: as `Loop` has them.
+    ``where``: the server's address, for texts.
     """
 
     def __init__(self, listener: socket.socket, size: int, where: str) -> None:
         super().__init__(listener, size)
         self._where = where
+        #: Called in the serving thread, with the reason, when the server is lost.
         self.on_loss: Callable[[str], None] | None = None
         self._hub: Hub | None = None
         self._why = ""
@@ -282,19 +269,10 @@ def connect(
 ) -> tuple[socket.socket, Link, list[Frame], int]:
     """Open the connection to a server that may not listen yet.
 
-    Returns
-    -------
-    tuple
-        The socket, the connection's end, frames that have come already, and the number of ranks.
-
-    Raises
-    ------
-    AccessDenied
-        The server has another secret.
-    BadHandle
-        What listens there is not a server, or one of another version.
-    WaitTimeout
-        Nobody listened, or answered, in time.
+    Returns the socket, the connection's end, frames that have come already, and the number of ranks.
+    Raises AccessDenied: the server has another secret.
+    Raises BadHandle: what listens there is not a server, or one of another version.
+    Raises WaitTimeout: nobody listened, or answered, in time.
     """
     where, deadline, reason = f"tcp://{host}:{port}", time.monotonic() + timeout, "nobody listened"
     while (left := deadline - time.monotonic()) > 0:

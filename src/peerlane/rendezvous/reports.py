@@ -24,22 +24,15 @@ _MOST_NAMES = 1024  # names of shown texts that are remembered
 
 
 class Reports:
-    """Receives the reports of ranks, which may be any bytes.
-
-    Attributes
-    ----------
-    show : callable, optional
-        Called with each text once, however many ranks report it.
-    lose : callable, optional
-        Called with the name of a machine, empty for this one, the session of a rank there, and the session there of
-        the rank that it has lost.
-    end : callable, optional
-        Called with a rank and the traceback of the error that ends it.
-    """
+    """Receives the reports of ranks, which may be any bytes."""
 
     def __init__(self) -> None:
+        #: Called with each text once, however many ranks report it.
         self.show: Callable[[bytes], None] | None = None
+        #: Called with the name of a machine, empty for this one, the session of a rank there, and the session there
+        #: of the rank that it has lost.
         self.lose: Callable[[str, int, int], None] | None = None
+        #: Called with a rank and the traceback of the error that ends it.
         self.end: Callable[[int, bytes], None] | None = None
         self._shown: dict[str, None] = {}
 

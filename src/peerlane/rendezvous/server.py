@@ -136,13 +136,9 @@ def serve_launcher(
 ) -> None:
     """Let a server that has not started serve the ranks of this process, a launcher, which puts no values itself.
 
-    Parameters
-    ----------
-    server : RendezvousServer
-    show, lose, end : callable
-        The serving thread calls them with the ranks' reports, as `peerlane.rendezvous.reports.Reports` describes.
-    lose_machine : callable
-        The serving thread calls it with the name of a machine that is lost, and the reason.
+    ``show``, ``lose``, ``end``: the serving thread calls them with the ranks' reports, as
+        `peerlane.rendezvous.reports.Reports` describes.
+    ``lose_machine``: the serving thread calls it with the name of a machine that is lost, and the reason.
     """
     server._loop.on_lost_machine = lose_machine
     server._loop.hangs.is_launcher = True

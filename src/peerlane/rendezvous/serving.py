@@ -32,22 +32,9 @@ _numbers = itertools.count()
 class Serving(Generic[_Loop]):
     """Serves the ranks of this machine until it is closed.
 
-    Parameters
-    ----------
-    make_loop : callable
-        Makes the loop that serves a listening socket.
-
-    Attributes
-    ----------
-    address : str
-        The path of the socket.
-
-    Raises
-    ------
-    AccessDenied
-        The runtime directory is open to other users.
-    OutOfMemory, Error
-        ``OUT_OF_RESOURCES``: the socket cannot be made there.
+    ``make_loop``: makes the loop that serves a listening socket.
+    Raises AccessDenied: the runtime directory is open to other users.
+    Raises OutOfMemory, Error: ``OUT_OF_RESOURCES``: the socket cannot be made there.
     """
 
     def __init__(self, make_loop: Callable[[socket.socket], _Loop]) -> None:
@@ -60,7 +47,7 @@ class Serving(Generic[_Loop]):
         self._path = (
             runtime_directory() / f"rendezvous-{self._pid}-{next(_numbers)}-{os.urandom(4).hex()}.sock"
         )
-        self.address = str(self._path)
+        self.address = str(self._path)  #: the path of the socket
         _remove_stale(self._path.parent)
         listener = _listen(self._path)
         try:
@@ -75,12 +62,8 @@ class Serving(Generic[_Loop]):
     def start(self) -> None:
         """Begin to serve; idempotent.
 
-        Raises
-        ------
-        Closed
-            It was closed.
-        OutOfMemory
-            ``OUT_OF_RESOURCES``: no thread can be started; it may be tried again, or closed.
+        Raises Closed: it was closed.
+        Raises OutOfMemory: ``OUT_OF_RESOURCES``: no thread can be started; it may be tried again, or closed.
         """
         with self._lock:
             if self._is_closing:
@@ -103,16 +86,8 @@ class Serving(Generic[_Loop]):
     def environment(self, rank: int, local_rank: int | None = None) -> dict[str, str]:
         """Return the variables that ``Rendezvous.from_environment`` reads in the process of a rank.
 
-        Parameters
-        ----------
-        rank : int
-        local_rank : int, optional
-            Its number among those on this machine; ``rank`` by default.
-
-        Raises
-        ------
-        InvalidValue
-            There is no such rank.
+        ``local_rank``: its number among those on this machine; ``rank`` by default.
+        Raises InvalidValue: there is no such rank.
         """
         self._check_rank(f"{type(self).__name__}.environment", rank)
         return variables_of_rank(self.address, rank, self.size, rank if local_rank is None else local_rank)
@@ -120,10 +95,7 @@ class Serving(Generic[_Loop]):
     def linger(self, seconds: float) -> None:
         """Serve until every rank, or every process of a relay's machine, has left, then close; return at once.
 
-        Parameters
-        ----------
-        seconds : float
-            The most seconds that the end of this process waits for that.
+        ``seconds``: the most seconds that the end of this process waits for that.
         """
         if self._is_closing or self._left is not None:
             return

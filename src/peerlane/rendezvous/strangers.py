@@ -16,14 +16,9 @@ def to_give_up(
 
     So no address takes all slots, and a rank that proves itself at once is served beside strangers at its address.
 
-    Parameters
-    ----------
-    strangers : sequence
-        All connections that have proved nothing, the oldest first.
-    address_of : callable
-        Returns the address of a connection.
-    newcomer : str
-        The address from which another one comes.
+    ``strangers``: all connections that have proved nothing, the oldest first.
+    ``address_of``: returns the address of a connection.
+    ``newcomer``: the address from which another one comes.
     """
     counts = Counter(map(address_of, strangers))
     most, count = counts.most_common(1)[0]

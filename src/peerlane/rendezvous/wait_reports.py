@@ -23,84 +23,45 @@ _MAX_PID = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A request of the process that the server has not answered.
-
-    Attributes
-    ----------
-    operation : Operation
-    key : str
-    rank : int
-        The only rank that could end it; -1 if the operation says which ranks could.
-    """
+    """A request of the process that the server has not answered."""
 
     operation: Operation
     key: str
-    rank: int = -1
+    rank: int = -1  #: the only rank that could end it; -1 if the operation says which ranks could
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report of a process, as one of its ranks.
+    """The report of a process, as one of its ranks."""
 
-    Attributes
-    ----------
-    since_ns, until_ns : int
-        Since when and until when it was blocked, by the monotonic clock.  ``since_ns`` 0: it only asks which
-        processes could end its waits.
-    has_children : bool
-        Whether it has child processes.
-    waits : tuple of Wait
-        Its waits at this rendezvous as this rank.
-    pids : tuple of int
-        Processes that could end one of its other waits.
-    text : str
-        Its waits, as the other processes show them; the server does not read it.
-    """
-
+    #: ``since_ns``, ``until_ns``: since when and until when it was blocked, by the monotonic clock.  ``since_ns`` 0:
+    #: it only asks which processes could end its waits.
     since_ns: int
     until_ns: int
-    has_children: bool
-    waits: tuple[Wait, ...]
-    pids: tuple[int, ...]
-    text: str
+    has_children: bool  #: whether it has child processes
+    waits: tuple[Wait, ...]  #: its waits at this rendezvous as this rank
+    pids: tuple[int, ...]  #: processes that could end one of its other waits
+    text: str  #: its waits, as the other processes show them; the server does not read it
 
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """A process that waits in vain.
-
-    Attributes
-    ----------
-    rank, pid : int
-    since_ns : int
-        Since when it could not run.
-    text : str
-        The text of its report.
-    """
+    """A process that waits in vain."""
 
     rank: int
     pid: int
-    since_ns: int
-    text: str
+    since_ns: int  #: since when it could not run
+    text: str  #: the text of its report
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The server's reply to a report.
+    """The server's reply to a report."""
 
-    Attributes
-    ----------
-    standings : tuple of Standing
-        For each wait of the report, the processes that could end it.
-    in_vain : tuple of Party
-        The processes that wait in vain, if the reporting one is among them; else none.
-    all_know : bool
-        Whether all of these have heard it, or have had the time to ask.
-    """
-
-    standings: tuple[Standing, ...]
+    standings: tuple[Standing, ...]  #: for each wait of the report, the processes that could end it
+    #: The processes that wait in vain, if the reporting one is among them; else none.
     in_vain: tuple[Party, ...] = ()
-    all_know: bool = False
+    all_know: bool = False  #: whether all of these have heard it, or have had the time to ask
 
 
 def encode_report(report: Report) -> bytes:

@@ -15,21 +15,11 @@ _LONGEST_PATH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where a rendezvous is.
+    """Where a rendezvous is."""
 
-    Attributes
-    ----------
-    machine : str
-        The identity of the sender's machine.
-    address : str
-        The path of the socket on this machine; empty if the rank serves none.
-    port : int
-        Where a relay of another machine connects; 0 if none can.
-    """
-
-    machine: str
-    address: str
-    port: int = 0
+    machine: str  #: the identity of the sender's machine
+    address: str  #: the path of the socket on this machine; empty if the rank serves none
+    port: int = 0  #: where a relay of another machine connects; 0 if none can
 
     def encode(self) -> bytes:
         return _MAGIC + json.dumps([self.machine, self.address, self.port]).encode()
@@ -38,10 +28,7 @@ class Whereabouts:
     def decode(cls, call: str, whose: str, content: object, *, serves: bool = True) -> Whereabouts:
         """Return a message, which may be any object; ``serves``: it must have an address.
 
-        Raises
-        ------
-        BadHandle
-            ``HANDLE_VERSION``: it is not such a message.
+        Raises BadHandle: ``HANDLE_VERSION``: it is not such a message.
         """
         fields: object = None
         if isinstance(content, (bytes, bytearray)) and bytes(content).startswith(_MAGIC):

@@ -22,14 +22,9 @@ from peerlane.errors import Error
 class Operation:
     """An operation that a stream runs as a host function; its failure is reported as that of an operation.
 
-    Parameters
-    ----------
-    call : str
-        The call that submitted it, for the error.
-    kind : str
-        The name of the operation, for texts.
-    work : callable
-        Does it; takes no argument.
+    ``call``: the call that submitted it, for the error.
+    ``kind``: the name of the operation, for texts.
+    ``work``: does it; takes no argument.
     """
 
     __slots__ = ("_work", "call", "kind")
@@ -49,10 +44,7 @@ class CFunction:
 
     The virtual devices call it without the interpreter's lock.
 
-    Parameters
-    ----------
-    code : int
-        Its address.
+    ``code``: its address.
     """
 
     __slots__ = ("code",)

@@ -21,13 +21,6 @@ class Event(OwnProcess):
     Made by :meth:`Stream.record`, or without a record by :meth:`Device.create_event`.  A new record replaces the
     last one; waits that were submitted before still wait for the old record.
 
-    Attributes
-    ----------
-    device : Device
-        The device whose streams record it.
-    id : int
-        Unique in the process.
-
     Examples
     --------
     >>> one, other = pl.device(0).create_stream(), pl.device(1).create_stream()
@@ -44,12 +37,10 @@ class Event(OwnProcess):
     @declared
     def device(self) -> Any:
         """The device whose streams record it."""
-        raise NotImplementedError
 
     @declared
     def id(self) -> int:
         """Unique in the process."""
-        raise NotImplementedError
 
     def __init__(self, *_: object) -> None:
         raise TypeError("an Event is made by Stream.record or Device.create_event")
@@ -89,7 +80,6 @@ class Event(OwnProcess):
         InvalidValue, OutOfMemory, Closed, Unsupported
             No handle was made.  Unsupported: the back-end shares nothing with other processes (``Caps.SHARE``).
         """
-        raise NotImplementedError
 
     @property
     def is_recorded(self) -> bool:
@@ -151,7 +141,6 @@ class Event(OwnProcess):
         Deadlock
             As :meth:`Stream.sync`.
         """
-        raise NotImplementedError
 
     @owed
     def __await__(self) -> Generator[Any, Any, None]:
@@ -167,7 +156,6 @@ class Event(OwnProcess):
         RuntimeError
             No event loop runs in this thread.
         """
-        raise NotImplementedError
 
     @owed
     def fileno(self) -> int:
@@ -184,7 +172,6 @@ class Event(OwnProcess):
         Unsupported
             The last record was made by another process.
         """
-        raise NotImplementedError
 
     @owed
     def close(self) -> None:
@@ -192,12 +179,10 @@ class Event(OwnProcess):
 
         Its handles stay valid while another process has it open.
         """
-        raise NotImplementedError
 
     @owed
     def __sub__(self, earlier: Event) -> float:
         """Return the seconds from another event to this one; errors as :attr:`time_ns`."""
-        raise NotImplementedError
 
     @owed
     def __enter__(self) -> Event:

@@ -35,15 +35,6 @@ class Notify(OwnProcess):
     Made by :meth:`Device.create_notify`.  ``stream.notify(n)`` records it, ``stream.wait(n, timeout=...)``
     waits for it.
 
-    Attributes
-    ----------
-    device : Device
-    kind : NotifyKind
-    id : int
-        Unique in the process.
-    recorded, consumed : int
-        How often it was recorded, and consumed, so far.
-
     Examples
     --------
     >>> one, other = pl.device(0).create_stream(), pl.device(1).create_stream()
@@ -59,27 +50,22 @@ class Notify(OwnProcess):
     @declared
     def device(self) -> Any:
         """The device whose streams wait for it."""
-        raise NotImplementedError
 
     @declared
     def kind(self) -> NotifyKind:
         """Which records a wait consumes."""
-        raise NotImplementedError
 
     @declared
     def id(self) -> int:
         """Unique in the process."""
-        raise NotImplementedError
 
     @declared
     def recorded(self) -> int:
         """How often it was recorded so far."""
-        raise NotImplementedError
 
     @declared
     def consumed(self) -> int:
         """How often it was consumed so far."""
-        raise NotImplementedError
 
     def __init__(self, *_: object) -> None:
         raise TypeError("a Notify is made by Device.create_notify")
@@ -118,7 +104,6 @@ class Notify(OwnProcess):
         InvalidValue, OutOfMemory, Closed, Unsupported
             No handle was made.  Unsupported: the back-end shares nothing with other processes (``Caps.SHARE``).
         """
-        raise NotImplementedError
 
     @property
     def is_closed(self) -> bool:
@@ -133,7 +118,6 @@ class Notify(OwnProcess):
         ------
         Closed
         """
-        raise NotImplementedError
 
     @owed
     def record(self) -> None:
@@ -144,7 +128,6 @@ class Notify(OwnProcess):
         Closed, Busy
             ``NOTIFY_DOUBLED``: the notify is strict and its last record was not consumed.
         """
-        raise NotImplementedError
 
     @owed
     def promise(self) -> None:
@@ -156,7 +139,6 @@ class Notify(OwnProcess):
         ------
         Closed
         """
-        raise NotImplementedError
 
     @owed
     def close(self) -> None:
@@ -164,7 +146,6 @@ class Notify(OwnProcess):
 
         Its handles stay valid while another process has it open.
         """
-        raise NotImplementedError
 
     @owed
     def __enter__(self) -> Notify:

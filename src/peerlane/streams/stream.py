@@ -26,14 +26,6 @@ class Stream(OwnProcess):
     submitted operation would satisfy is cancelled.  Failures that no synchronization reported, such a cancellation
     included, then become a ``ResourceWarning``; a failure that comes later becomes one at a later call of peerlane.
 
-    Attributes
-    ----------
-    device : Device
-    id : int
-        Unique in the process.
-    submitted, completed : int
-        Numbers of the last submitted operation, and of the last one that is over.
-
     Examples
     --------
     >>> device = pl.device(0)
@@ -53,22 +45,18 @@ class Stream(OwnProcess):
     @declared
     def device(self) -> Any:
         """The device that it belongs to."""
-        raise NotImplementedError
 
     @declared
     def id(self) -> int:
         """Unique in the process."""
-        raise NotImplementedError
 
     @declared
     def submitted(self) -> int:
         """Number of the last submitted operation."""
-        raise NotImplementedError
 
     @declared
     def completed(self) -> int:
         """Number of the last operation that is over."""
-        raise NotImplementedError
 
     def __init__(self, *_: object) -> None:
         raise TypeError("a Stream is made by Device.create_stream or StreamGroup.create_stream")
@@ -106,7 +94,6 @@ class Stream(OwnProcess):
         Closed, InvalidValue
             ``WRONG_DEVICE``: the event belongs to another device.  Nothing was queued.
         """
-        raise NotImplementedError
 
     @owed
     def wait(self, other: Event | Stream | Notify, *, timeout: float | None = None) -> None:
@@ -128,7 +115,6 @@ class Stream(OwnProcess):
         Closed
             The stream or ``other`` is closed.  Nothing was queued.
         """
-        raise NotImplementedError
 
     @owed
     def notify(self, notify: Notify) -> None:
@@ -139,7 +125,6 @@ class Stream(OwnProcess):
         Closed
             Nothing was queued.
         """
-        raise NotImplementedError
 
     @owed
     def launch_callback(self, function: Callable[..., object], /, *args: object) -> None:
@@ -157,7 +142,6 @@ class Stream(OwnProcess):
         Closed
             Nothing was queued.
         """
-        raise NotImplementedError
 
     @owed
     def sync(self, timeout: float | None = None) -> None:
@@ -182,7 +166,6 @@ class Stream(OwnProcess):
             The stream waits for itself, or a callback waits for its own stream; or no submitted operation records the
             notify that the stream waits for, and every thread of this process waits.
         """
-        raise NotImplementedError
 
     @owed
     def __await__(self) -> Generator[Any, Any, None]:
@@ -202,7 +185,6 @@ class Stream(OwnProcess):
         RuntimeError
             No event loop runs in this thread.
         """
-        raise NotImplementedError
 
     @owed
     def abort(self, *, close: bool = False) -> None:
@@ -216,7 +198,6 @@ class Stream(OwnProcess):
         close : bool
             Also close the stream: it takes no more operations.
         """
-        raise NotImplementedError
 
     @owed
     def close(self, *, wait: bool = True) -> None:
@@ -236,7 +217,6 @@ class Stream(OwnProcess):
         Error
             As :meth:`sync`; the stream is closed all the same.
         """
-        raise NotImplementedError
 
     @owed
     def __enter__(self) -> Stream:
@@ -268,11 +248,6 @@ class StreamGroup(OwnProcess):
     on_error : str
         As :attr:`Stream.on_error`, for the default stream: ``"stop"`` or ``"continue"``.
 
-    Attributes
-    ----------
-    device : Device
-    default : Stream
-
     Examples
     --------
     >>> with pl.StreamGroup(pl.device(0)) as group, pl.device(0).allocate(4) as buffer:
@@ -290,12 +265,10 @@ class StreamGroup(OwnProcess):
     @declared
     def device(self) -> Any:
         """The device that the streams belong to."""
-        raise NotImplementedError
 
     @declared
     def default(self) -> Stream:
         """The default stream."""
-        raise NotImplementedError
 
     def __new__(cls, device: DeviceBase, *, on_error: str = "stop") -> StreamGroup:
         if not isinstance(device, DeviceBase):
@@ -312,7 +285,6 @@ class StreamGroup(OwnProcess):
         Closed, InvalidValue
             The group is closed; or as for :meth:`Device.create_stream`.
         """
-        raise NotImplementedError
 
     @property
     def is_idle(self) -> bool:
@@ -341,7 +313,6 @@ class StreamGroup(OwnProcess):
             The first failure of one of the streams; all are closed all the same.  The failures of the others are
             reported by their own :meth:`Stream.sync`, or by closing once more.
         """
-        raise NotImplementedError
 
     @owed
     def __enter__(self) -> StreamGroup:

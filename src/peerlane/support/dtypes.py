@@ -40,12 +40,8 @@ def name_of(dtype: object) -> str | None:
 def extension(call: str, dtype: Any) -> np.dtype[Any]:
     """Return the NumPy type for a name of ml_dtypes or a type of torch, which ``numpy.dtype()`` alone does not take.
 
-    Raises
-    ------
-    Unsupported
-        The type needs ml_dtypes, which is not installed.
-    TypeError
-        There is no such type.
+    Raises Unsupported: the type needs ml_dtypes, which is not installed.
+    Raises TypeError: there is no such type.
     """
     import numpy as np
 

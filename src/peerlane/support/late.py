@@ -11,10 +11,7 @@ from peerlane.support.system_limits import out_of_resources
 def imported(module: str) -> Any:
     """Return a module, imported at the first call.
 
-    Raises
-    ------
-    OutOfMemory
-        ``OUT_OF_RESOURCES``: this process has no file descriptor left to read it.
+    Raises OutOfMemory: ``OUT_OF_RESOURCES``: this process has no file descriptor left to read it.
     """
     with out_of_resources(f"{module} cannot be loaded"):
         return import_module(module)

@@ -23,10 +23,7 @@ def tables() -> str:
 def binding(dialect: str) -> dict[str, Any]:
     """Return the table of plain values that the build makes of a vendor's header, read at the first use.
 
-    Returns
-    -------
-    dict
-        The return value of ``binding_of`` in the dialect's module ``_binding``.  Callers must not change it.
+    Returns the return value of ``binding_of`` in the dialect's module ``_binding``.  Callers must not change it.
     """
     with open(f"{tables()}/{dialect}.binding", "rb") as file:  # noqa: PTH123
         values: dict[str, Any] = marshal.loads(file.read())  # load() asks the file for each value

@@ -32,12 +32,8 @@ def own_machine(environ: Mapping[str, str] = os.environ) -> str:
     It is ``PEERLANE_MACHINE``; else it is made of the boot's id, the pid namespace and the runtime directory, so that
     two containers on one computer are two machines.
 
-    Raises
-    ------
-    InvalidValue
-        ``PEERLANE_MACHINE`` is not 1 to 64 printable ASCII characters.
-    AccessDenied
-        As :func:`~peerlane.support.runtime_directory.runtime_directory`.
+    Raises InvalidValue: ``PEERLANE_MACHINE`` is not 1 to 64 printable ASCII characters.
+    Raises AccessDenied: as :func:`~peerlane.support.runtime_directory.runtime_directory`.
     """
     namespace = Path("/proc/self/ns/pid")
     return _chosen(environ) or _hash(boot(), namespace.stat().st_ino, *_directory(environ))

@@ -23,27 +23,13 @@ _STATES = ("unknown", "not present", "down", "lower layer down", "testing", "dor
 
 
 class Interface(NamedTuple):
-    """A network interface.
+    """A network interface."""
 
-    Attributes
-    ----------
-    number : int
-        Its number in the kernel.
-    state : str
-        The kernel's operational state: ``up``, ``down``, ``dormant``, ...
-    is_up : bool
-        Whether it was set up.
-    is_running : bool
-        Whether it is up, and the kernel says that it passes frames.
-    has_address : bool
-        Whether it has an address that is known outside its link.
-    """
-
-    number: int
-    state: str
-    is_up: bool
-    is_running: bool
-    has_address: bool
+    number: int  #: its number in the kernel
+    state: str  #: the kernel's operational state: ``up``, ``down``, ``dormant``, ...
+    is_up: bool  #: whether it was set up
+    is_running: bool  #: whether it is up, and the kernel says that it passes frames
+    has_address: bool  #: whether it has an address that is known outside its link
 
     @property
     def lacks(self) -> str:
@@ -56,19 +42,10 @@ class Interface(NamedTuple):
 
 
 class Route(NamedTuple):
-    """A route of any routing table, or one that the kernel has learnt.
+    """A route of any routing table, or one that the kernel has learnt."""
 
-    Attributes
-    ----------
-    interface : int
-        The number of the interface by which it leads.
-    network, bits : int
-        The IPv4 network, and how many of its bits count.
-    table : int
-    """
-
-    interface: int
-    network: int
+    interface: int  #: the number of the interface by which it leads
+    network: int  #: ``network``, ``bits``: the IPv4 network, and how many of its bits count
     bits: int
     table: int
 
@@ -87,10 +64,7 @@ class Route(NamedTuple):
 def interface_named(name: str) -> Interface | None:
     """Return a network interface; None if there is none of this name.
 
-    Raises
-    ------
-    OSError
-        The kernel does not tell.
+    Raises OSError: the kernel does not tell.
     """
     for body, attributes in _dump(_GET_LINK, _LINK, socket.AF_UNSPEC):
         if attributes.get(_LINK_NAME, b"").rstrip(b"\0") == name.encode():
@@ -105,10 +79,7 @@ def interface_named(name: str) -> Interface | None:
 def routes() -> list[Route]:
     """Return the IPv4 routes of all routing tables, and those that the kernel has learnt.
 
-    Raises
-    ------
-    OSError
-        The kernel does not tell.
+    Raises OSError: the kernel does not tell.
     """
     links = []
     for body, attributes in _dump(_GET_ROUTE, _ROUTE, socket.AF_INET):

@@ -12,10 +12,7 @@ from pathlib import Path
 def start_time(pid: int) -> int:
     """Return when a process started, in clock ticks since the machine's start; 0 if no such process runs.
 
-    Raises
-    ------
-    OSError
-        No file descriptor is left to read it.
+    Raises OSError: no file descriptor is left to read it.
     """
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         state, *fields = _fields(pid)

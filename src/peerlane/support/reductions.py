@@ -26,12 +26,9 @@ _NUMBERS = {
 def number_of(call: str, dtype: npt.DTypeLike, op: str) -> int:
     """Return the number by which native code knows a reduction.
 
-    Raises
-    ------
-    InvalidValue
-        There is no such type or operation.
-    TypeError
-        ``dtype`` is None, or neither a type that ``numpy.dtype()`` takes nor a type of torch; ``op`` is not a str.
+    Raises InvalidValue: there is no such type or operation.
+    Raises TypeError: ``dtype`` is None, or neither a type that ``numpy.dtype()`` takes nor a type of torch; ``op`` is
+        not a str.
     """
     try:
         return _NUMBERS[dtype, op]  # type: ignore[index]  # any other pair is not in the table

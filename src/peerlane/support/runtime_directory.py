@@ -18,12 +18,9 @@ def runtime_directory(environ: Mapping[str, str] = os.environ) -> Path:
     It is ``PEERLANE_RUNTIME_DIR``; else ``peerlane`` under ``XDG_RUNTIME_DIR``, where that is a directory of
     this user; else ``peerlane-<uid>`` in the temporary directory.
 
-    Raises
-    ------
-    InvalidValue
-        ``PEERLANE_RUNTIME_DIR`` is not an absolute path: processes started elsewhere would not meet.
-    AccessDenied
-        It cannot be made, is a symbolic link, is not a directory, belongs to another user, or is open to others.
+    Raises InvalidValue: ``PEERLANE_RUNTIME_DIR`` is not an absolute path: processes started elsewhere would not meet.
+    Raises AccessDenied: it cannot be made, is a symbolic link, is not a directory, belongs to another user, or is
+        open to others.
     """
     chosen = _chosen(environ)
     try:
@@ -40,10 +37,7 @@ def runtime_directory(environ: Mapping[str, str] = os.environ) -> Path:
 def existing_runtime_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
     """Return the runtime directory if it exists; create nothing.
 
-    Raises
-    ------
-    InvalidValue, AccessDenied
-        As :func:`runtime_directory`.
+    Raises InvalidValue, AccessDenied: as :func:`runtime_directory`.
     """
     chosen = _chosen(environ)
     try:

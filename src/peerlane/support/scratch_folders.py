@@ -22,15 +22,8 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
 
     The folders of processes that were killed are removed first, once they are a minute old.
 
-    Parameters
-    ----------
-    parent : Path, optional
-        The folder that it is made in; the one of temporary files by default.
-
-    Yields
-    ------
-    Path
-        The folder, which no other user can read.
+    ``parent``: the folder that it is made in; the one of temporary files by default.
+    Yields the folder, which no other user can read.
     """
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     _sweep(parent)

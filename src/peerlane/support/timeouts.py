@@ -15,10 +15,7 @@ SLICE_SECONDS = 0.1  # the longest sleep in Python: a signal that comes just bef
 def checked_timeout(call: str, timeout: float | None) -> float:
     """Return the seconds; negative means for ever.
 
-    Raises
-    ------
-    TypeError, InvalidValue
-        ``timeout`` is not a number, is negative, or is NaN.
+    Raises TypeError, InvalidValue: ``timeout`` is not a number, is negative, or is NaN.
     """
     if timeout is None:
         return FOREVER

@@ -66,10 +66,7 @@ _reported: set[str] = set()
 def is_set(name: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether a variable of 0 or 1 is 1; without it, and if it is empty, it is 0.
 
-    Raises
-    ------
-    InvalidValue
-        ``BAD_CONFIG``: it has another value.
+    Raises InvalidValue: ``BAD_CONFIG``: it has another value.
     """
     text = environ.get(name, "")
     if text in ("", "0", "1"):

@@ -12,10 +12,7 @@ _WORD = 1 << 64
 def checked_words(call: str, **values: object) -> list[int]:
     """Return the values as ints of 64 bits.
 
-    Raises
-    ------
-    TypeError, InvalidValue
-        A value is not an integer, is negative, or exceeds 64 bits; the text names it.
+    Raises TypeError, InvalidValue: a value is not an integer, is negative, or exceeds 64 bits; the text names it.
     """
     words = []
     for name, value in values.items():

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from rich.console import Console
 
@@ -105,11 +106,12 @@ def test_json_has_every_variant() -> None:
 
 def test_latency_picture_has_panels_axes_and_colours() -> None:
     figure = plots.sweeps(timing_report.latency(broadcasts()), plots.MICROSECONDS, "latency")
-    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    titles = [axes.get_title(loc="left").rstrip() for axes in figure.axes]
     assert titles == ["broadcast, 2 processes", "broadcast, 4 processes", "barrier"]
     first, _, barrier = figure.axes
     assert (first.get_xscale(), first.get_yscale()) == ("log", "log")
-    assert (first.get_xlabel(), first.get_ylabel()) == ("bytes of the buffer", "microseconds")
+    assert first.get_xlabel() == "bytes of the buffer"
+    assert texts(first)[-1] == "microseconds of one operation: lower is better"
     assert [each.get_text() for each in first.get_xticklabels()] == ["8 B", "4 KiB", "1 MiB", "64 MiB"]
     assert (barrier.get_xlabel(), [each.get_text() for each in barrier.get_xticklabels()]) == (
         "processes",
@@ -122,14 +124,43 @@ def test_latency_picture_has_panels_axes_and_colours() -> None:
         assert to_hex(line.get_color()).upper() == plots.LOOKS[name].colour
     band = first.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((10.0, 30.0))
-    assert [each.get_text() for each in figure.legends[0].get_texts()] == ["peerlane", "openmpi"]
+    assert texts(first)[:-1] == ["peerlane", "Open MPI"]
+    for label, line in zip(first.texts, (ours, openmpi), strict=False):
+        assert (label.get_color(), label.xy[1]) == (line.get_color(), line.get_ydata()[-1])
+
+
+def texts(axes: Axes) -> list[str]:
+    """Return what stands beside the lines of a panel, and then above it."""
+    return [each.get_text() for each in axes.texts]
+
+
+def test_names_of_lines_with_equal_ends_do_not_meet() -> None:
+    ends = plots._spread({"low": 0.0, "a": 0.5, "b": 0.5, "c": 0.49, "high": 1.4}, 0.1)
+    assert ends == pytest.approx({"high": 1.0, "a": 0.5, "b": 0.4, "c": 0.3, "low": 0.0})
+    crowded = plots._spread(dict.fromkeys(map(str, range(20)), 0.0), 0.1)
+    assert sorted(crowded.values()) == pytest.approx([0.1 * each for each in range(20)])
+
+
+def test_copies_picture_names_the_reference_and_draws_both_routes_unlike() -> None:
+    points = {KIB: (0.9, 0.8, 1.0), MIB: (1.0, 0.9, 1.1)}
+    series = {"peerlane, on a device": points, "peerlane, between peers": points}
+    [axes] = plots.ratios(series, "Copies", "memmove").axes
+    assert texts(axes) == [
+        "1 = memmove",
+        *series,
+        "times as fast as the reference of that size: higher is better",
+    ]
+    one, other, reference = axes.lines
+    assert one.get_color() == other.get_color() and one.get_linestyle() != other.get_linestyle()
+    assert list(reference.get_ydata()) == [1, 1]
 
 
 def test_bandwidth_picture_is_in_gb_per_s_from_4_kib_on() -> None:
     figure = plots.sweeps(timing_report.bandwidth(broadcasts()), plots.GB_PER_S)
     assert len(figure.axes) == 2
     axes = figure.axes[0]
-    assert (axes.get_ylabel(), axes.get_yscale(), axes.get_ylim()[0]) == ("GB/s", "linear", 0.0)
+    assert (axes.get_yscale(), axes.get_ylim()[0]) == ("linear", 0.0)
+    assert texts(axes)[-1].startswith("GB/s") and texts(axes)[-1].endswith("higher is better")
     assert [each.get_text() for each in axes.get_xticklabels()] == ["4 KiB", "1 MiB", "64 MiB"]
     assert axes.lines[0].get_ydata() == pytest.approx(
         [size / 20e-6 / 1e9 for size in (4 * KIB, MIB, 64 * MIB)]

@@ -58,12 +58,7 @@ class Settings:
 
 
 class ReferenceBackend(BackendBase):
-    """Devices whose memory lies in arrays; the verbs of :class:`~peerlane.backend.interface.Backend`.
-
-    Parameters
-    ----------
-    settings : Settings
-    """
+    """Devices whose memory lies in arrays; the verbs of :class:`~peerlane.backend.interface.Backend`."""
 
     name = "reference"
     caps = Caps.PEER | Caps.FILL | Caps.HOST_VIEW

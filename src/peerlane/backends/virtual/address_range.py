@@ -17,11 +17,11 @@ from peerlane.errors import (
     AccessDenied,
     BadAddress,
     BadArgument,
-    Closed,
     Fault,
     InvalidValue,
     OutOfMemory,
     Refused,
+    was_closed,
 )
 from peerlane.memory.address_range import Access, AddressRange
 from peerlane.memory.buffer import checked_part
@@ -222,12 +222,7 @@ class VirtualAddressRange(AddressRange):
 
     def _open(self, call: str) -> _core.Reservation:
         if self.is_closed:
-            raise Closed(
-                f"{call}: {self!r} was closed",
-                call=call,
-                device=self.device.name,
-                detail=Refused(reason="closed", what=repr(self)),
-            )
+            raise was_closed(call, self, self.device.name)
         return self._reservation
 
     def _only_read(self, call: str, at: int) -> AccessDenied:

@@ -27,12 +27,8 @@ _of_loops: weakref.WeakValueDictionary[int, _Waits] = weakref.WeakValueDictionar
 def until_over(waited: Waited, is_over: Callable[[], bool], sequence: int) -> Generator[Any, Any, None]:
     """Suspend the running task until all operations up to ``sequence`` are over; a cancelled wait leaves nothing.
 
-    Raises
-    ------
-    Error
-        No submitted operation would end the wait.
-    RuntimeError
-        No event loop runs in this thread.
+    Raises Error: no submitted operation would end the wait.
+    Raises RuntimeError: no event loop runs in this thread.
     """
     trio = sys.modules.get("trio")
     if trio is not None and _runs(trio):

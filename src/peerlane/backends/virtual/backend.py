@@ -69,10 +69,7 @@ class VirtualMemory(_core.Memory):
 class VirtualBackend(Queues):
     """One process's membership of a virtual node; the verbs of :class:`~peerlane.backend.interface.Backend`.
 
-    Parameters
-    ----------
-    config : NodeConfig
-        The node to enter.
+    ``config``: the node to enter.
     """
 
     name = "virtual"

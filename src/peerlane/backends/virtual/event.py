@@ -26,16 +26,7 @@ _numbers = itertools.count(1)
 
 
 class VirtualEvent(_core.Event, Event):
-    __slots__ = (
-        "__weakref__",
-        "_is_closed",
-        "_mine",
-        "_slots",
-        "_relays",
-        "_signal",
-        "device",
-        "id",
-    )
+    __slots__ = ("__weakref__", "_is_closed", "_mine", "_slots", "_relays", "_signal", "device", "id")
     _mine: int  # the number of this object's own record among those of all processes
     _slots: dict[
         int, tuple[int, int]
@@ -176,10 +167,7 @@ class VirtualEvent(_core.Event, Event):
         if in_time is False or not mark.synchronize(seconds):
             state = stream_waits.of_stream("timeout", mark.stream_id, mark.sequence, timeout)
             raise WaitTimeout(
-                wait_texts.reason(repr(self), state),
-                call="Event.sync",
-                device=self.device.name,
-                detail=state,
+                wait_texts.reason(repr(self), state), call="Event.sync", device=self.device.name, detail=state
             )
         self._reached(mark)
 

@@ -10,7 +10,7 @@ from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.native_classes import number_of, show_as
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import observers
-from peerlane.errors import BadArgument, BadHandle, Closed, Fault, Refused
+from peerlane.errors import BadArgument, BadHandle, Fault, was_closed
 from peerlane.memory.dispatch import lacks
 from peerlane.sharing.handle import Allow, Handle
 from peerlane.streams.notify import Notify, NotifyKind
@@ -135,12 +135,7 @@ class VirtualNotify(_core.Notify, Notify):
 
     def _check_open(self, call: str) -> None:
         if self.is_closed:
-            raise Closed(
-                f"{call}: {self!r} was closed",
-                call=call,
-                device=self.device.name,
-                detail=Refused(reason="closed", what=repr(self)),
-            )
+            raise was_closed(call, self, self.device.name)
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else f"{self.recorded:,} recorded, {self.consumed:,} consumed"

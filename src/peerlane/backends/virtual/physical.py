@@ -11,7 +11,7 @@ from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.native_classes import show_as
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import observers
-from peerlane.errors import AccessDenied, BadArgument, Closed, Fault, Refused, Unsupported
+from peerlane.errors import AccessDenied, BadArgument, Fault, Refused, Unsupported, was_closed
 from peerlane.memory.physical import Physical
 from peerlane.sharing.handle import Allow, Handle, checked_rights
 
@@ -95,12 +95,7 @@ class VirtualPhysical(Physical):
 
     def _open(self, call: str) -> _core.Block:
         if self.is_closed:
-            raise Closed(
-                f"{call}: {self!r} was closed",
-                call=call,
-                device=self.device.name,
-                detail=Refused(reason="closed", what=repr(self)),
-            )
+            raise was_closed(call, self, self.device.name)
         return self._block
 
     def __enter__(self) -> Physical:

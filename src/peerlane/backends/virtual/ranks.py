@@ -36,13 +36,7 @@ def _make(stream: Stream | None, step: _core.Notify) -> None:
 
 
 class VirtualTurns:
-    """A rank's part in the turns that its group takes under ``seeded``.
-
-    Parameters
-    ----------
-    turns : _core.Turns
-    rank : int
-    """
+    """A rank's part in the turns that its group takes under ``seeded``."""
 
     def __init__(self, turns: _core.Turns, rank: int) -> None:
         self._turns, self._rank, self._is_over = turns, rank, False
@@ -66,10 +60,7 @@ class VirtualTurns:
 class VirtualRanks:
     """The verbs of :class:`peerlane.backend.ranks.Ranks`.
 
-    Parameters
-    ----------
-    ledger : callable
-        Returns the ledger of the process's node; Closed if that was left.
+    ``ledger``: returns the ledger of the process's node; Closed if that was left.
     """
 
     LATE_LINES = _core.LATE_LINES

@@ -17,7 +17,7 @@ from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import observers
 from peerlane.diagnostics.waits import progress, stream_waits, wait_texts
-from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused, WaitTimeout
+from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused, WaitTimeout, was_closed
 from peerlane.streams import callbacks
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify
@@ -315,12 +315,7 @@ class VirtualStreamGroup(StreamGroup):
 
     def _check_open(self, call: str) -> None:
         if self._is_closed:
-            raise Closed(
-                f"{call}: {self!r} was closed",
-                call=call,
-                device=self.device.name,
-                detail=Refused(reason="closed", what=repr(self)),
-            )
+            raise was_closed(call, self, self.device.name)
         number_of(self.device)  # raises if the node was left
 
     def __repr__(self) -> str:

@@ -95,7 +95,10 @@ def plot(result: Result, path: str) -> list[str]:
         ("bandwidth", plots.GB_PER_S, timing_report.bandwidth(result.timings)),
     ):
         if panels:
-            title = f"{kind}: median of {result.rounds} rounds, and their range"
+            title = (
+                "peerlane's virtual devices beside libraries of this machine: "
+                f"lines are medians of {result.rounds} rounds, bands their range"
+            )
             pictures[str(file.with_stem(f"{file.stem}-{kind}"))] = plots.sweeps(panels, unit, title)
     drawn = {name: figure for name, figure in pictures.items() if figure is not None}
     if not drawn:
@@ -108,7 +111,7 @@ def plot(result: Result, path: str) -> list[str]:
 
 
 def _copies_picture(figures: Sequence[Figure]) -> Picture | None:
-    """Draw speed over size: peerlane on both routes, and the others on a device; the references are in the title."""
+    """Draw speed over size: peerlane on both routes, and the others on a device."""
     series: dict[str, dict[int, tuple[float, float, float]]] = {}
     references: dict[str, list[int]] = {}
     for figure in figures:
@@ -122,14 +125,17 @@ def _copies_picture(figures: Sequence[Figure]) -> Picture | None:
                 series.setdefault(figure.contender, {})[figure.size] = point
     if not series:
         return None
-    named = (
-        f"{' to '.join(dict.fromkeys(map(format_size, (min(sizes), max(sizes)))))}: {name}"
+    named = [
+        name
+        if len(references) == 1
+        else f"{' to '.join(dict.fromkeys(map(format_size, (min(sizes), max(sizes)))))}: {name}"
         for name, sizes in sorted(references.items(), key=lambda each: min(each[1]))
+    ]
+    return plots.ratios(
+        series,
+        "Copies of virtual devices, whose memory is RAM",
+        f"{'; '.join(named)}, between two arrays in RAM",
     )
-    title = "\n".join(
-        ["copies: lines are medians, bands the range of the rounds; dashed, at 1: the reference", *named]
-    )
-    return plots.ratios(series, title)
 
 
 def draw_skips(skips: Sequence[Skip], rounds: int, console: Console) -> None:

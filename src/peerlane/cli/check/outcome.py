@@ -35,66 +35,34 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that is over.
+    """A run that is over."""
 
-    Attributes
-    ----------
-    code : int
-        The program's exit code, 128 + n for signal n.
-    report : dict
-        What the checker found, as ``docs/design/checker.md`` has it, without the exit code.
-    logs : Path
-        The folder with the logs of all processes.
-    is_interrupted : bool
-        Whether a signal came that was to end the program.
-    faults : tuple of Fate
-        What became of the faults of ``--fault``.
-    deadlocks : tuple of str
-        Reports on deadlocks of ranks, for people.
-    """
-
-    code: int
+    code: int  #: the program's exit code, 128 + n for signal n
+    #: What the checker found, as ``docs/design/checker.md`` has it, without the exit code.
     report: dict[str, Any]
-    logs: Path
-    is_interrupted: bool = False
-    faults: tuple[Fate, ...] = ()
-    deadlocks: tuple[str, ...] = ()
+    logs: Path  #: the folder with the logs of all processes
+    is_interrupted: bool = False  #: whether a signal came that was to end the program
+    faults: tuple[Fate, ...] = ()  #: what became of the faults of ``--fault``
+    deadlocks: tuple[str, ...] = ()  #: Reports on deadlocks of ranks, for people
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A program to run under the checker.
+    """A program to run under the checker."""
 
-    Attributes
-    ----------
-    words : sequence of str
-        The words that follow ``python``.
-    are_ranks : bool
-        Whether the first three words are those of ``peerlane launch``.
-    keep : bool
-        Whether the logs are read again after the run; else what was read makes room for what comes.
-    comes_last : bool
-        Whether logs of other machines come when the program has ended, so that none is read before.
-    """
-
-    words: Sequence[str]
-    are_ranks: bool = False
+    words: Sequence[str]  #: the words that follow ``python``
+    are_ranks: bool = False  #: whether the first three words are those of ``peerlane launch``
+    #: Whether the logs are read again after the run; else what was read makes room for what comes.
     keep: bool = False
+    #: Whether logs of other machines come when the program has ended, so that none is read before.
     comes_last: bool = False
 
     @contextmanager
     def run(self, variables: Mapping[str, str] | None = None) -> Iterator[Outcome]:
         """Run the program to its end; the logs are there while the block runs.
 
-        Parameters
-        ----------
-        variables : mapping of str to str, optional
-            Variables of the environment to change.
-
-        Raises
-        ------
-        Error
-            The program cannot be started.
+        ``variables``: variables of the environment to change.
+        Raises Error: the program cannot be started.
         """
         with event_log.folder() as folder:
             environment = {**os.environ, **(variables or {}), event_log.VARIABLE: str(folder)}

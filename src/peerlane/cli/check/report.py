@@ -56,14 +56,10 @@ def show_schedule(failing: Failing, file: TextIO | None, *, command: str) -> Non
     if file is None:
         return
     changes = failing.changes
-    fewest = f"; it needs {_counted(len(changes), 'priority change')}" if changes else ""
+    fewest = f"; it needs {len(changes):,} priority change{'s' * (len(changes) != 1)}" if changes else ""
     lines = [f"run {failing.runs:,} failed{fewest}; this repeats it:", f"  {failing.command(command)}"]
     lines += [f"it may not repeat: {reason}" for reason in failing.reasons]
     _write(file, "\n".join(line if line.startswith(" ") else _PREFIX + line for line in lines))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _write(file: TextIO, text: str) -> None:

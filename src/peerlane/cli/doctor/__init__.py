@@ -16,17 +16,14 @@ from rich.text import Text
 from peerlane.cli.doctor import surroundings, system
 from peerlane.cli.doctor.finding import ABSENT, FINE, LIMITED, MISSING, Finding
 from peerlane.cli.doctor.redaction import Redaction
-from peerlane.cli.outputs import STDOUT, add_json_argument, check_file, show_progress, write_json
+from peerlane.cli.outputs import add_json_argument, check_json, show_progress, show_result
 
 HELP = "say what this machine has of what peerlane uses"
 DESCRIPTION = """\
 Says what this machine has of what peerlane uses, what does not work without the
 rest, and what to do. The text is to paste into an issue: it names no user, home
 folder or secret. Exits with 1 if something that peerlane needs is not there."""
-EXAMPLES = (
-    ("peerlane doctor", "the text"),
-    ("peerlane doctor --json", "for programs"),
-)
+EXAMPLES = (("peerlane doctor", "the text"), ("peerlane doctor --json", "for programs"))
 
 _WIDTH = 80
 _WHAT = 22
@@ -57,18 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what is there; return 1 if something that peerlane needs is not."""
-    if args.json != STDOUT:
-        check_file("--json", args.json)
+    check_json(args)
     sections = examine()
     missing = [each for findings in sections.values() for each in findings if each.state == MISSING]
-    if args.json is not None:
-        result = {
-            "is_usable": not missing,
-            "sections": {name: [each.as_json() for each in findings] for name, findings in sections.items()},
-        }
-        write_json(args.json, result)
-    if args.json != STDOUT:
-        _draw(sections, missing)
+    result = {
+        "is_usable": not missing,
+        "sections": {name: [each.as_json() for each in findings] for name, findings in sections.items()},
+    }
+    show_result(args, lambda: result, lambda: _draw(sections, missing))
     return 1 if missing else 0
 
 

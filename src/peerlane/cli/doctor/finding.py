@@ -12,28 +12,15 @@ FINE, ABSENT, LIMITED, MISSING = "fine", "absent", "limited", "missing"
 
 @dataclass(frozen=True)
 class Finding:
-    """The state of one part of the machine.
+    """The state of one part of the machine."""
 
-    Attributes
-    ----------
-    what : str
-        The part.
-    found : str
-        What is there; the name is the report's JSON field.
-    state : str
-        ``"fine"``; ``"absent"``: it is optional; ``"limited"``: something does not work; ``"missing"``: peerlane
-        needs it.
-    lost : str
-        What does not work because of it; empty if all does.
-    remedy : str
-        What to do; empty if there is nothing to do.
-    """
-
-    what: str
-    found: str
+    what: str  #: the part
+    found: str  #: what is there; the name is the report's JSON field
+    #: ``"fine"``; ``"absent"``: it is optional; ``"limited"``: something does not work; ``"missing"``: peerlane needs
+    #: it.
     state: str = FINE
-    lost: str = ""
-    remedy: str = ""
+    lost: str = ""  #: what does not work because of it; empty if all does
+    remedy: str = ""  #: what to do; empty if there is nothing to do
 
     def as_json(self) -> dict[str, str]:
         """Return the fields by name."""

@@ -42,8 +42,7 @@ class Redaction:
     def of(self, finding: Finding) -> Finding:
         """Return the finding without these names."""
         return dataclasses.replace(
-            finding,
-            **{name: self._without(getattr(finding, name)) for name in ("found", "lost", "remedy")},
+            finding, **{name: self._without(getattr(finding, name)) for name in ("found", "lost", "remedy")}
         )
 
     def _without(self, text: str) -> str:

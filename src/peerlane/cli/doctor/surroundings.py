@@ -20,6 +20,7 @@ from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.census import ENDED, node_names, take_census
 from peerlane.backends.virtual.node.node_file import SUFFIX
 from peerlane.cli.doctor.finding import ABSENT, LIMITED, MISSING, Finding, about
+from peerlane.cli.doctor.system import text_of
 from peerlane.cli.node_options import node_spec_from
 from peerlane.dialects import manifest_of, registered
 from peerlane.errors import Error
@@ -72,9 +73,9 @@ def _version(package: str) -> str:
 def _inside(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> str:
     """Return whether this is WSL or a container, as far as it can be seen."""
     kinds = []
-    if "microsoft" in _text(root / "proc/sys/kernel/osrelease").lower():
+    if "microsoft" in text_of(root / "proc/sys/kernel/osrelease").lower():
         kinds.append("WSL")
-    groups = _text(root / "proc/1/cgroup") + _text(root / "proc/self/cgroup")
+    groups = text_of(root / "proc/1/cgroup") + text_of(root / "proc/self/cgroup")
     marks = ("docker", "kubepods", "containerd", "libpod", "lxc")
     if (
         environ.get("container")
@@ -131,7 +132,7 @@ def _try_files(directory: Path) -> None:
 def _file_system(directory: Path) -> str:
     """Return the type of the file system that a directory is on."""
     best, kind = -1, "unknown file system"
-    for line in _text(Path("/proc/self/mountinfo")).splitlines():
+    for line in text_of(Path("/proc/self/mountinfo")).splitlines():
         before, _, after = line.partition(" - ")
         mounted = Path(before.split()[4].encode().decode("unicode_escape"))
         if directory.is_relative_to(mounted) and len(mounted.parts) >= best:
@@ -269,10 +270,3 @@ def _run(program: str, *words: str) -> Completed | str:
         )
     except AssertionError:
         return f"did not end within {_SECONDS:g} s, and was killed"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

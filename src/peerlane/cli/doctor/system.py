@@ -282,7 +282,7 @@ def _number(limit: int) -> str:
 
 
 def _mappings() -> Finding:
-    text = _text("/proc/sys/vm/max_map_count")
+    text = text_of("/proc/sys/vm/max_map_count")
     if not text.isdecimal():
         return Finding("max_map_count", "cannot be read")
     lost = "large numbers of allocations of 2 MiB or more: each takes a mapping"
@@ -294,7 +294,7 @@ def _mappings() -> Finding:
 
 
 def _memory_left() -> Finding:
-    values = dict(line.split(":", 1) for line in _text("/proc/meminfo").splitlines() if ":" in line)
+    values = dict(line.split(":", 1) for line in text_of("/proc/meminfo").splitlines() if ":" in line)
     if "MemAvailable" not in values:
         return Finding("memory", "cannot be read")
     total, left = (int(values[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
@@ -311,7 +311,7 @@ def _memory_left() -> Finding:
 
 def group_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> int | None:
     """Return the least memory limit of this process's control group and of those around it; None if there is none."""
-    lines = (_text("/proc/self/cgroup") if own is None else own).splitlines()
+    lines = (text_of("/proc/self/cgroup") if own is None else own).splitlines()
     memory_limits: list[int] = []
     for line in lines:
         _, _, rest = line.partition(":")
@@ -323,7 +323,7 @@ def group_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> 
         )  # version 1, version 2
         inside = base / path.lstrip("/")
         for folder in (inside, *inside.parents):
-            text = _text(folder / name)
+            text = text_of(folder / name)
             if text.isdecimal() and int(text) < 1 << 60:  # version 1 says so for "none"
                 memory_limits.append(int(text))
             if folder == base:
@@ -332,7 +332,7 @@ def group_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> 
 
 
 def _overcommit() -> Finding:
-    text = _text("/proc/sys/vm/overcommit_memory")
+    text = text_of("/proc/sys/vm/overcommit_memory")
     meaning = {"0": "by guess", "1": "always", "2": "strictly"}.get(text, "")
     if text == "2":
         lost = "memory that was allocated and not yet written counts, so allocations fail early"
@@ -344,7 +344,7 @@ def _overcommit() -> Finding:
 
 def _processors() -> Finding:
     usable, there = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    quota, _, period = _text("/sys/fs/cgroup/cpu.max").partition(" ")
+    quota, _, period = text_of("/sys/fs/cgroup/cpu.max").partition(" ")
     amount = f"{usable} of {there} may be used"
     if quota.isdecimal() and period.isdecimal():
         amount += f"; the control group has the time of {int(quota) / int(period):.1f}"
@@ -364,7 +364,8 @@ def _shared_memory() -> Finding:
     return Finding("/dev/shm", amount) if is_fine else Finding("/dev/shm", amount, LIMITED, lost, remedy)
 
 
-def _text(path: str | Path) -> str:
+def text_of(path: str | Path) -> str:
+    """Return the text of a file of the system; empty if it cannot be read."""
     try:
         return Path(path).read_text(errors="replace").strip()
     except OSError:

@@ -32,13 +32,8 @@ _NAME = re.compile(r"[0-9]{1,10}-[0-9]{1,20}\.(log|names)|" + re.escape(REPORT))
 def variables(folder: Path, planned: str, log_bytes: str) -> dict[str, str]:
     """Return the variables by which ranks leave their files in a folder.
 
-    Parameters
-    ----------
-    folder : Path
-    planned : str
-        Their faults, as ``PEERLANE_FAULT`` has them.
-    log_bytes : str
-        As ``PEERLANE_LOG_BYTES``; empty for its default.
+    ``planned``: their faults, as ``PEERLANE_FAULT`` has them.
+    ``log_bytes``: as ``PEERLANE_LOG_BYTES``; empty for its default.
     """
     environment = {event_log.VARIABLE: str(folder)}
     if log_bytes:
@@ -82,10 +77,7 @@ def _pieces_of(path: Path) -> Iterator[bytes]:
 class Received:
     """The files that come from one machine.
 
-    Parameters
-    ----------
-    number : int
-        The machine's, which becomes a part of the names of its logs.
+    ``number``: the machine's, which becomes a part of the names of its logs.
     """
 
     def __init__(self, number: int) -> None:

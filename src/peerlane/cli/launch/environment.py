@@ -68,12 +68,8 @@ def free_port() -> int:
 def for_other_machines(environ: Mapping[str, str], named: Iterable[str]) -> dict[str, str]:
     """Return the variables that ranks on other machines get: peerlane's own, and those that are named.
 
-    Parameters
-    ----------
-    environ : mapping of str to str
-        The launcher's variables.
-    named : iterable of str
-        ``NAME``, which keeps the launcher's value, or ``NAME=VALUE``.
+    ``environ``: the launcher's variables.
+    ``named``: ``NAME``, which keeps the launcher's value, or ``NAME=VALUE``.
     """
     variables = {
         name: value for name, value in environ.items() if name.startswith("PEERLANE_") and name not in _STAY

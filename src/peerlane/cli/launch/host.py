@@ -64,10 +64,7 @@ def fork_part(close: Callable[[], None]) -> tuple[Started, int]:
 
     Call it while there is no other thread, and before there are other parts.
 
-    Parameters
-    ----------
-    close : callable
-        Called in the part: closes what is not the part's.
+    ``close``: called in the part: closes what is not the part's.
     """
     theirs, ours = os.pipe()
     reports, reports_end = os.pipe()
@@ -91,33 +88,10 @@ def fork_part(close: Callable[[], None]) -> tuple[Started, int]:
 class Host:
     """A machine, and its ranks.
 
-    Parameters
-    ----------
-    name : str
-    ranks : range
-    is_here : bool
-        Whether it is the launcher's machine.
-    started : Started
-        The command that runs its part.
-    outgoing : int
-        The writing end of the part's standard input.
-    selector : BaseSelector
-    watcher : HostWatcher
-    lines : Lines
-        Of the command's standard error.
-
-    Attributes
-    ----------
-    is_ready, is_prepared : bool
-        Whether its part is there, and whether it has reached the rendezvous.
-    port : int
-        A port that was free there; 0 if none was.
-    ssh : str
-        ``SSH_CONNECTION`` there.
-    why : str
-        Why it cannot be used, or can no longer be used; empty as long as it can.
-    has_processes, has_output : bool
-        As `Machine` has them.
+    ``is_here``: whether it is the launcher's machine.
+    ``started``: the command that runs its part.
+    ``outgoing``: the writing end of the part's standard input.
+    ``lines``: of the command's standard error.
     """
 
     def __init__(
@@ -133,11 +107,14 @@ class Host:
         lines: Lines,
     ) -> None:
         self.name, self.ranks, self.is_local, self.lines = name, ranks, is_local, lines
+        #: Whether its part is there, and whether it has reached the rendezvous.
         self.is_ready = self.is_prepared = False
+        #: ``port``: a port that was free there; 0 if none was.
+        #: ``ssh``: ``SSH_CONNECTION`` there.
         self.port, self.ssh = 0, ""
         self._received = Received(ranks.start)
-        self.why = ""
-        self.has_processes = self.has_output = True
+        self.why = ""  #: why it cannot be used, or can no longer be used; empty as long as it can
+        self.has_processes = self.has_output = True  #: as `Machine` has them
         self._pid, self._stderr = started.pid, started.stderr
         self._code: int | None = None
         self._selector, self._watcher = selector, watcher

@@ -25,46 +25,20 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(=.*)?", re.DOTALL)
 
 @dataclass(frozen=True)
 class Hosts:
-    """The machines of a launch.
+    """The machines of a launch."""
 
-    Attributes
-    ----------
-    counts : mapping of str to int
-        How many ranks each has, in the order of the ranks.
-    command : sequence of str
-        The words before a host's name, and the command that is to run there.
-    python : str
-        The interpreter there.
-    folder : str
-        The working directory, on all machines.
-    address : str, optional
-        Where the others reach this machine.
-    port : int
-        Where its rendezvous listens; 0 takes a free port.
-    unreachable : float
-        Seconds of silence after which a machine counts as lost.
-    environment : mapping of str to str
-        The variables for the ranks on other machines.
-    dialects : sequence of str
-    shadow_real : bool
-        What `peerlane.dialects.install` does there.
-    secret : bytes
-        What proves to the rendezvous that a machine belongs to this launch.
-    logs : bool
-        Whether the event logs of other machines are brought here.
-    """
-
-    counts: Mapping[str, int]
-    command: Sequence[str]
-    python: str
-    folder: str
-    address: str | None
-    port: int
-    unreachable: float
-    environment: Mapping[str, str]
+    counts: Mapping[str, int]  #: how many ranks each has, in the order of the ranks
+    command: Sequence[str]  #: the words before a host's name, and the command that is to run there
+    python: str  #: the interpreter there
+    folder: str  #: the working directory, on all machines
+    address: str | None  #: where the others reach this machine
+    port: int  #: where its rendezvous listens; 0 takes a free port
+    unreachable: float  #: seconds of silence after which a machine counts as lost
+    environment: Mapping[str, str]  #: the variables for the ranks on other machines
     dialects: Sequence[str]
-    shadow_real: bool
-    logs: bool
+    shadow_real: bool  #: what `peerlane.dialects.install` does there
+    logs: bool  #: whether the event logs of other machines are brought here
+    #: What proves to the rendezvous that a machine belongs to this launch.
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
 
     @property
@@ -165,10 +139,7 @@ def port_of(text: str) -> int:
 def command_of(text: str) -> list[str]:
     """Return the words of ``--ssh``, the first of them as a path.
 
-    Raises
-    ------
-    InvalidValue
-        There is no such command, or it is not closed by quotes.
+    Raises InvalidValue: there is no such command, or it is not closed by quotes.
     """
     try:
         words = shlex.split(text)

@@ -11,54 +11,24 @@ from .wire import BadFrame
 
 @dataclass(frozen=True)
 class Job:
-    """The ranks of one machine.
+    """The ranks of one machine."""
 
-    Attributes
-    ----------
-    host : str
-        What the launcher calls the machine.
-    first, count, size : int
-        The first of its ranks, their number, and that of all ranks.
-    flags, words : sequence of str
-        The options of Python, and the words that follow them.
-    folder : str
-        The working directory.
-    environment : dict of str to str
-        Variables for all its ranks.
-    server : str
-        The rendezvous: ``"host:port"``; on the launcher's machine the path of its socket.
-    secret : str
-        In hexadecimal; empty on the launcher's machine.
-    unreachable : float
-        Seconds of silence after which the launcher's machine counts as lost.
-    dialects : sequence of str
-        The dialects to install; none on the launcher's machine, where they are.
-    shadow_real : bool
-        As `peerlane.dialects.install` has it.
-    ignored : sequence of int
-        The signals that the ranks ignore, because launch does.
-    logs : bool
-        Whether the launcher wants the event logs.
-    log_bytes, faults : str
-        ``PEERLANE_LOG_BYTES`` and ``PEERLANE_FAULT``, or nothing.
-    """
-
-    host: str
-    first: int
+    host: str  #: what the launcher calls the machine
+    first: int  #: ``first``, ``count``, ``size``: the first of its ranks, their number, and that of all ranks
     count: int
     size: int
-    flags: Sequence[str]
+    flags: Sequence[str]  #: ``flags``, ``words``: the options of Python, and the words that follow them
     words: Sequence[str]
-    folder: str
-    environment: dict[str, str]
-    server: str
-    secret: str
-    unreachable: float
-    dialects: Sequence[str]
-    shadow_real: bool
-    ignored: Sequence[int]
-    logs: bool
-    log_bytes: str
+    folder: str  #: the working directory
+    environment: dict[str, str]  #: variables for all its ranks
+    server: str  #: the rendezvous: ``"host:port"``; on the launcher's machine the path of its socket
+    secret: str  #: in hexadecimal; empty on the launcher's machine
+    unreachable: float  #: seconds of silence after which the launcher's machine counts as lost
+    dialects: Sequence[str]  #: the dialects to install; none on the launcher's machine, where they are
+    shadow_real: bool  #: as `peerlane.dialects.install` has it
+    ignored: Sequence[int]  #: the signals that the ranks ignore, because launch does
+    logs: bool  #: whether the launcher wants the event logs
+    log_bytes: str  #: ``log_bytes``, ``faults``: ``PEERLANE_LOG_BYTES`` and ``PEERLANE_FAULT``, or nothing
     faults: str
 
     @property

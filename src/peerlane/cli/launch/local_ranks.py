@@ -21,31 +21,18 @@ _CHUNK = 1 << 16
 
 
 class End(NamedTuple):
-    """How the process of a rank ended.
-
-    Attributes
-    ----------
-    rank : int
-    code : int
-        Its exit code; negative for a signal.
-    fault : str
-        The fault of ``--fault`` that killed it, or nothing.
-    """
+    """How the process of a rank ended."""
 
     rank: int
-    code: int
-    fault: str
+    code: int  #: its exit code; negative for a signal
+    fault: str  #: the fault of ``--fault`` that killed it, or nothing
 
 
 class Machine(Protocol):
     """The processes of the ranks on one machine.
 
-    Attributes
-    ----------
-    has_processes : bool
-        Whether any process is left there.
-    has_output : bool
-        Whether more output may come from there.
+    ``has_processes``: whether any process is left there.
+    ``has_output``: whether more output may come from there.
     """
 
     @property
@@ -93,25 +80,12 @@ class Watcher(Protocol):
 
 
 class LocalRanks:
-    """The ranks that this process starts.
-
-    Parameters
-    ----------
-    selector : BaseSelector
-    watcher : Watcher
-
-    Attributes
-    ----------
-    pids : dict of int to int
-        By rank.
-    has_processes : bool
-        Whether this process has children.
-    """
+    """The ranks that this process starts."""
 
     def __init__(self, selector: selectors.BaseSelector, watcher: Watcher) -> None:
         self._selector, self._watcher = selector, watcher
-        self.pids: dict[int, int] = {}
-        self.has_processes = True
+        self.pids: dict[int, int] = {}  #: by rank
+        self.has_processes = True  #: whether this process has children
         self._living: dict[int, int] = {}  # ranks by pid
         self._pipes: dict[int, tuple[int, int]] = {}
         self._emptied_at = float("inf")
@@ -132,22 +106,11 @@ class LocalRanks:
     ) -> None:
         """Start the ranks, while this process has no thread.
 
-        Parameters
-        ----------
-        command : sequence of str
-        environment : mapping of str to str
-            The variables of all.
-        of_ranks : mapping of int to mapping of str to str
-            The variables of each.
-        stdin : int, optional
-            The standard input of the first one; all others have an empty one.
-        between : callable
-            Called after each.
-
-        Raises
-        ------
-        Error
-            ``OUT_OF_RESOURCES``: there cannot be so many processes.
+        ``environment``: the variables of all.
+        ``of_ranks``: the variables of each.
+        ``stdin``: the standard input of the first one; all others have an empty one.
+        ``between``: called after each.
+        Raises Error: ``OUT_OF_RESOURCES``: there cannot be so many processes.
         """
         nothing = os.open(os.devnull, os.O_RDONLY)
         for rank, own in of_ranks.items():

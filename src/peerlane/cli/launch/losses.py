@@ -24,12 +24,8 @@ class Losses(Generic[_Key]):
     def origin(self, failed: Sequence[_Key], alive: Collection[_Key]) -> tuple[_Key, bool]:
         """Return the rank whose failure came first, and whether a rank that is alive may have caused it.
 
-        Parameters
-        ----------
-        failed : sequence of keys
-            The ranks that failed, in the order of their ends; not empty.
-        alive : collection of keys
-            The ranks that have not ended.
+        ``failed``: the ranks that failed, in the order of their ends; not empty.
+        ``alive``: the ranks that have not ended.
         """
         suspect, passed = failed[0], [failed[0]]
         while True:

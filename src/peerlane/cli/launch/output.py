@@ -38,18 +38,12 @@ def prefix(*ranks: int, coloured: bool) -> bytes:
 
 
 class Lines:
-    """Cuts one output of one rank into whole lines and prefixes them.
-
-    Attributes
-    ----------
-    last : deque of bytes
-        The last lines, without prefixes, shortened.
-    """
+    """Cuts one output of one rank into whole lines and prefixes them."""
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
         self._begun = b""
-        self.last: deque[bytes] = deque(maxlen=LAST_LINES)
+        self.last: deque[bytes] = deque(maxlen=LAST_LINES)  #: the last lines, without prefixes, shortened
 
     def feed(self, chunk: bytes) -> bytes:
         """Return the lines that ``chunk`` completes, with prefixes."""
@@ -70,22 +64,12 @@ class Lines:
 
 
 class Writer:
-    """Writes to descriptors in a thread.
-
-    Attributes
-    ----------
-    error : OSError or None
-        The error that ended the writing; later output is dropped.
-    failed_stdout : bool
-        Whether that error was of standard output.
-    moved_at : float
-        When an output last took bytes, in seconds of the monotonic clock.
-    """
+    """Writes to descriptors in a thread."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        self.error: OSError | None = None
-        self.failed_stdout = False
-        self.moved_at = 0.0
+        self.error: OSError | None = None  #: the error that ended the writing; later output is dropped
+        self.failed_stdout = False  #: whether that error was of standard output
+        self.moved_at = 0.0  #: when an output last took bytes, in seconds of the monotonic clock
         self._wake = wake
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._nbytes = 0

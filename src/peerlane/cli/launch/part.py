@@ -46,14 +46,9 @@ _OF_MACHINE = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 class Part:
     """Starts the ranks of a machine, and watches them until the launcher closes the wire.
 
-    Parameters
-    ----------
-    incoming, outgoing : int
-        Descriptors of the wire to the launcher.
-    guard : socket, optional
-        Its end is the guard's death.
-    stdin : int, optional
-        The standard input of rank 0, if this machine has it.
+    ``incoming``, ``outgoing``: descriptors of the wire to the launcher.
+    ``guard``: its end is the guard's death.
+    ``stdin``: the standard input of rank 0, if this machine has it.
     """
 
     def __init__(

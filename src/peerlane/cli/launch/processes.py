@@ -31,16 +31,10 @@ KILL_SECONDS = 10.0  # until processes that got SIGKILL must have ended
 
 @dataclass(frozen=True)
 class Started:
-    """A process that was just started.
-
-    Attributes
-    ----------
-    stdout, stderr : int
-        The reading ends of its outputs, nonblocking.
-    """
+    """A process that was just started."""
 
     pid: int
-    stdout: int
+    stdout: int  #: ``stdout``, ``stderr``: the reading ends of its outputs, nonblocking
     stderr: int
 
 

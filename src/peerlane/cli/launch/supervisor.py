@@ -54,30 +54,15 @@ _MAY_BE_IGNORED = (*_INTERRUPTING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTST
 
 @dataclass(frozen=True)
 class Plan:
-    """What is launched.
+    """What is launched."""
 
-    Attributes
-    ----------
-    size : int
-        The number of ranks.
-    words : sequence of str
-        The words that follow ``python``.
-    grace : float
-        Seconds between SIGTERM and SIGKILL.
-    hosts : Hosts, optional
-        The machines; None for this one alone.
-    json : str, optional
-        A file for how each rank ended.
-    deadlocks : str, optional
-        A file for the reports of deadlocks; None to show them at once.  Then the last words of the rank that failed
-        are left out if there is a report, which says more.
-    """
-
-    size: int
-    words: Sequence[str]
-    grace: float
-    hosts: Hosts | None = None
-    json: str | None = None
+    size: int  #: the number of ranks
+    words: Sequence[str]  #: the words that follow ``python``
+    grace: float  #: seconds between SIGTERM and SIGKILL
+    hosts: Hosts | None = None  #: the machines; None for this one alone
+    json: str | None = None  #: a file for how each rank ended
+    #: A file for the reports of deadlocks; None to show them at once.  Then the last words of the rank that failed
+    #: are left out if there is a report, which says more.
     deadlocks: str | None = None
 
 
@@ -174,11 +159,7 @@ class _LostHost:
 class Supervisor:
     """Starts the ranks and watches them until all have ended.
 
-    Parameters
-    ----------
-    control : socket
-        The socket to the front: a byte is a signal to pass on, its end is the front's death.
-    plan : Plan
+    ``control``: the socket to the front: a byte is a signal to pass on, its end is the front's death.
     """
 
     def __init__(self, control: socket.socket, plan: Plan) -> None:

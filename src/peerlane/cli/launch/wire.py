@@ -68,24 +68,10 @@ class BadFrame(ValueError):
 class Wire:
     """One end: reads and writes without waiting, in the thread of a selector.
 
-    Parameters
-    ----------
-    selector : BaseSelector
-    incoming, outgoing : int
-        Descriptors, which become its own.
-    hear : callable
-        Called with each frame; may raise BadFrame.
-    lose : callable
-        Called once with the reason why nothing more will come; not after `close`.
-    is_part : bool
-        Whether the other end is a part, which begins with `MAGIC`.
-
-    Attributes
-    ----------
-    noise : bytearray
-        What came before `MAGIC`.
-    unsent : int
-        Bytes that wait until the other end reads.
+    ``incoming``, ``outgoing``: descriptors, which become its own.
+    ``hear``: called with each frame; may raise BadFrame.
+    ``lose``: called once with the reason why nothing more will come; not after `close`.
+    ``is_part``: whether the other end is a part, which begins with `MAGIC`.
     """
 
     def __init__(
@@ -103,8 +89,8 @@ class Wire:
         self._has_begun = not is_part
         self._received = bytearray()
         self._waiting: deque[memoryview] = deque()
-        self.noise = bytearray()
-        self.unsent = 0
+        self.noise = bytearray()  #: what came before `MAGIC`
+        self.unsent = 0  #: bytes that wait until the other end reads
         self.is_closed = False
         for descriptor in (incoming, outgoing):
             os.set_blocking(descriptor, False)

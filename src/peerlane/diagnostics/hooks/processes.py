@@ -30,7 +30,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from peerlane.diagnostics.hooks import elf_imports, ipc
-from peerlane.diagnostics.hooks.wrappers import after, hide_frames
+from peerlane.diagnostics.hooks.wrappers import after, frames_hidden
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.log.event_log import Key, forget, key_of, post, take, take_end, take_next
 
@@ -192,24 +192,16 @@ def _follow_semaphores() -> None:
 
         def acquire(block: bool = True, timeout: float | None = None) -> bool:
             shows()
-            try:
-                with event_log.quiet():
-                    got: bool = lock.acquire(block, timeout)
-            except BaseException as error:
-                hide_frames(error)
-                raise
+            with frames_hidden, event_log.quiet():
+                got: bool = lock.acquire(block, timeout)
             if got:
                 took()
             return got
 
         def release() -> None:
             gives()
-            try:
-                with event_log.quiet():
-                    lock.release()
-            except BaseException as error:
-                hide_frames(error)
-                raise
+            with frames_hidden, event_log.quiet():
+                lock.release()
 
         self.acquire, self.release = acquire, release
         self._peerlane_shows, self._peerlane_took, self._peerlane_gives = shows, took, gives
@@ -233,24 +225,16 @@ def _follow_semaphores() -> None:
     @functools.wraps(enter)
     def logged_enter(self: Any) -> bool:
         self._peerlane_shows()
-        try:
-            with event_log.quiet():
-                got: bool = enter(self)
-        except BaseException as error:
-            hide_frames(error)
-            raise
+        with frames_hidden, event_log.quiet():
+            got: bool = enter(self)
         self._peerlane_took()
         return got
 
     @functools.wraps(leave)
     def logged_leave(self: Any, *raised: object) -> None:
         self._peerlane_gives()
-        try:
-            with event_log.quiet():
-                leave(self, *raised)
-        except BaseException as error:
-            hide_frames(error)
-            raise
+        with frames_hidden, event_log.quiet():
+            leave(self, *raised)
 
     plain.__enter__, plain.__exit__ = logged_enter, logged_leave
     _follow_earlier_semaphores(synchronize)
@@ -294,22 +278,14 @@ def _follow_pipes() -> None:
         is_ordered = event_log.active and hasattr(self, "peerlane_keys")
         if is_ordered:
             post(self.peerlane_keys[0], is_relay=hasattr(_thread_state, "is_relay"))
-        try:
-            with event_log.quiet() if is_ordered else nullcontext():
-                send(self, *args)
-        except BaseException as error:
-            hide_frames(error)
-            raise
+        with frames_hidden, event_log.quiet() if is_ordered else nullcontext():
+            send(self, *args)
 
     @functools.wraps(receive)
     def received(self: Any, *args: Any) -> Any:
         is_ordered = event_log.active and hasattr(self, "peerlane_keys")
-        try:
-            with event_log.quiet() if is_ordered else nullcontext():
-                message = receive(self, *args)
-        except BaseException as error:
-            hide_frames(error)
-            raise
+        with frames_hidden, event_log.quiet() if is_ordered else nullcontext():
+            message = receive(self, *args)
         if is_ordered:
             take_next(self.peerlane_keys[1])
         return message

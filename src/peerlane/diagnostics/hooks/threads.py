@@ -21,7 +21,7 @@ from typing import Any
 
 from peerlane import _core
 from peerlane.diagnostics.hooks import polls, processes
-from peerlane.diagnostics.hooks.wrappers import hide_frames
+from peerlane.diagnostics.hooks.wrappers import frames_hidden, hide_frames
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.log.event_log import forget, post, take
 
@@ -171,11 +171,8 @@ class SimpleQueue(queue.SimpleQueue):  # type: ignore[type-arg]
         super().put((key, item), block, timeout)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        try:
+        with frames_hidden:
             key, item = super().get(block, timeout)
-        except BaseException as error:
-            hide_frames(error)
-            raise
         if key:
             take(key, 1)
             forget(key)
@@ -185,11 +182,8 @@ class SimpleQueue(queue.SimpleQueue):  # type: ignore[type-arg]
         self.put(item)
 
     def get_nowait(self) -> Any:
-        try:
+        with frames_hidden:
             return self.get(block=False)
-        except BaseException as error:
-            hide_frames(error)
-            raise
 
 
 def _is_own(depth: int) -> bool:
@@ -233,11 +227,8 @@ def _follow_threads() -> None:
             self._peerlane_number = number = next(_numbers)
             weakref.finalize(self, forget, (2, number)).atexit = False
             post((1, number))
-        try:
+        with frames_hidden:
             start(self)
-        except BaseException as error:
-            hide_frames(error)
-            raise
 
     @functools.wraps(enter)
     def entered(self: Any) -> None:
@@ -257,11 +248,8 @@ def _follow_threads() -> None:
 
     @functools.wraps(join)
     def wait(self: Any, timeout: float | None = None) -> None:
-        try:
+        with frames_hidden:
             join(self, timeout)
-        except BaseException as error:
-            hide_frames(error)
-            raise
         ended(self, is_alive(self))
 
     @functools.wraps(is_alive)
@@ -290,11 +278,8 @@ def _follow_loops() -> None:
     @functools.wraps(plain)
     def pair(*args: Any, **kwargs: Any) -> Any:
         follow()
-        try:
+        with frames_hidden:
             return plain(*args, **kwargs)
-        except BaseException as error:
-            hide_frames(error)
-            raise
 
     @functools.cache  # the first loop is enough
     def follow_calls(loop: Any) -> None:
@@ -302,13 +287,10 @@ def _follow_loops() -> None:
 
         @functools.wraps(give)
         def call_soon_threadsafe(self: Any, callback: Any, *args: Any, context: Any = None) -> Any:
-            try:
+            with frames_hidden:
                 if event_log.active:
                     give(self, _after_this())
                 handle = give(self, callback, *args, context=context)
-            except BaseException as error:
-                hide_frames(error)
-                raise
             if creation := getattr(handle, "_source_traceback", None):  # in debug mode, and up to this frame
                 del creation[-1]
             return handle

@@ -18,12 +18,27 @@ _ALL_WRAPPERS = WRAPPERS | {f"{__package__}.threads"}
 def hide_frames(error: BaseException) -> None:
     """Remove the frames of wrappers from the start of a traceback.
 
-    For a handler that raises the error again by a bare ``raise``, which adds no frame; Python 3.10 keeps the frames.
+    For a handler that raises the error again by a bare ``raise``, which adds no frame, and for :data:`frames_hidden`;
+    Python 3.10 keeps the frames.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__") in _ALL_WRAPPERS:
         trace = trace.tb_next
     error.__traceback__ = trace
+
+
+class _FramesHidden:
+    """Hides the frames of wrappers from an error that leaves the block."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            hide_frames(error)
+
+
+frames_hidden = _FramesHidden()
 
 
 class Replacement:
@@ -35,11 +50,8 @@ class Replacement:
         self._call = call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with frames_hidden:
             return self._call(*args, **kwargs)
-        except BaseException as error:
-            hide_frames(error)
-            raise
 
     def __reduce__(self) -> str:
         return str(self.__name__)  # type: ignore[attr-defined]
@@ -66,11 +78,8 @@ def after(owner: Any, name: str, then: Callable[..., None]) -> None:
 
     @functools.wraps(plain)
     def call(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with frames_hidden:
             result = plain(*args, **kwargs)
-        except BaseException as error:
-            hide_frames(error)
-            raise
         then(*args[:1], result)
         return result
 

@@ -65,41 +65,21 @@ READ, WRITTEN, UNKNOWN = range(3)  #: how the host touches bytes
 
 
 class Facts(NamedTuple):
-    """The log of this process.
-
-    Attributes
-    ----------
-    path : Path
-    written : int
-        Bytes.
-    dropped : int
-        Events for which there was no room.
-    capacity : int
-        Bytes that are kept until they are read.
-    """
+    """The log of this process."""
 
     path: Path
-    written: int
-    dropped: int
-    capacity: int
+    written: int  #: Bytes
+    dropped: int  #: Events for which there was no room
+    capacity: int  #: bytes that are kept until they are read
 
 
 def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> bool:
     """Begin the log of this process; False if there is one already, which goes on.
 
-    Parameters
-    ----------
-    directory : path
-        An existing directory.
-    capacity : int, optional
-        Bytes; by default those of ``PEERLANE_LOG_BYTES``.
-
-    Raises
-    ------
-    OSError
-        The files cannot be made.
-    InvalidValue
-        ``PEERLANE_LOG_BYTES`` is not a size.
+    ``directory``: an existing directory.
+    ``capacity``: bytes; by default those of ``PEERLANE_LOG_BYTES``.
+    Raises OSError: the files cannot be made.
+    Raises InvalidValue: ``PEERLANE_LOG_BYTES`` is not a size.
     """
     global active
     size = default_capacity() if capacity is None else capacity
@@ -343,12 +323,8 @@ def site() -> int:
 def launched_at(added: int, launch: int) -> AbstractContextManager[None]:
     """Log what this thread does in the block as an operation of a graph.
 
-    Parameters
-    ----------
-    added : int
-        The :func:`site` of the call that added the operation; 0 if it had no log.
-    launch : int
-        That of the call that launches the graph.
+    ``added``: the :func:`site` of the call that added the operation; 0 if it had no log.
+    ``launch``: that of the call that launches the graph.
     """
     return called_at(_core.log_site_launched(added, launch))
 
@@ -423,13 +399,8 @@ def key_of(*parts: object) -> Key:
 def post(key: Key, *, free: int = 0, is_relay: bool = False) -> None:
     """Log that what this thread has done so far comes before what takes the key.
 
-    Parameters
-    ----------
-    key : Key
-    free : int
-        Instead, how many :func:`take_next` need no post: the initial value of a semaphore.
-    is_relay : bool
-        Whether this thread only passes on what others have posted for it.
+    ``free``: instead, how many :func:`take_next` need no post: the initial value of a semaphore.
+    ``is_relay``: whether this thread only passes on what others have posted for it.
     """
     _core.log_event(_POST, a=key[0], b=key[1], c=free, flags=_SHARED if is_relay else 0)
 

@@ -96,14 +96,9 @@ def no_room(
 ) -> OutOfMemory:
     """Return the error for an allocation beyond the capacity.
 
-    Parameters
-    ----------
-    live : int
-        The number of this process's allocations on the device.
-    others : str
-        The other processes that hold memory of the device, as a text.
-    holders : tuple of MemoryHolder
-        The largest of them.
+    ``live``: the number of this process's allocations on the device.
+    ``others``: the other processes that hold memory of the device, as a text.
+    ``holders``: the largest of them.
     """
     cause = (
         f"{device} cannot allocate {asked:,} bytes: {free:,} of its {capacity:,} bytes are free; "

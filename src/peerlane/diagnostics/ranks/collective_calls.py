@@ -46,15 +46,9 @@ _MOVES: dict[int, tuple[str, str]] = {
 def in_words(kind: int, size: int, number: int = 0, root: int = 0) -> str:
     """Return a call in words.
 
-    Parameters
-    ----------
-    kind : int
-        One of :class:`Kind`; a hostile peer may send any other number.
-    size : int
-        Bytes of the whole, or of a rank's part.
-    number : int
-        Of the reduction.
-    root : int
+    ``kind``: one of :class:`Kind`; a hostile peer may send any other number.
+    ``size``: bytes of the whole, or of a rank's part.
+    ``number``: of the reduction.
     """
     words = _WORDS.get(kind, "something that is not a collective")
     return words.format(size=size, operation=_operation(number), root=root)

@@ -19,41 +19,22 @@ from peerlane.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The process of a rank.
+    """The process of a rank."""
 
-    Attributes
-    ----------
-    name : str
-        Its name in texts.
-    rank : int
-        Its number in its group.
-    session : int
-        The process's session: launch starts each rank in a session of its own, whose number is the rank's pid.
-    """
-
-    name: str
-    rank: int
+    name: str  #: its name in texts
+    rank: int  #: its number in its group
+    #: The process's session: launch starts each rank in a session of its own, whose number is the rank's pid.
     session: int
 
 
 class FarRank(NamedTuple):
-    """A rank of another machine: at the other end of a channel, or a member of a group.
-
-    Attributes
-    ----------
-    rank, pid : int
-    machine : str
-    memories : list of str
-        The names of the memories that it offers.
-    end : Any
-        This end of the channel, which records whether the rank is lost; None for a member of a group.
-    """
+    """A rank of another machine: at the other end of a channel, or a member of a group."""
 
     rank: int
     machine: str
     pid: int
-    memories: list[str]
-    end: Any
+    memories: list[str]  #: the names of the memories that it offers
+    end: Any  #: this end of the channel, which records whether the rank is lost; None for a member of a group
 
     def __str__(self) -> str:
         return f"rank {self.rank} (process {self.pid} on machine {self.machine})"

@@ -65,22 +65,7 @@ _last_look: tuple[int, int] = (0, 0)  # the token of the last look, and the time
 
 
 class NoProgress:
-    """The state of this process at a moment at which no thread and no stream of it could go on.
-
-    Attributes
-    ----------
-    native : int
-        Native code's token.
-    token : int
-        Changes when anything happens.
-    hosts : list of (int, int)
-        Threads, each with the stream that it waits for.
-    notifies : list
-        For each stream that waits for a notify: (stream, operation, position, True, notify, whether only this process
-        can record it).
-    marks : dict of int to int
-        For each stream that waits for another stream: that one.
-    """
+    """The state of this process at a moment at which no thread and no stream of it could go on."""
 
     def __init__(
         self,
@@ -88,10 +73,15 @@ class NoProgress:
         others: tuple[_Other, ...],
         foreign: int,
     ) -> None:
+        #: ``native``: native code's token.
+        #: ``hosts``: threads, each with the stream that it waits for.
         self.native, self.hosts, parked = parked_state
+        #: For each stream that waits for another stream: that one.
         self.marks = {stream: what for stream, _, _, is_notify, what, _ in parked if not is_notify}
+        #: For each stream that waits for a notify: (stream, operation, position, True, notify, whether only this
+        #: process can record it).
         self.notifies = [each for each in parked if each[3]]
-        self.token = hash((self.native, others, foreign))
+        self.token = hash((self.native, others, foreign))  #: changes when anything happens
 
     @classmethod
     def now(cls, waiting_elsewhere: Iterable[int] = ()) -> NoProgress | None:

@@ -23,47 +23,27 @@ _numbers = itertools.count(1)
 
 
 class StoreWait:
-    """A thread's wait at a rendezvous.
-
-    Attributes
-    ----------
-    rendezvous : Rendezvous
-    kind : str
-        ``"key"``, ``"barrier"`` or ``"gather"``.
-    key : str
-    call : str
-        The name of the call, for texts.
-    deadline : float
-        Of the monotonic clock.
-    peer : int
-        The only rank that could end it; -1 if the kind says which ranks could.
-    is_net : bool
-        Whether the time-out is so long that no program goes on after it on purpose: :data:`NET_SECONDS`.
-    number : int
-        Differs from the number of every other wait.
-    standing : Standing
-        The processes that could end it, by the server's last reply.
-    sure_ns : int
-        The last time for which the server has confirmed the wait.
-    next_ns : int
-        When to ask the server again.
-    in_vain : Deadlock or None
-        The error to raise, once it is known that no process will end the wait.
-    is_over : bool
-        Whether to raise the error now.
-    """
+    """A thread's wait at a rendezvous."""
 
     def __init__(
         self, rendezvous: Any, kind: str, key: str, call: str, deadline: float, peer: int = -1
     ) -> None:
+        #: ``kind``: ``"key"``, ``"barrier"`` or ``"gather"``.
         self.rendezvous, self.kind, self.key = rendezvous, kind, key
+        #: ``call``: the name of the call, for texts.
+        #: ``deadline``: of the monotonic clock.
+        #: ``peer``: the only rank that could end it; -1 if the kind says which ranks could.
         self.call, self.deadline, self.peer = call, deadline, peer
+        #: Whether the time-out is so long that no program goes on after it on purpose: :data:`NET_SECONDS`.
         self.is_net = deadline - time.monotonic() >= NET_SECONDS
-        self.number = next(_numbers)
-        self.standing: Standing = None
+        self.number = next(_numbers)  #: differs from the number of every other wait
+        self.standing: Standing = None  #: the processes that could end it, by the server's last reply
+        #: ``sure_ns``: the last time for which the server has confirmed the wait.
+        #: ``next_ns``: when to ask the server again.
         self.sure_ns = self.next_ns = 0
+        #: The error to raise, once it is known that no process will end the wait.
         self.in_vain: Deadlock | None = None
-        self.is_over = False
+        self.is_over = False  #: whether to raise the error now
 
     def check(self) -> None:
         """Raise an error if the wait must end for a reason that the server does not know."""

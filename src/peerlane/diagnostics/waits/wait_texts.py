@@ -102,7 +102,9 @@ def past(waits: Sequence[StreamWait], words: Words = NEUTRAL) -> list[str]:
     lines: dict[str, None] = {}
     for wait in waits[:_MOST_SHOWN]:
         if wait.before:
-            operations = ", ".join(f"{_kind(each)} at {_line_of(each)}" for each in wait.before)
+            operations = ", ".join(
+                f"{each.kind.replace('_', ' ')} at {_line_of(each)}" for each in wait.before
+            )
             lines[f"\n  before that {words.stream(wait.stream)} was given: {operations}"] = None
         if wait.of_awaited and wait.what == "record":
             (record,) = wait.of_awaited
@@ -118,10 +120,6 @@ def _use(use: PastOperation, words: Words) -> str:
     verb = "recorded" if use.kind == "notify" else "waited for"
     by = f"{words.stream(use.stream)}, operation {use.operation}" if use.stream else "the host"
     return f"{verb} at {_line_of(use)} ({by})"
-
-
-def _kind(of: PastOperation) -> str:
-    return of.kind.replace("_", " ")
 
 
 def _line_of(of: PastOperation) -> str:

@@ -37,22 +37,11 @@ class Origin(NamedTuple):
 
 
 class Board:
-    """A mapped board.
+    """A mapped board."""
 
-    Attributes
-    ----------
-    MAGIC : bytes
-        The beginning of a dialect's boards; 8 bytes.
-    OWNER : str
-        Whose board it is, for texts: "agent".
-    refusal : callable
-        Makes the exception of a cause and a remedy.
-    words : memoryview
-    """
-
-    MAGIC: ClassVar[bytes]
-    OWNER: ClassVar[str]
-    refusal: ClassVar[Callable[[str, str], Exception]]
+    MAGIC: ClassVar[bytes]  #: the beginning of a dialect's boards; 8 bytes
+    OWNER: ClassVar[str]  #: whose board it is, for texts: "agent"
+    refusal: ClassVar[Callable[[str, str], Exception]]  #: makes the exception of a cause and a remedy
 
     @classmethod
     def size(cls) -> int:
@@ -121,10 +110,7 @@ class OwnBoard(Board):
 class OtherBoard(Board):
     """A board of another process.
 
-    Raises
-    ------
-    Exception
-        Of ``refusal``: the process, or the board, has ended.
+    Raises Exception: of ``refusal``: the process, or the board, has ended.
     """
 
     def __init__(self, origin: Origin) -> None:

@@ -147,41 +147,18 @@ _COUNT = re.compile(r"\[(\*?)([^\]]*)\]$")
 
 @dataclass(frozen=True)
 class Declarator:
-    """A parameter of a function, or a field of a struct.
+    """A parameter of a function, or a field of a struct."""
 
-    Attributes
-    ----------
-    name : str
-        Empty for an anonymous union.
-    type : str
-        Without ``const`` and stars.
-    stars : int
-    count : str
-        The text in brackets; empty without them.
-    is_behind : bool
-        Whether ``count`` values lie behind an address.
-    words : frozenset of str
-        ``const``, and those of the notation.
-    bits : int
-        The width of a bit-field, 0 of any other.
-    initial : int
-        The value of the field in a new struct.
-    binding : str
-        The name of the binding's class, where the type does not determine it.
-    otherwise : str
-        The enumerator that a refused function returns where the parameter is 0.
-    """
-
-    name: str
-    type: str
+    name: str  #: Empty for an anonymous union
+    type: str  #: without ``const`` and stars
     stars: int = 0
-    count: str = ""
-    is_behind: bool = False
-    words: frozenset[str] = frozenset()
-    bits: int = 0
-    initial: int = 0
-    binding: str = ""
-    otherwise: str = ""
+    count: str = ""  #: the text in brackets; empty without them
+    is_behind: bool = False  #: whether ``count`` values lie behind an address
+    words: frozenset[str] = frozenset()  #: ``const``, and those of the notation
+    bits: int = 0  #: the width of a bit-field, 0 of any other
+    initial: int = 0  #: the value of the field in a new struct
+    binding: str = ""  #: the name of the binding's class, where the type does not determine it
+    otherwise: str = ""  #: the enumerator that a refused function returns where the parameter is 0
 
     @property
     def is_pointer(self) -> bool:
@@ -191,36 +168,20 @@ class Declarator:
 
 @dataclass(frozen=True)
 class Struct:
-    """A struct or a union.
-
-    Attributes
-    ----------
-    name : str
-    fields : tuple of Declarator
-    is_union : bool
-    words : frozenset of str
-        ``library`` and ``by_name``.
-    """
+    """A struct or a union."""
 
     name: str
     fields: tuple[Declarator, ...]
     is_union: bool = False
-    words: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()  #: ``library`` and ``by_name``
 
 
 @dataclass(frozen=True)
 class Enumerator:
-    """A member of an enumeration.
-
-    Attributes
-    ----------
-    value : int
-    earlier : int or None
-        Its number in the binding's earlier version, None where it was missing.
-    """
+    """A member of an enumeration."""
 
     value: int
-    earlier: int | None
+    earlier: int | None  #: its number in the binding's earlier version, None where it was missing
 
 
 _VERSION = re.compile(r"_v\d+$")
@@ -230,40 +191,21 @@ _VERSION = re.compile(r"_v\d+$")
 class Function:
     """A function of the library.
 
-    Attributes
-    ----------
-    name : str
-        The symbol.
-    returns : Declarator
-    parameters : tuple of Declarator
-    outputs : tuple of str
-        The names of its outputs in the order of the dialect; empty if it is C's.
-    dialect : str
-        The name of the dialect's call.
-    is_refused : bool
-        Whether the dialect only refuses it; its parameters may be unknown then.
-    is_variadic : bool
-        Whether variable arguments belong to its last parameter.
-    reason : str
-        Why it is refused.
-    words : frozenset of str
-        ``unread``, ``ending``, ``new``, ``binding`` and ``library``.
-    since, variant_since : int
-        The versions for the vendor's lookup by name, of the function and of its variant; 0 without one.
-    variant : str
-        The ending of its variant for the default streams of threads, ``ptds`` or ``ptsz``; empty without one.
+    ``since``, ``variant_since``: the versions for the vendor's lookup by name, of the function and of its variant; 0
+        without one.
     """
 
-    name: str
+    name: str  #: the symbol
     returns: Declarator
     parameters: tuple[Declarator, ...]
-    outputs: tuple[str, ...] = ()
-    dialect: str = ""
-    is_refused: bool = False
-    is_variadic: bool = False
-    reason: str = ""
-    words: frozenset[str] = frozenset()
+    outputs: tuple[str, ...] = ()  #: the names of its outputs in the order of the dialect; empty if it is C's
+    dialect: str = ""  #: the name of the dialect's call
+    is_refused: bool = False  #: whether the dialect only refuses it; its parameters may be unknown then
+    is_variadic: bool = False  #: whether variable arguments belong to its last parameter
+    reason: str = ""  #: why it is refused
+    words: frozenset[str] = frozenset()  #: ``unread``, ``ending``, ``new``, ``binding`` and ``library``
     since: int = 0
+    #: The ending of its variant for the default streams of threads, ``ptds`` or ``ptsz``; empty without one.
     variant: str = ""
     variant_since: int = 0
 
@@ -276,44 +218,23 @@ class Function:
 
 @dataclass
 class Declarations:
-    """The declarations of a library.
+    """The declarations of a library."""
 
-    Attributes
-    ----------
-    types : dict of str to Declarator
-        The meaning of each type name.
-    structs : dict of str to Struct
-    functions : dict of str to Function
-        By symbol, in their order.
-    callbacks : dict of str to Function
-        Types of functions that programs pass.
-    enums : dict of str to dict of str to Enumerator
-        The enumerations whose enumerators are known.
-    constants : dict of str to int
-    texts : dict of str to str
-        Constants that are strings.
-    codes : tuple of str
-        The types whose values are codes, 0 for success.
-    failed, ended : int
-        What a function returns where the dialect cannot answer, and when the process is ending.
-    version, earlier : str
-        Of the binding for Python.
-    modules : dict of str to tuple of str
-        The binding's modules that have a function, type or constant, by its name in the dialect.
-    """
-
-    types: dict[str, Declarator] = field(default_factory=dict)
+    types: dict[str, Declarator] = field(default_factory=dict)  #: the meaning of each type name
     structs: dict[str, Struct] = field(default_factory=dict)
-    functions: dict[str, Function] = field(default_factory=dict)
-    callbacks: dict[str, Function] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)  #: by symbol, in their order
+    callbacks: dict[str, Function] = field(default_factory=dict)  #: types of functions that programs pass
+    #: The enumerations whose enumerators are known.
     enums: dict[str, dict[str, Enumerator]] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    codes: tuple[str, ...] = ()
+    texts: dict[str, str] = field(default_factory=dict)  #: constants that are strings
+    codes: tuple[str, ...] = ()  #: the types whose values are codes, 0 for success
+    #: ``failed``, ``ended``: what a function returns where the dialect cannot answer, and when the process is ending.
     failed: int = -1
     ended: int = -1
-    version: str = ""
+    version: str = ""  #: ``version``, ``earlier``: of the binding for Python
     earlier: str = ""
+    #: The binding's modules that have a function, type or constant, by its name in the dialect.
     modules: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def library(self) -> Declarations:

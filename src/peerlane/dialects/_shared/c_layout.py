@@ -24,12 +24,7 @@ _INTEGERS = {
 
 
 class Layout:
-    """The types of a library's values in memory.
-
-    Parameters
-    ----------
-    declarations : Declarations
-    """
+    """The types of a library's values in memory."""
 
     def __init__(self, declarations: Declarations) -> None:
         self._declarations = declarations

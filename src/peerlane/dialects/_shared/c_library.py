@@ -72,25 +72,16 @@ class _Short(Wrong):
 class Library:
     """The functions of a vendor's C library, which call those of its dialect.
 
-    Parameters
-    ----------
-    declarations : Declarations
-        Of the library's header.
-    call : callable
-        Returns the dialect's function by its name.
-    refuse : callable
-        Gets the name of a call, the name of a parameter, the reason (empty for NULL), and the arguments of the call
-        as in a :class:`Failure`.  Reports the failure, and returns the code.
-    forms : mapping of str to type
-        The dialect's class for each struct, by the struct's name; all other structs are dicts.
-    text : callable
-        Returns the dialect's text for the bytes of a C string.
-    known : mapping of str to callable
-        Names in counts that are not parameters; each returns its number for the arguments of the call by name.
-    learn : mapping of str to callable
-        By the name of a C function: after a call that succeeded, teaches native code to answer the next one.  It gets
-        the epoch (``host.c_epoch``) in which the call began, and the call's words.  If another thread changed the
-        state meanwhile it may raise, and the error is ignored.
+    ``declarations``: of the library's header.
+    ``call``: returns the dialect's function by its name.
+    ``refuse``: gets the name of a call, the name of a parameter, the reason (empty for NULL), and the arguments of
+        the call as in a :class:`Failure`.  Reports the failure, and returns the code.
+    ``forms``: the dialect's class for each struct, by the struct's name; all other structs are dicts.
+    ``text``: returns the dialect's text for the bytes of a C string.
+    ``known``: names in counts that are not parameters; each returns its number for the arguments of the call by name.
+    ``learn``: by the name of a C function: after a call that succeeded, teaches native code to answer the next one.
+        It gets the epoch (``host.c_epoch``) in which the call began, and the call's words.  If another thread changed
+        the state meanwhile it may raise, and the error is ignored.
     """
 
     def __init__(

@@ -34,16 +34,10 @@ _INT32 = range(-(1 << 31), 1 << 31)
 class Refusal(Exception):
     """The end of a call with a vendor's code that the dialect chose itself.
 
-    Parameters
-    ----------
-    code : int
-        The vendor's code.
-    cause : str
-        What is wrong, with the numbers, and what is valid.
-    remedy : str
-        What to do.
-    outputs : tuple, optional
-        What the call returns before the code all the same, as the room that it needs.
+    ``code``: the vendor's code.
+    ``cause``: what is wrong, with the numbers, and what is valid.
+    ``remedy``: what to do.
+    ``outputs``: what the call returns before the code all the same, as the room that it needs.
     """
 
     def __init__(self, code: int, cause: str, remedy: str, outputs: tuple[object, ...] = ()) -> None:
@@ -77,13 +71,9 @@ class Check:
 
     It is declared in the annotation of a parameter, or beside the call with the names of the arguments.
 
-    Parameters
-    ----------
-    of : callable
-        Returns, for an argument's name, the function that checks a value: it returns the value that the body gets, or
-        raises.
-    names : tuple of str, optional
-        The arguments in the order of their checks; empty in an annotation.
+    ``of``: returns, for an argument's name, the function that checks a value: it returns the value that the body
+        gets, or raises.
+    ``names``: the arguments in the order of their checks; empty in an annotation.
     """
 
     __slots__ = ("_checks", "names", "of")
@@ -110,14 +100,9 @@ Steps: TypeAlias = "tuple[tuple[int, Callable[[Any], Any]], ...]"
 def steps_of(body: Callable[..., Any], checks: Iterable[Check] = (), first: Iterable[str] = ()) -> Steps:
     """Return the checks of a call in their order, each with the position of its argument.
 
-    Parameters
-    ----------
-    body : callable
-        The annotations of its parameters may have checks.
-    checks : iterable of Check
-        Checks that run before those of the annotations.
-    first : iterable of str
-        The parameters whose annotations are checked before the others'.
+    ``body``: the annotations of its parameters may have checks.
+    ``checks``: checks that run before those of the annotations.
+    ``first``: the parameters whose annotations are checked before the others'.
     """
     declared = _signature_of(body).parameters
     names = list(declared)
@@ -133,20 +118,11 @@ def steps_of(body: Callable[..., Any], checks: Iterable[Check] = (), first: Iter
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """How an argument is read.
+    """How an argument is read."""
 
-    Attributes
-    ----------
-    read : callable
-        Returns the value, raises TypeError, or refuses with a code.
-    is_address : bool
-    shown : type or None
-        The type on the reference page, where a check returns a value of another type.
-    """
-
-    read: Callable[[object], object]
+    read: Callable[[object], object]  #: returns the value, raises TypeError, or refuses with a code
     is_address: bool = False
-    shown: Any = None
+    shown: Any = None  #: the type on the reference page, where a check returns a value of another type
 
 
 def type_name(value: object) -> str:
@@ -300,27 +276,13 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The declaration of a call, as the reference page shows it.
+    """The declaration of a call, as the reference page shows it."""
 
-    Attributes
-    ----------
-    name : str
-        With its module.
-    parameters : tuple of (str, str, bool)
-        Name, type, and whether it is required.
-    returns : str
-        The type of the return value, the code included.
-    area : str
-        The subject of the module that declares it.
-    text : str
-        Its docstring.
-    """
-
-    name: str
-    area: str
-    parameters: tuple[tuple[str, str, bool], ...]
-    returns: str
-    text: str
+    name: str  #: with its module
+    area: str  #: the subject of the module that declares it
+    parameters: tuple[tuple[str, str, bool], ...]  #: name, type, and whether it is required
+    returns: str  #: the type of the return value, the code included
+    text: str  #: its docstring
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -380,22 +342,11 @@ def _type_text(kind: Any) -> str:
 class Table:
     """The calls of one vendor: the functions that serve them, their declarations, and how they fail.
 
-    Parameters
-    ----------
-    codes : mapping of Fault to int
-        The vendor's code of every fault.
-    explain : callable
-        Returns the cause of an error and what to do about it, in the vendor's words.
-    report : callable
-        Gets each :class:`Failure`, before the call returns.
-    late : callable
-        Returns the code of a call, by its name, that fails while the process is ending: such failures are not
+    ``codes``: the vendor's code of every fault.
+    ``explain``: returns the cause of an error and what to do about it, in the vendor's words.
+    ``report``: gets each :class:`Failure`, before the call returns.
+    ``late``: returns the code of a call, by its name, that fails while the process is ending: such failures are not
         reported.
-
-    Attributes
-    ----------
-    refused : dict
-        By module: the names of the calls of :meth:`refusing`, which are not in the table.
     """
 
     def __init__(
@@ -412,6 +363,7 @@ class Table:
         self._late = late
         self._modules: dict[str, dict[str, Callable[..., Any]]] = {}
         self._table: dict[str, Declared] = {}
+        #: By module: the names of the calls of :meth:`refusing`, which are not in the table.
         self.refused: dict[str, Iterable[str]] = {}
 
     def functions(self, module: str) -> Mapping[str, Callable[..., Any]]:
@@ -511,19 +463,13 @@ class Convention(Table):
     ) -> Callable[[_Body], Callable[..., Any]]:
         """Declare a call of the vendor.
 
-        Parameters
-        ----------
-        name : str
-            With its module: ``"acl.rt.malloc"``.
-        out : int
-            The number of outputs, which come before the code.  The body returns None, one output, or a tuple of them.
-        blank : tuple or callable, optional
-            The outputs of a call that failed; zeros by default.  For outputs that a program may change, a function
-            that makes new ones of the arguments.
-        checks : iterable of Check, optional
-            Checks that run before those of the annotations.
-        first : iterable of str, optional
-            The parameters whose annotations are checked before the others', which follow in their order.
+        ``name``: with its module: ``"acl.rt.malloc"``.
+        ``out``: the number of outputs, which come before the code.  The body returns None, one output, or a tuple of
+            them.
+        ``blank``: the outputs of a call that failed; zeros by default.  For outputs that a program may change, a
+            function that makes new ones of the arguments.
+        ``checks``: checks that run before those of the annotations.
+        ``first``: the parameters whose annotations are checked before the others', which follow in their order.
         """
         make_blanks = blank if callable(blank) else None
         blanks = (0,) * out if blank is None or callable(blank) else blank
@@ -546,18 +492,10 @@ class Convention(Table):
     ) -> Callable[..., Any]:
         """Enter a call in the table, and serve it.
 
-        Parameters
-        ----------
-        parameters : Parameters
-        declared : Declared
-        body : callable
-            Gets the arguments; returns None, one output, or a tuple of as many as there are ``blanks``.
-        blanks : tuple
-            The outputs of a call that failed.
-        make_blanks : callable, optional
-            Makes these outputs of the arguments of a call that failed.
-        signature : inspect.Signature, optional
-            What help() shows, where the names of the body's parameters are not the vendor's.
+        ``body``: gets the arguments; returns None, one output, or a tuple of as many as there are ``blanks``.
+        ``blanks``: the outputs of a call that failed.
+        ``make_blanks``: makes these outputs of the arguments of a call that failed.
+        ``signature``: what help() shows, where the names of the body's parameters are not the vendor's.
         """
         name = parameters.call
         self._parameters[name], self._table[name] = parameters, declared

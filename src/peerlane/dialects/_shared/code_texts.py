@@ -10,17 +10,11 @@ from collections.abc import Callable, Mapping
 
 
 class CodeTexts:
-    """The texts of a function.
-
-    Attributes
-    ----------
-    known : mapping of int to str
-        By code.
-    other : str
-        Of any other number.
-    """
+    """The texts of a function."""
 
     def __init__(self, known: Mapping[int, str], other: str) -> None:
+        #: ``known``: by code.
+        #: ``other``: of any other number.
         self.known, self.other = known, other
 
     def __call__(self, code: int) -> str:

@@ -11,10 +11,7 @@ from peerlane.errors import BadArgument, Fault, InvalidValue
 def chosen(variable: str, choices: Sequence[str]) -> str:
     """Return the value of a variable, or the first choice if it is not set.
 
-    Raises
-    ------
-    InvalidValue
-        The value of the variable is not one of the choices.
+    Raises InvalidValue: the value of the variable is not one of the choices.
     """
     value = os.environ.get(variable) or choices[0]
     if value not in choices:
@@ -25,16 +22,8 @@ def chosen(variable: str, choices: Sequence[str]) -> str:
 def rule(variable: str, name: str, choices: Sequence[str]) -> str:
     """Return the rule of a name in a variable with several (``"kinds=checked,peers=node"``), else its first choice.
 
-    Parameters
-    ----------
-    variable, name : str
-    choices : sequence of str
-        Each valid rule, ``"name=value"``; the first one of a name is the default.
-
-    Raises
-    ------
-    InvalidValue
-        The variable has a rule that is not one of the choices.
+    ``choices``: each valid rule, ``"name=value"``; the first one of a name is the default.
+    Raises InvalidValue: the variable has a rule that is not one of the choices.
     """
     words = [word.strip() for word in os.environ.get(variable, "").split(",") if word.strip()]
     for word in words:

@@ -39,10 +39,7 @@ _Import = TypeVar("_Import", bound=_Counted)
 class Imports(Generic[_Key, _Import]):
     """Objects that this process imported, once for each key.
 
-    Parameters
-    ----------
-    machine : Machine
-        Its lock is held while the table changes, and never while another process is asked.
+    ``machine``: its lock is held while the table changes, and never while another process is asked.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -68,15 +65,10 @@ class Imports(Generic[_Key, _Import]):
     ) -> _Import:
         """Return the import of a key, with one more reference if there is one already.
 
-        Parameters
-        ----------
-        key : hashable
-        opening : callable
-            Opens a new key.  No lock is held: it may wait for the process that exported.
-        keeping : callable
-            Makes the import of the opened object, under the lock.  If it raises, that object is closed.
-        again : callable
-            Called under the lock with an import that gets one more reference, before it is counted; it may refuse.
+        ``opening``: opens a new key.  No lock is held: it may wait for the process that exported.
+        ``keeping``: makes the import of the opened object, under the lock.  If it raises, that object is closed.
+        ``again``: called under the lock with an import that gets one more reference, before it is counted; it may
+            refuse.
         """
         known = self._again(key, again)
         if known is not None:
@@ -119,11 +111,8 @@ class Imports(Generic[_Key, _Import]):
 class Exports(Generic[_Key, _Export]):
     """Exports of this process, by key; the table does not grow for ever.
 
-    Parameters
-    ----------
-    is_over : callable
-        Tells whether no process can import an export any more, nor ask about it.  It is called for all exports when
-        there are twice as many as the last time left.
+    ``is_over``: tells whether no process can import an export any more, nor ask about it.  It is called for all
+        exports when there are twice as many as the last time left.
     """
 
     def __init__(self, is_over: Callable[[_Export], bool]) -> None:

@@ -24,21 +24,10 @@ def receive(
 ) -> tuple[bytes, bytes]:
     """Return the verb and the body of a frame.
 
-    Parameters
-    ----------
-    connection : socket
-    magic : bytes
-    seconds : float
-        The most that the whole frame may take, and later the socket's time-out.
-    may_idle : bool
-        Whether the time begins with the frame's first byte, for which it waits without a limit.
-
-    Raises
-    ------
-    OSError
-        The connection fails, or the frame has not come in time.
-    ValueError
-        It is no frame.
+    ``seconds``: the most that the whole frame may take, and later the socket's time-out.
+    ``may_idle``: whether the time begins with the frame's first byte, for which it waits without a limit.
+    Raises OSError: the connection fails, or the frame has not come in time.
+    Raises ValueError: it is no frame.
     """
     if may_idle:
         connection.settimeout(None)

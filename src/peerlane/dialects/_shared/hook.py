@@ -68,15 +68,10 @@ class _Alias:
 
 
 class DialectFinder:
-    """Serves the modules of the installed dialects; their manifests are read at the first import of one.
-
-    Attributes
-    ----------
-    installed : dict
-        Dialect name to the first parts of its modules' names, in the order of installation.
-    """
+    """Serves the modules of the installed dialects; their manifests are read at the first import of one."""
 
     def __init__(self) -> None:
+        #: Dialect name to the first parts of its modules' names, in the order of installation.
         self.installed: dict[str, Sequence[str]] = {}
         self._modules: dict[str, Mapping[str, str]] = {}
 
@@ -127,18 +122,13 @@ _OPENS = {"_ctypes": "dlopen", "_cffi_backend": "load_library"}
 
 
 class _ExtensionWatch:
-    """Shows modules of machine code to the dialects that have a file ``extensions.py``, when they are loaded.
-
-    Attributes
-    ----------
-    adapters : dict
-        By dialect: the names that the file assigns.  ``creating`` gets the path of each module before it is
-        loaded, ``executed`` the module when its code has run, ``opening`` the name and the flags of each library
-        that ctypes or cffi opens, before it does, and ``loads_first`` returns the library in ``lib/preload`` that a
-        program of machine code needs before all others; ``is_chosen`` tells whether the user named the dialect.
-    """
+    """Shows modules of machine code to the dialects that have a file ``extensions.py``, when they are loaded."""
 
     def __init__(self) -> None:
+        #: By dialect: the names that the file assigns.  ``creating`` gets the path of each module before it is
+        #: loaded, ``executed`` the module when its code has run, ``opening`` the name and the flags of each library
+        #: that ctypes or cffi opens, before it does, and ``loads_first`` returns the library in ``lib/preload`` that
+        #: a program of machine code needs before all others; ``is_chosen`` tells whether the user named the dialect.
         self.adapters: dict[str, dict[str, Any]] = {}
         self._is_watching = False
         self._after_load: Callable[[], object] = bool
@@ -234,12 +224,8 @@ def exported() -> str:
 def inherit(dialects: Sequence[str], root: str | None) -> None:
     """Install the dialects of the parent in a child.
 
-    Parameters
-    ----------
-    dialects : sequence of str
-        The parts of ``VARIABLE``, as ``exported`` writes them.
-    root : str or None
-        The folder of ``peerlane``, if ``sys.path`` lacks it.
+    ``dialects``: the parts of ``VARIABLE``, as ``exported`` writes them.
+    ``root``: the folder of ``peerlane``, if ``sys.path`` lacks it.
     """
     if root is not None:
         sys.meta_path.append(_RootFinder(root))

@@ -44,17 +44,10 @@ class Part(NamedTuple):
 
 
 class _LentMemory:
-    """Device memory that is lent for the registrations in it; the loan ends with the last of them.
-
-    Attributes
-    ----------
-    start : int
-    registrations : int
-        How many there are.
-    """
+    """Device memory that is lent for the registrations in it; the loan ends with the last of them."""
 
     def __init__(self, start: int, size: int, ends: bool) -> None:
-        self.start, self.registrations = start, 0
+        self.start, self.registrations = start, 0  #: ``registrations``: how many there are
         self._loan = Loan(raw.buffer(start, size), ends=ends)
         self._offer: Offer | None = None
 
@@ -76,12 +69,7 @@ os.register_at_fork(after_in_child=_lent.clear)
 
 
 class OwnMemory:
-    """Registered memory of this process.
-
-    Parameters
-    ----------
-    start, size : int
-    """
+    """Registered memory of this process."""
 
     def __init__(self, start: int, size: int) -> None:
         self._start, self._size = start, size
@@ -144,10 +132,7 @@ class OwnMemory:
 class Lender:
     """Another process that lends device memory: what this process has opened of it.
 
-    Parameters
-    ----------
-    dialect, owner : str
-        For texts: "nixl", "agent 'other'".
+    ``dialect``, ``owner``: for texts: "nixl", "agent 'other'".
     """
 
     def __init__(self, dialect: str, owner: str) -> None:
@@ -183,12 +168,7 @@ class Lender:
 class BorrowedMemory:
     """Registered device memory of another process, which is opened at its first use.
 
-    Parameters
-    ----------
-    lender : Lender
-    size : int
-        As the owner registered it.
-    part : Part
+    ``size``: as the owner registered it.
     """
 
     def __init__(self, lender: Lender, size: int, part: Part) -> None:

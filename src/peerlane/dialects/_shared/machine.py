@@ -31,39 +31,21 @@ _Ended: TypeAlias = "tuple[str, Device | None, call_site.Site | None, str, call_
 
 
 class Resource:
-    """An object that a program holds by a handle.  A handle is not an address and is never issued twice.
-
-    Attributes
-    ----------
-    context : Context
-    handle : int
-        0 before it is issued.
-    name : str
-        Its kind in messages.
-    needs_device : bool
-        Whether a message names its device.
-    is_counted : bool
-        Whether a device's limit counts it.
-    is_owned : bool
-        Whether the program owns it and has to end it.
-    has_addresses : bool
-        Whether queued work may use its addresses: then it ends after the streams of its context.
-    created_at : Site or None
-        The program's line that got the handle.
-    """
+    """An object that a program holds by a handle.  A handle is not an address and is never issued twice."""
 
     __slots__ = ("context", "handle", "created_at")
 
-    name: ClassVar[str]
-    needs_device: ClassVar[bool] = True
-    is_counted: ClassVar[bool] = True
-    is_owned: ClassVar[bool] = True
+    name: ClassVar[str]  #: its kind in messages
+    needs_device: ClassVar[bool] = True  #: whether a message names its device
+    is_counted: ClassVar[bool] = True  #: whether a device's limit counts it
+    is_owned: ClassVar[bool] = True  #: whether the program owns it and has to end it
+    #: Whether queued work may use its addresses: then it ends after the streams of its context.
     has_addresses: ClassVar[bool] = False
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.handle = 0
-        self.created_at: call_site.Site | None = None
+        self.handle = 0  #: 0 before it is issued
+        self.created_at: call_site.Site | None = None  #: the program's line that got the handle
 
     def __str__(self) -> str:
         site = f", made at {self.created_at}" if self.created_at else ""
@@ -96,21 +78,6 @@ class Context(Resource):
     """A use of a device by this process, with its own streams and events; each thread selects one.
 
     Its handle is issued when a program asks for it.
-
-    Attributes
-    ----------
-    device : Device
-    number : int
-        The program's number of the device.
-    is_primary : bool
-        Whether selecting the device made it: all threads that select the device share it, and the last release ends
-        it.
-    native : object
-        What native code knows of it: its handle, and how often it was selected and not yet released.
-    node : object
-        ``node.is_closed`` is true after the context ended, or the process left the device's node.
-    default_stream : object
-        The dialect's default stream of the context; None before its first use.
     """
 
     __slots__ = ("default_stream", "device", "is_primary", "native", "node", "number")
@@ -118,12 +85,17 @@ class Context(Resource):
     name = "context"
 
     def __init__(self, device: Device, *, is_primary: bool = True, number: int | None = None) -> None:
+        #: What native code knows of it: its handle, and how often it was selected and not yet released.
         self.native = host.Context()
         super().__init__(self)
         self.device = device
-        self.number = device.ordinal if number is None else number
+        self.number = device.ordinal if number is None else number  #: the program's number of the device
+        #: Whether selecting the device made it: all threads that select the device share it, and the last release
+        #: ends it.
         self.is_primary = is_primary
+        #: ``node.is_closed`` is true after the context ended, or the process left the device's node.
         self.node: Any = device.backend  # device.is_closed would cost as much as a small copy
+        #: The dialect's default stream of the context; None before its first use.
         self.default_stream: Any = None
 
     @property
@@ -183,23 +155,14 @@ class Machine:
     """A dialect's view of the node: the context of each thread, the resource of each handle, the owner of each
     address.
 
-    Attributes
-    ----------
-    thread : ThreadContext
-        The current context of the calling thread; another node gets a new object.
-    lock : RLock
-        Held while a table changes in more than one step.
-    resources : dict
-        By handle: streams, events and all other objects that a program holds.
-    allocations : dict
-        By address.
-    vendor_name : str
-        Who issues the handles, in messages.
-    show : callable
-        Returns the devices of the node that the program sees.
+    ``thread``: the current context of the calling thread; another node gets a new object.
+    ``lock``: held while a table changes in more than one step.
+    ``resources``: by handle: streams, events and all other objects that a program holds.
+    ``allocations``: by address.
     """
 
-    vendor_name: str
+    vendor_name: str  #: who issues the handles, in messages
+    #: Returns the devices of the node that the program sees.
     show: Callable[[Sequence[Device]], tuple[Device, ...]] = staticmethod(tuple)
 
     def __init__(self) -> None:
@@ -304,10 +267,7 @@ class Machine:
     def release(self, ordinal: int, *, all_references: bool = False) -> bool:
         """Drop one reference to a device's primary context, or all; without any it ends.  False: there was none.
 
-        Raises
-        ------
-        Error
-            The first failure of the context's resources; the context has ended all the same.
+        Raises Error: the first failure of the context's resources; the context has ended all the same.
         """
         device = self.device(ordinal)
         with self.lock:

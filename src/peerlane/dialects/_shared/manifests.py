@@ -27,119 +27,79 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The calls that order work, by the keys of ``ORDERS``; where a manifest has none, peerlane's own.
+    """The calls that order work, by the keys of ``ORDERS``; where a manifest has none, peerlane's own."""
 
-    Attributes
-    ----------
-    wait, record, fence : str
-        Between ranks: ``record`` makes a token, ``wait`` waits for it, ``fence`` orders a channel's operations.
-    token : str
-        The name of a token: a notify or an event.
-    sync, event : str
-        Within a process: how a thread waits for a stream, and how a stream waits for another one.
-    edge : str
-        The call that adds an edge to a graph; empty: the dialect has no graphs.
-    barrier : str
-        A barrier of ranks.  Empty: the dialect has none, and its tokens work between any two processes.
-    own_record, own_wait : str
-        ``record`` and ``wait`` between streams of one process, for a notify without a channel.
-    fifo : str
-        How to get notifies that keep each record; empty: the dialect has none.
-    message : str
-        The call that notifies another process without a token; ``wait`` and ``sync`` then only ask, and never block.
-        Empty: the dialect has none.
-    done : str
-        The answer of such a ``sync`` for a transfer that is over.
-    keep : str
-        The call that keeps freed memory from being handed out again while a stream uses it; empty: there is none.
-    threads, processes : str
-        Other means to order two threads, and two processes.
-    """
-
+    #: ``wait``, ``record``, ``fence``: between ranks: ``record`` makes a token, ``wait`` waits for it, ``fence``
+    #: orders a channel's operations.
     wait: str = "Channel.wait"
     record: str = "Channel.notify"
     fence: str = "Channel.fence"
-    token: str = "notify"
+    token: str = "notify"  #: the name of a token: a notify or an event
+    #: ``sync``, ``event``: within a process: how a thread waits for a stream, and how a stream waits for another one.
     sync: str = "Stream.sync"
     event: str = "Stream.wait"
-    edge: str = ""
+    edge: str = ""  #: the call that adds an edge to a graph; empty: the dialect has no graphs
+    #: A barrier of ranks.  Empty: the dialect has none, and its tokens work between any two processes.
     barrier: str = "Group.barrier"
+    #: ``own_record``, ``own_wait``: ``record`` and ``wait`` between streams of one process, for a notify without a
+    #: channel.
     own_record: str = "Stream.notify"
     own_wait: str = "Stream.wait"
+    #: How to get notifies that keep each record; empty: the dialect has none.
     fifo: str = "a notify of the kind fifo"
+    #: The call that notifies another process without a token; ``wait`` and ``sync`` then only ask, and never block.
+    #: Empty: the dialect has none.
     message: str = ""
-    done: str = ""
+    done: str = ""  #: the answer of such a ``sync`` for a transfer that is over
+    #: The call that keeps freed memory from being handed out again while a stream uses it; empty: there is none.
     keep: str = ""
+    #: ``threads``, ``processes``: other means to order two threads, and two processes.
     threads: str = "a join, a lock, a queue or peerlane.order"
     processes: str = "a join, a message or peerlane.order"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The values that a dialect's manifest assigns, or their defaults.
+    """The values that a dialect's manifest assigns, or their defaults."""
 
-    Attributes
-    ----------
-    name, folder : str
-        Not assigned in the manifest.
-    modules : mapping of str to str
-        Each public module name to the module that serves it: ``"acl.rt"`` to ``"peerlane.dialects.acl.rt"``.
-    packages : mapping of str to str
-        The vendor's own modules that ``peerlane doctor`` looks for, each with the distribution that has its version,
-        or an empty text; by default the module called ``name``.
-    orders : Orders
-        The vendor's calls that order work; in the manifest by their keys.
-    orders_of : mapping of str to mapping of str to str
-        By the beginning of calls' names, the calls that programs with such calls know by another name: of CUDA's
-        runtime ``{"cuda": {"sync": "cudaStreamSynchronize", ...}}``.
-    entry : str
-        The public module whose functions programs call; by default the module called ``name``.
-    probe : str
-        Python source; run by itself it exits with 0 if and only if the vendor's own module is installed and finds a
-        device.  Empty if the vendor has no such module.
-    drivers : sequence of str
-        Paths of files, of which one is there where the vendor's own driver is: then the dialect is served on request
-        alone.  Empty if programs find devices by Python's modules.
-    variables : sequence of str
-        The environment variables that the vendor's software reads, for ``peerlane doctor``.
-    anew : str
-        ``"module:function"`` that resets the dialect to its state in a new process; empty if it keeps no state.
-    explain : str
-        ``"module:function"`` that returns the explanation of this thread's failed calls; empty where their errors
-        explain themselves.
-    topology : str
-        ``"module:function"`` that returns what the vendor's tool shows of a node's links, for ``peerlane topo``;
-        empty without one.  ``peerlane.dialects.cuda.paths.shown`` is an example.
-    remedy : str
-        The text that names the calls which end the objects that a test left behind.
-    libraries : mapping of str to str
-        The C libraries, each with its header: ``{"hccl": "hcomm"}`` for ``libhccl.so``, which has the functions of
-        ``hcomm.h.txt``.  A name may end in a version: ``"cuda.1"`` for ``libcuda.so.1``, and
-        ``libcuda.so`` for linkers.  If there are any, the
-        folder's ``c_library.py`` has a function ``library`` that returns the :class:`Library` of a header.
-    supports : str
-        ``"HcommIsSupport"``: the library has ``HcommIsSupportNAME`` for each function NAME; it returns whether NAME
-        works.  Empty if there are none.
-    prefix : str
-        The beginning of the names of Python's calls in messages, ``"hcomm."``; empty if the names are C's.
-    """
-
-    name: str
+    name: str  #: ``name``, ``folder``: not assigned in the manifest
     folder: str
+    #: Each public module name to the module that serves it: ``"acl.rt"`` to ``"peerlane.dialects.acl.rt"``.
     modules: Mapping[str, str]
+    #: The vendor's own modules that ``peerlane doctor`` looks for, each with the distribution that has its version,
+    #: or an empty text; by default the module called ``name``.
     packages: Mapping[str, str]
-    orders: Orders
+    orders: Orders  #: the vendor's calls that order work; in the manifest by their keys
+    #: By the beginning of calls' names, the calls that programs with such calls know by another name: of CUDA's
+    #: runtime ``{"cuda": {"sync": "cudaStreamSynchronize", ...}}``.
     orders_of: Mapping[str, Mapping[str, str]] = MappingProxyType({})
-    entry: str = ""
+    entry: str = ""  #: the public module whose functions programs call; by default the module called ``name``
+    #: Python source; run by itself it exits with 0 if and only if the vendor's own module is installed and finds a
+    #: device.  Empty if the vendor has no such module.
     probe: str = ""
+    #: Paths of files, of which one is there where the vendor's own driver is: then the dialect is served on request
+    #: alone.  Empty if programs find devices by Python's modules.
     drivers: Sequence[str] = ()
+    #: The environment variables that the vendor's software reads, for ``peerlane doctor``.
     variables: Sequence[str] = ()
+    #: ``"module:function"`` that resets the dialect to its state in a new process; empty if it keeps no state.
     anew: str = ""
+    #: ``"module:function"`` that returns the explanation of this thread's failed calls; empty where their errors
+    #: explain themselves.
     explain: str = ""
+    #: ``"module:function"`` that returns what the vendor's tool shows of a node's links, for ``peerlane topo``; empty
+    #: without one.  ``peerlane.dialects.cuda.paths.shown`` is an example.
     topology: str = ""
-    remedy: str = ""
+    remedy: str = ""  #: the text that names the calls which end the objects that a test left behind
+    #: The C libraries, each with its header: ``{"hccl": "hcomm"}`` for ``libhccl.so``, which has the functions of
+    #: ``hcomm.h.txt``.  A name may end in a version: ``"cuda.1"`` for ``libcuda.so.1``, and ``libcuda.so`` for
+    #: linkers.  If there are any, the folder's ``c_library.py`` has a function ``library`` that returns the
+    #: :class:`Library` of a header.
     libraries: Mapping[str, str] = MappingProxyType({})
+    #: ``"HcommIsSupport"``: the library has ``HcommIsSupportNAME`` for each function NAME; it returns whether NAME
+    #: works.  Empty if there are none.
     supports: str = ""
+    #: The beginning of the names of Python's calls in messages, ``"hcomm."``; empty if the names are C's.
     prefix: str = ""
 
 
@@ -156,10 +116,8 @@ def registered() -> tuple[str, ...]:
 def manifest_of(name: str) -> Manifest:
     """Return the manifest of a dialect.
 
-    Raises
-    ------
-    InvalidValue
-        No dialect has that name; or ``BAD_CONFIG``: its manifest has no ``MODULES``, or an unknown name or key.
+    Raises InvalidValue: no dialect has that name; or ``BAD_CONFIG``: its manifest has no ``MODULES``, or an unknown
+        name or key.
     """
     known = _folders()
     if name not in known:
@@ -174,11 +132,8 @@ def manifest_of(name: str) -> Manifest:
 def register(folder: str | os.PathLike[str]) -> None:
     """Make the dialect of a folder known in this process, and in children that are started from now on.
 
-    Raises
-    ------
-    InvalidValue
-        Another folder has a dialect of that name; or the folder has no manifest, or one that is wrong.  Nothing was
-        changed.
+    Raises InvalidValue: another folder has a dialect of that name; or the folder has no manifest, or one that is
+        wrong.  Nothing was changed.
     """
     path = os.path.abspath(folder)
     name = _manifest_in(path).name

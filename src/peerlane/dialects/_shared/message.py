@@ -62,21 +62,9 @@ class Message:
 
     It keeps no object of the program alive, and later changes of the objects do not show in it.
 
-    Parameters
-    ----------
-    failure : Failure
-    argument_text : callable
-        Gets the name of an argument, its value, and whether it is an address.  Returns the text to show, or an object
-        whose ``str`` is that text, whatever happens to the argument afterwards.
-    layout : callable
-        Makes the text.
-
-    Attributes
-    ----------
-    call, cause, remedy : str
-    code : int
-    arguments : str
-        The names and values, as text.
+    ``argument_text``: gets the name of an argument, its value, and whether it is an address.  Returns the text to
+        show, or an object whose ``str`` is that text, whatever happens to the argument afterwards.
+    ``layout``: makes the text.
     """
 
     __slots__ = ("_arguments", "_layout", "call", "cause", "code", "remedy")
@@ -115,12 +103,8 @@ class Messages:
 
     Their texts are made when they are read, so programs that only test a call's code do not pay for them.
 
-    Parameters
-    ----------
-    dialect : str
-        The name of the dialect, under which the last message of all threads is kept.
-    argument_text, layout : callable
-        As of :class:`Message`.
+    ``dialect``: the name of the dialect, under which the last message of all threads is kept.
+    ``argument_text``, ``layout``: as of :class:`Message`.
     """
 
     def __init__(

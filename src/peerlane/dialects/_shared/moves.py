@@ -29,14 +29,9 @@ def ranks() -> Ranks:
 
 
 class Moves(Protocol):
-    """The bytes of a transfer, which may be moved many times.
+    """The bytes of a transfer, which may be moved many times."""
 
-    Attributes
-    ----------
-    is_brief : bool
-        Whether :meth:`run` lasts less than a few milliseconds, or not longer than to queue them and to see their end.
-    """
-
+    #: Whether :meth:`run` lasts less than a few milliseconds, or not longer than to queue them and to see their end.
     is_brief: bool
 
     def run(self) -> bool:
@@ -50,15 +45,9 @@ class Moves(Protocol):
 
 
 class Call(Protocol):
-    """Moves bytes that this process has not mapped.
+    """Moves bytes that this process has not mapped."""
 
-    Attributes
-    ----------
-    is_brief : bool
-        As of :class:`Moves`.
-    """
-
-    is_brief: bool
+    is_brief: bool  #: as of :class:`Moves`
 
     def __call__(self) -> None:
         """Move the bytes; raise if it cannot."""
@@ -73,18 +62,10 @@ class Call(Protocol):
 class ProcessCall:
     """Moves ordinary memory between this process and another one by the system.
 
-    Parameters
-    ----------
-    pid : int
-    is_write : bool
-    pieces : sequence of (int, int, int)
-        This process's address, the other's, and bytes.
-    on_device : sequence of (int, int)
-        Those of this process's addresses that are of a device, as the program has them, with their bytes.
-    ended : callable
-        Makes the exception for a process that has ended.
-    failed : callable
-        Makes any other exception from its cause and what to do.
+    ``pieces``: this process's address, the other's, and bytes.
+    ``on_device``: those of this process's addresses that are of a device, as the program has them, with their bytes.
+    ``ended``: makes the exception for a process that has ended.
+    ``failed``: makes any other exception from its cause and what to do.
     """
 
     def __init__(
@@ -134,16 +115,10 @@ class ProcessCall:
 class MemoryMoves:
     """The copies and the call of a transfer between memory.
 
-    Parameters
-    ----------
-    copies : sequence of (int, int, int)
-        Destination, source and bytes.
-    call : Call, optional
-        Follows the copies.
-    then : sequence of (int, int, int)
-        Copies behind the call.
-    holding : object
-        Kept as long as this.
+    ``copies``: destination, source and bytes.
+    ``call``: follows the copies.
+    ``then``: copies behind the call.
+    ``holding``: kept as long as this.
     """
 
     def __init__(
@@ -211,17 +186,8 @@ class MemoryMoves:
 class End:
     """The end of what a transfer has queued on a stream.
 
-    Parameters
-    ----------
-    stream : Stream
-    is_eager : bool
-        Whether the schedule is eager: under ``lazy`` a query would make the operations run.
-    then : callable, optional
-        Called at the end.
-
-    Attributes
-    ----------
-    event : Event
+    ``is_eager``: whether the schedule is eager: under ``lazy`` a query would make the operations run.
+    ``then``: called at the end.
     """
 
     def __init__(self, stream: Stream, is_eager: bool, then: Callable[[], None] | None = None) -> None:

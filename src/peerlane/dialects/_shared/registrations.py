@@ -26,16 +26,10 @@ _Kind = TypeVar("_Kind", bound=Registration)
 
 
 class Registrations(Generic[_Kind]):
-    """All registrations of the process.  Of those that overlap, the last that begins before an address counts.
-
-    Attributes
-    ----------
-    starts : list of int
-        Their first addresses, in order.
-    """
+    """All registrations of the process.  Of those that overlap, the last that begins before an address counts."""
 
     def __init__(self) -> None:
-        self.starts: list[int] = []
+        self.starts: list[int] = []  #: their first addresses, in order
         self._by_start: dict[int, _Kind] = {}
 
     def __bool__(self) -> bool:

@@ -23,28 +23,20 @@ from peerlane.dialects._shared.machine import Context, Resource
 
 
 class PhysicalMemory(Resource):
-    """Physical memory, created by this process or imported, which a program holds by a handle.
-
-    Attributes
-    ----------
-    outlives_handle : bool
-        Whether a program can get a released handle again from a mapping: then the neutral memory stays open until the
-        last mapping ends.
-    neutral : Physical
-    references : int
-        How often the program got the handle and has not yet released it.
-    mappings : int
-        How many mappings it has now.
-    """
+    """Physical memory, created by this process or imported, which a program holds by a handle."""
 
     __slots__ = ("mappings", "neutral", "references")
 
     name = "handle of physical memory"
+    #: Whether a program can get a released handle again from a mapping: then the neutral memory stays open until the
+    #: last mapping ends.
     outlives_handle: ClassVar[bool] = False
 
     def __init__(self, context: Context, neutral: Physical) -> None:
         super().__init__(context)
         self.neutral = neutral
+        #: ``references``: how often the program got the handle and has not yet released it.
+        #: ``mappings``: how many mappings it has now.
         self.references, self.mappings = 1, 0
 
     @property
@@ -74,22 +66,13 @@ class PhysicalMemory(Resource):
 
 
 class Reservation:
-    """The addresses that one call reserved.
-
-    Attributes
-    ----------
-    addresses : AddressRange
-    start : int
-        Its first address.
-    mapped : dict
-        By first address: the physical memory of each mapping.
-    """
+    """The addresses that one call reserved."""
 
     __slots__ = ("addresses", "start", "mapped")
 
     def __init__(self, addresses: AddressRange, start: int) -> None:
-        self.addresses, self.start = addresses, start
-        self.mapped: dict[int, Any] = {}
+        self.addresses, self.start = addresses, start  #: ``start``: its first address
+        self.mapped: dict[int, Any] = {}  #: by first address: the physical memory of each mapping
 
     @property
     def end(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from peerlane import Device
-from peerlane.dialects._shared.call import Address, Dict, Object, Refusal, Word
+from peerlane.dialects._shared.call import Address, Dict, Object, Word
 from peerlane.dialects.acl._checks import null
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
@@ -29,8 +29,7 @@ def set_access(vir_ptr: Address, size: Word, desc: Object) -> None:
     Basis: S; C for the codes and the host
     """
     if not vir_ptr or not desc:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             "virPtr is NULL" if not vir_ptr else "there is no description",
             "pass the address of a mapping, and at least one description",
         )
@@ -38,8 +37,7 @@ def set_access(vir_ptr: Address, size: Word, desc: Object) -> None:
     for each in desc:
         device, rights = _located(each.get("location") or {}), _RIGHTS.get(each.get("flags", -1))
         if rights is None:
-            raise Refusal(
-                Code.RT_PARAM_INVALID,
+            raise Code.RT_PARAM_INVALID.refusal(
                 f"flags of a description is {each.get('flags')}",
                 "pass 0 (none), 1 (read) or 3 (read and write)",
             )
@@ -49,8 +47,7 @@ def set_access(vir_ptr: Address, size: Word, desc: Object) -> None:
         reservation = mapped_at(vir_ptr)
         has = reservation.mapped[vir_ptr].neutral.size
         if size != has:
-            raise Refusal(
-                Code.RT_PARAM_INVALID,
+            raise Code.RT_PARAM_INVALID.refusal(
                 f"size is {size:,}, and the mapping at {vir_ptr:#x} has {has:,} bytes",
                 "pass the address and the size that acl.rt.map_mem was given",
             )
@@ -71,10 +68,8 @@ def get_access(vir_ptr: Address, location: Dict) -> int:
         reservation = machine.reservations.around(vir_ptr)
         start = reservation.mapping_around(vir_ptr) if reservation is not None else None
         if reservation is None or start is None:
-            raise Refusal(
-                Code.RT_DRV_INTERNAL_ERROR,
-                f"nothing is mapped at {machine.describe(vir_ptr)}",
-                "call acl.rt.map_mem before",
+            raise Code.RT_DRV_INTERNAL_ERROR.refusal(
+                f"nothing is mapped at {machine.describe(vir_ptr)}", "call acl.rt.map_mem before"
             )
         return (
             0 if device is None else _FLAGS[reservation.addresses.access(device, vir_ptr - reservation.start)]
@@ -89,8 +84,7 @@ def _located(location: dict[Any, Any]) -> Device | None:
     shown: Sequence[Device] = machine.visible()
     if kind == _DEVICE and isinstance(number, int) and 0 <= number < len(shown):
         return shown[number]
-    raise Refusal(
-        Code.RT_PARAM_INVALID,
+    raise Code.RT_PARAM_INVALID.refusal(
         f"location is type {kind}, id {number}",
         f"pass type {_DEVICE} (device) with an id of 0 to {len(shown) - 1}, or type 0 (host)",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from peerlane.dialects._shared.call import Address, Object, Refusal
+from peerlane.dialects._shared.call import Address, Object
 from peerlane.dialects._shared.machine import Resource
 from peerlane.dialects.acl._checks import null
 from peerlane.dialects.acl._codes import Code
@@ -17,13 +17,7 @@ _PARTS = (_OBJECT, "alloc_func", "free_func", _ADVISE, "get_addr_from_block_func
 
 
 class AclAllocatorDesc(Resource):
-    """A description of an allocator.
-
-    Attributes
-    ----------
-    parts : dict
-        By their names: the object and the functions that were set.
-    """
+    """A description of an allocator."""
 
     __slots__ = ("parts",)
 
@@ -32,7 +26,7 @@ class AclAllocatorDesc(Resource):
 
     def __init__(self) -> None:
         super().__init__(machine.process())
-        self.parts: dict[str, object] = {}
+        self.parts: dict[str, object] = {}  #: by their names: the object and the functions that were set
 
 
 @acl.value(_CREATE, failed=lambda _: 0)
@@ -84,10 +78,8 @@ def register(stream: Address, allocator_desc: Address) -> None:
     description = machine.deviceless(allocator_desc, AclAllocatorDesc, _CREATE)
     for part in _PARTS:
         if part not in description.parts and part != _ADVISE:
-            raise Refusal(
-                Code.INVALID_PARAM,
-                f"{part} of the description is not set",
-                f"call acl.rt.allocator_set_{part}_to_desc first",
+            raise Code.INVALID_PARAM.refusal(
+                f"{part} of the description is not set", f"call acl.rt.allocator_set_{part}_to_desc first"
             )
     machine.allocators[stream] = allocator_desc, dict(description.parts)
 
@@ -102,10 +94,8 @@ def get_by_stream(stream: Address) -> tuple[int, object, object, object, object,
     """
     registered = machine.allocators.get(stream)
     if registered is None:
-        raise Refusal(
-            Code.INVALID_PARAM,
-            f"no allocator is registered for stream {stream:#x}",
-            "call acl.rt.allocator_register first",
+        raise Code.INVALID_PARAM.refusal(
+            f"no allocator is registered for stream {stream:#x}", "call acl.rt.allocator_register first"
         )
     number, parts = registered
     one, two, three, four, five = (parts.get(part, 0) for part in _PARTS)

@@ -177,8 +177,7 @@ def memcpy2d_async(
         return
     check_rectangle(dst, dpitch, src, spitch, width, height, kind)
     if width > _WIDEST or height > _HIGHEST:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"{height:,} rows of {width:,} bytes are more than {_HIGHEST:,} of {_WIDEST:,}",
             "copy it in parts, or with acl.rt.memcpy2d",
         )
@@ -220,8 +219,7 @@ def _refuse_kind(dst: int, src: int, kind: int) -> None:
     remedy = f"pass kind {right} ({KINDS[right]}), or {_BY_ADDRESS} to let the addresses decide"
     if not any(ends):
         remedy = "copy on the host with acl.rt.memcpy, Python or numpy"
-    raise Refusal(
-        Code.RT_PARAM_INVALID,
+    raise Code.RT_PARAM_INVALID.refusal(
         f"kind {kind} ({KINDS[kind]}) copies from {_NAMES[source]} to {_NAMES[to]}, but src is {_NAMES[ends[1]]} "
         f"({machine.describe(src)}) and dst is {_NAMES[ends[0]]} ({machine.describe(dst)})",
         f"{remedy}; a newer CANN corrects the kind, as {VARIABLE}={CORRECTED} does",
@@ -232,8 +230,7 @@ def _is_pageable(dst: int, src: int, to_bytes: int, from_bytes: int) -> bool:
     """Tell whether an end is pageable and not registered; 207000 if both ends are host memory."""
     kinds = raw.locate(dst).kind, raw.locate(src).kind
     if Kind.DEVICE not in kinds:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
             f"{machine.describe(dst)} and {machine.describe(src)} are both host memory; streams do not copy that",
             "copy on the host with acl.rt.memcpy, Python or numpy",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal
+from peerlane.dialects._shared.call import Address, Dict, Int32
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._specification import refuse_older_chip
 from peerlane.dialects.acl._state import acl
@@ -38,7 +38,7 @@ def set_stream_attribute(stream: Address, stm_attr_type: Int32, value: Dict) -> 
         refuse_older_chip(acl_stream.context.device, "has streams of one priority")
     most = _MOST.get(stm_attr_type, _BITS_32)
     if number > most:
-        raise Refusal(Code.RT_PARAM_INVALID, f"the value is {number:,}", f"pass a value from 0 to {most:,}")
+        raise Code.RT_PARAM_INVALID.refusal(f"the value is {number:,}", f"pass a value from 0 to {most:,}")
     acl_stream.attributes[stm_attr_type] = number
 
 
@@ -97,8 +97,7 @@ def _shown(kind: int, value: int) -> dict[str, Any]:
 
 def _refuse_unknown(kind: int) -> None:
     if kind not in _ATTRIBUTES:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"there is no attribute {kind} of streams",
             "pass 1 (failure mode), 2 (overflow check), 3 (tag), 4 (operator information) or 5 (priority)",
         )

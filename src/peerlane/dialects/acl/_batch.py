@@ -136,21 +136,19 @@ def _copy_all(
 def _copy(dst: int, src: int, nbytes: int, attribute: dict[str, Any], on: AclStream | None) -> None:
     if not (nbytes and dst and src):
         name = "its size is 0" if not nbytes else "dst is NULL" if not dst else "src is NULL"
-        raise Refusal(Code.RT_PARAM_INVALID, name, "leave the copy out")
+        raise Code.RT_PARAM_INVALID.refusal(name, "leave the copy out")
     ends = {"dst": location_of(dst), "src": location_of(src)}
     for name, (kind, number) in ends.items():
         location = attribute[f"{name}Loc"]
         wanted, wanted_number = HOST if location["type"] == _NUMA else location["type"], location["id"]
         if wanted != kind or (kind == DEVICE and wanted_number != number):
-            raise Refusal(
-                Code.RT_PARAM_INVALID,
+            raise Code.RT_PARAM_INVALID.refusal(
                 f"{name} is {machine.describe(dst if name == 'dst' else src)}, and its attribute says type {wanted}, "
                 f"id {wanted_number}",
                 f"set {name}Loc to type {kind}, id {number}",
             )
     if ends["dst"][0] == ends["src"][0]:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"both ends are memory of {_LOCATIONS[ends['dst'][0]]}",
             "copy from the host to a device or back; copy other memory with acl.rt.memcpy",
         )
@@ -176,7 +174,7 @@ def _refuse_reserved(attrs: Sequence[dict[str, Any]]) -> None:
 
 
 def _refused(cause: str, remedy: str) -> Refusal:
-    return Refusal(Code.INVALID_PARAM, cause, remedy)
+    return Code.INVALID_PARAM.refusal(cause, remedy)
 
 
 def _write_index(address: int, number: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from peerlane.backend import host
-from peerlane.dialects._shared.call import Address, Callback, Int32, Object, Refusal, Word
+from peerlane.dialects._shared.call import Address, Callback, Int32, Object, Word
 from peerlane.dialects.acl._checks import one_of, refuse_no_function
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._report import MOST_THREADS, Report, Subscription, report_of
@@ -28,23 +28,20 @@ def subscribe_report(thread_id: Word, stream: Address) -> None:
     with machine.lock:
         subscription = acl_stream.subscription
         if subscription is not None and not subscription.has_ended:
-            raise Refusal(
-                Code.RT_STREAM_SUBSCRIBE,
+            raise Code.RT_STREAM_SUBSCRIBE.refusal(
                 f"stream {acl_stream.handle:#x} is subscribed to thread {subscription.report.thread} already",
                 "call acl.rt.unsubscribe_report first: a stream has one thread",
             )
         report = report_of(thread_id)
         if report is None:
             if len(machine.reports) >= MOST_THREADS:
-                raise Refusal(
-                    Code.RT_RESOURCE_ALLOC_FAIL,
+                raise Code.RT_RESOURCE_ALLOC_FAIL.refusal(
                     f"{MOST_THREADS:,} threads have streams, the most there may be",
                     "let one thread serve several streams",
                 )
             report = machine.reports[thread_id] = Report(thread_id)
         elif report.devices != {acl_stream.context.device.ordinal}:
-            raise Refusal(
-                Code.RT_PARAM_INVALID,
+            raise Code.RT_PARAM_INVALID.refusal(
                 f"thread {thread_id} serves device {report.devices.pop()}, and stream {acl_stream.handle:#x} belongs "
                 f"to device {acl_stream.context.number}",
                 "take one thread for each device",
@@ -64,8 +61,7 @@ def unsubscribe_report(thread_id: Word, stream: Address) -> None:
     with machine.lock:
         subscription = _subscription(acl_stream)
         if subscription.report.thread != thread_id:
-            raise Refusal(
-                Code.RT_THREAD_SUBSCRIBE,
+            raise Code.RT_THREAD_SUBSCRIBE.refusal(
                 f"stream {acl_stream.handle:#x} is subscribed to thread {subscription.report.thread}, not "
                 f"{thread_id}",
                 "pass the thread that was subscribed",
@@ -102,13 +98,11 @@ def process_report(timeout: Int32) -> None:
     if report is not None and report.process(seconds):
         return
     if report is None or not report.is_subscribed:
-        raise Refusal(
-            Code.RT_THREAD_SUBSCRIBE,
+        raise Code.RT_THREAD_SUBSCRIBE.refusal(
             f"no stream is subscribed to this thread, {thread}",
             f"call acl.rt.subscribe_report({thread}, stream) first",
         )
-    raise Refusal(
-        Code.RT_REPORT_TIMEOUT,
+    raise Code.RT_REPORT_TIMEOUT.refusal(
         f"no stream reached a callback for this thread within {timeout:,} ms",
         "call it again; it is called in a loop",
     )
@@ -132,8 +126,7 @@ def launch_host_function(stream: Address, fn: Object, args: Address) -> None:
 def _subscription(stream: AclStream) -> Subscription:
     subscription = stream.subscription
     if subscription is None or subscription.has_ended:
-        raise Refusal(
-            Code.RT_STREAM_NO_CB_REG,
+        raise Code.RT_STREAM_NO_CB_REG.refusal(
             f"stream {stream.handle:#x} is subscribed to no thread",
             "call acl.rt.subscribe_report(thread_id, stream) first",
         )

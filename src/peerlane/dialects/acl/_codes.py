@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from peerlane.dialects._shared.call import Refusal
 from peerlane.errors import Fault
 
 SUCCESS = 0
@@ -60,6 +61,10 @@ class Code(enum.IntEnum):
     def is_runtime(self) -> bool:
         """Whether the vendor's runtime returns it, not the upper layer, which checks arguments."""
         return self.name.startswith("RT_")
+
+    def refusal(self, cause: str, remedy: str) -> Refusal:
+        """Return the refusal with this code."""
+        return Refusal(self, cause, remedy)
 
 
 _NAMED: Mapping[int, Code] = MappingProxyType({int(each): each for each in Code})

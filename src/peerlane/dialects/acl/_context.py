@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.dialects._shared.call import Address, Int32, Refusal
+from peerlane.dialects._shared.call import Address, Int32
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
@@ -33,16 +33,13 @@ def destroy_context(context: Address) -> None:
     """
     target = _context_of(context)
     if target.is_primary:
-        raise Refusal(
-            Code.RT_CONTEXT_NULL,
+        raise Code.RT_CONTEXT_NULL.refusal(
             f"{context:#x} is the context of device {target.number} that acl.rt.set_device made",
             f"acl.rt.reset_device({target.number}) ends it, called as often as the device was set",
         )
     if not machine.end_context(target, "acl.rt.destroy_context"):
-        raise Refusal(
-            Code.RT_CONTEXT_RELEASE_ERROR,
-            f"another thread is destroying context {context:#x}",
-            "destroy a context once, from one thread",
+        raise Code.RT_CONTEXT_RELEASE_ERROR.refusal(
+            f"another thread is destroying context {context:#x}", "destroy a context once, from one thread"
         )
 
 
@@ -84,16 +81,14 @@ def _context_of(handle: int) -> Context:
     """Return a live context: 100000 for NULL, 107002 for other numbers and destroyed contexts."""
     machine.devices()
     if not handle:
-        raise Refusal(
-            Code.INVALID_PARAM,
-            "the context is NULL (0)",
-            "pass what acl.rt.create_context or get_context returned",
+        raise Code.INVALID_PARAM.refusal(
+            "the context is NULL (0)", "pass what acl.rt.create_context or get_context returned"
         )
     context = machine.resources.get(handle)
     if isinstance(context, Context) and context.is_live:
         return context
     refusal = machine.unknown(handle, Context.name)
-    raise Refusal(Code.RT_CONTEXT_NULL, str(refusal), refusal.remedy)
+    raise Code.RT_CONTEXT_NULL.refusal(str(refusal), refusal.remedy)
 
 
 @acl.call("acl.rt.get_primary_ctx_state", out=2)

@@ -9,7 +9,7 @@ from typing import NoReturn
 from peerlane import Kind
 from peerlane.diagnostics.memory import allocations
 from peerlane.diagnostics.memory.addresses import is_mapped
-from peerlane.dialects._shared.call import Address, Check, Int32, Refusal, UInt32, Word
+from peerlane.dialects._shared.call import Address, Check, Int32, UInt32, Word
 from peerlane.dialects.acl._checks import null, one_of
 from peerlane.dialects.acl._codes import REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._device import without_access
@@ -161,16 +161,14 @@ def check_rectangle(dst: int, dpitch: int, src: int, spitch: int, width: int, he
     """Refuse wrong arguments of a copy of rows, without a look at memory."""
     _ENDS(dst, src)
     if width > dpitch or width > spitch:
-        raise Refusal(
-            Code.INVALID_PARAM,
+        raise Code.INVALID_PARAM.refusal(
             f"width {width:,} is more than a pitch: dpitch is {dpitch:,}, spitch {spitch:,}",
             "a pitch is the distance between the starts of two rows, at least width",
         )
     _KIND_2D(kind)
     for name, pointer, pitch in (("dst", dst, dpitch), ("src", src, spitch)):
         if pointer + (height - 1) * pitch + width > _END:
-            raise Refusal(
-                Code.RT_PARAM_INVALID,
+            raise Code.RT_PARAM_INVALID.refusal(
                 f"{height:,} rows that lie {name[0]}pitch = {pitch:,} bytes apart reach from {name} {pointer:#x} "
                 "beyond the 64-bit address space",
                 "pass the pitch and the height of the rectangle; a negative one wraps round to a large one",
@@ -190,7 +188,7 @@ def check_words(ptr: int, mem_size: int, n: int) -> None:
         remedy = "pass an address that acl.rt.malloc or acl.rt.malloc_host returned"
     else:
         return
-    raise Refusal(Code.INVALID_PARAM, cause, remedy)
+    raise Code.INVALID_PARAM.refusal(cause, remedy)
 
 
 def refuse_ordinary(dev_ptr: int, count: int) -> None:
@@ -200,13 +198,11 @@ def refuse_ordinary(dev_ptr: int, count: int) -> None:
     if machine.registrations.around(dev_ptr, count) is not None:
         return
     if not is_mapped(dev_ptr):
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"{dev_ptr:#x} is not an address: nothing is mapped there",
             "pass an address that acl.rt.malloc or acl.rt.malloc_host returned",
         )
-    raise Refusal(
-        Code.RT_PARAM_INVALID,
+    raise Code.RT_PARAM_INVALID.refusal(
         f"{dev_ptr:#x} is host memory that acl.rt.malloc_host did not allocate",
         "set ordinary host memory with Python or numpy, or allocate it with acl.rt.malloc_host",
     )
@@ -215,8 +211,7 @@ def refuse_ordinary(dev_ptr: int, count: int) -> None:
 def refuse_beyond(name: str, limit: int, count: int) -> None:
     """Refuse more bytes than the caller's limit: 107000."""
     if not 0 < count <= limit:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"count {count:,} is more than {name}, which is {limit:,}",
             f"{name} is the size of the destination from its pointer on; pass it, and copy no more",
         )
@@ -239,8 +234,7 @@ def refuse_far(dst: int, src: int, kind: int, *, waits: bool) -> None:
                 remedy = "use acl.rt.memcpy_async"
             else:
                 continue
-            raise Refusal(
-                Code.RT_DRV_INTERNAL_ERROR,
+            raise Code.RT_DRV_INTERNAL_ERROR.refusal(
                 f"{pointer:#x} is memory of device {machine.number_of(home)} that was imported with another device "
                 f"set, and {cause}",
                 f"{remedy}, or import it with acl.rt.set_device({machine.number_of(home)}) called before",
@@ -265,10 +259,8 @@ def rectangle_explained() -> Iterator[None]:
         cause, remedy = explain(error)
         if remedy != REMEDIES[Fault.OUT_OF_BOUNDS]:
             raise
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
-            cause,
-            "pass a smaller width or height, or the pitch with which the memory was allocated",
+        raise Code.RT_PARAM_INVALID.refusal(
+            cause, "pass a smaller width or height, or the pitch with which the memory was allocated"
         ) from None
 
 

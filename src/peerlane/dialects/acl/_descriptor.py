@@ -63,14 +63,12 @@ def set_memcpy_desc(
     own = _descriptor_device(desc)
     source, target = _device_of("src", src, count), _device_of("dst", dst, count)
     if source != target:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"src is memory of device {source}, dst of device {target}; a descriptor copies within one",
             "copy between devices with acl.rt.memcpy_async",
         )
     if source != own:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"src and dst are memory of device {source}, the descriptor of device {own}",
             "keep a descriptor on the device that uses it",
         )
@@ -90,8 +88,7 @@ def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
     Basis: S; C for alignment
     """
     if not stream:
-        raise Refusal(
-            Code.INVALID_PARAM,
+        raise Code.INVALID_PARAM.refusal(
             "the stream is 0, and the default stream takes no descriptors",
             "pass a stream of acl.rt.create_stream",
         )
@@ -99,8 +96,7 @@ def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
     device = acl_stream.context.device
     own = _descriptor_device(desc)
     if own != device.ordinal:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"the descriptor is memory of device {machine.number_at(own)}, and the stream belongs to device "
             f"{acl_stream.context.number}",
             "keep a descriptor on the device that uses it",
@@ -111,8 +107,7 @@ def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
 def _descriptor_device(desc: int) -> int:
     """Return the device of a descriptor; 107000 for an address where none can lie."""
     if desc % _ALIGNMENT:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"the descriptor {desc:#x} is not a multiple of {_ALIGNMENT}",
             "pass what acl.rt.malloc returned, or a multiple of 64 bytes behind it",
         )
@@ -126,15 +121,12 @@ def _device_of(name: str, address: int, nbytes: int) -> int:
         return allocation.device.ordinal
     location = raw.locate(address)
     if location.kind is not Kind.DEVICE:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
-            f"{name} is {machine.describe(address)}, not device memory",
-            "use acl.rt.malloc",
+        raise Code.RT_PARAM_INVALID.refusal(
+            f"{name} is {machine.describe(address)}, not device memory", "use acl.rt.malloc"
         )
     room = location.base + location.size - address
     if nbytes > room:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"{name} is {machine.describe(address)} and has {room:,} bytes from there on, not {nbytes:,}",
             machine.remedy_beyond(address + room),
         )

@@ -70,7 +70,7 @@ def get_device_count() -> int:
     """
     shown = machine.visible()
     if not shown:
-        raise Refusal(Code.RT_NO_DEVICE, machine.describe_visible(), "correct the variable, or unset it")
+        raise Code.RT_NO_DEVICE.refusal(machine.describe_visible(), "correct the variable, or unset it")
     return len(shown)
 
 
@@ -121,8 +121,7 @@ def device_disable_peer_access(peer_device_id: Int32) -> None:
     _refuse_self(context.number, peer_device_id)
     peer = machine.device(peer_device_id)
     if not drop_reference(context.device, peer):
-        raise Refusal(
-            Code.RT_DRV_INTERNAL_ERROR,
+        raise Code.RT_DRV_INTERNAL_ERROR.refusal(
             f"peer access from device {context.number} to device {peer_device_id} is not enabled by this process",
             "disable it once for each acl.rt.device_enable_peer_access, with the same device set",
         )
@@ -138,8 +137,7 @@ def device_peer_access_status(device_id: Int32, peer_device_id: Int32) -> int:
     """
     count = len(machine.visible())
     if not (0 <= device_id < count and 0 <= peer_device_id < count):
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"there is no device {device_id if not 0 <= device_id < count else peer_device_id}; the valid ones are "
             f"numbered 0 to {count - 1}",
             "pass two of them",
@@ -150,8 +148,7 @@ def device_peer_access_status(device_id: Int32, peer_device_id: Int32) -> int:
 
 
 def _no_reference(device_id: int) -> Refusal:
-    return Refusal(
-        Code.RT_CONTEXT_RELEASE_ERROR,
+    return Code.RT_CONTEXT_RELEASE_ERROR.refusal(
         f"device {device_id} has no reference left in this process: every acl.rt.set_device({device_id}) "
         "was already reset, or there was none",
         "reset a device once for each time it was set",
@@ -162,8 +159,7 @@ def refuse_unreachable(device: Device, peer: Device) -> None:
     """Refuse two devices that no route joins: 207000."""
     if device is not peer and not device.can_access(peer):
         own, other = machine.number_of(device), machine.number_of(peer)
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
             f"device {own} cannot reach device {other}: {device.why_not(peer)}",
             "copy through host memory, or choose devices for which acl.rt.device_can_access_peer gives 1 "
             "(`peerlane topo` shows them)",
@@ -229,8 +225,7 @@ def without_access(
     both = f"devices {machine.number_of(a)} and {machine.number_of(b)}"
     apart = a.why_not(b) or b.why_not(a)
     if apart:
-        return Refusal(
-            Code.RT_DRV_INTERNAL_ERROR,
+        return Code.RT_DRV_INTERNAL_ERROR.refusal(
             f"{both} have no peer access and cannot get it: {apart}",
             "copy to host memory, and from there to the other device",
         )
@@ -240,8 +235,7 @@ def without_access(
         for own, peer in lacking
     ]
     if not missing and private:
-        return Refusal(
-            Code.RT_DRV_INTERNAL_ERROR,
+        return Code.RT_DRV_INTERNAL_ERROR.refusal(
             f"{a.info.name} copies between devices only memory that was allocated with a P2P policy, and this was "
             f"not: {' and '.join(private)}",
             "allocate both ends with acl.rt.malloc(size, policy) and policy 3, 4, 5 or 7",
@@ -256,7 +250,7 @@ def without_access(
     if others:
         cause += f"; process {_listed(others)} made it, which shares no handle with this one"
         remedy += f"; under {VARIABLE}={NODE} the calls of all processes count"
-    return Refusal(Code.RT_DRV_INTERNAL_ERROR, cause, remedy)
+    return Code.RT_DRV_INTERNAL_ERROR.refusal(cause, remedy)
 
 
 def _listed(pids: Iterable[int]) -> str:
@@ -280,8 +274,7 @@ def _refuse_too_many(device: Device, peer: Device) -> None:
         machine.number_at(other) for own, other in machine.peer_references if own == device.ordinal
     )
     if len(enabled) >= device.info.max_peers:
-        raise Refusal(
-            Code.RT_RESOURCE_ALLOC_FAIL,
+        raise Code.RT_RESOURCE_ALLOC_FAIL.refusal(
             f"device {machine.number_of(device)} has peer access to devices {', '.join(map(str, enabled))}, and "
             f"{device.info.max_peers} are the most for {device.info.name}; device {machine.number_of(peer)} would be "
             "one more",
@@ -291,8 +284,7 @@ def _refuse_too_many(device: Device, peer: Device) -> None:
 
 def _refuse_self(device_id: int, peer_device_id: int) -> None:
     if device_id == peer_device_id:
-        raise Refusal(
-            Code.INVALID_PARAM,
+        raise Code.INVALID_PARAM.refusal(
             f"the device and its peer are both {device_id}; a device is not its own peer",
             "pass two different devices; within one device nothing needs enabling",
         )

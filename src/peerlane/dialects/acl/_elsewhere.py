@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._refused import ONLY_THE_CODE, REFUSED, answer
 from peerlane.dialects.acl._state import acl
@@ -40,8 +39,7 @@ def calls_of(module: str) -> Callable[[str], Callable[..., Any]]:
         if name not in calls:
             calls[name] = acl.refusing(
                 f"{module}.{name}",
-                Refusal(
-                    Code.API_NOT_SUPPORT,
+                Code.API_NOT_SUPPORT.refusal(
                     f"{_subject(module, name)}, and a virtual device computes nothing: peerlane is for the memory of "
                     "devices, the copies between them and what orders those",
                     "run this part on hardware, or replace it in the test; docs/reference/acl.md lists what works",

@@ -30,36 +30,17 @@ _ids = itertools.count(1)
 
 
 class AclEvent(Resource):
-    """An event of a context.
+    """An event of a context."""
 
-    Attributes
-    ----------
-    neutral : peerlane.Event
-        The event of its last record.
-    id : int
-    flag : int
-    is_ex, is_plain : bool
-        Whether ``create_event_ex_with_flag`` made it; whether ``create_event`` did.
-    """
-
-    __slots__ = (
-        "_early",
-        "_early_recorded",
-        "_lock",
-        "_waits",
-        "flag",
-        "id",
-        "is_ex",
-        "is_plain",
-        "neutral",
-    )
+    __slots__ = ("_early", "_early_recorded", "_lock", "_waits", "flag", "id", "is_ex", "is_plain", "neutral")
 
     name = "event"
 
     def __init__(self, context: Context, flag: int, *, is_ex: bool = False, is_plain: bool = False) -> None:
         super().__init__(context)
-        self.neutral = context.device.create_event()
+        self.neutral = context.device.create_event()  #: the event of its last record
         self.flag = flag
+        #: ``is_ex``, ``is_plain``: whether ``create_event_ex_with_flag`` made it; whether ``create_event`` did.
         self.is_ex = is_ex
         self.is_plain = is_plain
         self.id = next(_ids)
@@ -128,15 +109,13 @@ def _is_over(stream: Stream, operation: int) -> bool:
 
 def _create(flag: int, *, is_ex: bool) -> int:
     if is_ex and flag == _IPC:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
             f"flag is {flag:#x}, IPC, and events are not shared between processes here",
             "order processes by notifies: acl.rt.notify_get_export_key",
         )
     if not (flag and not flag & ~_COMBINED) and (is_ex or flag not in _ALONE):
         alone = "" if is_ex else ", or 0x10 or 0x20 alone"
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"flag is {flag:#x}; valid are combinations of 1, 2 and 8{alone}",
             "pass 1 to order streams, 8 to take times, 9 for both",
         )
@@ -146,8 +125,7 @@ def _create(flag: int, *, is_ex: bool) -> int:
 def _issue(event: AclEvent) -> int:
     with machine.lock:
         if not _available(event.context):
-            raise Refusal(
-                Code.RT_NO_EVENT_RESOURCE,
+            raise Code.RT_NO_EVENT_RESOURCE.refusal(
                 f"device {event.context.number} has {MOST_EVENTS:,} events, the most there may be",
                 "destroy events that are not needed any more",
             )
@@ -382,11 +360,9 @@ def stream_wait_event_with_timeout(stream: Address, event: Address, timeout: Int
     Basis: S, D
     """
     if timeout < 0:
-        raise Refusal(Code.RT_PARAM_INVALID, f"the timeout is {timeout} ms", "pass 0 or more")
+        raise Code.RT_PARAM_INVALID.refusal(f"the timeout is {timeout} ms", "pass 0 or more")
     if not event:
-        raise Refusal(
-            Code.RT_PARAM_INVALID, "the event is NULL (0)", "pass what acl.rt.create_event returned"
-        )
+        raise Code.RT_PARAM_INVALID.refusal("the event is NULL (0)", "pass what acl.rt.create_event returned")
     _let_wait(stream, event, timeout)
 
 
@@ -418,16 +394,12 @@ def record_event_with_flag(event: Address, stream: Address, flag: UInt32) -> Non
 
 def _refuse_external(flag: int, what: str, timeout: int = 0) -> None:
     if flag not in (0, 1) or (timeout and flag):
-        raise Refusal(
-            Code.INVALID_PARAM,
-            f"flag is {flag:#x}{f', with a timeout of {timeout} ms' if flag == 1 else ''}",
-            "pass 0",
+        raise Code.INVALID_PARAM.refusal(
+            f"flag is {flag:#x}{f', with a timeout of {timeout} ms' if flag == 1 else ''}", "pass 0"
         )
     if flag:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
-            f"flag is 1 (EXTERNAL), {what} in a graph, and there are none",
-            "pass 0",
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
+            f"flag is 1 (EXTERNAL), {what} in a graph, and there are none", "pass 0"
         )
 
 
@@ -487,8 +459,7 @@ def _observed(handle: int) -> AclEvent:
     """Return an event whose state a program may query: 207000 for an event that only orders streams."""
     acl_event = _known(handle)
     if acl_event.flag == _EXTERNAL:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
             f"event {handle:#x} was created with flag 0x20 (EXTERNAL), which only streams record and wait for",
             "use an event with flag 1",
         )
@@ -497,8 +468,7 @@ def _observed(handle: int) -> AclEvent:
 
 def _refuse_device_only(event: AclEvent) -> None:
     if event.flag == _DEVICE_ONLY:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"event {event.handle:#x} was created with flag 0x10 (DEVICE_USE_ONLY), so no stream takes it",
             "use an event with flag 1",
         )
@@ -506,8 +476,7 @@ def _refuse_device_only(event: AclEvent) -> None:
 
 def _refuse_unawaited(event: AclEvent, what: str) -> None:
     if not event.flag & _AWAITED:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
             f"event {event.handle:#x} was created with flag {event.flag:#x}, without SYNC (1), and such events are "
             f"not {what}",
             f"create it with flag {event.flag | _SYNC:#x}",
@@ -525,8 +494,7 @@ def _of_this_context(handle: int) -> AclEvent:
 
 def _time_ns(event: AclEvent) -> int:
     if not event.flag & _TIME_LINE:
-        raise Refusal(
-            Code.RT_EVENT_TIMESTAMP_INVALID,
+        raise Code.RT_EVENT_TIMESTAMP_INVALID.refusal(
             f"event {event.handle:#x} was created without the flag TIME_LINE (8), so it has no time",
             "use acl.rt.create_event, or flag 8",
         )
@@ -536,8 +504,7 @@ def _time_ns(event: AclEvent) -> int:
         if error.fault is Fault.NOT_RECORDED:
             raise _not_recorded(event, Code.RT_INTERNAL_ERROR) from None
         if error.fault is Fault.NOT_READY:
-            raise Refusal(
-                Code.RT_EVENT_TIMESTAMP_INVALID,
+            raise Code.RT_EVENT_TIMESTAMP_INVALID.refusal(
                 f"event {event.handle:#x} is not complete, so it has no time yet",
                 "call acl.rt.synchronize_event first",
             ) from None
@@ -554,8 +521,7 @@ def _refuse_ex(event: AclEvent, what: str) -> None:
 
 
 def _refuse_kind(event: AclEvent, maker: str, what: str) -> NoReturn:
-    raise Refusal(
-        Code.RT_FEATURE_NOT_SUPPORT,
+    raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
         f"event {event.handle:#x} was made by acl.rt.{maker}, and such events are not {what}",
         "use an event of acl.rt.create_event_with_flag",
     )

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 
 from peerlane import Handle
-from peerlane.dialects._shared.call import Refusal, int_list
+from peerlane.dialects._shared.call import int_list
 from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.errors import BadHandle, Fault
@@ -28,10 +28,8 @@ def refuse_long(call: str, length: int) -> None:
 def refuse_short(length: int) -> None:
     """Refuse a buffer that is too short for a key: 107000."""
     if length < _SHORTEST:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
-            f"len is {length}, and a key with its end has {_SHORTEST} bytes",
-            f"pass {_SHORTEST}",
+        raise Code.RT_PARAM_INVALID.refusal(
+            f"len is {length}, and a key with its end has {_SHORTEST} bytes", f"pass {_SHORTEST}"
         )
 
 
@@ -48,7 +46,7 @@ def as_no_key() -> Iterator[None]:
     except BadHandle as error:
         if error.fault not in _NO_KEY:
             raise
-        raise Refusal(Code.RT_DRV_INTERNAL_ERROR, str(error), REMEDIES[error.fault]) from None
+        raise Code.RT_DRV_INTERNAL_ERROR.refusal(str(error), REMEDIES[error.fault]) from None
 
 
 def let_in(handle: Handle, pids: Iterable[int]) -> None:
@@ -58,16 +56,14 @@ def let_in(handle: Handle, pids: Iterable[int]) -> None:
     """
     check_offered(handle, "Handle.allow.add")
     if handle.allow.is_everyone:
-        raise Refusal(
-            Code.RT_NO_PERMISSION,
+        raise Code.RT_NO_PERMISSION.refusal(
             "it was exported without a list of processes: any may import it",
             "export with flags 0 to choose the importers",
         )
     wanted = list(pids)
     for pid in wanted:
         if not 0 < pid <= _LARGEST:
-            raise Refusal(
-                Code.RT_PARAM_INVALID,
+            raise Code.RT_PARAM_INVALID.refusal(
                 f"{pid} is not a process",
                 "pass what acl.rt.device_get_bare_tgid gives in the processes that shall import",
             )
@@ -79,7 +75,7 @@ def pids_of(call: str, listed: object) -> list[int]:
     """Return a list of processes: ValueError unless it is a list of ints, 107000 for an empty one."""
     pids = int_list(call, listed)
     if not pids:
-        raise Refusal(Code.RT_PARAM_INVALID, "the list of processes is empty", "pass at least one")
+        raise Code.RT_PARAM_INVALID.refusal("the list of processes is empty", "pass at least one")
     return pids
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, type_name
+from peerlane.dialects._shared.call import Address, Int32, Object, type_name
 from peerlane.dialects.acl._checks import identity_of, one_of
 from peerlane.dialects.acl._codes import FAULTS, Code
 from peerlane.dialects.acl._state import acl, last_error, swallow
@@ -96,7 +96,7 @@ def unregister_exception_callback(fn: Object) -> None:
 
 def _not_null(fn: Any) -> Any:
     if not callable(fn):
-        raise Refusal(Code.RT_PARAM_INVALID, "the callback is NULL", "pass a function")
+        raise Code.RT_PARAM_INVALID.refusal("the callback is NULL", "pass a function")
     return fn
 
 
@@ -136,8 +136,7 @@ _getter(
 def _of(info: int) -> _Info:
     record = _infos.get(info)
     if record is None:
-        raise Refusal(
-            Code.INVALID_PARAM,
+        raise Code.INVALID_PARAM.refusal(
             f"{info:#x} is not a failure that is being told",
             "pass what acl.rt.set_exception_info_callback's function was called with, before it returns",
         )

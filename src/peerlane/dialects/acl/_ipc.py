@@ -74,8 +74,7 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
     """
     wanted = pids_of(_SET_PID, pids)
     if len(wanted) > _MOST_PIDS:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"the list has {len(wanted)} processes; {_MOST_PIDS} are the most for one call",
             "call again for the others",
         )
@@ -163,15 +162,13 @@ def _exportable(dev_ptr: int, size: int) -> Buffer:
     if buffer is None:
         _refuse_foreign(dev_ptr)
     if size > buffer.size:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"size is {size:,}, and {machine.describe(dev_ptr)} has {buffer.size:,}",
             "pass the size that acl.rt.malloc was given, or less",
         )
     assert isinstance(buffer.device, Device)
     if buffer.device.info.routes_peer_memory_only and not machine.is_for_peers(dev_ptr):
-        raise Refusal(
-            Code.RT_DRV_INTERNAL_ERROR,
+        raise Code.RT_DRV_INTERNAL_ERROR.refusal(
             f"{buffer.device.info.name} shares only memory that was allocated with a P2P policy, and "
             f"{machine.describe(dev_ptr)} was not",
             "allocate with acl.rt.malloc(size, policy) and policy 3, 4, 5 or 7",
@@ -184,12 +181,12 @@ def _refuse_foreign(dev_ptr: int) -> NoReturn:
     try:
         location = raw.locate(dev_ptr)
     except Error as error:
-        raise Refusal(Code.RT_PARAM_INVALID, explain(error)[0], remedy) from None
+        raise Code.RT_PARAM_INVALID.refusal(explain(error)[0], remedy) from None
     code = Code.RT_PARAM_INVALID
     cause = f"{machine.describe(dev_ptr)} was not allocated by acl.rt.malloc"
     if location.base in machine.allocations:
         cause = f"{machine.describe(dev_ptr)} is not where an allocation begins"
-    elif any(_is_inside(dev_ptr, each.buffer) for each in machine.imported_keys):
+    elif any(0 <= dev_ptr - each.buffer.last_address < each.buffer.size for each in machine.imported_keys):
         code, cause = Code.RT_DRV_INTERNAL_ERROR, f"{dev_ptr:#x} was imported, and only its maker exports it"
     elif machine.reservations.around(dev_ptr) is not None:
         code = Code.RT_DRV_INTERNAL_ERROR
@@ -198,13 +195,7 @@ def _refuse_foreign(dev_ptr: int) -> NoReturn:
     raise Refusal(code, cause, remedy)
 
 
-def _is_inside(address: int, buffer: Buffer) -> bool:
-    return buffer.last_address <= address < buffer.last_address + buffer.size
-
-
 def _no_key(cause: str) -> Refusal:
-    return Refusal(
-        Code.RT_DRV_INTERNAL_ERROR,
-        cause,
-        "pass the text that acl.rt.ipc_mem_get_export_key returned, unchanged",
+    return Code.RT_DRV_INTERNAL_ERROR.refusal(
+        cause, "pass the text that acl.rt.ipc_mem_get_export_key returned, unchanged"
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from peerlane.backend import host
-from peerlane.dialects._shared.call import Address, Object, Refusal, Text, UInt32, Word, type_name
+from peerlane.dialects._shared.call import Address, Object, Text, UInt32, Word, type_name
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.acl._checks import null, reserved, zero
 from peerlane.dialects.acl._codes import Code
@@ -30,14 +30,7 @@ after_kernel: list[Callable[[], str]] = []
 
 
 class AclBinary(Resource):
-    """The kernels that a description names.
-
-    Attributes
-    ----------
-    path : Path
-    kernels : dict of str to int
-        The addresses of their functions.
-    """
+    """The kernels that a description names."""
 
     __slots__ = ("kernels", "path")
 
@@ -47,7 +40,7 @@ class AclBinary(Resource):
 
     def __init__(self, path: Path, kernels: Mapping[str, int]) -> None:
         super().__init__(machine.process())
-        self.path, self.kernels = path, kernels
+        self.path, self.kernels = path, kernels  #: ``kernels``: the addresses of their functions
 
 
 class AclKernel(Resource):
@@ -67,13 +60,7 @@ class AclKernel(Resource):
 class AclKernelArgs(Resource):
     """The arguments of one launch, one behind the other.
 
-    Attributes
-    ----------
-    content : bytearray
-    kernel : AclKernel or None
-    is_final : bool
-    offsets : dict of int to range
-        By the number of an argument that the program got: the argument's bytes in the content.
+    ``offsets``: by the number of an argument that the program got: the argument's bytes in the content.
     """
 
     __slots__ = ("content", "is_final", "kernel", "offsets")
@@ -144,8 +131,7 @@ def binary_load_from_file(bin_path: Text, options: Object) -> int:
             code = getattr(ctypes.CDLL(name), function)
             kernels[kernel] = ctypes.cast(code, ctypes.c_void_p).value or 0
         except (OSError, AttributeError) as error:
-            raise Refusal(
-                Code.RT_PARAM_INVALID,
+            raise Code.RT_PARAM_INVALID.refusal(
                 f"kernel {kernel!r} of {path} is function {function} of {library}: {error}",
                 f"compile it for this processor (g++ -shared -fPIC), put {library} beside {path.name} or in a folder "
                 "of LD_LIBRARY_PATH, and link it to libhcomm if it calls that",
@@ -175,8 +161,8 @@ def binary_get_function(bin_handle: Address, kernel_name: Text) -> int:
     address = binary.kernels.get(kernel_name)
     if address is None:
         known = ", ".join(sorted(binary.kernels))
-        raise Refusal(
-            Code.RT_PARAM_INVALID, f"{binary.path} names no kernel {kernel_name!r}", f"pass one of: {known}"
+        raise Code.RT_PARAM_INVALID.refusal(
+            f"{binary.path} names no kernel {kernel_name!r}", f"pass one of: {known}"
         )
     return machine.issue(AclKernel(kernel_name, address))
 
@@ -209,15 +195,13 @@ def kernel_args_append(args_handle: Address, param: Address, param_size: Word) -
     """
     args = machine.deviceless(args_handle, AclKernelArgs, _INIT)
     if args.is_final:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
             "acl.rt.kernel_args_finalize was called for these arguments",
             "append all arguments before it, or begin again with acl.rt.kernel_args_init",
         )
     begin, end = len(args.content), len(args.content) + param_size
     if end > _MOST_BYTES:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"the arguments would have {end:,} bytes, and the most is {_MOST_BYTES:,}",
             "put large data into memory of the device, and pass its address",
         )
@@ -240,8 +224,7 @@ def kernel_args_para_update(
     span = args.offsets.get(param_handle)
     if span is None or len(span) != param_size:
         has = f"{len(span):,} bytes" if span is not None else "no argument of this number"
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"argument {param_handle:#x} gets {param_size:,} bytes, and the list has {has}",
             f"pass what {_APPEND} returned, and as many bytes as were appended",
         )
@@ -285,14 +268,11 @@ def launch_kernel_with_config(
     kernel = machine.deviceless(func_handle, AclKernel, _GET)
     args = machine.deviceless(args_handle, AclKernelArgs, _INIT)
     if num_blocks > 1:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
-            f"num_blocks is {num_blocks:,}, and a virtual device has one AI CPU",
-            "pass 1",
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
+            f"num_blocks is {num_blocks:,}, and a virtual device has one AI CPU", "pass 1"
         )
     if args.kernel is not kernel or not args.is_final:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"the arguments are those of kernel {args.kernel.kernel if args.kernel else None!r}, and this is "
             f"{kernel.kernel!r}"
             if args.kernel is not kernel
@@ -311,15 +291,13 @@ def _mode_of(options: object) -> int:
     for each in options:
         kind, value = each.get("type"), each.get("value")
         if kind not in (_LAZY, _CPU_KERNEL) or value not in (0, 1):
-            raise Refusal(
-                Code.RT_PARAM_INVALID,
+            raise Code.RT_PARAM_INVALID.refusal(
                 f"option {kind} is {value}",
                 f"valid are {_LAZY} (LAZY_LOAD) and {_CPU_KERNEL} (CPU_KERNEL_MODE), each 0 or 1",
             )
         mode = value if kind == _CPU_KERNEL else mode
     if mode is None:
-        raise Refusal(
-            Code.API_NOT_SUPPORT,
+        raise Code.API_NOT_SUPPORT.refusal(
             "without the option CPU_KERNEL_MODE the file has kernels of AI cores, and a virtual device has none",
             "run this part on hardware, or replace it in the test; docs/reference/acl.md lists what works",
         )
@@ -341,4 +319,4 @@ def _described(path: Path) -> dict[str, tuple[str, str]]:
     remedy = (
         'pass a file with {"<kernel>": {"opInfo": {"kernelSo": "<library>", "functionName": "<function>"}}}'
     )
-    raise Refusal(Code.RT_PARAM_INVALID, cause, remedy)
+    raise Code.RT_PARAM_INVALID.refusal(cause, remedy)

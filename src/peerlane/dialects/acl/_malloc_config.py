@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from peerlane.dialects._shared.call import Refusal, type_name
+from peerlane.dialects._shared.call import type_name
 from peerlane.dialects.acl._codes import Code
 from peerlane.support.records import dataclass
 
@@ -25,12 +25,8 @@ class Attribute:
 def read_attributes(call: str, cfg: dict[Any, Any]) -> list[Attribute]:
     """Return the attributes of a ``cfg``.
 
-    Raises
-    ------
-    KeyError
-        ``numAttrs`` is not the number of attributes; a value has none of the keys.
-    TypeError, ValueError
-        A value is not a list, a dict or an int.
+    Raises KeyError: ``numAttrs`` is not the number of attributes; a value has none of the keys.
+    Raises TypeError, ValueError: a value is not a list, a dict or an int.
     """
     if not cfg:
         return []
@@ -46,14 +42,12 @@ def refuse_attributes(attributes: Iterable[Attribute], device: int) -> None:
     """Refuse another device than the current one, and unknown attributes: 107000."""
     for each in attributes:
         if each.kind not in _KNOWN:
-            raise Refusal(
-                Code.RT_PARAM_INVALID,
+            raise Code.RT_PARAM_INVALID.refusal(
                 f"cfg has attribute {each.kind}",
                 "pass 1 (module), 2 (device) or 3 (same address), or an empty cfg",
             )
         if each.kind == _DEVICE and each.value != device:
-            raise Refusal(
-                Code.RT_PARAM_INVALID,
+            raise Code.RT_PARAM_INVALID.refusal(
                 f"cfg asks for device {each.value}, and device {device} is current in this thread",
                 "leave the attribute out, or set that device first",
             )

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from peerlane import Kind
 from peerlane.diagnostics.memory import allocations
 from peerlane.diagnostics.memory.addresses import is_mapped
-from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal, Word
+from peerlane.dialects._shared.call import Address, Dict, Int32, Word
 from peerlane.dialects.acl._checks import null, zero
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._malloc_config import read_attributes, refuse_attributes
@@ -206,10 +206,8 @@ def allocate(size: int, policy: int) -> int:
     """Allocate memory of this thread's device; refuses as ``acl.rt.malloc``."""
     _SIZE(size)
     if size + _PADDING > _WORD:
-        raise Refusal(
-            Code.INVALID_PARAM,
-            f"size {size:,} does not fit 64 bits once it is padded",
-            "pass a size that was not negative",
+        raise Code.INVALID_PARAM.refusal(
+            f"size {size:,} does not fit 64 bits once it is padded", "pass a size that was not negative"
         )
     context = machine.context()
     _refuse_enormous(size, f"device {context.number}", context.device.total_bytes)
@@ -237,15 +235,14 @@ def _allocate_host(size: int) -> int:
     try:
         return machine.allocate_host(size)
     except OutOfMemory as error:  # whatever the host ran out of
-        raise Refusal(Code.RT_MEMORY_ALLOCATION, str(error), REMEDIES[error.fault]) from None
+        raise Code.RT_MEMORY_ALLOCATION.refusal(str(error), REMEDIES[error.fault]) from None
 
 
 def _check_cached(dev_ptr: int, size: int) -> None:
     machine.context()
     location = raw.locate(dev_ptr)
     if location.kind is not Kind.DEVICE or dev_ptr + size > location.base + location.size:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"{machine.describe(dev_ptr)} and {size:,} bytes from there on are not all one piece of device memory",
             "pass what acl.rt.malloc returned, and at most its size",
         )
@@ -253,8 +250,7 @@ def _check_cached(dev_ptr: int, size: int) -> None:
 
 def _refuse_enormous(size: int, where: str, total: int) -> None:
     if size > _LARGEST:
-        raise Refusal(
-            Code.RT_MEMORY_ALLOCATION,
+        raise Code.RT_MEMORY_ALLOCATION.refusal(
             f"{where} cannot allocate {size:,} bytes: it has {total:,}",
             "pass a smaller size; a negative one wraps round to this",
         )
@@ -286,7 +282,7 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
     try:
         location = raw.locate(address)
     except Error as error:
-        raise Refusal(Code.RT_PARAM_INVALID, explain(error)[0], remedy) from None
+        raise Code.RT_PARAM_INVALID.refusal(explain(error)[0], remedy) from None
     record = (
         allocations.record_of(location.allocation) or f"the {location.size:,} bytes at {location.base:#x}"
     )
@@ -302,4 +298,4 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
     else:
         cause = f"{address:#x} was not allocated by acl.rt.{_maker(host)}: {record}"
         remedy = "end a mapping with acl.rt.unmap_mem, and imported memory with acl.rt.ipc_mem_close"
-    raise Refusal(Code.RT_PARAM_INVALID, cause, remedy)
+    raise Code.RT_PARAM_INVALID.refusal(cause, remedy)

@@ -27,18 +27,7 @@ _WITH_PEER = 2
 
 
 class AclNotify(Resource):
-    """A notify of a context.
-
-    Attributes
-    ----------
-    neutral : Notify
-        An imported notify too has the device where it was created.
-    is_imported : bool
-    exported : Handle or None
-        Its export, once there is one.
-    direction : tuple or None
-        The device and the peer between which the import enabled access.
-    """
+    """A notify of a context."""
 
     __slots__ = ("direction", "exported", "is_imported", "neutral")
 
@@ -47,8 +36,10 @@ class AclNotify(Resource):
     def __init__(self, context: Context, imported: Notify | None = None) -> None:
         super().__init__(context)
         self.is_imported = imported is not None
+        #: An imported notify too has the device where it was created.
         self.neutral = imported or context.device.create_notify()
-        self.exported: Handle | None = None
+        self.exported: Handle | None = None  #: its export, once there is one
+        #: The device and the peer between which the import enabled access.
         self.direction: tuple[Device, Device] | None = None
 
     def abandon(self) -> None:
@@ -119,8 +110,7 @@ def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt3
         acl_notify, context, "wait on the device where the notify was created; record it on any"
     )
     if acl_notify.neutral.device is not context.device:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"the notify was created on device {machine.number_of(acl_notify.neutral.device)} by another process, "
             f"and imported for device {context.number}",
             "set the device where it was created, import it there and wait there; it is recorded on any",
@@ -149,7 +139,7 @@ def notify_batch_reset(notifies: Object) -> None:
     """
     handles = int_list("acl.rt.notify_batch_reset", notifies)
     if not handles:
-        raise Refusal(Code.RT_PARAM_INVALID, "the list is empty", "pass at least one notify")
+        raise Code.RT_PARAM_INVALID.refusal("the list is empty", "pass at least one notify")
     machine.context()
     for notify in [machine.resource(handle, AclNotify) for handle in handles]:
         notify.neutral.reset()
@@ -193,8 +183,7 @@ def notify_set_import_pid(notify: Address, pids: Object) -> None:
     with machine.lock:
         handle = machine.resource(notify, AclNotify).exported
         if handle is None:
-            raise Refusal(
-                Code.RT_DRV_INTERNAL_ERROR,
+            raise Code.RT_DRV_INTERNAL_ERROR.refusal(
                 f"notify {notify:#x} was not exported by this process",
                 f"call {_EXPORT_KEY} first, in the process that created it",
             )
@@ -236,14 +225,13 @@ def notify_import_by_key(key: Text, flags: Word) -> int:
 def _refuse_one_more(context: Context) -> None:
     info = context.device.info
     if machine.count(context.device, AclNotify) >= info.max_notifies:
-        raise Refusal(
-            Code.RT_NO_NOTIFY_RESOURCE,
+        raise Code.RT_NO_NOTIFY_RESOURCE.refusal(
             f"device {context.number} has {info.max_notifies:,} notifies of this process, the most for {info.name}",
             "destroy notifies that are not needed any more",
         )
 
 
 def _not_twice(cause: str) -> Refusal:
-    return Refusal(
-        Code.RT_DRV_INTERNAL_ERROR, cause, "send the first key to all processes, and list each of them"
+    return Code.RT_DRV_INTERNAL_ERROR.refusal(
+        cause, "send the first key to all processes, and list each of them"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from peerlane import Device, Kind
-from peerlane.dialects._shared.call import Address, Int32, Refusal, Word
+from peerlane.dialects._shared.call import Address, Int32, Word
 from peerlane.dialects.acl._checks import null, one_of, reserved
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
@@ -45,10 +45,8 @@ def reduce_async(
     _refuse_kind(kind, type, device)
     dtype, width = _TYPES[type]
     if not count or count % width:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
-            f"count is {count:,} bytes, and an element has {width}",
-            "pass the bytes of at least one element",
+        raise Code.RT_PARAM_INVALID.refusal(
+            f"count is {count:,} bytes, and an element has {width}", "pass the bytes of at least one element"
         )
     for name, address in (("dst", dst), ("src", src)):
         _refuse_elsewhere(name, address, count, device)
@@ -57,7 +55,7 @@ def reduce_async(
 
 def _refuse_kind(kind: int, type: int, device: Device) -> None:
     if kind not in _KINDS and kind != _EQUAL:
-        raise Refusal(Code.RT_PARAM_INVALID, f"kind is {kind}", "pass 10 (sum), 11 (maximum) or 12 (minimum)")
+        raise Code.RT_PARAM_INVALID.refusal(f"kind is {kind}", "pass 10 (sum), 11 (maximum) or 12 (minimum)")
     name = device.info.name
     if kind == _EQUAL:
         cause = "kind is 13, EQUAL, and the vendor does not say what that gives"
@@ -69,21 +67,19 @@ def _refuse_kind(kind: int, type: int, device: Device) -> None:
         )
     else:
         return
-    raise Refusal(Code.RT_FEATURE_NOT_SUPPORT, cause, "copy to the host and compute it there")
+    raise Code.RT_FEATURE_NOT_SUPPORT.refusal(cause, "copy to the host and compute it there")
 
 
 def _refuse_elsewhere(name: str, address: int, count: int, device: Device) -> None:
     location = raw.locate(address)
     if location.kind is not Kind.DEVICE or location.ordinal != device.ordinal:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"{name} is {machine.describe(address)}, not memory of device {machine.number_of(device)}, which has the "
             "stream",
             "copy it there first, with acl.rt.memcpy_async",
         )
     if count > location.base + location.size - address and machine.reservations.around(address) is None:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"{name} is {machine.describe(address)} and has {location.base + location.size - address:,} bytes from "
             f"there on, not {count:,}",
             "pass a smaller count",

@@ -47,8 +47,7 @@ def host_register_v2(ptr: Address, size: Word, flag: UInt32) -> None:
     """
     known = _MAPPED | _PINNED | _IO_MEMORY | _READ_ONLY
     if not flag or flag & ~known:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"flag is {flag:#x}",
             f"pass {_MAPPED} to have an address for devices, {_PINNED:#x} to pin, or both",
         )
@@ -87,10 +86,7 @@ def host_get_device_pointer(ptr: Address, flag: UInt32) -> int:
 
 
 @acl.call(
-    "acl.rt.pointer_get_attributes",
-    out=1,
-    blank=lambda ptr: (_attributes(0, 0, 0),),
-    checks=[null("ptr")],
+    "acl.rt.pointer_get_attributes", out=1, blank=lambda ptr: (_attributes(0, 0, 0),), checks=[null("ptr")]
 )
 def pointer_get_attributes(ptr: Address) -> dict[str, Any]:
     """Return the location of an address (facts/acl 2.7).
@@ -126,8 +122,7 @@ def get_address_range(ptr: Address) -> tuple[int, int]:
     registered = machine.registrations.around(ptr)
     if registered is not None:
         return registered.start, registered.size
-    raise Refusal(
-        Code.RT_PARAM_INVALID,
+    raise Code.RT_PARAM_INVALID.refusal(
         f"{machine.describe(ptr)} is not memory of acl.rt",
         "pass an address inside what acl.rt.malloc, acl.rt.malloc_host or acl.rt.map_mem gave",
     )
@@ -146,8 +141,7 @@ def _attributes(kind: int, ordinal: int, page: int) -> dict[str, Any]:
 def _register(ptr: int, size: int, *, is_mapped: bool) -> None:
     machine.context()
     if ptr % _PAGE:
-        raise Refusal(
-            Code.RT_DRV_INTERNAL_ERROR,
+        raise Code.RT_DRV_INTERNAL_ERROR.refusal(
             f"ptr {ptr:#x} is not a multiple of {_PAGE:,}",
             f"register whole pages: allocate with mmap, or round ptr down and its end up to {_PAGE:,} bytes",
         )
@@ -156,8 +150,7 @@ def _register(ptr: int, size: int, *, is_mapped: bool) -> None:
     with machine.lock:
         other = machine.registrations.overlapping(ptr, size)
         if other is not None:
-            raise Refusal(
-                Code.RT_HOST_MEMORY_ALREADY_REGISTERED,
+            raise Code.RT_HOST_MEMORY_ALREADY_REGISTERED.refusal(
                 f"the {other.size:,} bytes at {other.start:#x} are registered already",
                 "end that with acl.rt.host_unregister first; ranges do not overlap",
             )
@@ -173,22 +166,20 @@ def _refuse_no_host(ptr: int, size: int) -> None:
         cause = f"{machine.describe(ptr)} to {machine.describe(last)} is not all memory of the host"
     else:
         cause = f"{size:,} bytes from {ptr:#x} on reach beyond the address space"
-    raise Refusal(Code.RT_PARAM_INVALID, cause, "pass host memory that lives, and its size")
+    raise Code.RT_PARAM_INVALID.refusal(cause, "pass host memory that lives, and its size")
 
 
 def _refuse_read_only(ptr: int, size: int) -> None:
     closed = next((each for each in rights(ptr, size) if "w" not in each), None)
     if closed is not None:
-        raise Refusal(
-            Code.RT_DRV_INTERNAL_ERROR,
+        raise Code.RT_DRV_INTERNAL_ERROR.refusal(
             f"not all of the {size:,} bytes at {ptr:#x} may be written: the system maps them with rights {closed}",
             "register memory that may be read and written; map a file with ACCESS_WRITE or ACCESS_COPY",
         )
 
 
 def _not_for_io(name: str, value: int, valid: str) -> Refusal:
-    return Refusal(
-        Code.RT_FEATURE_NOT_SUPPORT,
+    return Code.RT_FEATURE_NOT_SUPPORT.refusal(
         f"{name} is {value:#x}; memory of other devices (4) and read-only memory (8) are not registered",
         f"pass {valid}",
     )
@@ -197,6 +188,6 @@ def _not_for_io(name: str, value: int, valid: str) -> Refusal:
 def _not_registered(ptr: int, remedy: str) -> Refusal:
     around = machine.registrations.around(ptr)
     inside = f"; it is inside the {around.size:,} bytes registered at {around.start:#x}" if around else ""
-    return Refusal(
-        Code.RT_HOST_MEMORY_NOT_REGISTERED, f"{ptr:#x} is not registered in that way{inside}", remedy
+    return Code.RT_HOST_MEMORY_NOT_REGISTERED.refusal(
+        f"{ptr:#x} is not registered in that way{inside}", remedy
     )

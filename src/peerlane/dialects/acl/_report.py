@@ -21,7 +21,6 @@ from typing import Any
 
 from peerlane import Event, Notify, Stream
 from peerlane.diagnostics import call_site
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import laid_out, machine, messages, swallow
 from peerlane.errors import Cancelled, Error, WaitTimeout
@@ -39,26 +38,14 @@ blocking: weakref.WeakValueDictionary[int, Callback] = weakref.WeakValueDictiona
 
 @dataclass(frozen=True, eq=False)
 class Callback:
-    """A callback that was launched.
-
-    Attributes
-    ----------
-    subscription : Subscription
-    reached : Event
-    returned : Notify or None
-        The notify that its stream waits for; None if the stream does not wait.
-    function : callable
-    user_data : object
-    position : Position or None
-        The frame that launched it.
-    """
+    """A callback that was launched."""
 
     subscription: Subscription
     reached: Event
-    returned: Notify | None
+    returned: Notify | None  #: the notify that its stream waits for; None if the stream does not wait
     function: Callable[[Any], object]
     user_data: object
-    position: call_site.Position | None
+    position: call_site.Position | None  #: the frame that launched it
 
     @property
     def report(self) -> Report:
@@ -103,28 +90,18 @@ class Callback:
 
 
 class Subscription:
-    """The callbacks of one stream, for one thread.
-
-    Attributes
-    ----------
-    report : Report
-        The thread that runs them.
-    number : int
-        The handle of the stream.
-    stream : str
-        The stream in messages.
-    has_ended : bool
-        Whether it takes no more callbacks.
-    """
+    """The callbacks of one stream, for one thread."""
 
     def __init__(self, report: Report, stream: Stream, number: int, words: str) -> None:
-        self.report = report
+        self.report = report  #: the thread that runs them
+        #: ``number``: the handle of the stream.
+        #: ``stream``: the stream in messages.
         self.number, self.stream = number, words
         self._stream = stream
         self._pending: deque[Callback] = deque()
         self._running: Callback | None = None
         self._lock = threading.RLock()  # an object's __del__ may call back into this
-        self.has_ended = False
+        self.has_ended = False  #: whether it takes no more callbacks
 
     def launch(self, function: Callable[[Any], object], user_data: object, *, blocks: bool) -> None:
         """Queue a callback."""
@@ -163,8 +140,7 @@ class Subscription:
             return
         callback = self._first_blocking()
         if callback is not None:
-            raise Refusal(
-                Code.RT_STREAM_SYNC_TIMEOUT,
+            raise Code.RT_STREAM_SYNC_TIMEOUT.refusal(
                 f"stream {self.number:#x} waits for a callback that only this thread runs ({callback.name}), and "
                 "this thread would wait for the stream",
                 "call acl.rt.process_report first, or synchronize in another thread; not in a callback",
@@ -237,15 +213,10 @@ class Report:
     """The callbacks that one thread has to run.
 
     A later thread may get the same number; it does not run them.
-
-    Attributes
-    ----------
-    thread : int
-        Its ``threading.get_ident()``.
     """
 
     def __init__(self, thread: int) -> None:
-        self.thread = thread
+        self.thread = thread  #: its ``threading.get_ident()``
         number = _number_of(thread)
         # A thread of _thread.start_new_thread may not run yet.
         self._numbers = {int(task.name) for task in _TASKS.iterdir()} if number is None else {number}

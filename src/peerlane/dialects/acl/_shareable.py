@@ -168,7 +168,7 @@ def _opened(shareable_handle: int, device: Device) -> Physical:
     except BadHandle as error:
         if error.fault is not Fault.NODE_MISMATCH:
             raise
-        raise Refusal(Code.RT_INVALID_HANDLE, str(error), REMEDIES[Fault.BAD_HANDLE]) from None
+        raise Code.RT_INVALID_HANDLE.refusal(str(error), REMEDIES[Fault.BAD_HANDLE]) from None
 
 
 def _refuse_export(physical: AclPhysical) -> None:
@@ -184,24 +184,23 @@ def _refuse_export(physical: AclPhysical) -> None:
         remedy = "allocate with memAttr 8, 9, 11, 15, 16 or 17"
     else:
         return
-    raise Refusal(Code.RT_DRV_INTERNAL_ERROR, cause, remedy)
+    raise Code.RT_DRV_INTERNAL_ERROR.refusal(cause, remedy)
 
 
 def _not_exported_by_process(shareable_handle: int) -> Refusal:
     try:
         maker = machine.devices()[0].backend.maker_of(shareable_handle)
     except BadHandle as error:
-        return Refusal(Code.RT_INVALID_HANDLE, str(error), REMEDIES[Fault.BAD_HANDLE])
+        return Code.RT_INVALID_HANDLE.refusal(str(error), REMEDIES[Fault.BAD_HANDLE])
     if maker == os.getpid():
         return _is_over(f"{shareable_handle} is not a shareable handle of this process, or it is over")
     if maker is None:
         return _is_over(f"the process that made {shareable_handle} has ended")
-    return Refusal(
-        Code.RT_DRV_INTERNAL_ERROR,
+    return Code.RT_DRV_INTERNAL_ERROR.refusal(
         f"process {maker} made {shareable_handle}, and only that process lists the importers",
         "call this in the process that exported",
     )
 
 
 def _is_over(cause: str) -> Refusal:
-    return Refusal(Code.RT_INVALID_HANDLE, cause, REMEDIES[Fault.STALE_HANDLE])
+    return Code.RT_INVALID_HANDLE.refusal(cause, REMEDIES[Fault.STALE_HANDLE])

@@ -56,8 +56,7 @@ _OLDER_CHIPS = ("Ascend310",)
 def refuse_older_chip(device: Device, what: str) -> None:
     """Refuse calls that the 310 family does not have: 207000."""
     if device.info.name.startswith(_OLDER_CHIPS):
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
             f"{device.info.name} (device {machine.number_of(device)}) is not a chip that {what}",
             "use events and notifies, or devices of another profile",
         )
@@ -73,7 +72,7 @@ def get_hardware_capability(device_id: UInt32, device_info: Int32) -> int:
     """
     machine.device(device_id)
     if device_info not in (0, 1, 2):
-        raise Refusal(Code.INVALID_PARAM, f"device_info is {device_info}", "pass 0, 1 or 2")
+        raise Code.INVALID_PARAM.refusal(f"device_info is {device_info}", "pass 0, 1 or 2")
     return _NO_CACHE if device_info == 2 else _ONE_CORE
 
 
@@ -123,7 +122,7 @@ def get_device_capability(device_id: Int32, feature: UInt32) -> int:
     """
     machine.device(device_id)
     if feature not in _FEATURES:
-        raise Refusal(Code.RT_PARAM_INVALID, f"there is no feature {feature}", "pass 1 or 21")
+        raise Code.RT_PARAM_INVALID.refusal(f"there is no feature {feature}", "pass 1 or 21")
     return 0
 
 
@@ -210,8 +209,7 @@ def _number_of_the_program(device_id: Int32) -> int:
     """
     number = machine.number_of(_of_the_node(device_id))
     if number < 0:
-        raise Refusal(
-            Code.RT_INVALID_DEVICEID,
+        raise Code.RT_INVALID_DEVICEID.refusal(
             f"device {device_id} of the node is not visible; {machine.describe_visible()}",
             "ask for a visible one, or correct the variable",
         )
@@ -242,8 +240,7 @@ for _name, _body in {
 def _of_the_node(ordinal: int) -> Device:
     present = machine.devices()
     if not 0 <= ordinal < len(present):
-        raise Refusal(
-            Code.RT_INVALID_DEVICEID,
+        raise Code.RT_INVALID_DEVICEID.refusal(
             f"there is no device {ordinal}; this node has {len(present)}, numbered 0 to {len(present) - 1}",
             "pass a number of the node's: `peerlane topo` shows them",
         )

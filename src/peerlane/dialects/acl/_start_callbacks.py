@@ -23,28 +23,18 @@ _FUNCTION = Check(lambda _: partial(refuse_no_function, Code.INVALID_PARAM, "cbF
 class Callbacks:
     """The callbacks of one call.
 
-    Parameters
-    ----------
-    caller : str
-        The C name of the call, for messages.
-    order : tuple of int
-        The types that are called, in this order; callbacks of one type in the order of their registration.
-
-    Attributes
-    ----------
-    registered : list
-        Type, function and data of each.
+    ``caller``: the C name of the call, for messages.
+    ``order``: the types that are called, in this order; callbacks of one type in the order of their registration.
     """
 
     def __init__(self, caller: str, order: tuple[int, ...]) -> None:
         self._caller, self._order = caller, order
-        self.registered: list[tuple[int, Callable[..., int], int]] = []
+        self.registered: list[tuple[int, Callable[..., int], int]] = []  #: type, function and data of each
 
     def add(self, kind: int, function: Callable[..., int], user_data: int) -> None:
         """Register a callback; 500000 if its type has one already."""
         if kind != _OTHER and any(each == kind for each, _, _ in self.registered):
-            raise Refusal(
-                Code.INTERNAL_ERROR,
+            raise Code.INTERNAL_ERROR.refusal(
                 f"type {kind} has a callback for {self._caller} already",
                 f"unregister it first, or take type {_OTHER:#x}, which may have several",
             )
@@ -56,8 +46,7 @@ class Callbacks:
             if each == kind and identity_of(known) == identity_of(function):
                 del self.registered[at]
                 return
-        raise Refusal(
-            Code.INTERNAL_ERROR,
+        raise Code.INTERNAL_ERROR.refusal(
             f"this function is not registered for {self._caller} under type {kind}",
             "pass what was registered, once",
         )

@@ -79,29 +79,21 @@ def _shown(devices: Sequence[Device]) -> tuple[Device, ...]:
 class AclMachine(Machine):
     """The machine, with the peer references of each direction (facts/acl 4.3).
 
-    Attributes
-    ----------
-    peer_references : dict
-        By device and peer, the node's numbers: how often access was enabled and not yet disabled.
-    allocators : dict
-        By the number of a stream: the description of the allocator that is registered for it, and its fields then.
-    freed : dict
-        By address: the id of the allocation that the program freed there, the oldest first.  Addresses that
+    ``peer_references``: by device and peer, the node's numbers: how often access was enabled and not yet disabled.
+    ``allocators``: by the number of a stream: the description of the allocator that is registered for it, and its
+        fields then.
+    ``freed``: by address: the id of the allocation that the program freed there, the oldest first.  Addresses that
         ``malloc`` returned again are left out.
-    exported_keys, imported_keys : Exports, Imports
-        Memory of ``malloc``, by the text of its key: the neutral handle with the memory; the imports.
-    exported_memory, imported_memory : Exports, Imports
-        Physical memory: exports by shareable handle, imports by (shareable handle, device).
-    far : dict
-        By the text of the key: memory that was imported while another device was current, and the memory's device.
-    op_wait_timeout : float or None
-        Seconds that a stream waits for an event; None is for ever.
-    registrations : Registrations
-        The host memory that the program registered.
-    reports : dict
-        By thread: the callbacks that it has to run.
-    reservations : Reservations
-        The reserved addresses.
+    ``exported_keys``, ``imported_keys``: memory of ``malloc``, by the text of its key: the neutral handle with the
+        memory; the imports.
+    ``exported_memory``, ``imported_memory``: physical memory: exports by shareable handle, imports by (shareable
+        handle, device).
+    ``far``: by the text of the key: memory that was imported while another device was current, and the memory's
+        device.
+    ``op_wait_timeout``: seconds that a stream waits for an event; None is for ever.
+    ``registrations``: the host memory that the program registered.
+    ``reports``: by thread: the callbacks that it has to run.
+    ``reservations``: the reserved addresses.
     """
 
     vendor_name = "acl.rt"
@@ -197,8 +189,8 @@ class AclMachine(Machine):
         """Return the refusal of a number that is not the handle of a ``name``."""
         remedy = f"pass what acl.rt.create_{name} returned, until it is destroyed or its device is reset"
         if not handle:
-            return Refusal(Code.INVALID_PARAM, f"the {name} is NULL (0)", remedy)
-        return Refusal(Code.RT_PARAM_INVALID, self.describe_unknown(handle, name), remedy)
+            return Code.INVALID_PARAM.refusal(f"the {name} is NULL (0)", remedy)
+        return Code.RT_PARAM_INVALID.refusal(self.describe_unknown(handle, name), remedy)
 
     def deviceless(self, handle: int, kind: type[_Kind], maker: str) -> _Kind:
         """Return the resource of a handle whose kind needs no device; 100000 for other numbers."""
@@ -207,10 +199,8 @@ class AclMachine(Machine):
         if isinstance(resource, kind):
             return resource
         wrong = "NULL (0)" if not handle else f"{handle:#x}, which is no {kind.name} or was destroyed"
-        raise Refusal(
-            Code.INVALID_PARAM,
-            f"the {kind.name} is {wrong}",
-            f"pass what {maker} returned, until it is destroyed",
+        raise Code.INVALID_PARAM.refusal(
+            f"the {kind.name} is {wrong}", f"pass what {maker} returned, until it is destroyed"
         )
 
     def end_deviceless(self, handle: int, kind: type[_Kind], maker: str, call: str) -> None:
@@ -234,8 +224,7 @@ class AclMachine(Machine):
             remedy = f"call acl.rt.{call} first, which makes its context current in this thread"
         if own is not context:
             site = f", made at {resource.created_at}," if resource.created_at else ""
-            raise Refusal(
-                Code.RT_STREAM_CONTEXT,
+            raise Code.RT_STREAM_CONTEXT.refusal(
                 f"{resource.name} {resource.handle:#x}{site} belongs to {_named(own)}, and {_named(context)} is "
                 "current in this thread",
                 remedy,
@@ -252,8 +241,7 @@ class AclMachine(Machine):
     def reset_meanwhile(context: Context) -> Refusal:
         """Return the refusal of a call during which another thread reset the device."""
         ended = "reset" if context.is_primary else "destroyed"
-        return Refusal(
-            Code.RT_CONTEXT_NULL,
+        return Code.RT_CONTEXT_NULL.refusal(
             f"{_named(context)} was {ended} by another thread during the call",
             "end it when no thread uses it any more",
         )
@@ -273,8 +261,7 @@ class AclMachine(Machine):
             return context
         if self.default_device is not None:
             return self.select(self.default_device, share=True)
-        raise Refusal(
-            Code.RT_CONTEXT_NULL,
+        raise Code.RT_CONTEXT_NULL.refusal(
             "this thread has no current context: none was set in it, it was destroyed, the last reference to its "
             "device was reset, or the process has entered another node",
             f"call acl.rt.set_device(id) in this thread first, id 0 to {len(self.visible()) - 1}, or "

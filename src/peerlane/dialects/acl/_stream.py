@@ -42,15 +42,10 @@ class KernelFailed(Exception):
 
 
 class FailureCallbacks:
-    """The program's callbacks for failures on streams: ``callback(stream, error)``.
-
-    Attributes
-    ----------
-    callbacks : dict
-        By identity of the program's function, which is called once however often it is registered.
-    """
+    """The program's callbacks for failures on streams: ``callback(stream, error)``."""
 
     def __init__(self) -> None:
+        #: By identity of the program's function, which is called once however often it is registered.
         self.callbacks: dict[object, Callable[[AclStream, Error], None]] = {}
 
     def call(self, stream: AclStream, error: Error) -> None:
@@ -64,23 +59,7 @@ failure_callbacks = FailureCallbacks()
 
 
 class AclStream(Resource):
-    """A stream of a context.
-
-    Attributes
-    ----------
-    flags : int
-        The flags that it was created with.
-    is_default : bool
-        Whether it is stream 0 of its context.
-    attributes : dict
-        By number: attributes that a program set; they have no effect.
-    neutral : peerlane.Stream
-    retell : callable or None
-        Set by another dialect that queues operations on the stream: returns the error or refusal that a
-        synchronization reports for a failure of them.
-    subscription : Subscription or None
-        The thread that runs its callbacks, and the callbacks that have not run; the thread may have ended.
-    """
+    """A stream of a context."""
 
     __slots__ = (
         *("_aborts", "_ending", "_is_ending", "attributes", "flags", "is_default", "neutral", "retell"),
@@ -91,11 +70,16 @@ class AclStream(Resource):
 
     def __init__(self, context: Context, *, flags: int = 0, is_default: bool = False) -> None:
         super().__init__(context)
+        #: ``flags``: the flags that it was created with.
+        #: ``is_default``: whether it is stream 0 of its context.
         self.flags, self.is_default = flags, is_default
         self.neutral = context.device.create_stream(on_error="continue")
+        #: The thread that runs its callbacks, and the callbacks that have not run; the thread may have ended.
         self.subscription: Subscription | None = None
+        #: Set by another dialect that queues operations on the stream: returns the error or refusal that a
+        #: synchronization reports for a failure of them.
         self.retell: Callable[[Error], Error | Refusal] | None = None
-        self.attributes: dict[int, int] = {}
+        self.attributes: dict[int, int] = {}  #: by number: attributes that a program set; they have no effect
         self._aborts = 0
         self._ending = threading.Lock()
         self._is_ending = False
@@ -123,8 +107,7 @@ class AclStream(Resource):
             with self._ending:  # afterwards _aborts counts work that end() cancelled
                 pass
         if aborts != self._aborts:  # the neutral stream raises only in the first waiter
-            raise Refusal(
-                Code.RT_STREAM_ABORT,
+            raise Code.RT_STREAM_ABORT.refusal(
                 f"stream {self.handle:#x} was aborted while this thread waited for it",
                 REMEDIES[Fault.CANCELLED],
             )
@@ -189,7 +172,7 @@ def _as_refusal(failed: KernelFailed, reworded: Error) -> Refusal:
     if failed.texts:
         messages.add(failed.texts)
     remedy = "look at what failed in it" + (": the texts of its calls follow" if failed.texts else "")
-    return Refusal(Code.RT_AICPU_EXCEPTION, str(reworded), remedy)
+    return Code.RT_AICPU_EXCEPTION.refusal(str(reworded), remedy)
 
 
 def _in_own_words(error: Error, stream: AclStream | None) -> Error:
@@ -265,8 +248,7 @@ def _create(priority: int = 0, flags: int = 0) -> int:
     info = context.device.info
     with machine.lock:
         if not _available(context):
-            raise Refusal(
-                Code.RT_NO_STREAM_RESOURCE,
+            raise Code.RT_NO_STREAM_RESOURCE.refusal(
                 f"device {context.number} has {info.max_streams:,} streams of this process, the most for {info.name}",
                 "destroy streams that are not needed any more",
             )
@@ -301,8 +283,7 @@ def create_stream_with_config(priority: UInt32, flag: UInt32) -> int:
     Basis: D; C for 107000
     """
     if priority not in _PRIORITIES or flag & ~_FLAGS:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"priority is {priority}, flag {flag:#x}; valid are 0 to 7, and a combination of 1, 2, 4 and 8",
             "pass 0 and 0 for an ordinary stream",
         )
@@ -338,13 +319,12 @@ def destroy_stream_force(stream: Address) -> None:
 
 def _taken(handle: int, call: str) -> AclStream:
     if not handle:
-        raise Refusal(
-            Code.INVALID_PARAM, "the stream is 0, the default stream", "leave it: it ends with its context"
+        raise Code.INVALID_PARAM.refusal(
+            "the stream is 0, the default stream", "leave it: it ends with its context"
         )
     stream = stream_of(handle)
     if stream.is_default:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"stream {handle:#x} is the default stream of device {stream.context.number}",
             "leave it: it ends with its context",
         )
@@ -432,8 +412,7 @@ def device_task_abort(device_id: Int32, timeout: UInt32) -> None:
     device = machine.device(device_id)
     refuse_older_chip(device, "aborts its work")
     if timeout > _LONGEST_ABORT:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"the timeout is {timeout} ms",
             f"pass at most {_LONGEST_ABORT:,} ms (36 minutes), or 0 to wait for ever",
         )
@@ -446,10 +425,8 @@ def device_task_abort(device_id: Int32, timeout: UInt32) -> None:
             last = stream.neutral.record()  # complete when all work before it has ended
             last.sync(None if until is None else max(0.0, until - time.monotonic()))
         except WaitTimeout:
-            raise Refusal(
-                Code.RT_STREAM_SYNC_TIMEOUT,
-                f"{stream} was aborted, and what ran on it has not ended after {timeout} ms",
-                "wait longer",
+            raise Code.RT_STREAM_SYNC_TIMEOUT.refusal(
+                f"{stream} was aborted, and what ran on it has not ended after {timeout} ms", "wait longer"
             ) from None
         except Error:  # another thread ends it, or it has a failure: none of its work runs any more
             continue
@@ -501,8 +478,7 @@ def failure_mode_of(stream: AclStream) -> int:
 def in_seconds(milliseconds: int) -> float | None:
     """Return a timeout in seconds, None for ever; 107000 for 0 and below -1."""
     if milliseconds < -1 or not milliseconds:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"the timeout is {milliseconds} ms; valid are -1 and 1 or more",
             "pass 1 ms or more, or -1 to wait for ever; acl.rt.stream_query and acl.rt.query_event_status only look",
         )

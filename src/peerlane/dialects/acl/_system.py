@@ -55,8 +55,7 @@ def init(config_path: Text = "") -> None:
     with _start_callbacks.lock:
         with machine.lock:
             if _started.references and config_path and config != _started.config:
-                raise Refusal(
-                    Code.INVALID_PARAM,
+                raise Code.INVALID_PARAM.refusal(
                     f"acl was initialised with another configuration: {_started.config}, now {config}",
                     "call acl.finalize() before initialising with another file",
                 )
@@ -69,8 +68,7 @@ def init(config_path: Text = "") -> None:
                 machine.default_device = default
                 messages.shared = str(config.get("err_msg_mode", "0")) == "1"
             return
-    raise Refusal(
-        Code.REPEAT_INITIALIZE,
+    raise Code.REPEAT_INITIALIZE.refusal(
         f"acl is initialised already, now with {_started.references} references",
         "this may be ignored; one acl.finalize() ends all of them, acl.finalize_reference() one",
     )
@@ -234,8 +232,7 @@ def _end() -> None:
 
 
 def _finalized() -> Refusal:
-    return Refusal(
-        Code.REPEAT_FINALIZE,
+    return Code.REPEAT_FINALIZE.refusal(
         "acl is not initialised: it was finalized already, or never initialised",
         "finalize once after acl.init",
     )
@@ -248,14 +245,12 @@ def _read(path: str) -> bytes:
             with open(path, "rb") as file:  # noqa: PTH123
                 content = file.read(_LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
-        raise Refusal(
-            Code.INVALID_FILE,
+        raise Code.INVALID_FILE.refusal(
             f"cannot read the configuration file {path!r}: {getattr(error, 'strerror', error)}",
             "pass a readable file",
         ) from None
     if size > _LARGEST_FILE:
-        raise Refusal(
-            Code.INVALID_FILE_SIZE,
+        raise Code.INVALID_FILE_SIZE.refusal(
             f"the configuration file {path!r} has {size:,} bytes, more than {_LARGEST_FILE:,}",
             "pass the configuration of acl.init, not another file",
         )
@@ -266,14 +261,11 @@ def _parsed(path: str, content: bytes) -> dict[str, Any]:
     try:
         config = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise Refusal(
-            Code.PARSE_FILE,
-            f"the configuration file {path!r} is not JSON: {error}",
-            "correct it; {} is enough",
+        raise Code.PARSE_FILE.refusal(
+            f"the configuration file {path!r} is not JSON: {error}", "correct it; {} is enough"
         ) from None
     if not isinstance(config, dict):
-        raise Refusal(
-            Code.PARSE_FILE,
+        raise Code.PARSE_FILE.refusal(
             f"the configuration file {path!r} holds a {type(config).__name__}, not an object",
             "correct it; {} is enough",
         )
@@ -288,8 +280,7 @@ def _default_device(path: str, config: dict[str, Any]) -> int | None:
     number = str(value)
     if number.isdecimal() and number.isascii() and int(number[:10]) < len(machine.visible()):
         return int(number)
-    raise Refusal(
-        Code.FILE_ATTR_INVALID,
+    raise Code.FILE_ATTR_INVALID.refusal(
         f"defaultDevice.default_device in {path!r} is {value!r}; this node has devices 0 to "
         f"{len(machine.visible()) - 1}",
         'write it as {"defaultDevice": {"default_device": "0"}}',

@@ -16,7 +16,6 @@ from peerlane.dialects._shared.call import (
     Int32,
     Object,
     Parse,
-    Refusal,
     Text,
     UInt32,
     Word,
@@ -238,8 +237,7 @@ def set_tensor_desc_name(tensor_desc: Address, name: Text) -> None:
 def _dim(tensor_desc: int, index: int) -> int:
     dims = _of(tensor_desc).dims
     if index >= len(dims):
-        raise Refusal(
-            Code.INVALID_PARAM,
+        raise Code.INVALID_PARAM.refusal(
             f"there is no dimension {index}: the tensor description has {len(dims)}",
             "pass an index below acl.get_tensor_desc_num_dims",
         )

@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import Any
 
-from peerlane.dialects._shared.call import Object, Refusal, Word
+from peerlane.dialects._shared.call import Object, Word
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl
 from peerlane.support.timeouts import SLICE_SECONDS
@@ -79,8 +79,7 @@ def stop_thread(tid: Word) -> None:
     """
     thread = _threads.get(tid)
     if thread is None or thread is threading.current_thread():
-        raise Refusal(
-            Code.INVALID_PARAM,
+        raise Code.INVALID_PARAM.refusal(
             f"{tid} is this thread" if thread is not None else f"{tid} is not a thread of {_START}",
             f"pass what {_START} returned, once, from another thread, having told the thread to return",
         )

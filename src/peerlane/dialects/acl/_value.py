@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from peerlane import Kind, Stream
-from peerlane.dialects._shared.call import Address, Refusal, UInt32, Word
+from peerlane.dialects._shared.call import Address, UInt32, Word
 from peerlane.dialects.acl._checks import null, one_of, reserved_below
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._specification import refuse_older_chip
@@ -50,12 +50,11 @@ def _checked(dev_addr: int, stream: int) -> Stream:
     acl_stream = stream_of(stream)
     refuse_older_chip(acl_stream.context.device, "waits for and writes no values on streams")
     if dev_addr % _WORD:
-        raise Refusal(
-            Code.RT_PARAM_INVALID, f"dev_addr {dev_addr:#x} is not a multiple of {_WORD}", "align the word"
+        raise Code.RT_PARAM_INVALID.refusal(
+            f"dev_addr {dev_addr:#x} is not a multiple of {_WORD}", "align the word"
         )
     if raw.locate(dev_addr).kind is Kind.PAGEABLE:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"dev_addr is {machine.describe(dev_addr)}, which no stream watches",
             "keep the word in memory of acl.rt.malloc or acl.rt.malloc_host",
         )

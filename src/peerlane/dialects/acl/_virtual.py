@@ -34,21 +34,7 @@ _RESERVE_FLAGS = one_of("flags", (0, 1), "pass 0 or 1", code=Code.INVALID_PARAM)
 
 
 class AclPhysical(PhysicalMemory):
-    """Physical memory that this process allocated, or imported from another process.
-
-    Attributes
-    ----------
-    ordinal : int
-        The node's number of its device; of imported memory, of the device for which it was imported.
-    granularity : int
-        The bytes of a page.
-    attribute : int
-        Its ``memAttr``.
-    import_key : tuple or None
-        Shareable handle and device of an import; None for own memory.
-    exported_handle : Handle or None
-        The handle of its export; None before.
-    """
+    """Physical memory that this process allocated, or imported from another process."""
 
     __slots__ = ("attribute", "granularity", "exported_handle", "import_key", "ordinal")
 
@@ -66,9 +52,13 @@ class AclPhysical(PhysicalMemory):
         device = machine.devices()[ordinal]
         # No reset ends this context: it only names the device of the memory.
         super().__init__(Context(device, number=machine.number_of(device)), neutral)
+        #: ``ordinal``: the node's number of its device; of imported memory, of the device for which it was imported.
+        #: ``granularity``: the bytes of a page.
         self.ordinal, self.granularity = ordinal, granularity
+        #: ``attribute``: its ``memAttr``.
+        #: ``import_key``: shareable handle and device of an import; None for own memory.
         self.attribute, self.import_key = attribute, import_key
-        self.exported_handle: Handle | None = None
+        self.exported_handle: Handle | None = None  #: the handle of its export; None before
 
     @property
     def for_peers(self) -> bool:
@@ -83,11 +73,7 @@ class _Property:
     attribute: int
 
 
-@acl.call(
-    "acl.rt.malloc_physical",
-    out=1,
-    checks=[zero("size", remedy=_GRANULE), reserved("flags")],
-)
+@acl.call("acl.rt.malloc_physical", out=1, checks=[zero("size", remedy=_GRANULE), reserved("flags")])
 def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
     """Allocate physical memory, which has no address until it is mapped (facts/acl 2.8).
 
@@ -102,14 +88,12 @@ def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
     properties = _checked(prop)
     machine.context()
     if size % properties.granularity:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"size {size:,} is not a multiple of the granularity of {properties.granularity:,}",
             "round up to what acl.rt.mem_get_allocation_granularity(prop, 0) gives",
         )
     if size > properties.device.total_bytes:
-        raise Refusal(
-            Code.RT_MEMORY_ALLOCATION,
+        raise Code.RT_MEMORY_ALLOCATION.refusal(
             f"device {machine.number_of(properties.device)} cannot allocate {size:,} bytes: it has "
             f"{properties.device.total_bytes:,}",
             "pass a smaller size; a negative one wraps round to a large one",
@@ -190,8 +174,7 @@ def _reserve(size: int, expect_ptr: int) -> int:
     addresses = AddressRange(device, size, alignment=_GIB if size >= _GIB else 0, address=expect_ptr)
     if expect_ptr and addresses.address != expect_ptr:
         addresses.close()
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"{size:,} bytes cannot be reserved at {expect_ptr:#x}: the addresses are in use, not of the device "
             f"window, or not a multiple of {device.granularity if size < _GIB else _GIB:,}",
             "pass 0 to have them anywhere",
@@ -211,16 +194,13 @@ def release_mem_address(ptr: Address) -> None:
         machine.devices()
         reservation = machine.reservations.starting_at(ptr)
         if reservation is None:
-            raise Refusal(
-                Code.RT_DRV_INTERNAL_ERROR,
+            raise Code.RT_DRV_INTERNAL_ERROR.refusal(
                 f"no reservation begins at {machine.describe(ptr)}",
                 "pass what acl.rt.reserve_mem_address returned, once",
             )
         if reservation.mapped:
-            raise Refusal(
-                Code.RT_DRV_INTERNAL_ERROR,
-                reservation.describe_mappings(),
-                "call acl.rt.unmap_mem for each first",
+            raise Code.RT_DRV_INTERNAL_ERROR.refusal(
+                reservation.describe_mappings(), "call acl.rt.unmap_mem for each first"
             )
         machine.reservations.remove(reservation)
     reservation.addresses.close()
@@ -252,8 +232,7 @@ def map_without_access(ptr: Address, size: Word, offset: Word, handle: Address, 
 def _map(ptr: int, size: int, handle: int, **how: Any) -> None:
     physical = physical_of(handle)
     if size != physical.neutral.size:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
+        raise Code.RT_PARAM_INVALID.refusal(
             f"size is {size:,}, and the memory has {physical.neutral.size:,} bytes",
             "pass the size that acl.rt.malloc_physical was given: a handle is mapped as a whole",
         )
@@ -314,8 +293,7 @@ def mapped_at(ptr: int) -> Reservation:
     machine.devices()
     reservation = machine.reservations.around(ptr)
     if reservation is None or ptr not in reservation.mapped:
-        raise Refusal(
-            Code.RT_DRV_INTERNAL_ERROR,
+        raise Code.RT_DRV_INTERNAL_ERROR.refusal(
             f"no mapping begins at {machine.describe(ptr)}",
             "pass an address that acl.rt.map_mem was given, once",
         )
@@ -333,8 +311,7 @@ def physical_of(handle: int) -> AclPhysical:
 
 
 def _unknown(handle: int) -> Refusal:
-    return Refusal(
-        Code.RT_PARAM_INVALID,
+    return Code.RT_PARAM_INVALID.refusal(
         machine.describe_unknown(handle, AclPhysical.name),
         "pass what acl.rt.malloc_physical or acl.rt.mem_import_from_shareable_handle returned, until it is freed",
     )
@@ -359,8 +336,7 @@ def _checked(prop: dict[Any, Any]) -> _Property:
     if attribute not in _ATTRIBUTES or (kind == _DEVICE and attribute in _DDR):
         raise _wrong("memAttr", attribute, "4, 5, 8 to 17; 4 (HBM, huge pages) is the usual one")
     if kind in _HOSTS:
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
+        raise Code.RT_FEATURE_NOT_SUPPORT.refusal(
             f"prop['location']['type'] is {kind}, host memory, and only device memory is allocated here; a missing "
             "key counts as 0",
             "pass {'location': {'type': 1, 'id': device}}",
@@ -370,10 +346,8 @@ def _checked(prop: dict[Any, Any]) -> _Property:
 
 
 def _wrong(key: str, value: int, valid: str) -> Refusal:
-    return Refusal(
-        Code.INVALID_PARAM,
-        f"{key} of prop is {value}; valid is {valid}",
-        "correct the dict; a key that is missing counts as 0",
+    return Code.INVALID_PARAM.refusal(
+        f"{key} of prop is {value}; valid is {valid}", "correct the dict; a key that is missing counts as 0"
     )
 
 
@@ -391,10 +365,8 @@ def _with_room(ptr: int, size: int, physical: AclPhysical) -> Reservation:
         cause = f"{ptr:#x} is not a multiple of the granularity of {physical.granularity:,}"
     else:
         return reservation
-    raise Refusal(
-        Code.RT_DRV_INTERNAL_ERROR,
-        cause,
-        "map inside what acl.rt.reserve_mem_address returned, granule by granule",
+    raise Code.RT_DRV_INTERNAL_ERROR.refusal(
+        cause, "map inside what acl.rt.reserve_mem_address returned, granule by granule"
     )
 
 
@@ -413,8 +385,7 @@ def _refuse_mixture(reservation: Reservation, physical: AclPhysical) -> None:
         kinds = kinds if other.import_key is None else kinds[::-1]
     else:
         return
-    raise Refusal(
-        Code.RT_DRV_INTERNAL_ERROR,
+    raise Code.RT_DRV_INTERNAL_ERROR.refusal(
         f"the reservation at {reservation.start:#x} holds {kinds[0]}, and this is {kinds[1]}",
         "reserve other addresses for it",
     )

@@ -113,12 +113,7 @@ def in_own_numbers(error: Error, waited_for: Resource) -> Error:
 
 
 class _Names(wait_texts.Words):
-    """The program's names of streams and notifies, which the state of a wait has by their ids.
-
-    Attributes
-    ----------
-    notifies : dict of int to AclNotify
-    """
+    """The program's names of streams and notifies, which the state of a wait has by their ids."""
 
     def __init__(self, waited_for: Resource) -> None:
         with machine.lock:

@@ -9,7 +9,7 @@ from peerlane.backend import host
 from peerlane.dialects import acl
 from peerlane.dialects._shared.c_library import Library, Words
 from peerlane.dialects._shared.c_names import declarations_of, in_names_of_c
-from peerlane.dialects._shared.call import Arguments, CText, Refusal
+from peerlane.dialects._shared.call import Arguments, CText
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._shareable import SHARE_BYTES
@@ -73,7 +73,7 @@ def _call(name: str) -> Callable[..., Any]:
         return calls.functions(module)[short]
     cause = f"peerlane has what is about memory, streams and sharing of the vendor's runtime, and not {name}"
     is_pointer = declarations_of("acl").functions[name].returns.is_pointer
-    refusal = Refusal(Code.API_NOT_SUPPORT, cause, _REFUSED)
+    refusal = Code.API_NOT_SUPPORT.refusal(cause, _REFUSED)
     return calls.refusing(name, refusal, lambda code: 0 if is_pointer else code)
 
 
@@ -103,7 +103,7 @@ def _learn_calls(epoch: int, words: Words) -> None:
 
 def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
     remedy = f"pass the address of what the call needs for {name}" if name else "correct it"
-    error = Refusal(Code.INVALID_PARAM, cause or f"{name} is NULL", remedy)
+    error = Code.INVALID_PARAM.refusal(cause or f"{name} is NULL", remedy)
     return calls.fail(call, error, lambda: arguments)
 
 

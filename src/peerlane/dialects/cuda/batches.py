@@ -49,12 +49,7 @@ def _refuse_legacy(stream: AnyStream) -> None:
 
 
 class _Failed(Refusal):
-    """The refusal of one operation of a batch.
-
-    Attributes
-    ----------
-    number : int
-    """
+    """The refusal of one operation of a batch."""
 
     number: int
 

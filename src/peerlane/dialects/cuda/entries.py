@@ -16,14 +16,8 @@ _VARIANTS = ("_ptds", "_ptsz")
 class Entries:
     """The calls of a header as C makes them.
 
-    Parameters
-    ----------
-    calls : HeaderCalls
-    check : callable
-        Runs before each call but those of ``unchecked``; what it raises is the call's failure.
-    unchecked : container of str
-    after : callable, optional
-        Runs after each of these calls that succeeds, as ``check`` before it.
+    ``check``: runs before each call but those of ``unchecked``; what it raises is the call's failure.
+    ``after``: runs after each of these calls that succeeds, as ``check`` before it.
     """
 
     def __init__(

@@ -11,28 +11,11 @@ _BUSES = 255  # of a domain; bus 0 has the switches
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A kind of GPU (facts/cuda 7.4).
+    """A kind of GPU (facts/cuda 7.4)."""
 
-    Attributes
-    ----------
-    pci_id, pci_subsystem : int
-        Both with the vendor's number in the lower half.
-    architecture, brand : str
-        Behind ``NVML_DEVICE_ARCH_`` and ``NVML_BRAND_``.
-    capability : tuple of (int, int)
-    multiprocessors, bus_width, clock_mhz, memory_clock_mhz, l2_bytes : int
-    pcie_generation : int
-    links, link_mbps : int
-        How many NVLinks it has, and what one carries in a direction.
-    link_version : str
-        Behind ``NVML_NVLINK_VERSION_``.
-    has_ecc, has_mig, has_c2c : bool
-        ECC is on, MIG exists, the CPU is connected by NVLink-C2C.
-    """
-
-    pci_id: int
+    pci_id: int  #: ``pci_id``, ``pci_subsystem``: both with the vendor's number in the lower half
     pci_subsystem: int
-    architecture: str
+    architecture: str  #: ``architecture``, ``brand``: behind ``NVML_DEVICE_ARCH_`` and ``NVML_BRAND_``
     brand: str
     capability: tuple[int, int]
     multiprocessors: int
@@ -41,9 +24,10 @@ class Chip:
     memory_clock_mhz: int
     l2_bytes: int
     pcie_generation: int
-    links: int = 0
+    links: int = 0  #: ``links``, ``link_mbps``: how many NVLinks it has, and what one carries in a direction
     link_mbps: int = 0
-    link_version: str = "INVALID"
+    link_version: str = "INVALID"  #: behind ``NVML_NVLINK_VERSION_``
+    #: ``has_ecc``, ``has_mig``, ``has_c2c``: ECC is on, MIG exists, the CPU is connected by NVLink-C2C.
     has_ecc: bool = True
     has_mig: bool = True
     has_c2c: bool = False

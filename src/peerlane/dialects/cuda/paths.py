@@ -21,13 +21,8 @@ def ends_of(device: int, joined: Sequence[Collection[int]], links: int) -> list[
     Three devices or more that are all joined have a switch between them, and all their links go there.  Else a device
     spreads its links evenly, and two devices have as many as the one with more peers has for each (facts/cuda 7.3).
 
-    Parameters
-    ----------
-    device : int
-    joined : sequence of collection of int
-        The devices that each device is joined with.
-    links : int
-        How many links a device has.
+    ``joined``: the devices that each device is joined with.
+    ``links``: how many links a device has.
     """
     return _ends(device, joined, links, _on_switches(joined))
 
@@ -62,21 +57,11 @@ def shown(
 ) -> tuple[tuple[list[list[str]], dict[str, str]], tuple[list[list[str]], dict[str, str]], dict[str, str]]:
     """Return what ``nvidia-smi topo`` shows of a node.
 
-    Parameters
-    ----------
-    name : str
-        The name of the devices.
-    kinds : sequence of sequence of str
-        The kind of link between each two devices.
-    access : sequence of sequence of bool
-        Which device may reach which.
-    switches : sequence of int
-        The switch of each device.
-
-    Returns
-    -------
-    tuple
-        The matrix of links with the legend of its own words, that of access likewise, and further columns.
+    ``name``: the name of the devices.
+    ``kinds``: the kind of link between each two devices.
+    ``access``: which device may reach which.
+    ``switches``: the switch of each device.
+    Returns the matrix of links with the legend of its own words, that of access likewise, and further columns.
     """
     every = range(len(kinds))
     joined = [frozenset(b for b in every if kinds[a][b] == NVLINK) for a in every]

@@ -26,23 +26,13 @@ class MemoryType(enum.Enum):
 
 
 class MemoryPointer(NamedTuple):
-    """An address of memory that the vendor's calls know, with its attributes.
+    """An address of memory that the vendor's calls know, with its attributes."""
 
-    Attributes
-    ----------
-    address : int
-        Devices and the host use the same.
-    region : Region
-    device : int
-        The program's number of the device; of host memory the one that was current at its allocation.
-    is_synchronous : bool
-        Whether copies and fills of the memory are over on return.
-    """
-
-    address: int
+    address: int  #: Devices and the host use the same
     region: Region
+    #: The program's number of the device; of host memory the one that was current at its allocation.
     device: int
-    is_synchronous: bool
+    is_synchronous: bool  #: whether copies and fills of the memory are over on return
 
     @property
     def host_address(self) -> int | None:
@@ -59,10 +49,7 @@ class Attributes:
     def at(self, address: int) -> MemoryPointer | None:
         """Return an address with its attributes; None for ordinary memory of the host.
 
-        Raises
-        ------
-        BadAddress
-            An address of a device where nothing is.
+        Raises BadAddress: an address of a device where nothing is.
         """
         region = self._regions.at(address)
         if region is None:

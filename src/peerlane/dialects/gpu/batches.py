@@ -20,10 +20,7 @@ class Batches:
     def run(self, count: int, submit: Callable[[int], None], name: str) -> tuple[int, Refusal] | None:
         """Submit the operations in order, each by its number, up to the first that fails.
 
-        Returns
-        -------
-        tuple or None
-            The number of the one that failed, and its refusal, whose text begins with ``name`` and the number.
+        Returns the number of the one that failed, and its refusal, whose text begins with ``name`` and the number.
         """
         for at in range(count):
             try:

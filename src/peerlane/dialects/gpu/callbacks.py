@@ -12,22 +12,15 @@ from peerlane.streams.callbacks import CFunction
 
 
 class HostCall:
-    """A call of a function of the host, as an operation of a graph.
-
-    Attributes
-    ----------
-    function : callable
-    words : tuple of int
-        Its arguments.
-    kept : object
-        What must live as long as the operation; None if that is the program.
-    """
+    """A call of a function of the host, as an operation of a graph."""
 
     __slots__ = ("function", "kept", "words")
 
     kind = "HOST"
 
     def __init__(self, function: Callable[..., object], words: tuple[int, ...], kept: object = None) -> None:
+        #: ``words``: its arguments.
+        #: ``kept``: what must live as long as the operation; None if that is the program.
         self.function, self.words, self.kept = function, words, kept
 
     def prepared(self, _: Device) -> Callable[[AnyStream], None]:

@@ -36,18 +36,11 @@ class HeaderCalls(Convention):
     A call takes the header's arguments by position, but for those that it writes.  It returns these, and the code
     behind them; 0 is success.
 
-    Parameters
-    ----------
-    vendor : Vendor
-    declarations : Declarations
-        Of the header.
-    kinds : mapping of str to callable
-        By type of the header, or by type and name (``"int device"``): what makes an object of an argument, in the
-        order of the arguments.
-    report : callable
-        Gets each failure.
-    failed : callable, optional
-        Returns the refusal for an error of the core, or the error.
+    ``declarations``: of the header.
+    ``kinds``: by type of the header, or by type and name (``"int device"``): what makes an object of an argument, in
+        the order of the arguments.
+    ``report``: gets each failure.
+    ``failed``: returns the refusal for an error of the core, or the error.
     """
 
     def __init__(
@@ -73,14 +66,9 @@ class HeaderCalls(Convention):
     def define(self, name: str, body: Callable[..., Any], *, first: Sequence[str] = ()) -> Callable[..., Any]:
         """Declare a call of the header.
 
-        Parameters
-        ----------
-        name : str
-        body : callable
-            Gets the arguments in their order; returns the outputs, or raises.  A parameter annotated as ``int`` gets
-            the number, others get the object of that number.
-        first : sequence of str
-            The parameters whose objects are looked up before the others'.
+        ``body``: gets the arguments in their order; returns the outputs, or raises.  A parameter annotated as ``int``
+            gets the number, others get the object of that number.
+        ``first``: the parameters whose objects are looked up before the others'.
         """
         function = self.declarations.functions[name]
         outputs = self.declarations.outputs_of(function)

@@ -32,21 +32,7 @@ class CapturedMemory(Protocol):
 
 
 class Capture:
-    """A capture: the streams in it, each with the nodes that its next operation depends on.
-
-    Attributes
-    ----------
-    graph : Graph
-    memory : CapturedMemory
-    number : int
-        Unique in the process.
-    mode : int
-    thread : int
-        The one that began it.
-    is_valid : bool
-    dependencies : dict
-        By stream.
-    """
+    """A capture: the streams in it, each with the nodes that its next operation depends on."""
 
     def __init__(
         self,
@@ -61,9 +47,10 @@ class Capture:
         self._captures, self._owns_graph = captures, owns_graph
         self._origin, self.graph, self.mode = origin, graph, mode
         self.memory = captures.memory
-        self.number = next(_numbers)
-        self.thread = threading.get_ident()
+        self.number = next(_numbers)  #: unique in the process
+        self.thread = threading.get_ident()  #: the one that began it
         self.is_valid = True
+        #: By stream.
         self.dependencies: dict[Stream, tuple[Node, ...]] = {origin: tuple(dict.fromkeys(dependencies))}
         self._nodes: list[Node] = []
         self._excused: set[Node] = set()
@@ -85,10 +72,7 @@ class Capture:
     def join(self, stream: Stream, nodes: tuple[Node, ...]) -> None:
         """Let later operations of a stream depend on nodes; the stream enters the capture if it is in none.
 
-        Raises
-        ------
-        Refusal
-            ``CAPTURE_MERGE`` the stream is in another capture; ``CAPTURE_UNSUPPORTED`` the null stream.
+        Raises Refusal: ``CAPTURE_MERGE`` the stream is in another capture; ``CAPTURE_UNSUPPORTED`` the null stream.
         """
         self.refuse_invalidated()
         other = stream.capture
@@ -103,9 +87,7 @@ class Capture:
             if stream.null.captures:
                 raise self.implicit(stream.null)
             raise self.fail(
-                Reason.CAPTURE_UNSUPPORTED,
-                "the null stream cannot be captured",
-                "fork to another stream",
+                Reason.CAPTURE_UNSUPPORTED, "the null stream cannot be captured", "fork to another stream"
             )
         if other is None:
             self.enter(stream)
@@ -143,10 +125,7 @@ class Capture:
     def finish(self, stream: Stream) -> Graph:
         """End the capture and return its graph.
 
-        Raises
-        ------
-        Refusal
-            ``CAPTURE_UNMATCHED``, ``CAPTURE_WRONG_THREAD``: it goes on.  ``CAPTURE_INVALIDATED``,
+        Raises Refusal: ``CAPTURE_UNMATCHED``, ``CAPTURE_WRONG_THREAD``: it goes on.  ``CAPTURE_INVALIDATED``,
             ``CAPTURE_UNJOINED``: it is over.
         """
         if stream is not self._origin:
@@ -237,23 +216,15 @@ class _Mode(threading.local):
 
 
 class Captures:
-    """The captures that have not ended.
+    """The captures that have not ended."""
 
-    Attributes
-    ----------
-    discard : callable
-        Destroys the graph of a capture that failed.
-    memory : CapturedMemory
-    begun : tuple of Capture
-        Those that have not ended; some may belong to a node that the process left.
-    """
-
-    discard: Callable[[Graph], None]
+    discard: Callable[[Graph], None]  #: Destroys the graph of a capture that failed
     memory: CapturedMemory
 
     def __init__(self, machine: GpuMachine) -> None:
         self._machine = machine
         self._mode = _Mode()
+        #: Those that have not ended; some may belong to a node that the process left.
         self.begun: tuple[Capture, ...] = ()
 
     @property

@@ -22,29 +22,15 @@ Ends: TypeAlias = "tuple[Region | None, Region | None]"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One end of the copy of a box, in pitched memory.
+    """One end of the copy of a box, in pitched memory."""
 
-    Attributes
-    ----------
-    address : int
-        Of the pitched memory.
-    pitch : int
-        Bytes from one row to the next; 0 where they lie side by side.
-    rows : int
-        From one slice to the next; 0 where they lie side by side.
-    x, y, z : int
-        Where the box begins: bytes, rows and slices.
-    must_be_known : bool
-        Whether ordinary memory of the host is refused.
-    """
-
-    address: int
-    pitch: int = 0
-    rows: int = 0
-    x: int = 0
+    address: int  #: of the pitched memory
+    pitch: int = 0  #: bytes from one row to the next; 0 where they lie side by side
+    rows: int = 0  #: from one slice to the next; 0 where they lie side by side
+    x: int = 0  #: ``x``, ``y``, ``z``: where the box begins: bytes, rows and slices
     y: int = 0
     z: int = 0
-    must_be_known: bool = False
+    must_be_known: bool = False  #: whether ordinary memory of the host is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +41,7 @@ class _BoxLayout:
 
 
 class Copy:
-    """The copy of a box: called, it copies on a stream, or at once if that is None.
-
-    Attributes
-    ----------
-    dst, src : Side
-    extent : tuple of int
-        Bytes of a row, rows of a slice, and slices.
-    ends : Ends
-    is_peer : bool
-        Whether the call names both devices: none of them needs access to the other's memory.
-    """
+    """The copy of a box: called, it copies on a stream, or at once if that is None."""
 
     __slots__ = ("_copies", "_move", "dst", "ends", "extent", "is_peer", "src")
 
@@ -80,7 +56,9 @@ class Copy:
         ends: Ends,
         move: Callable[[AnyStream | None], None],
     ) -> None:
+        #: ``is_peer``: whether the call names both devices: none of them needs access to the other's memory.
         self._copies, self._move, self.is_peer = copies, move, False
+        #: ``extent``: bytes of a row, rows of a slice, and slices.
         self.dst, self.src, self.extent, self.ends = dst, src, extent, ends
 
     def __call__(self, stream: AnyStream | None) -> None:
@@ -109,11 +87,8 @@ class Copies:
     def copy(self, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Copy in the order of the null stream, complete on return but for a copy within one device.
 
-        Parameters
-        ----------
-        dst, src, nbytes : int
-        kind : str
-            The vendor's name of a direction with a device at one end: refused for two ends in ordinary host memory.
+        ``kind``: the vendor's name of a direction with a device at one end: refused for two ends in ordinary host
+            memory.
         """
         if nbytes:
             ends = self._checked(dst, src, nbytes, kind)
@@ -151,10 +126,7 @@ class Copies:
     def box(self, dst: Side, src: Side, extent: tuple[int, int, int], kind: str = "") -> Copy:
         """Return the copy of a box of (bytes, rows, slices), none of them 0.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE``: NULL, rows or slices that overlap, a box that ends beyond its memory;
+        Raises Refusal: ``INVALID_VALUE``: NULL, rows or slices that overlap, a box that ends beyond its memory;
             ``UNKNOWN_MEMORY``: ordinary memory of the host where the vendor must know it; as :meth:`copy`.
         """
         ends = self._checked(dst.address, src.address, 0, kind)

@@ -20,19 +20,7 @@ DISABLE_TIMING, INTERPROCESS = 2, 4
 
 
 class GpuEvent(Resource):
-    """An event of a device.
-
-    Attributes
-    ----------
-    neutral : peerlane.Event
-    flags : int
-    exported : Handle or None
-        The handle by which other processes open it.
-    freed : object
-        For native code: the memory that was freed to pools before its newest record.
-    captured : tuple or None
-        Of a newest record that was captured: the capture, and the nodes before it.
-    """
+    """An event of a device."""
 
     __slots__ = ("captured", "exported", "flags", "freed", "neutral")
 
@@ -42,8 +30,10 @@ class GpuEvent(Resource):
         super().__init__(context)
         self.flags = flags
         self.neutral = neutral
-        self.exported: Handle | None = None
+        self.exported: Handle | None = None  #: the handle by which other processes open it
+        #: For native code: the memory that was freed to pools before its newest record.
         self.freed: Any = host.FreedBefore()
+        #: Of a newest record that was captured: the capture, and the nodes before it.
         self.captured: tuple[Capture, tuple[Node, ...]] | None = None
 
     @property
@@ -59,18 +49,12 @@ class GpuEvent(Resource):
 
 
 class EventOperation:
-    """A record of an event, or a wait for one, as an operation of a graph.
-
-    Attributes
-    ----------
-    kind : str
-        ``"EVENT_RECORD"`` or ``"WAIT_EVENT"``.
-    event : GpuEvent
-    """
+    """A record of an event, or a wait for one, as an operation of a graph."""
 
     __slots__ = ("_events", "event", "kind")
 
     def __init__(self, events: Events, kind: str, event: GpuEvent) -> None:
+        #: ``kind``: ``"EVENT_RECORD"`` or ``"WAIT_EVENT"``.
         self._events, self.kind, self.event = events, kind, event
 
     def prepared(self, _: Device) -> Callable[[AnyStream], None]:
@@ -163,11 +147,8 @@ class Events:
 
         A captured record pulls the stream into the capture; an external wait becomes a node of the stream's one.
 
-        Raises
-        ------
-        Refusal
-            ``CAPTURED_EVENT`` its capture is over; ``CAPTURE_ISOLATION`` a captured stream, and a record outside of
-            its capture; as :meth:`Capture.join`.
+        Raises Refusal: ``CAPTURED_EVENT`` its capture is over; ``CAPTURE_ISOLATION`` a captured stream, and a record
+            outside of its capture; as :meth:`Capture.join`.
         """
         capture = stream.capture
         if capture is not None and is_external:
@@ -200,10 +181,7 @@ class Events:
     def elapsed_ms(self, start: GpuEvent, stop: GpuEvent) -> float:
         """Return the ms from one event to another.
 
-        Raises
-        ------
-        Refusal
-            ``OTHER_DEVICE`` events of two devices; ``NOT_TIMED``; ``NOT_RECORDED``; ``NOT_READY``.
+        Raises Refusal: ``OTHER_DEVICE`` events of two devices; ``NOT_TIMED``; ``NOT_RECORDED``; ``NOT_READY``.
         """
         first, second = self._machine.ids(start.context.device, stop.context.device)
         if first != second:

@@ -28,34 +28,7 @@ from peerlane.dialects.gpu.virtual_memory import VirtualMemory
 
 
 class Gpu:
-    """The machine of one vendor's dialect, one concept an attribute.
-
-    Attributes
-    ----------
-    vendor : Vendor
-    machine : GpuMachine
-    failures : Failures
-    contexts : Contexts
-    streams : Streams
-    unusable : Unusable
-    callbacks : Callbacks
-    locations : Locations
-    regions : Regions
-    peers : Peers
-    reuse : Reuse
-    copies : Copies
-    events : Events
-    memory : Memory
-    pools : Pools
-    ipc : Ipc
-    pool_sharing : PoolSharing
-    virtual_memory : VirtualMemory
-    managed : Managed
-    attributes : Attributes
-    values : Values
-    batches : Batches
-    graphs : Graphs
-    """
+    """The machine of one vendor's dialect, one concept an attribute."""
 
     def __init__(self, vendor: Vendor) -> None:
         self.vendor = vendor
@@ -87,10 +60,7 @@ class Gpu:
 
         Queued work is waited for.
 
-        Raises
-        ------
-        Error
-            The first failure of that work; everything has ended nevertheless.
+        Raises Error: the first failure of that work; everything has ended nevertheless.
         """
         ordinal = self.machine.context().device.ordinal
         self.machine.flags.drop(ordinal)

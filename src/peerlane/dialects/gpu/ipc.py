@@ -38,13 +38,7 @@ _NO_EVENT = frozenset(
 
 
 class _Opened(Resource):
-    """Memory of another process; closed with its device's reset.
-
-    Attributes
-    ----------
-    devices : set of Device
-        The devices that were current when it was opened, which have access.
-    """
+    """Memory of another process; closed with its device's reset."""
 
     __slots__ = ("_shared", "address", "buffer", "devices", "key", "references")
 
@@ -57,6 +51,7 @@ class _Opened(Resource):
         super().__init__(context)
         self._shared = shared
         self.key, self.address, self.buffer, self.references = key, buffer.address, buffer, 1
+        #: The devices that were current when it was opened, which have access.
         self.devices = {context.device}
 
     def abandon(self) -> None:
@@ -68,22 +63,13 @@ class _Opened(Resource):
 
 
 class _Shared:
-    """The memory that this process exported and opened.
-
-    Attributes
-    ----------
-    exported : Exports
-        By address: the allocation that begins there, and its handle.
-    opened : Imports
-        By handle.
-    by_address : dict
-        The open memory.
-    """
+    """The memory that this process exported and opened."""
 
     def __init__(self, machine: GpuMachine) -> None:
+        #: By address: the allocation that begins there, and its handle.
         self.exported = Exports[int, tuple[Buffer, Handle]](lambda export: export[0].is_closed)
-        self.opened = Imports[bytes, _Opened](machine)
-        self.by_address: dict[int, _Opened] = {}
+        self.opened = Imports[bytes, _Opened](machine)  #: by handle
+        self.by_address: dict[int, _Opened] = {}  #: the open memory
 
     def forget(self, opened: _Opened) -> None:
         """Remove opened memory."""
@@ -118,12 +104,8 @@ class Ipc:
         Opened, the handle gives the first address of the allocation.  Asked again for the same address it is the
         same, until the memory is freed.  Memory below 2 MiB moves first, at the same address, to have no neighbours.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE`` memory of a pool; as :meth:`allocation`.
-        Busy
-            It has to move, and a view of it lives.
+        Raises Refusal: ``INVALID_VALUE`` memory of a pool; as :meth:`allocation`.
+        Raises Busy: it has to move, and a view of it lives.
         """
         buffer = self.allocation(address)
         if self._pools.holding(buffer) is not None:

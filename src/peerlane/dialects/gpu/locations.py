@@ -46,15 +46,10 @@ class Locations:
     ) -> list[tuple[Device, str]]:
         """Return the rights of devices that descriptions of access name.
 
-        Parameters
-        ----------
-        read : callable
-            Returns the type, the id and the flags of a description, by its index; an IndexError if there is none.
-        count : int
-        reason : Reason
-            For devices that there are not, and for too many.
-        hosts : int
-            How many descriptions may be of the host, which are left out.
+        ``read``: returns the type, the id and the flags of a description, by its index; an IndexError if there is
+            none.
+        ``reason``: for devices that there are not, and for too many.
+        ``hosts``: how many descriptions may be of the host, which are left out.
         """
         vendor = self._machine.vendor
         remedy = "pass a {access_description} for each device, its location and flags set"

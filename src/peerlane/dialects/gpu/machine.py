@@ -43,18 +43,12 @@ class AllocationRecord:
 
 
 class HostMemory(Registration):
-    """Host memory that the program registered.
-
-    Attributes
-    ----------
-    users : set of int
-        The devices whose streams write words of it or wait for them, by number.
-    """
+    """Host memory that the program registered."""
 
     __slots__ = ("record", "users")
 
     record: AllocationRecord
-    users: set[int]
+    users: set[int]  #: the devices whose streams write words of it or wait for them, by number
 
     def __init__(self, start: int, size: int, record: AllocationRecord) -> None:
         super().__init__(start, size)
@@ -128,50 +122,28 @@ class GpuMachine(Machine):
     A device has one primary context, in which its streams and events live until it is reset.  A thread has the first
     device from the start, or none before it makes a context current: the policy decides.
 
-    Attributes
-    ----------
-    vendor : Vendor
-    flags : dict
-        By device number: the flags that the program set.
-    advised : dict
-        By allocation: the advice of the program for managed memory, piece by piece.
-    records : dict
-        By allocation: all but plain device memory.
-    registrations : Registrations
-        The host memory that the program registered.
-    synchronous : set
-        The allocations whose copies and fills are over on return.
-    ordinals : mapping of int to int
-        The node's number of each device by that of native code, -1 for the host's.
-    of_graphs : dict
-        By address: the memory of graphs that is allocated now.
-    pooled : dict
-        By allocation: the pool that has it, in use or kept.
-    of_contexts : dict
-        By context that the program made: the memory that was allocated in it, of its device or the host, by address.
-    unusable : dict
-        By context: why no call can use it any more.
-    is_shown : bool
-        Whether a visible device was found.
-    has_pools : bool
-        Whether memory of a device may have an access of its own.
-    lost_streams : deque of int
-        The newest streams that ended with the reset of their device.
+    ``is_shown``: whether a visible device was found.
+    ``has_pools``: whether memory of a device may have an access of its own.
     """
 
     def __init__(self, vendor: Vendor) -> None:
         self.vendor, self.vendor_name, self.show = vendor, vendor.name, vendor.visible
         # Emptied and never replaced: a caller may have looked it up before the node was entered.
-        self.flags = _Flags()
+        self.flags = _Flags()  #: by device number: the flags that the program set
+        #: By allocation: the advice of the program for managed memory, piece by piece.
         self.advised: dict[int, list[Any]] = {}
-        self.records: dict[int, AllocationRecord] = {}
-        self.registrations = Registrations[HostMemory]()
-        self.synchronous: set[int] = set()
-        self.of_graphs: dict[int, GraphMemory] = {}
-        self.pooled: dict[int, Pooled] = {}
-        self.unusable: dict[Context, str] = {}
+        self.records: dict[int, AllocationRecord] = {}  #: by allocation: all but plain device memory
+        self.registrations = Registrations[HostMemory]()  #: the host memory that the program registered
+        self.synchronous: set[int] = set()  #: the allocations whose copies and fills are over on return
+        self.of_graphs: dict[int, GraphMemory] = {}  #: by address: the memory of graphs that is allocated now
+        self.pooled: dict[int, Pooled] = {}  #: by allocation: the pool that has it, in use or kept
+        self.unusable: dict[Context, str] = {}  #: by context: why no call can use it any more
+        #: By context that the program made: the memory that was allocated in it, of its device or the host, by
+        #: address.
         self.of_contexts: dict[Context, dict[int, Buffer]] = {}
+        #: The newest streams that ended with the reset of their device.
         self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
+        #: The node's number of each device by that of native code, -1 for the host's.
         self.ordinals = _Ordinals(self)
         self._tables: dict[type, object] = {}
         super().__init__()
@@ -359,11 +331,8 @@ class GpuMachine(Machine):
     def context(self) -> Context:
         """Return the context of this thread's device.
 
-        Raises
-        ------
-        Refusal
-            ``NO_DEVICE`` if none is visible; where the vendor needs a context, ``NO_CONTEXT`` without one and
-            ``DEVICE_RESET`` if it has ended.
+        Raises Refusal: ``NO_DEVICE`` if none is visible; where the vendor needs a context, ``NO_CONTEXT`` without one
+            and ``DEVICE_RESET`` if it has ended.
         """
         context = self.current()
         if context is None:
@@ -428,10 +397,7 @@ class GpuMachine(Machine):
     def allocate_pinned(self, context: Context, nbytes: int) -> int:
         """Allocate pinned memory of the host, which ends with a context that the program made; return its address.
 
-        Raises
-        ------
-        Refusal
-            ``DEVICE_RESET`` the context has ended.
+        Raises Refusal: ``DEVICE_RESET`` the context has ended.
         """
         address = self.allocate_host(nbytes)
         if context.is_primary:

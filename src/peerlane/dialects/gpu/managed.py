@@ -30,18 +30,11 @@ class Advice(enum.Enum):
 
 
 class Span(NamedTuple):
-    """Some bytes of memory.
-
-    Attributes
-    ----------
-    address, nbytes : int
-    region : Region or None
-        That they lie in; None for ordinary memory of the host.
-    """
+    """Some bytes of memory."""
 
     address: int
     nbytes: int
-    region: Region | None
+    region: Region | None  #: that they lie in; None for ordinary memory of the host
 
     @property
     def takes_advice(self) -> bool:
@@ -52,14 +45,7 @@ class Span(NamedTuple):
 class Piece(NamedTuple):
     """What holds of some bytes of an allocation.
 
-    Attributes
-    ----------
-    start, end : int
-    is_read_mostly : bool
-    preferred, prefetched : int
-        A device by the node's number, `CPU`, or `INVALID_DEVICE` for none.
-    accessed_by : tuple of int
-    is_coarse : bool
+    ``preferred``, ``prefetched``: a device by the node's number, `CPU`, or `INVALID_DEVICE` for none.
     """
 
     start: int
@@ -128,10 +114,7 @@ class Managed:
     def prefetch(self, span: Span, device: int, stream: int) -> None:
         """Note on which device bytes are wanted, or `CPU`; nothing moves.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_DEVICE``; ``UNSUPPORTED`` ordinary memory of the host for a device; the stream.
+        Raises Refusal: ``INVALID_DEVICE``; ``UNSUPPORTED`` ordinary memory of the host for a device; the stream.
         """
         ordinal = self.ordinal_of(device)
         if span.region is None and ordinal != CPU:
@@ -159,10 +142,7 @@ class Managed:
     def discard_each(self, ranges: Sequence[tuple[int, int]], name: str) -> None:
         """Check ranges whose bytes a program needs no more, an address and its bytes each; the bytes stay.
 
-        Raises
-        ------
-        Refusal
-            ``UNSUPPORTED`` memory that is not managed; else as :meth:`span`.
+        Raises Refusal: ``UNSUPPORTED`` memory that is not managed; else as :meth:`span`.
         """
         for at, each in enumerate(ranges):
             span = self.span(f"{name}[{at}]", *each)

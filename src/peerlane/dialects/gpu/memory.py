@@ -27,30 +27,18 @@ def host_bytes() -> int:
 
 
 class Fill:
-    """The fill of a box.
-
-    Attributes
-    ----------
-    dst, value : int
-    extent : tuple of int
-        Bytes of a row, rows of a slice, and slices.
-    layout : tuple of int
-        Bytes of an element, bytes from one row to the next, and rows from one slice to the next.
-    """
+    """The fill of a box."""
 
     __slots__ = ("_memory", "dst", "extent", "layout", "value")
 
     kind = "MEMSET"
 
     def __init__(
-        self,
-        memory: Memory,
-        dst: int,
-        value: int,
-        extent: tuple[int, int, int],
-        layout: tuple[int, int, int],
+        self, memory: Memory, dst: int, value: int, extent: tuple[int, int, int], layout: tuple[int, int, int]
     ) -> None:
         self._memory, self.dst, self.value = memory, dst, value
+        #: ``extent``: bytes of a row, rows of a slice, and slices.
+        #: ``layout``: bytes of an element, bytes from one row to the next, and rows from one slice to the next.
         self.extent, self.layout = extent, layout
 
     def prepared(self, device: Device) -> Callable[[AnyStream], None]:
@@ -70,12 +58,8 @@ class Memory:
     def allocate(self, nbytes: int, flags: int = 0) -> int:
         """Allocate memory of this thread's device and return its address.
 
-        Raises
-        ------
-        Refusal
-            ``OUT_OF_MEMORY`` more than any address space has; ``DEVICE_RESET``.
-        OutOfMemory
-            More than the device has left.
+        Raises Refusal: ``OUT_OF_MEMORY`` more than any address space has; ``DEVICE_RESET``.
+        Raises OutOfMemory: more than the device has left.
         """
         self._streams.captures.refuse_unsafe()
         self._refuse_too_large(nbytes)
@@ -165,11 +149,8 @@ class Memory:
     def register(self, address: int, nbytes: int, flags: int) -> None:
         """Let devices use memory of the host; the policy decides about memory that is registered.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE`` not all of it memory of the host; ``REGISTERED`` the vendor's calls allocated it, or it
-            is registered.
+        Raises Refusal: ``INVALID_VALUE`` not all of it memory of the host; ``REGISTERED`` the vendor's calls
+            allocated it, or it is registered.
         """
         machine = self._machine
         self._streams.captures.refuse_unsafe()
@@ -263,14 +244,8 @@ class Memory:
     ) -> None:
         """Fill a box as :meth:`fill` does.
 
-        Parameters
-        ----------
-        stream : AnyStream or None
-        dst, value : int
-        extent : tuple of int
-            Bytes of a row, rows of a slice, and slices.
-        layout : tuple of int
-            Bytes of an element, bytes from one row to the next, and rows from one slice to the next.
+        ``extent``: bytes of a row, rows of a slice, and slices.
+        ``layout``: bytes of an element, bytes from one row to the next, and rows from one slice to the next.
         """
         if not all(extent):
             return
@@ -287,13 +262,8 @@ class Memory:
     def fill_of(self, dst: int, value: int, element: int, layout: tuple[int, int, int]) -> Fill:
         """Return the fill of rows of elements, as a node: ``INVALID_VALUE`` for other elements, and for none.
 
-        Parameters
-        ----------
-        dst, value : int
-        element : int
-            The bytes of an element: 1, 2 or 4.
-        layout : tuple of int
-            Elements of a row, rows, and bytes from one row to the next.
+        ``element``: the bytes of an element: 1, 2 or 4.
+        ``layout``: elements of a row, rows, and bytes from one row to the next.
         """
         width, height, pitch = layout
         if element not in (1, 2, 4) or not width or not height:

@@ -95,18 +95,10 @@ class Peers:
     def refuse_out_of_reach(self, by: AnyStream | Device, *needs: tuple[str, Region | None, str]) -> None:
         """Refuse memory that enabled access leaves out, and to which a device was not given access, by the policy.
 
-        Parameters
-        ----------
-        by : AnyStream or Device
-            The stream that uses it, whose device or the current one has the access (facts/cuda 4.5); or the device of
-            the node of a graph.
-        *needs : tuple
-            What it uses: the argument's name, the region, and the right that it needs, "r" or "rw".
-
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE``.
+        ``by``: the stream that uses it, whose device or the current one has the access (facts/cuda 4.5); or the
+            device of the node of a graph.
+        ``*needs``: what it uses: the argument's name, the region, and the right that it needs, "r" or "rw".
+        Raises Refusal: ``INVALID_VALUE``.
         """
         if self._machine.vendor.policy.pool_access != "own":
             return

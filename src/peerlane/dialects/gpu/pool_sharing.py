@@ -51,11 +51,8 @@ class PoolSharing:
     def export(self, pool: Pool) -> int:
         """Return a new file descriptor of a pool.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE`` an imported pool, one that was not created to be shared;
-            ``OUT_OF_MEMORY`` no descriptor is left.
+        Raises Refusal: ``INVALID_VALUE`` an imported pool, one that was not created to be shared; ``OUT_OF_MEMORY``
+            no descriptor is left.
         """
         vendor, device = self._machine.vendor, pool.device
         if not pool.is_shareable or pool.maker:
@@ -145,11 +142,8 @@ class PoolSharing:
 
         What this process exported is its own memory: one free ends it for both.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE`` a pool that was not imported, memory that another process exported than the pool;
-            ``MEMORY_NOT_OPENED``.
+        Raises Refusal: ``INVALID_VALUE`` a pool that was not imported, memory that another process exported than the
+            pool; ``MEMORY_NOT_OPENED``.
         """
         vendor = self._machine.vendor
         if not pool.maker:

@@ -33,38 +33,7 @@ Location: TypeAlias = "Device | int"
 
 
 class Pool(Resource):
-    """A memory pool.
-
-    Attributes
-    ----------
-    location : Location
-    kind : int
-        The type of its allocations.
-    is_default : bool
-        The location's own, which cannot be destroyed.
-    is_shareable : bool
-        Whether it can be exported.
-    largest : int
-        The most bytes, 0: what the location has.
-    maker : int
-        Of an imported pool: the process that created it; else 0.
-    access : dict
-        By device: the right that the program set, "none", "r" or "rw".
-    memory : PoolMemory
-        With the attributes that a program sets.
-    """
-
-    __slots__ = (
-        "_shared",
-        "access",
-        "is_default",
-        "is_shareable",
-        "kind",
-        "largest",
-        "location",
-        "maker",
-        "memory",
-    )
+    """A memory pool."""
 
     name = "memory pool"
     has_addresses = True
@@ -82,10 +51,15 @@ class Pool(Resource):
         maker: int = 0,
     ) -> None:
         super().__init__(context)
+        #: ``kind``: the type of its allocations.
+        #: ``largest``: the most bytes, 0: what the location has.
+        #: ``maker``: of an imported pool: the process that created it; else 0.
         self.location, self.kind, self.largest, self.maker = location, kind, largest, maker
+        #: ``is_default``: the location's own, which cannot be destroyed.
+        #: ``is_shareable``: whether it can be exported.
         self.is_default, self.is_shareable = is_default, is_shareable
-        self.access: dict[Device, str] = {}
-        self.memory = PoolMemory(reuse, context.device)
+        self.access: dict[Device, str] = {}  #: by device: the right that the program set, "none", "r" or "rw"
+        self.memory = PoolMemory(reuse, context.device)  #: with the attributes that a program sets
         self._shared: set[int] = set()
         if not self.is_quick:
             self.memory.native.end_quick_calls()
@@ -150,15 +124,10 @@ class Pool(Resource):
 
 
 class _Known:
-    """The pools of the node.
-
-    Attributes
-    ----------
-    defaults, current : dict
-        By location and type of allocation.
-    """
+    """The pools of the node."""
 
     def __init__(self) -> None:
+        #: ``defaults``, ``current``: by location and type of allocation.
         self.defaults: dict[tuple[Location, int], Pool] = {}
         self.current: dict[tuple[Location, int], Pool] = {}
 
@@ -237,10 +206,7 @@ class Pools:
     def use(self, location: Location, kind: int, pool: Pool, reason: Reason = Reason.INVALID_VALUE) -> None:
         """Make a pool the current one of a location and a type of allocation.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE`` an imported pool; ``reason`` the pool of another location.
+        Raises Refusal: ``INVALID_VALUE`` an imported pool; ``reason`` the pool of another location.
         """
         self.refuse_imported(pool)
         if pool.location != location:
@@ -281,11 +247,8 @@ class Pools:
 
         The policy decides whether enabled peer access grants it, too.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_DEVICE`` a device out of reach, "none" for the pool's own; ``UNSUPPORTED`` "r" for its own.
-            Nothing was changed.
+        Raises Refusal: ``INVALID_DEVICE`` a device out of reach, "none" for the pool's own; ``UNSUPPORTED`` "r" for
+            its own. Nothing was changed.
         """
         machine, home, access = self._machine, pool.device, {}
         for device, rights in wanted:
@@ -331,12 +294,9 @@ class Pools:
 
         It is memory of the current pool of the stream's device if no pool is named.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE`` an imported pool; ``OUT_OF_MEMORY`` more than its largest size; ``DEVICE_RESET``.
-        OutOfMemory
-            More than its location has left.
+        Raises Refusal: ``INVALID_VALUE`` an imported pool; ``OUT_OF_MEMORY`` more than its largest size;
+            ``DEVICE_RESET``.
+        Raises OutOfMemory: more than its location has left.
         """
         if pool is not None:
             self.refuse_imported(pool)
@@ -417,13 +377,10 @@ class Pools:
             return
         self._reuse.follow_quick_calls()
         machine.forget_notes(buffer.id)
-        if pool.is_shared(buffer) or not self._is_alive(pool):
+        if pool.is_shared(buffer) or self._machine.resources.get(pool.handle) is not pool:
             machine.free(address, host=pool.device is None, call=call, stream=stream.neutral)
         else:
             pool.memory.free(buffer, stream, call)
-
-    def _is_alive(self, pool: Pool) -> bool:
-        return self._machine.resources.get(pool.handle) is pool
 
     def _context(self, location: Location) -> Context:
         machine = self._machine

@@ -22,14 +22,8 @@ class QuickCalls:
 
     A method gets the epoch in which the call began, and the call's words.
 
-    Parameters
-    ----------
-    dialect : str
-    gpu : Gpu
-    may : callable
-        Returns whether native code may answer calls of this thread at all.
-    not_ready : callable
-        Returns the code of a query of work that is not over, `ASK` if the dialect must be asked.
+    ``may``: returns whether native code may answer calls of this thread at all.
+    ``not_ready``: returns the code of a query of work that is not over, `ASK` if the dialect must be asked.
     """
 
     def __init__(

@@ -16,43 +16,24 @@ _PLAIN = AllocationRecord(0, 0)
 
 
 class HostAddress(int):
-    """The address of a host object whose size is known.
-
-    Attributes
-    ----------
-    nbytes : int
-    """
+    """The address of a host object whose size is known."""
 
     nbytes: int
 
 
 class Region(NamedTuple):
-    """Memory that the vendor's calls know: allocated, mapped, opened or registered.
+    """Memory that the vendor's calls know: allocated, mapped, opened or registered."""
 
-    Attributes
-    ----------
-    is_device : bool
-        Whether it lies on a device.
-    is_managed, is_registered : bool
-        Memory of the host that was allocated as managed, or that the program registered.
-    ordinal : int
-        Of its device; of host memory, the device that was current at its allocation.
-    base, size : int
-        All of it.
-    allocation : int
-        Its number; of registered memory its address, negative.
-    flags : int
-        The flags of its allocation.
-    """
-
-    is_device: bool
+    is_device: bool  #: whether it lies on a device
+    #: ``is_managed``, ``is_registered``: memory of the host that was allocated as managed, or that the program
+    #: registered.
     is_managed: bool
     is_registered: bool
-    ordinal: int
-    base: int
+    ordinal: int  #: of its device; of host memory, the device that was current at its allocation
+    base: int  #: ``base``, ``size``: all of it
     size: int
-    allocation: int
-    flags: int
+    allocation: int  #: its number; of registered memory its address, negative
+    flags: int  #: the flags of its allocation
 
     @property
     def end(self) -> int:
@@ -74,10 +55,7 @@ class Regions:
     def at(self, address: int) -> Region | None:
         """Return the region at an address; None for ordinary memory of the host.
 
-        Raises
-        ------
-        BadAddress
-            An address of a device where nothing is.
+        Raises BadAddress: an address of a device where nothing is.
         """
         located = raw.find(address)
         if located is None:

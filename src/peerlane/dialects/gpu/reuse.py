@@ -28,13 +28,7 @@ THRESHOLD = 4
 
 
 class Reuse:
-    """All memory that pools of a vendor's program have.
-
-    Attributes
-    ----------
-    machine : GpuMachine
-    streams : Streams
-    """
+    """All memory that pools of a vendor's program have."""
 
     def __init__(self, machine: GpuMachine, streams: Streams) -> None:
         self.machine, self.streams = machine, streams
@@ -102,20 +96,13 @@ class Reuse:
 
 
 class PoolMemory:
-    """The memory of a pool: in use, or freed and kept.
-
-    Attributes
-    ----------
-    device : Device
-        Whose streams free it.
-    native : object
-        The same for native code, with the attributes of the pool.
-    """
+    """The memory of a pool: in use, or freed and kept."""
 
     def __init__(self, reuse: Reuse, device: Device) -> None:
-        self._reuse, self.device = reuse, device
+        self._reuse, self.device = reuse, device  #: ``device``: whose streams free it
         self._is_native = device.backend.name == registry.DEFAULT
         number = device.backend.number(device.ordinal) if self._is_native else 0
+        #: The same for native code, with the attributes of the pool.
         self.native = host.PoolMemory(reuse.native, number)
         self._buffers: dict[int, Buffer] = {}
         self._events: dict[int, Event] = {}  # of frees that native code knows nothing of

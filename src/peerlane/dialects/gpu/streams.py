@@ -26,36 +26,22 @@ POLICY_AUTO = 1  # of how a thread waits for a stream
 class GpuStream(Resource):
     """A stream of a device.
 
-    Attributes
-    ----------
-    neutral : peerlane.Stream
-        Asking for it is refused while the stream is captured.
-    queue : peerlane.Stream
-        The same, captured or not.
-    capture : Capture or None
-        What records its operations instead of running them.
-    null : NullStream
-        Of its device.
-    flags, priority : int
-    policy : int
-        How a thread should wait for it; nothing depends on it.
-    units : tuple of int
-        The mask of compute units at its creation; empty for all.
+    ``queue``: the same, captured or not.
     """
 
     __slots__ = ("capture", "flags", "neutral", "null", "policy", "priority", "queue", "units")
 
     name = "stream"
-    neutral: Stream
+    neutral: Stream  #: asking for it is refused while the stream is captured
 
     def __init__(self, null: NullStream, flags: int, priority: int) -> None:
         super().__init__(null.context)
-        self.capture: Capture | None = None
-        self.null = null
+        self.capture: Capture | None = None  #: what records its operations instead of running them
+        self.null = null  #: of its device
         self.flags = flags
         self.priority = priority
-        self.policy = POLICY_AUTO
-        self.units: tuple[int, ...] = ()
+        self.policy = POLICY_AUTO  #: how a thread should wait for it; nothing depends on it
+        self.units: tuple[int, ...] = ()  #: the mask of compute units at its creation; empty for all
         if flags & NON_BLOCKING:
             self.queue = null.context.device.create_stream(on_error="continue")
             if null.last_peer_copy is not None:
@@ -162,40 +148,10 @@ class ThreadStream(GpuStream):
 
 
 class NullStream(Resource):
-    """The null stream of a device, with the group of the streams that it waits for.
-
-    Attributes
-    ----------
-    group : StreamGroup
-    neutral : peerlane.Stream
-        Asking for it is refused while a blocking stream is captured.
-    queue : peerlane.Stream
-        The same at any time.
-    last_peer_copy : Event or None
-        The end of the newest copy between two devices, for streams that are made later.
-    lost : deque of int
-        The numbers of streams that ended with the reset of a device.
-    flags, priority : int
-    number : int
-        By which native code knows the device.
-    """
-
-    __slots__ = (
-        "_captures",
-        "flags",
-        "group",
-        "last_peer_copy",
-        "lost",
-        "neutral",
-        "number",
-        "policy",
-        "priority",
-        "queue",
-        "units",
-    )
+    """The null stream of a device, with the group of the streams that it waits for."""
 
     name = "null stream"
-    neutral: Stream
+    neutral: Stream  #: asking for it is refused while a blocking stream is captured
     capture = None
     is_counted = False
     is_owned = False
@@ -204,10 +160,12 @@ class NullStream(Resource):
     def __init__(self, context: Context, lost: deque[int]) -> None:
         super().__init__(context)
         self.group = StreamGroup(context.device, on_error="continue")
-        self.neutral = self.queue = self.group.default
+        self.neutral = self.queue = self.group.default  #: ``queue``: the same at any time
         self._captures: list[Capture] = []
-        self.lost = lost
+        self.lost = lost  #: the numbers of streams that ended with the reset of a device
+        #: The end of the newest copy between two devices, for streams that are made later.
         self.last_peer_copy: Event | None = None
+        #: By which native code knows the device.
         self.number = context.device.backend.number(context.device.ordinal)
         self.flags = self.priority = 0
         self.policy = POLICY_AUTO
@@ -304,10 +262,6 @@ class Streams:
     """The streams of a vendor's program, by handle.
 
     0 and 1 are the null stream of the thread's device, 2 is the stream of the thread itself.
-
-    Attributes
-    ----------
-    captures : Captures
     """
 
     def __init__(self, machine: GpuMachine) -> None:
@@ -386,13 +340,9 @@ class Streams:
         By the policy it does not wait: the stream takes no more, and ends with its work.  Called by a callback of the
         stream, it does not wait either.  ``call`` is the vendor's name of the call.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_HANDLE`` a number that stands for a stream which nobody created, a stream that ended with the
-            reset of its device; ``NOT_A_STREAM`` other numbers.
-        Error
-            The queued work failed; the stream has ended.
+        Raises Refusal: ``INVALID_HANDLE`` a number that stands for a stream which nobody created, a stream that ended
+            with the reset of its device; ``NOT_A_STREAM`` other numbers.
+        Raises Error: the queued work failed; the stream has ended.
         """
         machine = self._machine
         if handle in (0, LEGACY_STREAM, PER_THREAD_STREAM):

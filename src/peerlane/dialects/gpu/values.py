@@ -19,34 +19,18 @@ _COMPARISONS = ("geq", "eq", "and", "nor")  # by the number that both vendors us
 
 
 class WordOperation(NamedTuple):
-    """A wait for a word of memory, or a write of one.
-
-    Attributes
-    ----------
-    is_wait : bool
-    address, value : int
-    flags : int
-        Of a wait, its comparison.
-    mask : int
-    width : int
-        Bytes of the word.
-    """
+    """A wait for a word of memory, or a write of one."""
 
     is_wait: bool
     address: int
     value: int
-    flags: int
+    flags: int  #: of a wait, its comparison
     mask: int
-    width: int
+    width: int  #: bytes of the word
 
 
 class WordBatch:
-    """Waits for words and writes of them, in their order.
-
-    Attributes
-    ----------
-    words : tuple of WordOperation
-    """
+    """Waits for words and writes of them, in their order."""
 
     __slots__ = ("_values", "words")
 
@@ -105,22 +89,11 @@ class Values:
     ) -> Callable[[AnyStream], None]:
         """Return the operation by which a stream waits until a comparison of a masked word with a value holds.
 
-        Parameters
-        ----------
-        by : AnyStream or Device
-            What waits.
-        address, value : int
-        flags : int
-            The comparison: 0 at least, 1 equal, 2 a common bit, 3 a bit of the mask that neither has.
-        mask : int
-        width : int
-            Bytes of the word.
-
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE`` NULL, not aligned, memory that the vendor does not know or that the device has no access
-            to, flags.
+        ``by``: what waits.
+        ``flags``: the comparison: 0 at least, 1 equal, 2 a common bit, 3 a bit of the mask that neither has.
+        ``width``: bytes of the word.
+        Raises Refusal: ``INVALID_VALUE`` NULL, not aligned, memory that the vendor does not know or that the device
+            has no access to, flags.
         """
         registered = self._checked(by, address, width, "r")
         if flags >= len(_COMPARISONS):

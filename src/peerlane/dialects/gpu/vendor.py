@@ -15,12 +15,7 @@ from peerlane.support.spelling import did_you_mean
 
 
 class Reason(enum.Enum):
-    """Why a call is refused: in words, with the fault whose code answers where a vendor has no code for the reason.
-
-    Attributes
-    ----------
-    fault : Fault
-    """
+    """Why a call is refused: in words, with the fault whose code answers where a vendor has none for the reason."""
 
     INVALID_VALUE = "an argument that no call takes", Fault.INVALID_VALUE
     INVALID_PITCH = "rows that are longer than their pitch", Fault.INVALID_VALUE

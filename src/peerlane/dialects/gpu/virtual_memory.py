@@ -24,29 +24,15 @@ NO_HANDLE, FILE_DESCRIPTOR = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class PhysicalProperties:
-    """What a program asks of physical memory.
-
-    Attributes
-    ----------
-    device : Device
-    kind : int
-        The vendor's number of the type of memory; nothing depends on it.
-    handle_type : int
-        The vendor's number of the type of handle that shares the memory.
-    """
+    """What a program asks of physical memory."""
 
     device: Device
-    kind: int = PINNED
-    handle_type: int = FILE_DESCRIPTOR
+    kind: int = PINNED  #: the vendor's number of the type of memory; nothing depends on it
+    handle_type: int = FILE_DESCRIPTOR  #: the vendor's number of the type of handle that shares the memory
 
 
 class GpuPhysical(PhysicalMemory):
-    """Physical memory, allocated or imported; a mapping can give out its handle again.
-
-    Attributes
-    ----------
-    properties : PhysicalProperties
-    """
+    """Physical memory, allocated or imported; a mapping can give out its handle again."""
 
     __slots__ = ("properties",)
 
@@ -85,17 +71,11 @@ class _Addresses(Resource):
 
 
 class _Ranges:
-    """All reservations of the process.
-
-    Attributes
-    ----------
-    all : Reservations
-    by_start : dict
-        By first address: the object that ends a reservation with its device.
-    """
+    """All reservations of the process."""
 
     def __init__(self) -> None:
         self.all = Reservations()
+        #: By first address: the object that ends a reservation with its device.
         self.by_start: dict[int, _Addresses] = {}
 
 
@@ -113,11 +93,8 @@ class VirtualMemory:
 
         The reset of its device releases it.
 
-        Raises
-        ------
-        Refusal
-            ``UNSUPPORTED`` another type of handle than none and file descriptor; ``INVALID_VALUE`` a size that is not
-            a multiple of the granularity; ``OUT_OF_MEMORY``; ``DEVICE_RESET``.
+        Raises Refusal: ``UNSUPPORTED`` another type of handle than none and file descriptor; ``INVALID_VALUE`` a size
+            that is not a multiple of the granularity; ``OUT_OF_MEMORY``; ``DEVICE_RESET``.
         """
         device, vendor = properties.device, self._machine.vendor
         if properties.handle_type not in (NO_HANDLE, FILE_DESCRIPTOR):
@@ -199,11 +176,8 @@ class VirtualMemory:
 
         They are every device's; the reset of the device that is current now gives them back.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE`` size 0 or no multiple of the granularity, an alignment that is not a power of two;
-            ``OUT_OF_MEMORY`` no addresses left; ``DEVICE_RESET``.
+        Raises Refusal: ``INVALID_VALUE`` size 0 or no multiple of the granularity, an alignment that is not a power
+            of two; ``OUT_OF_MEMORY`` no addresses left; ``DEVICE_RESET``.
         """
         machine = self._machine
         context = machine.context_or_first()
@@ -251,11 +225,8 @@ class VirtualMemory:
 
         The mapping holds the memory: the handle may be released.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE`` no multiple of the granularity, more than the memory has, no handle, not reserved, no
-            room, something mapped there.
+        Raises Refusal: ``INVALID_VALUE`` no multiple of the granularity, more than the memory has, no handle, not
+            reserved, no room, something mapped there.
         """
         invalid = self._machine.vendor.invalid
         with self._machine.lock:

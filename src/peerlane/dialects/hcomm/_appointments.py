@@ -7,7 +7,6 @@ import threading
 import time
 
 from peerlane import Device
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _meeting
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._rendezvous import Board, JobBoard, RendezvousAddress, board
@@ -30,13 +29,8 @@ class Appointment:
     It takes the offer back when all ranks have come, or when its appointment is cancelled.  Each other rank takes an
     offer once.
 
-    Parameters
-    ----------
-    key : str
-        The same in all ranks.
-    rank : int
-    spans : bool
-        Whether the ranks may be on several machines.
+    ``key``: the same in all ranks.
+    ``spans``: whether the ranks may be on several machines.
     """
 
     def __init__(self, key: str, rank: int, *, spans: bool) -> None:
@@ -52,10 +46,7 @@ class Appointment:
     def meet(self, call: str, size: int, device: Device, settings: Settings) -> _meeting.Meeting:
         """Meet the others, once this rank's earlier appointments under the key are over.
 
-        Raises
-        ------
-        WaitTimeout, PeerLost
-            The others did not come in time; one died, or this appointment was cancelled.
+        Raises WaitTimeout, PeerLost: the others did not come in time; one died, or this appointment was cancelled.
         """
         deadline = time.monotonic() + settings.connect_timeout
         try:
@@ -68,10 +59,8 @@ class Appointment:
             self._leave()
         address = RendezvousAddress.decode(message)
         if address is None:
-            raise Refusal(
-                PARA,
-                f"rank 0 left {message[:40]!r} as its address",
-                "use one version of peerlane in all ranks",
+            raise PARA.refusal(
+                f"rank 0 left {message[:40]!r} as its address", "use one version of peerlane in all ranks"
             )
         return self._met(call, address, size, device, settings)
 

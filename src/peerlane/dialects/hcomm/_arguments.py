@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from peerlane.dialects._shared import checks
-from peerlane.dialects._shared.call import Check, Parse, Refusal, as_index, type_name
+from peerlane.dialects._shared.call import Check, Parse, as_index, type_name
 from peerlane.dialects._shared.machine import Resource, with_article
 from peerlane.dialects.hcomm import _header as header
 from peerlane.dialects.hcomm._codes import PARA, PTR
@@ -22,8 +22,8 @@ def _number(bits: int, *, signed: bool = False) -> Callable[[object], int]:
     def read(value: object) -> int:
         number = value if type(value) is int else as_index(value)
         if not least <= number < end:
-            raise Refusal(
-                PARA, f"an argument is {number}; valid are {least} to {end - 1:,}", "pass a number that fits"
+            raise PARA.refusal(
+                f"an argument is {number}; valid are {least} to {end - 1:,}", "pass a number that fits"
             )
         return number
 
@@ -107,16 +107,19 @@ def _matrix(value: object) -> Any:
 
 
 def required(name: str, value: Any, count: int | None = None) -> Any:
-    """Return the value; refuse NULL with HCCL_E_PTR, and fewer elements than announced with HCCL_E_PARA."""
+    """Return the value, or its first elements as announced.
+
+    HCCL_E_PTR for NULL, HCCL_E_PARA for fewer elements than announced.
+    """
     if value is None or (isinstance(value, int) and not value):
-        raise Refusal(PTR, f"{name} is NULL", f"pass {name}")
-    if count is not None and len(value) < count:
-        raise Refusal(
-            PARA,
-            f"{count:,} are announced, and {name} has {len(value):,}",
-            f"pass as many in {name} as announced",
+        raise PTR.refusal(f"{name} is NULL", f"pass {name}")
+    if count is None:
+        return value
+    if len(value) < count:
+        raise PARA.refusal(
+            f"{count:,} are announced, and {name} has {len(value):,}", f"pass as many in {name} as announced"
         )
-    return value
+    return value[:count]
 
 
 def meaning(kind: type[Resource]) -> Check:
@@ -179,8 +182,7 @@ def part(struct: Any, name: str, kind: type[_Struct]) -> _Struct:
     """Return a struct in a struct, which a program may have set to anything: HCCL_E_PARA."""
     value = getattr(struct, name)
     if not isinstance(value, kind):
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"{name} of {type(struct).__name__} is {value!r:.60}, not {with_article(kind.__name__)}",
             f"set its fields, or {name} to {with_article(kind.__name__)}",
         )
@@ -191,10 +193,9 @@ def listed(struct: Any, name: str, count: int) -> list[int]:
     """Return the numbers that a struct announces in a list: HCCL_E_PTR, HCCL_E_PARA."""
     value = getattr(struct, name)
     try:
-        numbers: list[int] = required(name, _numbers(32)(value), count)[:count]
+        numbers: list[int] = required(name, _numbers(32)(value), count)
     except TypeError:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"{name} of {type(struct).__name__} is {value!r}, not a list of integers",
             f"set {name} to a list of integers",
         ) from None
@@ -207,8 +208,6 @@ def field(struct: Any, name: str, *, bits: int = 32, signed: bool = False) -> in
     try:
         return _number(bits, signed=signed)(0 if value is None else value)
     except TypeError:
-        raise Refusal(
-            PARA,
-            f"{name} of {type(struct).__name__} is {value!r}, not an integer",
-            f"set {name} to an integer",
+        raise PARA.refusal(
+            f"{name} of {type(struct).__name__} is {value!r}, not an integer", f"set {name} to an integer"
         ) from None

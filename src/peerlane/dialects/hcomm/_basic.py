@@ -13,7 +13,6 @@ from typing import Annotated
 from peerlane import Buffer, Device, Group
 from peerlane.backend.ranks import Lent
 from peerlane.dialects._shared import checks
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import (
@@ -62,20 +61,13 @@ _exported: dict[str, Loan] = {}
 
 
 class Export:
-    """Exported memory, until :meth:`end` takes the export back.
-
-    Attributes
-    ----------
-    text : str
-        The text of its handle.
-    terms : Terms
-    """
+    """Exported memory, until :meth:`end` takes the export back."""
 
     def __init__(self, memory: Buffer) -> None:
         self._loan = Loan(memory)
         handle, terms = self._loan.offer("user")
         assert terms is not None
-        self.text, self.terms = bytes(handle).decode(), terms
+        self.text, self.terms = bytes(handle).decode(), terms  #: ``text``: the text of its handle
         _exported[self.text] = self._loan
 
     def end(self) -> None:
@@ -85,21 +77,7 @@ class Export:
 
 
 class HcommEndpoint(HcommResource):
-    """An end of channels that a program describes, on a device.
-
-    Attributes
-    ----------
-    desc : EndpointDesc
-        A copy of the program's descriptor.
-    memories : dict
-        By handle: the tag, the registered memory, and its export if there is one.
-    imports : dict
-        By description: the peer's memory, and whether it must be closed.
-    own, imported : Regions
-        The registered and the imported memory, by address.
-    groups : WeakSet of Group
-        The groups of its channels; the other ends of these reach the registered memory.
-    """
+    """An end of channels that a program describes, on a device."""
 
     __slots__ = ("desc", "groups", "imported", "imports", "memories", "own", "users")
 
@@ -107,10 +85,14 @@ class HcommEndpoint(HcommResource):
 
     def __init__(self, context: Context, desc: EndpointDesc) -> None:
         super().__init__(context)
-        self.desc = copy.deepcopy(desc)
+        self.desc = copy.deepcopy(desc)  #: a copy of the program's descriptor
+        #: By handle: the tag, the registered memory, and its export if there is one.
         self.memories: dict[int, tuple[str, Buffer, Export | None]] = {}
+        #: By description: the peer's memory, and whether it must be closed.
         self.imports: dict[bytes, tuple[Buffer, bool]] = {}
+        #: The registered and the imported memory, by address.
         self.own, self.imported = Regions({}), Regions({})
+        #: The groups of its channels; the other ends of these reach the registered memory.
         self.groups: weakref.WeakSet[Group] = weakref.WeakSet()
         self.users = 0
 
@@ -150,12 +132,11 @@ def HcommEndpointCreate(endpoint: RequiredEndpoint) -> int:
     loc = part(endpoint, "loc", EndpointLoc)
     kind = field(loc, "locType", signed=True)
     if kind not in (EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE, EndpointLocType.ENDPOINT_LOC_TYPE_HOST):
-        raise Refusal(PARA, f"locType is {kind}", "set ENDPOINT_LOC_TYPE_DEVICE or ENDPOINT_LOC_TYPE_HOST")
+        raise PARA.refusal(f"locType is {kind}", "set ENDPOINT_LOC_TYPE_DEVICE or ENDPOINT_LOC_TYPE_HOST")
     if kind == EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE:
         number = field(part(loc, "device", EndpointLocDevice), "devPhyId")
         if number != context.device.ordinal:
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"devPhyId is {number}, and device {context.device.ordinal} is set",
                 f"call acl.rt.set_device({number}) first",
             )
@@ -171,10 +152,8 @@ def HcommEndpointDestroy(endpointHandle: EndpointHandle) -> None:
     """
     with _lock:
         if endpointHandle.users:
-            raise Refusal(
-                AGAIN,
-                f"{endpointHandle} has {endpointHandle.users} channels",
-                "call HcommChannelDestroy first",
+            raise AGAIN.refusal(
+                f"{endpointHandle} has {endpointHandle.users} channels", "call HcommChannelDestroy first"
             )
         drop(endpointHandle, "HcommEndpointDestroy")
     endpointHandle.end()
@@ -202,7 +181,7 @@ def HcommEndpointGetDescs(deviceLogicId: Enum, descNum: UInt32) -> tuple[int, li
     """
     device = _on_bus(deviceLogicId)
     if not descNum:
-        raise Refusal(PARA, "descNum is 0, and there is 1 endpoint", "ask HcommEndpointGetDescNum")
+        raise PARA.refusal("descNum is 0, and there is 1 endpoint", "ask HcommEndpointGetDescNum")
     return 1, [described(device, protocol_of(device))]
 
 
@@ -210,15 +189,13 @@ def _on_bus(number: int) -> Device:
     """Return a device on a unified bus: HCCL_E_PARA for none, HCCL_E_NOT_SUPPORT for others."""
     present = machine.devices()
     if not 0 <= number < len(present):
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"{number} is not a device; valid are 0 to {len(present) - 1}",
             "pass a device below acl.rt.get_device_count()",
         )
     device = present[number]
     if not is_on_bus(device):
-        raise Refusal(
-            NOT_SUPPORT,
+        raise NOT_SUPPORT.refusal(
             f"{device.info.name} is not on a unified bus, and has no endpoints of a network",
             "run with `--profile ascend-950`",
         )
@@ -248,7 +225,7 @@ def HcommMemReg(endpointHandle: EndpointHandle, memTag: RequiredText, mem: Requi
     with _lock:
         if tag == _RESERVED or any(tag == each for each, _, _ in endpointHandle.memories.values()):
             what = "is reserved" if tag == _RESERVED else "is taken by other memory of the endpoint"
-            raise Refusal(PARA, f"the tag {tag!r} {what}", "choose another tag")
+            raise PARA.refusal(f"the tag {tag!r} {what}", "choose another tag")
         handle = next(_handles)
         endpointHandle.memories[handle] = (tag, memory, None)
         endpointHandle.own.add(tag, memory)
@@ -260,10 +237,8 @@ def memory_of(endpoint: HcommEndpoint, handle: int) -> tuple[str, Buffer, Export
     required("memHandle", handle)
     registration = endpoint.memories.get(handle)
     if registration is None:
-        raise Refusal(
-            NOT_FOUND,
-            f"{handle:#x} is not memory of {endpoint}",
-            "pass what HcommMemReg returned for this endpoint",
+        raise NOT_FOUND.refusal(
+            f"{handle:#x} is not memory of {endpoint}", "pass what HcommMemReg returned for this endpoint"
         )
     return registration
 
@@ -320,7 +295,7 @@ def HcommMemImport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: UIn
     name = Lent("the exporting process", f"the memory {tag!r}", "HcommMemUnreg, or HcommEndpointDestroy")
     with _lock:
         if key in endpointHandle.imports:
-            raise Refusal(PARA, f"{endpointHandle} has imported this already", "import each description once")
+            raise PARA.refusal(f"{endpointHandle} has imported this already", "import each description once")
         loan = _exported.get(text)
         if loan is not None:
             memory = loan.for_own_process(name)
@@ -330,12 +305,11 @@ def HcommMemImport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: UIn
                 borrow("HcommMemImport", memory, terms, _SECONDS, name=name)
             except Error as error:
                 if error.fault is Fault.OWN_HANDLE:
-                    raise Refusal(
-                        NOT_FOUND, "the memory is not exported any more", "export it again"
+                    raise NOT_FOUND.refusal(
+                        "the memory is not exported any more", "export it again"
                     ) from None
                 if getattr(error.detail, "reason", "") == "other_machine":
-                    raise Refusal(
-                        NOT_SUPPORT,
+                    raise NOT_SUPPORT.refusal(
                         str(error),
                         "set exchangeAllMems of the HcommChannelDesc: a channel reaches memory of other machines",
                     ) from None
@@ -356,8 +330,8 @@ def HcommMemUnimport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: U
     key = bytes(required("memDesc", memDesc)[:descLen])
     with _lock:
         if key not in endpointHandle.imports:
-            raise Refusal(
-                NOT_FOUND, f"{endpointHandle} has not imported this", "pass what HcommMemImport was given"
+            raise NOT_FOUND.refusal(
+                f"{endpointHandle} has not imported this", "pass what HcommMemImport was given"
             )
         memory, is_opened = endpointHandle.imports.pop(key)
         endpointHandle.imported.remove(key.hex())
@@ -367,7 +341,7 @@ def HcommMemUnimport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: U
 
 def _decoded(desc: bytes | None, length: int) -> tuple[str, str, Terms]:
     """Return the tag, the text of the handle and the terms of a description: HCCL_E_PTR, HCCL_E_PARA."""
-    content = required("memDesc", desc, length)[:length]
+    content = required("memDesc", desc, length)
     try:
         fields = json.loads(content) if len(content) <= _LONGEST else None
     except (ValueError, RecursionError):
@@ -376,8 +350,7 @@ def _decoded(desc: bytes | None, length: int) -> tuple[str, str, Terms]:
         case [str(magic), str(tag), str(text), int(), list(terms)] if magic == _MAGIC and text.isascii():
             if (decoded := Terms.decode(terms)) is not None:
                 return tag, text, decoded
-    raise Refusal(
-        PARA,
+    raise PARA.refusal(
         f"{length:,} bytes that begin with {bytes(content[:24])!r} are not a description of memory",
         "pass what HcommMemExport returned, unchanged",
     )
@@ -393,7 +366,7 @@ def HcommMemAlloc(size: Annotated[UInt64, zero(remedy="pass the bytes of the mem
     """
     address = machine.allocate(current_context(), size, peer=True)
     if address is None:
-        raise Refusal(NOT_FOUND, "the device was reset by another thread during the call", "set it again")
+        raise NOT_FOUND.refusal("the device was reset by another thread during the call", "set it again")
     return address
 
 
@@ -407,8 +380,6 @@ def HcommMemFree(
     Basis: D; C for 6
     """
     if not machine.free(ptr, host=False, call="HcommMemFree"):
-        raise Refusal(
-            NOT_FOUND,
-            f"nothing was allocated at {machine.describe(ptr)}",
-            "pass what HcommMemAlloc returned, once",
+        raise NOT_FOUND.refusal(
+            f"nothing was allocated at {machine.describe(ptr)}", "pass what HcommMemAlloc returned, once"
         )

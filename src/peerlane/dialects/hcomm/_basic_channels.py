@@ -57,12 +57,7 @@ _SERVER, _CLIENT = (
 class BasicChannel:
     """A channel without a communicator, with its group and its endpoint.
 
-    Parameters
-    ----------
-    channel : HcommChannel
-    endpoint : HcommEndpoint
-    appointment : Appointment
-        The appointment with the other end.
+    ``appointment``: the appointment with the other end.
     """
 
     def __init__(self, channel: HcommChannel, endpoint: HcommEndpoint, appointment: Appointment) -> None:
@@ -120,7 +115,7 @@ def HcommChannelDescInit(channelDesc: HcommChannelDescs, descNum: UInt32) -> Non
     """
     if not descNum:
         return
-    for each in required("channelDesc", channelDesc, descNum)[:descNum]:
+    for each in required("channelDesc", channelDesc, descNum):
         header.fill(each)
         each.header = header.abi_header(header.HcommChannelDesc)
         each.notifyNum = each.memHandleNum = each.port = 0
@@ -143,10 +138,7 @@ def HcommChannelCreate(
         above 64 notifies, name, no engine; 5 engines AIV and CCU, sockets
     Basis: D; C for the codes
     """
-    wanted = [
-        _checked(endpointHandle, each)
-        for each in required("channelDescs", channelDescs, channelNum)[:channelNum]
-    ]
+    wanted = [_checked(endpointHandle, each) for each in required("channelDescs", channelDescs, channelNum)]
     return [_begin(endpointHandle, engine, *each) for each in wanted]
 
 
@@ -155,19 +147,17 @@ def _checked(
 ) -> tuple[bool, str, dict[str, Buffer], int]:
     """Return whether this end listens, the key of the appointment, the memory to exchange, and how many notifies."""
     if not header.is_initialised(desc, header.HcommChannelDesc):
-        raise Refusal(PARA, "a descriptor is not initialised", "call HcommChannelDescInit first")
+        raise PARA.refusal("a descriptor is not initialised", "call HcommChannelDescInit first")
     role, count, port = field(desc, "role", signed=True), field(desc, "notifyNum"), field(desc, "port")
     if role not in (_SERVER, _CLIENT):
-        raise Refusal(
-            PARA, f"role is {role}", "set HCOMM_SOCKET_ROLE_SERVER at one end, _CLIENT at the other"
-        )
+        raise PARA.refusal(f"role is {role}", "set HCOMM_SOCKET_ROLE_SERVER at one end, _CLIENT at the other")
     if count > _MOST_NOTIFIES or port >> 16:
-        raise Refusal(PARA, f"notifyNum is {count:,}, port {port:,}", f"ask for {_MOST_NOTIFIES} at most")
+        raise PARA.refusal(f"notifyNum is {count:,}, port {port:,}", f"ask for {_MOST_NOTIFIES} at most")
     if desc.socket is not None:
-        raise Refusal(NOT_SUPPORT, "socket is set", "leave it NULL: the two ends find one another")
+        raise NOT_SUPPORT.refusal("socket is set", "leave it NULL: the two ends find one another")
     name = desc.channelName or ""
     if not isinstance(name, str) or len(name) > CONSTANTS["HCOMM_CHANNEL_NAME_MAX_LEN"]:
-        raise Refusal(PARA, f"channelName is {str(name)[:40]!r}", "use a str of up to 191 characters")
+        raise PARA.refusal(f"channelName is {str(name)[:40]!r}", "use a str of up to 191 characters")
     ends = [_words(endpoint.desc), _words(part(desc, "remoteEndpoint", header.EndpointDesc))]
     server, client = ends if role == _SERVER else ends[::-1]
     node = endpoint.context.device.backend.node_hash
@@ -177,8 +167,8 @@ def _checked(
     else:
         listed: object = desc.memHandles or []
         if not isinstance(listed, list | tuple):
-            raise Refusal(
-                PARA, f"memHandles is {listed!r:.60}, not a list", "set memHandles to a list of handles"
+            raise PARA.refusal(
+                f"memHandles is {listed!r:.60}, not a list", "set memHandles to a list of handles"
             )
         handles = [each or 0 for each in listed[: field(desc, "memHandleNum")]]
         memories = {tag: memory for tag, memory, _ in (memory_of(endpoint, each) for each in handles)}
@@ -194,8 +184,8 @@ def _words(desc: header.EndpointDesc) -> tuple[Any, ...]:
         where = field(part(location, "host", header.EndpointLocHost), "id")
     addr: object = address.addr
     if not isinstance(addr, bytes | bytearray):
-        raise Refusal(
-            PARA, f"addr of CommAddr is {addr!r:.60}, not bytes", "set addr to the bytes of an address"
+        raise PARA.refusal(
+            f"addr of CommAddr is {addr!r:.60}, not bytes", "set addr to the bytes of an address"
         )
     return (kind, where, field(address, "type", signed=True), field(address, "id"), bytes(addr))
 
@@ -230,7 +220,7 @@ def HcommChannelGetStatus(channelList: Handles, listNum: UInt32) -> list[int]:
     Refuses: 2 NULL; 6 a channel; 1 fewer channels than announced
     Basis: D; C for the codes
     """
-    channels = [channel_of(each) for each in required("channelList", channelList, listNum)[:listNum]]
+    channels = [channel_of(each) for each in required("channelList", channelList, listNum)]
     return [_basic[each.handle].status if each.handle in _basic else _READY for each in channels]
 
 
@@ -241,10 +231,10 @@ def HcommChannelDestroy(channels: Handles, channelNum: UInt32) -> None:
     Refuses: 2 NULL; 6 a channel; 1 fewer channels than announced; 5 a communicator's
     Basis: D; C for the codes
     """
-    destroyed = [channel_of(each) for each in required("channels", channels, channelNum)[:channelNum]]
+    destroyed = [channel_of(each) for each in required("channels", channels, channelNum)]
     for each in destroyed:
         if each.handle not in _basic:
-            raise Refusal(NOT_SUPPORT, f"{each} ends with its communicator", "call HcclCommDestroy")
+            raise NOT_SUPPORT.refusal(f"{each} ends with its communicator", "call HcclCommDestroy")
     for each in destroyed:
         with lock:
             basic = _basic.pop(each.handle, None)
@@ -264,9 +254,9 @@ def HcommThreadAlloc(engine: AnyEngine, threadNum: _Threads, notifyNumPerThread:
         engines AIV and CCU; 15 no device is set
     Basis: D; C for the codes
     """
-    counts = required("notifyNumPerThread", notifyNumPerThread, threadNum)[:threadNum]
+    counts = required("notifyNumPerThread", notifyNumPerThread, threadNum)
     if max(counts) > _MOST_NOTIFIES:
-        raise Refusal(PARA, f"a thread wants {max(counts):,} notifies", f"ask for {_MOST_NOTIFIES} at most")
+        raise PARA.refusal(f"a thread wants {max(counts):,} notifies", f"ask for {_MOST_NOTIFIES} at most")
     context = current_context()
     return [keep(HcommThread(context, None, engine, None, count)) for count in counts]
 
@@ -278,12 +268,12 @@ def HcommThreadFree(threads: Handles, threadNum: UInt32) -> None:
     Refuses: 2 NULL; 6 a thread; 1 fewer threads than announced; 5 a communicator's; 20 operations are under way
     Basis: D; C for the codes
     """
-    freed = [thread_of(each) for each in required("threads", threads, threadNum)[:threadNum]]
+    freed = [thread_of(each) for each in required("threads", threads, threadNum)]
     for each in freed:
         if each.comm is not None:
-            raise Refusal(NOT_SUPPORT, f"{each} ends with its communicator", "call HcclCommDestroy")
+            raise NOT_SUPPORT.refusal(f"{each} ends with its communicator", "call HcclCommDestroy")
         if each.is_busy:
-            raise Refusal(AGAIN, f"{each} has operations that are not over", "call HcommThreadJoin first")
+            raise AGAIN.refusal(f"{each} has operations that are not over", "call HcommThreadJoin first")
     for each in freed:
         if machine.drop(each, "HcommThreadFree"):
             each.end()

@@ -62,8 +62,7 @@ def HcommBatchModeStart(batchTag: CText) -> None:
     me = threading.get_ident()
     with _lock:
         if me in _open:
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"this thread has begun a batch already, {_open[me].tag!r}, with {len(_open[me].calls):,} calls",
                 "call HcommBatchModeEnd with its tag first; batches do not nest",
             )
@@ -82,7 +81,7 @@ def HcommBatchModeEnd(batchTag: CText) -> None:
     with _lock:
         batch = _open.get(me)
         if batch is None or batch.tag != tag:
-            raise Refusal(PARA, _mismatch(tag, batch), "end a batch in its thread, with its tag")
+            raise PARA.refusal(_mismatch(tag, batch), "end a batch in its thread, with its tag")
         del _open[me]
     carry_out(batch.calls, "batch")
 

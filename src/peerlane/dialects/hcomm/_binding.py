@@ -16,13 +16,10 @@ from peerlane.dialects._shared.c_layout import Layout
 def binding_of(declared: Declarations) -> dict[str, Any]:
     """Return a table of plain values.
 
-    Returns
-    -------
-    dict
-        ``enums`` (members by name), ``constants``, ``refused`` (reasons by name) and ``structs``.  A struct has its
-        size in C, and its fields as [name, kind, initial value, bytes in C]; a struct that is a field of another one
-        comes before that.  The kind is the name of a struct, ``int``, ``bool``, ``bytes``, ``str``, ``text`` (which
-        may be None), ``list`` (of numbers, or None) or ``object``.
+    Returns ``enums`` (members by name), ``constants``, ``refused`` (reasons by name) and ``structs``.  A struct has
+        its size in C, and its fields as [name, kind, initial value, bytes in C]; a struct that is a field of another
+        one comes before that.  The kind is the name of a struct, ``int``, ``bool``, ``bytes``, ``str``, ``text``
+        (which may be None), ``list`` (of numbers, or None) or ``object``.
     """
     layout = Layout(declared)
     return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 from peerlane import Buffer, Host
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import RequiredMem, RequiredText, field
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA, PTR
 from peerlane.dialects.hcomm._comm import BUFFER_TAG, CommHandle
@@ -62,7 +61,7 @@ def HcclCommMemReg(comm: CommHandle, memTag: RequiredText, mem: RequiredMem) -> 
         comm.forget_freed()
         if tag in _RESERVED or any(tag == each for each, _ in comm.memories.values()):
             what = "is reserved" if tag in _RESERVED else "is taken by other memory of the communicator"
-            raise Refusal(PARA, f"the tag {tag!r} {what}", "choose another tag")
+            raise PARA.refusal(f"the tag {tag!r} {what}", "choose another tag")
         comm.group.register(memory, tag)
         handle = next(_handles)
         comm.memories[handle] = (tag, memory)
@@ -73,25 +72,24 @@ def HcclCommMemReg(comm: CommHandle, memTag: RequiredText, mem: RequiredMem) -> 
 def checked(tag: str, mem: CommMem) -> tuple[str, Buffer]:
     """Return the tag and the memory of a registration."""
     if not 1 <= len(tag) <= _LONGEST_TAG:
-        raise Refusal(
-            PARA, f"the tag has {len(tag):,} characters; valid are 1 to {_LONGEST_TAG}", "choose another tag"
+        raise PARA.refusal(
+            f"the tag has {len(tag):,} characters; valid are 1 to {_LONGEST_TAG}", "choose another tag"
         )
     kind, address = field(mem, "type", signed=True), field(mem, "addr", bits=64)
     nbytes = field(mem, "size", bits=64)
     if not address:
-        raise Refusal(PTR, "addr of the CommMem is NULL", "pass the address of device memory")
+        raise PTR.refusal("addr of the CommMem is NULL", "pass the address of device memory")
     if not nbytes:
-        raise Refusal(PARA, "size of the CommMem is 0", "pass the bytes of the memory")
+        raise PARA.refusal("size of the CommMem is 0", "pass the bytes of the memory")
     if kind == CommMemType.COMM_MEM_TYPE_HOST:
-        raise Refusal(
-            NOT_SUPPORT,
+        raise NOT_SUPPORT.refusal(
             "this is COMM_MEM_TYPE_HOST: memory of the host is this process's own, pinned memory too, and nothing "
             "lets other processes reach it; a device's is shared with them",
             "copy it to a device",
         )
     if kind != CommMemType.COMM_MEM_TYPE_DEVICE:
-        raise Refusal(PARA, f"type of the CommMem is {kind}", "pass COMM_MEM_TYPE_DEVICE")
+        raise PARA.refusal(f"type of the CommMem is {kind}", "pass COMM_MEM_TYPE_DEVICE")
     memory = device_memory("addr", address, nbytes)
     if isinstance(memory.device, Host):
-        raise Refusal(NOT_FOUND, f"{address:#x} is host memory", "pass memory of acl.rt.malloc")
+        raise NOT_FOUND.refusal(f"{address:#x} is host memory", "pass memory of acl.rt.malloc")
     return tag, memory

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _header as header
 from peerlane.dialects.hcomm._arguments import ChannelDescs, Handle, Handles, UInt32, field, required, within
@@ -39,7 +38,7 @@ def HcclChannelDescInit(channelDesc: ChannelDescs, descNum: UInt32) -> None:
     """
     if not descNum:
         return
-    for each in required("channelDesc", channelDesc, descNum)[:descNum]:
+    for each in required("channelDesc", channelDesc, descNum):
         header.fill(each)
         each.header = header.abi_header(header.HcclChannelDesc)
         each.remoteRank = 0xFFFFFFFF
@@ -68,13 +67,10 @@ def HcclChannelAcquire(
         for the HcclBuffer
     Basis: D, S; C for 20, and for protocols between servers
     """
-    keys = [
-        _checked(comm, engine, each)
-        for each in required("channelDescs", channelDescs, channelNum)[:channelNum]
-    ]
+    keys = [_checked(comm, engine, each) for each in required("channelDescs", channelDescs, channelNum)]
     if len(set(keys)) < len(keys):
-        raise Refusal(
-            PARA, "two descriptors are of one rank and protocol, which have one channel", "list each once"
+        raise PARA.refusal(
+            "two descriptors are of one rank and protocol, which have one channel", "list each once"
         )
     counts = [field(each, "notifyNum") for each in channelDescs or ()]
     acquire(comm, dict(zip(keys, counts, strict=False)))
@@ -84,8 +80,8 @@ def HcclChannelAcquire(
 def acquire(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
     """Make the wanted channels that do not exist yet, each with its number of notifies."""
     if not comm.acquiring.acquire(blocking=False):
-        raise Refusal(
-            AGAIN, f"another thread acquires channels of {comm}", "acquire all channels in one thread"
+        raise AGAIN.refusal(
+            f"another thread acquires channels of {comm}", "acquire all channels in one thread"
         )
     try:
         _make(comm, {key: count for key, count in wanted.items() if key not in comm.channels})
@@ -120,13 +116,12 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
 def _checked(comm: Comm, engine: int, desc: header.HcclChannelDesc) -> tuple[int, int, int]:
     """Return the key of the channel of a descriptor: engine, rank and protocol."""
     if not header.is_initialised(desc, header.HcclChannelDesc):
-        raise Refusal(PARA, "a descriptor is not initialised", "call HcclChannelDescInit first")
+        raise PARA.refusal("a descriptor is not initialised", "call HcclChannelDescInit first")
     rank, protocol = field(desc, "remoteRank"), field(desc, "channelProtocol", signed=True)
     count = field(desc, "notifyNum")
     size = comm.group.size
     if rank >= size or rank == comm.group.rank:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"remoteRank is {rank:,}; valid are ranks below {size} but {comm.group.rank}, this one",
             "set remoteRank to the rank at the other end",
         )
@@ -139,18 +134,18 @@ def _checked(comm: Comm, engine: int, desc: header.HcclChannelDesc) -> tuple[int
 def refuse_notifies(count: int) -> None:
     """Refuse more notifies than a channel has: HCCL_E_PARA."""
     if count > _MOST_NOTIFIES:
-        raise Refusal(PARA, f"notifyNum is {count:,}; the most is {_MOST_NOTIFIES}", "ask for fewer")
+        raise PARA.refusal(f"notifyNum is {count:,}; the most is {_MOST_NOTIFIES}", "ask for fewer")
 
 
 def refuse_protocol(protocol: int) -> None:
     """Refuse numbers that are not a protocol, HCCL_E_PARA, and those of plugins, HCCL_E_NOT_SUPPORT."""
     if protocol >= _PLUGINS:
-        raise Refusal(
-            NOT_SUPPORT, f"protocol {protocol} is a plugin's, and there are none", "use COMM_PROTOCOL_HCCS"
+        raise NOT_SUPPORT.refusal(
+            f"protocol {protocol} is a plugin's, and there are none", "use COMM_PROTOCOL_HCCS"
         )
     if protocol < 0 or protocol not in CommProtocol.__members__.values():
-        raise Refusal(
-            PARA, f"channelProtocol is {protocol}, which is not a protocol", "set COMM_PROTOCOL_HCCS or _ROCE"
+        raise PARA.refusal(
+            f"channelProtocol is {protocol}, which is not a protocol", "set COMM_PROTOCOL_HCCS or _ROCE"
         )
 
 
@@ -164,10 +159,7 @@ def HcclChannelQuery(
     Refuses: 2 NULL; 6 the communicator; 1, 5 as `HcclChannelAcquire`
     Basis: D
     """
-    keys = [
-        _checked(comm, engine, each)
-        for each in required("channelDescs", channelDescs, channelNum)[:channelNum]
-    ]
+    keys = [_checked(comm, engine, each) for each in required("channelDescs", channelDescs, channelNum)]
     return [comm.channels[key].handle if key in comm.channels else 0 for key in keys]
 
 
@@ -178,14 +170,12 @@ def HcclChannelDestroy(comm: CommHandle, channels: Handles, channelNum: UInt32) 
     Refuses: 2 NULL; 6 the communicator, a channel; 1 `channelNum`; 5
     Basis: D
     """
-    for each in required("channels", channels, channelNum)[:channelNum]:
+    for each in required("channels", channels, channelNum):
         channel_of(each)
     if not channelNum:
-        raise Refusal(PARA, "channelNum is 0", "pass the number of channels")
-    raise Refusal(
-        NOT_SUPPORT,
-        "only channels of engine CCU can be destroyed, and there are none",
-        "call HcclCommDestroy",
+        raise PARA.refusal("channelNum is 0", "pass the number of channels")
+    raise NOT_SUPPORT.refusal(
+        "only channels of engine CCU can be destroyed, and there are none", "call HcclCommDestroy"
     )
 
 
@@ -233,7 +223,7 @@ def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[h
 def _of(comm: int, channel: int) -> HcommChannel:
     link, parent = channel_of(channel), comm_of(comm)
     if link.comm is not parent:
-        raise Refusal(
-            NOT_FOUND, f"{link} is not of {parent}", "pass the communicator that the channel was acquired of"
+        raise NOT_FOUND.refusal(
+            f"{link} is not of {parent}", "pass the communicator that the channel was acquired of"
         )
     return link

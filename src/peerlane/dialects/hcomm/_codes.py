@@ -5,28 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._header import HcclResult
 from peerlane.errors import Fault
 
+
+class Code(int):
+    """A code with which calls are refused."""
+
+    __slots__ = ()
+
+    def refusal(self, cause: str, remedy: str) -> Refusal:
+        """Return the refusal with this code."""
+        return Refusal(self, cause, remedy)
+
+
 SUCCESS = 0
-PARA = int(HcclResult.HCCL_E_PARA)
-PTR = int(HcclResult.HCCL_E_PTR)
-NOT_SUPPORT = int(HcclResult.HCCL_E_NOT_SUPPORT)
-NOT_FOUND = int(HcclResult.HCCL_E_NOT_FOUND)
-UNAVAIL = int(HcclResult.HCCL_E_UNAVAIL)
-TIMEOUT = int(HcclResult.HCCL_E_TIMEOUT)
-OPEN_FILE_FAILURE = int(HcclResult.HCCL_E_OPEN_FILE_FAILURE)
-RUNTIME = int(HcclResult.HCCL_E_RUNTIME)
-AGAIN = int(HcclResult.HCCL_E_AGAIN)
-REMOTE = int(HcclResult.HCCL_E_REMOTE)
-OOM = int(HcclResult.HCCL_E_OOM)
-SUSPENDING = int(HcclResult.HCCL_E_SUSPENDING)
-_MEMORY = int(HcclResult.HCCL_E_MEMORY)
-_INTERNAL = int(HcclResult.HCCL_E_INTERNAL)
-NETWORK = int(HcclResult.HCCL_E_NETWORK)
+PARA = Code(HcclResult.HCCL_E_PARA)
+PTR = Code(HcclResult.HCCL_E_PTR)
+NOT_SUPPORT = Code(HcclResult.HCCL_E_NOT_SUPPORT)
+NOT_FOUND = Code(HcclResult.HCCL_E_NOT_FOUND)
+UNAVAIL = Code(HcclResult.HCCL_E_UNAVAIL)
+TIMEOUT = Code(HcclResult.HCCL_E_TIMEOUT)
+OPEN_FILE_FAILURE = Code(HcclResult.HCCL_E_OPEN_FILE_FAILURE)
+RUNTIME = Code(HcclResult.HCCL_E_RUNTIME)
+AGAIN = Code(HcclResult.HCCL_E_AGAIN)
+REMOTE = Code(HcclResult.HCCL_E_REMOTE)
+OOM = Code(HcclResult.HCCL_E_OOM)
+SUSPENDING = Code(HcclResult.HCCL_E_SUSPENDING)
+_MEMORY = Code(HcclResult.HCCL_E_MEMORY)
+_INTERNAL = Code(HcclResult.HCCL_E_INTERNAL)
+NETWORK = Code(HcclResult.HCCL_E_NETWORK)
 
 # By fault: the code of the vendor, and the remedy.
-_ANSWERS: Mapping[Fault, tuple[int, str]] = {
+_ANSWERS: Mapping[Fault, tuple[Code, str]] = {
     Fault.INVALID_VALUE: (PARA, "correct the argument that the cause names"),
     Fault.INVALID_DEVICE: (
         PARA,
@@ -85,5 +97,5 @@ _ANSWERS: Mapping[Fault, tuple[int, str]] = {
         "submit what the cause waits for, or drop that wait: `peerlane check` names a skipped one",
     ),
 }
-FAULTS: Mapping[Fault, int] = MappingProxyType({fault: code for fault, (code, _) in _ANSWERS.items()})
+FAULTS: Mapping[Fault, int] = MappingProxyType({fault: int(code) for fault, (code, _) in _ANSWERS.items()})
 REMEDIES: Mapping[Fault, str] = MappingProxyType({fault: remedy for fault, (_, remedy) in _ANSWERS.items()})

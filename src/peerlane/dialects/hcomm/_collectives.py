@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from peerlane import Buffer
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import (
     Enum,
     Handle,
@@ -45,10 +44,8 @@ def _queued(worker: HcommThread, call: Callable[..., None], *args: object, **opt
 def refuse_no_rank(comm: Comm, name: str, rank: int) -> None:
     """Refuse a rank of no communicator: HCCL_E_PARA."""
     if rank >= comm.group.size:
-        raise Refusal(
-            PARA,
-            f"{name} is {rank:,}; valid are 0 to {comm.group.size - 1}",
-            "pass a rank of the communicator",
+        raise PARA.refusal(
+            f"{name} is {rank:,}; valid are 0 to {comm.group.size - 1}", "pass a rank of the communicator"
         )
 
 
@@ -57,16 +54,13 @@ def _parts(
 ) -> tuple[list[int], list[int]]:
     """Return for each rank how many elements it has, and where they begin: HCCL_E_PTR, HCCL_E_PARA."""
     size = comm.group.size
-    sizes, at = (
-        required(f"{name}s", counts, size)[:size],
-        required(f"the offsets of {name}s", starts, size)[:size],
-    )
+    sizes, at = (required(f"{name}s", counts, size), required(f"the offsets of {name}s", starts, size))
     for rank, number in enumerate(sizes):
         end = at[rank] + number
         for other in range(rank):
             if number and sizes[other] and at[rank] < at[other] + sizes[other] and at[other] < end:
-                raise Refusal(
-                    PARA, f"the parts of ranks {other} and {rank} overlap", "correct the offsets and counts"
+                raise PARA.refusal(
+                    f"the parts of ranks {other} and {rank} overlap", "correct the offsets and counts"
                 )
     return sizes, at
 
@@ -199,7 +193,7 @@ def HcclReduceScatterV(
 
 def _refuse_count(name: str, count: int, wanted: int, where: str) -> None:
     if count != wanted:
-        raise Refusal(PARA, f"{name} is {count:,}, and this rank's of {where} is {wanted:,}", "pass it twice")
+        raise PARA.refusal(f"{name} is {count:,}, and this rank's of {where} is {wanted:,}", "pass it twice")
 
 
 @collective("HcclBroadcast")

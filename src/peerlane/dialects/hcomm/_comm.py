@@ -34,21 +34,7 @@ _BY_CARD = frozenset(map(int, (CommProtocol.COMM_PROTOCOL_ROCE, CommProtocol.COM
 
 
 class HcommThread(HcommResource):
-    """A communication thread: a stream, or for engine CPU the thread that calls.
-
-    Attributes
-    ----------
-    comm : Comm or None
-        None for one of the basic layer.
-    engine : int
-    is_cpu : bool
-        Whether its operations run in the caller.
-    stream : Stream or None
-        The queue of its operations; for engine CPU, they run once this stream is done.
-    owns_stream : bool
-    notifies : int
-        How many notifies it has.
-    """
+    """A communication thread: a stream, or for engine CPU the thread that calls."""
 
     __slots__ = ("_last", "_notifies", "comm", "engine", "is_cpu", "notifies", "owns_stream", "stream")
 
@@ -58,9 +44,12 @@ class HcommThread(HcommResource):
         self, context: Context, comm: Comm | None, engine: int, stream: Stream | None, notifies: int
     ) -> None:
         super().__init__(context)
+        #: ``comm``: None for one of the basic layer.
+        #: ``notifies``: how many notifies it has.
         self.comm, self.engine, self.notifies = comm, engine, notifies
-        self.is_cpu = engine == _CPU
+        self.is_cpu = engine == _CPU  #: whether its operations run in the caller
         self.owns_stream = stream is None and not self.is_cpu
+        #: The queue of its operations; for engine CPU, they run once this stream is done.
         self.stream = context.device.create_stream() if self.owns_stream else stream
         self._notifies: dict[int, Notify] = {}
         self._last = 0
@@ -103,8 +92,7 @@ class HcommThread(HcommResource):
         """Return one of its notifies: HCCL_E_PARA."""
         if index >= self.notifies:
             known = f"valid are 0 to {self.notifies - 1}" if self.notifies else "it has none"
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"{index:,} is not a notify of {self}; {known}",
                 f"acquire the thread with more notifies ({call})",
             )
@@ -131,22 +119,7 @@ class HcommThread(HcommResource):
 
 
 class HcommChannel(HcommResource):
-    """A channel to a rank.
-
-    Attributes
-    ----------
-    comm : Comm or None
-        None for one of the basic layer.
-    engine, protocol : int
-    is_cpu : bool
-        Whether its operations run in the caller.
-    remote : Regions
-        The peer's memory that it reaches.
-    own, imported : Regions
-        This rank's registered memory; the peer's memory that the program imported, or that windows reach.
-    why : str
-        Why it is not connected.
-    """
+    """A channel to a rank."""
 
     __slots__ = ("_neutral", "comm", "engine", "imported", "is_cpu", "own", "protocol", "remote", "why")
 
@@ -156,11 +129,14 @@ class HcommChannel(HcommResource):
         self, context: Context, comm: Comm | None, engine: int, protocol: int, own: Regions, imported: Regions
     ) -> None:
         super().__init__(context)
+        #: ``comm``: None for one of the basic layer.
+        #: ``own``, ``imported``: this rank's registered memory; the peer's memory that the program imported, or that
+        #: windows reach.
         self.comm, self.engine, self.protocol, self.own, self.imported = comm, engine, protocol, own, imported
-        self.is_cpu = engine == _CPU
-        self.remote = Regions({})
+        self.is_cpu = engine == _CPU  #: whether its operations run in the caller
+        self.remote = Regions({})  #: the peer's memory that it reaches
         self._neutral: Channel | None = None
-        self.why = "is connecting"
+        self.why = "is connecting"  #: why it is not connected
 
     def connect(self, neutral: Channel) -> None:
         """Take the neutral channel, which makes this one ready."""
@@ -186,7 +162,7 @@ class HcommChannel(HcommResource):
     def neutral(self) -> Channel:
         """The neutral channel: HCCL_E_AGAIN as long as it is not connected."""
         if self._neutral is None:
-            raise Refusal(AGAIN, f"{self} {self.why}", "ask HcommChannelGetStatus until it gives 0")
+            raise AGAIN.refusal(f"{self} {self.why}", "ask HcommChannelGetStatus until it gives 0")
         return self._neutral
 
     @property
@@ -215,8 +191,8 @@ class HcommChannel(HcommResource):
         if location is None:
             why = self.remote.why_ended(address, nbytes) or self.imported.why_ended(address, nbytes)
             if why:
-                raise Refusal(
-                    NOT_FOUND, f"{name}: {why}", "keep memory registered until its peers are done with it"
+                raise NOT_FOUND.refusal(
+                    f"{name}: {why}", "keep memory registered until its peers are done with it"
                 )
             whose = f"rank {self.neutral.peer} that the channel reaches"
             raise unregistered(name, address, nbytes, self.remote, whose)
@@ -239,74 +215,7 @@ class HcommChannel(HcommResource):
 
 
 class Comm(HcommResource):
-    """A communicator: a group of ranks, with the resources that this rank has taken of it.
-
-    Attributes
-    ----------
-    comm_name : str
-        The name by which the vendor's calls know it.
-    group : Group
-    settings : Settings
-    buffer : Buffer or None
-        The HcclBuffer, once a call needed it.
-    memories : dict
-        By handle: (tag, registered memory).
-    regions : Regions
-        This rank's memory that peers reach.
-    threads : list of HcommThread
-    channels : dict
-        By (engine, rank, protocol).
-    notifies : int
-        How many notifies its threads have.
-    guard : RLock
-        Held while a table changes.
-    acquiring : Lock
-        Held while channels are made.
-    contexts : dict
-        By tag and engine: the memory of an engine's context.
-    parts : list of HcommResource
-        The windows, teams and team windows, which end with it.
-    next_window : int
-        The number of the next window.
-    sides : dict
-        By direction and rank: the stream for the messages of batches.
-    owner : int or None
-        The thread that has locked it.
-    is_suspended : bool
-    table_key : object
-        The digest of its rank table, and the rank; None without a rank table.
-    servers : Servers
-    far_addresses : dict
-        By rank, tag and bytes: the numbers that stand for addresses of memory in other servers.
-    """
-
-    __slots__ = (
-        *(
-            "_busy",
-            "_meeting",
-            "acquiring",
-            "buffer",
-            "channels",
-            "contexts",
-            "far_addresses",
-            "group",
-            "guard",
-            "memories",
-            "notifies",
-        ),
-        *(
-            "comm_name",
-            "is_suspended",
-            "table_key",
-            "owner",
-            "regions",
-            "servers",
-            "settings",
-            "sides",
-            "streams",
-        ),
-        *("_reached", "next_window", "parts", "threads"),
-    )
+    """A communicator: a group of ranks, with the resources that this rank has taken of it."""
 
     name = "communicator"
 
@@ -316,24 +225,30 @@ class Comm(HcommResource):
         super().__init__(context)
         self.group: Group = meeting.group
         self.servers = servers or of_machines(meeting.group.members)
+        #: By rank, tag and bytes: the numbers that stand for addresses of memory in other servers.
         self.far_addresses: FarAddresses = {}
         self.settings = settings
-        self.comm_name = settings.name or meeting.key
+        self.comm_name = settings.name or meeting.key  #: the name by which the vendor's calls know it
         self._meeting = meeting
-        self.buffer: Buffer | None = None
-        self.memories: dict[int, tuple[str, Buffer]] = {}
-        self.regions = Regions({})
+        self.buffer: Buffer | None = None  #: the HcclBuffer, once a call needed it
+        self.memories: dict[int, tuple[str, Buffer]] = {}  #: by handle: (tag, registered memory)
+        self.regions = Regions({})  #: this rank's memory that peers reach
         self.threads: list[HcommThread] = []
         self.streams: dict[tuple[int, int], HcommThread] = {}
-        self.channels: dict[tuple[int, int, int], HcommChannel] = {}
+        self.channels: dict[tuple[int, int, int], HcommChannel] = {}  #: by (engine, rank, protocol)
+        #: By direction and rank: the stream for the messages of batches.
         self.sides: dict[tuple[bool, int], Stream] = {}
+        #: By tag and engine: the memory of an engine's context.
         self.contexts: dict[tuple[str, int], Buffer] = {}
-        self.parts: list[HcommResource] = []
-        self.next_window = 0
+        self.parts: list[HcommResource] = []  #: the windows, teams and team windows, which end with it
+        self.next_window = 0  #: the number of the next window
         self._reached: dict[int, Regions] = {}
-        self.notifies = 0
+        self.notifies = 0  #: how many notifies its threads have
+        #: ``guard``: held while a table changes.
+        #: ``acquiring``: held while channels are made.
         self.guard, self.acquiring = threading.RLock(), threading.Lock()
-        self.owner: int | None = None
+        self.owner: int | None = None  #: the thread that has locked it
+        #: The digest of its rank table, and the rank; None without a rank table.
         self.table_key: object = None
         self.is_suspended = False
         self._busy = 0
@@ -454,8 +369,7 @@ def pair(thread: int, channel: int) -> tuple[HcommThread | Caller, HcommChannel]
         return CALLER, link
     worker = object_of(HcommThread, thread)
     if worker.is_cpu is not link.is_cpu:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"{worker} is of engine {worker.engine}, and {link} of {link.engine}",
             "acquire both for one engine",
         )
@@ -467,11 +381,11 @@ def current_context() -> Context:
     try:
         return machine.context()
     except Refusal as error:
-        raise Refusal(RUNTIME, str(error), error.remedy) from None
+        raise RUNTIME.refusal(str(error), error.remedy) from None
 
 
 def destroyed(comm: Comm) -> Refusal:
-    return Refusal(NOT_FOUND, f"{comm} was destroyed while it waited for its channels", "make it anew")
+    return NOT_FOUND.refusal(f"{comm} was destroyed while it waited for its channels", "make it anew")
 
 
 @contextlib.contextmanager
@@ -488,14 +402,13 @@ def refuse_if_destroyed(comm: Comm) -> Iterator[None]:
 def refuse_suspended(comm: Comm | None) -> None:
     """Refuse operations of a suspended communicator: HCCL_E_SUSPENDING."""
     if comm is not None and comm.is_suspended:
-        raise Refusal(SUSPENDING, f"{comm} is suspended", "call HcclCommResume first")
+        raise SUSPENDING.refusal(f"{comm} is suspended", "call HcclCommResume first")
 
 
 def refuse_rank(rank: int, size: int, *, most: int = 1024) -> None:
     """Refuse a size that no communicator has, and a rank beyond it: HCCL_E_PARA."""
     if not 1 <= size <= most or rank >= size:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"rank is {rank:,} of {size:,}; valid are sizes of 1 to {most:,} and ranks below that",
             "pass each rank's own number, 0 to nRanks - 1",
         )
@@ -561,8 +474,7 @@ def keep(resource: HcommResource) -> int:
 
 
 def _reset(context: Context) -> Refusal:
-    return Refusal(
-        RUNTIME,
+    return RUNTIME.refusal(
         f"device {context.device.ordinal} was reset by another thread during the call",
         "reset it when no thread uses it any more",
     )
@@ -573,8 +485,7 @@ def refuse_name(name: str, comm: Comm) -> None:
     for each in comms():
         if each.comm_name == name and each.group.rank == comm.group.rank:
             comm.abandon()
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"this process has a communicator called {name!r} already, {each}",
                 "give each its own hcclCommName, or destroy the other one first",
             )
@@ -599,8 +510,8 @@ def comm_named(name: str) -> Comm:
     comm = find_comm(name)
     if comm is None:
         known = ", ".join(repr(each.comm_name) for each in comms()) or "none"
-        raise Refusal(
-            NOT_FOUND, f"no communicator is called {name!r}; there are: {known}", "ask HcclGetCommName"
+        raise NOT_FOUND.refusal(
+            f"no communicator is called {name!r}; there are: {known}", "ask HcclGetCommName"
         )
     return comm
 
@@ -609,8 +520,7 @@ def refuse_busy(comm: Comm) -> None:
     """Refuse while operations are under way: HCCL_E_AGAIN."""
     why = comm.why_busy()
     if why:
-        raise Refusal(
-            AGAIN,
+        raise AGAIN.refusal(
             f"{comm} is busy: {why}",
             "synchronize the streams of its threads, or fence the channel, then destroy it",
         )

@@ -21,20 +21,18 @@ _OF_DEVICE = (CommEngine.COMM_ENGINE_AICPU, CommEngine.COMM_ENGINE_AICPU_TS)
 
 def _refuse_long(_name: str, tag: str) -> str:
     if len(tag) > _LONGEST_TAG:
-        raise Refusal(
-            PARA,
-            f"the tag has {len(tag):,} characters; valid are up to {_LONGEST_TAG}",
-            "choose another tag",
+        raise PARA.refusal(
+            f"the tag has {len(tag):,} characters; valid are up to {_LONGEST_TAG}", "choose another tag"
         )
     return tag
 
 
 def _refuse_engine(_name: str, engine: int) -> int:
     if engine not in CommEngine.__members__.values() or engine == CommEngine.COMM_ENGINE_RESERVED:
-        raise Refusal(PARA, f"{engine} is not an engine", "pass COMM_ENGINE_CPU_TS")
+        raise PARA.refusal(f"{engine} is not an engine", "pass COMM_ENGINE_CPU_TS")
     if engine not in _OF_HOST + _OF_DEVICE:
-        raise Refusal(
-            NOT_SUPPORT, f"{CommEngine(engine).name} has no contexts", "pass COMM_ENGINE_CPU_TS or _AICPU_TS"
+        raise NOT_SUPPORT.refusal(
+            f"{CommEngine(engine).name} has no contexts", "pass COMM_ENGINE_CPU_TS or _AICPU_TS"
         )
     return engine
 
@@ -70,8 +68,7 @@ def HcclEngineCtxCreate(comm: CommHandle, ctxTag: _Tag, engine: _Engine, size: _
     """
     with comm.guard:
         if (ctxTag, engine) in comm.contexts:
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"{comm} has a context with the tag {ctxTag!r} of {CommEngine(engine).name}",
                 "call HcclEngineCtxGet, or choose another tag",
             )
@@ -107,8 +104,7 @@ def HcclEngineCtxCopy(
     with comm.guard:
         memory = _context_memory(comm, ctxTag, engine, NOT_FOUND)
         if dstCtxOffset + size > memory.size:
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"{size:,} bytes from byte {dstCtxOffset:,} on end beyond the context, which has {memory.size:,}",
                 "create the context large enough",
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from peerlane import Buffer, Host
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA, PTR
 from peerlane.dialects.hcomm._comm import Comm, comms
 from peerlane.dialects.hcomm._header import HcclDataType as _Type
@@ -56,14 +55,13 @@ def width_of(dtype: int, *counts: int) -> int:
     """Return the bytes of an element that is moved: HCCL_E_NOT_SUPPORT, and HCCL_E_PARA for too many of them."""
     width = _WIDTHS.get(dtype)
     if width is None:
-        raise Refusal(
-            NOT_SUPPORT,
+        raise NOT_SUPPORT.refusal(
             f"dataType is {_name(dtype)}, which collectives do not move",
             "move it as elements of another type, as HCCL_DATA_TYPE_UINT8",
         )
     most = max(counts, default=0)
     if most > _MOST:
-        raise Refusal(PARA, f"{most:,} elements are more than {_MOST:,}", "move them by several calls")
+        raise PARA.refusal(f"{most:,} elements are more than {_MOST:,}", "move them by several calls")
     return int(width)
 
 
@@ -71,16 +69,14 @@ def reduction(dtype: int, op: int, *counts: int) -> tuple[int, str, str]:
     """Return the bytes of an element, and the names of its type and of the operation: HCCL_E_NOT_SUPPORT."""
     if dtype not in _REDUCED:
         known = ", ".join(_REDUCED.values())
-        raise Refusal(
-            NOT_SUPPORT,
+        raise NOT_SUPPORT.refusal(
             f"dataType is {_name(dtype)}; collectives combine {known}",
             "combine elements of one of these types",
         )
     if op not in _OPS:
-        raise Refusal(NOT_SUPPORT, f"op is {op}; valid are SUM 0, PROD 1, MAX 2, MIN 3", "pass one of these")
+        raise NOT_SUPPORT.refusal(f"op is {op}; valid are SUM 0, PROD 1, MAX 2, MIN 3", "pass one of these")
     if op == _Op.HCCL_REDUCE_PROD and dtype in _NO_PROD:
-        raise Refusal(
-            NOT_SUPPORT,
+        raise NOT_SUPPORT.refusal(
             f"the product of {_REDUCED[dtype]} is not supported by the vendor",
             "multiply elements of a wider type",
         )
@@ -99,12 +95,11 @@ def memory(comm: Comm, name: str, address: int, nbytes: int) -> Buffer:
     if not nbytes:
         return comm.group.window[:0]
     if not address:
-        raise Refusal(PTR, f"{name} is NULL, and {nbytes:,} bytes of it are meant", f"pass {name}")
+        raise PTR.refusal(f"{name} is NULL, and {nbytes:,} bytes of it are meant", f"pass {name}")
     buffers = (each.regions.part(address, nbytes) for each in (comm, *comms()))  # HcclBuffers are not acl's
     buffer = next(filter(None, buffers), None) or device_memory(name, address, nbytes)
     if not isinstance(buffer.device, Host) and buffer.device != comm.group.device:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"{name} {address:#x} is memory of {buffer.device.name}, and {comm} is on {comm.group.device.name}",
             "pass memory of the communicator's device",
         )
@@ -114,14 +109,12 @@ def memory(comm: Comm, name: str, address: int, nbytes: int) -> Buffer:
 def refuse_same(one: int, other: int, nbytes: int) -> None:
     """Refuse one buffer for both ends of a call that does not work in place: HCCL_E_PARA."""
     if one == other and nbytes:
-        raise Refusal(
-            PARA,
-            f"sendBuf and recvBuf are both {one:#x}; this call does not work in place",
-            "pass two buffers",
+        raise PARA.refusal(
+            f"sendBuf and recvBuf are both {one:#x}; this call does not work in place", "pass two buffers"
         )
 
 
 def refuse_types(send: int, recv: int) -> None:
     """Refuse two types in one call: HCCL_E_PARA."""
     if send != recv:
-        raise Refusal(PARA, f"sendType is {_name(send)}, recvType {_name(recv)}", "pass one type twice")
+        raise PARA.refusal(f"sendType is {_name(send)}, recvType {_name(recv)}", "pass one type twice")

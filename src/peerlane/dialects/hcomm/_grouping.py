@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane.diagnostics.log import event_log
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.ranks.deadlock.wait_state import calling
@@ -55,7 +54,7 @@ def finish() -> Group | None:
     with _lock:
         group = _open.get(me)
         if group is None:
-            raise Refusal(NOT_SUPPORT, "this thread has begun no group", "call HcclGroupStart first")
+            raise NOT_SUPPORT.refusal("this thread has begun no group", "call HcclGroupStart first")
         group.depth -= 1
         return None if group.depth else _open.pop(me)
 
@@ -66,8 +65,7 @@ def kept(name: str, kind: str) -> Group | None:
     if group is None:
         return None
     if group.kind not in ("", kind):
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"{name} is of the {kind}, and this group has begun with {group.kind}",
             "end the group first; a group has calls of one kind",
         )

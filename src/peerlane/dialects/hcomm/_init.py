@@ -183,16 +183,14 @@ def _by_table(path: str, rank: int, config: HcclCommConfig | None) -> int:
     settings = settings_of(config)
     context = current_context()
     if context.device.ordinal != table.devices[rank]:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"the rank table says device {table.devices[rank]} for rank {rank}, and device {context.device.ordinal} "
             "is set",
             f"call acl.rt.set_device({table.devices[rank]}) first",
         )
     table_key = (table.digest, rank)
     if any(each.table_key == table_key for each in comms()):
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"this process has made the communicator of rank {rank} of this table already",
             "destroy it before it is made anew, or use HcclCreateSubCommConfig",
         )
@@ -215,14 +213,14 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
     Refuses: 2 NULL; 1 `ndev`, a device twice, no such device; 15 in a forked child
     Basis: D; C for the codes
     """
-    wanted = required("devices", devices, ndev)[:ndev]
+    wanted = required("devices", devices, ndev)
     refuse_rank(0, ndev)
     present = len(machine.visible())
     wrong = next((each for each in wanted if not 0 <= each < present), None)
     if wrong is not None or len(set(wanted)) < len(wanted):
         what = f"there is no device {wrong}" if wrong is not None else f"a device is listed twice: {wanted}"
-        raise Refusal(
-            PARA, f"{what}; this node has {present}", f"list each of 0 to {present - 1} once at most"
+        raise PARA.refusal(
+            f"{what}; this node has {present}", f"list each of 0 to {present - 1} once at most"
         )
     settings = settings_of(None)
     contexts = [_context_of(each) for each in wanted]
@@ -278,18 +276,16 @@ def HcclCreateSubCommConfig(
     """
     if not rankNum and rankIds is None:
         return 0
-    ids = required("rankIds", rankIds, rankNum)[:rankNum]
+    ids = required("rankIds", rankIds, rankNum)
     wanted = required("config", config)
     size = comm.group.size
     if not ids or len(set(ids)) < len(ids) or max(ids) >= size:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"rankIds is {ids[:16]}; valid are ranks below {size}, each once",
             "list the ranks of the communicator that belong to the new one",
         )
     if subCommRankId >= len(ids) or ids[subCommRankId] != comm.group.rank:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"subCommRankId is {subCommRankId}, and rank {comm.group.rank} is not at that place of {ids[:16]}",
             "pass the place of this rank in rankIds",
         )

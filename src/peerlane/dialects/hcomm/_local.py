@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 from peerlane import Notify
-from peerlane.dialects._shared.call import Check, Refusal
+from peerlane.dialects._shared.call import Check
 from peerlane.dialects.acl._notify import AclNotify
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import HANDLE, Enum, Float, NotNull, UInt32, UInt64
@@ -56,8 +56,7 @@ def checked_reduction(types: dict[int, tuple[str, int]], dtype: int, op: int) ->
     """Return the names of a type and an operation, and the bytes of an element: HCCL_E_PARA."""
     if dtype not in types or op not in _OPS:
         known = ", ".join(name for name, _ in types.values())
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"dataType is {dtype}, reduceOp {op}; valid are {known}, and SUM 0, MAX 2, MIN 3",
             "reduce another type in the program, or with a collective",
         )
@@ -69,16 +68,14 @@ def _refuse_unreachable(name: str, address: int, nbytes: int) -> None:
     try:
         block = raw.find(address)
     except BadAddress as error:
-        raise Refusal(NOT_FOUND, f"{name}: {error}", "pass memory of acl.rt.malloc that lives") from None
+        raise NOT_FOUND.refusal(f"{name}: {error}", "pass memory of acl.rt.malloc that lives") from None
     if block is None:
-        raise Refusal(
-            NOT_FOUND,
+        raise NOT_FOUND.refusal(
             f"{name} {address:#x} is pageable host memory, which no engine reaches",
             "copy it to a device, or allocate it with acl.rt.malloc_host",
         )
     if address + nbytes > block[1] + block[2]:
-        raise Refusal(
-            NOT_FOUND,
+        raise NOT_FOUND.refusal(
             f"{name}: {nbytes:,} bytes at {address:#x} end beyond {machine.describe(address)}",
             "pass a range that lies in one allocation",
         )
@@ -185,8 +182,7 @@ def _of_acl(number: int) -> Notify:
     for each in objects:
         if isinstance(each, AclNotify) and each.neutral.id == number:
             return each.neutral
-    raise Refusal(
-        NOT_FOUND,
+    raise NOT_FOUND.refusal(
         f"no notify of acl has the number {number}",
         "pass what acl.rt.get_notify_id returned, before the notify is destroyed",
     )

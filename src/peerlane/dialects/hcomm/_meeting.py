@@ -12,7 +12,6 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from peerlane import Device, Group
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._header import CONSTANTS
 from peerlane.dialects.hcomm._rendezvous import (
@@ -44,17 +43,10 @@ _lock = threading.Lock()
 
 
 class RootInfo(NamedTuple):
-    """The contents of a root info.
+    """The contents of a root info."""
 
-    Attributes
-    ----------
-    token : bytes
-        The same in all ranks; no other root info has it.
-    address : RendezvousAddress
-        The machine and port of the root, without a socket: the root does not serve yet.
-    """
-
-    token: bytes
+    token: bytes  #: the same in all ranks; no other root info has it
+    #: The machine and port of the root, without a socket: the root does not serve yet.
     address: RendezvousAddress
 
 
@@ -72,18 +64,17 @@ def root_info(info: bytes) -> RootInfo:
     """Return the contents of a root info: HCCL_E_PARA for other bytes."""
     remedy = "pass the bytes that HcclGetRootInfo returned in the root, unchanged"
     if len(info) != _BYTES:
-        raise Refusal(PARA, f"the root info has {len(info):,} bytes, and must have {_BYTES:,}", remedy)
+        raise PARA.refusal(f"the root info has {len(info):,} bytes, and must have {_BYTES:,}", remedy)
     magic, version, token, length = _HEAD.unpack_from(info)
     if magic == _MAGIC and version != _VERSION:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"the root info is of version {version}, this process makes version {_VERSION}",
             "use one version of peerlane in all ranks",
         )
     encoded, rest = info[_HEAD.size :][:length], info[_HEAD.size :][length:]
     address = RendezvousAddress.decode(encoded)
     if magic != _MAGIC or address is None or rest.strip(b"\0"):
-        raise Refusal(PARA, "these bytes are not a root info of peerlane", remedy)
+        raise PARA.refusal("these bytes are not a root info of peerlane", remedy)
     assert isinstance(token, bytes)
     return RootInfo(token, address)
 
@@ -98,8 +89,7 @@ def using(token: bytes, rank: int) -> Iterator[None]:
     """Reserve a rank of a root info: HCCL_E_PARA if it is taken; an error inside the block frees it again."""
     with _lock:
         if (token, rank) in _taken:
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"rank {rank} of this root info has been used in this process",
                 "call HcclGetRootInfo for each communicator, and give each rank once",
             )
@@ -127,17 +117,10 @@ def take_back(digest: str, use: int) -> None:
 
 
 class Meeting:
-    """A rank's end of the rendezvous of a communicator, and its group.
-
-    Attributes
-    ----------
-    key : str
-        The same in all ranks; no other communicator has it.
-    rendezvous : Rendezvous
-    group : Group
-    """
+    """A rank's end of the rendezvous of a communicator, and its group."""
 
     def __init__(self, key: str, rendezvous: Rendezvous, group: Group, end: End) -> None:
+        #: ``key``: the same in all ranks; no other communicator has it.
         self.key, self.rendezvous, self.group, self._end = key, rendezvous, group, end
 
     def close(self) -> None:

@@ -28,20 +28,10 @@ from peerlane.dialects.hcomm._state import hcomm
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Bytes that go to a rank or come from it.
-
-    Attributes
-    ----------
-    comm : Comm
-    worker : HcommThread
-        On whose stream.
-    out : bool
-    peer : int
-    content : Buffer
-    """
+    """Bytes that go to a rank or come from it."""
 
     comm: Comm
-    worker: HcommThread
+    worker: HcommThread  #: on whose stream
     out: bool
     peer: int
     content: Buffer
@@ -68,8 +58,7 @@ def _one(name: str, message: Message) -> None:
         group.messages.append(message)
         return
     if message.peer == message.comm.group.rank:
-        raise Refusal(
-            NOT_SUPPORT,
+        raise NOT_SUPPORT.refusal(
             f"rank {message.peer} is this one",
             "copy instead, or use HcclBatchSendRecv or a group, where both ends are known",
         )
@@ -115,13 +104,13 @@ def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: Active
     """
     worker = worker_on(comm, stream)
     if current() is not None:
-        raise Refusal(
-            NOT_SUPPORT, "the vendor has no HcclBatchSendRecv in a group", "call HcclSend and HcclRecv"
+        raise NOT_SUPPORT.refusal(
+            "the vendor has no HcclBatchSendRecv in a group", "call HcclSend and HcclRecv"
         )
     if not itemNum:
         return
     wanted = []
-    for number, item in enumerate(required("sendRecvInfo", sendRecvInfo, itemNum)[:itemNum]):
+    for number, item in enumerate(required("sendRecvInfo", sendRecvInfo, itemNum)):
         try:
             wanted.append(_item(comm, worker, item))
         except Refusal as error:
@@ -132,7 +121,7 @@ def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: Active
 def _item(comm: Comm, worker: HcommThread, item: HcclSendRecvItem) -> Message:
     kind = field(item, "sendRecvType", signed=True)
     if kind not in (HcclSendRecvType.HCCL_SEND, HcclSendRecvType.HCCL_RECV):
-        raise Refusal(PARA, f"sendRecvType is {kind}", "set HCCL_SEND or HCCL_RECV")
+        raise PARA.refusal(f"sendRecvType is {kind}", "set HCCL_SEND or HCCL_RECV")
     address, count = field(item, "buf", bits=64), field(item, "count", bits=64)
     dtype, peer = field(item, "dataType", signed=True), field(item, "remoteRank")
     return _checked(comm, worker, kind == HcclSendRecvType.HCCL_SEND, address, count, dtype, peer)
@@ -179,8 +168,7 @@ def _to_itself(messages: Sequence[Message]) -> list[tuple[Buffer, Buffer]]:
     mine = [each for each in messages if each.peer == each.comm.group.rank]
     sent, received = ([each.content for each in mine if each.out is out] for out in (True, False))
     if [each.size for each in sent] != [each.size for each in received]:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"this rank sends itself messages of {[each.size for each in sent]} bytes, and receives "
             f"{[each.size for each in received]}",
             "list both ends of each message, in one order",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm.manifest import SUPPORTS
@@ -26,7 +25,7 @@ def refusing_calls() -> dict[str, object]:
     """Return a call for each name that refuses."""
     return {
         name: hcomm.refusing(
-            f"hcomm.{name}", Refusal(NOT_SUPPORT, reason, "docs/reference/hcomm.md lists what works")
+            f"hcomm.{name}", NOT_SUPPORT.refusal(reason, "docs/reference/hcomm.md lists what works")
         )
         for name, reason in refused().items()
     }

@@ -7,7 +7,6 @@ joins all ranks.
 from __future__ import annotations
 
 from peerlane import Device, devices
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _header as header
 from peerlane.dialects.hcomm._arguments import Endpoint, Endpoints, Enum, Links, UInt32, required
 from peerlane.dialects.hcomm._codes import PARA
@@ -36,8 +35,7 @@ def layers_of(comm: Comm) -> list[int]:
 def _refuse_layer(comm: Comm, layer: int, instance: int = 0) -> None:
     known = layers_of(comm)
     if layer not in known or instance:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"layer is {layer}, instance {instance}; {comm} has the layers {known}, each with instance 0",
             "ask HcclRankGraphGetLayers",
         )
@@ -187,8 +185,7 @@ def protocol_of(device: Device) -> int:
 
 def _device(comm: Comm, rank: int) -> Device:
     if rank >= comm.group.size:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"{rank:,} is not a rank; valid are 0 to {comm.group.size - 1}",
             "pass a rank below HcclGetRankSize",
         )
@@ -224,7 +221,7 @@ def CommLinkInit(commLink: Links, linkNum: UInt32) -> None:
     Basis: S
     """
     if linkNum:
-        initialise(required("commLink", commLink, linkNum)[:linkNum])
+        initialise(required("commLink", commLink, linkNum))
 
 
 @hcomm.call("hcomm.EndpointDescInit")
@@ -235,7 +232,7 @@ def EndpointDescInit(endpoint: Endpoints, num: UInt32) -> None:
     Basis: S
     """
     if num:
-        for each in required("endpoint", endpoint, num)[:num]:
+        for each in required("endpoint", endpoint, num):
             header.reset_endpoint(each)
 
 
@@ -323,8 +320,8 @@ def HcclRankGraphGetEndpointDesc(
     """
     endpoints = _endpoints(comm, layer, topoInstId)
     if descNum != len(endpoints):
-        raise Refusal(
-            PARA, f"descNum is {descNum}", f"pass what HcclRankGraphGetEndpointNum gives, {len(endpoints)}"
+        raise PARA.refusal(
+            f"descNum is {descNum}", f"pass what HcclRankGraphGetEndpointNum gives, {len(endpoints)}"
         )
     return endpoints, len(endpoints)
 
@@ -343,7 +340,7 @@ def HcclRankGraphGetEndpointInfo(
     required("endpointDesc", endpointDesc)
     known = endpointAttr in EndpointAttr.__members__.values() and endpointAttr >= 0
     if not known or infoLen != _WORD:
-        raise Refusal(
-            PARA, f"endpointAttr is {endpointAttr}, infoLen {infoLen}", "pass an ENDPOINT_ATTR_* and 4"
+        raise PARA.refusal(
+            f"endpointAttr is {endpointAttr}, infoLen {infoLen}", "pass an ENDPOINT_ATTR_* and 4"
         )
     return int(endpointAttr == EndpointAttr.ENDPOINT_ATTR_BW_COEFF)

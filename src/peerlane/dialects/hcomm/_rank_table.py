@@ -23,34 +23,25 @@ _EXAMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class RankTable:
-    """The contents of a rank table.
+    """The contents of a rank table."""
 
-    Attributes
-    ----------
-    devices : tuple of int
-        Of each rank.
-    servers : Servers
-    digest : str
-        A hash of the file.
-    """
-
-    devices: tuple[int, ...]
+    devices: tuple[int, ...]  #: of each rank
     servers: Servers
-    digest: str
+    digest: str  #: a hash of the file
 
 
 def read(path: str) -> RankTable:
     """Return the rank table in a file: HCCL_E_OPEN_FILE_FAILURE, HCCL_E_PARA."""
     if len(path.encode(errors="replace")) > _LONGEST_PATH or not path or "\0" in path:
-        raise Refusal(
-            PARA, f"the path has {len(path):,} characters; valid are 1 to {_LONGEST_PATH:,}", "pass a path"
+        raise PARA.refusal(
+            f"the path has {len(path):,} characters; valid are 1 to {_LONGEST_PATH:,}", "pass a path"
         )
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - a str from outside, opened under the name that the program passed
             content = file.read(_LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
-        raise Refusal(
-            OPEN_FILE_FAILURE, f"cannot read {path!r}: {error}", "pass the path of a rank table"
+        raise OPEN_FILE_FAILURE.refusal(
+            f"cannot read {path!r}: {error}", "pass the path of a rank table"
         ) from None
     if len(content) > _LARGEST_FILE:
         raise _wrong(f"it has more than {_LARGEST_FILE:,} bytes")
@@ -135,4 +126,4 @@ def _number(entry: Any, name: str) -> int:
 
 
 def _wrong(cause: str) -> Refusal:
-    return Refusal(PARA, f"the rank table cannot be used: {cause}", _EXAMPLE)
+    return PARA.refusal(f"the rank table cannot be used: {cause}", _EXAMPLE)

@@ -36,26 +36,17 @@ class Regions:
 
     Freed memory is not returned: other memory may have its address by now.
 
-    Parameters
-    ----------
-    memories : mapping of str to Buffer
-        By tag.
-    starts : mapping of str to int
-        By tag: the far address of memory in another server; other memory has its own address.
-
-    Attributes
-    ----------
-    parts : dict
-        By address and bytes: what :meth:`part` has returned.
-    locations : dict
-        By address and bytes: what :meth:`locate` has returned.
+    ``memories``: by tag.
+    ``starts``: by tag: the far address of memory in another server; other memory has its own address.
     """
 
     def __init__(self, memories: Mapping[str, Buffer], starts: Mapping[str, int] = _NONE) -> None:
         self._memories = [
             (starts.get(tag) or each.last_address, each.size, tag, each) for tag, each in memories.items()
         ]
+        #: By address and bytes: what :meth:`part` has returned.
         self.parts: dict[tuple[int, int], Buffer] = {}
+        #: By address and bytes: what :meth:`locate` has returned.
         self.locations: dict[tuple[int, int], tuple[Buffer, int]] = {}
 
     def add(self, tag: str, memory: Buffer) -> None:
@@ -139,10 +130,10 @@ def device_memory(name: str, address: int, nbytes: int) -> Buffer:
     try:
         block = raw.find(address)
     except BadAddress as error:
-        raise Refusal(NOT_FOUND, f"{name}: {error}", remedy) from None
+        raise NOT_FOUND.refusal(f"{name}: {error}", remedy) from None
     if block is None:
-        raise Refusal(
-            NOT_FOUND, f"{name} {address:#x} is pageable host memory, which no engine reaches", remedy
+        raise NOT_FOUND.refusal(
+            f"{name} {address:#x} is pageable host memory, which no engine reaches", remedy
         )
     owner = machine.allocations.get(block[1])
     if owner is not None:
@@ -153,9 +144,9 @@ def device_memory(name: str, address: int, nbytes: int) -> Buffer:
             beyond = address + nbytes - block[1] - block[2]
             if beyond > 0:
                 raise _too_long(name, address, nbytes, beyond, remedy)
-            raise Refusal(NOT_FOUND, f"{name} {address:#x} is memory that acl has not given out", remedy)
+            raise NOT_FOUND.refusal(f"{name} {address:#x} is memory that acl has not given out", remedy)
         if address + nbytes > range_.start + range_.addresses.size or machine.reservations.is_hole(address):
-            raise Refusal(NOT_FOUND, f"{name}: {nbytes:,} bytes at {address:#x} are not mapped", remedy)
+            raise NOT_FOUND.refusal(f"{name}: {nbytes:,} bytes at {address:#x} are not mapped", remedy)
         return range_.addresses[address - range_.start : address - range_.start + nbytes]
     first = address - start
     if first + nbytes > memory.size:
@@ -164,8 +155,7 @@ def device_memory(name: str, address: int, nbytes: int) -> Buffer:
 
 
 def _too_long(name: str, address: int, nbytes: int, beyond: int, remedy: str) -> Refusal:
-    return Refusal(
-        NOT_FOUND,
+    return NOT_FOUND.refusal(
         f"{name}: {nbytes:,} bytes at {address:#x} end {beyond:,} bytes beyond {machine.describe(address)}",
         remedy,
     )
@@ -173,8 +163,7 @@ def _too_long(name: str, address: int, nbytes: int, beyond: int, remedy: str) ->
 
 def unregistered(name: str, address: int, nbytes: int, known: Regions | Iterable[str], whose: str) -> Refusal:
     """Return the refusal of bytes that no registered memory has: HCCL_E_NOT_FOUND."""
-    return Refusal(
-        NOT_FOUND,
+    return NOT_FOUND.refusal(
         f"{name}: {nbytes:,} bytes at {address:#x} do not lie in one memory of {whose}; there is {known}",
         "pass addresses that HcclGetHcclBuffer, HcclChannelGetHcclBuffer or HcclChannelGetRemoteMems returned, or "
         "register the memory with HcclCommMemReg before the channel is acquired",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from peerlane.dialects._shared.call import Check, Refusal
+from peerlane import Buffer
+from peerlane.dialects._shared.call import Check
 from peerlane.dialects.hcomm._arguments import HANDLE, Enum, Handle, NotNull, Pointer, UInt32, UInt64, zero
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA, PTR
@@ -26,7 +27,7 @@ def _refuse_null(**addresses: int) -> None:
     """Refuse NULL: HCCL_E_PTR."""
     for name, address in addresses.items():
         if not address:
-            raise Refusal(PTR, f"{name} is NULL", f"pass an address as {name}")
+            raise PTR.refusal(f"{name} is NULL", f"pass an address as {name}")
 
 
 def refuse_notify(link: HcommChannel, index: int, *, incoming: bool = False) -> None:
@@ -35,28 +36,46 @@ def refuse_notify(link: HcommChannel, index: int, *, incoming: bool = False) -> 
     if index >= count:
         whose = "this end" if incoming else f"the end of rank {link.neutral.peer}"
         known = f"valid are 0 to {count - 1}" if count else "it has none"
-        raise Refusal(
-            PARA,
-            f"{index:,} is not a notify of {whose}; {known}",
-            "set notifyNum of its HcclChannelDesc to more",
+        raise PARA.refusal(
+            f"{index:,} is not a notify of {whose}; {known}", "set notifyNum of its HcclChannelDesc to more"
         )
+
+
+def _ends(
+    link: HcommChannel, dst: int, src: int, nbytes: int, *, reads: bool = False
+) -> tuple[Buffer, Buffer, int]:
+    """Return this rank's bytes, the peer's memory that has the other ones, and their offset: HCCL_E_NOT_FOUND."""
+    theirs, ours = (("src", src), ("dst", dst)) if reads else (("dst", dst), ("src", src))
+    memory, at = link.theirs(*theirs, nbytes)
+    return link.ours(*ours, nbytes), memory, at
+
+
+def _move(
+    worker: _Worker,
+    link: HcommChannel,
+    verb: str,
+    ends: tuple[Buffer, Buffer, int],
+    notify: int | None = None,
+    **options: Any,
+) -> Run:
+    """Return the function that calls a method of the neutral channel in the order of a thread."""
+    mine, memory, at = ends
+    if notify is not None:
+        refuse_notify(link, notify)
+        options["notify"] = notify
+
+    def run() -> None:
+        move = getattr(link.neutral, verb)
+        move(mine, at=at, memory=memory, stream=worker.stream_after_earlier_work(), **options)
+        worker.note()
+
+    return run
 
 
 def write(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int, notify: int | None) -> Run:
     """Check a write, and return the function that queues it."""
     _refuse_null(dst=dst, src=src)
-    memory, at = link.theirs("dst", dst, nbytes)
-    source = link.ours("src", src, nbytes)
-    if notify is not None:
-        refuse_notify(link, notify)
-
-    def run() -> None:
-        link.neutral.write(
-            source, at=at, memory=memory, notify=notify, stream=worker.stream_after_earlier_work()
-        )
-        worker.note()
-
-    return run
+    return _move(worker, link, "write", _ends(link, dst, src, nbytes), notify)
 
 
 def write_reduce(
@@ -72,32 +91,15 @@ def write_reduce(
     """Check a write that reduces, and return the function that queues it."""
     _refuse_null(dst=dst, src=src)
     name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
-    memory, at = link.theirs("dst", dst, count * width)
-    source = link.ours("src", src, count * width)
-    if notify is not None:
-        refuse_notify(link, notify)
-
-    def run() -> None:
-        stream = worker.stream_after_earlier_work()
-        link.neutral.write_reduce(
-            source, dtype=name, op=how, at=at, memory=memory, notify=notify, stream=stream
-        )
-        worker.note()
-
-    return run
+    return _move(
+        worker, link, "write_reduce", _ends(link, dst, src, count * width), notify, dtype=name, op=how
+    )
 
 
 def read(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int) -> Run:
     """Check a read, and return the function that queues it."""
     _refuse_null(dst=dst, src=src)
-    memory, at = link.theirs("src", src, nbytes)
-    target = link.ours("dst", dst, nbytes)
-
-    def run() -> None:
-        link.neutral.read(target, at=at, memory=memory, stream=worker.stream_after_earlier_work())
-        worker.note()
-
-    return run
+    return _move(worker, link, "read", _ends(link, dst, src, nbytes, reads=True))
 
 
 def read_reduce(
@@ -106,16 +108,8 @@ def read_reduce(
     """Check a read that reduces, and return the function that queues it."""
     _refuse_null(dst=dst, src=src)
     name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
-    memory, at = link.theirs("src", src, count * width)
-    target = link.ours("dst", dst, count * width)
-
-    def run() -> None:
-        link.neutral.read_reduce(
-            target, dtype=name, op=how, at=at, memory=memory, stream=worker.stream_after_earlier_work()
-        )
-        worker.note()
-
-    return run
+    ends = _ends(link, dst, src, count * width, reads=True)
+    return _move(worker, link, "read_reduce", ends, dtype=name, op=how)
 
 
 @operation("hcomm.HcommWriteOnThread")
@@ -196,8 +190,7 @@ def HcommWriteReduceWithNotifyOnThread(
     """
     worker, link = pair(thread, channel)
     if link.is_cpu:
-        raise Refusal(
-            NOT_SUPPORT,
+        raise NOT_SUPPORT.refusal(
             "engine CPU has no reduction with a notify",
             "call HcommWriteReduceOnThread, then HcommChannelNotifyRecordOnThread",
         )
@@ -209,8 +202,7 @@ def by_card(channel: int) -> HcommChannel:
     link = channel_of(channel)
     refuse_suspended(link.comm)
     if not link.is_cpu or link.protocol != CommProtocol.COMM_PROTOCOL_ROCE:
-        raise Refusal(
-            NOT_SUPPORT,
+        raise NOT_SUPPORT.refusal(
             f"{link} is of engine {link.engine} and protocol {link.protocol}; this call needs COMM_ENGINE_CPU and "
             "COMM_PROTOCOL_ROCE",
             "use the call that ends with OnThread",
@@ -228,10 +220,7 @@ def _loose(
     """Check a nonblocking read or write, which only a fence orders, and return the function that begins it."""
     if notify is not None:
         refuse_notify(link, notify)
-    far, near = ("src", "dst") if reads else ("dst", "src")
-    theirs, ours = (src, dst) if reads else (dst, src)
-    memory, at = link.theirs(far, theirs, nbytes)
-    mine = link.ours(near, ours, nbytes)
+    mine, memory, at = _ends(link, dst, src, nbytes, reads=reads)
     if reads:
         return lambda: link.neutral.read(mine, at=at, memory=memory, nonblocking=True)
     return lambda: link.neutral.write(mine, at=at, memory=memory, notify=notify, nonblocking=True)

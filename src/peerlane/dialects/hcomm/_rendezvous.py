@@ -9,7 +9,6 @@ import socket
 import time
 from typing import NamedTuple, Protocol
 
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NETWORK
 from peerlane.errors import WaitTimeout
 from peerlane.rendezvous import Rendezvous, RendezvousRelay, RendezvousServer
@@ -28,26 +27,13 @@ _LONGEST_PATH = 4096
 
 
 class RendezvousAddress(NamedTuple):
-    """The address of a rendezvous, with what relays on other machines need to reach it.
+    """The address of a rendezvous, with what relays on other machines need to reach it."""
 
-    Attributes
-    ----------
-    machine : str
-        The identity of the machine that serves it.
-    path : str
-        The path of its socket; empty as long as nobody serves it.
-    host : str
-        The address for other machines; empty if they cannot reach it.
-    port : int
-    secret : str
-        In hexadecimal digits.
-    """
-
-    machine: str
-    path: str = ""
-    host: str = ""
+    machine: str  #: the identity of the machine that serves it
+    path: str = ""  #: the path of its socket; empty as long as nobody serves it
+    host: str = ""  #: the address for other machines; empty if they cannot reach it
     port: int = 0
-    secret: str = ""
+    secret: str = ""  #: in hexadecimal digits
 
     def encode(self) -> bytes:
         return json.dumps(self).encode()
@@ -76,21 +62,13 @@ class RendezvousAddress(NamedTuple):
 
 
 class RelayPort:
-    """A port of this machine for relays of other machines; it listens from its creation on.
-
-    Attributes
-    ----------
-    host : str
-    port : int
-    secret : bytes
-        A relay that knows it may join.
-    """
+    """A port of this machine for relays of other machines; it listens from its creation on."""
 
     def __init__(self, call: str, host: str) -> None:
         self._call = call
         self._listener: socket.socket | None = listen(call, host, 0)
         self.host, self.port = host, int(self._listener.getsockname()[1])
-        self.secret = os.urandom(_SECRET_BYTES)
+        self.secret = os.urandom(_SECRET_BYTES)  #: a relay that knows it may join
 
     def serve(self, size: int) -> RendezvousServer:
         """Return a new rendezvous that serves this port; the caller has closed an earlier one."""
@@ -133,8 +111,7 @@ def client_of(
     if address.machine == own_machine():
         return Rendezvous(address.path, rank, size), None
     if not address.port:
-        raise Refusal(
-            NETWORK,
+        raise NETWORK.refusal(
             f"the ranks meet on machine {address.machine!r}, this rank is on {own_machine()!r}, and nothing said at "
             "which address that machine is reached",
             "set MASTER_ADDR or PEERLANE_INTERFACE in all ranks, as `peerlane launch --hosts` and torchrun do",
@@ -156,13 +133,7 @@ class Board(Protocol):
 
 
 class JobBoard:
-    """A board at the rendezvous of a launcher's job, for the ranks of all machines.
-
-    Parameters
-    ----------
-    rendezvous : Rendezvous
-    key : str
-    """
+    """A board at the rendezvous of a launcher's job, for the ranks of all machines."""
 
     def __init__(self, rendezvous: Rendezvous, key: str) -> None:
         self._rendezvous, self._key, self._has_written = rendezvous, f"hccl/{key}", False

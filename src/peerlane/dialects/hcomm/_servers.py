@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._header import CommProtocol
 from peerlane.ranks.session import Member
@@ -19,17 +18,10 @@ NETWORK_PROTOCOLS = (int(CommProtocol.COMM_PROTOCOL_ROCE), int(CommProtocol.COMM
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The servers of the ranks of a communicator.
+    """The servers of the ranks of a communicator."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        Of each rank, the name of its server.
-    addresses : tuple of bytes
-        Of each rank, the 4 bytes of the IP address of its network card; empty if the rank table has none.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  #: of each rank, the name of its server
+    #: Of each rank, the 4 bytes of the IP address of its network card; empty if the rank table has none.
     addresses: tuple[bytes, ...]
 
     @property
@@ -59,8 +51,7 @@ class Servers:
         """Refuse a protocol that does not join two ranks: HCCL_E_NOT_SUPPORT."""
         if not self.are_one(rank, other) and protocol not in NETWORK_PROTOCOLS:
             name = CommProtocol(protocol).name
-            raise Refusal(
-                NOT_SUPPORT,
+            raise NOT_SUPPORT.refusal(
                 f"{name} ends at the server; rank {rank} is in server {self.names[rank]!r}, rank {other} in "
                 f"{self.names[other]!r}",
                 "use COMM_PROTOCOL_ROCE, or what HcclRankGraphGetLinks gives for layer 1",
@@ -72,8 +63,7 @@ class Servers:
         for name, member in zip(self.names, members, strict=True):
             first = machines.setdefault(name, member)
             if first.machine != member.machine:
-                raise Refusal(
-                    PARA,
+                raise PARA.refusal(
                     f"the rank table says server {name!r} for ranks {first.rank} and {member.rank}, which are on the "
                     f"machines {first.machine!r} and {member.machine!r}",
                     "give each machine a server of its own in the table; one machine may have several",

@@ -6,7 +6,6 @@ import math
 import os
 from dataclasses import dataclass
 
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _arguments as arguments
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._header import CONSTANTS, HcclCommConfig
@@ -22,27 +21,13 @@ _NOTIFIES = ("binary", "strict", "fifo")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one communicator.
+    """The settings of one communicator."""
 
-    Attributes
-    ----------
-    name : str
-        Empty: the communicator chooses one.
-    buffer_bytes : int
-        Of the HcclBuffer.
-    connect_timeout : float
-        Seconds.
-    exec_timeout : float or None
-        Seconds; None is for ever.
-    notifies : str
-        The kind of its notifies, as a neutral group names it.
-    """
-
-    name: str
-    buffer_bytes: int
-    connect_timeout: float
-    exec_timeout: float | None
-    notifies: str
+    name: str  #: Empty: the communicator chooses one
+    buffer_bytes: int  #: of the HcclBuffer
+    connect_timeout: float  #: Seconds
+    exec_timeout: float | None  #: seconds; None is for ever
+    notifies: str  #: the kind of its notifies, as a neutral group names it
 
 
 def settings_of(config: HcclCommConfig | None) -> Settings:
@@ -55,13 +40,7 @@ def settings_of(config: HcclCommConfig | None) -> Settings:
         megabytes = _chosen(config, "hcclBufferSize", megabytes, least=1)
         seconds = _chosen(config, "hcclExecTimeOut", seconds, least=0)
         name = _name_in(config)
-    return Settings(
-        name,
-        2 * megabytes * _MIB,
-        connect_timeout(),
-        seconds or None,
-        notifies_kind(),
-    )
+    return Settings(name, 2 * megabytes * _MIB, connect_timeout(), seconds or None, notifies_kind())
 
 
 def exec_timeout() -> float | None:
@@ -78,8 +57,7 @@ def notifies_kind() -> str:
     """Return the kind of notifies: PEERLANE_HCOMM_NOTIFIES, by default binary (facts/hcomm 3.8 to 3.10)."""
     kind = os.environ.get("PEERLANE_HCOMM_NOTIFIES") or _NOTIFIES[0]
     if kind not in _NOTIFIES:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"PEERLANE_HCOMM_NOTIFIES is {kind!r}; valid are {', '.join(_NOTIFIES)}",
             "leave it out: binary is what hardware has",
         )
@@ -91,7 +69,7 @@ def _environment(name: str, default: int, least: int, most: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
-        raise Refusal(PARA, f"{name} is {text[:40]!r}; valid are {least} to {most:,}", f"correct {name}")
+        raise PARA.refusal(f"{name} is {text[:40]!r}; valid are {least} to {most:,}", f"correct {name}")
     return int(text)
 
 
@@ -105,8 +83,7 @@ def _refuse_other(config: HcclCommConfig) -> None:
     for name, wanted in known.items():
         value = getattr(config, name)
         if value != wanted:
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"{name} of the HcclCommConfig is {str(value)[:40]!r}, not {wanted} ({wanted:#x})",
                 "fill it with HcclCommConfigInit",
             )
@@ -117,7 +94,7 @@ def _chosen(config: HcclCommConfig, name: str, default: int, *, least: int) -> i
     if value == _UNSET:
         return default
     if value < least:
-        raise Refusal(PARA, f"{name} is {value}; the least is {least}", f"correct {name}, or leave it unset")
+        raise PARA.refusal(f"{name} is {value}; the least is {least}", f"correct {name}, or leave it unset")
     return value
 
 
@@ -126,8 +103,7 @@ def _name_in(config: HcclCommConfig) -> str:
     name = field.partition(b"\0")[0].decode(errors="surrogateescape") if isinstance(field, bytes) else field
     most = CONSTANTS["COMM_NAME_MAX_LENGTH"] - 1
     if not isinstance(name, str) or len(name.encode(errors="replace")) > most or "\0" in name:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"hcclCommName is {str(field)[:40]!r}; valid are up to {most} bytes of text",
             "choose another name",
         )
@@ -136,18 +112,11 @@ def _name_in(config: HcclCommConfig) -> str:
 
 @dataclass
 class Chosen:
-    """Settings that calls of this process have set.
+    """Settings that calls of this process have set."""
 
-    Attributes
-    ----------
-    notify_wait : float or None
-        Seconds of a wait ``WithDefaultTimeout``; None is for ever; negative is HCCL_EXEC_TIMEOUT.
-    deterministic : int
-        The value that HcclSetConfig set.
-    """
-
+    #: Seconds of a wait ``WithDefaultTimeout``; None is for ever; negative is HCCL_EXEC_TIMEOUT.
     notify_wait: float | None = -1.0
-    deterministic: int = 0
+    deterministic: int = 0  #: the value that HcclSetConfig set
 
     def forget(self) -> None:
         """Take the settings of a new process."""
@@ -166,7 +135,7 @@ def notify_timeout() -> float | None:
 def whole_seconds(value: float) -> float | None:
     """Return whole seconds, None for ever: HCCL_E_PARA for others (facts/hcomm 1.4)."""
     if not math.isfinite(value) or value < 0 or value != int(value) or value > 2147483647:
-        raise Refusal(
-            PARA, f"the timeout is {value}; valid are whole seconds from 0", "pass whole seconds, 0 for ever"
+        raise PARA.refusal(
+            f"the timeout is {value}; valid are whole seconds from 0", "pass whole seconds, 0 for ever"
         )
     return value or None

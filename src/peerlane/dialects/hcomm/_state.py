@@ -10,7 +10,7 @@ import contextlib
 import reprlib
 from typing import TypeVar
 
-from peerlane.dialects._shared.call import Convention, Failure, Refusal
+from peerlane.dialects._shared.call import Convention, Failure
 from peerlane.dialects._shared.machine import Resource, with_article
 from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects.acl._state import laid_out, machine
@@ -60,7 +60,7 @@ def object_of(kind: type[_Kind], handle: int) -> _Kind:
     name = kind.name
     remedy = f"pass what {_MAKERS.get(name, 'its maker')} returned, before it is destroyed"
     if not handle:
-        raise Refusal(PTR, f"the {name} is NULL (0)", remedy)
+        raise PTR.refusal(f"the {name} is NULL (0)", remedy)
     machine.devices()
     resource, ended = machine.resources.get(handle), machine.ended(handle)
     if resource is not None:
@@ -69,7 +69,7 @@ def object_of(kind: type[_Kind], handle: int) -> _Kind:
         cause = f"{handle:#x} was {ended}"
     else:
         cause = f"{handle:#x} is not {with_article(name)} of this process"
-    raise Refusal(NOT_FOUND, cause, remedy)
+    raise NOT_FOUND.refusal(cause, remedy)
 
 
 def drop(resource: Resource, call: str) -> None:
@@ -81,10 +81,7 @@ def drop(resource: Resource, call: str) -> None:
 def explain() -> str:
     """Explain the failed calls of this thread, newest first, and forget them.
 
-    Returns
-    -------
-    str
-        For each its name, code and arguments, the cause, and what to do; empty if none failed.
+    Returns for each its name, code and arguments, the cause, and what to do; empty if none failed.
     """
     return messages.take()
 

@@ -137,7 +137,7 @@ def HcclSetConfig(config: _Setting, configValue: Enum) -> None:
     Basis: D; C for the codes
     """
     if not 0 <= configValue <= 2:
-        raise Refusal(PARA, f"the value is {configValue}; valid are 0 to 2", "pass 1 for deterministic")
+        raise PARA.refusal(f"the value is {configValue}; valid are 0 to 2", "pass 1 for deterministic")
     chosen.deterministic = configValue
 
 
@@ -182,10 +182,8 @@ def HcommReleaseComm(commId: RequiredText) -> None:
     comm = comm_named(commId)
     with comm.guard:
         if comm.owner != threading.get_ident():
-            raise Refusal(
-                PARA,
-                f"this thread has not locked {comm}",
-                "call HcommAcquireComm before, in the same thread",
+            raise PARA.refusal(
+                f"this thread has not locked {comm}", "call HcommAcquireComm before, in the same thread"
             )
         comm.owner = None
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated
 
 from peerlane import Buffer
-from peerlane.dialects._shared.call import Check, Refusal
+from peerlane.dialects._shared.call import Check
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _header as header
 from peerlane.dialects.hcomm._arguments import (
@@ -48,12 +48,7 @@ _URMA = frozenset(
 
 
 class TeamWindow(Window):
-    """A symmetric window of a team.
-
-    Attributes
-    ----------
-    team : Team
-    """
+    """A symmetric window of a team."""
 
     __slots__ = ("team",)
 
@@ -67,8 +62,7 @@ class TeamWindow(Window):
     def of(self, rank: int) -> int:
         """Return the address of a rank's memory: HCCL_E_AGAIN before it takes effect for that rank."""
         if rank != self.comm.group.rank and rank not in self._reached:
-            raise Refusal(
-                AGAIN,
+            raise AGAIN.refusal(
                 f"{self} does not reach rank {rank}; windows take effect when the channels of a team are made",
                 "call HcclTeamChannelsCreate, with a team of that rank, after HcclTeamWindowRegister",
             )
@@ -76,25 +70,7 @@ class TeamWindow(Window):
 
 
 class Team(HcommResource):
-    """Some ranks of a communicator, this one among them.
-
-    Attributes
-    ----------
-    comm : Comm
-    world : Team or None
-        The world team of a sub team; None for a world team.
-    ranks : list of int
-        By member.
-    key : str
-        The same in all of its ranks; no other team has it.
-    layer, protocol : int
-        The layer and the protocol of its channels.
-    is_lsa : bool
-        Whether it is the communicator's own, of ``HcclTeamGetLsaTeam``.
-    windows : list of TeamWindow
-    next_window : int
-        The number of the next one.
-    """
+    """Some ranks of a communicator, this one among them."""
 
     __slots__ = ("comm", "is_lsa", "key", "layer", "next_window", "protocol", "ranks", "windows", "world")
 
@@ -103,11 +79,14 @@ class Team(HcommResource):
 
     def __init__(self, comm: Comm, world: Team | None, ranks: list[int], layer: int, protocol: int) -> None:
         super().__init__(comm.context)
+        #: ``world``: the world team of a sub team; None for a world team.
+        #: ``ranks``: by member.
+        #: ``layer``, ``protocol``: the layer and the protocol of its channels.
         self.comm, self.world, self.ranks, self.layer, self.protocol = comm, world, ranks, layer, protocol
-        self.key: str = ""
-        self.is_lsa = False
+        self.key: str = ""  #: the same in all of its ranks; no other team has it
+        self.is_lsa = False  #: whether it is the communicator's own, of ``HcclTeamGetLsaTeam``
         self.windows: list[TeamWindow] = []
-        self.next_window: int = 0
+        self.next_window: int = 0  #: the number of the next one
 
     @property
     def peers(self) -> list[int]:
@@ -142,9 +121,9 @@ def team_of(handle: int, *, world: bool = False, comm: Comm | None = None) -> Te
     """Return the team of a handle: HCCL_E_PARA for a sub team, and for a team of another communicator."""
     team = object_of(Team, handle)
     if world and team.world is not None:
-        raise Refusal(PARA, f"{team} is a sub team", "pass what HcclWorldTeamCreate returned")
+        raise PARA.refusal(f"{team} is a sub team", "pass what HcclWorldTeamCreate returned")
     if comm is not None and team.comm is not comm:
-        raise Refusal(PARA, f"{team} is not of {comm}", "pass the communicator that the team was made of")
+        raise PARA.refusal(f"{team} is not of {comm}", "pass the communicator that the team was made of")
     return team
 
 
@@ -183,7 +162,7 @@ def HcclTeamCreateChannelsDescInit(desc: RequiredTeamChannelsDesc) -> None:
 def _refuse_raw(desc: header.HcclTeamCreateDesc | header.HcclTeamCreateChannelsDesc, kind: type) -> None:
     if not header.is_initialised(desc, kind):
         name = type(desc).__name__
-        raise Refusal(PARA, f"the {name} is not initialised", f"call {name}Init first")
+        raise PARA.refusal(f"the {name} is not initialised", f"call {name}Init first")
 
 
 def _planned(comm: Comm, world: Team | None, wanted: header.HcclTeamCreateDesc) -> Team:
@@ -191,17 +170,14 @@ def _planned(comm: Comm, world: Team | None, wanted: header.HcclTeamCreateDesc) 
     _refuse_raw(wanted, header.HcclTeamCreateDesc)
     count, known = field(wanted, "rankNum"), world.ranks if world else range(comm.group.size)
     if not 2 <= count <= len(known):
-        raise Refusal(
-            PARA,
-            f"rankNum is {count:,}; a team has 2 to {len(known)} ranks here",
-            "list the ranks of the team",
+        raise PARA.refusal(
+            f"rankNum is {count:,}; a team has 2 to {len(known)} ranks here", "list the ranks of the team"
         )
     ranks = listed(wanted, "rankIds", count)
     needs = part(wanted, "requirement", header.HcommTeamSyncMemRequirement)
     counts = [field(needs, f"{each}Count") for each in ("signal", "counter", "barrier")]
     if counts[0] or counts[1] or not counts[2]:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             "requirement asks for {} signals, {} counters and {} barriers; valid are 0, 0, and 1 or more".format(
                 *counts
             ),
@@ -209,15 +185,14 @@ def _planned(comm: Comm, world: Team | None, wanted: header.HcclTeamCreateDesc) 
         )
     layer, protocol = field(wanted, "netLayer"), field(wanted, "protocol", signed=True)
     if layer >= _LAYERS:
-        raise Refusal(PARA, f"netLayer is {layer:,}; valid are 0 to {_LAYERS - 1}", "set it to 0")
+        raise PARA.refusal(f"netLayer is {layer:,}; valid are 0 to {_LAYERS - 1}", "set it to 0")
     if protocol != _NO_PROTOCOL:
         refuse_protocol(protocol)
     own = field(wanted, "selfRankId")
     if own not in ranks:
-        raise Refusal(NOT_FOUND, f"selfRankId {own:,} is not in rankIds {ranks[:16]}", "list this rank too")
+        raise NOT_FOUND.refusal(f"selfRankId {own:,} is not in rankIds {ranks[:16]}", "list this rank too")
     if own != comm.group.rank or len(set(ranks)) < count or not set(ranks) <= set(known):
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"rankIds is {ranks[:16]}, selfRankId {own}; valid are {list(known)[:16]}, each once, and this rank is "
             f"{comm.group.rank}",
             "list ranks of the communicator, or of the world team for a sub team",
@@ -260,7 +235,7 @@ def HcclTeamDestroy(team: TeamHandle) -> None:
     Basis: D, S; C for 6, and the channels
     """
     if team.is_lsa:
-        raise Refusal(PARA, f"{team} is the communicator's own", "it ends with HcclCommDestroy")
+        raise PARA.refusal(f"{team} is the communicator's own", "it ends with HcclCommDestroy")
     with team.comm.guard:
         drop(team, "HcclTeamDestroy")
         ended: list[HcommResource] = [*team.subs, *team.windows]
@@ -291,11 +266,11 @@ def HcclTeamWindowRegister(comm: CommHandle, worldTeam: Handle, localMem: Mem, f
     kind, address = field(wanted, "type", signed=True), field(wanted, "addr", bits=64)
     size = field(wanted, "size", bits=64)
     if flag or kind != CommMemType.COMM_MEM_TYPE_DEVICE:
-        raise Refusal(PARA, f"flag is {flag}, type of the CommMem {kind}", "pass 0, and COMM_MEM_TYPE_DEVICE")
+        raise PARA.refusal(f"flag is {flag}, type of the CommMem {kind}", "pass 0, and COMM_MEM_TYPE_DEVICE")
     if not address:
-        raise Refusal(PTR, "addr of the CommMem is NULL", "pass the address of device memory")
+        raise PTR.refusal("addr of the CommMem is NULL", "pass the address of device memory")
     if not size:
-        raise Refusal(PARA, "size of the CommMem is 0", "pass the bytes of the memory")
+        raise PARA.refusal("size of the CommMem is 0", "pass the bytes of the memory")
     with comm.guard:
         team_of(worldTeam)  # another thread may have ended it, with all its windows
         for each in parent.windows:
@@ -318,7 +293,7 @@ def HcclTeamWindowDeregister(worldTeam: TeamHandle, window: _TeamWindow) -> None
     Basis: D; C for the codes
     """
     if window.team is not (worldTeam.world or worldTeam):
-        raise Refusal(PARA, f"{window} is not of {worldTeam}", "pass the team that it was registered with")
+        raise PARA.refusal(f"{window} is not of {worldTeam}", "pass the team that it was registered with")
     with window.comm.guard:
         drop(window, "HcclTeamWindowDeregister")
         window.team.windows.remove(window)
@@ -359,12 +334,11 @@ def _connect(team: Team, desc: header.HcclTeamCreateDesc | header.HcclTeamCreate
     engine, protocol = (field(desc, each, signed=True) for each in ("engine", "protocol"))
     notifies, count = field(desc, "notifyNum"), field(desc, "channelCnt")
     if not count:
-        raise Refusal(PARA, "channelCnt is 0", "set it to 1")
+        raise PARA.refusal("channelCnt is 0", "set it to 1")
     refuse_engine(engine, cpu=True)
     refuse_notifies(notifies)
     if count > 1:
-        raise Refusal(
-            NOT_SUPPORT,
+        raise NOT_SUPPORT.refusal(
             f"channelCnt is {count:,}; two ranks have one channel for each engine and protocol here, and kernels "
             "alone can tell several apart",
             "set it to 1",
@@ -374,16 +348,15 @@ def _connect(team: Team, desc: header.HcclTeamCreateDesc | header.HcclTeamCreate
     else:
         refuse_protocol(protocol)
     if team.protocol not in (_NO_PROTOCOL, protocol):
-        raise Refusal(
-            PARA, f"protocol is {protocol}, and that of {team} {team.protocol}", "a team has one protocol"
+        raise PARA.refusal(
+            f"protocol is {protocol}, and that of {team} {team.protocol}", "a team has one protocol"
         )
     comm, own = team.comm, team.comm.group.rank
     keys: dict[tuple[int, int, int], int] = {}
     for peer in team.peers:
         known = protocols_of(comm, team.layer, own, peer) if team.layer in layers_of(comm) else []
         if not known:
-            raise Refusal(
-                NOT_FOUND,
+            raise NOT_FOUND.refusal(
                 f"no links to rank {peer} are in netLayer {team.layer} of {team}; layer 0 is within a server, and "
                 "several servers have layer 1",
                 "make the team with a netLayer for which HcclRankGraphGetLinks gives links",
@@ -407,14 +380,13 @@ def HcclTeamCreate(comm: CommHandle, desc: RequiredTeamDesc) -> int:
     """
     team = _planned(comm, None, desc)
     if team.protocol not in _URMA:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"protocol is {team.protocol}; this call takes UB_CTP, UBC_TP, UBOE and UB_RTP",
             "set COMM_PROTOCOL_UB_CTP, or use HcclWorldTeamCreate and HcclTeamChannelsCreate",
         )
     if field(desc, "isSharedQueue"):
-        raise Refusal(
-            NOT_SUPPORT, "queues are shared by channels of engine AIV only, and there are none", "set it to 0"
+        raise NOT_SUPPORT.refusal(
+            "queues are shared by channels of engine AIV only, and there are none", "set it to 0"
         )
     _connect(team, desc)
     _take_effect(team, windows_of(team.comm))
@@ -451,7 +423,7 @@ def HcclTeamMemberToRank(comm: CommHandle, team: Handle, memberId: UInt32) -> in
     """
     ranks = team_of(team, comm=comm).ranks
     if memberId >= len(ranks):
-        raise Refusal(PARA, f"memberId is {memberId:,}; valid are 0 to {len(ranks) - 1}", "pass a member")
+        raise PARA.refusal(f"memberId is {memberId:,}; valid are 0 to {len(ranks) - 1}", "pass a member")
     return ranks[memberId]
 
 
@@ -465,7 +437,7 @@ def HcclTeamRankToMember(comm: CommHandle, team: Handle, rankId: UInt32) -> int:
     """
     joined = team_of(team, comm=comm)
     if rankId not in joined.ranks:
-        raise Refusal(
-            NOT_FOUND, f"rank {rankId:,} is not a member of {joined}", f"pass one of {joined.ranks[:16]}"
+        raise NOT_FOUND.refusal(
+            f"rank {rankId:,} is not a member of {joined}", f"pass one of {joined.ranks[:16]}"
         )
     return joined.ranks.index(rankId)

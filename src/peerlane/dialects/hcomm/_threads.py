@@ -42,14 +42,12 @@ def refuse_engine(engine: int, *, cpu: bool) -> int:
     if engine in _ON_STREAMS or (cpu and engine == _CPU):
         return engine
     if engine not in CommEngine.__members__.values() or engine == CommEngine.COMM_ENGINE_RESERVED:
-        raise Refusal(PARA, f"{engine} is not an engine", "pass COMM_ENGINE_CPU_TS")
+        raise PARA.refusal(f"{engine} is not an engine", "pass COMM_ENGINE_CPU_TS")
     name = CommEngine(engine).name
     engines = "COMM_ENGINE_CPU_TS, COMM_ENGINE_AICPU or COMM_ENGINE_AICPU_TS"
     engines += ", or COMM_ENGINE_CPU" if cpu else ""
-    raise Refusal(
-        NOT_SUPPORT,
-        f"{name} is not for this call, or runs kernels, which no virtual device does",
-        f"pass {engines}",
+    raise NOT_SUPPORT.refusal(
+        f"{name} is not for this call, or runs kernels, which no virtual device does", f"pass {engines}"
     )
 
 
@@ -62,8 +60,7 @@ _OnStream = Annotated[Enum, one_of(NOT_SUPPORT, (ThreadType.THREAD_TYPE_TS,), "p
 def refuse_more_notifies(comm: Comm, wanted: int) -> None:
     """Refuse more notifies than a communicator may have: HCCL_E_UNAVAIL."""
     if comm.notifies + wanted > _QUOTA:
-        raise Refusal(
-            UNAVAIL,
+        raise UNAVAIL.refusal(
             f"the threads of {comm} have {comm.notifies:,} notifies, and {wanted:,} more are beyond {_QUOTA:,}",
             "acquire threads once, and use them again",
         )
@@ -74,8 +71,7 @@ def _acquire(comm: Comm, engine: int, counts: list[int]) -> list[int]:
     with comm.guard:
         refuse_more_notifies(comm, sum(counts))
         if sum(each.owns_stream for each in comm.threads) + len(counts) > most:
-            raise Refusal(
-                UNAVAIL,
+            raise UNAVAIL.refusal(
                 f"{len(counts):,} more threads are beyond the {most:,} streams of {comm.context.device.name}",
                 "acquire threads once, and use them again",
             )
@@ -88,7 +84,7 @@ def _acquire(comm: Comm, engine: int, counts: list[int]) -> list[int]:
 
 def _refuse_count(count: int, most: int = _MOST_NOTIFIES) -> None:
     if count > most:
-        raise Refusal(PARA, f"{count:,} notifies are more than {most:,}", "ask for fewer")
+        raise PARA.refusal(f"{count:,} notifies are more than {most:,}", "ask for fewer")
 
 
 @hcomm.call("hcomm.HcclThreadAcquire", out=1, blank=lambda *_: ([],))
@@ -105,8 +101,8 @@ def HcclThreadAcquire(
     _refuse_count(notifyNumPerThread)
     most = comm.context.device.info.max_streams
     if threadNum > most:
-        raise Refusal(
-            UNAVAIL, f"{threadNum:,} threads are more than the {most:,} streams of a device", "ask for fewer"
+        raise UNAVAIL.refusal(
+            f"{threadNum:,} threads are more than the {most:,} streams of a device", "ask for fewer"
         )
     return _acquire(comm, engine, [notifyNumPerThread] * threadNum)
 
@@ -123,7 +119,7 @@ def HcclThreadAcquireWithConfig(
     Refuses: as `HcclThreadAcquire`; 1 fewer configurations than threads; 5 other types than THREAD_TYPE_TS
     Basis: D; C for the codes
     """
-    counts = [field(each, "notifyNumPerThread") for each in required("config", config, threadNum)[:threadNum]]
+    counts = [field(each, "notifyNumPerThread") for each in required("config", config, threadNum)]
     for count in counts:
         _refuse_count(count)
     return _acquire(comm, engine, counts)
@@ -151,8 +147,7 @@ def on_stream(comm: Comm, engine: int, stream: int, notifies: int = 0) -> HcommT
     """Return the thread of a communicator on a stream of ``acl``, with so many notifies at least."""
     wrapped = stream_of(stream)
     if wrapped.context.device is not comm.context.device:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"{wrapped} is not of device {comm.context.device.ordinal}, as {comm} is",
             "create the stream where the communicator was made",
         )
@@ -197,13 +192,13 @@ def stream_of(handle: int) -> AclStream:
     """Return the stream of ``acl`` of a handle: HCCL_E_PTR, HCCL_E_NOT_FOUND."""
     remedy = "pass what acl.rt.create_stream returned, before it is destroyed"
     if not handle:
-        raise Refusal(PTR, "the stream is NULL (0)", remedy)
+        raise PTR.refusal("the stream is NULL (0)", remedy)
     wrapped = machine.resources.get(handle)
     if not isinstance(wrapped, AclStream):
         try:
             machine.resource(handle, AclStream)
         except Refusal as error:
-            raise Refusal(NOT_FOUND, str(error), remedy) from None
+            raise NOT_FOUND.refusal(str(error), remedy) from None
         raise AssertionError(handle)
     return wrapped
 
@@ -229,8 +224,7 @@ def _retold(comm: Comm) -> Callable[[Error], Error | Refusal]:
         failed = first.failed_operation
         if first.fault is not Fault.WAIT_TIMEOUT or failed is None or not failed.ends:
             return error
-        return Refusal(
-            Code.RT_STREAM_SYNC_TIMEOUT,
+        return Code.RT_STREAM_SYNC_TIMEOUT.refusal(
             f"EI0002: rank {rank} of communicator {name!r} waited in vain: {first}",
             "look at the rank that had to record it: it did not get there, or recorded another notify",
         )
@@ -247,7 +241,7 @@ def HcclDedicatedThreadAcquire(comm: CommHandle, useType: Enum, notifyNumPerThre
     Basis: D; C for the codes
     """
     if useType not in HcclDedicatedThreadType.__members__.values() or useType < 0:
-        raise Refusal(PARA, f"{useType} is not a use of a thread", "pass an HCCL_DED_THREAD_TYPE_*")
+        raise PARA.refusal(f"{useType} is not a use of a thread", "pass an HCCL_DED_THREAD_TYPE_*")
     _refuse_count(notifyNumPerThread, _MOST_DEDICATED)
     key = (-1 - useType, 0)
     with comm.guard:
@@ -268,7 +262,7 @@ def HcclThreadExportToCommEngine(
         AIV and CCU
     Basis: D; C for the codes
     """
-    return [thread_of(each).handle for each in required("threads", threads, threadNum)[:threadNum]]
+    return [thread_of(each).handle for each in required("threads", threads, threadNum)]
 
 
 @hcomm.call("hcomm.HcclThreadResGetInfo", out=1)
@@ -295,13 +289,11 @@ def HcommThreadResGetInfo(thread: ThreadHandle, resType: Enum, infoLen: UInt32) 
 
 def _stream_of(thread: HcommThread, resType: int, infoLen: int) -> int:
     if resType != 0 or infoLen != 8:
-        raise Refusal(PARA, f"resType is {resType}, infoLen {infoLen}", "pass THREAD_RES_TYPE_STREAM and 8")
+        raise PARA.refusal(f"resType is {resType}, infoLen {infoLen}", "pass THREAD_RES_TYPE_STREAM and 8")
     streams = thread.comm.streams if thread.comm is not None else {}
     for (_, stream), each in streams.items():
         if each is thread and stream:
             return stream
-    raise Refusal(
-        NOT_SUPPORT,
-        f"{thread} has a stream of its own, which acl does not know",
-        "use HcclThreadAcquireWithStream",
+    raise NOT_SUPPORT.refusal(
+        f"{thread} has a stream of its own, which acl does not know", "use HcclThreadAcquireWithStream"
     )

@@ -30,13 +30,11 @@ def HcommBatchTransferOnThread(
     """
     worker, link = pair(thread, channel)
     if link.is_cpu:
-        raise Refusal(NOT_SUPPORT, "engine CPU has no lists of transfers", "submit them one by one")
+        raise NOT_SUPPORT.refusal("engine CPU has no lists of transfers", "submit them one by one")
     if not transferDescNum:
-        raise Refusal(PARA, "transferDescNum is 0", "pass one descriptor at least")
+        raise PARA.refusal("transferDescNum is 0", "pass one descriptor at least")
     runs = []
-    for number, desc in enumerate(
-        required("transferDescs", transferDescs, transferDescNum)[:transferDescNum]
-    ):
+    for number, desc in enumerate(required("transferDescs", transferDescs, transferDescNum)):
         try:
             runs.append(_checked(worker, link, desc))
         except Refusal as error:
@@ -73,8 +71,8 @@ def _checked(worker: HcommThread | Caller, link: HcommChannel, desc: HcommBatchT
             return record(
                 worker, link, _index(part(info, "notifyRecord", header.HcommTransferInfoNotifyRecord))
             )
-    raise Refusal(
-        PARA, f"transType is {kind}, which is not a type of a transfer", "set an HCOMM_TRANSFER_TYPE_*"
+    raise PARA.refusal(
+        f"transType is {kind}, which is not a type of a transfer", "set an HCOMM_TRANSFER_TYPE_*"
     )
 
 

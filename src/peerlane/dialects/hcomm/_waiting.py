@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 
 from peerlane import Device, Notify, Stream
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._comm import Comm
 from peerlane.errors import Cancelled, Error
@@ -14,8 +13,7 @@ from peerlane.errors import Cancelled, Error
 def in_caller(timeout: int) -> float:
     """Return the seconds for which a caller may be blocked: HCCL_E_PARA for 0, which would be for ever."""
     if not timeout:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             "timeOut is 0, and a wait of engine CPU blocks the caller",
             "pass seconds from 1; only engines with streams wait for ever",
         )

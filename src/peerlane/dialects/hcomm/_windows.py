@@ -9,7 +9,6 @@ from typing import Annotated
 
 from peerlane import Buffer, Host
 from peerlane.backend.ranks import Lent
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import HANDLE, Pointer, UInt32, UInt64, meaning
 from peerlane.dialects.hcomm._arguments import Handle as Number
@@ -25,15 +24,7 @@ _offered: dict[str, Loan] = {}
 
 
 class Window(HcommResource):
-    """A symmetric window of a communicator: the memory of this rank, and that of peers that were asked for.
-
-    Attributes
-    ----------
-    comm : Comm
-    tag : str
-        The same in all ranks; no other window has it.
-    memory : Buffer
-    """
+    """A symmetric window of a communicator: the memory of this rank, and that of peers that were asked for."""
 
     __slots__ = ("_opening", "_is_over", "_loan", "_lock", "_peers", "_reached", "comm", "memory", "tag")
 
@@ -42,6 +33,7 @@ class Window(HcommResource):
 
     def __init__(self, comm: Comm, key: str, whole: Buffer) -> None:
         super().__init__(comm.context)
+        #: ``tag``: the same in all ranks; no other window has it.
         self.comm, self.tag, self.memory = comm, f"window/{comm.key}/{key}", whole
         self._peers: dict[int, tuple[Buffer, bool]] = {}  # by rank: its memory, and whether it was opened
         self._reached: set[int] = set()
@@ -59,8 +51,7 @@ class Window(HcommResource):
     def offer(self) -> None:
         """Announce the memory of this rank to the others: HCCL_E_NOT_SUPPORT for host memory."""
         if isinstance(self.memory.device, Host):
-            raise Refusal(
-                NOT_SUPPORT,
+            raise NOT_SUPPORT.refusal(
                 f"{self.memory!r} is memory of the host, which nothing lets other processes reach",
                 "copy it to a device",
             )
@@ -105,8 +96,7 @@ class Window(HcommResource):
         if rank == self.comm.group.rank:
             return self.memory
         if not self.comm.servers.are_one(rank, self.comm.group.rank):
-            raise Refusal(
-                NOT_SUPPORT,
+            raise NOT_SUPPORT.refusal(
                 f"rank {rank} is in another server, where this rank has no addresses for memory",
                 "register the memory with HcclCommMemReg and use a channel; windows join ranks of a server, which "
                 "HcclTeamGetLsaTeam has",
@@ -123,8 +113,8 @@ class Window(HcommResource):
 
     def _refuse_over(self) -> None:
         if self._is_over:
-            raise Refusal(
-                NOT_FOUND, f"{self} was ended meanwhile", "end a window when no rank uses it any more"
+            raise NOT_FOUND.refusal(
+                f"{self} was ended meanwhile", "end a window when no rank uses it any more"
             )
 
     def _open_part(self, rank: int) -> tuple[Buffer, bool]:
@@ -133,8 +123,7 @@ class Window(HcommResource):
             announcement = self.comm.rendezvous.get(self._key(rank), timeout=seconds)
         size, text, agreed = json.loads(announcement)
         if size != self.memory.size:
-            raise Refusal(
-                PARA,
+            raise PARA.refusal(
                 f"this window has {self.memory.size:,} bytes, and that of rank {rank} {size:,}",
                 "register memory of one size in all ranks, in one order",
             )
@@ -142,10 +131,8 @@ class Window(HcommResource):
         if group.members[rank].pid == group.members[group.rank].pid:
             theirs = _offered.get(self._key(rank))
             if theirs is None:
-                raise Refusal(
-                    NOT_FOUND,
-                    f"rank {rank} has ended this window",
-                    "end a window when no rank uses it any more",
+                raise NOT_FOUND.refusal(
+                    f"rank {rank} has ended this window", "end a window when no rank uses it any more"
                 )
             return theirs.for_own_process(name), False
         opened, terms = Buffer.open(text, timeout=seconds), Terms.decode(agreed)
@@ -188,8 +175,8 @@ def HcclCommSymWinRegister(comm: ActiveComm, addr: Pointer, size: UInt64, flag: 
     Basis: D; C for the codes
     """
     if not size or flag not in _FLAGS:
-        raise Refusal(
-            PARA, f"size is {size:,}, flag {flag}", "pass bytes from 1, and HCCL_WIN_COLL_SYMMETRIC or 0"
+        raise PARA.refusal(
+            f"size is {size:,}, flag {flag}", "pass bytes from 1, and HCCL_WIN_COLL_SYMMETRIC or 0"
         )
     whole = memory(comm, "addr", addr, size)
     with comm.guard:
@@ -227,8 +214,8 @@ def HcclCommSymWinGet(comm: CommHandle, ptr: Pointer, size: UInt64) -> tuple[int
             first = each.offset_of(ptr, size) if ptr else None
             if first is not None:
                 return each.handle, first
-    raise Refusal(
-        NOT_FOUND, f"{size:,} bytes at {ptr:#x} lie in no window of {comm}", "register them in all ranks"
+    raise NOT_FOUND.refusal(
+        f"{size:,} bytes at {ptr:#x} lie in no window of {comm}", "register them in all ranks"
     )
 
 
@@ -248,8 +235,7 @@ def HcclSymWinGetPeerPointer(winHandle: Number, offset: UInt64, peerRank: UInt32
     window = object_of(type(window) if isinstance(window, Window) else Window, winHandle)
     size = window.comm.group.size
     if peerRank >= size or offset >= window.memory.size:
-        raise Refusal(
-            PARA,
+        raise PARA.refusal(
             f"peerRank is {peerRank:,} of {size}, offset {offset:,} of {window.memory.size:,}",
             "pass a rank of the communicator, and an offset inside the window",
         )

@@ -39,15 +39,12 @@ _EARLIER_TYPES = {
 def binding_of(declared: Declarations) -> dict[str, Any]:
     """Return the binding as a table of plain values.
 
-    Returns
-    -------
-    dict
-        ``functions`` (parameters, outputs), ``enums`` (bases, members), ``structs`` (size, fields, union, initial),
-        ``constants``, ``byte constants``, ``aliases``, ``older`` (what the earlier version has otherwise),
-        ``in C`` (of functions that read in C what the binding returns), ``refusals`` (codes by parameter that
-        may not be 0), ``ending`` (names of functions that succeed when the process is ending), ``hiprtc`` and
-        ``hiprtc only`` (names), ``calls`` (numbers of the vendor's profilers) and ``version``.
-        A field is [name, C type, settable, offset, bytes].
+    Returns ``functions`` (parameters, outputs), ``enums`` (bases, members), ``structs`` (size, fields, union,
+        initial), ``constants``, ``byte constants``, ``aliases``, ``older`` (what the earlier version has otherwise),
+        ``in C`` (of functions that read in C what the binding returns), ``refusals`` (codes by parameter that may not
+        be 0), ``ending`` (names of functions that succeed when the process is ending), ``hiprtc`` and ``hiprtc only``
+        (names), ``calls`` (numbers of the vendor's profilers) and ``version``. A field is [name, C type, settable,
+        offset, bytes].
     """
     binding = _Binding(declared)
     names = [*declared.modules]
@@ -228,11 +225,7 @@ class _Binding:
             kind = self._field(each, bit)
             settable = kind.partition(" ")[0] not in ("str", "bytes", "struct") and not each.count
             fields.append([each.name, kind, settable, offset, width])
-        described = {
-            "size": size,
-            "fields": fields,
-            "union": struct.is_union or "by_name" in struct.words,
-        }
+        described = {"size": size, "fields": fields, "union": struct.is_union or "by_name" in struct.words}
         return described | ({"initial": initial.hex()} if any(initial) else {})
 
     def _field(self, field: Declarator, bit: int) -> str:

@@ -12,15 +12,9 @@ _OF_CALLS = 1  # the bit of the mask
 
 
 class Log:
-    """How much is written: the environment decides, until the program sets it.
+    """How much is written: the environment decides, until the program sets it."""
 
-    Attributes
-    ----------
-    has_calls : bool
-        Whether each call is written.
-    """
-
-    has_calls = False
+    has_calls = False  #: whether each call is written
     _level: int | None = None
     _chosen = 0, 0
 

@@ -16,35 +16,18 @@ from peerlane.errors import Error, WaitTimeout
 class Batch:
     """A transfer that has begun.
 
-    Parameters
-    ----------
-    peer : Peer
-    moves : Moves
-    streams : Streams
-        Where its stream is taken from.
-    device : int
-        The device of a new stream.
-    is_eager : bool
-        Whether the schedule is eager.
-    size : int
-        Bytes.
-
-    Attributes
-    ----------
-    is_single : bool
-        Whether it is one of ``transfer_submit_write``.
-
-    Raises
-    ------
-    Error
-        It was not begun.
+    ``streams``: where its stream is taken from.
+    ``device``: the device of a new stream.
+    ``is_eager``: whether the schedule is eager.
+    ``size``: bytes.
+    Raises Error: it was not begun.
     """
 
     def __init__(
         self, peer: Peer, moves: Moves, streams: Streams, device: int, *, is_eager: bool, size: int
     ) -> None:
         self.peer, self.size, self.site = peer, size, call_site.position()
-        self.is_single = False
+        self.is_single = False  #: whether it is one of ``transfer_submit_write``
         self._moves, self._streams, self.start = moves, streams, time.monotonic()
         self._stream = stream = streams.take(device)
         try:

@@ -39,31 +39,16 @@ def timeout() -> float:
 class InnerTransferEngine:
     """An initialized engine.
 
-    Parameters
-    ----------
-    host : str
-        The name or address under which other engines reach it.
-    needs_registration : bool
-        Whether transfers are refused if this engine's own bytes are not registered.
-
-    Attributes
-    ----------
-    name : str
-        Of its segment, ``host:port``.
-    port : int
-    segment : Segment
-    inbox : Inbox
-
-    Raises
-    ------
-    Refusal
-        The host is none of this machine.
+    ``host``: the name or address under which other engines reach it.
+    ``needs_registration``: whether transfers are refused if this engine's own bytes are not registered.
+    Raises Refusal: the host is none of this machine.
     """
 
     def __init__(self, host: str, *, needs_registration: bool) -> None:
         self.segment, self.inbox = Segment(), Inbox()
         service = self._service(host)
         self.port, self._needs_registration = service.port, needs_registration
+        #: Of its segment, ``host:port``.
         self.name = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         self.seconds, self.pid, self.is_charged = timeout(), os.getpid(), True
         self._lock = threading.Lock()

@@ -23,10 +23,7 @@ _LIKE_AN_ADDRESS = 1 << 32
 def explain() -> str:
     """Explain the failed calls of this thread, newest first, and forget them.
 
-    Returns
-    -------
-    str
-        For each its name, code and arguments, the cause, and what to do; empty if none failed.
+    Returns for each its name, code and arguments, the cause, and what to do; empty if none failed.
     """
     return messages.take()
 

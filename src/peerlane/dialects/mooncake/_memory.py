@@ -21,13 +21,8 @@ _own: tuple[int, ProcessMemory] | None = None  # with the process, of which a fo
 def check(name: str, ranges: Sequence[Range], *, writes: bool) -> None:
     """Raise a ``Refusal`` or an ``Error`` unless all bytes of ranges are memory of this process.
 
-    Parameters
-    ----------
-    name : str
-        The engine whose memory they are.
-    ranges : sequence of (int, int)
-    writes : bool
-        Whether they are to be written, else read.
+    ``name``: the engine whose memory they are.
+    ``writes``: whether they are to be written, else read.
     """
     global _own
     pageable = []

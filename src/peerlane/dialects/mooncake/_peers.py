@@ -40,14 +40,7 @@ def _unregistered(name: str, piece: Piece, known: str) -> Refusal:
 
 
 class LocalPeer:
-    """An engine of this process.
-
-    Parameters
-    ----------
-    name : str
-    segment : Segment
-    inbox : Inbox
-    """
+    """An engine of this process."""
 
     def __init__(self, name: str, segment: Segment, inbox: Inbox) -> None:
         self.name, self._inbox = name, inbox
@@ -97,13 +90,7 @@ class _OtherRegion(Registration):
 
 
 class NearPeer:
-    """An engine of another process on this machine: device memory is opened, ordinary memory copied by the system.
-
-    Parameters
-    ----------
-    client : Client
-    description : Description
-    """
+    """An engine of another process on this machine: device memory is opened, ordinary memory copied by the system."""
 
     def __init__(self, client: Client, description: Description) -> None:
         self.name, self._client, self._origin = client.name, client, description.origin
@@ -214,12 +201,7 @@ class NearPeer:
 class FarPeer:
     """An engine of another machine, which copies its memory itself.
 
-    Parameters
-    ----------
-    client : Client
-    description : Description
-    seconds : float
-        The most to wait for an answer.
+    ``seconds``: the most to wait for an answer.
     """
 
     has_ended = False  # a request learns it
@@ -268,14 +250,9 @@ Peer = LocalPeer | NearPeer | FarPeer
 def connect(name: str, seconds: float, of_process: Mapping[bytes, tuple[Segment, Inbox]]) -> Peer:
     """Return the engine that listens at an address; a ``Refusal`` if there is none.
 
-    Parameters
-    ----------
-    name : str
-        ``host:port``.
-    seconds : float
-        The most to wait for an answer of another machine.
-    of_process : mapping of bytes to (Segment, Inbox)
-        The engines of this process, by the identities of their boards.
+    ``name``: ``host:port``.
+    ``seconds``: the most to wait for an answer of another machine.
+    ``of_process``: the engines of this process, by the identities of their boards.
     """
     client = Client(name)
     description = client.describe()

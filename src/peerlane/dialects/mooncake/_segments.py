@@ -87,12 +87,7 @@ def registration_key(ident: bytes, slot: int, number: int) -> event_log.Key:
 
 
 class Segment:
-    """The registered memory of an engine.
-
-    Attributes
-    ----------
-    board : OwnBoard
-    """
+    """The registered memory of an engine."""
 
     def __init__(self) -> None:
         self.board = OwnBoard()

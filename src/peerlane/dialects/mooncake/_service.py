@@ -92,21 +92,8 @@ def take(key: event_log.Key) -> None:
 class Service:
     """The threads of an engine that answer other engines.
 
-    Parameters
-    ----------
-    host : str
-        The address at which it listens.
-    segment : Segment
-    inbox : Inbox
-
-    Attributes
-    ----------
-    port : int
-
-    Raises
-    ------
-    OSError
-        The address is none of this machine.
+    ``host``: the address at which it listens.
+    Raises OSError: the address is none of this machine.
     """
 
     def __init__(self, host: str, segment: Segment, inbox: Inbox) -> None:
@@ -237,10 +224,7 @@ def _send(connection: socket.socket, verb: str, key: event_log.Key, *body: frame
 class Client:
     """Sends requests to the service of another engine.
 
-    Parameters
-    ----------
-    name : str
-        The segment: ``host:port``.
+    ``name``: the segment: ``host:port``.
     """
 
     def __init__(self, name: str) -> None:
@@ -267,10 +251,7 @@ class Client:
     ) -> tuple[event_log.Key, bytes]:
         """Send a request that follows what posted a key, and return the answer with its key.
 
-        Raises
-        ------
-        Refusal
-            The other engine refuses, cannot be reached, or has not answered in so many seconds.
+        Raises Refusal: the other engine refuses, cannot be reached, or has not answered in so many seconds.
         """
         with self._lock:
             try:
@@ -347,14 +328,8 @@ class Client:
 class FarCall:
     """Moves bytes between a staging buffer of this process and memory of another machine.
 
-    Parameters
-    ----------
-    client : Client
-    is_write : bool
-    pieces : sequence of (memoryview, int)
-        A part of the buffer, and the other's address.
-    seconds : float
-        The most to wait for an answer.
+    ``pieces``: a part of the buffer, and the other's address.
+    ``seconds``: the most to wait for an answer.
     """
 
     def __init__(

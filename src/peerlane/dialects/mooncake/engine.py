@@ -330,11 +330,7 @@ class TransferEngine:
         return self._move(target_hostname, pieces, opcode, notify)
 
     def _move(
-        self,
-        target: str,
-        pieces: list[_Piece],
-        opcode: TransferOpcode,
-        notify: TransferNotify | None = None,
+        self, target: str, pieces: list[_Piece], opcode: TransferOpcode, notify: TransferNotify | None = None
     ) -> int:
         if notify is not None and not pieces:
             raise _refused("there are no pieces that the notify could follow", "pass one piece or more")

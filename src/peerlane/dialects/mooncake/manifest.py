@@ -1,9 +1,6 @@
 """What the rest of peerlane knows of Mooncake; ``dialects/_shared/manifests.py`` explains the names."""
 
-MODULES = {
-    "mooncake": "peerlane.dialects.mooncake",
-    "mooncake.engine": "peerlane.dialects.mooncake.engine",
-}
+MODULES = {"mooncake": "peerlane.dialects.mooncake", "mooncake.engine": "peerlane.dialects.mooncake.engine"}
 ENTRY = "mooncake.engine"
 # The engine works without any card, so it cannot tell: the files of cards of NVIDIA, AMD, Ascend and RDMA do.
 PROBE = """

@@ -176,10 +176,7 @@ def _bytes(call: str, name: str, value: Any) -> bytes:
 class nixlAgent:
     """An agent: what it has registered, the agents that it knows, its transfers and notifications.
 
-    Raises
-    ------
-    ValueError
-        The name is empty.
+    Raises ValueError: the name is empty.
     """
 
     def __init__(self, name: str, config: nixlAgentConfig) -> None:

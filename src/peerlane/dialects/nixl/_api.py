@@ -206,10 +206,7 @@ class nixl_agent:
     """
 
     def __init__(
-        self,
-        agent_name: str,
-        nixl_conf: nixl_agent_config | None = None,
-        instantiate_all: bool = False,
+        self, agent_name: str, nixl_conf: nixl_agent_config | None = None, instantiate_all: bool = False
     ) -> None:
         if nixl_conf and instantiate_all:
             logger.warning("instantiate_all is ignored beside a configuration")

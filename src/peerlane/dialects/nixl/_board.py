@@ -88,10 +88,7 @@ class OwnBoard(_Kind, boards.OwnBoard):
     def collect(self, inbox: dict[str, list[bytes]]) -> None:
         """Move the notifications that other processes have sent into the inbox, by the name of the sender.
 
-        Raises
-        ------
-        nixlBackendError
-            A process wrote nonsense; the rest of its ring is dropped.
+        Raises nixlBackendError: a process wrote nonsense; the rest of its ring is dropped.
         """
         taken = self._rings.take()
         if taken is None:
@@ -110,10 +107,7 @@ class OwnBoard(_Kind, boards.OwnBoard):
 class OtherBoard(_Kind, boards.OtherBoard):
     """The board of another process's agent.
 
-    Raises
-    ------
-    nixlBackendError
-        The process, or the board, has ended.
+    Raises nixlBackendError: the process, or the board, has ended.
     """
 
     def __init__(self, origin: boards.Origin) -> None:

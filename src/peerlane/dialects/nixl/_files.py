@@ -38,10 +38,8 @@ class Path(NamedTuple):
 def path_of(meta: bytes) -> Path | None:
     """Return the path in a registration's meta, as ``rw,create:/tmp/file``; None if it has none.
 
-    Raises
-    ------
-    nixlBackendError
-        It has modes, and some are wrong: without a path the bytes would go to the descriptor of the device's number.
+    Raises nixlBackendError: it has modes, and some are wrong: without a path the bytes would go to the descriptor of
+        the device's number.
     """
     modes, colon, name = meta.partition(b":")
     access, *flags = words = modes.decode(errors="replace").split(",")
@@ -62,27 +60,16 @@ def path_of(meta: bytes) -> Path | None:
 class FileRegion(OwnRegion):
     """A part of a file that an agent has registered.
 
-    Attributes
-    ----------
-    path : Path, optional
-        The path by which it was registered.
-    fd : int
-        Its descriptor.
-    ident : (int, int)
-        The device and inode of the file; zeros for a descriptor under the vendor's policy.
-
     Its device is the file's descriptor, or with a path any number that no other registered path has.
 
-    Raises
-    ------
-    nixlBackendError
-        The file cannot be opened, or the descriptor is not open (which the vendor's policy lets pass).
+    Raises nixlBackendError: the file cannot be opened, or the descriptor is not open (which the vendor's policy lets
+        pass).
     """
 
     def __init__(self, *region: Any, backends: set[str], path: Path | None = None) -> None:
         super().__init__(*region, backends=backends)
-        self.path = path
-        self.fd = self.device if self.device <= _MOST_DESCRIPTOR else -1
+        self.path = path  #: the path by which it was registered
+        self.fd = self.device if self.device <= _MOST_DESCRIPTOR else -1  #: its descriptor
         if self.path is not None:
             try:
                 self.fd = os.open(self.path.name, self.path.flags | os.O_CLOEXEC, _MODE)
@@ -91,6 +78,7 @@ class FileRegion(OwnRegion):
                     f"the file {self.path.name!r} cannot be opened: {getattr(error, 'strerror', error)}",
                     "pass a path such as 'rw,create:/tmp/file', and a name that may be opened so",
                 ) from error
+        #: The device and inode of the file; zeros for a descriptor under the vendor's policy.
         self.ident = self._ident() if path is not None or is_strict() else _ANY
 
     def _ident(self) -> tuple[int, int]:
@@ -160,12 +148,8 @@ def _warn_of_vram() -> None:
 class FileMoves:
     """The bytes of a transfer between memory and files.
 
-    Parameters
-    ----------
-    is_write : bool
-        Whether files are written.
-    rows : sequence of (int, OwnRegion, int, FileRegion, int)
-        The memory's address and region, the file's offset and region, bytes.
+    ``is_write``: whether files are written.
+    ``rows``: the memory's address and region, the file's offset and region, bytes.
     """
 
     def __init__(self, is_write: bool, rows: Sequence[tuple[int, OwnRegion, int, Any, int]]) -> None:

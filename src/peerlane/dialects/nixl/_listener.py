@@ -37,21 +37,8 @@ class Agent(Protocol):
 class Listener:
     """The threads of an agent that exchange metadata: one answers other agents, one sends them requests.
 
-    Parameters
-    ----------
-    port : int
-        0 for any.
-    agent : weak reference to an Agent
-
-    Attributes
-    ----------
-    port : int
-        Where it listens.
-
-    Raises
-    ------
-    RuntimeError
-        The port is taken.
+    ``port``: 0 for any.
+    Raises RuntimeError: the port is taken.
     """
 
     def __init__(self, port: int, agent: weakref.ref[Agent]) -> None:
@@ -62,7 +49,7 @@ class Listener:
             raise RuntimeError(
                 f"Failed to bind metadata listener socket to port {port}: {error}; choose a free port, or 0 for any"
             ) from error
-        self.port: int = self._socket.getsockname()[1]
+        self.port: int = self._socket.getsockname()[1]  #: where it listens
         self._asked: queue.SimpleQueue[tuple[str, int, str, bytes] | None] = queue.SimpleQueue()
         for work in (self._hear, self._go_on):
             threading.Thread(target=work, name="peerlane nixl listener", daemon=True).start()

@@ -47,13 +47,7 @@ def encode(metadata: Metadata) -> bytes:
     """Return the bytes of metadata."""
     name = metadata.name.encode()
     backends = sum(1 << at for at, each in enumerate(_BACKENDS) if each in metadata.backends)
-    head = (
-        *metadata.origin,
-        metadata.connects,
-        backends,
-        len(name),
-        len(metadata.rows),
-    )
+    head = (*metadata.origin, metadata.connects, backends, len(name), len(metadata.rows))
     offers = Offers()
     rows = [_REGION.pack(*row[:6], *offers.number(row.part)) for row in metadata.rows]
     body = b"".join([_HEAD.pack(_MAGIC, *head), name, offers.encode(), *rows])
@@ -63,10 +57,7 @@ def encode(metadata: Metadata) -> bytes:
 def decode(content: bytes) -> Metadata:
     """Return the metadata in bytes.
 
-    Raises
-    ------
-    nixlMismatchError
-        The bytes are not metadata of an agent, or some are missing.
+    Raises nixlMismatchError: the bytes are not metadata of an agent, or some are missing.
     """
     try:
         return _decode(content)

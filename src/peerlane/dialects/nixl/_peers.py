@@ -36,14 +36,9 @@ local_agents: weakref.WeakValueDictionary[bytes, Agent] = weakref.WeakValueDicti
 class Peer:
     """An agent that another one, its owner, can reach.
 
-    Parameters
-    ----------
-    owner : str
-        The name of the agent that knows it.
-    metadata : Metadata
-        Metadata that connects.
-    is_eager : bool
-        Whether the node's schedule is eager.
+    ``owner``: the name of the agent that knows it.
+    ``metadata``: metadata that connects.
+    ``is_eager``: whether the node's schedule is eager.
     """
 
     def __init__(self, owner: str, metadata: Metadata, is_eager: bool) -> None:

@@ -12,22 +12,14 @@ _DRAM, _VRAM, _FILE = nixl_mem_t.DRAM_SEG, nixl_mem_t.VRAM_SEG, nixl_mem_t.FILE_
 
 
 class Plugin(NamedTuple):
-    """A plugin.
+    """A plugin."""
 
-    Attributes
-    ----------
-    params : mapping
-        The parameters of its back-ends, with their defaults.
-    mems, backend_mems : tuple of nixl_mem_t
-        Its kinds of memory, and those that a back-end names: the same ones in another order.
-    is_remote : bool
-        Whether a back-end reaches other agents, and sends notifications.
-    """
-
-    params: Mapping[str, str]
+    params: Mapping[str, str]  #: the parameters of its back-ends, with their defaults
+    #: ``mems``, ``backend_mems``: its kinds of memory, and those that a back-end names: the same ones in another
+    #: order.
     mems: tuple[nixl_mem_t, ...]
     backend_mems: tuple[nixl_mem_t, ...]
-    is_remote: bool
+    is_remote: bool  #: whether a back-end reaches other agents, and sends notifications
 
 
 #: In the order in which a transfer that fits several prefers them.

@@ -39,33 +39,18 @@ def is_strict() -> bool:
 
 
 class Region:
-    """Bytes that an agent has registered.
-
-    Attributes
-    ----------
-    mem : nixl_mem_t
-    device, start, size : int
-        As they were registered.
-    backends : set of str
-        The back-ends that have it.
-    slot, number : int
-        The index of the registration's word on the agent's board, and its value while the registration lives.
-    words : memoryview
-        The words of the board.
-    """
+    """Bytes that an agent has registered."""
 
     def __init__(
-        self,
-        mem: nixl_mem_t,
-        device: int,
-        start: int,
-        size: int,
-        slot: int,
-        number: int,
-        words: Any,
+        self, mem: nixl_mem_t, device: int, start: int, size: int, slot: int, number: int, words: Any
     ) -> None:
+        #: ``device``, ``start``, ``size``: as they were registered.
         self.mem, self.device, self.start, self.size = mem, device, start, size
+        #: ``slot``, ``number``: the index of the registration's word on the agent's board, and its value while the
+        #: registration lives.
+        #: ``words``: the words of the board.
         self.slot, self.number, self.words = slot, number, words
+        #: The back-ends that have it.
         self.backends = {"UCX"}  # no other one reaches other agents
 
     @property
@@ -89,18 +74,12 @@ _Kind = TypeVar("_Kind", bound=Region)
 
 
 class OwnRegion(Region):
-    """A registration of this process.
-
-    Attributes
-    ----------
-    site : Position or None
-        The line of the program that registered it.
-    """
+    """A registration of this process."""
 
     def __init__(self, *region: Any, backends: Iterable[str]) -> None:
         super().__init__(*region)
         self.backends = set(backends)
-        self.site = call_site.position()
+        self.site = call_site.position()  #: the line of the program that registered it
         self._memory = OwnMemory(self.start, self.size)
 
     def part(self) -> Part | None:
@@ -125,12 +104,8 @@ class OwnRegion(Region):
 class OtherRegion(Region):
     """A registration of another process, from its agent's metadata.
 
-    Attributes
-    ----------
-    lender : Lender
-        The agent.
-    part : Part, optional
-        As of :meth:`OwnRegion.part`.
+    ``lender``: the agent.
+    ``part``: as of :meth:`OwnRegion.part`.
     """
 
     def __init__(self, *region: Any, lender: Lender, part: Part | None) -> None:
@@ -220,16 +195,9 @@ class Regions(Generic[_Kind]):
 
         As the vendor, go on from the region of the descriptor before, unless the descriptors go back.
 
-        Parameters
-        ----------
-        backend : str
-        rows : sequence of sequence of int
-            Address, bytes and device.
-        mem : nixl_mem_t
-        whose : str
-            The agent, for the text.
-        stays : bool
-            Whether descriptors that go back may stay in the region of the one before.
+        ``rows``: address, bytes and device.
+        ``whose``: the agent, for the text.
+        ``stays``: whether descriptors that go back may stay in the region of the one before.
         """
         known = self._sorted.get((backend, mem), [])
         ahead = _Ahead(known)

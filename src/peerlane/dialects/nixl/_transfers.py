@@ -66,17 +66,9 @@ def memory_moves(peer: Peer, is_write: bool, rows: Sequence[Row]) -> MemoryMoves
 class Request:
     """One transfer, which may be posted many times.
 
-    Parameters
-    ----------
-    backend : str
-        The back-end that moves the bytes.
-    peer : Peer
-    moves : Moves
-    rows : sequence of Row
-    message : bytes, optional
-        The notification.
-    new_stream : callable
-        Returns a stream; :meth:`release` returns it to the caller.
+    ``backend``: the back-end that moves the bytes.
+    ``message``: the notification.
+    ``new_stream``: returns a stream; :meth:`release` returns it to the caller.
     """
 
     def __init__(

@@ -20,50 +20,25 @@ MOST_SHOWN = 16  # ranks that a text shows
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A deadlock that this rank is in.
+    """A deadlock that this rank is in."""
 
-    Attributes
-    ----------
-    since_ns : int
-        When this rank learnt it.
-    ranks : sequence of int
-        The ranks that wait in vain.
-    text : str
-        The waits of all ranks; where the launcher shows these, the waits of this rank.
-    state : WaitState
-        The waits as data.
-    """
-
-    since_ns: int
-    ranks: Sequence[int]
-    text: str
-    state: WaitState
+    since_ns: int  #: when this rank learnt it
+    ranks: Sequence[int]  #: the ranks that wait in vain
+    text: str  #: the waits of all ranks; where the launcher shows these, the waits of this rank
+    state: WaitState  #: the waits as data
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The waits of all ranks of a deadlock.
+    """The waits of all ranks of a deadlock."""
 
-    Attributes
-    ----------
-    ranks : sequence of int
-        The ranks that wait in vain.
-    head, lines : str
-        The parts of the text: the ranks that wait in vain; the waits of each rank.
-    state : WaitState
-        The waits as data.
-    own : str
-        The text about this rank's waits.
-    name : str
-        Identifies the deadlock: the same in all of its ranks.
-    """
-
-    ranks: Sequence[int]
+    ranks: Sequence[int]  #: the ranks that wait in vain
+    #: ``head``, ``lines``: the parts of the text: the ranks that wait in vain; the waits of each rank.
     head: str
     lines: str
-    state: WaitState
-    own: str
-    name: str
+    state: WaitState  #: the waits as data
+    own: str  #: the text about this rank's waits
+    name: str  #: identifies the deadlock: the same in all of its ranks
 
     def report(self, since_ns: int) -> Known:
         """Let the launcher, if there is one, show the waits of all ranks; return what this rank raises.

@@ -61,18 +61,9 @@ class PeerHasLeft(Exception):
 class MessageWait(StoreWait):
     """A thread's wait, at the rendezvous, for a message of a peer in its group.
 
-    Parameters
-    ----------
-    group : Session
-    call : str
-    key : str
-    peer : int
-    deadline : float
-        Of the monotonic clock.
-    has_left : callable
-        Tells whether the peer has closed its group.
-    awaits : str
-        What the peer should make: its end of a ``"channel"``, or one for the first ``"collective"``.
+    ``deadline``: of the monotonic clock.
+    ``has_left``: tells whether the peer has closed its group.
+    ``awaits``: what the peer should make: its end of a ``"channel"``, or one for the first ``"collective"``.
     """
 
     def __init__(
@@ -98,30 +89,20 @@ class MessageWait(StoreWait):
 
 
 class Waits:
-    """The waits of this process while it is blocked.
-
-    Attributes
-    ----------
-    token : int
-        Changes when anything happens.
-    before_ns : int
-        A time at which this process was blocked, without regard to its waits at a rendezvous.
-    sure_ns : int
-        The last time at which it was certainly blocked: the server of each rendezvous has confirmed the waits there.
-    has_children : bool
-        Whether it has child processes, which may use a rendezvous.
-    is_over_store : bool
-        Whether a child process of a rank could end one of its waits at a rendezvous.
-    """
+    """The waits of this process while it is blocked."""
 
     def __init__(self, before: int, state: progress.NoProgress, store: dict[int, StoreWait]) -> None:
         self._state = state
         self._store = store
-        self.has_children = _has_children()
+        self.has_children = _has_children()  #: whether it has child processes, which may use a rendezvous
+        #: Whether a child process of a rank could end one of its waits at a rendezvous.
         self.is_over_store = any(each.peer < 0 for each in store.values())
         waits = tuple((each.number, each.standing) for each in store.values())
-        self.token = hash((state.token, waits, self.has_children))
+        self.token = hash((state.token, waits, self.has_children))  #: changes when anything happens
+        #: A time at which this process was blocked, without regard to its waits at a rendezvous.
         self.before_ns = before
+        #: The last time at which it was certainly blocked: the server of each rendezvous has confirmed the waits
+        #: there.
         self.sure_ns = min([before, *(each.sure_ns for each in store.values())])
 
     @classmethod

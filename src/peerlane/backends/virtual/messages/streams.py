@@ -144,34 +144,18 @@ def _why(error: Error, token: int, work: tuple[str, str, str] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FailedOperation:
-    """The facts of an operation that failed; docs/performance.md has the cost of noting lines.
+    """The facts of an operation that failed; docs/performance.md has the cost of noting lines."""
 
-    Attributes
-    ----------
-    number : int
-        The operation's number in its stream.
-    kind : str
-        What it does, in words.
-    stream : int
-        The stream's id.
-    device : str or None
-        The stream's device.
-    site, stream_site : Site or None
-        The program's line that submitted it, if it was noted, and the one that created the stream.
-    ends : str
-        The memory that it uses: addresses, sizes and allocations; empty if there is none.
-    why : str
-        What went wrong.
-    """
-
-    number: int
-    kind: str
-    stream: int
-    device: str | None
+    number: int  #: the operation's number in its stream
+    kind: str  #: what it does, in words
+    stream: int  #: the stream's id
+    device: str | None  #: the stream's device
+    #: ``site``, ``stream_site``: the program's line that submitted it, if it was noted, and the one that created the
+    #: stream.
     site: call_site.Site | None
     stream_site: call_site.Site | None
-    ends: str
-    why: str
+    ends: str  #: the memory that it uses: addresses, sizes and allocations; empty if there is none
+    why: str  #: what went wrong
 
     def __str__(self) -> str:
         return f"operation {self.number} ({self.kind}) of stream {self.stream}"

@@ -45,63 +45,32 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Holder:
-    """One process of a node.
-
-    Attributes
-    ----------
-    pid : int
-    state : str
-        ``"running"``; ``"ended"``: the next process of the node frees its slot; ``"foreign"``: it is in another pid
-        namespace, so that its state is unknown.
-    command : str
-        Its command line; empty if it is unknown.
-    age_seconds : float or None
-        Seconds since it started.
-    own : dict of int to int
-        By device, the bytes that only it can use; devices without any are left out.
-    shared : dict of int to int
-        By device, the bytes of blocks that it exported or imported.
-    shared_blocks : int
-    peers : tuple of (int, int)
-        The peer access that it enabled, from one device to another.
-    serves : bool
-        Whether it serves handles.
-    """
+    """One process of a node."""
 
     pid: int
+    #: ``"running"``; ``"ended"``: the next process of the node frees its slot; ``"foreign"``: it is in another pid
+    #: namespace, so that its state is unknown.
     state: str
-    command: str
-    age_seconds: float | None
-    own: dict[int, int]
-    shared: dict[int, int]
+    command: str  #: its command line; empty if it is unknown
+    age_seconds: float | None  #: seconds since it started
+    own: dict[int, int]  #: by device, the bytes that only it can use; devices without any are left out
+    shared: dict[int, int]  #: by device, the bytes of blocks that it exported or imported
     shared_blocks: int
-    peers: tuple[tuple[int, int], ...]
-    serves: bool
+    peers: tuple[tuple[int, int], ...]  #: the peer access that it enabled, from one device to another
+    serves: bool  #: whether it serves handles
 
 
 @dataclass(frozen=True)
 class Census:
-    """The contents of a node's file.
-
-    Attributes
-    ----------
-    name : str
-    problem : str
-        Why the file cannot be read; all else is empty then.  Empty if it can be read.
-    shape : str
-        The node in words.
-    used : tuple of int
-        Bytes of each device that its running processes hold; shared memory counts once.
-    capacity : tuple of int
-        Bytes of each device; empty if the file does not have them.
-    holders : tuple of Holder
-    """
+    """The contents of a node's file."""
 
     name: str
+    #: Why the file cannot be read; all else is empty then.  Empty if it can be read.
     problem: str = ""
-    shape: str = ""
+    shape: str = ""  #: the node in words
+    #: Bytes of each device that its running processes hold; shared memory counts once.
     used: tuple[int, ...] = ()
-    capacity: tuple[int, ...] = ()
+    capacity: tuple[int, ...] = ()  #: bytes of each device; empty if the file does not have them
     holders: tuple[Holder, ...] = ()
 
 

@@ -44,63 +44,31 @@ _MIN_WINDOW = UNITS["GiB"]
 class NodeConfig:
     """A valid configuration, which need not be checked again.
 
-    Parameters
-    ----------
-    settings : mapping, optional
-        The keys of ``docs/reference/node.md`` that differ from the defaults; None means "not given".
-    source : str
-        Where the settings are written (a path, a variable, a flag), for the messages.
-
-    Attributes
-    ----------
-    name : str
-        The name by which processes enter the same node; by default made from ``digest``.
-    devices, switch : int
-        The number of devices, and how many of them share a switch.
-    memory : tuple of int
-        Bytes of each device.
-    profile : Profile
-        The kind of machine.
-    host_access : str
-        ``"guard"`` or ``"map"``.
-    poison : bool
-        Whether fresh and freed memory is filled with a pattern.
-    cache_bytes : int
-        The most bytes of freed blocks that a process keeps for reuse.
-    window_bytes : int
-        Bytes of addresses that a process reserves, for guard and shadow together.
-    schedule : str
-        When queued operations run: ``"eager"``, ``"lazy"``, ``"seeded"`` or ``"seeded:SEED"``; with ``""``,
-        ``PEERLANE_SCHEDULE`` decides, and without that it is eager.
-    p2p : tuple of bytes or None
-        ``p2p[a][b]`` is 1 if ``a`` may reach ``b``; with None, switches and profile decide.
-    links : tuple of (int, int, LinkKind)
-        Links that differ from those of the switches and the profile.
-    digest : str
-        32 hexadecimal digits, made from the settings that all processes of a node must agree on: devices, switch,
-        memory, profile, host access, p2p and links.
-    topology : Topology
-        The switches, the links, and which device reaches which.
-
-    Raises
-    ------
-    InvalidValue
-        ``BAD_CONFIG``, from the constructor and from all class methods.
+    ``settings``: the keys of ``docs/reference/node.md`` that differ from the defaults; None means "not given".
+    ``source``: where the settings are written (a path, a variable, a flag), for the messages.
+    Raises InvalidValue: ``BAD_CONFIG``, from the constructor and from all class methods.
     """
 
-    name: str
-    devices: int
+    name: str  #: the name by which processes enter the same node; by default made from ``digest``
+    devices: int  #: ``devices``, ``switch``: the number of devices, and how many of them share a switch
     switch: int
-    memory: tuple[int, ...]
-    profile: Profile
-    host_access: str
-    poison: bool
-    cache_bytes: int
-    window_bytes: int
+    memory: tuple[int, ...]  #: bytes of each device
+    profile: Profile  #: the kind of machine
+    host_access: str  #: ``"guard"`` or ``"map"``
+    poison: bool  #: whether fresh and freed memory is filled with a pattern
+    cache_bytes: int  #: the most bytes of freed blocks that a process keeps for reuse
+    window_bytes: int  #: bytes of addresses that a process reserves, for guard and shadow together
+    #: When queued operations run: ``"eager"``, ``"lazy"``, ``"seeded"`` or ``"seeded:SEED"``; with ``""``,
+    #: ``PEERLANE_SCHEDULE`` decides, and without that it is eager.
     schedule: str
+    #: ``p2p[a][b]`` is 1 if ``a`` may reach ``b``; with None, switches and profile decide.
     p2p: tuple[bytes, ...] | None
+    #: Links that differ from those of the switches and the profile.
     links: tuple[tuple[int, int, LinkKind], ...]
+    #: 32 hexadecimal digits, made from the settings that all processes of a node must agree on: devices, switch,
+    #: memory, profile, host access, p2p and links.
     digest: str
+    #: The switches, the links, and which device reaches which.
     topology: Topology = field(repr=False, compare=False)
     _explicit: tuple[str, ...] = field(repr=False, compare=False)
 

@@ -28,20 +28,11 @@ _planned: list[tuple[str, int]] = []  # the report of this process, and its rank
 
 
 class Planned(NamedTuple):
-    """A planned fault of a rank.
-
-    Attributes
-    ----------
-    rank : int
-    op : int
-        The number of the logged event at which it strikes, from 1 on.
-    ms : int or None
-        How long the rank sleeps then; None: it is killed.
-    """
+    """A planned fault of a rank."""
 
     rank: int
-    op: int
-    ms: int | None
+    op: int  #: the number of the logged event at which it strikes, from 1 on
+    ms: int | None  #: how long the rank sleeps then; None: it is killed
 
     def __str__(self) -> str:
         where = f"rank={self.rank},op={self.op}"
@@ -51,10 +42,7 @@ class Planned(NamedTuple):
 def parse(text: str, source: str, size: int) -> Planned:
     """Return a fault; a seed draws its rank from ``size`` ranks.  An empty ``source`` is not named in errors.
 
-    Raises
-    ------
-    InvalidValue
-        ``BAD_CONFIG``: it is not a fault.
+    Raises InvalidValue: ``BAD_CONFIG``: it is not a fault.
     """
     kind, colon, rest = text.partition(":")
     if kind == "seed" and colon and _is_number(rest):
@@ -83,10 +71,7 @@ def parse(text: str, source: str, size: int) -> Planned:
 def check_rank(fault: Planned, size: int) -> None:
     """Refuse a fault of a rank that ``size`` ranks do not have.
 
-    Raises
-    ------
-    InvalidValue
-        ``BAD_CONFIG``
+    Raises InvalidValue: ``BAD_CONFIG``
     """
     if fault.rank >= size:
         there = "rank 0 alone" if size == 1 else f"ranks 0 to {size - 1}"
@@ -110,10 +95,7 @@ def _drawn(seed: int, size: int) -> Planned:
 def begin(environ: Mapping[str, str] = os.environ) -> None:
     """Plan the faults of this process's rank; a process without ``RANK`` is rank 0 of 1.
 
-    Raises
-    ------
-    InvalidValue
-        ``PEERLANE_FAULT`` is wrong.
+    Raises InvalidValue: ``PEERLANE_FAULT`` is wrong.
     """
     texts = environ.get(VARIABLE, "")
     if not texts:

@@ -31,28 +31,13 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """A descriptor that has passed the checks for memory of the node.
+    """A descriptor that has passed the checks for memory of the node."""
 
-    Attributes
-    ----------
-    fd : int
-        A duplicate, which the owner of this object closes or passes on.
-    device : int
-        The claimed ordinal; the node may not have such a device.
-    block : int
-        The block's id, unique in the node.
-    size : int
-        The file's bytes, which its seals keep.
-    is_read_only : bool
-        Whether the descriptor was opened read-only.
-    for_peers : bool
-    """
-
-    fd: int
-    device: int
-    block: int
-    size: int
-    is_read_only: bool
+    fd: int  #: a duplicate, which the owner of this object closes or passes on
+    device: int  #: the claimed ordinal; the node may not have such a device
+    block: int  #: the block's id, unique in the node
+    size: int  #: the file's bytes, which its seals keep
+    is_read_only: bool  #: whether the descriptor was opened read-only
     for_peers: bool
 
 
@@ -64,13 +49,9 @@ def name_of(home: Home, ordinal: int, for_peers: bool) -> str:
 def look_at(fd: int, config: NodeConfig, home: Home) -> MemoryFile:
     """Check a descriptor of unknown origin; for any of them the result is a :class:`MemoryFile` or an error below.
 
-    Raises
-    ------
-    BadHandle
-        ``BAD_HANDLE``: it is closed, or is not a file of device memory; ``FALSE_CLAIM``: a process could still
-        truncate it, or its size is impossible; ``NODE_MISMATCH``: it belongs to another node.
-    OutOfMemory
-        The process has no free descriptor.
+    Raises BadHandle: ``BAD_HANDLE``: it is closed, or is not a file of device memory; ``FALSE_CLAIM``: a process
+        could still truncate it, or its size is impossible; ``NODE_MISMATCH``: it belongs to another node.
+    Raises OutOfMemory: the process has no free descriptor.
     """
     try:
         _file_system()

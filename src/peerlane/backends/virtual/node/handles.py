@@ -74,21 +74,13 @@ def node_tag(home: int) -> int:
 class HandleFields:
     """The fields of a handle.
 
-    Parameters
-    ----------
-    tag : int
-        The node's tag, see `node_tag`.
-    slot : int
-        The exporter's slot in the node's file, 0 to 1023.
-    index : int
-        The handle's index in the exporter's table, below 2**17.
-    nonce : int
-        A number that tells it from other handles with that index; its lowest 28 bits are never all 0.
-    nonce_bits : int
-        How many bits of the nonce are known: 28 from the int form, else 64.
-    node, kind, size, pid, start : int or None
-        Home of the node, number of the kind, bytes, pid of the exporter and the low half of its start time in
-        clock ticks; None from the int form, which has no room for them.
+    ``tag``: the node's tag, see `node_tag`.
+    ``slot``: the exporter's slot in the node's file, 0 to 1023.
+    ``index``: the handle's index in the exporter's table, below 2**17.
+    ``nonce``: a number that tells it from other handles with that index; its lowest 28 bits are never all 0.
+    ``nonce_bits``: how many bits of the nonce are known: 28 from the int form, else 64.
+    ``node``, ``kind``, ``size``, ``pid``, ``start``: home of the node, number of the kind, bytes, pid of the exporter
+        and the low half of its start time in clock ticks; None from the int form, which has no room for them.
     """
 
     tag: int
@@ -145,20 +137,11 @@ def maker_lost(pid: int | None, reason: str = "") -> PeerLost:
 def decode(handle: int | bytes | str, home: Home | None = None) -> HandleFields:
     """Read a handle in either form; any value gives fields or ``BadHandle``.
 
-    Parameters
-    ----------
-    handle : int, bytes or str
-        The result of ``int(handle)`` or ``bytes(handle)``, or the latter as text.
-    home : Home, optional
-        The node of this process; if given, a handle of another one is refused.
-
-    Raises
-    ------
-    BadHandle
-        ``BAD_HANDLE``: a wrong length, alphabet, magic, checksum or nonce, which the text names; ``HANDLE_VERSION``:
-        another release wrote it; ``NODE_MISMATCH``: it belongs to another node.
-    TypeError
-        It has none of the three types.
+    ``handle``: the result of ``int(handle)`` or ``bytes(handle)``, or the latter as text.
+    ``home``: the node of this process; if given, a handle of another one is refused.
+    Raises BadHandle: ``BAD_HANDLE``: a wrong length, alphabet, magic, checksum or nonce, which the text names;
+        ``HANDLE_VERSION``: another release wrote it; ``NODE_MISMATCH``: it belongs to another node.
+    Raises TypeError: it has none of the three types.
     """
     if isinstance(handle, bool) or not isinstance(handle, (int, bytes, bytearray, memoryview, str)):
         raise TypeError(

@@ -39,24 +39,14 @@ _READ_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The fields of the first page, unchecked.
-
-    Attributes
-    ----------
-    magic, digest : bytes
-    devices, slots : int
-    shape : str
-        The node in words.
-    spec : str
-        The node's inline form; empty if it did not fit.
-    """
+    """The fields of the first page, unchecked."""
 
     magic: bytes
     devices: int
     slots: int
     digest: bytes
-    shape: str
-    spec: str
+    shape: str  #: the node in words
+    spec: str  #: the node's inline form; empty if it did not fit
 
 
 def pack_header(config: NodeConfig) -> bytes:
@@ -106,10 +96,7 @@ def owners(fd: int, devices: int) -> Iterator[tuple[int, tuple[int, int]]]:
 def owner_of(pid: int) -> int:
     """Return the owner field for a process; 0 if there is no such process.
 
-    Raises
-    ------
-    OutOfMemory
-        ``OUT_OF_RESOURCES``: the process has no free descriptor.
+    Raises OutOfMemory: ``OUT_OF_RESOURCES``: the process has no free descriptor.
     """
     started = _core.start_time(pid) if pid < 1 << 31 else 0
     return pid | (started & 0xFFFFFFFF) << 32 if started else 0

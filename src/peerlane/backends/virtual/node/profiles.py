@@ -21,49 +21,23 @@ _PLENTY = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A kind of machine.
+    """A kind of machine."""
 
-    Attributes
-    ----------
-    name, description : str
-        The key in :data:`PROFILES`, and one line for people.
-    device_name : str
-        The device's own name; for Ascend the SoC name.
-    devices : int
-        The default number of devices of a node.
-    islands : int
-        The default number of switches over which a node's devices are spread.
-    memory : int
-        The default bytes of a device.
-    host_access : str
-        ``"guard"``: touching a device address on the host faults; ``"map"``: the host may (large BAR).
-    granularity : int
-        Bytes of which sizes of physical memory and of mappings are multiples.
-    link : LinkKind
-        The link between two devices of one switch.
-    peer_access : bool
-        Whether the chip can do peer access at all.
-    max_peers : int
-        Peers that one device may have enabled at a time.
-    p2p_policy_required : bool
-        Whether cross-device copies and IPC need memory allocated with a P2P policy.
-    max_streams, max_notifies : int
-        Streams and notifies that one device has.
-    """
-
-    name: str
+    name: str  #: ``name``, ``description``: the key in :data:`PROFILES`, and one line for people
     description: str
-    device_name: str
-    devices: int
-    islands: int = 1
-    memory: int
+    device_name: str  #: the device's own name; for Ascend the SoC name
+    devices: int  #: the default number of devices of a node
+    islands: int = 1  #: the default number of switches over which a node's devices are spread
+    memory: int  #: the default bytes of a device
+    #: ``"guard"``: touching a device address on the host faults; ``"map"``: the host may (large BAR).
     host_access: str = "guard"
-    granularity: int = GRANULARITY
-    link: LinkKind
-    peer_access: bool = True
-    max_peers: int = _ANY_PEER
+    granularity: int = GRANULARITY  #: bytes of which sizes of physical memory and of mappings are multiples
+    link: LinkKind  #: the link between two devices of one switch
+    peer_access: bool = True  #: whether the chip can do peer access at all
+    max_peers: int = _ANY_PEER  #: peers that one device may have enabled at a time
+    #: Whether cross-device copies and IPC need memory allocated with a P2P policy.
     p2p_policy_required: bool = False
-    max_streams: int = _PLENTY
+    max_streams: int = _PLENTY  #: ``max_streams``, ``max_notifies``: streams and notifies that one device has
     max_notifies: int = _PLENTY
 
     @property

@@ -41,38 +41,22 @@ _UNKNOWN = "rank {} wrote nonsense where the ranks note whose turn it is"
 
 
 class Reason(NamedTuple):
-    """Why a run may not repeat.
+    """Why a run may not repeat."""
 
-    Attributes
-    ----------
-    why : str
-        One of ``slept``, ``rested``, ``took_long``, ``polled``, ``stopped`` and ``elsewhere``, or ``unknown``.
-    rank : int
-        The rank that it is about.
-    """
-
+    #: One of ``slept``, ``rested``, ``took_long``, ``polled``, ``stopped`` and ``elsewhere``, or ``unknown``.
     why: str
-    rank: int
+    rank: int  #: the rank that it is about
 
     def __str__(self) -> str:
         return _WHYS.get(self.why, _UNKNOWN).format(self.rank)
 
 
 class Schedule(NamedTuple):
-    """A schedule.
+    """A schedule."""
 
-    Attributes
-    ----------
-    name : str
-        One of ``NAMES``.
-    seed : int or None
-        None: to be drawn.
-    changes : tuple of int or None
-        With priorities, the steps at which one changes; None without.  In texts a 0 stands for no step.
-    """
-
-    name: str
-    seed: int | None = None
+    name: str  #: one of ``NAMES``
+    seed: int | None = None  #: None: to be drawn
+    #: With priorities, the steps at which one changes; None without.  In texts a 0 stands for no step.
     changes: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
@@ -88,10 +72,7 @@ _present: list[Schedule] = []
 def parse(text: str, source: str) -> Schedule:
     """Return a schedule; its seed is None if it is to be drawn.
 
-    Raises
-    ------
-    InvalidValue
-        ``BAD_CONFIG``: it is not a schedule.
+    Raises InvalidValue: ``BAD_CONFIG``: it is not a schedule.
     """
     name, colon, rest = text.partition(":")
     seed, second, changes = rest.partition(":")
@@ -155,13 +136,8 @@ def _report_own() -> None:
 def report(rank: int, steps: int, why: int, about: int) -> None:
     """Append the steps of a rank's group to the file that ``PEERLANE_SCHEDULE_REPORT`` names.
 
-    Parameters
-    ----------
-    rank, steps : int
-    why : int
-        Native code's number of the reason why the run may not repeat; 0 if it does.
-    about : int
-        The rank that the reason is about.
+    ``why``: native code's number of the reason why the run may not repeat; 0 if it does.
+    ``about``: the rank that the reason is about.
     """
     path = os.environ.get(REPORT)
     if not path:

@@ -48,36 +48,20 @@ _claimed: set[tuple[int, int, int]] = (
 class NodeState:
     """This process's slot in the shared state of a node.
 
-    Parameters
-    ----------
-    config : NodeConfig
-        The node; its ``digest`` must agree with that of every live process under the same name.
-    directory : Path, optional
-        The directory of the file; the runtime directory by default.
+    ``config``: the node; its ``digest`` must agree with that of every live process under the same name.
+    ``directory``: the directory of the file; the runtime directory by default.
+    Raises InvalidValue: ``NODE_MISMATCH``: a live process uses the name for another shape; the text shows both.
+    Raises OutOfMemory: ``OUT_OF_RESOURCES``: all slots belong to live processes.
+    Raises WaitTimeout: another process held the lock for five seconds.
 
-    Attributes
-    ----------
-    ledger : _core.Ledger
-        The slot's counters and bits, which the back-end writes.
-    slot : int
-        The number of this process's slot, 0..1023.
-    directory : int
-        A descriptor of the directory with the processes' sockets.
-
-    Raises
-    ------
-    InvalidValue
-        ``NODE_MISMATCH``: a live process uses the name for another shape; the text shows both.
-    OutOfMemory
-        ``OUT_OF_RESOURCES``: all slots belong to live processes.
-    WaitTimeout
-        Another process held the lock for five seconds.
+    ``ledger``: the slot's counters and bits, which the back-end writes.
+    ``slot``: the number of this process's slot, 0..1023.
     """
 
     def __init__(self, config: NodeConfig, directory: Path | None = None) -> None:
         self._config = config
         self._path = _path(config, directory)
-        self.directory = -1
+        self.directory = -1  #: a descriptor of the directory with the processes' sockets
         self._pid = os.getpid()
         self._exit = ExitStack()
         self._fd = _open(config, self._path)
@@ -258,12 +242,8 @@ def tidy(config: NodeConfig, directory: Path | None = None) -> int:
 
     It makes no file, and leaves a file of another shape or layout as it is.
 
-    Raises
-    ------
-    WaitTimeout
-        As :class:`NodeState`; only if there are slots to free.
-    Error
-        The file cannot be opened.
+    Raises WaitTimeout: as :class:`NodeState`; only if there are slots to free.
+    Raises Error: the file cannot be opened.
     """
     folder = directory or existing_runtime_directory()
     if folder is None or not (path := _path(config, folder)).exists():

@@ -47,21 +47,13 @@ _LEGENDS = {
 class Topology:
     """The topology of a node; each query takes constant time.
 
-    Parameters
-    ----------
-    devices : int
-        The number of devices; they are numbered from 0.
-    switch_of : tuple of int
-        The switch of each device.
-    inside, across : LinkKind
-        The link between two devices of one switch, and of two switches.
-    peer_access : bool
-        Whether the chip can do peer access at all.
-    links : mapping of (int, int) to LinkKind
-        Links that differ, by the ordered pair ``(lower, higher)``; they change kinds of links, not which device
-        reaches which.
-    p2p : tuple of bytes or None
-        A rule that overrides switches and chip: ``p2p[a][b]`` is 1 if ``a`` may reach ``b``.
+    ``devices``: the number of devices; they are numbered from 0.
+    ``switch_of``: the switch of each device.
+    ``inside``, ``across``: the link between two devices of one switch, and of two switches.
+    ``peer_access``: whether the chip can do peer access at all.
+    ``links``: links that differ, by the ordered pair ``(lower, higher)``; they change kinds of links, not which
+        device reaches which.
+    ``p2p``: a rule that overrides switches and chip: ``p2p[a][b]`` is 1 if ``a`` may reach ``b``.
     """
 
     devices: int

@@ -26,28 +26,15 @@ SENDS, RECEIVES = "sends", "receives"
 
 @dataclass(slots=True)
 class Operation:
-    """A call that puts work onto a stream.
+    """A call that puts work onto a stream."""
 
-    Attributes
-    ----------
-    name : str
-        Of the call.
-    communicator : Communicator
-    stream : AnyStream
-    submit : callable
-        Queues the work on a stream of the communicator.
-    lane : tuple
-        What it runs behind: ``("sends", 3)``, earlier sends to rank 3.  None: earlier collectives.
-    content : Buffer
-        What a message moves, from or to memory of this rank.
-    """
-
-    name: str
+    name: str  #: of the call
     communicator: Communicator
     stream: AnyStream
-    submit: Callable[[Stream], None]
+    submit: Callable[[Stream], None]  #: queues the work on a stream of the communicator
+    #: What it runs behind: ``("sends", 3)``, earlier sends to rank 3.  None: earlier collectives.
     lane: tuple[str, int] | None = None
-    content: Buffer | None = None
+    content: Buffer | None = None  #: what a message moves, from or to memory of this rank
 
 
 @dataclass(slots=True)
@@ -223,19 +210,11 @@ def _queue_one(operation: Operation) -> None:
 
 @dataclass(slots=True)
 class _Work:
-    """What a communicator does in a group, also as a node of a graph: on hardware it is a kernel.
-
-    Attributes
-    ----------
-    communicator : Communicator
-    operations : sequence of Operation
-    pairs : sequence of (Buffer, Buffer)
-        Both ends of each message of this rank to itself.
-    """
+    """What a communicator does in a group, also as a node of a graph: on hardware it is a kernel."""
 
     communicator: Communicator
     operations: Sequence[Operation]
-    pairs: Sequence[_Pair]
+    pairs: Sequence[_Pair]  #: both ends of each message of this rank to itself
 
     kind: ClassVar[str] = "KERNEL"
 

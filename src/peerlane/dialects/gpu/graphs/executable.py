@@ -16,26 +16,16 @@ AUTO_FREE = 1  # both vendors' number of the flag
 
 
 class Step:
-    """What an executable graph does for a node.
-
-    Attributes
-    ----------
-    node : Node
-        Of the graph that it was made of.
-    operation : Operation
-    before : tuple of int
-        The steps that it follows, by their number in their graph.
-    child : Steps or None
-        Of a child graph.
-    is_enabled : bool
-    site : int
-        Of the call that described the operation, in the event log.
-    """
+    """What an executable graph does for a node."""
 
     __slots__ = ("before", "child", "is_enabled", "node", "operation", "site")
 
     def __init__(self, node: Node, before: tuple[int, ...]) -> None:
+        #: ``node``: of the graph that it was made of.
+        #: ``before``: the steps that it follows, by their number in their graph.
+        #: ``site``: of the call that described the operation, in the event log.
         self.node, self.operation, self.site, self.before = node, node.operation, node.site, before
+        #: Of a child graph.
         self.child = Steps(node.operation.graph) if isinstance(node.operation, Child) else None
         self.is_enabled = True
 
@@ -119,41 +109,17 @@ class _Plan:
 
 
 class Executable(Resource):
-    """An executable graph.
-
-    Attributes
-    ----------
-    graph : Graph
-        What it was made of.
-    steps : Steps
-    flags : int
-    number : int
-        Unique in the process, also among graphs.
-    user_objects : dict
-        The references that it has.
-    """
-
-    __slots__ = (
-        "_lanes",
-        "_newest",
-        "_plan",
-        "_streams",
-        "flags",
-        "graph",
-        "number",
-        "steps",
-        "user_objects",
-    )
+    """An executable graph."""
 
     name = "executable graph"
     is_counted = False
 
     def __init__(self, graph: Graph, context: Context, flags: int, streams: Streams) -> None:
         super().__init__(context)
-        self.graph, self.flags, self._streams = graph, flags, streams
+        self.graph, self.flags, self._streams = graph, flags, streams  #: ``graph``: what it was made of
         self.steps = Steps(graph)
-        self.number = next(numbers)
-        self.user_objects: dict[UserObject, int] = {}
+        self.number = next(numbers)  #: unique in the process, also among graphs
+        self.user_objects: dict[UserObject, int] = {}  #: the references that it has
         self._plan: _Plan | None = None
         self._lanes: list[GpuStream] = []
         self._newest: tuple[Stream, Event] | None = None

@@ -41,10 +41,7 @@ def of_box(copy: Copy) -> Fields:
 def of_pitched(copy: Copy) -> Fields:
     """Return a copy as a struct of pitched pointers, positions and an extent."""
     width, height, depth = copy.extent
-    fields: dict[str, Any] = {
-        "extent": {"width": width, "height": height, "depth": depth},
-        "kind": _DEFAULT,
-    }
+    fields: dict[str, Any] = {"extent": {"width": width, "height": height, "depth": depth}, "kind": _DEFAULT}
     for end, side in (("dst", copy.dst), ("src", copy.src)):
         pitch, rows = side.pitch or width, side.rows or height
         fields[f"{end}Ptr"] = {"ptr": side.address, "pitch": pitch, "xsize": width, "ysize": rows}

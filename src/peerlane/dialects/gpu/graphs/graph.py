@@ -31,20 +31,14 @@ class Empty:
 
 
 class Child:
-    """The nodes of another graph.
-
-    Attributes
-    ----------
-    graph : Graph
-        It belongs to the node.
-    """
+    """The nodes of another graph."""
 
     __slots__ = ("graph",)
 
     kind = "GRAPH"
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        self.graph = graph  #: it belongs to the node
 
     def prepared(self, _: Device) -> Callable[[Any], None]:
         """Return what does nothing: the nodes of the graph are steps of their own."""
@@ -52,19 +46,7 @@ class Child:
 
 
 class Node(Resource):
-    """A node of a graph.
-
-    Attributes
-    ----------
-    graph : Graph
-    operation : Operation
-    dependencies, dependents : dict
-        The nodes before and behind it, in the order of the edges.
-    number : int
-        Unique in its graph.
-    site : int
-        Of the call that added its operation, in the event log.
-    """
+    """A node of a graph."""
 
     __slots__ = ("dependencies", "dependents", "graph", "number", "operation", "site")
 
@@ -75,10 +57,11 @@ class Node(Resource):
     def __init__(self, graph: Graph, operation: Operation, context: Context) -> None:
         super().__init__(context)
         self.graph, self.operation = graph, operation
+        #: ``dependencies``, ``dependents``: the nodes before and behind it, in the order of the edges.
         self.dependencies: dict[Node, None] = {}
         self.dependents: dict[Node, None] = {}
-        self.number = graph.count_node()
-        self.site = event_log.site()
+        self.number = graph.count_node()  #: unique in its graph
+        self.site = event_log.site()  #: of the call that added its operation, in the event log
 
     def depend(self, on: Node) -> None:
         """Add an edge from another node."""
@@ -91,51 +74,21 @@ class Node(Resource):
 
 
 class Graph(Resource):
-    """A graph.
-
-    Attributes
-    ----------
-    machine : GpuMachine
-    nodes : dict
-        In the order in which they were added.
-    parent : Node or None
-        The node that it belongs to.
-    originals : dict
-        Of a clone: its node of each node of the graph that it was made of.
-    user_objects : dict
-        How many references to each it has.
-    is_captured_into : bool
-        Whether a capture adds nodes that only its end makes the program's.
-    executables : int
-        How many executable graphs were made of it and live.
-    number : int
-        Unique in the process.
-    """
-
-    __slots__ = (
-        "_next_number",
-        "executables",
-        "is_captured_into",
-        "machine",
-        "nodes",
-        "number",
-        "originals",
-        "parent",
-        "user_objects",
-    )
+    """A graph."""
 
     name = "graph"
     is_counted = False
 
     def __init__(self, machine: GpuMachine, context: Context, parent: Node | None = None) -> None:
         super().__init__(context)
-        self.machine, self.parent = machine, parent
-        self.nodes: dict[Node, None] = {}
+        self.machine, self.parent = machine, parent  #: ``parent``: the node that it belongs to
+        self.nodes: dict[Node, None] = {}  #: in the order in which they were added
+        #: Of a clone: its node of each node of the graph that it was made of.
         self.originals: dict[Node, Node] = {}
-        self.user_objects: dict[UserObject, int] = {}
-        self.is_captured_into = False
-        self.executables = 0
-        self.number = next(numbers)
+        self.user_objects: dict[UserObject, int] = {}  #: how many references to each it has
+        self.is_captured_into = False  #: whether a capture adds nodes that only its end makes the program's
+        self.executables = 0  #: how many executable graphs were made of it and live
+        self.number = next(numbers)  #: unique in the process
         self._next_number = 0
 
     def __contains__(self, node: object) -> bool:

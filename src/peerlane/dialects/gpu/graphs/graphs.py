@@ -27,14 +27,7 @@ _MOST_REFERENCES = (1 << 31) - 1
 
 
 class Graphs:
-    """The graphs of a vendor's program.
-
-    Attributes
-    ----------
-    machine : GpuMachine
-    streams : Streams
-    memory : MemoryOfGraphs
-    """
+    """The graphs of a vendor's program."""
 
     def __init__(self, machine: GpuMachine, streams: Streams, regions: Regions, peers: Peers) -> None:
         self.machine, self.streams = machine, streams
@@ -127,11 +120,7 @@ class Graphs:
         return copy
 
     def add(
-        self,
-        graph: Graph,
-        dependencies: Iterable[Node],
-        operation: Operation,
-        context: Context | None = None,
+        self, graph: Graph, dependencies: Iterable[Node], operation: Operation, context: Context | None = None
     ) -> Node:
         """Add a node that runs on the device of a context: that of its event, else the thread's by default."""
         if context is None and isinstance(operation, EventOperation):
@@ -204,11 +193,8 @@ class Graphs:
     def instantiate(self, graph: Graph, flags: int, valid: int) -> Executable:
         """Make an executable graph.
 
-        Raises
-        ------
-        Refusal
-            ``INVALID_VALUE`` flags, a cycle, a graph that belongs to a node or a capture, one with memory that has
-            an executable graph; ``UNSUPPORTED`` launches by a device.
+        Raises Refusal: ``INVALID_VALUE`` flags, a cycle, a graph that belongs to a node or a capture, one with memory
+            that has an executable graph; ``UNSUPPORTED`` launches by a device.
         """
         if flags & ~valid:
             raise self._invalid(f"flags are {flags:#x}", f"pass bits of {valid:#x}")
@@ -423,11 +409,8 @@ class Graphs:
     ) -> None:
         """Record later operations of a stream as nodes, of a new graph or of one that is there.
 
-        Raises
-        ------
-        Refusal
-            ``CAPTURE_UNSUPPORTED`` the null stream; ``ILLEGAL_STATE`` a stream that is captured; ``INVALID_VALUE`` a
-            mode.
+        Raises Refusal: ``CAPTURE_UNSUPPORTED`` the null stream; ``ILLEGAL_STATE`` a stream that is captured;
+            ``INVALID_VALUE`` a mode.
         """
         if mode not in MODES:
             raise self._invalid(f"mode is {mode}", "pass 0 global, 1 thread-local or 2 relaxed")

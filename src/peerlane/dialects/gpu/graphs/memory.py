@@ -22,25 +22,7 @@ USED, USED_HIGH, RESERVED, RESERVED_HIGH = range(4)
 
 
 class OwnedMemory(Resource):
-    """The memory of an allocation node.
-
-    Attributes
-    ----------
-    buffer : Buffer
-    graph : Graph
-        Whose node allocates it.
-    location : Location
-    access : dict
-        By device: the right that it was given, "none", "r" or "rw".
-    is_allocated : bool
-        Whether a launch allocated it, and nothing freed it since.
-    is_used : bool
-        Whether a launch allocated it, and nothing trimmed it since.
-    is_freed_by : Graph or None
-        The graph with a node that frees it.
-    users : int
-        The graphs and executable graphs that can allocate it again.
-    """
+    """The memory of an allocation node."""
 
     __slots__ = (
         "_freed",
@@ -71,16 +53,19 @@ class OwnedMemory(Resource):
         access: Mapping[Device, str],
     ) -> None:
         super().__init__(context)
-        self.access = dict(access)
+        self.access = dict(access)  #: by device: the right that it was given, "none", "r" or "rw"
+        #: ``graph``: whose node allocates it.
         self._memory, self.graph, self.location = memory, graph, location
         self.device = location if isinstance(location, Device) else None
         if self.device is None:
             self.buffer: Buffer = Host().allocate(nbytes)
         else:
             self.buffer = self.device.allocate(nbytes, peer=True)
+        #: ``is_allocated``: whether a launch allocated it, and nothing freed it since.
+        #: ``is_used``: whether a launch allocated it, and nothing trimmed it since.
         self.is_allocated = self.is_used = False
-        self.is_freed_by: Graph | None = None
-        self.users = 1
+        self.is_freed_by: Graph | None = None  #: the graph with a node that frees it
+        self.users = 1  #: the graphs and executable graphs that can allocate it again
         self._freed: Event | None = None
 
     @property
@@ -149,13 +134,7 @@ class OwnedMemory(Resource):
 
 
 class Allocation:
-    """The allocation of memory, as an operation.
-
-    Attributes
-    ----------
-    owned : OwnedMemory
-    nbytes : int
-    """
+    """The allocation of memory, as an operation."""
 
     __slots__ = ("nbytes", "owned")
 
@@ -170,12 +149,7 @@ class Allocation:
 
 
 class Free:
-    """The free of memory that a graph allocates, as an operation.
-
-    Attributes
-    ----------
-    owned : OwnedMemory
-    """
+    """The free of memory that a graph allocates, as an operation."""
 
     __slots__ = ("owned",)
 

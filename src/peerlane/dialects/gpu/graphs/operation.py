@@ -11,10 +11,7 @@ from peerlane import Device
 class Operation(Protocol):
     """What a node of a graph does.
 
-    Attributes
-    ----------
-    kind : str
-        The type of the node, as ``"WAIT_EVENT"``.
+    ``kind``: the type of the node, as ``"WAIT_EVENT"``.
     """
 
     @property

@@ -17,21 +17,11 @@ SUCCESS, ERROR, TOPOLOGY_CHANGED, TYPE_CHANGED, _, PARAMETERS_CHANGED, NOT_SUPPO
 
 
 class Mismatch(NamedTuple):
-    """Why a graph does not fit an executable one.
-
-    Attributes
-    ----------
-    result : int
-    node : Node or None
-        Of the graph.
-    other : Node or None
-        The dependency of it that does not match.
-    cause : str
-    """
+    """Why a graph does not fit an executable one."""
 
     result: int
-    node: Node | None
-    other: Node | None
+    node: Node | None  #: of the graph
+    other: Node | None  #: the dependency of it that does not match
     cause: str
 
 

@@ -10,12 +10,7 @@ from peerlane.dialects.gpu.machine import GpuMachine
 
 
 class UserObject(Resource):
-    """An object of the program, with a count of references, and a function that ends it without any.
-
-    Attributes
-    ----------
-    references : int
-    """
+    """An object of the program, with a count of references, and a function that ends it without any."""
 
     __slots__ = ("_destroy", "references")
 

@@ -56,10 +56,6 @@ def _integer(kind: str) -> _Reader:
     return read
 
 
-def _real(value: Any) -> float:
-    return float(value)
-
-
 def _member(kind: str, name: str) -> _Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, base()):
@@ -97,7 +93,7 @@ def _reader(kind: str, name: str) -> _Reader:
     if kind in _RANGES:
         return _integer(kind)
     if kind == "float":
-        return _real
+        return float
     if kind in facts()["enums"]:
         return _member(kind, name)
     if kind in facts()["structs"] and facts()["structs"][kind]["size"]:
@@ -125,32 +121,17 @@ def _blank(kind: str, maybe: bool) -> Callable[[], Any]:
 
 @dataclass(frozen=True)
 class Shape:
-    """The arguments and outputs of a call.
-
-    Attributes
-    ----------
-    call : str
-    names, types : tuple of str
-        Of the parameters.
-    readers : tuple of callable
-        Each returns the value of an argument, or raises TypeError or OverflowError.
-    outputs : tuple of (str, str)
-        Name and type of each output, in the order behind the code.
-    blanks : tuple of callable
-        Each makes the output of a call that failed.
-    older : Shape or None
-        The arguments and outputs of hip-python 7.2, where the arguments are others.
-    overloads : list of tuple of str
-        The parameters that are taken instead, where the number of arguments fits.
-    """
+    """The arguments and outputs of a call."""
 
     call: str
-    names: tuple[str, ...]
+    names: tuple[str, ...]  #: ``names``, ``types``: of the parameters
     types: tuple[str, ...]
+    #: Each returns the value of an argument, or raises TypeError or OverflowError.
     readers: tuple[_Reader, ...]
-    outputs: tuple[tuple[str, str], ...]
-    blanks: tuple[Callable[[], Any], ...]
-    older: Shape | None
+    outputs: tuple[tuple[str, str], ...]  #: name and type of each output, in the order behind the code
+    blanks: tuple[Callable[[], Any], ...]  #: each makes the output of a call that failed
+    older: Shape | None  #: the arguments and outputs of hip-python 7.2, where the arguments are others
+    #: The parameters that are taken instead, where the number of arguments fits.
     overloads: list[tuple[str, ...]]
 
     @property

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from peerlane import Device
 from peerlane.backend import host
 from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal, Steps, Table, steps_of
+from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip.binding import facts, results
 from peerlane.dialects.hip.binding.arguments import Shape, shape_in, shape_of
@@ -49,42 +49,14 @@ _DONE_AT_THE_END = frozenset(facts()["ending"])
 
 
 class LastError(threading.local):
-    """The codes of a thread's latest calls.
+    """The codes of a thread's latest calls."""
 
-    Attributes
-    ----------
-    code : hipError_t
-        What hipGetLastError gives.
-    newest : hipError_t
-        Of the newest call: what hipExtGetLastError gives.
-    """
-
-    code = SUCCESS
-    newest = SUCCESS
-
-
-class VisibleDevices(Protocol):
-    """What calls ask of the machine: whether the program has a device.
-
-    Attributes
-    ----------
-    is_shown : bool
-        Whether a visible device was found.
-    """
-
-    is_shown: bool
-
-    def shown(self) -> tuple[Device, ...]:
-        """Return the visible devices, at least one, and note that: hipErrorNoDevice."""
+    code = SUCCESS  #: what hipGetLastError gives
+    newest = SUCCESS  #: of the newest call: what hipExtGetLastError gives
 
 
 class Stopped(Refusal):
-    """A refusal of a call that has outputs nevertheless.
-
-    Attributes
-    ----------
-    outputs : tuple
-    """
+    """A refusal of a call that has outputs nevertheless."""
 
     def __init__(self, code: int, cause: str, remedy: str, *outputs: Any) -> None:
         super().__init__(code, cause, remedy)
@@ -123,19 +95,9 @@ def member(struct: Any, name: str, code: int = INVALID_VALUE, at: int = 0) -> An
 class Calls(Table):
     """The table of calls; a name has no module before it.
 
-    Parameters
-    ----------
-    explain : callable
-        Returns the cause of an error and what to do about it, in HIP's terms.
-    report : callable
-        Gets each :class:`Failure` but hipErrorNotReady, before the call returns.
-    trace : callable
-        Gets each call, with its code and its arguments, while the log has calls.
-    machine : VisibleDevices
-
-    Attributes
-    ----------
-    last : LastError
+    ``explain``: returns the cause of an error and what to do about it, in HIP's terms.
+    ``report``: gets each :class:`Failure` but hipErrorNotReady, before the call returns.
+    ``trace``: gets each call, with its code and its arguments, while the log has calls.
     """
 
     def __init__(
@@ -144,7 +106,7 @@ class Calls(Table):
         explain: Callable[[Error], tuple[str, str]],
         report: Callable[[Failure], None],
         trace: Callable[[str, int, Arguments], None],
-        machine: VisibleDevices,
+        machine: GpuMachine,
     ) -> None:
         def report_failure(failure: Failure) -> None:
             if failure.code != NOT_READY:
@@ -195,16 +157,11 @@ class Calls(Table):
         (ints), structs as objects or None, enumerations as members, or what the :class:`Check` in a parameter's
         annotation makes of them; it returns the outputs, one or a tuple of them, or raises.
 
-        Parameters
-        ----------
-        name : str
-            ``"hipMalloc"``.
-        first : sequence of str
-            The parameters that are checked before the others, as the vendor does; the others follow in their order.
-        keeps_last : bool
-            The call does not set the last error.
-        needs_device : bool
-            Without a visible device it is hipErrorNoDevice, whatever the arguments.
+        ``name``: ``"hipMalloc"``.
+        ``first``: the parameters that are checked before the others, as the vendor does; the others follow in their
+            order.
+        ``keeps_last``: the call does not set the last error.
+        ``needs_device``: without a visible device it is hipErrorNoDevice, whatever the arguments.
         """
         shape = shape_of(name)
 
@@ -262,11 +219,8 @@ class Calls(Table):
     def declare_overload(self, name: str, which: str) -> Callable[[_Body], _Body]:
         """Declare a second body of a call, for another number of arguments.
 
-        Parameters
-        ----------
-        name : str
-        which : {"C", "earlier"}
-            Whose parameters it has: those of the function in C, or of the earlier version of the binding.
+        ``which`` ({"C", "earlier"}): whose parameters it has: those of the function in C, or of the earlier version
+            of the binding.
         """
         shape = shape_in(name, which)
         first = self._modules[""][name]

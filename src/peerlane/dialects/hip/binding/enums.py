@@ -21,17 +21,9 @@ def enumeration(name: str, *, older: bool = False) -> type[enum.IntEnum]:
     It derives from a private class of its own, ``_NAME__Base``, by which arguments are recognised.  Names of equal
     value are found through ``__members__`` and as attributes; the first is the member.
 
-    Parameters
-    ----------
-    name : str
-        Also an alias (``hipMemHandleType_t``).
-    older : bool
-        As hip-python 7.2 has it; only ``hipError_t`` differs.
-
-    Raises
-    ------
-    KeyError
-        There is none of the name.
+    ``name``: also an alias (``hipMemHandleType_t``).
+    ``older``: as hip-python 7.2 has it; only ``hipError_t`` differs.
+    Raises KeyError: there is none of the name.
     """
     with _lock:
         real = real_name(name)

@@ -285,18 +285,10 @@ def _access(field: list[Any], as_text: bool) -> tuple[_Get, _Set | None]:
 def struct(name: str, *, as_text: bool = True) -> Any:
     """Return the class of a struct, a union or an opaque handle; the same object at each call.
 
-    Parameters
-    ----------
-    name : str
-        Also an alias (``hipStream_t``).
-    as_text : bool
-        As in hip-python 10.0: texts are str, and bytes are all there; else as in 7.2: both are bytes up to the first
-        NUL.  Classes of the two are different classes.
-
-    Raises
-    ------
-    KeyError
-        There is none of the name.
+    ``name``: also an alias (``hipStream_t``).
+    ``as_text``: as in hip-python 10.0: texts are str, and bytes are all there; else as in 7.2: both are bytes up to
+        the first NUL.  Classes of the two are different classes.
+    Raises KeyError: there is none of the name.
     """
     with _lock:
         return _class_of(real_name(name), as_text)

@@ -61,10 +61,6 @@ def _refuse_module(module: int) -> None:
         raise refusal("hipErrorInvalidHandle", "the module is NULL", "pass a module")
 
 
-def _no_module(module: int) -> Refusal:
-    return refusal("hipErrorNotFound", f"{module:#x} is not a module", "pass a module")
-
-
 def _refuse_name(name: str | None) -> None:
     if not name:
         raise invalid("the name is NULL or empty", "pass a name")
@@ -73,7 +69,7 @@ def _refuse_name(name: str | None) -> None:
 @calls.refuses("hipModuleUnload")
 def _refuse_unload(module: int) -> None:
     _refuse_module(module)
-    raise _no_module(module)
+    raise refusal("hipErrorNotFound", f"{module:#x} is not a module", "pass a module")
 
 
 @calls.refuses("hipModuleGetFunctionCount")

@@ -10,13 +10,7 @@ from peerlane.dialects.hip.binding.convention import invalid
 from peerlane.dialects.hip.binding.pointers import read, write
 from peerlane.dialects.hip.devices.properties import attribute
 from peerlane.dialects.hip.state import calls, machine
-from peerlane.dialects.hip.streams.stream import (
-    OnStream,
-    ValidStream,
-    create,
-    stream_of,
-    streams,
-)
+from peerlane.dialects.hip.streams.stream import OnStream, ValidStream, create, stream_of, streams
 
 _POLICIES = range(POLICY_AUTO, 5)  # hipSynchronizationPolicy
 _INT = 4
