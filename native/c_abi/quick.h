@@ -1,6 +1,6 @@
 // The calls that programs of C make most, answered by native code: the library asks `_core` for this table.
 //
-// Each function has the name and the words of the vendor's, and returns whether it has succeeded, or the vendor's code.  False,
+// Each function has the name and the words of the vendor's, and some have the address to which they return.  A function returns whether it has succeeded, or the vendor's code.  False,
 // kDeclined: nothing has happened, and the dialect must be asked.  entry_points.py reads this file.
 // They serve what the dialect has served before in this thread, and what cannot fail; they never take the GIL.
 #pragma once
@@ -23,7 +23,7 @@ struct Quick {
     using CopyOfKindOn = bool(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;
     using LaunchHostFunction = bool(uint64_t stream, uint64_t function, uint64_t word) noexcept;
     using RecordEvent = bool(uint64_t event, uint64_t stream) noexcept;
-    using WaitForEvent = bool(uint64_t stream, uint64_t event, uint32_t flags) noexcept;
+    using WaitForEvent = bool(uint64_t stream, uint64_t event, uint32_t flags, uint64_t caller) noexcept;
     using Query = int32_t(uint64_t handle) noexcept;
     using Synchronize = bool(uint64_t handle) noexcept;
     using Allocate = bool(uint64_t address, uint64_t size, uint64_t stream) noexcept;

@@ -21,13 +21,15 @@ from peerlane.dialects._shared.hook import read_manifest  # noqa: E402
 
 _QUICK_TABLE = (Path(__file__).parents[1] / "c_abi/quick.h").read_text()
 _QUICK_TYPES = dict(re.findall(r"using (\w+) = (\w+)\(", _QUICK_TABLE))
+_WITH_CALLER = set(re.findall(r"using (\w+) = \w+\([^)]*\bcaller\)", _QUICK_TABLE))
+_QUICK_KINDS = {
+    name: kind
+    for kind, names in re.findall(r"(\w+) (\*\w+(?:, \*\w+)*);", _QUICK_TABLE)
+    for name in names.replace("*", "").split(", ")
+}
 _QUICK = {
     **{name: returns for returns, name in re.findall(r"(\w+) \(\*(\w+)\)", _QUICK_TABLE)},
-    **{
-        name: _QUICK_TYPES[kind]
-        for kind, names in re.findall(r"(\w+) (\*\w+(?:, \*\w+)*);", _QUICK_TABLE)
-        for name in names.replace("*", "").split(", ")
-    },
+    **{name: _QUICK_TYPES[kind] for name, kind in _QUICK_KINDS.items()},
 }
 _STREAMS = ("CUstream", "cudaStream_t")
 _THREAD_STREAM = 2  # the handle of the thread's own stream
@@ -136,6 +138,8 @@ def _entry_point(declarations, library: str, function, *, has_texts: bool) -> st
         body = f"{asked.format('void')};\n    return {{}};"
     answers, arguments = _quick_call(function, names)
     if answers:
+        if _QUICK_KINDS.get(answers) in _WITH_CALLER:
+            arguments = [*arguments, "reinterpret_cast<uint64_t>(__builtin_return_address(0))"]
         served = f"table->{answers}({', '.join(arguments)})"
         table = "const auto* const table = quick.load(std::memory_order_acquire)"
         if _QUICK[answers] == "bool":

@@ -43,6 +43,8 @@ void forget_c_threads();
 uint64_t call_site();
 // The same of the line that called libraries which are installed beside peerlane, such as torch.
 uint64_t call_site_of_program();
+// The number of a place in a program of C, by the address to which a call returns; without the GIL.
+uint64_t call_site_of_c(uint64_t address);
 // (code, offset of the instruction), or None.
 nanobind::object site_of(uint64_t number);
 

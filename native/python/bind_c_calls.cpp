@@ -371,6 +371,7 @@ bool copy_on(KnownThread& known_thread, uint64_t handle, uint64_t dst, uint64_t 
     const uint32_t a = to.range().device, b = from.range().device;
     const auto is_other = [&](uint32_t device) { return device != kHost && device != stream.device; };
     if (known_thread.has_pools && (is_other(a) || is_other(b))) return false;
+    if (known_thread.pushed && a == kHost && b == kHost) return false;   // CUDA waits for it
     if (direct && !is_kind_of(kind, a, b)) return false;
     if (to.is_pageable() || from.is_pageable()) {   // it cannot wait: it is made now, if it is its turn
         if (size > kBrief || known_thread.has_registrations || a == b || !stream.is_settled() || stream.closing) return false;
@@ -435,17 +436,23 @@ bool record(uint64_t handle, uint64_t stream) noexcept {
     });
 }
 
+// Whether the program is one of Python, whose calls have a line in Python.
+std::atomic<bool> is_of_python{false};
+
+// A wait that may last has its line, as texts about deadlocks name it: that of a thread of Python is the dialect's to find.
 template <Vendor vendor>
-bool wait_on(uint64_t stream, uint64_t handle, uint32_t flags) noexcept {
+bool wait_on(uint64_t stream, uint64_t handle, uint32_t flags, uint64_t caller) noexcept {
     KnownThread* const known_thread = known_and_eager(vendor);
     if (!known_thread || flags != 0) return false;
     const KnownEvent* const at = known_event_of(*known_thread, handle);
     Stream* const on = stream_of(*known_thread, stream);
     if (!at || !on || !at->event->is_quick() || on->closing) return false;
     const Held<Mark> mark{at->event->mark()};
+    const bool may_last = mark.shared && mark.shared->stream_id != on->id && mark.shared->state.load(std::memory_order_acquire) == Mark::pending;
+    if (may_last && is_of_python.load(std::memory_order_relaxed) && PyGILState_GetThisThreadState()) return false;
     return served([&] {
         if (!mark.shared) return true;
-        Scheduler::get().wait(*on, *mark.shared, 0);
+        Scheduler::get().wait(*on, *mark.shared, 0, call_site_of_c(caller));
         known_thread->pools->wait(*at->freed, on->id);
         return true;
     });
@@ -576,6 +583,12 @@ constexpr auto in_context = [](auto... words) noexcept {
     else return has_context ? kCall(words...) : kDeclined;
 };
 
+// The runtime keeps "not ready" as the thread's last error, which is Python's.
+template <auto kQuery>
+int32_t unless_not_ready(uint64_t handle) noexcept {
+    return in_context<kQuery>(handle) == 0 ? 0 : kDeclined;
+}
+
 template <uint64_t handle>
 bool copy_of_runtime(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
     return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda<handle>>(dst, src, size);
@@ -629,10 +642,10 @@ constexpr c_abi::Quick kQuick{
     .cudaStreamWaitEvent = in_context<wait_on<cuda>>,
     .hipEventQuery = query_event<hip>,
     .cuEventQuery = query_event<cuda>,
-    .cudaEventQuery = in_context<query_event<cuda>>,
+    .cudaEventQuery = unless_not_ready<query_event<cuda>>,
     .hipStreamQuery = query_stream<hip>,
     .cuStreamQuery = query_stream<cuda>,
-    .cudaStreamQuery = in_context<query_stream<cuda>>,
+    .cudaStreamQuery = unless_not_ready<query_stream<cuda>>,
     .hipEventSynchronize = synchronize_event<hip>,
     .cuEventSynchronize = synchronize_event<cuda>,
     .cudaEventSynchronize = in_context<synchronize_event<cuda>>,
@@ -774,7 +787,13 @@ static void bind_contexts(nb::module_& m) {
 
 void bind_c_calls(nb::module_& m) {
     bind_contexts(m);
-    m.def("c_calls", [] { return reinterpret_cast<uintptr_t>(&kQuick); }, "The address of the table that libraries for C ask.");
+    m.def(
+        "c_calls",
+        [](bool is_python) {
+            is_of_python.store(is_python, std::memory_order_relaxed);
+            return reinterpret_cast<uintptr_t>(&kQuick);
+        },
+        "is_of_python"_a, "The address of the table that libraries for C ask, in a program of Python or of C.");
     m.def("follow_waits", &follow_waits, "Let joins and locks under the GIL give it away, in the modules that are loaded.");
     m.def("c_epoch", [] { return epoch.load(std::memory_order_acquire); },
           "The number of the present state of all threads, to be read before the facts of a thread are looked up.");

@@ -75,6 +75,9 @@ uint64_t number_of(const Frame& frame) {
     return number(*oldest);
 }
 
+constexpr uint64_t kInC = uint64_t{1} << 63;   // of a number: the rest is an address
+PyObject* asks_for_c_callers = nullptr;      // kept for ever
+
 // Of a call that was kept and runs now; 0: a call runs where it is made.
 thread_local constinit uint64_t fixed_call_site = 0;
 
@@ -118,7 +121,13 @@ uint64_t call_site_of_program() {
     return frame ? number_of(frame) : call_site();
 }
 
+uint64_t call_site_of_c(uint64_t address) { return address | kInC; }
+
 nb::object site_of(uint64_t number) {
+    if (number & kInC) {
+        if (!asks_for_c_callers) return nb::none();
+        return nb::borrow(asks_for_c_callers)(number & ~kInC);
+    }
     const CallSite& site = table()[number % kSites];
     if (number == 0 || !site.code || site.round != number / kSites) return nb::none();
     return nb::make_tuple(nb::borrow(site.code), site.offset);
@@ -128,6 +137,9 @@ void bind_call_sites(nb::module_& m) {
     standard_library = nb::cast<std::string>(nb::module_::import_("sysconfig").attr("get_path")("stdlib")) + "/";
     m.def("site", &site_of, "number"_a, nb::sig("def site(number: int) -> tuple[types.CodeType, int] | None"),
           "The place that has a number, if it is known still.");
+    m.def(
+        "ask_for_c_callers", [](nb::object ask) { Py_XSETREF(asks_for_c_callers, ask.release().ptr()); }, "ask"_a,
+        "What returns the code object that stands for a place in C, and 0, by the place's address.");
     m.def("site_number", [] { return call_site(); }, "The number of the place that call_site() returns; see fix_site().");
     m.def("fix_site", [](uint64_t site) { return std::exchange(fixed_call_site, site); }, "number"_a,
           "Let what this thread submits be submitted at this place, 0: where it is called; return what was set before.");

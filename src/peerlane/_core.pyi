@@ -1244,8 +1244,10 @@ class ContextStack:
         Take the newest context away, and return its handle; 0 if there is none.
         """
 
-def c_calls() -> int:
-    """The address of the table that libraries for C ask."""
+def c_calls(is_of_python: bool) -> int:
+    """
+    The address of the table that libraries for C ask, in a program of Python or of C.
+    """
 
 def follow_waits() -> None:
     """
@@ -1389,6 +1391,11 @@ def follow_readiness(select: object, polls: Sequence[object], reads: Sequence[ob
 
 def site(number: int) -> tuple[types.CodeType, int] | None:
     """The place that has a number, if it is known still."""
+
+def ask_for_c_callers(ask: object) -> None:
+    """
+    What returns the code object that stands for a place in C, and 0, by the place's address.
+    """
 
 def site_number() -> int:
     """The number of the place that call_site() returns; see fix_site()."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from helpers import c_quick_calls
+from helpers import c_programs, c_quick_calls
+from helpers.c_programs import Run
 from helpers.c_quick_calls import answers
+from helpers.logs import line_of
 from peerlane.dialects._shared.c_library import Library
 from peerlane.dialects._shared.c_names import declarations_of
 
@@ -85,6 +89,47 @@ def test_python_is_not_asked_again_about_the_stream_of_a_thread(dialect: str) ->
     first, *others = map(int, answers("-c", OF_THREAD, dialect))
     assert first > 0
     assert others == [first, first]
+
+
+def test_deadlock_names_the_line_of_a_wait_that_native_code_queued(programs: Path, run: Run) -> None:
+    source = c_programs.PROGRAMS / "endless_wait.c"
+    program = c_programs.built(programs, source, ("-g1",), ("cuda",))
+    ended = run(*c_programs.PEERLANE, "run", "--dialect", "cuda", program, CUDA_LOG_FILE="stderr")
+    assert ended.stdout == "0 702\n"
+    line = line_of(source.read_text(), "// the wait")
+    assert f"submitted at endless_wait.c:{line})" in ended.stderr
+
+
+OF_PYTHON = """
+import ctypes, sys
+from dialects.cuda.driver import WORD, Driver, begin
+
+driver = begin(Driver())
+one, other, event = driver.cuStreamCreate(WORD, 1), driver.cuStreamCreate(WORD, 1), driver.cuEventCreate(WORD, 2)
+word = driver.cuMemAlloc_v2(WORD, 64)
+driver.cuMemsetD8_v2(word, 0, 64)
+driver.cuCtxSynchronize()
+for _ in range(3):
+    driver.cuEventRecord(event, one)
+    driver.cuStreamWaitEvent(other, event, 0)
+    driver.cuStreamSynchronize(other)
+driver.cuStreamWaitValue32_v2(one, word, 1, 1)
+driver.cuEventRecord(event, one)
+wait = driver.library.cuStreamWaitEvent
+print(wait(ctypes.c_uint64(other), ctypes.c_uint64(event), 0))  # the wait
+print(driver.library.cuStreamSynchronize(ctypes.c_uint64(other)))
+"""
+
+
+def test_deadlock_names_the_line_in_python_of_a_wait(tmp_path: Path, run: Run) -> None:
+    program = tmp_path / "waiting.py"
+    program.write_text(OF_PYTHON)
+    folder = str(Path(__file__).parents[1])
+    ended = run(
+        *c_programs.PEERLANE, "run", "--dialect", "cuda", program, CUDA_LOG_FILE="stderr", PYTHONPATH=folder
+    )
+    assert ended.stdout.split() == ["0", "702"], ended.stderr
+    assert f"submitted at waiting.py:{line_of(OF_PYTHON, '# the wait')})" in ended.stderr
 
 
 def test_a_call_that_worked_returns_success_though_another_thread_destroys_its_objects_meanwhile() -> None:

@@ -85,7 +85,7 @@ FreedBefore: Callable[[], Any]
 #: lets joins and locks under the GIL give it away, in the modules that are loaded
 follow_waits: Callable[[], None]
 #: returns the address of the table by which C programs make calls without Python; the functions below fill it
-c_calls: Callable[[], int]
+c_calls: Callable[[bool], int]
 #: returns the number of the present state of all threads; ask for it before you look up what to enter for a thread
 c_epoch: Callable[[], int]
 #: drops the entries of all threads: after a change that other threads see

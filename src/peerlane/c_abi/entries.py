@@ -13,6 +13,7 @@ from typing import Any
 
 from peerlane.backend import host
 from peerlane.c_abi.sites import frame as frame
+from peerlane.diagnostics import call_site
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.log.event_log import see_forks
 from peerlane.dialects import manifest_of
@@ -22,6 +23,7 @@ from peerlane.errors import Error
 
 see_forks()  # the library, which imports this, registers for forks next
 event_log.ask_for_c_sites(frame)
+call_site.ask_for_c_callers(frame)
 
 
 _reported: set[str] = set()
@@ -49,7 +51,7 @@ def quick_calls(is_own: bool) -> int:
     """
     if not is_own:
         WATCH.call_after_loads(host.follow_waits)
-    return host.c_calls()
+    return host.c_calls(not is_own)
 
 
 def end() -> None:

@@ -89,6 +89,15 @@ def at(position: Position | None) -> Site | None:
     return None if position is None else Site(*position)
 
 
+def ask_for_c_callers(frame_of: Callable[[int], Callable[..., Any]]) -> None:
+    """Let texts name the lines in C of calls that native code answered.
+
+    ``frame_of`` takes an address of code, and returns a function whose code object stands for it in :data:`foreign`.
+    """
+    frames = functools.cache(frame_of)
+    _core.ask_for_c_callers(lambda address: (frames(address).__code__, 0))
+
+
 def _callers(frame: FrameType) -> tuple[Site, ...]:
     callers: list[Site] = []
     caller = frame.f_back

@@ -148,15 +148,22 @@ class Runner:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queue: Any | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the calling thread is the one that makes the calls."""
+        return self._thread is not None and self._thread.ident == threading.get_ident()
 
     def queue(self) -> Any:
         """Return the queue in which calls wait for the thread; start the thread if it does not run."""
         with self._lock:
             if self._queue is None:
                 started = host.CallbackQueue()
-                threading.Thread(
+                self._thread = threading.Thread(
                     target=_serve, args=(started,), name="peerlane callbacks", daemon=True
-                ).start()
+                )
+                self._thread.start()
                 self._queue = (
                     started  # not before: an interrupt of the start would leave a queue that nobody serves
                 )

@@ -74,3 +74,23 @@ def test_copy_between_two_devices_follows_the_current_one_and_is_followed(begun:
     begun.cuStreamSynchronize(later)
     ends.within(0, lambda: begun.cuStreamSynchronize(0))
     assert ends.copied() == SIZE
+
+
+@for_each("name", ["copy", "copy_box"])
+def test_copy_between_two_devices_is_between_the_work_of_streams_that_do_not_block(
+    begun: Driver, name: str
+) -> None:
+    ends, opened = Ends(begun), threading.Event()
+    gate = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: opened.wait(SECONDS) and None)
+    before, other = (ends.within(at, lambda: begun.cuStreamCreate(WORD, 1)) for at in (1, 0))
+    begun.cuLaunchHostFunc(before, gate, 0)
+    begun.cuMemsetD8Async(ends.memory[1], 5, SIZE, before)
+    getattr(ends, name)()
+    later = ends.within(0, lambda: begun.cuStreamCreate(WORD, 1))
+    back = begun.cuMemHostAlloc(WORD, SIZE, 0)
+    for each in (other, later):
+        assert code(begun.cuStreamQuery, each) == NOT_READY
+    begun.cuMemcpyDtoHAsync_v2(back, ends.memory[0], SIZE, later)
+    opened.set()
+    begun.cuStreamSynchronize(later)
+    assert ctypes.string_at(back, SIZE) == bytes([5]) * SIZE

@@ -400,6 +400,48 @@ def test_host_function_runs_between_the_operations_of_its_stream(begun: Driver) 
     assert seen == [4]
 
 
+def test_call_of_a_host_function_is_not_permitted(begun: Driver) -> None:
+    stream, memory = begun.cuStreamCreate(WORD, 1), begun.cuMemAlloc_v2(WORD, 64)
+    seen: list[int] = []
+
+    def call(*_: object) -> None:
+        seen.append(code(begun.cuMemsetD8Async, memory, 1, 64, stream))
+        seen.append(begun.library.cuGetErrorName(1, ctypes.byref(ctypes.c_char_p())))
+
+    begun.cuLaunchHostFunc(stream, function := ctypes.CFUNCTYPE(None, ctypes.c_void_p)(call), 0)
+    kinds = ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p
+    begun.cuStreamAddCallback(stream, callback := ctypes.CFUNCTYPE(None, *kinds)(call), 0, 0)
+    begun.cuStreamSynchronize(stream)
+    assert seen == [800, 0] * 2
+    assert function
+    assert callback
+
+
+def test_copy_between_pinned_memories_is_over_on_return(begun: Driver) -> None:
+    stream, memory = begun.cuStreamCreate(WORD, 1), begun.cuMemHostAlloc(WORD, 64, 0)
+    ctypes.memset(memory, 7, 32)
+    for _ in range(2):  # the second time native code might answer
+        begun.cuLaunchHostFunc(stream, ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p), 50_000)
+        ctypes.memset(memory + 32, 0, 32)
+        begun.cuMemcpyAsync(memory + 32, memory, 32, stream)
+        assert ctypes.string_at(memory + 32, 32) == bytes([7]) * 32
+        assert begun.library.cuStreamQuery(ctypes.c_uint64(stream)) == 0
+
+
+def test_plain_free_of_the_memory_of_a_pool_does_not_wait(begun: Driver) -> None:
+    stream, word = begun.cuStreamCreate(WORD, 1), begun.cuMemAlloc_v2(WORD, 8)
+    begun.cuMemsetD8_v2(word, 0, 8)
+    begun.cuCtxSynchronize()
+    memory = begun.cuMemAllocAsync(WORD, 64, stream)
+    begun.cuStreamSynchronize(stream)
+    begun.cuStreamWaitValue32_v2(stream, word, 1, 1)
+    begun.cuMemFree_v2(memory)
+    assert code(begun.cuStreamQuery, stream) == cuda.NOT_READY
+    other = begun.cuStreamCreate(WORD, 1)
+    begun.cuStreamWriteValue32_v2(other, word, 1, 0)
+    begun.cuStreamSynchronize(stream)
+
+
 def test_failed_call_is_explained_where_the_variable_points(
     begun: Driver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

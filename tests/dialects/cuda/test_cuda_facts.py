@@ -52,6 +52,24 @@ def registered(world: World) -> int:
     return address
 
 
+def pinned(world: World) -> int:
+    return int(world.driver.cuMemHostAlloc(WORD, 64, 0))
+
+
+def context_of(world: World, memory: int) -> int:
+    kept = ctypes.c_uint64()
+    world.driver.cuPointerGetAttribute(ctypes.byref(kept), 1, memory)
+    return kept.value
+
+
+def allocated_in(world: World, context: int, name: str, *words: int) -> object:
+    """Compare the context of memory with the one in which it was allocated."""
+    memory = within(world.driver, context, lambda: getattr(world.driver, name)(WORD, *words))
+    if context_of(world, memory) != context:
+        raise CudaError(name, -1)
+    return memory
+
+
 def own_context(driver: Driver, device: int = 0) -> int:
     """Return a context that the program made; that of before is current again."""
     context = driver.cuCtxCreate_v2(WORD, 0, device)
@@ -201,6 +219,15 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
         INVALID_CONTEXT,
     ),
     "2.2 context that another call destroyed": (destroyed, DESTROYED),
+    "2.2 context of memory": (lambda w: allocated_in(w, own_context(w.driver), "cuMemAlloc_v2", 64), 0),
+    "2.2 context of memory of the host": (
+        lambda w: allocated_in(w, own_context(w.driver), "cuMemHostAlloc", 64, 0),
+        0,
+    ),
+    "2.2 context of memory of the primary context": (
+        lambda w: allocated_in(w, retained(w), "cuMemAlloc_v2", 64),
+        0,
+    ),
     "2.3 attribute beyond all": (lambda w: w.driver.cuDeviceGetAttribute(INT, 5000, 0), INVALID_VALUE),
     "2.3 device beyond all": (lambda w: w.driver.cuDeviceGet(INT, 3), INVALID_DEVICE),
     "3.1 context of the default stream of none": (
@@ -227,6 +254,18 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
         0,
     ),
     "3.3 wait for an event of another context": (lambda w: waited_elsewhere(w, own_context(w.driver)), 0),
+    "3.3 external record outside of a capture": (
+        lambda w: w.driver.cuEventRecordWithFlags(
+            w.driver.cuEventCreate(WORD, 0), w.driver.cuStreamCreate(WORD, 1), 1
+        ),
+        INVALID_VALUE,
+    ),
+    "3.3 external wait outside of a capture": (
+        lambda w: w.driver.cuStreamWaitEvent(
+            w.driver.cuStreamCreate(WORD, 1), w.driver.cuEventCreate(WORD, 0), 1
+        ),
+        INVALID_VALUE,
+    ),
     "3.3 query of what was never recorded": (
         lambda w: w.driver.cuEventQuery(w.driver.cuEventCreate(WORD, 0)),
         0,
@@ -234,10 +273,28 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
     "3.3 time of what was never recorded": (lambda w: elapsed(w, 0, records=False), INVALID_HANDLE),
     "3.3 time without times": (lambda w: elapsed(w, 2, records=True), INVALID_HANDLE),
     "3.3 time": (lambda w: elapsed(w, 0, records=True), 0),
+    "3.5 wait for a word of managed memory": (
+        lambda w: w.driver.cuStreamWaitValue32_v2(0, w.driver.cuMemAllocManaged(WORD, 64, 1), 0, 0),
+        INVALID_VALUE,
+    ),
+    "3.5 write of a word of managed memory": (
+        lambda w: w.driver.cuStreamWriteValue32_v2(0, w.driver.cuMemAllocManaged(WORD, 64, 1), 0, 0),
+        INVALID_VALUE,
+    ),
     "4.1 no bytes of the driver": (lambda w: w.driver.cuMemAlloc_v2(WORD, 0), INVALID_VALUE),
     "4.1 no bytes of the runtime": (lambda w: w.runtime.cudaMalloc(WORD, 0), 0),
     "4.1 free of NULL": (lambda w: (w.driver.cuMemFree_v2(0), w.runtime.cudaFree(0)), 0),
     "4.1 free twice": (freed_twice, INVALID_VALUE),
+    "4.1 free of pinned memory": (lambda w: w.driver.cuMemFree_v2(pinned(w)), INVALID_VALUE),
+    "4.1 free of pinned memory in the order of a stream": (
+        lambda w: w.driver.cuMemFreeAsync(pinned(w), 0),
+        INVALID_VALUE,
+    ),
+    "4.1 free of managed memory": (
+        lambda w: w.driver.cuMemFree_v2(w.driver.cuMemAllocManaged(WORD, 64, 1)),
+        0,
+    ),
+    "4.1 free of pinned memory of the runtime": (lambda w: w.runtime.cudaFree(pinned(w)), INVALID_VALUE),
     "4.1 range of no allocation": (
         lambda w: w.driver.cuMemGetAddressRange_v2(WORD, WORD, host()),
         NOT_FOUND,
@@ -266,6 +323,10 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
         lambda w: w.runtime.cudaDeviceEnablePeerAccess(0, 0),
         INVALID_DEVICE,
     ),
+    "4.4 end of access to itself of the runtime": (
+        lambda w: w.runtime.cudaDeviceDisablePeerAccess(0),
+        INVALID_DEVICE,
+    ),
     "4.4 access with flags": (lambda w: w.runtime.cudaDeviceEnablePeerAccess(1, 1), INVALID_VALUE),
     "4.4 attribute of one device twice": (
         lambda w: w.driver.cuDeviceGetP2PAttribute(INT, 2, 1, 1),
@@ -274,6 +335,10 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
     "4.5 no bytes in the order of a stream": (lambda w: w.driver.cuMemAllocAsync(WORD, 0, 0), 0),
     "4.5 plain free of a pool's memory": (
         lambda w: w.driver.cuMemFree_v2(w.driver.cuMemAllocAsync(WORD, 64, 0)),
+        0,
+    ),
+    "4.6 addresses without a context": (
+        lambda w: (w.driver.cuCtxSetCurrent(0), w.driver.cuMemAddressReserve(WORD, 1 << 21, 0, 0, 0)),
         0,
     ),
     "4.7 flags of host memory": (lambda w: w.driver.cuMemHostAlloc(WORD, 64, 8), INVALID_VALUE),
@@ -293,8 +358,34 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
         lambda w: w.driver.cuMemHostUnregister(registered(w) + 64),
         INVALID_VALUE,
     ),
+    "4.7 free of a device's memory": (
+        lambda w: w.driver.cuMemFreeHost(w.driver.cuMemAlloc_v2(WORD, 64)),
+        INVALID_VALUE,
+    ),
+    "4.7 free of managed memory": (
+        lambda w: w.runtime.cudaFreeHost(w.driver.cuMemAllocManaged(WORD, 64, 1)),
+        INVALID_VALUE,
+    ),
+    "4.7 free": (lambda w: (w.driver.cuMemFreeHost(pinned(w)), w.runtime.cudaFreeHost(pinned(w))), 0),
+    "4.7 device's address of a device's memory": (
+        lambda w: w.driver.cuMemHostGetDevicePointer_v2(WORD, w.driver.cuMemAlloc_v2(WORD, 64), 0),
+        INVALID_VALUE,
+    ),
+    "4.7 flags of registered memory": (
+        lambda w: w.driver.cuMemHostGetFlags(INT, registered(w)),
+        INVALID_VALUE,
+    ),
+    "4.7 flags": (lambda w: w.driver.cuMemHostGetFlags(INT, pinned(w)), 0),
     "4.8 no managed bytes": (lambda w: w.driver.cuMemAllocManaged(WORD, 0, 1), INVALID_VALUE),
     "4.8 flags of managed memory": (lambda w: w.driver.cuMemAllocManaged(WORD, 64, 4), INVALID_VALUE),
+    "4.8 attachment of memory that is not managed": (
+        lambda w: w.driver.cuStreamAttachMemAsync(0, w.driver.cuMemAlloc_v2(WORD, 64), 0, 1),
+        INVALID_VALUE,
+    ),
+    "4.8 attachment": (
+        lambda w: w.driver.cuStreamAttachMemAsync(0, w.driver.cuMemAllocManaged(WORD, 64, 1), 0, 1),
+        0,
+    ),
     "4.9 handle of a pool's memory": (pool_handle, INVALID_VALUE),
     "4.9 opening without a flag": (lambda w: opened(w, 0), INVALID_VALUE),
     "4.9 opening in the same process": (lambda w: opened(w, 1), INVALID_CONTEXT),

@@ -184,15 +184,19 @@ def test_last_error_stays_until_it_is_taken_and_is_the_threads(runtime: Driver) 
     assert [runtime.library.cudaGetLastError() for _ in range(2)] == [INVALID_DIRECTION, 0]
 
 
-def test_work_that_is_not_over_is_not_the_last_error(runtime: Driver) -> None:
+def test_work_that_is_not_over_is_the_last_error(runtime: Driver) -> None:
     stream = runtime.cudaStreamCreateWithFlags(WORD, 1)
     driver = Driver()
     word = runtime.cudaMalloc(WORD, 8)
     runtime.cudaMemset(word, 0, 8)
     runtime.cudaDeviceSynchronize()  # no other stream comes behind the fill
     driver.cuStreamWaitValue32_v2(stream, word, 1, 1)
-    assert code(runtime.cudaStreamQuery, stream) == cuda.NOT_READY
-    assert runtime.library.cudaPeekAtLastError() == 0
+    event = runtime.cudaEventCreate(WORD)
+    runtime.cudaEventRecord(event, stream)
+    for query, handle in [(runtime.cudaStreamQuery, stream), (runtime.cudaEventQuery, event)] * 2:
+        assert code(query, handle) == cuda.NOT_READY
+        assert runtime.library.cudaGetLastError() == cuda.NOT_READY
+        assert runtime.library.cudaPeekAtLastError() == 0
     other = runtime.cudaStreamCreateWithFlags(WORD, 1)
     driver.cuStreamWriteValue32_v2(other, word, 1, 0)
     runtime.cudaStreamSynchronize(stream)

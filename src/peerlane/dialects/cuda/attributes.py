@@ -27,7 +27,7 @@ _WORD, _INT, _BOOL, _SIGNED = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_bool, c
 
 
 def _context(pointer: MemoryPointer) -> int:
-    return machine.context_of(pointer.region.ordinal).handle
+    return machine.context_of_memory(pointer.region.base, pointer.region.ordinal).handle
 
 
 def _pool(pointer: MemoryPointer) -> int:

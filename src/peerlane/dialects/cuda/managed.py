@@ -116,6 +116,9 @@ def cuMemRangeGetAttributes(
 
 @call
 def cuStreamAttachMemAsync(hStream: int, dptr: int, length: int, flags: int) -> None:
+    region = gpu.regions.at(dptr)
+    if region is None or not region.is_managed:
+        raise invalid(f"dptr is not managed: {machine.describe(dptr)}", "pass memory of cuMemAllocManaged")
     managed.attach(hStream, dptr, length, flags)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from peerlane.dialects.cuda.state import call, define, gpu, invalid, machine, refuse_flags
+from peerlane.dialects.gpu.regions import Region
 from peerlane.dialects.gpu.streams import AnyStream
 
 memory = gpu.memory
@@ -65,19 +66,30 @@ def cuMemHostAlloc(bytesize: int, Flags: int) -> int:
 def cuMemFreeHost(p: int) -> None:
     if not p:
         raise invalid("the address is NULL", "pass what cuMemAllocHost returned")
-    memory.free(p, "cuMemFreeHost")
+    memory.free(p, "cuMemFreeHost", is_for_host=True)
+
+
+def _host_region(p: int) -> Region:
+    """Return the pinned, registered or managed memory at an address; refuse that of devices."""
+    region = gpu.regions.required_at("p", p)
+    if region.is_device:
+        raise invalid(f"p is memory of a device: {machine.describe(p)}", "pass memory of the host")
+    return region
 
 
 @call
 def cuMemHostGetDevicePointer_v2(p: int, Flags: int) -> int:
     refuse_flags(Flags)
-    gpu.regions.required_at("p", p)
+    _host_region(p)
     return p
 
 
 @call
 def cuMemHostGetFlags(p: int) -> int:
-    return gpu.regions.required_at("p", p).flags
+    region = _host_region(p)
+    if region.is_managed or region.is_registered:
+        raise invalid("the memory was registered or is managed", "pass memory of cuMemHostAlloc")
+    return region.flags
 
 
 @call

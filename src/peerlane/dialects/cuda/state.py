@@ -19,6 +19,7 @@ from peerlane.dialects.cuda.codes import CODES, NAMES, STICKY
 from peerlane.dialects.gpu.calls import HeaderCalls
 from peerlane.dialects.gpu.gpu import Gpu
 from peerlane.dialects.gpu.vendor import CallNames, Policy, Reason, Vendor
+from peerlane.streams import callbacks
 from peerlane.support.libraries import binding
 
 LOG_FILE = "CUDA_LOG_FILE"
@@ -91,9 +92,13 @@ gpu = Gpu(
             memcpy_peer="both",
             peer_current=True,
             cross_device="both",
+            peer_streams="all",
+            host_copies="waits",
             pool_access="own",
             pool_import="none",
             register_again="refused",
+            free_kind="own",
+            free_of_pools="returns",
             stream_destroy="returns",
         ),
         visible=visible,
@@ -155,7 +160,16 @@ class _Driver:
         return self._process not in (0, os.getpid())
 
     def begin(self) -> None:
-        """Begin, as cuInit does: a process whose parent did that before it forked has no driver."""
+        """Begin, as cuInit does: a process whose parent did that before it forked has no driver.
+
+        Host functions make no calls (facts/cuda 3.4).
+        """
+        if callbacks.runner.is_current:
+            raise gpu.vendor.refusal(
+                Reason.IN_HOST_FUNCTION,
+                "a host function of a stream makes the call",
+                "call from another thread, or behind the stream's work",
+            )
         if not self._process:
             self._process = os.getpid()
         elif self.is_lost:

@@ -76,9 +76,16 @@ def cuStreamSynchronize(hStream: AnyStream) -> None:
     streams.synchronize(hStream)
 
 
+def _refuse_external(stream: AnyStream, flags: int) -> None:
+    """Refuse flags of a record or a wait: 1, external, is for streams that are captured."""
+    refuse_flags(flags, 1)
+    if flags and stream.capture is None:
+        raise invalid("flags are 1, external, and the stream is not captured", "pass 0 outside of a capture")
+
+
 @call
 def cuStreamWaitEvent(hStream: AnyStream, hEvent: GpuEvent, Flags: int) -> None:
-    refuse_flags(Flags, 1)
+    _refuse_external(hStream, Flags)
     events.wait(hStream, hEvent, is_external=bool(Flags))
 
 
@@ -103,7 +110,7 @@ def cuEventRecord(hEvent: GpuEvent, hStream: AnyStream) -> None:
 
 @call
 def cuEventRecordWithFlags(hEvent: GpuEvent, hStream: AnyStream, flags: int) -> None:
-    refuse_flags(flags, 1)
+    _refuse_external(hStream, flags)
     events.record(hEvent, hStream, is_external=bool(flags))
 
 
@@ -158,14 +165,24 @@ def cuStreamAddCallback(hStream: int, callback: Callable[..., Any] | None, userD
     _launch(stream, "callback", callback, streams.meaning(hStream), 0, userData)
 
 
+def _refuse_managed(address: int) -> None:
+    region = gpu.regions.at(address) if address else None
+    if region is not None and region.is_managed:
+        raise invalid(
+            f"the word is in managed memory: {machine.describe(address)}", "pass memory of cuMemAlloc"
+        )
+
+
 def wait_operation(address: int, value: int, flags: int, width: int) -> WordOperation:
     """Return the wait of a stream for a word of so many bytes."""
     refuse_flags(flags, _COMPARISON | _FLUSH)
+    _refuse_managed(address)
     return WordOperation(True, address, value, flags & _COMPARISON, (1 << 8 * width) - 1, width)
 
 
 def write_operation(address: int, value: int, flags: int, width: int) -> WordOperation:
     """Return the write of a word of so many bytes."""
+    _refuse_managed(address)
     return WordOperation(False, address, value, flags & ~_NO_BARRIER, 0, width)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -11,7 +12,7 @@ from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.peers import Peers
 from peerlane.dialects.gpu.regions import Region, Regions
 from peerlane.dialects.gpu.streams import AnyStream, Streams
-from peerlane.errors import AccessDenied, Fault
+from peerlane.errors import AccessDenied, Closed, Fault
 from peerlane.memory import raw
 from peerlane.support.records import dataclass
 
@@ -98,7 +99,7 @@ class Copies:
         if nbytes:
             ends = self._checked(dst, src, nbytes, kind)
             self.refuse_out_of_reach(stream, ends)
-            self._copy_on(stream, dst, src, nbytes, None not in ends)
+            self._copy_on(stream, dst, src, nbytes, self._is_asynchronous(ends))
 
     def copy_with_stream(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Copy in the order of a stream; complete on return."""
@@ -164,6 +165,10 @@ class Copies:
         current.catch_up()
         for other in others:
             other.catch_up()
+        if len(self._devices(ends)) > 1 and self._policy.peer_streams == "all":
+            for each in self._streams.non_blocking([current, *others]):
+                with contextlib.suppress(Closed):  # another thread may end it now
+                    self._streams.await_stream(each)
         try:
             move(None)
         except AccessDenied as error:
@@ -177,15 +182,20 @@ class Copies:
         self.refuse_out_of_reach(stream, copy.ends)
         self._move_on(stream, copy)
 
-    @staticmethod
-    def _move_on(stream: AnyStream, copy: Copy) -> None:
+    def _move_on(self, stream: AnyStream, copy: Copy) -> None:
         if stream.capture is not None:
             stream.capture.add(stream, copy)
-        elif None in copy.ends:
+        elif self._is_asynchronous(copy.ends):
+            copy(stream)
+        else:
             stream.catch_up()
             copy(None)
-        else:
-            copy(stream)
+
+    def _is_asynchronous(self, ends: Ends) -> bool:
+        """Return whether a copy on a stream is queued: ordinary memory of the host cannot wait."""
+        if self._policy.host_copies == "queued":
+            return None not in ends
+        return None not in ends and any(end is not None and (end.is_device or end.is_managed) for end in ends)
 
     def move_peer(self, to: Device, source: Device, copy: Copy) -> None:
         """Copy behind the earlier work of two devices, by the policy."""
@@ -223,12 +233,21 @@ class Copies:
             return
         first, second = streams.null_of(to.ordinal), streams.null_of(source.ordinal)
         current = streams.null(self._machine.context()) if self._policy.peer_current else first
-        if current in (first, second):
-            streams.submit_behind(first, second, submit)
-        else:
-            first.neutral.wait(current.neutral.record())
-            streams.submit_behind(first, second, submit)
-            current.neutral.wait(first.neutral.record())
+        others = [] if current in (first, second) else [current.neutral]
+        if self._policy.peer_streams == "all":
+            others += [each.queue for each in streams.non_blocking([first, second, current])]
+        for each in others:
+            with contextlib.suppress(Closed):  # another thread may end it now
+                first.neutral.wait(each.record())
+        streams.submit_behind(first, second, submit)
+        if not others and self._policy.peer_streams != "all":
+            return
+        end = first.neutral.record()
+        for each in others:
+            with contextlib.suppress(Closed):
+                each.wait(end)
+        for null in (first, second, current):
+            null.last_peer_copy = end
 
     @staticmethod
     def _mover(dst: int, src: int, nbytes: int) -> Callable[[AnyStream | None], None]:
@@ -236,10 +255,14 @@ class Copies:
 
     def _others(self, current: AnyStream, ends: Ends) -> list[AnyStream]:
         """Return the null streams besides ``current`` whose earlier work a copy at once follows."""
-        ordinals = {end.ordinal for end in ends if end is not None and end.is_device}
+        ordinals = self._devices(ends)
         if len(ordinals) > 1 and self._policy.cross_device == "current":
             return []
         return [self._streams.null_of(each) for each in sorted(ordinals - {current.context.device.ordinal})]
+
+    @staticmethod
+    def _devices(ends: Ends) -> set[int]:
+        return {end.ordinal for end in ends if end is not None and end.is_device}
 
     def _is_queued(self, ends: Ends) -> bool:
         dst, src = ends

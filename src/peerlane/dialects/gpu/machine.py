@@ -382,6 +382,18 @@ class GpuMachine(Machine):
                 self.of_contexts.setdefault(context, {})[address] = buffer
         return address
 
+    def context_of_memory(self, address: int, ordinal: int) -> Context:
+        """Return the context in which memory of a device was allocated, by its first address."""
+        with self.lock:
+            for context, memory in self.of_contexts.items():
+                if address in memory:
+                    return context
+        return self.context_of(ordinal)
+
+    def context_or_first(self) -> Context:
+        """Return this thread's context, or the primary one of the first device where it has none."""
+        return self.current() or self.context_of(self.shown()[0].ordinal)
+
     def allocate_pinned(self, context: Context, nbytes: int) -> int:
         """Allocate pinned memory of the host, which ends with a context that the program made; return its address.
 

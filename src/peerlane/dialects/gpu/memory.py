@@ -107,11 +107,18 @@ class Memory:
             )
         return self.allocate(nbytes), pitch
 
-    def free(self, address: int, call: str) -> None:
-        """Free the allocation at exactly this address, of a device or of the host, once its device is idle.
+    def free(self, address: int, call: str, *, is_for_host: bool = False) -> None:
+        """Free the allocation at exactly this address, once its device is idle; memory of pools by the policy.
 
-        NULL does nothing.  ``call`` is the vendor's name of the call.  Failures of the streams are left for their own
-        synchronization.
+        NULL does nothing.  Failures of the streams are left for their own synchronization.
+
+        Parameters
+        ----------
+        address : int
+        call : str
+            The vendor's name of the call.
+        is_for_host : bool
+            Whether the call is for pinned memory of the host; the policy decides whether it frees other memory.
         """
         if not address:
             return
@@ -124,7 +131,16 @@ class Memory:
                 "free what {malloc} or {malloc_host} returned, once",
             )
         region = self._regions.required_at("ptr", address)
-        self._streams.await_device(machine.context_of(region.ordinal))
+        is_pinned = is_host and not region.is_managed and region.allocation not in machine.pooled
+        if machine.vendor.policy.free_kind == "own" and is_pinned != is_for_host:
+            raise machine.vendor.invalid(
+                f"{call} does not free {'pinned memory of the host' if is_pinned else 'other memory'}: "
+                f"{machine.describe(address)}",
+                f"call {'{free_host}' if is_pinned else '{free}'}",
+            )
+        is_pooled = region.allocation in machine.pooled
+        if not is_pooled or machine.vendor.policy.free_of_pools == "waits":
+            self._streams.await_device(machine.context_of(region.ordinal))
         if address in machine.of_graphs:
             machine.of_graphs[address].free(None, call)
         elif machine.free(address, host=is_host, call=call):

@@ -384,11 +384,9 @@ class Pools:
 
     def _context(self, location: Location) -> Context:
         machine = self._machine
-        current = None if isinstance(location, Device) else machine.current()
-        if current is not None:
-            return current
-        device = location if isinstance(location, Device) else machine.shown()[0]
-        return machine.context_of(device.ordinal)
+        if not isinstance(location, Device):
+            return machine.context_or_first()
+        return machine.context_of(location.ordinal)
 
     def _name(self, location: Location) -> str:
         if isinstance(location, Device):

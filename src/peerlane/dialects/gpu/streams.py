@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from peerlane import Device, Stream, StreamGroup
+from peerlane import Device, Event, Stream, StreamGroup
 from peerlane.backend import host
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Resource
@@ -44,6 +44,8 @@ class GpuStream(Resource):
         self.units: tuple[int, ...] = ()  #: the mask of compute units at its creation; empty for all
         if flags & NON_BLOCKING:
             self.queue = null.context.device.create_stream(on_error="continue")
+            if null.last_peer_copy is not None:
+                self.queue.wait(null.last_peer_copy)
         else:
             self.queue = null.group.create_stream(on_error="continue")
         self.neutral = self.queue
@@ -161,6 +163,8 @@ class NullStream(Resource):
         self.neutral = self.queue = self.group.default  #: ``queue``: the same at any time
         self._captures: list[Capture] = []
         self.lost = lost  #: the numbers of streams that ended with the reset of a device
+        #: The end of the newest copy between two devices, for streams that are made later.
+        self.last_peer_copy: Event | None = None
         #: By which native code knows the device.
         self.number = context.device.backend.number(context.device.ordinal)
         self.flags = self.priority = 0
@@ -456,6 +460,18 @@ class Streams:
                 with contextlib.suppress(Closed):
                     self.await_stream(each)
         self.has_waited(context.device)
+
+    def non_blocking(self, nulls: Sequence[AnyStream]) -> list[GpuStream | EndingStream]:
+        """Return the streams of contexts that their null streams do not wait for, but those that are captured."""
+        contexts = {each.context for each in nulls}
+        with self._machine.lock:
+            of_contexts = [each for each in self._machine.resources.values() if each.context in contexts]
+        return [
+            each
+            for each in of_contexts
+            if isinstance(each, EndingStream)
+            or (isinstance(each, GpuStream) and not each.is_blocking and each.capture is None)
+        ]
 
     @staticmethod
     def await_stream(stream: AnyStream | EndingStream) -> None:

@@ -29,6 +29,7 @@ class Reason(enum.Enum):
     INVALID_CONTEXT = "a number that no context has", Fault.INVALID_VALUE
     DEVICE_RESET = "a device that was reset during the call", Fault.CLOSED
     INVALID_HANDLE = "a number that the call cannot use", Fault.INVALID_VALUE
+    IN_HOST_FUNCTION = "a call that a host function makes", Fault.DEADLOCK
     NOT_A_STREAM = "a number that no stream has", Fault.CLOSED
     NOT_AN_EVENT = "a number that no event has", Fault.CLOSED
     OTHER_DEVICE = "an event and a stream, or two events, of different devices", Fault.INVALID_VALUE
@@ -85,6 +86,11 @@ class Policy:
         Where such a copy follows the work of both devices, that of the current one does not count; or it does, too.
     cross_device : {"current", "both"}
         Any other copy between two devices at once follows earlier work of the current device alone, or of both.
+    peer_streams : {"blocking", "all"}
+        The work of a device that a copy between two devices follows, and that follows it, is that of its blocking
+        streams; or of all.
+    host_copies : {"queued", "waits"}
+        A copy on a stream between two ends in pinned memory of the host is queued; or it is complete on return.
     pool_access : {"peers", "own"}
         Devices reach the memory of pools by peer access, too; or by the access to the pool alone.
     pool_import : {"kept", "none"}
@@ -92,6 +98,10 @@ class Policy:
     register_again : {"kept", "refused"}
         Host memory that is registered keeps its first size and flags; or a second registration of any of its bytes is
         ``REGISTERED``.
+    free_kind : {"any", "own"}
+        A call that frees memory frees that of devices and of the host; or only the kind that it is for.
+    free_of_pools : {"waits", "returns"}
+        The plain free of a pool's memory waits for its device; or it returns at once.
     stream_destroy : {"waits", "returns"}
         The end of a stream waits for its work; or it returns at once, and the stream ends with its work.
     pool_size : {"high", "used"}
@@ -106,9 +116,13 @@ class Policy:
             "memcpy_peer": ("both", "current"),
             "peer_current": (False, True),
             "cross_device": ("current", "both"),
+            "peer_streams": ("blocking", "all"),
+            "host_copies": ("queued", "waits"),
             "pool_access": ("peers", "own"),
             "pool_import": ("kept", "none"),
             "register_again": ("kept", "refused"),
+            "free_kind": ("any", "own"),
+            "free_of_pools": ("waits", "returns"),
             "stream_destroy": ("waits", "returns"),
             "pool_size": ("high", "used"),
         }
@@ -120,9 +134,13 @@ class Policy:
     memcpy_peer: str
     peer_current: bool
     cross_device: str
+    peer_streams: str
+    host_copies: str
     pool_access: str
     pool_import: str
     register_again: str
+    free_kind: str
+    free_of_pools: str
     stream_destroy: str
     pool_size: str
 

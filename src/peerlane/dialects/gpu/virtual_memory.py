@@ -180,7 +180,7 @@ class VirtualMemory:
             of two; ``OUT_OF_MEMORY`` no addresses left; ``DEVICE_RESET``.
         """
         machine = self._machine
-        context = machine.context()
+        context = machine.context_or_first()
         granularity = context.device.granularity
         if not size or size % granularity or alignment & (alignment - 1):
             raise machine.vendor.invalid(

@@ -126,6 +126,8 @@ def cudaDeviceEnablePeerAccess(peerDevice: Device, flags: int) -> None:
 
 @call
 def cudaDeviceDisablePeerAccess(peerDevice: Device) -> None:
+    if machine.context().device is peerDevice:
+        raise _unreachable("the peer is the current device")
     gpu.peers.disable(peerDevice)
 
 

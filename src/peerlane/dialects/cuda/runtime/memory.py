@@ -97,7 +97,7 @@ def cudaHostAlloc(size: int, flags: int) -> int:
 
 @call
 def cudaFreeHost(ptr: int) -> None:
-    memory.free(ptr, "cudaFreeHost")
+    memory.free(ptr, "cudaFreeHost", is_for_host=True)
 
 
 @call

@@ -14,7 +14,6 @@ from peerlane.dialects.gpu.calls import HeaderCalls
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.support.libraries import binding
 
-_NOT_READY = gpu.vendor.code(Reason.NOT_READY)
 _ILLEGAL_ADDRESS = gpu.vendor.code(Reason.ILLEGAL_ADDRESS)
 _DEVICES = ("device", "peerDevice", "srcDevice", "dstDevice")
 
@@ -133,8 +132,7 @@ class Runtime:
         code_names["cuda"] = {value: name for name, value in binding(header)["enums"]["cudaError_t"].items()}
 
     def _report(self, failure: Failure) -> None:
-        if failure.code != _NOT_READY:
-            self._last.code = failure.code
+        self._last.code = failure.code
         report(failure)
 
     def _begin_anew(self) -> None:
