@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peerlane.errors import BadArgument, InvalidValue
-from peerlane.prediction import own_schedules
 from peerlane.prediction.collectives import predicted
 from peerlane.prediction.machines import MACHINES, Machine
 from peerlane.prediction.own_schedules import OWN, simulated
@@ -57,7 +56,7 @@ def test_own_all_reduce_moves_the_bytes_of_its_algorithm(algorithm: str) -> None
 def test_no_link_moves_more_than_it_can() -> None:
     times = simulated(MACHINES["mi300x"], "two-shot", 16, 32 << 20)
     for link, nbytes in times.moved.items():
-        assert nbytes <= own_schedules._rate(MACHINES["mi300x"], link) * times.busy[link] * (1 + 1e-9)
+        assert nbytes <= MACHINES["mi300x"].rate(link) * times.busy[link] * (1 + 1e-9)
         assert times.busy[link] <= max(times.end)
 
 

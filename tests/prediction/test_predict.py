@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,9 +17,9 @@ from helpers.prepared import run_python
 from helpers.promises import Node
 from peerlane.diagnostics.log import event_log, log_files
 from peerlane.diagnostics.log.log_files import LoggedEvent, LoggedSpan
-from peerlane.prediction.collectives import predicted
+from peerlane.prediction.collectives import predicted, seconds_of
 from peerlane.prediction.fluid import simulate
-from peerlane.prediction.machines import COPY_LATENCY, MACHINES
+from peerlane.prediction.machines import COPY_LATENCY, HOST, MACHINES
 from peerlane.prediction.operations import Lane, Run
 from peerlane.prediction.result import Prediction
 
@@ -234,6 +234,9 @@ class Log:
     """A log of a process with events that no native code wrote."""
 
     events_: list[LoggedEvent]
+    machine: str = ""
+    problem: str = ""
+    dropped: int = 0
 
     def events(self) -> Iterator[LoggedEvent]:
         return iter(self.events_)
@@ -249,17 +252,17 @@ def logged(
 
 def run_of(*logs: Log) -> Run:
     """Return the tasks of logs; a collective of ``nbytes`` takes as many seconds."""
-    run = Run(H100, lambda number: number - 1, 0.0, lambda name, ranks, nbytes: float(nbytes))
+    run = Run(H100, lambda number: number - 1, 0.0, lambda name, counts, nbytes: float(nbytes))
     run.add(logs)  # type: ignore[arg-type]
     return run
 
 
-def all_reduce(time: int, rank: int, number: int, nbytes: int) -> LoggedEvent:
+def all_reduce(time: int, rank: int, number: int, nbytes: int, ranks: int = 2) -> LoggedEvent:
     what = event_log.COLLECTIVES.index("all_reduce")
     return logged(
         "collective",
         time,
-        words=(1, number << 16 | what << 8, 0, 2 << 32 | rank),
+        words=(1, number << 16 | what << 8, 0, ranks << 32 | rank),
         spans=(LoggedSpan(5, 0, nbytes, False), LoggedSpan(6, 0, nbytes, True)),
         flags=log_files.END,
     )
@@ -287,7 +290,7 @@ def test_messages_and_waits_for_values_are_counted_as_unknown() -> None:
     run = run_of(
         Log([logged("collective", 0, words=(1, 1 << 16 | send << 8, 1, 2 << 32)), logged("value_wait", 1)])
     )
-    assert dict(run.unknown) == {"messages of a group": 1, "waits for a value: the write that ends them": 1}
+    assert +run.unknown == {"messages of a group": 1, "waits for a value: the write that ends them": 1}
 
 
 def test_post_that_another_process_takes_comes_before_what_it_does_then() -> None:
@@ -335,3 +338,58 @@ def test_wait_that_is_read_before_its_record_comes_behind_it() -> None:
     run = run_of(writer, reader)
     times = simulate(run.tasks, {("memory", 0, -1): 1e9})
     assert [times.end[each.task] for each in run.operations] == pytest.approx([1.0, 2.0], rel=1e-4)
+
+
+def test_thread_of_one_process_does_not_wait_for_another_processs_thread_of_that_number() -> None:
+    spans = (LoggedSpan(8, 0, 10**9, False), LoggedSpan(8, 1 << 30, 10**9, True))
+    placed = logged("allocated", 0, words=(1, 2), spans=(LoggedSpan(8, 0, 1 << 31, True),))
+    one = Log([placed, logged("access", 1, spans=spans), logged("post", 2, words=(2, 5))])
+    other = Log([logged("take", 3, words=(2, 5)), logged("access", 4, spans=spans)])
+    times = simulate((run := run_of(one, other)).tasks, {("memory", 0, -1): 1e9})
+    assert [times.end[each.task] for each in run.operations] == pytest.approx([2.0, 2.0], rel=1e-4)
+
+
+def test_copies_between_machines_take_the_interfaces_of_their_devices() -> None:
+    """Memory of a host has the interface of the device at the other end, or the first one."""
+    first_host, second_host = HOST, HOST - 1
+    assert H100.route(3, 9) == (("network out", 3, HOST), ("network in", 9, HOST))
+    assert H100.route(first_host, 11) == (("network out", 3, HOST), ("network in", 11, HOST))
+    assert H100.route(10, first_host) == (("network out", 10, HOST), ("network in", 2, HOST))
+    assert H100.route(second_host, first_host) == (("network out", 8, HOST), ("network in", 0, HOST))
+    assert H100.route(second_host, 9) == (("from host", 9, HOST),)
+    assert H100.route(8, 9) == (("out", 8, HOST), ("in", 9, HOST))
+    assert H100.route(second_host, second_host) == ()
+    assert {H100.rate(link) for link in H100.route(3, 9)} == {H100.network}
+
+
+def test_host_memory_and_devices_of_another_machine_are_its_own() -> None:
+    placed = [
+        logged("allocated", 0, words=(1, 2), spans=(LoggedSpan(8, 0, 64, True),)),
+        logged("access", 2, spans=(LoggedSpan(0, 0, 64, False), LoggedSpan(8, 0, 64, True))),
+    ]
+    writer = [logged("access", 3, spans=(LoggedSpan(0, 0, 64, False), LoggedSpan(8, 0, 64, True)))]
+    run = run_of(Log(writer, "a"), Log(placed, "b"))
+    routes = {each.lane.process: run.tasks[each.task].flows[0].route for each in run.operations}
+    assert routes == {0: H100.route(HOST, 8), 1: (("from host", 8, HOST),)}
+
+
+def test_collective_of_machines_with_unlike_ranks_or_a_lost_log_is_unknown() -> None:
+    calls = [Log([all_reduce(1, rank, 1, 3, ranks=3)], machine) for rank, machine in enumerate("aab")]
+    counts_of_calls = []
+
+    def note(name: str, counts: Sequence[int], nbytes: int) -> float:
+        counts_of_calls.append((name, counts, nbytes))
+        return 1.0
+
+    Run(H100, lambda number: number, 0.0, note).add(calls)  # type: ignore[arg-type]
+    assert counts_of_calls == [("all_reduce", (2, 1), 3)]
+    assert run_of(calls[0], calls[2]).unknown["collectives of kind all_reduce"] == 1
+    assert seconds_of(H100, "all_reduce", (2, 1), 3) is None
+    assert seconds_of(H100, "all_reduce", (9, 9), 3) is None
+    assert seconds_of(MACHINES["gb200-4"], "all_reduce", (1, 1), 3) is None
+    assert seconds_of(H100, "all_reduce", (8, 8), MIB) == predicted(H100, "all_reduce", 16, MIB).seconds
+
+
+def test_log_that_is_not_complete_is_counted_as_unknown() -> None:
+    run = run_of(Log([]), Log([], problem="no header"), Log([], dropped=3))
+    assert +run.unknown == {"logs of processes that are not complete": 2}

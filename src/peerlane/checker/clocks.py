@@ -12,9 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from peerlane.diagnostics.log.log_files import LoggedEvent, ProcessLog
+from peerlane.diagnostics.log.log_files import FIRST_SHARED_KEY, LoggedEvent, ProcessLog
 
-_FIRST_KEY = 4  # keys with a lower first word belong to one process or machine
 _MOST_POSTS = 4096  # of a key
 _FAR = 1 << 62
 
@@ -102,4 +101,4 @@ def _causes(logs: Sequence[ProcessLog]) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _is_shared(event: LoggedEvent) -> bool:
-    return event.words[0] >= _FIRST_KEY
+    return event.words[0] >= FIRST_SHARED_KEY

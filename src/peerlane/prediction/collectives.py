@@ -6,7 +6,7 @@ which NCCL itself chooses (facts/links 6), and the fastest of the possible algor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from peerlane.errors import BadArgument, InvalidValue, Unsupported
@@ -114,9 +114,13 @@ def predicted(
     shape = schedules.shape_of(machine, ranks)
     if algorithm in own_schedules.OWN:
         return _own_time(machine, algorithm, shape, nbytes)
-    times = list(_times(machine, name, shape, nbytes, algorithm))
+    return _fastest(machine, name, shape, nbytes, algorithm)
+
+
+def _fastest(machine: Machine, name: str, shape: Shape, nbytes: int, only: str | None) -> CollectiveTime:
+    times = list(_times(machine, name, shape, nbytes, only))
     if not times:
-        raise _unsupported(machine, algorithm or name, ranks)
+        raise _unsupported(machine, only or name, shape.ranks)
     return min(times, key=lambda each: each.seconds)
 
 
@@ -129,12 +133,20 @@ def _unsupported(machine: Machine, what: str, ranks: int) -> Unsupported:
     )
 
 
-def seconds_of(machine: Machine, name: str, ranks: int, nbytes: int) -> float | None:
-    """Return the time of a collective of a log, whose bytes are those of its larger end; None if it has no rate."""
+def seconds_of(machine: Machine, name: str, counts: Sequence[int], nbytes: int) -> float | None:
+    """Return the time of a collective of a log, whose bytes are those of its larger end; None if it has no rate.
+
+    ``counts``: how many ranks each machine has.  It has no rate if they differ, or are more than the devices.
+    """
+    ranks = sum(counts)
     if ranks < 2 or not nbytes:
         return 0.0
     try:
-        return predicted(machine, name, ranks, nbytes).seconds
+        if len(counts) == 1:
+            return predicted(machine, name, ranks, nbytes).seconds
+        if name not in _ALGORITHMS or len(set(counts)) > 1 or counts[0] > machine.devices:
+            return None
+        return _fastest(machine, name, schedules.shape_of(machine, ranks, counts[0]), nbytes, None).seconds
     except (InvalidValue, Unsupported):
         return None
 

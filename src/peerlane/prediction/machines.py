@@ -10,14 +10,18 @@ from dataclasses import replace
 from peerlane.errors import BadArgument, Unsupported
 from peerlane.support.records import dataclass
 
-HOST = -1  #: the number of the host among the ends of a copy
+#: The number of the first machine's host among the ends of a copy; those of further machines are below it.
+HOST = -1
 
 Link = tuple[str, int, int]  #: its kind, and the devices that it belongs to; ``HOST`` where it has only one
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The links of a machine.  All rates are bytes a second in one direction."""
+    """The links of a machine, and of several machines of that kind.  All rates are bytes a second in one direction.
+
+    Devices are counted through all machines.
+    """
 
     profile: str  #: the profile that it is for
     devices: int  #: the devices of one machine; more ranks are on several machines
@@ -36,23 +40,46 @@ class Machine:
     def rate(self, link: Link) -> float:
         """Return what a copy gets from a link; 0 if it is not known."""
         kind = link[0]
+        if kind.startswith("network"):
+            return self.network
         if kind == "memory":
             return self.memory
         return self.host if kind in ("from host", "to host") else self.peer
 
+    def device(self, machine: int, number: int) -> int:
+        """Return the number of a machine's device among those of all machines."""
+        return machine * self.devices + number
+
     def route(self, src: int, dst: int) -> tuple[Link, ...]:
-        """Return the links of a copy; without a link between two devices it goes through the host."""
+        """Return the links of a copy; without a link between two devices of a machine it goes through the host."""
+        if self._machine_of(src) != self._machine_of(dst):
+            return across(self._interface(src, dst), self._interface(dst, src))
         if src == dst:
-            return () if src == HOST else (("memory", src, HOST),)
-        if src == HOST:
+            return () if src <= HOST else (("memory", src, HOST),)
+        if src <= HOST:
             return (("from host", dst, HOST),)
-        if dst == HOST:
+        if dst <= HOST:
             return (("to host", src, HOST),)
         if not self.peer:
             return ("to host", src, HOST), ("from host", dst, HOST)
         if self.is_mesh:
             return (("link", src, dst),)
         return ("out", src, HOST), ("in", dst, HOST)
+
+    def _machine_of(self, end: int) -> int:
+        return HOST - end if end <= HOST else end // self.devices
+
+    def _interface(self, end: int, other: int) -> int:
+        """Return the device whose network interface an end uses.
+
+        Memory of a host uses that of the device which has the other end's number in its machine, or of the first one.
+        """
+        return self.device(HOST - end, max(other, 0) % self.devices) if end <= HOST else end
+
+
+def across(src: int, dst: int) -> tuple[Link, ...]:
+    """Return the links from a device's network interface to one of another machine."""
+    return ("network out", src, HOST), ("network in", dst, HOST)
 
 
 #: Seconds until the first byte of a copy moves: our choice, as is said in the guide.

@@ -9,8 +9,8 @@ from __future__ import annotations
 import heapq
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from peerlane.diagnostics.log import log_files
@@ -42,14 +42,33 @@ class Operation:
     nbytes: int
 
 
+@dataclass(slots=True)
+class _Collective:
+    """A call of a group."""
+
+    task: int  #: the one that takes its time
+    name: str
+    ranks: int  #: of the group
+    nbytes: int
+    machines: dict[int, int] = field(default_factory=dict)  #: of the ranks that have a log
+
+    def counts(self) -> tuple[int, ...] | None:
+        """Return how many ranks each machine has; None if logs of ranks on several machines are missing."""
+        counts = tuple(Counter(self.machines.values()).values())
+        if len(counts) == 1:  # also of a process alone, which sees no other rank
+            return (self.ranks,)
+        return counts if sum(counts) == self.ranks else None
+
+
 class Run:
     """The tasks of a run.
 
-    ``machine``: its routes are those of the copies.
-    ``device_of``: the number of a device in the machine, for its number in the log; None if the machine has no such
+    ``machine``: its routes are those of the copies, and its like stands for each machine of the run.
+    ``device_of``: the number of a device in its machine, for its number in the log; None if the machine has no such
         device.
     ``compute``: seconds that each callback takes on its stream.
-    ``collective_seconds``: what a collective takes: its name, ranks and bytes; None if that is not known.
+    ``collective_seconds``: what a collective takes: its name, the ranks of each machine, and its bytes; None if that
+        is not known.
     """
 
     def __init__(
@@ -57,7 +76,7 @@ class Run:
         machine: Machine,
         device_of: Callable[[int], int | None],
         compute: float,
-        collective_seconds: Callable[[str, int, int], float | None],
+        collective_seconds: Callable[[str, Sequence[int], int], float | None],
     ) -> None:
         self.tasks: list[Task[Link]] = []
         self.operations: list[Operation] = []
@@ -65,6 +84,7 @@ class Run:
         self.unknown: Counter[str] = Counter()
         self._machine, self._device_of = machine, device_of
         self._compute, self._collective_seconds = compute, collective_seconds
+        self._machines: list[int] = []  # of the processes
         self._last: dict[Lane, int] = {}
         self._sequences: defaultdict[Lane, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         self._devices: dict[int, int | None] = {}  # by block
@@ -72,24 +92,38 @@ class Run:
         self._records: dict[Key, int] = {}  # of notifies
         self._lines: dict[int, Key] = {}  # of notifies and waits, by their tasks
         self._waits: list[tuple[int, dict[Key, int], Key]] = []
+        # Notifies by their banks, streams and sequences, and those that another machine recorded, with the numbers.
+        self._unnumbered: dict[Key, int] = {}
+        self._came: list[tuple[Key, int]] = []
         self._posts: defaultdict[Key, list[int]] = defaultdict(list)
-        self._collectives: dict[Key, int] = {}
+        self._collectives: dict[Key, _Collective] = {}
 
-    def note_devices(self, devices: Mapping[int, int]) -> None:
-        """Note the devices of blocks, as numbers of the log; 0 is the host."""
+    def note_devices(self, devices: Mapping[int, int], machine: int = 0) -> None:
+        """Note the devices of a machine's blocks, as numbers of the log; 0 is the host."""
         for block, number in devices.items():
-            self._devices[block] = self._device_of(number) if number else HOST
+            device = self._device_of(number) if number else None
+            counted = None if device is None else self._machine.device(machine, device)
+            self._devices[block] = counted if number else HOST - machine
 
-    def add(self, logs: Iterable[ProcessLog]) -> None:
-        """Take the events of all logs, whose clocks are aligned."""
-        merged = heapq.merge(*map(_numbered, range(1 << 30), logs), key=lambda item: item[1].time_ns)
+    def add(self, logs: Sequence[ProcessLog]) -> None:
+        """Take the events of all logs, whose clocks are aligned; machines count in the order of their first logs."""
+        number_of = {name: number for number, name in enumerate(dict.fromkeys(log.machine for log in logs))}
+        self._machines = [number_of[log.machine] for log in logs]
+        merged = heapq.merge(*map(_numbered, range(len(logs)), logs), key=lambda item: item[1].time_ns)
         for process, event in merged:
             self._take(process, event)
         # Only now: another process's log may have an earlier event behind a later one.
+        for submission, number in self._came:
+            if (task := self._unnumbered.get(submission)) is not None:
+                self._number(task, True, number)
         for task, records, key in self._waits:
             if key in records:
                 self.tasks[task].after.append(records[key])
-        self._waits.clear()
+        for each in self._collectives.values():
+            self._time(each)
+        self.unknown["logs of processes that are not complete"] += sum(
+            bool(log.problem or log.dropped) for log in logs
+        )
 
     def _take(self, process: int, event: LoggedEvent) -> None:
         a, b, c, _ = event.words
@@ -98,13 +132,13 @@ class Run:
         lane = stream if event.stream else thread
         match event.kind:
             case "allocated" if b:
-                self.note_devices({span.block: b - 1 for span in event.spans})
+                self.note_devices({span.block: b - 1 for span in event.spans}, self._machines[process])
             case "moved" if len(event.spans) == 2:
                 self._devices[event.spans[1].block] = self._devices.get(event.spans[0].block)
             case "access":
                 self._move(lane, thread, event)
             case "pieces":
-                self._add_flows(self._task_at(stream, event.sequence), event)
+                self._add_flows(self._task_at(stream, event.sequence), process, event)
             case "callback":
                 self._operation(self._submit(lane, thread, event, self._compute), lane, "callback", 0)
                 self.unknown["callbacks"] += not self._compute
@@ -115,6 +149,10 @@ class Run:
                 self._lines[task] = (a, b) if a else (process, 0, b)
                 if c:
                     self._number(task, event.kind == "notify", c)
+                elif event.kind == "notify" and a:
+                    self._unnumbered[a, event.stream, event.sequence] = task
+            case "came":
+                self._came.append(((a, b, c), event.words[3]))
             case "notified" | "notify_waited":
                 submitted = self._task_at(stream, event.sequence)
                 if submitted in self._lines:
@@ -126,9 +164,9 @@ class Run:
                 self._chain(thread, [self._task_at(stream, event.sequence)])
             case "post":
                 past = self._task_at(stream, event.sequence) if event.stream else self._last.get(thread)
-                self._posts[a, b] += [] if past is None else [past]
+                self._posts[_post_key(process, a, b)] += [] if past is None else [past]
             case "take":
-                self._chain(thread, self._posts[a, b])
+                self._chain(thread, self._posts[_post_key(process, a, b)])
             case "collective":
                 self._collective(lane, thread, event)
 
@@ -180,13 +218,14 @@ class Run:
         task = self._submit(lane, thread, event, COPY_LATENCY * max(event.repeats, 1))
         kind = log_files.OPS[event.op] if event.op < len(log_files.OPS) else "access"
         self._operation(task, lane, kind, sum(nbytes for _, _, nbytes in _moves(event)))
-        self._add_flows(task, event)
+        self._add_flows(task, lane.process, event)
 
-    def _add_flows(self, task: int | None, event: LoggedEvent) -> None:
+    def _add_flows(self, task: int | None, process: int, event: LoggedEvent) -> None:
         if task is None:
             return
+        host = HOST - self._machines[process]
         for src, dst, nbytes in _moves(event):
-            one, other = (self._devices.get(each.block) if each.block else HOST for each in (src, dst))
+            one, other = (self._devices.get(each.block) if each.block else host for each in (src, dst))
             if one is None or other is None:
                 self.unknown["copies with memory of which the log names no device of the machine"] += 1
                 continue
@@ -209,16 +248,28 @@ class Run:
             sum(span.size for span in event.spans if span.written is is_end) for is_end in (False, True)
         )
         nbytes = max(read, written)
-        key = group, call
-        if key not in self._collectives:
-            seconds = 0.0 if what == _BARRIER else self._collective_seconds(COLLECTIVES[what], ranks, nbytes)
-            self.unknown[f"collectives of kind {COLLECTIVES[what]}"] += seconds is None
-            self._collectives[key] = len(self.tasks)
-            self.tasks.append(Task(latency=seconds or 0.0))
-        body = self._collectives[key]
-        self.tasks[body].after.append(arrival)
-        self._chain(lane, [body])
-        self._operation(body, lane, COLLECTIVES[what], nbytes)
+        if (group, call) not in self._collectives:
+            self._collectives[group, call] = _Collective(len(self.tasks), COLLECTIVES[what], ranks, nbytes)
+            self.tasks.append(Task())
+        one = self._collectives[group, call]
+        one.machines[event.words[3] & 0xFFFFFFFF] = self._machines[lane.process]
+        self.tasks[one.task].after.append(arrival)
+        self._chain(lane, [one.task])
+        self._operation(one.task, lane, one.name, nbytes)
+
+    def _time(self, call: _Collective) -> None:
+        """Let a collective take its time, now that the machines of its ranks are known."""
+        if call.name == COLLECTIVES[_BARRIER]:
+            return
+        counts = call.counts()
+        seconds = None if counts is None else self._collective_seconds(call.name, counts, call.nbytes)
+        self.unknown[f"collectives of kind {call.name}"] += seconds is None
+        self.tasks[call.task].latency = seconds or 0.0
+
+
+def _post_key(process: int, a: int, b: int) -> Key:
+    """Return what names a key in all processes: locks and threads have one of their process."""
+    return (process, a, b) if a < log_files.FIRST_SHARED_KEY else (a, b)
 
 
 def _numbered(process: int, log: ProcessLog) -> Iterator[tuple[int, LoggedEvent]]:

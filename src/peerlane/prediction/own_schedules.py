@@ -18,7 +18,7 @@ from peerlane.collectives.schedules.reductions_by_machine import all_reduce_by_m
 from peerlane.collectives.schedules.ring import ring
 from peerlane.collectives.schedules.two_shot import two_shot
 from peerlane.prediction.fluid import Flow, Task, Times, simulate
-from peerlane.prediction.machines import COPY_LATENCY, HOST, Link, Machine
+from peerlane.prediction.machines import COPY_LATENCY, HOST, Link, Machine, across
 
 SLOT = 1 << 20  #: bytes of a piece for a peer
 MOST_UNLIKE = 64  #: ranks of a schedule in which each rank has another part
@@ -67,11 +67,7 @@ def simulated(
         tasks.add(rank, own.schedule(ops.Plan(rank, ranks, SLOT, Machines(rank, names), nbytes)))
     tasks.join()
     links = {link for task in tasks.tasks for flow in task.flows for link in flow.route}
-    return simulate(tasks.tasks, {link: _rate(machine, link) for link in links})
-
-
-def _rate(machine: Machine, link: Link) -> float:
-    return machine.network if link[0].startswith("network") else machine.rate(link)
+    return simulate(tasks.tasks, {link: machine.rate(link) for link in links})
 
 
 class _Tasks:
@@ -149,13 +145,13 @@ class _Tasks:
     def _move(self, src: int, dst: int, nbytes: int) -> None:
         self._chain(latency=self._latency)
         route = self._route(src, dst)
-        if all(_rate(self._machine, link) for link in route):
+        if all(map(self._machine.rate, route)):
             self.tasks[self._last].flows.append(Flow(route, nbytes))
 
     def _route(self, src: int, dst: int) -> tuple[Link, ...]:
         one, other = src % self._period, dst % self._period
         if src // self._machine.devices != dst // self._machine.devices:
-            return ("network out", one, HOST), ("network in", other, HOST)
+            return across(one, other)
         if src == dst or not self._machine.is_mesh:
             return (
                 self._machine.route(one, other) if src == dst else (("out", one, HOST), ("in", other, HOST))

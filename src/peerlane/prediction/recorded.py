@@ -61,7 +61,9 @@ class Recording:
 
 
 def of_logs(profile: str, logs: Sequence[log_files.ProcessLog]) -> result.Prediction:
-    """Return the prediction for the processes of a run on one machine, each of which used one node.
+    """Return the prediction for the processes of a run, each of which used one node of its machine.
+
+    All machines are of the profile's kind.
 
     Raises Unsupported: the profile's machine is not known.
     """

@@ -45,9 +45,12 @@ class Shape(NamedTuple):
         return max(self.local - 1, 1) if self.is_mesh else 1
 
 
-def shape_of(machine: Machine, ranks: int) -> Shape:
-    """Return where the ranks are: on one machine, or on several whole ones."""
-    return Shape(ranks, min(ranks, machine.devices), machine.is_mesh)
+def shape_of(machine: Machine, ranks: int, local: int | None = None) -> Shape:
+    """Return where the ranks are: on one machine, or on several whole ones.
+
+    ``local``: ranks of each machine; by default as many as fit.
+    """
+    return Shape(ranks, local or min(ranks, machine.devices), machine.is_mesh)
 
 
 def _ring_steps(shape: Shape, count: int, part: float) -> list[Step]:

@@ -25,7 +25,6 @@ from peerlane.cli.schedules import shared_seed
 from peerlane.cli.stdout import BrokenOutput
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects import unasked
-from peerlane.errors import BadArgument, InvalidValue
 from peerlane.rendezvous.server import LEAST_UNREACHABLE, UNREACHABLE_SECONDS
 from peerlane.support.scratch_folders import scratch_folder
 
@@ -62,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--predict",
         metavar="PROFILE",
-        help="say how long the streams would take on that machine, such as h100-8",
+        help="say how long the streams would take on that machine, such as h100-8, or on one for each host",
     )
     parser.add_argument("--hold-deadlocks", metavar="FILE", help=argparse.SUPPRESS)  # for `peerlane check`
     add_host_arguments(parser)
@@ -169,14 +168,18 @@ def run(args: argparse.Namespace) -> int:
     check_files({"--json": args.json, "--trace": args.trace})
     event_log.discard()  # the ranks have theirs
     node_from(args)  # ranks share memory, which only virtual devices do
-    _check_prediction(args)
-    is_logged = args.trace is not None or bool(os.environ.get(event_log.VARIABLE))
+    if args.predict is not None:
+        from peerlane.prediction.machines import machine_of  # as every start would wait for it
+
+        machine_of(args.predict, "--predict")  # refuses one that is not known before the ranks run
+    is_read = args.trace is not None or args.predict is not None
+    is_logged = is_read or bool(os.environ.get(event_log.VARIABLE))
     with (
         counted(args, count_of(args) or 1, "peerlane launch", _print_line),
         shared_seed("peerlane launch", _print_line),
     ):
         plan = _plan(args, is_logged)
-        if args.trace is None and args.predict is None:
+        if not is_read:
             return front.launch(plan)
         with scratch_folder() as folder:
             os.environ[event_log.VARIABLE] = str(folder)
@@ -200,20 +203,6 @@ def _write_trace(target: str, folder: Path) -> None:
         write_trace(Path(target), timeline)
     for line in timeline.clocks:
         _print_line(f"peerlane launch: --trace: {line}")
-
-
-def _check_prediction(args: argparse.Namespace) -> None:
-    """Refuse a machine that is not known before the ranks run, and ranks of several machines."""
-    if args.predict is None:
-        return
-    from peerlane.prediction.machines import machine_of
-
-    machine_of(args.predict, "--predict")
-    if args.hosts is not None:
-        raise InvalidValue(
-            "--predict is for ranks of one machine, and --hosts starts them on several; use -n N",
-            detail=BadArgument("--predict", args.predict),
-        )
 
 
 def _plan(args: argparse.Namespace, is_logged: bool) -> Plan:

@@ -13,7 +13,8 @@ from peerlane.prediction.recorded import of_logs
 def lines(profile: str, folder: Path) -> Iterator[str]:
     """Yield the prediction for the logs in a folder in lines: all, each stream, and what is not known."""
     logs = logs_in(folder)
-    align(logs)
+    for line in align(logs):
+        yield f"peerlane launch: --predict: {line}"
     prediction = of_logs(profile, logs)
     most = prediction.bottleneck
     through = f"; the bottleneck is {most.name}, {most.share:.0%} used" if most else ""

@@ -24,6 +24,7 @@ OPS: tuple[str, ...] = _core.LOG_OPS  #: the names of the operations of an acces
 
 LOOSE, SHARED, END, UNKNOWN, ROWS, MERGED, FETCH = (1 << bit for bit in range(7))  #: flags of events
 
+FIRST_SHARED_KEY = 4  #: keys of posts with a lower first word belong to one process or machine
 
 _LIBRARY, _OWN = (f"{path}{os.sep}" for path in (sysconfig.get_path("stdlib"), Path(__file__).parents[2]))
 _PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
