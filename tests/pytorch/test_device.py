@@ -307,12 +307,15 @@ def test_loader_with_workers_pins_its_batches(tmp_path: Path) -> None:
     assert results["batches"] == [[True, [0.0, 1.0, 2.0, 3.0]], [True, [4.0, 5.0, 6.0, 7.0]]]
 
 
-def test_no_compiler_is_reported_at_the_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
+@pytest.mark.parametrize("compiler", ["no-such-compiler", ""])
+def test_no_compiler_is_reported_at_the_first_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
     results = run_on_device(tmp_path, 'found["error"] = caught(torch.empty, 2, device="peerlane")')
     kind, text = results["error"]
     assert kind == "Unbuilt"
-    assert "there is no C++ compiler 'no-such-compiler': install g++ 11 or newer" in text
+    assert f"there is no C++ compiler {compiler!r}: install g++ 11 or newer" in text
 
 
 _NAMED_BEFORE = """
