@@ -16,12 +16,11 @@ from mkdocs.structure.files import File, InclusionLevel
 ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"(\]\()([^()\s#]+)(#[^()\s]*)?(\))")
 _ITEM = re.compile(r"(?:[*-]|\d+\.) ")
-_IN_LIST = re.compile(rf" |{_ITEM.pattern}")
 _LANGUAGES = {".py": "python", ".md": "markdown", ".toml": "toml", ".yml": "yaml", ".cpp": "cpp", ".h": "cpp"}
 
 
 def linked(base: str, text: str) -> list[str]:
-    """Return the files outside of ``docs/`` that a text links; ``place`` is the text's own file, from the root."""
+    """Return the files outside of ``docs/`` that a text links; ``base`` is the text's own file, from the root."""
     targets = [_target(base, match[2]) for match in _LINK.finditer(text)]
     return [target for target in targets if not target.startswith("docs/") and (ROOT / target).is_file()]
 
@@ -31,7 +30,7 @@ def relinked(base: str, page: str, text: str) -> str:
 
     Parameters
     ----------
-    place : str
+    base : str
         The text's file, from the root of the repository.
     page : str
         Its file on the site, from ``docs/``.
@@ -50,14 +49,19 @@ def relinked(base: str, page: str, text: str) -> str:
 
 
 def with_lists(text: str) -> str:
-    """Return the text with an empty line between a paragraph and its list, which Markdown of Python needs."""
+    """Return the text with an empty line between a paragraph and a list's item, which Markdown of Python needs.
+
+    The paragraph may stand before the list, or be the last one of the item before.
+    """
     lines: list[str] = []
-    is_code = False
+    is_code, block = False, ""
     for line in text.split("\n"):
         is_code ^= line.lstrip().startswith(("```", "~~~"))
-        if not is_code and _ITEM.match(line) and lines and lines[-1] and not _IN_LIST.match(lines[-1]):
+        if not is_code and _ITEM.match(line) and block and not _ITEM.match(block):
             lines.append("")
+            block = ""
         lines.append(line)
+        block = line and (block or line)
     return "\n".join(lines)
 
 

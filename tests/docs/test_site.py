@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,11 @@ FETCHED = re.compile(
     r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//"""
     r"""|url\(["']?(?:https?:)?//|@import\s+["'](?:https?:)?//"""
 )
-# The texts in a page's article whose colour has a contrast below 4.5 with what lies behind it, as WCAG defines it.
+# A line that Markdown would have made an item, a heading, a table or a block of code.
+MARKUP = re.compile(r"^(?:[*-] |##|===|~~~|```|\||::$).*", re.MULTILINE)
+# The page of a program, unlike that of a text such as source/CHANGELOG.html.
+BLOCK_OF_CODE = re.compile(r"source/.*\.\w+\.html$")
+# The texts of a page whose colour has a contrast below 4.5 with what lies behind it, as WCAG defines it.
 FAINT = """() => {
   const numbers = colour => colour.match(/[0-9.]+/g).map(Number);
   const over = (front, back) => back.map((it, i) => front[i] * (front[3] ?? 1) + it * (1 - (front[3] ?? 1)));
@@ -39,10 +44,11 @@ FAINT = """() => {
   const light = colour => colour.map(it => it / 255)
     .map(it => it <= .03928 ? it / 12.92 : ((it + .055) / 1.055) ** 2.4)
     .reduce((sum, it, i) => sum + it * [.2126, .7152, .0722][i], 0);
-  const faint = {}, texts = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT);
+  const faint = {}, texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
     const it = texts.currentNode.parentElement, text = texts.currentNode.data.trim();
-    if (!text || !it.checkVisibility() || it.closest(".headerlink, .md-clipboard, script, style")) continue;
+    if (!text || !it.checkVisibility()) continue;
+    if (it.closest(".headerlink, .md-clipboard, .md-search, script, style")) continue;
     const back = behind(it), [one, other] = [light(over(numbers(getComputedStyle(it).color), back)), light(back)];
     const contrast = (Math.max(one, other) + .05) / (Math.min(one, other) + .05);
     const least = parseFloat(getComputedStyle(it).fontSize) < 24 ? 4.5 : 3;
@@ -125,6 +131,38 @@ def test_site_with_links_that_lead_nowhere_ends_the_build(tmp_path: Path) -> Non
     assert messages.count("WARNING") == 5, messages
 
 
+class _Words(HTMLParser):
+    """The text of a page outside of code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._code = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._code += tag in {"code", "pre", "script", "style"}
+
+    def handle_endtag(self, tag: str) -> None:
+        self._code -= tag in {"code", "pre", "script", "style"}
+
+    def handle_data(self, data: str) -> None:
+        if not self._code:
+            self.texts.append(data)
+
+
+def test_site_pages_show_no_markup_as_text(site: Path) -> None:
+    shown: dict[str, list[str]] = {}
+    for page in site.rglob("*.html"):
+        words = _Words()
+        words.feed(page.read_text())
+        text = "".join(words.texts)
+        assert "Apache-2.0" in text, page  # the foot: no tag of code was left open
+        if markup := MARKUP.findall(text):
+            shown[page.name] = markup
+    assert shown == {}
+    assert MARKUP.findall("it:\n* one\n## Head\n- two") == ["* one", "## Head", "- two"]
+
+
 def test_link_outside_of_docs_leads_to_page_of_source() -> None:
     text = "[a](../../examples/kv_cache.py) [b](../errors.md#closed) [c](#here) [d](https://example.org/x.py)"
     assert linked("docs/guides/sharing.md", text) == ["examples/kv_cache.py"]
@@ -137,6 +175,11 @@ def test_link_outside_of_docs_leads_to_page_of_source() -> None:
 def test_list_behind_a_paragraph_is_a_list() -> None:
     text = "these hold:\n* one\n  of it\n* two\n\n```\ncode\n* code\n```"
     assert with_lists(text) == text.replace("hold:\n", "hold:\n\n")
+
+
+def test_item_behind_a_paragraph_of_an_item_is_an_item() -> None:
+    text = "* one\n\n    of it\n* two\n  of it\n* three"
+    assert with_lists(text) == text.replace("* two", "\n* two")
 
 
 def test_reference_has_each_public_name_once() -> None:
@@ -186,6 +229,26 @@ def test_site_in_browser_fits_the_window_and_finds_a_name(address: str, width: i
         _search(page, "write_blocks", is_phone=width < 1000)
         assert messages == []
         assert [each for each in asked if not each.startswith((address, "data:", "blob:"))] == []
+
+
+@NEEDS_BROWSER
+@pytest.mark.takes_long
+@pytest.mark.timeout(600)
+def test_each_page_in_browser_fits_a_phone_and_its_pictures_can_be_read(address: str, site: Path) -> None:
+    with running() as browser:
+        context = browser.new_context(viewport={"width": 390, "height": 844})
+        context.route("**/search/**", lambda route: route.abort())  # each page would read the whole index
+        page: Any = context.new_page()
+        wide, small = [], []
+        names = [file.relative_to(site).as_posix() for file in sorted(site.rglob("*.html"))]
+        for name in [it for it in names if not BLOCK_OF_CODE.match(it)]:
+            page.goto(f"{address}{name}", wait_until="load")
+            if page.evaluate("document.documentElement.scrollWidth") > 390:
+                wide.append(name)
+            if page.evaluate("[...document.querySelectorAll('article p > img')].some(it => it.width < 500)"):
+                small.append(name)
+        assert wide == []
+        assert small == []
 
 
 @NEEDS_BROWSER

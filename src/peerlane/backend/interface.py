@@ -8,21 +8,19 @@ Any thread may call a verb, and several at a time: a driver with a current devic
 back-end has no queues, one thread of the process makes the queued calls of all streams, so a call that waits long
 holds up the others.  The neutral API checks sizes, overlaps of a reduction, and that memory is open, before it calls.
 
-========================  ==========================================================================================
-:class:`Memory`           address, size, close; :class:`VisibleMemory` if the host may access it
-:class:`Addresses`        locate
-:class:`VirtualMemory`    physical memory, reserved addresses (``Caps.PHYSICAL``)
-:class:`Peers`            can access, enable, announce
-:class:`Copies`           copy, fill, read, write; batch, rectangles and reductions have default bodies over these
-:class:`Queue`            make streams (``Caps.QUEUE``); a back-end without queues gets the host's
-:class:`Signal`           make events and notifies (``Caps.QUEUE``)
-:class:`Share`            handles of memory and of signals, and opening them (``Caps.SHARE``)
-:class:`Descriptors`      copy lists in device memory (``Caps.DESCRIPTOR``)
-:class:`Buffers`          buffers of the back-end's own, where plain ones would be slow; no capability
-========================  ==========================================================================================
+* :class:`Memory`: address, size, close; :class:`VisibleMemory` if the host may access it
+* :class:`Addresses`: locate
+* :class:`VirtualMemory`: physical memory, reserved addresses (``Caps.PHYSICAL``)
+* :class:`Peers`: can access, enable, announce
+* :class:`Copies`: copy, fill, read, write; batch, rectangles and reductions have default bodies over these
+* :class:`Queue`: make streams (``Caps.QUEUE``); a back-end without queues gets the host's
+* :class:`Signal`: make events and notifies (``Caps.QUEUE``)
+* :class:`Share`: handles of memory and of signals, and opening them (``Caps.SHARE``)
+* :class:`Descriptors`: copy lists in device memory (``Caps.DESCRIPTOR``)
+* :class:`Buffers`: buffers of the back-end's own, where plain ones would be slow; no capability
 
 Each back-end implements :class:`Backend`: ``Memory``, ``Addresses``, ``Peers`` and ``Copies`` of a set of devices.
-The other rows may change until a second back-end implements them.
+The other protocols may change until a second back-end implements them.
 :class:`peerlane.backend.base.BackendBase` has the default bodies.
 """
 

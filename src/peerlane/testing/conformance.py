@@ -1,6 +1,6 @@
-"""Suites of the duties that a back-end has to the neutral API; inherit from them.
+"""Suites of the duties that a back-end has to the neutral API.
 
-::
+A class of tests inherits from them:
 
     from peerlane.testing.conformance import BackendConformance
 
@@ -11,18 +11,10 @@
 :class:`BackendConformance` has all suites.  Every back-end owes the first four; each other suite belongs to a
 capability:
 
-========================  ==============================
-suite                     owed by
-========================  ==============================
-MemoryConformance         every back-end
-AddressesConformance      every back-end
-PeersConformance          every back-end
-CopiesConformance         every back-end
-VirtualMemoryConformance  ``Caps.PHYSICAL``
-QueueConformance          ``Caps.QUEUE``
-SignalConformance         ``Caps.QUEUE``
-ShareConformance          ``Caps.SHARE``
-========================  ==============================
+* ``MemoryConformance``, ``AddressesConformance``, ``PeersConformance`` and ``CopiesConformance``: every back-end
+* ``VirtualMemoryConformance``: ``Caps.PHYSICAL``
+* ``QueueConformance`` and ``SignalConformance``: ``Caps.QUEUE``
+* ``ShareConformance``: ``Caps.SHARE``
 
 If the back-end lacks a capability, the tests that need it are skipped by its name.  The suites look at bytes by
 another way than the verb under test: by the host's view where there is one, else by ``read``.  They need pytest and
