@@ -149,3 +149,16 @@ def test_lines_that_call_a_deep_library_are_shown(tmp_path: Path, monkeypatch: p
     }
     assert f"{first} | outermost(memory.fill, 1, stream=one)" in done.output
     assert f"{second} | outermost(memory.fill, 2, stream=other)" in done.output
+
+
+def test_memory_that_a_library_allocates_is_named_by_the_line_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "deep.py").write_text(LIBRARY)
+    program = tmp_path / "program.py"
+    program.write_text(USER.replace("device.allocate(4096)", "outermost(device.allocate, 4096)  # allocated"))
+    monkeypatch.setenv("PYTHONPATH", str(library))
+    (race,) = checked_program(program, devices=1).findings
+    assert race["memory"]["made"] == [str(program), line_of(program.read_text(), "allocated")]

@@ -34,7 +34,7 @@ def test_readme_is_short() -> None:
 
 
 def test_readme_programs_all_have_a_name() -> None:
-    assert len(PROGRAMS) == README.count("```python\n") >= 5
+    assert len(PROGRAMS) == README.count("```python\n") >= 4
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
@@ -91,6 +91,17 @@ def test_readme_streams_program_without_wait_shows_wrong_bytes(tmp_path: Path, s
     done = run_python(["-c", _TWENTY, str(program)], timeout=100, env=environment)
     assert done.returncode == 0, done.stderr
     assert "20" in done.stdout.splitlines()
+
+
+def test_readme_streams_program_without_wait_is_named_by_check(tmp_path: Path) -> None:
+    wait = "    t.sync(timeout=30)\n"
+    [streams] = [each for each in PROGRAMS if wait in each.code]
+    code = streams.code.replace(wait, "").replace("64 << 20", "1 << 20")
+    (tmp_path / streams.name).write_text(code)
+    done = run_python(["-m", "peerlane", "check", streams.name], timeout=100, cwd=tmp_path)
+    for line in ("c.copy_from(b, stream=t)", "assert (c.view() == 7).all()"):
+        assert re.search(rf"^ +\d+ \| {re.escape(line)}$", done.stderr, re.MULTILINE), done.stderr
+    assert done.returncode != 0
 
 
 @pytest.mark.parametrize("page", re.findall(r"\]\(((?!http)[^)#]+)\)", README))

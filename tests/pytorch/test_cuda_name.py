@@ -231,6 +231,19 @@ _MORE = """
 """
 
 
+@pytest.mark.parametrize(
+    "text", ["torch.zeros(1, device='cuda')", "torch.cuda.set_device(1)", "torch.cuda.Stream()"]
+)
+def test_program_that_names_cuda_without_the_option_is_referred_to_it(text: str) -> None:
+    done = _run(["-m", "peerlane", "run", "-c", f"import torch\n{text}"])
+    assert done.returncode == 1 and "with --torch-cuda, " in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_error_of_a_program_that_does_not_name_cuda_stands_alone() -> None:
+    done = _run(["-m", "peerlane", "run", "-c", "import torch\ntorch.zeros(-1)"])
+    assert done.returncode == 1 and "--torch-cuda" not in done.stderr, done.stderr
+
+
 def test_sleep_ranges_storages_and_compiled_layers_work(tmp_path: Path) -> None:
     assert _find(tmp_path, _MORE) == {
         "slept": True,

@@ -8,7 +8,7 @@ from typing import Any
 from peerlane.checker.missing import missing_order
 from peerlane.checker.sites import EVENTS, Data, Helpers, Site, distinguish
 from peerlane.checker.texts import location_of, span_text
-from peerlane.diagnostics.log.log_files import ProcessLog
+from peerlane.diagnostics.log.log_files import ProcessLog, is_installed
 
 Record = dict[str, Any]
 
@@ -141,12 +141,13 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Re
     if data["memory"] is not None:
         of = logs[data["memory"]["log"]]
         frames = of.sites.get(data["memory"]["site"], [])
+        of_program = [each for each in frames if not is_installed(each[0])]
         memory = {
             "rank": data["memory"]["rank"],
             "pid": of.pid,
             "allocation": data["memory"]["allocation"],
             "size": data["memory"]["size"],
-            "made": list(frames[0][:2]) if frames else None,
+            "made": next((list(each[:2]) for each in of_program or frames), None),
         }
     order = data["last_order"]
     has_lines = order is not None and all(order[at + 1] in logs[order[at]].sites for at in (0, 3))

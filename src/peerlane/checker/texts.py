@@ -294,8 +294,8 @@ def printable(text: str) -> str:
 
 
 _UNWATCHED = {
-    "source": "whether the program changed too early what {operations} read in host memory",
-    "destination": "whether the program looked too early at what {operations} write to host memory",
+    "source": "whether the program changed too early the host memory that {operations} had to read",
+    "destination": "whether the program looked too early at the host memory that {operations} had to write",
     "alias": "what the program reads and writes through {arrays} on buffers (np.asarray, memoryview, tensors)",
 }
 
@@ -303,7 +303,7 @@ _UNWATCHED = {
 def _unwatched(each: Mapping[str, Any]) -> str:
     many = "s" * (each["count"] != 1)
     counted = {
-        "operations": f"{each['count']:,} operation{many} of streams",
+        "operations": f"{each['count']:,} operation{many}",
         "arrays": f"{each['count']:,} array{many}",
     }
     at = f" (first at {location_of(*each['first'])})" if each["first"] else ""

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Collection, Iterator
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from peerlane.diagnostics import call_site
 from peerlane.diagnostics.waits import wait_texts
 from peerlane.errors import Deadlock, WaitState
 from peerlane.support.other_libraries import meant_by
@@ -21,6 +22,10 @@ VARIABLE, FULL = "PEERLANE_TRACEBACK", "full"
 _PACKAGE = __name__.partition(".")[0]
 #: Modules of the standard library through which peerlane calls itself.
 _BETWEEN = frozenset(("contextlib", "functools"))
+
+#: Functions that return what is shown below the traceback of an error that peerlane did not raise; empty for nothing.
+#: They get the code objects of its frames, and of those of its causes.
+below: list[Callable[[Collection[CodeType]], str]] = []
 
 
 def install(show_at_launch: Callable[[Callable[[], str]], bool]) -> None:
@@ -32,20 +37,24 @@ def install(show_at_launch: Callable[[Callable[[], str]], bool]) -> None:
     show, show_of_thread = sys.excepthook, threading.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        codes = _codes_of(error)
         prepare(error)
         state = _shown_by_launch(error)
         if state is None:
-            is_own = show is not sys.__excepthook__  # the program's
-            if is_own or not show_at_launch(lambda: _text_of(error)):
+            is_of_program = show is not sys.__excepthook__
+            if is_of_program or not show_at_launch(lambda: _text_of(error)):
                 show(kind, error, trace)
+            _show_below(codes)
         elif sys.stderr is not None:
             waits = wait_texts.in_vain(sorted({each.rank for each in state.ranks}))
             name = f"{kind.__module__}.{kind.__qualname__}"
             print(f"{name}: {waits}; `peerlane launch` shows where each of them waits", file=sys.stderr)
 
     def hook_of_thread(args: Any) -> None:
+        codes = _codes_of(args.exc_value)
         prepare(args.exc_value)
         show_of_thread(args)
+        _show_below(codes)
 
     sys.excepthook, threading.excepthook = hook, hook_of_thread
 
@@ -80,6 +89,11 @@ def trim(error: BaseException | None) -> None:
     is_own = type(error).__module__.partition(".")[0] == _PACKAGE
     if os.environ.get(VARIABLE) == FULL or not is_own:
         return
+    for each in _with_causes(error):
+        _relink(each.__traceback__)
+
+
+def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     left: list[BaseException | None] = [error]
     while left:
@@ -88,7 +102,35 @@ def trim(error: BaseException | None) -> None:
             continue
         seen.add(id(each))
         left += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
-        _relink(each.__traceback__)
+        yield each
+
+
+def _frames_of(error: BaseException) -> list[FrameType]:
+    frames, at = [], error.__traceback__
+    while at is not None:
+        frames.append(at.tb_frame)
+        at = at.tb_next
+    return frames
+
+
+def _codes_of(error: BaseException | None) -> Collection[CodeType]:
+    """Return the code of the frames of an error and its causes; none if peerlane raised one.
+
+    The text of such an error has the reason.
+    """
+    codes: set[CodeType] = set()
+    for each in _with_causes(error if isinstance(error, Exception) else None):
+        frames = _frames_of(each)
+        if frames and call_site.is_own(frames[-1]):
+            return ()
+        codes.update(frame.f_code for frame in frames)
+    return codes
+
+
+def _show_below(codes: Collection[CodeType]) -> None:
+    for text in filter(None, (each(codes) for each in below if codes)):
+        if sys.stderr is not None:
+            print(text, file=sys.stderr)
 
 
 def _relink(first: TracebackType | None) -> None:

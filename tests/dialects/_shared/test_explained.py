@@ -99,3 +99,57 @@ os.wait()
 """
     done = _run(tmp_path, program, "--explain")
     assert done.stderr.count("peerlane: the last call of acl that failed") == 1
+
+
+#: By the kind of its error, a program that a failed call ends; line 5 makes the call.
+ENDING = {
+    "own code": """import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+driver.cuInit(0)
+def choose():
+    code = driver.cuDeviceGet(ctypes.byref(ctypes.c_int()), 7)
+    if code:
+        raise RuntimeError(code)
+choose()
+""",
+    "cause": """from hip import hip
+def check(answer):
+    assert answer[0] == 0
+try:
+    check(hip.hipSetDevice(7))
+except AssertionError as error:
+    raise LookupError("no device") from error
+""",
+    "thread": """import acl, threading
+acl.init()
+def choose():
+    table = {0: "chosen"}
+    return table[acl.rt.set_device(7)]
+thread = threading.Thread(target=choose)
+thread.start(), thread.join()
+""",
+}
+
+
+@pytest.mark.parametrize("kind", ENDING)
+@pytest.mark.parametrize("options", [[], ["--explain"]])
+def test_error_behind_a_failed_call_shows_once_why_the_call_failed(
+    tmp_path: Path, kind: str, options: list[str]
+) -> None:
+    done = _run(tmp_path, ENDING[kind], *options)
+    assert done.stderr.count("peerlane: the last call of ") == 1, done.stderr
+    assert _explained(done.stderr).splitlines()[-1].strip() == "at program.py:5"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "def call():\n    acl.rt.set_device(7)\ncall()\nraise RuntimeError",
+        "import peerlane as pl\nacl.rt.set_device(7)\npl.device(7)",
+        "acl.rt.set_device(7)\nraise KeyboardInterrupt",
+    ],
+    ids=["another function", "error of peerlane", "interrupt"],
+)
+def test_error_that_a_failed_call_does_not_end_is_shown_alone(tmp_path: Path, program: str) -> None:
+    done = _run(tmp_path, f"import acl\nacl.init()\n{program}\n")
+    assert done.returncode != 0 and done.stderr and not _explained(done.stderr)

@@ -1,6 +1,7 @@
 """The message of a failed call: it shows the state at the failure, and its text is made when it is read.
 
 ``peerlane run --explain``, or ``PEERLANE_EXPLAIN=1``, shows the last one of each dialect when a process ends.
+Without it, the traceback that ends the program or a thread shows those of calls that its functions made.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from types import CodeType
 
-from peerlane.diagnostics import call_site
+from peerlane.diagnostics import call_site, tracebacks
 from peerlane.dialects._shared.call import Failure
 from peerlane.support import exits
 from peerlane.support.variables import is_set
@@ -42,14 +44,26 @@ def _explain() -> None:
     if sys.stderr is None:
         return
     for dialect in sorted(_last):
-        print(f"peerlane: the last call of {dialect} that failed:\n{last_failure(dialect)}", file=sys.stderr)
+        print(_explanation(dialect), file=sys.stderr)
     for fact in at_end:
         if text := fact():
             print(f"peerlane: {text}", file=sys.stderr)
 
 
+def _explanation(dialect: str) -> str:
+    return f"peerlane: the last call of {dialect} that failed:\n{last_failure(dialect)}"
+
+
+def _explain_error(codes: Collection[CodeType]) -> str:
+    """Return the messages of the last failed calls that functions with this code made; it may be why they raised."""
+    dialects = (each for each, (_, position) in _last.items() if position and position[0] in codes)
+    return "\n".join(map(_explanation, sorted(dialects)))
+
+
 if is_set(VARIABLE):
     exits.handlers.append(_explain)
+else:
+    tracebacks.below.append(_explain_error)
 
 
 def forget_last(dialect: str) -> None:
