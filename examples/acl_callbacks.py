@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import acl
 import numpy as np
-from acl_checked import AclError, equal, initialized, made, rt, using
+from acl_checked import AclError, created, equal, initialized, rt, using
 
 HUGE_FIRST, HOST_TO_DEVICE, DEVICE_TO_HOST = 0, 1, 2
 BLOCKING = 1
@@ -45,13 +45,13 @@ def receive(device, blocks):
     arrived = []
     with ExitStack() as stack:
         stack.enter_context(using(device))
-        memory = stack.enter_context(made("malloc", blocks * SIZE, HUGE_FIRST))
+        memory = stack.enter_context(created("malloc", blocks * SIZE, HUGE_FIRST))
         rt.memcpy(
             memory, blocks * SIZE, acl.util.numpy_contiguous_to_ptr(content)[0], blocks * SIZE, HOST_TO_DEVICE
         )
-        slot = stack.enter_context(made("malloc_host", SIZE))
+        slot = stack.enter_context(created("malloc_host", SIZE))
         seen = acl.util.ptr_to_numpy(slot, (SIZE,), np.dtype(np.uint8).num)
-        stream = stack.enter_context(made("create_stream"))
+        stream = stack.enter_context(created("create_stream"))
         thread = stack.enter_context(reporter(device))
         rt.subscribe_report(thread, stream)
         for block in range(blocks):

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import acl
 import numpy as np
-from acl_checked import AclError, equal, initialized, made, rt, using
+from acl_checked import AclError, created, equal, initialized, rt, using
 
 HUGE_FIRST, DEVICE_TO_HOST = 0, 2
 STREAM_CONTEXT = 107003
@@ -21,8 +21,8 @@ SIZE = 1 << 20
 def fill_and_read(value):
     """Fill memory with a value on a stream of the current context, and read it back."""
     with ExitStack() as stack:
-        pointer = stack.enter_context(made("malloc", SIZE, HUGE_FIRST))
-        stream = stack.enter_context(made("create_stream"))
+        pointer = stack.enter_context(created("malloc", SIZE, HUGE_FIRST))
+        stream = stack.enter_context(created("create_stream"))
         rt.memset_async(pointer, SIZE, value, SIZE, stream)
         rt.synchronize_stream(stream)
         content = np.zeros(SIZE, np.uint8)
@@ -32,7 +32,7 @@ def fill_and_read(value):
 
 def in_own_context(device, value):
     """Work in a context that this thread made, and destroys."""
-    with made("create_context", device):
+    with created("create_context", device):
         fill_and_read(value)
 
 
@@ -50,7 +50,7 @@ def run(device, threads):
         work += [pool.submit(in_shared_context, shared, 100 + number) for number in range(threads)]
         for each in work:
             each.result()
-        with made("create_stream") as stream, made("create_context", device):
+        with created("create_stream") as stream, created("create_context", device):
             if acl.rt.synchronize_stream(stream) != STREAM_CONTEXT:
                 raise AclError("a stream of another context was accepted")
             acl.get_recent_err_msg()

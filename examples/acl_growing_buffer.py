@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import acl
 import numpy as np
-from acl_checked import AclError, equal, initialized, made, rt, using
+from acl_checked import AclError, created, equal, initialized, rt, using
 
 HBM_MEM_HUGE, LOCATION_DEVICE, RECOMMENDED = 4, 1, 1
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
@@ -26,7 +26,7 @@ class GrowingBuffer:
         self.granule = rt.mem_get_allocation_granularity(self._property, RECOMMENDED)
         reserved = -(-most // self.granule) * self.granule
         self.address = stack.enter_context(
-            made("reserve_mem_address", reserved, 0, 0, 1, undo="release_mem_address")
+            created("reserve_mem_address", reserved, 0, 0, 1, undo="release_mem_address")
         )
         self._blocks = []
         stack.callback(self.resize, 0)
@@ -39,7 +39,7 @@ class GrowingBuffer:
     def resize(self, size):
         """Have at least ``size`` bytes, and no granule more."""
         while self.size < size:
-            with made("malloc_physical", self.granule, self._property, 0, undo="free_physical") as block:
+            with created("malloc_physical", self.granule, self._property, 0, undo="free_physical") as block:
                 # The mapping keeps the block: its handle is not needed any more.
                 rt.map_mem(self.address + self.size, self.granule, 0, block, 0)
             self._blocks.append(block)

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 
 import acl
 import numpy as np
-from acl_checked import AclError, equal, initialized, made, rt, using
+from acl_checked import AclError, created, equal, initialized, rt, using
 
 HUGE_FIRST_P2P, HOST_TO_DEVICE, DEVICE_TO_HOST = 3, 1, 2
 KEY_LENGTH, SECONDS = 65, 30
@@ -59,9 +59,9 @@ def owner(pipe, device, size):
     """Share memory, and two notifies: one that the guest waits for, which it made, and one of its own."""
     with ExitStack() as stack:
         stack.enter_context(using(device))
-        stream = stack.enter_context(made("create_stream"))
-        memory = stack.enter_context(made("malloc", size, HUGE_FIRST_P2P))
-        answered = stack.enter_context(made("create_notify", 0))
+        stream = stack.enter_context(created("create_stream"))
+        memory = stack.enter_context(created("malloc", size, HUGE_FIRST_P2P))
+        answered = stack.enter_context(created("create_notify", 0))
         upload(memory, pattern(size, 1))
         key = rt.ipc_mem_get_export_key(memory, size, KEY_LENGTH, 0)
         stack.callback(rt.ipc_mem_close, key)
@@ -70,7 +70,7 @@ def owner(pipe, device, size):
         rt.ipc_mem_set_import_pid(key, [pid])
         rt.notify_set_import_pid(answered, [pid])
         pipe.send((key, answered_key))
-        with made("notify_import_by_key", written_key, 0, undo="destroy_notify") as written:
+        with created("notify_import_by_key", written_key, 0, undo="destroy_notify") as written:
             rt.record_notify(written, stream)
             rt.synchronize_stream(stream)
             wait_for(answered, stream)
@@ -84,13 +84,13 @@ def guest(pipe, device, size, owner_pid):
     try:
         with initialized(), ExitStack() as stack:
             stack.enter_context(using(device))
-            stream = stack.enter_context(made("create_stream"))
-            written = stack.enter_context(made("create_notify", 0))
+            stream = stack.enter_context(created("create_stream"))
+            written = stack.enter_context(created("create_notify", 0))
             written_key = rt.notify_get_export_key(written, KEY_LENGTH, 0)
             rt.notify_set_import_pid(written, [owner_pid])
             pipe.send((rt.device_get_bare_tgid(), written_key))
             key, answered_key = receive(pipe)
-            with made("notify_import_by_key", answered_key, 0, undo="destroy_notify") as answered:
+            with created("notify_import_by_key", answered_key, 0, undo="destroy_notify") as answered:
                 memory = rt.ipc_mem_import_by_key(key, 0)
                 stack.callback(rt.ipc_mem_close, key)
                 wait_for(written, stream)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import acl
 import numpy as np
-from acl_checked import AclError, equal, initialized, made, rt, using
+from acl_checked import AclError, created, equal, initialized, rt, using
 
 HUGE_FIRST_P2P = 3
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, INNER_DEVICE_TO_DEVICE = 1, 2, 3, 6
@@ -28,13 +28,13 @@ class Side:
         stack.enter_context(using(device))
         rt.device_enable_peer_access(peer, 0)
         stack.callback(rt.device_disable_peer_access, peer)
-        self.pages = stack.enter_context(made("malloc", pages * block, HUGE_FIRST_P2P))
-        self.staging = stack.enter_context(made("malloc", blocks * block, HUGE_FIRST_P2P))
+        self.pages = stack.enter_context(created("malloc", pages * block, HUGE_FIRST_P2P))
+        self.staging = stack.enter_context(created("malloc", blocks * block, HUGE_FIRST_P2P))
         size = rt.get_memcpy_desc_size(INNER_DEVICE_TO_DEVICE)
         self._distance = -(-size // ALIGNMENT) * ALIGNMENT
-        self._descriptors = stack.enter_context(made("malloc", blocks * self._distance, HUGE_FIRST_P2P))
-        self.stream = stack.enter_context(made("create_stream"))
-        self.done = stack.enter_context(made("create_event"))
+        self._descriptors = stack.enter_context(created("malloc", blocks * self._distance, HUGE_FIRST_P2P))
+        self.stream = stack.enter_context(created("create_stream"))
+        self.done = stack.enter_context(created("create_event"))
         stack.callback(rt.set_device, device)  # what was made on a device is undone while it is set
 
     def prepare(self, order, *, gathers):

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import acl
 import numpy as np
-from acl_checked import AclError, equal, initialized, made, rt, using
+from acl_checked import AclError, created, equal, initialized, rt, using
 
 HUGE_FIRST = 0
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
@@ -19,7 +19,7 @@ PITCH_UNIT = 512
 
 def pinned(stack, nbytes):
     """Return pinned host memory and an array over it: copies from and to it do not block."""
-    pointer = stack.enter_context(made("malloc_host", nbytes))
+    pointer = stack.enter_context(created("malloc_host", nbytes))
     return pointer, acl.util.ptr_to_numpy(pointer, (nbytes,), np.dtype(np.uint8).num)
 
 
@@ -32,9 +32,9 @@ def round_trip(rows, columns):
         target, back = pinned(stack, size)
         there[:] = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
         back[:] = 0
-        first = stack.enter_context(made("malloc", padded, HUGE_FIRST))
-        second = stack.enter_context(made("malloc", padded, HUGE_FIRST))
-        stream = stack.enter_context(made("create_stream"))
+        first = stack.enter_context(created("malloc", padded, HUGE_FIRST))
+        second = stack.enter_context(created("malloc", padded, HUGE_FIRST))
+        stream = stack.enter_context(created("create_stream"))
         rt.memset_async(first, padded, 0xEE, padded, stream)
         rt.memcpy2d_async(first, pitch, source, columns, columns, rows, HOST_TO_DEVICE, stream)
         rt.memcpy_async(second, padded, first, padded, DEVICE_TO_DEVICE, stream)

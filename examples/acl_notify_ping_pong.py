@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import acl
 import numpy as np
-from acl_checked import AclError, equal, initialized, made, rt, using
+from acl_checked import AclError, created, equal, initialized, rt, using
 
 HUGE_FIRST_P2P, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 3, 2, 3
 SECONDS = 30
@@ -26,9 +26,9 @@ class Player:
         stack.enter_context(using(device))
         rt.device_enable_peer_access(peer, 0)
         stack.callback(rt.device_disable_peer_access, peer)
-        self.memory = stack.enter_context(made("malloc", size, HUGE_FIRST_P2P))
-        self.stream = stack.enter_context(made("create_stream"))
-        self.turn = stack.enter_context(made("create_notify", 0))
+        self.memory = stack.enter_context(created("malloc", size, HUGE_FIRST_P2P))
+        self.stream = stack.enter_context(created("create_stream"))
+        self.turn = stack.enter_context(created("create_notify", 0))
         stack.callback(rt.set_device, device)  # what was made on a device is undone while it is set
         rt.memset(self.memory, size, 0, size)
 

@@ -14,7 +14,7 @@ from threading import BrokenBarrierError
 
 import numpy as np
 from hip import hip
-from hip_checked import HipError, download, equal, hip_check, made, upload
+from hip_checked import HipError, created, download, equal, hip_check, upload
 
 SECONDS = 60
 
@@ -31,14 +31,16 @@ def gather(pipe, barrier, rank, ranks, size):
         own, right = rank % count, (rank + 1) % ranks % count
         hip_check(hip.hipSetDevice(own))
         # Two places in turn: what came in the last step is sent on while the next block comes.
-        inbox = stack.enter_context(made(hip.hipMalloc(2 * size), hip.hipFree))
-        start = stack.enter_context(made(hip.hipMalloc(size), hip.hipFree))
+        inbox = stack.enter_context(created(hip.hipMalloc(2 * size), hip.hipFree))
+        start = stack.enter_context(created(hip.hipMalloc(size), hip.hipFree))
         upload(start, block_of(rank, size))
         pipe.send(bytes(hip_check(hip.hipIpcGetMemHandle(inbox)).reserved))
         stack.callback(barrier.wait, SECONDS)  # nobody frees an inbox before all have closed it
         handle = pipe.recv()
         outbox = stack.enter_context(
-            made(hip.hipIpcOpenMemHandle(handle, hip.hipIpcMemLazyEnablePeerAccess), hip.hipIpcCloseMemHandle)
+            created(
+                hip.hipIpcOpenMemHandle(handle, hip.hipIpcMemLazyEnablePeerAccess), hip.hipIpcCloseMemHandle
+            )
         )
         source = int(start)
         for step in range(ranks - 1):

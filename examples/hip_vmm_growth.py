@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import numpy as np
 from hip import hip
-from hip_checked import HipError, download, equal, hip_check, made, upload
+from hip_checked import HipError, created, download, equal, hip_check, upload
 
 
 class GrowingBuffer:
@@ -29,7 +29,7 @@ class GrowingBuffer:
         reserved = -(-most // self.granule) * self.granule
         self.address = int(
             stack.enter_context(
-                made(hip.hipMemAddressReserve(reserved, 0, None, 0), hip.hipMemAddressFree, reserved)
+                created(hip.hipMemAddressReserve(reserved, 0, None, 0), hip.hipMemAddressFree, reserved)
             )
         )
         self.size = 0
@@ -40,7 +40,7 @@ class GrowingBuffer:
         while self.size < size:
             end = self.address + self.size
             # The mapping keeps the block: its handle is not needed any more.
-            with made(hip.hipMemCreate(self.granule, self._prop, 0), hip.hipMemRelease) as block:
+            with created(hip.hipMemCreate(self.granule, self._prop, 0), hip.hipMemRelease) as block:
                 hip_check(hip.hipMemMap(end, self.granule, 0, block, 0))
             hip_check(hip.hipMemSetAccess(end, self.granule, self._access, 1))
             self.size += self.granule

@@ -134,7 +134,7 @@ def test_failed_operation_of_each_kind_names_range_and_line(node: Node) -> None:
     raw.launch_descriptor(buffer.address, 64, stream=stream)
     text = failure_of(stream.sync, pl.InvalidValue)
     assert (
-        f"[the copy list at {buffer.address:#x} (start of" in text and f"submitted at {this_line(2)}" in text
+        f"[the copy list at {buffer.address:#x} (start of" in text and f"submitted at {this_line(3)}" in text
     )
 
 
