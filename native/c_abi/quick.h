@@ -1,8 +1,8 @@
 // The calls that programs of C make most, answered by native code: the library asks `_core` for this table.
 //
-// Each function has the name and the words of the vendor's, and some have the address to which they return.  A function returns whether it has succeeded, or the vendor's code.  False,
+// Each function has the name and the words of the vendor's.  Some have the address to which they return, or the name of the library's header, too.  A function returns whether it has succeeded, or the vendor's code.  False,
 // kDeclined: nothing has happened, and the dialect must be asked.  entry_points.py reads this file.
-// They serve what the dialect has served before in this thread, and what cannot fail; they never take the GIL.
+// They serve what the dialect has served before in this thread, and what cannot fail.  One takes the GIL: a wait that may last, in a thread of Python.
 #pragma once
 
 #include <atomic>
@@ -25,6 +25,8 @@ struct Quick {
     using RecordEvent = bool(uint64_t event, uint64_t stream) noexcept;
     using WaitForEvent = bool(uint64_t stream, uint64_t event, uint32_t flags, uint64_t caller) noexcept;
     using Query = int32_t(uint64_t handle) noexcept;
+    using QueryOfRuntime = int32_t(uint64_t handle, const char* library) noexcept;
+    using LastError = int32_t(const char* library) noexcept;
     using Synchronize = bool(uint64_t handle) noexcept;
     using Allocate = bool(uint64_t address, uint64_t size, uint64_t stream) noexcept;
     using AllocateFromPool = bool(uint64_t address, uint64_t size, uint64_t pool, uint64_t stream) noexcept;
@@ -39,7 +41,9 @@ struct Quick {
     LaunchHostFunction *aclrtLaunchHostFunc, *hipLaunchHostFunc, *cuLaunchHostFunc, *cudaLaunchHostFunc;
     RecordEvent *hipEventRecord, *cuEventRecord, *cudaEventRecord;
     WaitForEvent *hipStreamWaitEvent, *cuStreamWaitEvent, *cudaStreamWaitEvent;
-    Query *hipEventQuery, *cuEventQuery, *cudaEventQuery, *hipStreamQuery, *cuStreamQuery, *cudaStreamQuery;
+    Query *hipEventQuery, *cuEventQuery, *hipStreamQuery, *cuStreamQuery;
+    QueryOfRuntime *cudaEventQuery, *cudaStreamQuery;
+    LastError *cudaGetLastError, *cudaPeekAtLastError;
     Synchronize *hipEventSynchronize, *cuEventSynchronize, *cudaEventSynchronize, *hipStreamSynchronize, *cuStreamSynchronize, *cudaStreamSynchronize;
     Allocate *hipMallocAsync, *cuMemAllocAsync, *cudaMallocAsync;
     AllocateFromPool *hipMallocFromPoolAsync, *cuMemAllocFromPoolAsync, *cudaMallocFromPoolAsync;

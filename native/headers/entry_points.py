@@ -21,7 +21,8 @@ from peerlane.dialects._shared.hook import read_manifest  # noqa: E402
 
 _QUICK_TABLE = (Path(__file__).parents[1] / "c_abi/quick.h").read_text()
 _QUICK_TYPES = dict(re.findall(r"using (\w+) = (\w+)\(", _QUICK_TABLE))
-_WITH_CALLER = set(re.findall(r"using (\w+) = \w+\([^)]*\bcaller\)", _QUICK_TABLE))
+_ADDED = {"caller": "reinterpret_cast<uint64_t>(__builtin_return_address(0))", "library": "entry_{}.header"}
+_LAST_PARAMETERS = dict(re.findall(r"using (\w+) = \w+\([^)]*\b(\w+)\)", _QUICK_TABLE))
 _QUICK_KINDS = {
     name: kind
     for kind, names in re.findall(r"(\w+) (\*\w+(?:, \*\w+)*);", _QUICK_TABLE)
@@ -138,8 +139,8 @@ def _entry_point(declarations, library: str, function, *, has_texts: bool) -> st
         body = f"{asked.format('void')};\n    return {{}};"
     answers, arguments = _quick_call(function, names)
     if answers:
-        if _QUICK_KINDS.get(answers) in _WITH_CALLER:
-            arguments = [*arguments, "reinterpret_cast<uint64_t>(__builtin_return_address(0))"]
+        if added := _ADDED.get(_LAST_PARAMETERS.get(_QUICK_KINDS.get(answers, ""), "")):
+            arguments = [*arguments, added.format(function.name)]
         served = f"table->{answers}({', '.join(arguments)})"
         table = "const auto* const table = quick.load(std::memory_order_acquire)"
         if _QUICK[answers] == "bool":

@@ -45,6 +45,8 @@ uint64_t call_site();
 uint64_t call_site_of_program();
 // The number of a place in a program of C, by the address to which a call returns; without the GIL.
 uint64_t call_site_of_c(uint64_t address);
+// The number of the line in Python that calls C code; without one that of the place in C.  It needs the GIL.
+uint64_t call_site_above_c(uint64_t address);
 // (code, offset of the instruction), or None.
 nanobind::object site_of(uint64_t number);
 
@@ -53,7 +55,7 @@ peerlane::Poll poll_of_thread();
 // The same in waits, which may last: there it is also looked whether anything can still run.
 peerlane::Poll poll_waiting();
 // By a thread that has no state of the interpreter's, or gave it away; not once the interpreter exits.
-void with_gil_unless_exiting(void (*work)());
+void with_gil_unless_exiting(const std::function<void()>& work);
 // A refusal as the exception that Python's texts make of it.
 nanobind::object as_exception(const peerlane::Refusal& refusal);
 void raise_refusal(const peerlane::Refusal& refusal);   // sets it

@@ -137,6 +137,28 @@ thread_local std::array<KnownThread*, kVendors.size()> known_threads{};   // the
 thread_local std::vector<ContextStack::OfThread>* pushed_contexts = nullptr;
 thread_local bool has_ended = false;
 
+// The last error of each thread in each of the runtime's libraries, which the names of their headers tell.
+constexpr std::array<std::string_view, 2> kRuntimes{"cudart", "cudart12"};
+struct LastErrors {
+    uint64_t round = 0;
+    std::array<int32_t, kRuntimes.size()> codes{};
+};
+std::atomic<uint64_t> round_of_last_errors{0};   // those of an earlier one do not count
+thread_local constinit LastErrors last_errors;
+
+// Null: the runtime has no library of the name.
+int32_t* last_error_of(std::string_view library) noexcept {
+    const uint64_t round = round_of_last_errors.load(std::memory_order_acquire);
+    if (last_errors.round != round) last_errors = {.round = round};
+    const auto runtime = std::find(kRuntimes.begin(), kRuntimes.end(), library);
+    return runtime == kRuntimes.end() ? nullptr : &last_errors.codes[static_cast<size_t>(runtime - kRuntimes.begin())];
+}
+
+int32_t& last_error_of_runtime(std::string_view library) {
+    if (int32_t* const last = last_error_of(library)) return *last;
+    throw nb::value_error("no library of the runtime");
+}
+
 void forget_thread() {
     for (KnownThread*& each : known_threads) delete std::exchange(each, nullptr);
 }
@@ -439,23 +461,46 @@ bool record(uint64_t handle, uint64_t stream) noexcept {
 // Whether the program is one of Python, whose calls have a line in Python.
 std::atomic<bool> is_of_python{false};
 
-// A wait that may last has its line, as texts about deadlocks name it: that of a thread of Python is the dialect's to find.
+// The line of a call in a program of Python, 0 while Python ends.  The thread may have given the GIL away for the call.
+uint64_t line_of_call(uint64_t caller) {
+    if (!PyGILState_GetThisThreadState()) return call_site_of_c(caller);
+    if (PyGILState_Check()) return call_site_above_c(caller);
+    uint64_t line = 0;
+    gil_waiters.fetch_add(1, std::memory_order_acq_rel);   // who joins this thread may have the GIL
+    with_gil_unless_exiting([&] { line = call_site_above_c(caller); });
+    gil_waiters.fetch_sub(1, std::memory_order_acq_rel);
+    return line;
+}
+
+enum class Waited { declined, done, needs_line };
+
+// A wait that may last has its line, as texts about deadlocks name it; 0: not known yet.
 template <Vendor vendor>
-bool wait_on(uint64_t stream, uint64_t handle, uint32_t flags, uint64_t caller) noexcept {
+Waited wait_at(uint64_t line, uint64_t stream, uint64_t handle) noexcept {
     KnownThread* const known_thread = known_and_eager(vendor);
-    if (!known_thread || flags != 0) return false;
+    if (!known_thread) return Waited::declined;
     const KnownEvent* const at = known_event_of(*known_thread, handle);
     Stream* const on = stream_of(*known_thread, stream);
-    if (!at || !on || !at->event->is_quick() || on->closing) return false;
+    if (!at || !on || !at->event->is_quick() || on->closing) return Waited::declined;
     const Held<Mark> mark{at->event->mark()};
-    const bool may_last = mark.shared && mark.shared->stream_id != on->id && mark.shared->state.load(std::memory_order_acquire) == Mark::pending;
-    if (may_last && is_of_python.load(std::memory_order_relaxed) && PyGILState_GetThisThreadState()) return false;
-    return served([&] {
-        if (!mark.shared) return true;
-        Scheduler::get().wait(*on, *mark.shared, 0, call_site_of_c(caller));
+    if (!mark.shared) return Waited::done;
+    const bool may_last = mark.shared->stream_id != on->id && mark.shared->state.load(std::memory_order_acquire) == Mark::pending;
+    if (may_last && line == 0) return Waited::needs_line;
+    const bool is_served = served([&] {
+        Scheduler::get().wait(*on, *mark.shared, 0, line);
         known_thread->pools->wait(*at->freed, on->id);
         return true;
     });
+    return is_served ? Waited::done : Waited::declined;
+}
+
+// What gets the line may run other code of the program, so the facts are looked up again.
+template <Vendor vendor>
+bool wait_on(uint64_t stream, uint64_t handle, uint32_t flags, uint64_t caller) noexcept {
+    if (flags != 0) return false;
+    Waited waited = wait_at<vendor>(is_of_python.load(std::memory_order_relaxed) ? 0 : call_site_of_c(caller), stream, handle);
+    if (waited == Waited::needs_line) waited = wait_at<vendor>(line_of_call(caller), stream, handle);
+    return waited == Waited::done;
 }
 
 bool write_allocated(uint64_t address, PoolMemory& pool, uint64_t size, const Stream& stream) {
@@ -583,10 +628,18 @@ constexpr auto in_context = [](auto... words) noexcept {
     else return has_context ? kCall(words...) : kDeclined;
 };
 
-// The runtime keeps "not ready" as the thread's last error, which is Python's.
 template <auto kQuery>
-int32_t unless_not_ready(uint64_t handle) noexcept {
-    return in_context<kQuery>(handle) == 0 ? 0 : kDeclined;
+int32_t query_of_runtime(uint64_t handle, const char* library) noexcept {
+    const int32_t code = in_context<kQuery>(handle);
+    if (code > 0) *last_error_of(library) = code;
+    return code;
+}
+
+// That of a context which no call can use is the dialect's.
+template <bool takes>
+int32_t last_error_in(const char* library) noexcept {
+    int32_t* const last = known(cuda) ? last_error_of(library) : nullptr;
+    return !last ? kDeclined : takes ? std::exchange(*last, 0) : *last;
 }
 
 template <uint64_t handle>
@@ -642,10 +695,12 @@ constexpr c_abi::Quick kQuick{
     .cudaStreamWaitEvent = in_context<wait_on<cuda>>,
     .hipEventQuery = query_event<hip>,
     .cuEventQuery = query_event<cuda>,
-    .cudaEventQuery = unless_not_ready<query_event<cuda>>,
     .hipStreamQuery = query_stream<hip>,
     .cuStreamQuery = query_stream<cuda>,
-    .cudaStreamQuery = unless_not_ready<query_stream<cuda>>,
+    .cudaEventQuery = query_of_runtime<query_event<cuda>>,
+    .cudaStreamQuery = query_of_runtime<query_stream<cuda>>,
+    .cudaGetLastError = last_error_in<true>,
+    .cudaPeekAtLastError = last_error_in<false>,
     .hipEventSynchronize = synchronize_event<hip>,
     .cuEventSynchronize = synchronize_event<cuda>,
     .cudaEventSynchronize = in_context<synchronize_event<cuda>>,
@@ -799,6 +854,10 @@ void bind_c_calls(nb::module_& m) {
           "The number of the present state of all threads, to be read before the facts of a thread are looked up.");
     m.def("forget_c_threads", &forget_c_threads,
           "Drop what is known of all threads: after a change that another thread may see.");
+    m.def("last_error", [](std::string_view library) { return last_error_of_runtime(library); }, "library"_a,
+          "The last error of this thread in a library of the runtime, by the name of its header.");
+    m.def("set_last_error", [](std::string_view library, int32_t code) { last_error_of_runtime(library) = code; }, "library"_a, "code"_a);
+    m.def("forget_last_errors", [] { round_of_last_errors.fetch_add(1, std::memory_order_acq_rel); }, "Drop the last errors of all threads.");
     m.def("forget_c_thread", &forget_thread, "Drop what is known of this thread: after its device or context has changed.");
     m.def(
         "know_c_thread",

@@ -123,6 +123,11 @@ uint64_t call_site_of_program() {
 
 uint64_t call_site_of_c(uint64_t address) { return address | kInC; }
 
+uint64_t call_site_above_c(uint64_t address) {
+    const Frame newest;   // ours: it has called a function of C, which calls
+    return newest && !is_ours(module_of(newest)) ? call_site() : call_site_of_c(address);
+}
+
 nb::object site_of(uint64_t number) {
     if (number & kInC) {
         if (!asks_for_c_callers) return nb::none();

@@ -1,6 +1,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <thread>
@@ -61,7 +62,7 @@ GilReleased::~GilReleased() {
     coming_back.fetch_sub(1);
 }
 
-void with_gil_unless_exiting(void (*work)()) {
+void with_gil_unless_exiting(const std::function<void()>& work) {
     coming_back.fetch_add(1);   // the exit waits for the end of this
     if (!exiting.load()) {
         const nanobind::gil_scoped_acquire gil;

@@ -1264,6 +1264,16 @@ def forget_c_threads() -> None:
     Drop what is known of all threads: after a change that another thread may see.
     """
 
+def last_error(library: str) -> int:
+    """
+    The last error of this thread in a library of the runtime, by the name of its header.
+    """
+
+def set_last_error(library: str, code: int) -> None: ...
+
+def forget_last_errors() -> None:
+    """Drop the last errors of all threads."""
+
 def forget_c_thread() -> None:
     """
     Drop what is known of this thread: after its device or context has changed.

@@ -54,6 +54,43 @@ def test_quick_calls_answer_and_copy_as_the_dialect_does(dialect: str, seed: int
     assert answered < 0.95 * hot
 
 
+PENDING = """
+import ctypes, sys, threading
+from helpers.c_quick_calls import Program
+
+dialect = sys.argv[1]
+program = Program(dialect, 0, False)
+flags = [ctypes.c_uint32(0)] if dialect == "cuda" else []
+if dialect == "cuda":
+    program.library.cuInit(0)
+program.set(0)
+(_, one), (_, other) = (program.created("stream", *flags) for _ in range(2))
+_, event = program.created("event", *flags)
+one, other, event = (ctypes.c_void_p(each) for each in (one, other, event))
+may_end = threading.Event()
+blocks = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: print(end="" if may_end.wait(60) else "late"))
+for _ in range(3):
+    may_end.clear()
+    assert program.call("launch", one, blocks, None) == 0
+    assert program.call("record", event, one) == 0
+    before = program.answered
+    codes = [program.call("query", event), program.call("ask", one)]
+    if dialect == "cudart":
+        codes += [program.call(each) for each in ("peek", "take", "take")]
+    codes.append(program.call("await", other, event, 0))
+    may_end.set()
+    print(program.answered - before, *codes)
+    assert program.call("wait", one) == program.call("wait", other) == 0
+"""
+
+
+@pytest.mark.parametrize("dialect", ["cuda", "cudart"])
+def test_python_is_not_asked_again_about_work_that_is_not_over(dialect: str) -> None:
+    last_errors = ["600", "600", "0"] if dialect == "cudart" else []
+    _, *later = (line.split() for line in answers("-c", PENDING, dialect))
+    assert later == [["0", "600", "600", *last_errors, "0"]] * 2
+
+
 def test_python_is_not_asked_again_for_a_large_copy_its_record_and_its_end() -> None:
     first, *others = map(int, answers("-c", LARGE))
     assert others == [first, first]

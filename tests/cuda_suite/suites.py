@@ -91,10 +91,6 @@ _CORE = Suite(
         r"(?s)graph/.*(Buffer has been closed|has been destroyed|must belong to the same GraphDefinition)": (
             "It expects another exception of cuda.core than the wheel of this version raises"
         ),
-        r"test_graph_mem_set_attributes": (
-            "It expects that memory of graphs counts as used after its free and the end of its graph, until a trim: "
-            "the driver keeps it, and peerlane gives it back to the device"
-        ),
     },
     kernels={
         r"test_instantiate_and_execute_(if|switch|while)": (

@@ -44,9 +44,15 @@ _OF_POOLS = ("pooled", "unpooled")
 _OF_MEMORY = ("attribute", "attributes", "device")
 _ATTRIBUTES = (1, 2, 6, 8, 9, 99)  # context, type, SYNC_MEMOPS, managed, device; no attribute
 _OF_CONTEXTS = ("push", "pop", "current", "id", "state", "retain", "release")
+_LAST_ERRORS = ("peek", "take")
 _COMMON = ("get", "copy", "queue", "launch")
 _QUEUED = _COMMON + _ON_EVENTS + _OF_POOLS
-_HOT = {"acl": _COMMON, "hip": _QUEUED, "cudart": _QUEUED, "cuda": _QUEUED + _OF_CONTEXTS + _OF_MEMORY}
+_HOT = {
+    "acl": _COMMON,
+    "hip": _QUEUED,
+    "cudart": _QUEUED + _LAST_ERRORS,
+    "cuda": _QUEUED + _OF_CONTEXTS + _OF_MEMORY,
+}
 _NOT_READY = 600  # of hip and cuda
 _NAMES = {
     "acl": {
@@ -72,6 +78,7 @@ _NAMES = {
         "event": "cudaEventCreate", "end_event": "cudaEventDestroy", "record": "cudaEventRecord",
         "await": "cudaStreamWaitEvent", "query": "cudaEventQuery", "sync": "cudaEventSynchronize",
         "ask": "cudaStreamQuery", "pooled": "cudaMallocAsync", "unpooled": "cudaFreeAsync",
+        "peek": "cudaPeekAtLastError", "take": "cudaGetLastError",
     },
     "cuda": {
         "set": "cuCtxSetCurrent", "get": "cuCtxGetDevice", "reset": "cuDevicePrimaryCtxReset_v2", "copy": "cuMemcpy",

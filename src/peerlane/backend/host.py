@@ -92,6 +92,12 @@ c_epoch: Callable[[], int]
 forget_c_threads: Callable[[], None]
 #: drops the entries of this thread: after its device or context has changed
 forget_c_thread: Callable[[], None]
+#: returns the last error of this thread in a library of CUDA's runtime, by the name of its header
+last_error: Callable[[str], int]
+#: (header, code): sets it
+set_last_error: Callable[[str, int], None]
+#: drops the last errors of all threads
+forget_last_errors: Callable[[], None]
 #: (dialect, number of the state, device, whether the program has registered host memory, whether copies between two
 #: devices must be asked for, the code of a query of work that is not over, or -1, the stack whose newest context is
 #: the current one, or None, the memory of the vendor's pools): enters this thread

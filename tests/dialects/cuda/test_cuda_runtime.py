@@ -195,8 +195,13 @@ def test_work_that_is_not_over_is_the_last_error(runtime: Driver) -> None:
     runtime.cudaEventRecord(event, stream)
     for query, handle in [(runtime.cudaStreamQuery, stream), (runtime.cudaEventQuery, event)] * 2:
         assert code(query, handle) == cuda.NOT_READY
+        assert runtime.library.cudaPeekAtLastError() == cuda.NOT_READY
         assert runtime.library.cudaGetLastError() == cuda.NOT_READY
         assert runtime.library.cudaPeekAtLastError() == 0
+    assert code(runtime.cudaMemcpy, 0, 0, 1, 9) == INVALID_DIRECTION
+    assert runtime.library.cudaPeekAtLastError() == INVALID_DIRECTION
+    assert code(runtime.cudaEventQuery, event) == cuda.NOT_READY
+    assert [runtime.library.cudaGetLastError() for _ in range(2)] == [cuda.NOT_READY, 0]
     other = runtime.cudaStreamCreateWithFlags(WORD, 1)
     driver.cuStreamWriteValue32_v2(other, word, 1, 0)
     runtime.cudaStreamSynchronize(stream)

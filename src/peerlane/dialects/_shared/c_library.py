@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import operator
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -296,7 +297,7 @@ class Library:
         if parameter.type in self.declarations.callbacks:
             return lambda words: self._callback(parameter, words[at])
         if "address" in parameter.words:
-            return lambda words: words[at]
+            return operator.itemgetter(at)
         if "fresh" in parameter.words:
             return self._fresh(function, at)
         if parameter.count:
@@ -316,7 +317,7 @@ class Library:
         if parameter.stars and parameter.type != "void":
             kind = self.layout.element_of(parameter, 1)
             return lambda words: kind.from_address(words[at]).value if words[at] else 0
-        return lambda words: words[at]
+        return operator.itemgetter(at)
 
     def _fresh(self, function: Function, at: int) -> _Reader:
         """Return the reader that makes new structs for the call to fill."""

@@ -141,7 +141,7 @@ class HeaderCalls(Convention):
         least, beyond = (-(1 << 8 * width - 1), 1 << 8 * width - 1) if kind == "i" else (0, 1 << 8 * width)
 
         def read(value: object) -> int:
-            number = as_index(value)
+            number = value if type(value) is int else as_index(value)
             if not least <= number < beyond:
                 raise TypeError(f"is {number:,}; valid are {least:,} to {beyond - 1:,}")
             return number

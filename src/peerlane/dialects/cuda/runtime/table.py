@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane import Device
+from peerlane.backend import host
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Failure
 from peerlane.dialects.cuda.state import bodies, code_names, driver, gpu, kinds, machine, report, resets
@@ -89,10 +90,7 @@ class Current:
 
 
 current = Current()
-
-
-class _LastError(threading.local):
-    code: int = 0
+resets.append(host.forget_last_errors)
 
 
 class Runtime:
@@ -107,8 +105,6 @@ class Runtime:
 
     def __init__(self, header: str) -> None:
         self.header = header
-        self._begin_anew()
-        resets.append(self._begin_anew)
         self.calls = HeaderCalls(
             gpu.vendor,
             declarations_of("cuda", header),
@@ -132,11 +128,8 @@ class Runtime:
         code_names["cuda"] = {value: name for name, value in binding(header)["enums"]["cudaError_t"].items()}
 
     def _report(self, failure: Failure) -> None:
-        self._last.code = failure.code
+        host.set_last_error(self.header, failure.code)
         report(failure)
-
-    def _begin_anew(self) -> None:
-        self._last = _LastError()
 
     def last_error(self) -> int:
         """Return the code of this thread's last failure, 0 if there is none.
@@ -144,9 +137,10 @@ class Runtime:
         That of a context which no call can use any more stays (facts/cuda 1.2).
         """
         is_unusable = not driver.is_lost and machine.current() in machine.unusable
-        return _ILLEGAL_ADDRESS if is_unusable else self._last.code
+        return _ILLEGAL_ADDRESS if is_unusable else host.last_error(self.header)
 
     def take_last_error(self) -> int:
         """Return what :meth:`last_error` does, and forget it."""
-        code, self._last.code = self.last_error(), 0
+        code = self.last_error()
+        host.set_last_error(self.header, 0)
         return code
