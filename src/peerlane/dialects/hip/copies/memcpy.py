@@ -74,8 +74,8 @@ def _quick(checked: Any) -> Any:
             if (
                 type(nbytes) is int
                 and type(kind) is _Kind
-                and (type(to) in _direct_types or _is_direct(type(to)))
-                and (type(source) in _direct_types or _is_direct(type(source)))
+                and (to is not dst or type(to) in _direct_types or _is_direct(type(to)))
+                and (source is not src or type(source) in _direct_types or _is_direct(type(source)))
                 and not context.node.is_closed
                 and policy.is_plain
                 and not captures.begun
