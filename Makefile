@@ -157,7 +157,7 @@ $(VENV)/installed-test: $(NATIVE) $(VENV)/installed-build
 	$(INSTALL) --group wheel --no-build-isolation --editable '.[test]'
 	touch $@
 
-# Six workers would each rewrite the assertions of all modules, which takes one of them 10 s.
+# Else each worker rewrites the assertions of all modules, which takes it 10 s.
 $(VENV)/rewritten-tests: $(VENV)/installed-test
 	-$(RUN) -m pytest --collect-only --quiet > /dev/null
 	touch $@

@@ -411,7 +411,7 @@ def get_present(rendezvous: Rendezvous, keys: Sequence[str]) -> dict[str, bytes]
 
 
 def log_put(rendezvous: Rendezvous, keys: Iterable[str]) -> None:
-    """Log that this rank puts values; also if they go another way."""
+    """Log that this rank puts values, by whichever route they go."""
     if event_log.active:
         for key in keys:
             event_log.post(event_log.key_of("rendezvous", rendezvous._name, key))
