@@ -159,7 +159,7 @@ def test_mooncake_moves_memory_of_cuda() -> None:
         ("get_batch_transfer_status", {"batch_ids": []}),
     ],
 )
-def test_mooncake_arguments_without_names_in_the_vendors_engine_have_none_here(
+def test_mooncake_refuses_names_of_positional_arguments_as_the_vendors_engine(
     method: str, arguments: dict[str, object]
 ) -> None:
     engine = TransferEngine()
