@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from connectors.caches import TOKENS
+from connectors.pair import TARGET
 from connectors.stand_ins import Record
 
 
@@ -30,3 +32,26 @@ NAMES: dict[str, dict[str, Any]] = {
         )
     },
 }
+
+
+def request_of(name: str, parameters: dict[str, Any]) -> Record:
+    """Return the scheduler's request of a prompt that fills the blocks, with its first token."""
+    tokens = len(TARGET) * TOKENS
+    return Record(
+        request_id=name,
+        kv_transfer_params=parameters,
+        status="FINISHED_LENGTH_CAPPED",
+        prompt_token_ids=list(range(tokens)),
+        output_token_ids=[1],
+        num_prompt_tokens=tokens,
+        num_computed_tokens=tokens,
+    )
+
+
+def blocks_of(numbers: list[int]) -> Record:
+    """Return what the scheduler has allocated for a request."""
+    return Record(
+        blocks=([Record(block_hash=None, is_null=False) for _ in numbers],),
+        get_unhashed_block_ids=lambda: numbers,
+        get_unhashed_block_ids_all_groups=lambda: (numbers,),
+    )
