@@ -248,9 +248,8 @@ def inherit(dialects: Sequence[str], root: str | None) -> None:
 def _show_missing_part() -> None:
     """Say below the traceback of the error that ended the program what it lacked."""
     error = getattr(sys, "last_value", None)
-    is_known = isinstance(error, ModuleNotFoundError) or (
-        isinstance(error, Exception) and "torch" in sys.modules
-    )
-    if is_known and sys.stderr is not None:
+    if not isinstance(error, Exception) or sys.stderr is None:
+        return
+    if isinstance(error, ModuleNotFoundError) or "torch" in sys.modules:  # else peerlane need not be imported
         text = importlib.import_module("peerlane.dialects.missing_parts").text_for(error, error.__traceback__)
         sys.stderr.write(f"{text}\n" if text else "")
