@@ -239,6 +239,15 @@ def test_program_that_names_cuda_without_the_option_is_referred_to_it(text: str)
     assert done.returncode == 1 and "with --torch-cuda, " in done.stderr.splitlines()[-1], done.stderr
 
 
+def test_rank_and_child_that_name_cuda_without_the_option_are_referred_to_it() -> None:
+    text = "import torch\ntorch.cuda.set_device(1)"
+    rank = _run(["-m", "peerlane", "launch", "-n", "1", "-c", text])
+    assert rank.returncode == 1 and "with --torch-cuda, " in rank.stderr, rank.stderr
+    start = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {text!r}]).returncode)"
+    child = _run(["-m", "peerlane", "run", "-c", start])
+    assert child.returncode == 1 and "with --torch-cuda, " in child.stderr.splitlines()[-1], child.stderr
+
+
 def test_error_of_a_program_that_does_not_name_cuda_stands_alone() -> None:
     done = _run(["-m", "peerlane", "run", "-c", "import torch\ntorch.zeros(-1)"])
     assert done.returncode == 1 and "--torch-cuda" not in done.stderr, done.stderr

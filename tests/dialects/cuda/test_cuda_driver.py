@@ -18,6 +18,7 @@ from helpers.peers import Peer, peer
 from helpers.promises import Node
 from peerlane import dialects
 from peerlane.dialects._shared.c_names import declarations_of
+from peerlane.dialects._shared.message import last_failure
 from peerlane.dialects.cuda import c_library
 from peerlane.dialects.cuda.state import calls, enums
 from peerlane.support.libraries import folder
@@ -450,6 +451,14 @@ def test_failed_call_is_explained_where_the_variable_points(
     text = (tmp_path / "log").read_text()
     assert text.startswith("peerlane: cuMemFree returned CUDA_ERROR_INVALID_VALUE (1).")
     assert "Cause: nothing that CUDA allocated begins there" in text
+
+
+def test_explanation_shows_addresses_with_their_allocations(begun: Driver) -> None:
+    memory = begun.cuMemAlloc_v2(WORD, 1024)
+    assert code(begun.cuMemcpyDtoD_v2, memory, memory + 512, 1024) == cuda.INVALID_VALUE
+    text = last_failure("cuda")
+    assert f"dstDevice={memory:#x} (start of allocation" in text
+    assert f"srcDevice={memory + 512:#x} (byte 512 of allocation" in text and "ByteCount=1024" in text
 
 
 def test_no_byte_of_the_host_is_registered_twice(driver: Driver) -> None:

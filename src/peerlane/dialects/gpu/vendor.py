@@ -251,6 +251,8 @@ class Vendor:
         The failures of queued work after which every call of the context fails.
     code_name : callable
         Returns what messages call the code of a call, by the call's name and the code.
+    address_types : frozenset of str
+        The header's names of types that hold the address of device memory, besides pointers.
     """
 
     name: str
@@ -261,6 +263,7 @@ class Vendor:
     hidden_by: str = "PEERLANE_NODE"
     sticky: frozenset[Fault] = frozenset()
     code_name: Callable[[str, int], str] = lambda call, code: str(code)
+    address_types: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not isinstance(self.calls, CallNames):
