@@ -21,7 +21,7 @@ SIZE = 1 << 16
 LIBC = ctypes.CDLL(None)
 LIBC.mmap.restype = ctypes.c_void_p
 INVALID_VALUE, INVALID_PITCH, NO_DEVICE, INVALID_DEVICE, INVALID_CONTEXT = 1, 12, 100, 101, 201
-UNSUPPORTED_LIMIT, OPERATING_SYSTEM = 215, 304
+UNSUPPORTED_LIMIT = 215
 INVALID_HANDLE, NOT_FOUND, NOT_READY = 400, 500, 600
 ENABLED, NOT_ENABLED, DESTROYED, REGISTERED, NOT_REGISTERED = 704, 705, 709, 712, 713
 FILE_DESCRIPTOR = 1
@@ -82,10 +82,6 @@ def exported(world: World, handles: int) -> object:
     descriptor = driver.cuMemExportToShareableHandle(INT, memory, FILE_DESCRIPTOR, 0)
     os.close(descriptor)
     return descriptor
-
-
-def printed(world: World, path: str) -> object:
-    return world.driver.cuGraphDebugDotPrint(world.driver.cuGraphCreate(WORD, 0), path.encode(), 0)
 
 
 def own_context(driver: Driver, device: int = 0) -> int:
@@ -423,10 +419,6 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
         INVALID_VALUE,
     ),
     "5 name that is none": (lambda w: w.driver.cuGetProcAddress_v2(b"cuQqq", WORD, 12000, 0, INT), 0),
-    "6 picture in a folder that is not there": (
-        lambda w: printed(w, "/no folder/graph.dot"),
-        OPERATING_SYSTEM,
-    ),
 }
 
 
