@@ -39,6 +39,8 @@ class Reason(enum.Enum):
     NOT_READY = "work that is not over", Fault.NOT_READY
     OUT_OF_MEMORY = "more memory than there is", Fault.OUT_OF_MEMORY
     UNSUPPORTED = "what virtual devices do not have", Fault.UNSUPPORTED
+    UNSUPPORTED_LIMIT = "a limit that no device has", Fault.INVALID_VALUE
+    FILE_NOT_WRITTEN = "a file that cannot be written", Fault.INVALID_VALUE
     PEER_SELF = "a device as its own peer", Fault.PEER_SELF
     PEER_UNREACHABLE = "a device that another one cannot reach", Fault.PEER_UNREACHABLE
     PEER_ENABLED = "access that is enabled already", Fault.INVALID_VALUE
