@@ -312,4 +312,4 @@ for dtype in (torch.int8, torch.int32, torch.int64):
 """,
     )
     for each in results:
-        assert each == dict.fromkeys(["torch.int8", "torch.int32", "torch.int64"], [-1, 1, 2, -4])
+        assert each == {f"torch.{name}": [-1, 1, 2, -4] for name in ("int8", "int32", "int64")}
