@@ -65,8 +65,8 @@ asked for them. {wrong}
 * **Killed before the request**: prefill is killed there. The table has what decode's side of the connector says, and
   after how many seconds.
 * **Killed later**: at a moment that is drawn within 0.1 s after the request, under the schedule `seeded`.
-* **`check`** has an uncertain race where a message of ZeroMQ brings the order. The log has that decode received
-  something after prefill knew of the transfer's end, and not which message it was.
+* **`check`** has an uncertain race where a message of ZeroMQ brings the order. The log shows that decode received a
+  message after prefill knew of the transfer's end. It does not show which one.
 * **An early look** is a mistake of ours: decode reads the blocks before the connector says that they are there.
   `check` has to name the connector's transfer and the line that reads.
 

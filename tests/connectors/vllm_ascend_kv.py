@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from connectors.caches import BLOCK_BYTES, BLOCKS, TOKENS, Caches, DeviceTensor
-from connectors.pair import SOURCE, TARGET, Link, Outcome
+from connectors.pair import SOURCE, Link, Outcome
 from connectors.stand_ins import Package, Record
-from connectors.vllm_common import NAMES, blocks_of, request_of
+from connectors.vllm_common import NAMES, ask_for_blocks, blocks_of, request_of
 
 _REAL_OF_VLLM = (
     "distributed.kv_transfer.kv_connector.v1.base",
@@ -139,10 +139,7 @@ def decode(link: Link, caches: Caches) -> Outcome:
     side = _Side(link, "kv_consumer", caches)
     parameters = link.receive()
     link.ready()
-    request = request_of("request-b", parameters)
-    tokens, is_asynchronous = side.scheduler.get_num_new_matched_tokens(request, 0)
-    assert tokens == len(TARGET) * TOKENS and is_asynchronous
-    side.scheduler.update_state_after_alloc(request, blocks_of(TARGET), tokens)
+    ask_for_blocks(side.scheduler, "request-b", parameters)
 
     def ended() -> Outcome | None:
         received = side.step()[1]

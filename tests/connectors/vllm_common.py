@@ -48,6 +48,14 @@ def request_of(name: str, parameters: dict[str, Any]) -> Record:
     )
 
 
+def ask_for_blocks(scheduler: Any, name: str, parameters: dict[str, Any]) -> None:
+    """Let decode's scheduler ask prefill for all blocks of a request."""
+    request = request_of(name, parameters)
+    tokens, is_asynchronous = scheduler.get_num_new_matched_tokens(request, 0)
+    assert tokens == len(TARGET) * TOKENS and is_asynchronous
+    scheduler.update_state_after_alloc(request, blocks_of(TARGET), tokens)
+
+
 def blocks_of(numbers: list[int]) -> Record:
     """Return what the scheduler has allocated for a request."""
     return Record(

@@ -133,9 +133,8 @@ class Channels(dict[int, "Channel"]):
     def confirm(self) -> None:
         """Tell the peers of new channels that this rank has what it needs of theirs: they may close their groups."""
         opened, self._unconfirmed = self._unconfirmed, []
-        with (
-            event_log.quiet()
-        ):  # as the waits of await_peers are, so that no notify seems to be awaited by nobody
+        # await_peers waits quietly, so a record in the log would seem to have no wait.
+        with event_log.quiet():
             for channel in opened:
                 with contextlib.suppress(Error):  # the peer has gone, and waits no more
                     channel.notify(self._opened)

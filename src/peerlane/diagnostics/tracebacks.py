@@ -77,9 +77,8 @@ def _name_meant(error: AttributeError) -> None:
         public = (name for name in dir(of) if not name.startswith("_"))
         hint = hint_for([kind.__name__ for kind in own], str(error.name), public)
         error.args = (f"{error}{hint}",)
-        error.obj = (
-            None  # so that Python adds no close name of its own, private ones too, and this is done once
-        )
+        # Python adds no close name of its own then, which may be a private one, and this happens once.
+        error.obj = None
 
 
 def trim(error: BaseException | None) -> None:

@@ -22,7 +22,7 @@ _LEAST_POOL, _MOST_POOL = 64, 65536
 
 def _number(text: str) -> int:
     """Return a number of 32 bits, decimal or hexadecimal with ``0x``."""
-    if re.fullmatch("[0-9]+|0[xX][0-9a-fA-F]+", text) and len(text) <= _MOST_NUMBER.bit_length():
+    if re.fullmatch("[0-9]{1,32}|0[xX][0-9a-fA-F]{1,30}", text):
         number = int(text, 16 if text[:2] in ("0x", "0X") else 10)
         if number <= _MOST_NUMBER:
             return number
@@ -50,9 +50,8 @@ class Plugin(NamedTuple):
     """A plugin."""
 
     params: Mapping[str, str]  #: the parameters of its back-ends, with their defaults
-    readers: Mapping[
-        str, Callable[[str], Any]
-    ]  #: what makes a value of the text of a parameter, or ValueError
+    #: By parameter: what returns the value of its text, or raises ValueError with the valid ones.
+    readers: Mapping[str, Callable[[str], Any]]
     #: ``mems``, ``backend_mems``: its kinds of memory, and those that a back-end names: the same ones in another
     #: order.
     mems: tuple[nixl_mem_t, ...]
