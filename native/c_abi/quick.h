@@ -2,7 +2,7 @@
 //
 // Each function has the name and the words of the vendor's.  Some have the address to which they return, or the name of the library's header, too.  A function returns whether it has succeeded, or the vendor's code.  False,
 // kDeclined: nothing has happened, and the dialect must be asked.  entry_points.py reads this file.
-// They serve what the dialect has served before in this thread, and what cannot fail.  One takes the GIL: a wait that may last, in a thread of Python.
+// They serve what the dialect has served before in this thread, and what cannot fail.  Waits that may last, and calls of NCCL, take the GIL in a thread of Python.
 #pragma once
 
 #include <atomic>
@@ -32,6 +32,15 @@ struct Quick {
     using AllocateFromPool = bool(uint64_t address, uint64_t size, uint64_t pool, uint64_t stream) noexcept;
     using Free = bool(uint64_t address, uint64_t stream) noexcept;
 
+    using ReduceAll = int32_t(uint64_t source, uint64_t target, uint64_t count, int32_t datatype, int32_t operation, uint64_t communicator, uint64_t stream,
+                              uint64_t caller) noexcept;
+    using MoveFromRoot = int32_t(uint64_t source, uint64_t target, uint64_t count, int32_t datatype, int32_t root, uint64_t communicator, uint64_t stream,
+                                 uint64_t caller) noexcept;
+    using ExchangeParts = int32_t(uint64_t source, uint64_t target, uint64_t count, int32_t datatype, uint64_t communicator, uint64_t stream, uint64_t caller) noexcept;
+    using MoveOne = int32_t(uint64_t memory, uint64_t count, int32_t datatype, int32_t rank, uint64_t communicator, uint64_t stream, uint64_t caller) noexcept;
+    using ReduceToRoot = int32_t(uint64_t source, uint64_t target, uint64_t count, int32_t datatype, int32_t operation, int32_t root, uint64_t communicator,
+                                 uint64_t stream, uint64_t caller) noexcept;
+
     GetDevice *aclrtGetDevice, *hipGetDevice, *cuCtxGetDevice, *cudaGetDevice;
     Copy *cuMemcpy, *cuMemcpyHtoD_v2, *cuMemcpyDtoH_v2, *cuMemcpyDtoD_v2;
     Copy *cuMemcpy_ptds, *cuMemcpyHtoD_v2_ptds, *cuMemcpyDtoH_v2_ptds, *cuMemcpyDtoD_v2_ptds;
@@ -48,6 +57,14 @@ struct Quick {
     Allocate *hipMallocAsync, *cuMemAllocAsync, *cudaMallocAsync;
     AllocateFromPool *hipMallocFromPoolAsync, *cuMemAllocFromPoolAsync, *cudaMallocFromPoolAsync;
     Free *hipFreeAsync, *cuMemFreeAsync, *cudaFreeAsync;
+
+    ReduceAll *ncclAllReduce, *ncclReduceScatter;
+    ReduceToRoot *ncclReduce;
+    MoveFromRoot *ncclBroadcast, *ncclScatter;
+    ExchangeParts *ncclAllGather, *ncclAlltoAll;
+    MoveOne *ncclBcast, *ncclSend, *ncclRecv;
+    bool (*ncclGroupStart)() noexcept;
+    int32_t (*ncclGroupEnd)() noexcept;
 
     bool (*aclrtMemcpy)(uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept;
     bool (*aclrtMemcpyAsync)(uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;

@@ -23,6 +23,7 @@ void bind_group_calls(nanobind::module_& m);
 void bind_messages(nanobind::module_& m);
 void bind_ends(nanobind::module_& m);
 void bind_c_calls(nanobind::module_& m);
+void bind_nccl_calls(nanobind::module_& m);
 void bind_pools(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
 void bind_host_views(nanobind::module_& m);

@@ -19,6 +19,7 @@
 #include "memory/code.h"
 #include "python/bind_operands.h"
 #include "python/bind_pools.h"
+#include "python/c_facts.h"
 #include "python/contexts.h"
 
 namespace nb = nanobind;
@@ -647,6 +648,25 @@ bool copy_of_runtime(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) no
     return kind >= 0 && kind < kKindsOfCuda && in_context<copy_of_cuda<handle>>(dst, src, size);
 }
 
+constexpr int32_t kNoWord = -1;
+
+template <nccl_calls::Verb verb>
+int32_t reduce_all(uint64_t source, uint64_t target, uint64_t count, int32_t datatype, int32_t operation, uint64_t communicator, uint64_t stream,
+                   uint64_t caller) noexcept {
+    return nccl_calls::run({verb, source, target, count, datatype, operation, kNoWord, communicator, stream, caller});
+}
+
+template <nccl_calls::Verb verb>
+int32_t move_from_root(uint64_t source, uint64_t target, uint64_t count, int32_t datatype, int32_t root, uint64_t communicator, uint64_t stream,
+                       uint64_t caller) noexcept {
+    return nccl_calls::run({verb, source, target, count, datatype, kNoWord, root, communicator, stream, caller});
+}
+
+template <nccl_calls::Verb verb>
+int32_t exchange_parts(uint64_t source, uint64_t target, uint64_t count, int32_t datatype, uint64_t communicator, uint64_t stream, uint64_t caller) noexcept {
+    return nccl_calls::run({verb, source, target, count, datatype, kNoWord, kNoWord, communicator, stream, caller});
+}
+
 constexpr c_abi::Quick kQuick{
     .gil_waiters = &gil_waiters,
     .follow_waits = follow_waits,
@@ -716,6 +736,27 @@ constexpr c_abi::Quick kQuick{
     .hipFreeAsync = free_on<hip>,
     .cuMemFreeAsync = free_on<cuda>,
     .cudaFreeAsync = in_context<free_on<cuda>>,
+    .ncclAllReduce = reduce_all<nccl_calls::Verb::all_reduce>,
+    .ncclReduceScatter = reduce_all<nccl_calls::Verb::reduce_scatter>,
+    .ncclReduce = [](uint64_t source, uint64_t target, uint64_t count, int32_t datatype, int32_t operation, int32_t root, uint64_t communicator, uint64_t stream,
+                     uint64_t caller) noexcept {
+        return nccl_calls::run({nccl_calls::Verb::reduce, source, target, count, datatype, operation, root, communicator, stream, caller});
+    },
+    .ncclBroadcast = move_from_root<nccl_calls::Verb::broadcast>,
+    .ncclScatter = move_from_root<nccl_calls::Verb::scatter>,
+    .ncclAllGather = exchange_parts<nccl_calls::Verb::all_gather>,
+    .ncclAlltoAll = exchange_parts<nccl_calls::Verb::all_to_all>,
+    .ncclBcast = [](uint64_t target, uint64_t count, int32_t datatype, int32_t root, uint64_t communicator, uint64_t stream, uint64_t caller) noexcept {
+        return nccl_calls::run({nccl_calls::Verb::bcast, target, target, count, datatype, kNoWord, root, communicator, stream, caller});
+    },
+    .ncclSend = [](uint64_t source, uint64_t count, int32_t datatype, int32_t peer, uint64_t communicator, uint64_t stream, uint64_t caller) noexcept {
+        return nccl_calls::run({nccl_calls::Verb::send, source, 0, count, datatype, kNoWord, peer, communicator, stream, caller});
+    },
+    .ncclRecv = [](uint64_t target, uint64_t count, int32_t datatype, int32_t peer, uint64_t communicator, uint64_t stream, uint64_t caller) noexcept {
+        return nccl_calls::run({nccl_calls::Verb::receive, 0, target, count, datatype, kNoWord, peer, communicator, stream, caller});
+    },
+    .ncclGroupStart = nccl_calls::begin_group,
+    .ncclGroupEnd = nccl_calls::end_group,
     .aclrtMemcpy = [](uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept {
         if (!known(acl) || size > room || size > kBrief || !is_plain(dst, src, size, kind, 6)) return false;
         return served([&] {
@@ -782,6 +823,24 @@ KnownMemory known_memory(const Memory& memory) {
 
 }  // namespace
 
+ThreadStream cuda_stream_of(uint64_t handle) {
+    KnownThread* const known_thread = known_and_eager(cuda);
+    Stream* const stream = known_thread ? stream_of(*known_thread, handle) : nullptr;
+    return stream ? ThreadStream{stream, context_of_stream(*known_thread, handle)} : ThreadStream{};
+}
+
+bool may_answer_cuda() { return known_and_eager(cuda) != nullptr; }
+
+uint64_t line_of_c_call(uint64_t caller) { return is_of_python.load(std::memory_order_relaxed) ? line_of_call(caller) : call_site_of_c(caller); }
+
+Range pinned_memory(const char* role, uint64_t address, uint64_t size, uint32_t device) {
+    Operand memory(role, address, size);
+    const Range range = memory.range();
+    if (!range.extent || range.device != device) return {};
+    memory.hand_over();
+    return range;
+}
+
 void forget_c_threads() { epoch.fetch_add(1, std::memory_order_acq_rel); }
 
 PushedContexts& ContextStack::of_thread() const {
@@ -792,11 +851,6 @@ PushedContexts& ContextStack::of_thread() const {
     std::erase_if(*pushed_contexts, [](const OfThread& each) { return each.stack.expired(); });   // of nodes that were left
     return *pushed_contexts->emplace_back(identity_, std::make_unique<PushedContexts>()).pushed;
 }
-
-// What Python holds of a context.
-struct ContextHandle {
-    ContextPtr context = std::make_shared<Context>();
-};
 
 static void bind_contexts(nb::module_& m) {
     nb::class_<ContextHandle>(m, "Context", "What native code knows of a context of a vendor's program.")

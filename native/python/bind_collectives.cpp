@@ -42,47 +42,6 @@ GroupCall pinned_call(const Rounds& rounds, GroupCall::Kind kind, const Memory* 
     return call;
 }
 
-// Set the size of a call whose parts are all equal; false: who checks its arguments says what is wrong.
-bool has_size(GroupCall& call, uint32_t rank, uint64_t size) {
-    using Kind = GroupCall::Kind;
-    const char *const dst = call.dst.host, *const src = call.src.host;
-    const uint64_t into = call.dst_size, from = call.src_size;
-    const bool is_apart = dst >= src + from || src >= dst + into;
-    switch (call.kind) {
-        case Kind::barrier:
-            return true;
-        case Kind::broadcast:
-            call.size = rank == call.root ? from : into;
-            return true;
-        case Kind::all_gather:
-            call.size = from;
-            return into == from * size && (is_apart || src == dst + rank * from);
-        case Kind::reduce_scatter:
-            call.size = into;
-            return from == into * size && (is_apart || dst == src + rank * into);
-        case Kind::all_to_all:
-            call.size = from / size;
-            return into == from && from % size == 0 && is_apart;
-        case Kind::scatter:
-            call.size = into;
-            return rank != call.root || (from == into * size && (is_apart || dst == src + rank * into));
-        default:
-            call.size = from;
-            return (call.kind == Kind::reduce && rank != call.root) || (into == from && (is_apart || dst == src));
-    }
-}
-
-bool has_whole_elements(const GroupCall& call) {
-    if (!call.reduction) return true;
-    const uint64_t addresses = reinterpret_cast<uintptr_t>(call.dst.host) | reinterpret_cast<uintptr_t>(call.src.host);
-    return (call.size | addresses) % call.reduction->width == 0;   // a power of two
-}
-
-void unpin(const GroupCall& call) {
-    Heap::get().unpin(call.src);
-    Heap::get().unpin(call.dst);
-}
-
 void queue(const StreamHandle& stream, Collective&& collective, uint64_t timeout_ns, nb::handle keep) {
     queue_steps(stream, std::make_unique<Collective>(std::move(collective)), timeout_ns, keep);
 }
@@ -103,8 +62,8 @@ int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const M
         return 0;
     }
     const uint64_t bytes = std::max(call->dst_size, call->src_size);
-    if (parts.is_none() && (!has_size(*call, rounds.rank, rounds.size) || !has_whole_elements(*call))) {
-        unpin(*call);
+    if (parts.is_none() && (!call->take_size(rounds.rank, rounds.size) || !call->has_whole_elements())) {
+        call->unpin();
         return 0;
     }
     parts.move_to(*call);
@@ -205,8 +164,8 @@ void bind_collectives(nb::module_& m) {
                     pinned_call(*self.rounds, static_cast<GroupCall::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number);
                 call.number = self.rounds->calls;
                 PartsOfCall{std::move(at), std::move(sizes), std::move(source_at), std::move(source_sizes)}.move_to(call);
-                if (call.sizes.empty() && !has_size(call, self.rounds->rank, self.rounds->size)) {
-                    unpin(call);
+                if (call.sizes.empty() && !call.take_size(self.rounds->rank, self.rounds->size)) {
+                    call.unpin();
                     throw nb::value_error("these sizes do not belong together");
                 }
                 const nb::object keep = kept(dst.is_none() ? nb::handle() : dst, src.is_none() ? nb::handle() : src);

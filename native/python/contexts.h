@@ -63,3 +63,8 @@ class ContextStack {
 };
 
 }  // namespace peerlane
+
+// What Python holds of a context.
+struct ContextHandle {
+    peerlane::ContextPtr context = std::make_shared<peerlane::Context>();
+};

@@ -22,6 +22,7 @@ NB_MODULE(_core, m) {
     bind_ends(m);
     bind_pools(m);
     bind_c_calls(m);
+    bind_nccl_calls(m);
     bind_observer(m);
     bind_host_views(m);
     bind_touches(m);

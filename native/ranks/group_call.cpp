@@ -15,6 +15,39 @@ uint64_t hash_of(const std::vector<uint64_t>& sizes) {
 
 }  // namespace
 
+bool GroupCall::take_size(uint32_t rank, uint64_t ranks) {
+    const uint64_t into = dst_size, from = src_size;
+    const bool is_apart = dst.host >= src.host + from || src.host >= dst.host + into;
+    switch (kind) {
+        case Kind::barrier:
+            return true;
+        case Kind::broadcast:
+            size = rank == root ? from : into;
+            return true;
+        case Kind::all_gather:
+            size = from;
+            return into == from * ranks && (is_apart || src.host == dst.host + rank * from);
+        case Kind::reduce_scatter:
+            size = into;
+            return from == into * ranks && (is_apart || dst.host == src.host + rank * into);
+        case Kind::all_to_all:
+            size = from / ranks;
+            return into == from && from % ranks == 0 && is_apart;
+        case Kind::scatter:
+            size = into;
+            return rank != root || (from == into * ranks && (is_apart || dst.host == src.host + rank * into));
+        default:
+            size = from;
+            return (kind == Kind::reduce && rank != root) || (into == from && (is_apart || dst.host == src.host));
+    }
+}
+
+bool GroupCall::has_whole_elements() const {
+    if (!reduction) return true;
+    const uint64_t addresses = reinterpret_cast<uintptr_t>(dst.host) | reinterpret_cast<uintptr_t>(src.host);
+    return (size | addresses) % reduction->width == 0;   // a power of two
+}
+
 uint64_t GroupCall::word() const {
     const uint64_t bytes = sizes.empty() ? size : is_by_pairs() ? 0 : hash_of(sizes);
     uint64_t word = static_cast<uint64_t>(kind);

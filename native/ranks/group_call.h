@@ -54,6 +54,14 @@ struct GroupCall {
         return longest;
     }
 
+    // Set the size of a call whose parts are all equal; false: who checks its arguments says what is wrong.
+    bool take_size(uint32_t rank, uint64_t ranks);
+    bool has_whole_elements() const;
+    void unpin() const {
+        Heap::get().unpin(src);
+        Heap::get().unpin(dst);
+    }
+
     // Stands for the call where ranks compare theirs: equal calls have equal words.
     uint64_t word() const;
     // What can be read back from a word.  `size`: 0 if parts differ.

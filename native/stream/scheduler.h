@@ -219,6 +219,8 @@ class Scheduler {
     void fail(Stream& stream, const Op& op, const Refusal& refusal, uint64_t sequence, uint64_t site, const Ends& ends,
               FailurePtr cause = nullptr);
     void complete(Stream& stream, uint64_t n, uint32_t phase);
+    void end_head(Stream& stream, const Op& op);
+    void pass_waits(Stream& stream);
     void finish_head(Lock& lock, Stream& stream);        // releases the head's pins and references, outside the lock
     void settle(Mark& mark, FailurePtr failure);
     static void notify_loops(LoopWait* waits, uint64_t upto);   // wait_set.cpp

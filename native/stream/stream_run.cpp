@@ -255,6 +255,11 @@ void Scheduler::finish_head(Lock& lock, Stream& stream) {
         lock.lock();
         stream.active = 0;
     }
+    end_head(stream, op);
+}
+
+// The rest, which needs no other lock.
+void Scheduler::end_head(Stream& stream, const Op& op) {
     switch (op.kind) {
         case OpKind::record:
         case OpKind::wait:
@@ -348,13 +353,30 @@ void Scheduler::settle(Mark& mark, FailurePtr failure) {
     mark.stream.reset();
     mark.state.store(failed ? Mark::failed : Mark::done, std::memory_order_release);
     wake(mark.waiters);
-    wake_all(mark.parked);
+    while (Stream* const stream = mark.parked.first) {
+        unpark(*stream);
+        pass_waits(*stream);
+    }
     if (mark.fd >= 0) {
         log_evident(mark.stream_id, mark.sequence);
         if (log::is_read(log::kChecker)) log::note_readable();
         const uint64_t one = 1;
         (void)!write(mark.fd, &one, sizeof one);
     }
+}
+
+// Ends the waits at a stream's head that are over, as it takes a thread longer to wake; others run what is behind them.
+void Scheduler::pass_waits(Stream& stream) {
+    const StreamPtr held = stream.shared_from_this();
+    while (schedule() == Schedule::eager && !log::is_logging() && can_run(stream)) {
+        Op& op = stream.queue.front();
+        if (op.kind != OpKind::wait || stream.cause || (stream.group && !stream.group->may_run(op.phase))) break;
+        if (op.mark->state.load(std::memory_order_acquire) == Mark::failed) break;
+        start_wait(stream, op);
+        if (stream.park != Park::none) return;
+        end_head(stream, Op(op));
+    }
+    make_ready(stream);
 }
 
 void Scheduler::start_wait(Stream& stream, Op& op) {

@@ -2,7 +2,7 @@
 The virtual machine's hardware: address windows, blocks, copies.  No policy, no texts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import types
 from typing import Any, Final, overload
 
@@ -1328,6 +1328,52 @@ def know_c_lane(epoch: int, thread: int, channel: int, stream: Stream, theirs: M
 def last_by_lane(stream: object) -> int:
     """
     The number of the stream's last operation that a thread of HCOMM submitted by a quick call; 0 if there is none.
+    """
+
+class CallQueue:
+    """The calls of a group that native code queues on streams."""
+
+    def __init__(self, rounds: Rounds, mine: Memory, theirs: Sequence[object], kept: int, entry: int, timeout_ns: int) -> None:
+        """
+        `mine`, `theirs`: the posts of this rank, and of each rank; `kept` calls of `entry` bytes each, and as many words of each lane.
+        """
+
+    def know_mail(self, mails: Mails, peer: int, sends: bool) -> None: ...
+
+    def know_words(self, kind: int, size: int, number: int, root: int, checksum: int, text: bytes) -> None:
+        """What is posted of a call without parts that differ."""
+
+    def note_last(self, peer: int | None, sends: bool, last: Event | None) -> None:
+        """
+        The end of the last message to a peer or from it, without a peer of the last collective; native code records it anew.  None: all are over.
+        """
+
+    def forget_lasts(self) -> None: ...
+
+def queued_call(stream: int, operation: int) -> str:
+    """
+    The call of C that queued an operation without Python; empty if it is not known.
+    """
+
+class NcclCommunicator:
+    """A communicator of NCCL whose calls native code may queue."""
+
+    def __init__(self, handle: int, context: Context, device: int, rank: int, size: int, stream: Stream, queue: CallQueue) -> None:
+        """`device`: the number in native code; `stream`: of the collectives."""
+
+    def know_lane(self, peer: int, sends: bool, stream: Stream) -> None: ...
+
+    def end(self) -> None:
+        """Let the dialect answer all its calls from now on."""
+
+def know_nccl_elements(widths: Mapping[int, int], reductions: Mapping[tuple[int, int], int], failed: int) -> None:
+    """
+    The bytes of each type, the number of the reduction of each type and operation, and the code of a call that has failed half-way.
+    """
+
+def take_nccl_group(begins: bool) -> tuple[int, list[tuple[str, tuple[int, ...], int]]] | None:
+    """
+    Say whether the dialect has a group of this thread open; return what native code has of one, with its calls and their lines, and let the dialect have it.
     """
 
 LOG_NOTICES: dict[str, int]

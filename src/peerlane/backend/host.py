@@ -124,6 +124,16 @@ know_c_callbacks: Callable[[str, int, Any], None]
 #: (number of the state, thread, channel, stream, memory of the peer, memory of this process): enters the memory that
 #: a thread of HCOMM may write through a channel, and the memory that it may write from
 know_c_lane: Callable[[int, int, int, Any, Any, Any], None]
+#: a communicator of NCCL whose calls native code may queue: its handle, context, device's native number, rank, size,
+#: stream of collectives, and what queues the calls of its group
+NcclCommunicator: Callable[..., Any]
+#: (bytes by type, number of the reduction by type and operation, code of a call that failed half-way)
+know_nccl_elements: Callable[[dict[int, int], dict[tuple[int, int], int], int], None]
+#: (whether the dialect has a group of this thread open) returns what native code has of one, which the dialect has
+#: from now on: its depth, and the name, words and line of each call
+take_nccl_group: Callable[[bool], tuple[int, list[tuple[str, tuple[int, ...], int]]] | None]
+#: (stream, operation) returns the call of a group that native code has queued so, for a program in C; empty: unknown
+queued_call: Callable[[int, int], str]
 #: (stream) returns the number of its last operation that a thread of HCOMM submitted by a call of C, without Python
 last_by_lane: Callable[[Any], int]
 #: returns the table of functions that extensions compiled apart from peerlane call, in a capsule

@@ -163,6 +163,29 @@ class Mails(CallMaker, Protocol):
         ...
 
 
+class CallQueue(Protocol):
+    """Queues calls of a group without Python, in the order of the calls that Python queues."""
+
+    def know_mail(self, mails: Any, peer: int, sends: bool, /) -> None:
+        """Let it queue messages to a peer, or from it."""
+        ...
+
+    def know_words(self, kind: int, size: int, number: int, root: int, checksum: int, text: bytes, /) -> None:
+        """Let it queue calls of which ``text`` is posted; numbers are those of ``collectives.call.Call.native``."""
+        ...
+
+    def note_last(self, peer: int | None, sends: bool, last: Any, /) -> None:
+        """Say which event is the end of the last message of a direction, without a peer of the last collective.
+
+        It records the event anew.  None: these calls are over, and it queues none before there is an event again.
+        """
+        ...
+
+    def forget_lasts(self) -> None:
+        """Say that all calls are over."""
+        ...
+
+
 class Rounds(CallMaker, Protocol):
     """A rank's part in the collectives of the ranks of one machine.
 
@@ -457,6 +480,23 @@ class Ranks(Protocol):
 
     def copy_blocks(self, stream: Stream | None, dst: Memory, src: Memory, table: Any, /) -> None:
         """Copy blocks, as one operation; ``table`` has rows of (offset in ``dst``, offset in ``src``, bytes)."""
+        ...
+
+    def call_queue(
+        self,
+        rounds: Any,
+        mine: Memory,
+        theirs: Sequence[Memory | None],
+        kept: int,
+        entry: int,
+        timeout_ns: int,
+        /,
+    ) -> CallQueue:
+        """Return what queues calls of a group without Python.
+
+        ``mine``, ``theirs``: the posts of :class:`peerlane.collectives.agreement.Agreement`, of this rank and by
+        rank: ``kept`` calls of ``entry`` bytes each, then as many words of each lane.
+        """
         ...
 
     # Lent memory.

@@ -19,6 +19,7 @@ from peerlane.diagnostics.ranks.collective_calls import differ
 from peerlane.errors import Error
 
 if TYPE_CHECKING:
+    from peerlane.backend.ranks import CallQueue, Ranks, Rounds
     from peerlane.memory.buffer import Buffer
     from peerlane.ranks.channel import Channel
     from peerlane.streams.stream import Stream
@@ -42,7 +43,8 @@ def bytes_for(size: int, *, has_far: bool = False) -> int:
 
 
 @functools.lru_cache(256)
-def _encoded(words: str) -> tuple[bytes, int]:
+def encoded(words: str) -> tuple[bytes, int]:
+    """Return what is posted of a call in words, and its checksum."""
     text = words.encode()
     return text[: _ENTRY - _WORD].ljust(_ENTRY - _WORD, b"\0"), zlib.crc32(text)
 
@@ -82,7 +84,7 @@ class Agreement:
 
     def calls(self, call: str, words: str, number: int) -> None:
         """Post a call of a collective, by its number; InvalidValue if another rank has called something else."""
-        text, checksum = _encoded(words)
+        text, checksum = encoded(words)
         word = number % _NUMBER << 32 | checksum
         at = number % _CALLS_KEPT * _ENTRY
         self._mine[at + _WORD : at + _ENTRY] = text
@@ -162,6 +164,14 @@ class Agreement:
                     raise
                 return None
         return posts
+
+    def native_queue(self, ranks: Ranks, rounds: Rounds, timeout_ns: int) -> CallQueue:
+        """Return what queues calls natively, and posts and compares them as this object does."""
+        windows = [
+            None if peer == self._rank else self._channels[peer].window[self._at : self._at + self._bytes]
+            for peer in range(self._size)
+        ]
+        return ranks.call_queue(rounds, self._memory, windows, _CALLS_KEPT, _ENTRY, timeout_ns)
 
     def close(self) -> None:
         """Release all memory."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from peerlane.collectives.agreement import encoded
 from peerlane.collectives.peer_channels import SERIES
 from peerlane.collectives.workspace import Workspace
 from peerlane.diagnostics.log import event_log
@@ -18,7 +19,7 @@ from peerlane.errors import Cancelled, Closed, Error, Refused
 from peerlane.ranks.deadlock import wait_state
 
 if TYPE_CHECKING:
-    from peerlane.backend.ranks import Mails, Rounds
+    from peerlane.backend.ranks import CallQueue, Mails, Rounds
     from peerlane.collectives.call import Call, Lane
     from peerlane.collectives.choice import CollectiveTransport
     from peerlane.collectives.schedules.operations import Parts
@@ -87,6 +88,8 @@ class CallOrder:
         self._lasts: dict[
             Lane | None, Event
         ] = {}  # the last operation of each lane; None: of the collectives
+        self._native: CallQueue | None = None  # what queues calls of C without Python
+        self._known_words: set[str] = set()  # calls whose words it has
         self._own: dict[Lane | None, Stream] = {}
         self._failure = ""
         self._unraised: Error | None = (
@@ -173,15 +176,45 @@ class CallOrder:
         with self._ending(call):
             work.channels.connect()
 
+    def native_queue(self) -> CallQueue | None:
+        """Return what queues calls of C without Python; None before the first collective, and on several machines."""
+        with self._lock:
+            work = self._work
+            if work is None or self._session.device.backend.ranks.COLLECTIVES not in self._makers:
+                return None
+            if self._native is None:
+                self._native = work.agreement.native_queue(
+                    self._session.device.backend.ranks, work.rounds, work.timeout_ns
+                )
+                for lane, last in self._lasts.items():
+                    self._share_last(lane, last)
+            return self._native
+
+    def _share_last(self, lane: Lane | None, last: Event | None) -> None:
+        """Let native code have the last operation of a lane, which it records anew."""
+        if self._native is not None:
+            direction, peer = lane or ("", None)
+            self._native.note_last(peer, direction == "to", last)
+
+    def share_mail(self, peer: int, *, sends: bool) -> None:
+        """Let the native queue make messages to a peer, or from it, if there were some."""
+        with self._lock:
+            if self._native is not None and self._work is not None and self._work.mails.has(peer, sends):
+                self._native.know_mail(self._work.mails, peer, sends)
+
     def _lasts_before(self, lane: Lane | None) -> list[Event]:
         return [last for each, last in self._lasts.items() if lane is None or each in (None, lane)]
 
     def _note_last(self, lane: Lane | None, last: Event | None) -> None:
         if lane is None:
             self._lasts.clear()
+            if self._native is not None:
+                self._native.forget_lasts()
         self._lasts.pop(lane, None)
+        self._share_last(lane, last)
         if last is None:
             self._lasts.pop(None, None)  # it is over too
+            self._share_last(None, None)
         else:
             self._lasts[lane] = last
         self._set_plain(not self._lasts)
@@ -373,10 +406,19 @@ class CallOrder:
         else:
             number = self._calls = self._calls + 1
         agreement.calls(call.name, call.words, number)
+        self._share_words(call)
         for out, sizes in zip((False, True), lane_bytes or (), strict=False):
             for peer in work.others:
                 count = mails.calls(peer, out) if mails is not None else None
                 agreement.moves(call.name, peer, sizes[peer], out=out, in_collective=True, messages=count)
+
+    def _share_words(self, call: Call) -> None:
+        if self._native is None or call.parts[1] or call.words in self._known_words:
+            return
+        text, checksum = encoded(call.words)
+        number = call.operation.number if call.operation is not None else -1
+        self._native.know_words(call.kind, call.size, number, call.root, checksum, text)
+        self._known_words.add(call.words)
 
     def _queue(
         self, call: Call, transport: CollectiveTransport, work: Workspace, stream: Stream, before: list[Event]
@@ -445,6 +487,7 @@ class CallOrder:
             self._serve(names, None, None)
         self._makers.clear()
         work, self._work = self._work, None
+        self._native = None
         self._lasts.clear()
         for own in self._own.values():
             own.close(wait=False)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import peerlane.collectives.calls as _calls
     import peerlane.collectives.choice as _choice
     import peerlane.rendezvous.meet as _meetings
-    from peerlane.backend.ranks import Mails, Rounds
+    from peerlane.backend.ranks import CallQueue, Mails, Rounds
     from peerlane.memory.buffer_like import BufferLike
     from peerlane.ranks.channel import Channel
     from peerlane.rendezvous import Rendezvous
@@ -677,6 +677,16 @@ class Group(Session):
             self._order.run(call, self._choose(call), stream)
         else:
             _calls.alone(call, stream)
+
+
+def native_queue(group: Group) -> CallQueue | None:
+    """Return what queues a group's calls for programs in C without Python; None if Python must make them as yet."""
+    return group._order.native_queue()
+
+
+def native_messages(group: Group, peer: int, *, sends: bool) -> None:
+    """Let that queue have the messages to a peer, or from it, once there were some."""
+    group._order.share_mail(peer, sends=sends)
 
 
 def _close_all() -> None:

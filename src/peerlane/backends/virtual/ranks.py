@@ -112,6 +112,7 @@ class VirtualRanks:
         return functools.update_wrapper(_core.GroupCall(maker, name, method, finish, number_of), method)
 
     mails = staticmethod(_core.Mails)
+    call_queue = staticmethod(_core.CallQueue)
 
     def add_mail(self, mails: Any, lane: MailLane, farewell: Any, /) -> None:
         must_yield = lane.size > len(os.sched_getaffinity(0))

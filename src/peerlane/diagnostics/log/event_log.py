@@ -356,14 +356,19 @@ def with_call_site(call: Callable[[], T]) -> Callable[[], T]:
     text_site, log_site = _core.site_number(), _core.log_site()
 
     def later() -> T:
-        before = _core.fix_site(text_site)
-        try:
-            with called_at(log_site):
-                return call()
-        finally:
-            _core.fix_site(before)
+        with called_at(log_site):
+            return at_call_site(text_site, call)
 
     return later
+
+
+def at_call_site(number: int, call: Callable[[], T]) -> T:
+    """Make a call, for which all texts name the line that has a number in native code."""
+    before = _core.fix_site(number)
+    try:
+        return call()
+    finally:
+        _core.fix_site(before)
 
 
 def is_logged(pid: int) -> bool:

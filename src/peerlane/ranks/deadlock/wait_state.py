@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from peerlane.backend import host
 from peerlane.diagnostics import call_site
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.waits import progress, store_waits, stream_waits
@@ -270,7 +271,7 @@ def _collective_of(stream: int, operation: int) -> str:
     calls = (
         each for each in reversed(queued) if each.stream == stream and each.first <= operation <= each.last
     )
-    return next((each.call for each in calls), "")
+    return next((each.call for each in calls), "") or host.queued_call(stream, operation)
 
 
 def _ends(wait: StoreWait, now: float) -> bool:

@@ -6,20 +6,23 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from peerlane.backend import host
 from peerlane.dialects._shared.c_library import Library
 from peerlane.dialects.cuda.code_texts import texts_of
 from peerlane.dialects.cuda.nccl import (  # noqa: F401 - they declare the calls
     collectives,
     communicators,
+    groups,
     memory,
     reductions,
     windows,
 )
-from peerlane.dialects.cuda.nccl.codes import IN_PROGRESS, SUCCESS, enums
+from peerlane.dialects.cuda.nccl.codes import IN_PROGRESS, SUCCESS, SYSTEM_ERROR, enums
 from peerlane.dialects.cuda.nccl.communicators import last_message
 from peerlane.dialects.cuda.nccl.config import CollectiveConfig, Config
 from peerlane.dialects.cuda.nccl.groups import take_begun
 from peerlane.dialects.cuda.nccl.state import calls
+from peerlane.dialects.cuda.quick import quick
 
 _MAKING = {
     "ncclCommInitRankConfig",
@@ -28,6 +31,11 @@ _MAKING = {
     "ncclCommShrink",
     "ncclGroupEnd",
 }
+#: What native code may queue without Python.
+_QUEUED = (
+    *("ncclAllReduce", "ncclReduce", "ncclReduceScatter", "ncclBroadcast", "ncclBcast", "ncclAllGather"),
+    *("ncclAlltoAll", "ncclScatter", "ncclSend", "ncclRecv"),
+)
 TEXTS: dict[str, Callable[..., Any]] = {
     "ncclGetErrorString": texts_of(enums)["ncclGetErrorString"],
     "ncclGetLastError": last_message,
@@ -64,4 +72,16 @@ def _call(name: str) -> Callable[..., Any]:
 
 def library(header: str) -> Library:
     """Return the library of a header, which is `nccl`."""
-    return Nccl(calls.declarations, call=_call, refuse=calls.refuse_argument, forms=_SIZED)
+    functions = Nccl(
+        calls.declarations,
+        call=_call,
+        refuse=calls.refuse_argument,
+        forms=_SIZED,
+        learn={
+            **dict.fromkeys(_QUEUED, quick.stream),
+            "ncclGroupStart": quick.thread,
+        },
+    )
+    groups.recall = lambda name, words: functions.entry(name)(*words)
+    host.know_nccl_elements(*reductions.known_natively(), SYSTEM_ERROR)
+    return functions

@@ -7,9 +7,11 @@ import os
 import threading
 from collections.abc import Callable
 from hashlib import sha256
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from peerlane import Buffer, Channel, Group, Notify, NotifyKind, Stream
+from peerlane.backend import host
+from peerlane.collectives.group import native_messages, native_queue
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.cuda.nccl.codes import INVALID_ARGUMENT, invalid, misuse, of_driver, refusal_of
@@ -46,8 +48,6 @@ class Communicator(Resource):
     rank, size : int
     is_blocking : bool
         Whether calls return when they are over.
-    failure : Refusal or None
-        Why it is lost.
     is_finalized : bool
     children : int
         How often it was split or shrunk.
@@ -65,7 +65,9 @@ class Communicator(Resource):
         self.rank, self.size = rank, size
         self.is_blocking = is_blocking
         self.is_finalized = False
-        self.failure: Refusal | None = None
+        self._native: Any = None  # what native code knows of it, once it may queue its calls
+        self._known_lanes: set[Lane] = set()
+        self._failure: Refusal | None = None
         self._later = 0  # jobs that go on in other threads
         self.key = ""
         self.children = self.next_window = 0
@@ -83,6 +85,50 @@ class Communicator(Resource):
         self._stream: Stream | None = None
         self._position: object = None
         self._lanes: dict[Lane, Stream] = {}
+
+    @property
+    def failure(self) -> Refusal | None:
+        """Why it is lost."""
+        return self._failure
+
+    @failure.setter
+    def failure(self, failure: Refusal | None) -> None:
+        self._failure = failure
+        if failure is not None:
+            self._end_native()
+
+    def _end_native(self) -> None:
+        native, self._native = self._native, None
+        if native is not None:
+            native.end()
+
+    def finalize(self) -> None:
+        """Refuse all later operations."""
+        self.is_finalized = True
+        self._end_native()
+
+    def let_native_queue(self) -> None:
+        """Let native code queue the calls that are like those before, where it can."""
+        with self.guard:
+            group = self._group
+            if self._native is not None or group is None or self._failure is not None or self.is_finalized:
+                return
+            queue = native_queue(group) if group.size > 1 else None
+            if queue is not None:
+                device = self.context.device
+                number = device.backend.number(device.ordinal)
+                self._native = host.NcclCommunicator(
+                    self.handle, self.context.native, number, self.rank, self.size, self.stream, queue
+                )
+
+    def let_native_move(self, kind: str, peer: int, *, sends: bool) -> None:
+        """Let native code queue messages of a lane, as :meth:`let_native_queue`."""
+        with self.guard:
+            if (kind, peer) in self._known_lanes or peer == self.rank or self._native is None:
+                return
+            native_messages(self.group, peer, sends=sends)
+            self._native.know_lane(peer, sends, self._lanes[kind, peer])
+            self._known_lanes.add((kind, peer))
 
     @property
     def is_pending(self) -> bool:

@@ -220,7 +220,7 @@ def ncclCommFinalize(comm: Communicator) -> None:
     """Wait for its operations; then it can only be destroyed."""
     comm.refuse_unready()
     comm.wait()
-    comm.is_finalized = True
+    comm.finalize()
     comm.refuse_lost()
 
 

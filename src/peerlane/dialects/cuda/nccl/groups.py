@@ -10,6 +10,7 @@ from functools import partial
 from typing import ClassVar, TypeAlias
 
 from peerlane import Buffer, Device, Event, Stream, copy
+from peerlane.backend import host
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.cuda.nccl.codes import UNHANDLED_CUDA_ERROR, misuse, of_driver
@@ -53,11 +54,33 @@ class _OfThread(threading.local):
 _thread = _OfThread()
 
 
+def _set_group(group: _Group | None) -> _Group | None:
+    _thread.group = group
+    host.take_nccl_group(group is not None)
+    return group
+
+
 def _open_group() -> _Group | None:
     group = _thread.group
-    if group is not None and group.process is not machine.thread:
-        group = _thread.group = None
+    if group is not None:
+        return group if group.process is machine.thread else _set_group(None)
+    taken = host.take_nccl_group(False)
+    return None if taken is None else _go_on_with(*taken)
+
+
+def _go_on_with(depth: int, native: Sequence[tuple[str, tuple[int, ...], int]]) -> _Group:
+    """Make the calls that native code has kept of a group, now that it meets one which it cannot serve."""
+    group = _thread.group = _Group(machine.thread, depth)
+    for name, words, line in native:
+        code = event_log.at_call_site(line, partial(recall, name, words))
+        if code:
+            raise Refusal(code, f"{name}, earlier in the group, was refused", "look at its own message")
     return group
+
+
+def recall(name: str, words: tuple[int, ...]) -> int:
+    """Make a call of C again; `c_library` sets this function."""
+    raise NotImplementedError
 
 
 def take_begun() -> bool:
@@ -71,7 +94,7 @@ def ncclGroupStart() -> None:
     """Begin a group of this thread, or go one deeper."""
     group = _open_group()
     if group is None:
-        _thread.group = _Group(machine.thread)
+        _set_group(_Group(machine.thread))
     else:
         group.depth += 1
 
@@ -85,7 +108,7 @@ def ncclGroupEnd() -> None:
     group.depth -= 1
     if group.depth:
         return
-    _thread.group = None
+    _set_group(None)
     if group.jobs and group.operations:
         raise misuse(
             f"the group makes communicators and calls {group.operations[0].name}",
@@ -204,6 +227,7 @@ def _queue_one(operation: Operation) -> None:
         _submit(operation, own)
         program.wait(own)
         communicator.note_behind(operation.stream)
+        communicator.let_native_queue()
     except Error as error:
         communicator.lose(error)
 
@@ -283,6 +307,9 @@ def _queue_each(communicator: Communicator, operations: Sequence[Operation], pai
     ends += [each.record() for each in lanes.values()]
     for program in programs:
         _follow(program, ends)
+    communicator.let_native_queue()
+    for kind, peer in lanes:
+        communicator.let_native_move(kind, peer, sends=kind == SENDS)
 
 
 def _follow(stream: Stream, events: Iterable[Event]) -> None:

@@ -11,6 +11,7 @@ from peerlane.dialects.cuda.nccl.codes import enums, invalid
 from peerlane.dialects.cuda.nccl.communicator import Communicator
 from peerlane.dialects.cuda.nccl.memory import memory
 from peerlane.dialects.cuda.nccl.state import call
+from peerlane.support.reductions import number_of
 
 _TYPES = enums["ncclDataType_t"]
 #: By number: the core's name of a type, and the bytes of an element.
@@ -156,6 +157,12 @@ _PLAIN = {
     for op, name in _NAMES.items()
     if dtype
 }
+
+
+def known_natively() -> tuple[dict[int, int], dict[tuple[int, int], int]]:
+    """Return the bytes of each type, and the number in native code of each reduction that only combines."""
+    widths = {datatype: width for datatype, (_, width) in _ELEMENTS.items()}
+    return widths, {key: number_of("NCCL", each.dtype, each.op) for key, each in _PLAIN.items()}
 
 
 def reduction(communicator: Communicator, datatype: int, op: int) -> Reduction:
