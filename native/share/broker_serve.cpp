@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <fcntl.h>
+#include <new>
 #include <span>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -142,7 +143,10 @@ bool BrokerLoop::open(Connection& connection, const Request& request, Answer& an
 int BrokerLoop::send_grant(Connection& connection, const Answer& answer, const Export& what) {
     int page = -1;
     if (!connection.early && std::exchange(connection.is_known, true))
-        if (std::unique_ptr<GrantPage> own = GrantPage::make(page)) connection.early = std::make_unique<EarlyGrants>(std::move(own));
+        if (std::unique_ptr<GrantPage> own = GrantPage::make(page)) {
+            connection.early.reset(new (std::nothrow) EarlyGrants(std::move(own)));
+            if (!connection.early) close(std::exchange(page, -1));
+        }
     const auto send = what.grant.rights & kMayWrite ? send_descriptors : send_reader;
     const int error = send(connection.socket, answer, what.fd, page);
     if (page < 0) return error;
