@@ -166,9 +166,10 @@ def _grow(args: argparse.Namespace) -> int:
     from benchmarks import growth
     from peerlane.cli.bench import plan
 
+    unknown = [part for part in args.works if not any(part in name for name in growth.WORKS)]
+    if unknown:
+        raise InvalidValue(f"growth: no work of {', '.join(unknown)}; valid are {'; '.join(growth.WORKS)}")
     works = [name for name in growth.WORKS if not args.works or any(part in name for part in args.works)]
-    if not works:
-        raise InvalidValue(f"growth: no work of {', '.join(args.works)}; valid are {'; '.join(growth.WORKS)}")
     rounds = plan.checked_rounds(args.rounds)
     with show_progress() as progress:
         task = progress.add_task("", total=None)

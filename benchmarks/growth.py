@@ -19,13 +19,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import peerlane as pl
 from peerlane.cli import machine, plots
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.children import Child, interrupts_deferred
 from peerlane.rendezvous import Rendezvous, RendezvousServer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COUNTS = (10, 100, 1_000, 10_000)
 RANKS = (2, 4, 8, 16, 32, 64)
@@ -310,8 +313,13 @@ def as_json(growths: Sequence[Growth]) -> dict[str, object]:
 
 def plot(growths: Sequence[Growth], path: str) -> None:
     """Write a picture of the processor time over the number of objects."""
+    plots.save(picture(growths), path)
+
+
+def picture(growths: Sequence[Growth]) -> Figure:
+    """Draw the processor time of each work over the number of its objects."""
     panels = {}
     for each in growths:
-        series = {n: (1e6 * mid, 1e6 * low, 1e6 * high) for n, (mid, low, high) in each.seconds.items()}
+        series = {n: (1e3 * mid, 1e3 * low, 1e3 * high) for n, (mid, low, high) in each.seconds.items()}
         panels[f"{each.work}: n^{each.exponent:.2f}"] = plots.Panel({"peerlane": series}, plots.OBJECTS)
-    plots.save(plots.sweeps(panels, plots.MICROSECONDS), path)
+    return plots.sweeps(panels, plots.PROCESSOR_TIME)

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <unistd.h>
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -35,6 +36,11 @@ struct OfferHandle {
     OfferHandle(const OfferHandle&) = delete;
 };
 
+uint64_t known_start(uint64_t start) {
+    if (start == kUnknownStart) throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
+    return start;
+}
+
 std::shared_ptr<SharedSignal> open_page(const OfferHandle& offered, const LedgerHandle& ledger, uint32_t bank) {
     try {
         return open_signal(offered.offer, ledger, bank);
@@ -54,11 +60,7 @@ void bind_sharing(nb::module_& m) {
     });
     m.def(
         "start_time",
-        [](int32_t pid) {
-            const uint64_t start = start_time(pid);
-            if (start == kUnknownStart) throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
-            return start;
-        },
+        [](int32_t pid) { return known_start(start_time(pid)); },
         "pid"_a, "The kernel's start time of a process in clock ticks, 0 if there is none.");
     m.def(
         "serve",
@@ -87,8 +89,12 @@ void bind_sharing(nb::module_& m) {
         },
         "block"_a, "kind"_a, "rights"_a, "device"_a, "offset"_a, "length"_a, "everyone"_a, "Return (index, nonce).");
     m.def(
-        "allow", [](uint32_t index, uint64_t nonce, int32_t pid, uint64_t start) { return Broker::get().allow(index, nonce, pid, start); },
-        "index"_a, "nonce"_a, "pid"_a, "start"_a, "Let a process open it; False when it is over.");
+        "allow",
+        [](uint32_t index, uint64_t nonce, int32_t pid, std::optional<uint64_t> start) {
+            return Broker::get().allow(index, nonce, pid, start ? *start : known_start(Broker::get().start_of(pid)));
+        },
+        "index"_a, "nonce"_a, "pid"_a, "start"_a = nb::none(),
+        "Let a process open it, by default the one that has this pid now; False when it is over.");
     m.def(
         "disallow", [](uint32_t index, uint64_t nonce, int32_t pid) { return Broker::get().disallow(index, nonce, pid); }, "index"_a,
         "nonce"_a, "pid"_a);

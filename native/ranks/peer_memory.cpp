@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 
 namespace peerlane {
 
@@ -28,10 +27,7 @@ void PeerMemory::forget() {
 }
 
 const PeerMemory::File* PeerMemory::open(const MemoryAddress& address) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", static_cast<int>(owner_), address.fd);
-    int fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 && errno == EMFILE && raise_descriptor_limit()) fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = open_descriptor_of(owner_, address.fd, O_RDONLY);
     if (fd < 0) return nullptr;
     struct stat file {};
     const bool is_it = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_ino == address.file && file.st_size > 0;

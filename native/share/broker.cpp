@@ -88,23 +88,36 @@ ExportKey Broker::offer(Export what) {
     }
 }
 
+uint64_t Broker::start_of(int32_t pid) {
+    {
+        std::lock_guard lock(state_->mutex);
+        const uint64_t known = state_->loop ? state_->loop->start_of(pid) : 0;
+        if (known != 0) return known;
+    }
+    return start_time(pid);
+}
+
 bool Broker::allow(uint32_t index, uint64_t nonce, int32_t pid, uint64_t start) {
     std::lock_guard lock(state_->mutex);
     ExportTable::Entry* entry = state_->current(index, nonce);
     if (!entry) return false;
     for (auto& [listed, since] : entry->listed)
         if (listed == pid) {
+            if (since != start) state_->loop->take_back_early(index);
             since = start;
             return true;
         }
     entry->listed.emplace_back(pid, start);
+    state_->loop->grant_early(index, pid);
     return true;
 }
 
 bool Broker::disallow(uint32_t index, uint64_t nonce, int32_t pid) {
     std::lock_guard lock(state_->mutex);
     ExportTable::Entry* entry = state_->current(index, nonce);
-    return entry && std::erase_if(entry->listed, [pid](const auto& listed) { return listed.first == pid; }) != 0;
+    if (!entry || std::erase_if(entry->listed, [pid](const auto& listed) { return listed.first == pid; }) == 0) return false;
+    state_->loop->take_back_early(index);
+    return true;
 }
 
 std::vector<std::pair<int32_t, uint64_t>> Broker::allowed(uint32_t index, uint64_t nonce) {
@@ -127,6 +140,8 @@ void Broker::end(uint32_t index, uint64_t nonce, bool withdrawn) {
         std::lock_guard lock(state_->mutex);
         ExportTable::Entry* entry = state_->exports.find(index, nonce);
         if (!entry) return;
+        state_->loop->count_early();
+        state_->loop->take_back_early(index);
         (withdrawn ? entry->withdrawn : entry->abandoned) = true;
         gone = state_->exports.settle(index);
     }
@@ -136,7 +151,9 @@ void Broker::end(uint32_t index, uint64_t nonce, bool withdrawn) {
 uint64_t Broker::importers(uint32_t index, uint64_t nonce) {
     std::lock_guard lock(state_->mutex);
     const ExportTable::Entry* entry = state_->exports.find(index, nonce);
-    return entry ? entry->importers : 0;
+    if (!entry) return 0;
+    state_->loop->count_early();
+    return entry->importers;
 }
 
 Status Broker::refusal_of(uint32_t index, uint64_t nonce, unsigned bits) {

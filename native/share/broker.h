@@ -57,6 +57,7 @@ class Broker {
     // The allow-list.  `start` is the kernel's start time of the pid; 0: there was no such process when it was listed.
     // Listing a pid again replaces its start time.
     bool allow(uint32_t index, uint64_t nonce, int32_t pid, uint64_t start);
+    uint64_t start_of(int32_t pid);   // as start_time, without a look into /proc where a connection knows it
     bool disallow(uint32_t index, uint64_t nonce, int32_t pid);
     std::vector<std::pair<int32_t, uint64_t>> allowed(uint32_t index, uint64_t nonce);
     // The owner has closed the object.  Without importers the export ends, and `gone` is called before this returns;

@@ -167,7 +167,7 @@ void BrokerLoop::enter(int socket) {
     getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
     // One process must not take all connections.
     const auto its = of_process_.find(credentials.pid);
-    if (credentials.pid != pid_ && its != of_process_.end() && its->second >= kMaxOfProcess)
+    if (credentials.pid != pid_ && its != of_process_.end() && its->second.size() >= kMaxOfProcess)
         return refuse_connection(socket, {.status = Status::too_many_of_process, .most = kMaxOfProcess});
     const uint64_t id = next_id_++;
     Connection connection{.socket = socket, .user = credentials.uid};
@@ -179,10 +179,12 @@ void BrokerLoop::enter(int socket) {
         if (process.start == kUnknownStart) throw Refusal{.why = Why::descriptors, .error = EMFILE};
         watch(socket, Source::socket, id);
         if (process.pidfd >= 0) watch(process.pidfd, Source::process, id);
-        auto& count = of_process_[credentials.pid];
-        connections_.emplace(id, connection);
-        ++count;
-        polled_ += connection.is_polled();
+        const bool is_polled = connection.is_polled();
+        std::vector<uint64_t>& ids = of_process_[credentials.pid];
+        ids.reserve(ids.size() + 1);
+        connections_.emplace(id, std::move(connection));
+        ids.push_back(id);
+        polled_ += is_polled;
     } catch (const std::exception&) {
         refuse_connection(socket, exhausted(ENOMEM));
         close_one(connection.process.pidfd);
@@ -213,8 +215,9 @@ void BrokerLoop::drop(uint64_t id) {
         const auto entry = connections_.find(id);
         if (entry == connections_.end()) return;
         Connection& connection = entry->second;
-        for (const auto& held : connection.held)
-            for (Gone& gone : exports_.drop_importer(held.first)) all.push_back(std::move(gone));
+        for (const auto& [index, times] : connection.held)
+            if (times != 0)
+                for (Gone& gone : exports_.drop_importer(index)) all.push_back(std::move(gone));
         // A child that was forked behind our back may keep them open: without this they would be reported for ever.
         for (int fd : {connection.socket, connection.process.pidfd})
             if (fd >= 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
@@ -222,8 +225,9 @@ void BrokerLoop::drop(uint64_t id) {
         polled_ -= connection.is_polled();
         close_one(connection.socket);
         close_one(connection.process.pidfd);
-        const auto number = of_process_.find(connection.process.pid);
-        if (--number->second == 0) of_process_.erase(number);
+        const auto its = of_process_.find(connection.process.pid);
+        std::erase(its->second, id);
+        if (its->second.empty()) of_process_.erase(its);
         connections_.erase(entry);
     }
     for (const Gone& gone : all) gone();

@@ -6,8 +6,9 @@
 #include <unistd.h>
 #include <unordered_map>
 
-#include "share/process.h"
+#include "share/early_grants.h"
 #include "share/export_table.h"
+#include "share/process.h"
 
 namespace peerlane {
 
@@ -22,6 +23,17 @@ class BrokerLoop {
     void stop();                                          // without it; ends the thread and every connection
     // Nothing but that: in a forked child the connections themselves are its parent's.
     void close_descriptors();
+
+    // All of these with the lock.
+
+    // The start time of a process that is connected and lives; else 0.
+    uint64_t start_of(int32_t pid) const;
+    // Write a grant into the page of a process that may open this export, where it has one.
+    void grant_early(uint32_t index, int32_t pid);
+    // Count those who took grants.  No call may look at who has an export before this one.
+    void count_early();
+    // Take back what was granted of this export, and count those who took it.
+    void take_back_early(uint32_t index);
 
   private:
     using Lock = std::unique_lock<std::mutex>;
@@ -40,8 +52,10 @@ class BrokerLoop {
         uint32_t last_index = 0;
         bool last_granted = false;
         bool is_named = false;                         // in the log
+        bool is_known = false;                         // it was sent a descriptor
         uint32_t opens = 0;                            // in all
-        std::unordered_map<uint32_t, uint32_t> held;   // how often, by entry
+        std::unordered_map<uint32_t, uint32_t> held;   // how often, by entry; 0: a grant is in the page
+        std::unique_ptr<EarlyGrants> early;            // from its second opening on
 
         bool is_polled() const { return process.pid != 0 && process.pidfd < 0; }
     };
@@ -60,6 +74,9 @@ class BrokerLoop {
     // False: the connection is to be dropped.  That lets go of all that was opened.
     bool open(Connection& connection, const Request& request, Answer& answer);
     Status judge(const Connection& connection, const Request& request, Answer& answer);
+    int send_grant(Connection& connection, const Answer& answer, const Export& what);   // 0 or an errno
+    void hold(Connection& connection, uint32_t index);
+    void count_early(Connection& connection);
     std::vector<Gone> undo(Connection& connection, const Request& request);   // let_go, cancel
     std::vector<Gone> release(Connection& connection, uint32_t index);
     void drop(uint64_t id);
@@ -74,7 +91,7 @@ class BrokerLoop {
     uint32_t polled_ = 0;    // connections without a pidfd
     std::chrono::steady_clock::time_point next_look_;
     std::unordered_map<uint64_t, Connection> connections_;
-    std::unordered_map<int32_t, uint32_t> of_process_;   // how many of them are of one process
+    std::unordered_map<int32_t, std::vector<uint64_t>> of_process_;   // their ids, by pid
     std::thread thread_;
 };
 

@@ -1,9 +1,12 @@
 // What the broker answers.  The lock is held from reading a frame to sending its answer; nothing of it blocks.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <fcntl.h>
+#include <new>
+#include <span>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
@@ -18,32 +21,38 @@ namespace peerlane {
 namespace {
 
 constexpr int kFramesInARow = 16;   // frames of one connection before others have theirs
+constexpr size_t kMostSent = 2;   // with one answer
 
 // 0 or an errno.
-int send_answer(int socket, const Answer& answer, int fd) {
+int send_answer(int socket, const Answer& answer, std::span<const int> fds = {}) {
     iovec part{const_cast<Answer*>(&answer), sizeof answer};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+    alignas(cmsghdr) char control[CMSG_SPACE(kMostSent * sizeof(int))] = {};
     msghdr message{.msg_iov = &part, .msg_iovlen = 1};
-    if (fd >= 0) {
+    if (!fds.empty()) {
         message.msg_control = control;
-        message.msg_controllen = sizeof control;
+        message.msg_controllen = CMSG_SPACE(fds.size_bytes());
         cmsghdr* header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(header), &fd, sizeof fd);
+        header->cmsg_len = CMSG_LEN(fds.size_bytes());
+        memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
     }
     return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
 }
 
-int send_descriptor(int socket, const Answer& answer, int fd) {
-    if (answer.grant.rights & kMayWrite) return send_answer(socket, answer, fd);
+// `page`: a second descriptor, or -1.
+int send_descriptors(int socket, const Answer& answer, int fd, int page) {
+    const std::array<int, kMostSent> fds{fd, page};
+    return send_answer(socket, answer, std::span(fds).first(page < 0 ? 1 : 2));
+}
+
+int send_reader(int socket, const Answer& answer, int fd, int page) {
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
     const auto reopen = [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); };
     int reader = reopen();
     if (reader < 0 && errno == EMFILE && raise_descriptor_limit()) reader = reopen();
     if (reader < 0) return errno;
-    const int error = send_answer(socket, answer, reader);
+    const int error = send_descriptors(socket, answer, reader, page);
     close(reader);
     return error;
 }
@@ -101,7 +110,7 @@ BrokerLoop::Next BrokerLoop::answer_one(Connection& connection, std::vector<Gone
         gone = undo(connection, request);
         return Next::more;
     }
-    return send_answer(connection.socket, answer, -1) == 0 ? Next::more : Next::drop;
+    return send_answer(connection.socket, answer) == 0 ? Next::more : Next::drop;
 }
 
 bool BrokerLoop::open(Connection& connection, const Request& request, Answer& answer) {
@@ -111,14 +120,13 @@ bool BrokerLoop::open(Connection& connection, const Request& request, Answer& an
     answer.status = judge(connection, request, answer);
     int error = 0;
     if (answer.status == Status::ok) {
-        ExportTable::Entry& entry = exports_.at(request.index);
-        if (connection.held[request.index]++ == 0) exports_.add_importer(request.index);
-        ++connection.opens;
+        const ExportTable::Entry& entry = exports_.at(request.index);
+        hold(connection, request.index);
         connection.last_granted = true;
         answer.nonce = entry.nonce;
         answer.grant = entry.what.grant;
         note_sharer(owner_word(connection.process.pid, connection.process.start));   // before it can say that it has the handle
-        error = send_descriptor(connection.socket, answer, entry.what.fd);
+        error = send_grant(connection, answer, entry.what);
         if (error == 0) return true;
         if (error == EAGAIN || error == EPIPE || error == ECONNRESET) return false;
         connection.last_granted = false;
@@ -128,7 +136,70 @@ bool BrokerLoop::open(Connection& connection, const Request& request, Answer& an
         answer.nonce = 0;
         answer.grant = {};
     }
-    return send_answer(connection.socket, answer, -1) == 0;
+    return send_answer(connection.socket, answer) == 0;
+}
+
+// A process that opens a second thing gets the page with it: few open more than one.
+int BrokerLoop::send_grant(Connection& connection, const Answer& answer, const Export& what) {
+    int page = -1;
+    if (!connection.early && std::exchange(connection.is_known, true))
+        if (std::unique_ptr<GrantPage> own = GrantPage::make(page)) {
+            connection.early.reset(new (std::nothrow) EarlyGrants(std::move(own)));
+            if (!connection.early) close(std::exchange(page, -1));
+        }
+    const auto send = what.grant.rights & kMayWrite ? send_descriptors : send_reader;
+    const int error = send(connection.socket, answer, what.fd, page);
+    if (page < 0) return error;
+    close(page);
+    if (error != 0) connection.early = nullptr;
+    return error;
+}
+
+void BrokerLoop::hold(Connection& connection, uint32_t index) {
+    if (connection.held[index]++ == 0) exports_.add_importer(index);
+    ++connection.opens;
+}
+
+uint64_t BrokerLoop::start_of(int32_t pid) const {
+    const auto its = of_process_.find(pid);
+    if (its == of_process_.end() || its->second.empty()) return 0;
+    const Process& process = connections_.at(its->second.front()).process;
+    return process.pidfd >= 0 && !process.has_ended() ? process.start : 0;
+}
+
+void BrokerLoop::grant_early(uint32_t index, int32_t pid) {
+    const auto its = of_process_.find(pid);
+    if (its == of_process_.end()) return;
+    const ExportTable::Entry& entry = exports_.at(index);
+    for (const uint64_t id : its->second) {
+        Connection& connection = connections_.at(id);
+        Answer refusal;
+        if (!connection.early || judge(connection, {.node = node_, .nonce = entry.nonce, .index = index, .kind = entry.what.grant.kind}, refusal) != Status::ok)
+            continue;
+        try {
+            connection.held.try_emplace(index);   // now, so that counting needs no memory
+        } catch (const std::bad_alloc&) {
+            return;
+        }
+        note_sharer(owner_word(connection.process.pid, connection.process.start));   // before it can say that it has the handle
+        connection.early->offer({index, entry.nonce}, entry.what.grant, entry.what.fd);
+    }
+}
+
+void BrokerLoop::count_early(Connection& connection) {
+    if (connection.early && !connection.early->is_empty()) connection.early->look([&](uint32_t index) { hold(connection, index); });
+}
+
+void BrokerLoop::count_early() {
+    for (auto& [id, connection] : connections_) count_early(connection);
+}
+
+void BrokerLoop::take_back_early(uint32_t index) {
+    for (auto& [id, connection] : connections_) {
+        if (!connection.early || !connection.early->has(index)) continue;
+        connection.early->take_back(index, [&](uint32_t taken) { hold(connection, taken); });
+        if (const auto held = connection.held.find(index); held != connection.held.end() && held->second == 0) connection.held.erase(held);
+    }
 }
 
 Status BrokerLoop::judge(const Connection& connection, const Request& request, Answer& answer) {
@@ -167,6 +238,7 @@ Status BrokerLoop::judge(const Connection& connection, const Request& request, A
 }
 
 std::vector<BrokerLoop::Gone> BrokerLoop::undo(Connection& connection, const Request& request) {
+    count_early(connection);
     if (request.verb == Verb::let_go) {
         const bool known = exports_.find(request.index, request.nonce & kShortNonce, 28);
         return known ? release(connection, request.index) : std::vector<Gone>{};
@@ -178,10 +250,10 @@ std::vector<BrokerLoop::Gone> BrokerLoop::undo(Connection& connection, const Req
 
 std::vector<BrokerLoop::Gone> BrokerLoop::release(Connection& connection, uint32_t index) {
     const auto held = connection.held.find(index);
-    if (held == connection.held.end()) return {};
+    if (held == connection.held.end() || held->second == 0) return {};
     --connection.opens;
     if (--held->second != 0) return {};
-    connection.held.erase(held);
+    if (!connection.early || !connection.early->has(index)) connection.held.erase(held);
     return exports_.drop_importer(index);
 }
 

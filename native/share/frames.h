@@ -58,7 +58,7 @@ enum class Status : uint16_t {
 Refusal refuse_handle(Status status, const HandleParties& parties, const HandleNumbers& numbers = {});
 
 constexpr uint32_t kFrameMagic = 0x4B424C50;   // "PLBK"
-constexpr uint16_t kFrameVersion = 2;
+constexpr uint16_t kFrameVersion = 3;
 constexpr uint64_t kShortNonce = (uint64_t{1} << 28) - 1;   // the bits that the integer form of a handle carries
 
 enum class Verb : uint16_t {
@@ -79,7 +79,8 @@ struct Request {
     Kind kind = Kind::memory;
 };
 
-// A field that the status does not call for is 0.
+// A field that the status does not call for is 0.  With status ok come one descriptor and, once in a connection, that of
+// the page for early grants.
 struct Answer {
     uint32_t magic = kFrameMagic;
     uint16_t version = kFrameVersion;

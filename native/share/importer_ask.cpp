@@ -18,7 +18,7 @@ namespace peerlane {
 
 namespace {
 
-constexpr unsigned kMostDescriptors = 2;   // enough to see that there is more than one
+constexpr unsigned kMostDescriptors = 3;   // enough to see that there are more than two
 
 struct Verdict {
     Status status = Status::ok;
@@ -77,7 +77,7 @@ bool has_room_for_another(int descriptor) {
 }  // namespace
 
 struct ExporterLine::Received {
-    int fds[kMostDescriptors] = {-1, -1};
+    int fds[kMostDescriptors] = {-1, -1, -1};
     unsigned count = 0;
     bool cut = false;   // there were more, or no room for them here
 
@@ -123,7 +123,27 @@ class ExporterLine::Exchange {
     ExporterLine& line_;
 };
 
+std::optional<Offer> ExporterLine::take_early(const Request& request) {
+    GrantPage* page;
+    {
+        Lock lock(mutex_);
+        page = early_.get();
+    }
+    if (!page) return std::nullopt;
+    const std::optional<EarlyGrant> early = page->take(request.index, request.nonce, request.nonce_bits, request.kind);
+    if (!early) return std::nullopt;
+    const int mode = early->grant.rights & kMayWrite ? O_RDWR : O_RDONLY;
+    const int fd = open_descriptor_of(process_.pid, early->exporter_fd, mode);
+    // Its end is looked for after the open: until then the pid is no other process's.
+    if (fd >= 0 && check(early->grant, request.kind, fd).status == Status::ok && !process_.has_ended())
+        return Offer{early->grant, early->nonce, fd};
+    if (fd >= 0) close(fd);
+    let_go(request.index, early->nonce);
+    return std::nullopt;
+}
+
 Offer ExporterLine::open(Request request, Patience& patience) {
+    if (std::optional<Offer> offer = take_early(request)) return *offer;
     const Exchange exchange(*this, patience);
     request.node = node_;
     request.id = next_id_++;
@@ -177,7 +197,9 @@ std::optional<Offer> ExporterLine::receive(const Request& request, Patience& pat
         Answer answer{};
         iovec part{&answer, sizeof answer};
         alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
-        msghdr message{.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+        // Without the padding, in which the kernel would put one descriptor more than are looked at.
+        constexpr size_t kRoom = CMSG_LEN(kMostDescriptors * sizeof(int));
+        msghdr message{.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = kRoom};
         ssize_t size = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         // It hung up with our question unread: that error comes before its earlier answers.
         if (size < 0 && errno == ECONNRESET) size = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -211,10 +233,16 @@ Offer ExporterLine::accept(const Request& request, const Answer& answer, Receive
         const std::optional<HandleNumbers> numbers = numbers_of(request, answer);
         throw numbers ? refuse_handle(answer.status, parties, *numbers) : refuse_handle(Status::bad_answer, parties);
     }
-    if (received.cut && received.count == 0 && !has_room_for_another(socket_))
-        throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
-    if (received.cut || received.count != 1 || !is_nonce(request.nonce, request.nonce_bits, answer.nonce))
+    const bool lacks_room = received.cut && received.count < 2 && !has_room_for_another(socket_);
+    if (lacks_room && received.count == 0) throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
+    if ((received.cut && !lacks_room) || received.count < 1 || received.count > 2 ||
+        !is_nonce(request.nonce, request.nonce_bits, answer.nonce))
         throw refuse_handle(Status::bad_answer, parties);
+    if (received.count == 2) {
+        Lock lock(mutex_);
+        if (early_ || !GrantPage::is_page(received.fds[1])) throw refuse_handle(Status::bad_answer, parties);
+        early_ = GrantPage::map(received.fds[1]);
+    }
     const Verdict verdict = check(answer.grant, request.kind, received.fds[0]);
     if (verdict.status != Status::ok) throw refuse_handle(verdict.status, parties, verdict.numbers);
     return {answer.grant, answer.nonce, std::exchange(received.fds[0], -1)};

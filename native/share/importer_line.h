@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 
+#include "share/early_grants.h"
 #include "share/importer.h"
 #include "share/process.h"
 
@@ -57,6 +58,8 @@ class ExporterLine : public std::enable_shared_from_this<ExporterLine> {
     void dial(int directory, const std::string& name, int32_t pid, Patience& patience);
     void identify(int32_t pid, uint64_t start, const Patience& patience);
 
+    // What the exporter granted before it was asked.
+    std::optional<Offer> take_early(const Request& request);
     Offer ask(const Request& request, Patience& patience);
     void send_request(const Request& request, Patience& patience);
     std::optional<Offer> receive(const Request& request, Patience& patience);
@@ -78,6 +81,7 @@ class ExporterLine : public std::enable_shared_from_this<ExporterLine> {
     bool flushing_ = false;              // a thread sends what is unsent
     uint64_t next_id_ = 1;
     std::deque<Request> unsent_;         // messages for which the socket had no room
+    std::unique_ptr<GrantPage> early_;   // null: the exporter has sent none; stays when it is there
 };
 
 }  // namespace peerlane

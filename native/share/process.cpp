@@ -72,6 +72,12 @@ bool is_ending(int32_t pid) {
     return goes_on;
 }
 
+int open_descriptor_of(int32_t pid, int fd, int mode) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    return descriptor([&] { return open(path, mode | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); });
+}
+
 Process Process::watch(int32_t pid, int socket) {
     Process process{.pid = pid, .pidfd = pidfd_of_peer(socket)};
     if (process.pidfd >= 0) {

@@ -10,6 +10,8 @@ constexpr uint64_t kUnknownStart = UINT64_MAX;
 uint64_t start_time(int32_t pid);
 // Its first thread has ended, and others may still write to memory.  Where there are no pidfds: false.
 bool is_ending(int32_t pid);
+// A descriptor of another process, opened again here; -1 with errno.  It may stand for anything: the open does not wait.
+int open_descriptor_of(int32_t pid, int fd, int mode);
 
 // A process that is watched.  With a pidfd its end is a readable descriptor; where the kernel or a filter of
 // system calls refuses one, `pidfd` is -1 and has_ended() reads the start time again.

@@ -345,8 +345,10 @@ def forget_lost() -> None:
 def offer(block: Block, kind: int, rights: int, device: int, offset: int, length: int, everyone: bool) -> tuple[int, int]:
     """Return (index, nonce)."""
 
-def allow(index: int, nonce: int, pid: int, start: int) -> bool:
-    """Let a process open it; False when it is over."""
+def allow(index: int, nonce: int, pid: int, start: int | None = None) -> bool:
+    """
+    Let a process open it, by default the one that has this pid now; False when it is over.
+    """
 
 def disallow(index: int, nonce: int, pid: int) -> bool: ...
 

@@ -56,6 +56,20 @@ def test_growth_command_prints_a_row_and_writes_json_and_picture(
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_growth_command_without_such_a_work_names_the_valid_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["growth", "no such work"]) == 2
-    assert "nixl: a transfer of descriptors" in capsys.readouterr().err
+@pytest.mark.parametrize("more", [[], ["streams"]])
+def test_growth_command_without_such_a_work_names_the_valid_ones(
+    more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["growth", "no such work", *more]) == 2
+    assert "no such work; valid are nixl:" in " ".join(capsys.readouterr().err.split())
+
+
+def test_growth_picture_has_milliseconds_for_all_objects() -> None:
+    figure = growth.picture([growth.grown("a work", {10: [0.002], 100: [0.02]})])
+    [axes] = figure.axes
+    assert axes.get_title(loc="left").rstrip() == "a work: n^1.00"
+    assert "milliseconds of processor time for all objects: lower is better" in [
+        each.get_text() for each in axes.texts
+    ]
+    assert (axes.get_xlabel(), axes.get_yscale()) == ("objects", "log")
+    assert axes.lines[0].get_ydata() == pytest.approx([2.0, 20.0])

@@ -147,6 +147,12 @@ int export_lines(const std::vector<std::string>& words) {
             all.back()->write(line.number());
             return all.back()->words();
         }
+        if (verb == "grant") {   // to one process
+            all.push_back(std::make_unique<Shared>(4096, kMayRead | kMayWrite, Kind::memory, false));
+            all.back()->write(line.number());
+            CHECK(all.back()->allow(static_cast<pid_t>(line.number())));
+            return all.back()->words();
+        }
         if (verb == "importers" || verb == "abandon") {
             const auto index = static_cast<uint32_t>(line.number());
             if (verb == "importers") return std::to_string(broker().importers(index, line.number()));

@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include "peer_roles.h"
+#include "share/early_grants.h"
 
 using namespace peers;
 
@@ -159,7 +160,61 @@ void lying_answers_are_refused(const SocketDirectory& socket_directory) {
     check_refused(socket_directory, version, [](Lie& lie) { lie.answer.version = 0, lie.size = 6; });
     check_refused(socket_directory, stale, [](Lie& lie) { lie.answer.status = stale; });   // with a descriptor that was not asked for
     check_refused(socket_directory, too_many, [](Lie& lie) { lie.answer.status = too_many, lie.answer.id = 0; });
-    for (int fd : {plain, unsealable, ends[0], ends[1]}) close(fd);
+    // A second descriptor is a page for early grants, and there is one of a connection.
+    int page = -1;
+    CHECK(GrantPage::make(page));
+    const int unsealed_page = memfd_create("plain", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(ftruncate(unsealed_page, GrantPage::kBytes) == 0);
+    check_refused(socket_directory, ok, [&](Lie& lie) { lie.fds.push_back(page); });
+    check_refused(socket_directory, bad_answer, [&](Lie& lie) { lie.fds.push_back(unsealed_page); });
+    check_refused(socket_directory, bad_answer, [&](Lie& lie) { lie.fds.insert(lie.fds.end(), {page, page}); });
+    for (int fd : {plain, unsealable, ends[0], ends[1], page, unsealed_page}) close(fd);
+}
+
+// What a false grant stands for is not opened; the exporter is asked instead, and a lie of its answer is refused.
+void false_early_grants_are_not_believed(const SocketDirectory& socket_directory) {
+    const int before = descriptors_open();
+    {
+        int page_fd = -1, ends[2];
+        EarlyGrants early(GrantPage::make(page_fd));
+        CHECK(pipe2(ends, O_CLOEXEC) == 0);
+        Block* block = create_block(8192, 0);
+        std::atomic<int> asked{0};
+        std::atomic<bool> with_page{true};
+        Impostor impostor(socket_directory, [&](int socket, const Request& request) {
+            ++asked;
+            Answer answer{.id = request.id, .nonce = 9};
+            answer.grant = {.size = 8192, .length = 8192};
+            send_with(socket, &answer, sizeof answer, with_page ? std::vector{block->fd, page_fd} : std::vector{block->fd});
+        });
+        const auto exporter = dial(socket_directory);
+        close(open(*exporter).fd);
+        with_page = false;
+        int expected = 1, let_go = 0;
+        const auto is_asked = [&](const Grant& grant, int fd) {
+            CHECK(early.offer({3, 9}, grant, fd));
+            close(open(*exporter).fd);
+            CHECK(asked == ++expected && comes_true([&] { return impostor.let_go == let_go + 1; }));
+            ++let_go;
+            early.look([](uint32_t) {});
+            CHECK(early.is_empty());
+        };
+        const Grant honest{.size = 8192, .length = 8192};
+        CHECK(early.offer({3, 9}, honest, block->fd));
+        close(open(*exporter).fd);
+        CHECK(asked == expected && impostor.let_go == 0);
+        early.look([](uint32_t) {});
+        is_asked({.size = 8193, .length = 8192}, block->fd);
+        is_asked({.size = 8192, .offset = 1, .length = 8192}, block->fd);
+        is_asked({.rights = 8 | kMayRead, .size = 8192}, block->fd);
+        for (const int fd : {ends[0], ends[1], socket_directory.fd, page_fd, 1 << 20, INT32_MAX}) is_asked(honest, fd);
+        with_page = true;   // a second one
+        const auto refusal = refused([&] { open(*exporter); });
+        CHECK(refusal && refusal->why == Why::handle && refusal->handle.status == static_cast<int>(Status::bad_answer));
+        drop(block);
+        for (int fd : {page_fd, ends[0], ends[1]}) close(fd);
+    }
+    CHECK(comes_true([&] { return descriptors_open() == before; }));
 }
 
 bool stops(void* count) { return ++*static_cast<int*>(count) == 3; }
@@ -284,6 +339,7 @@ void all_of_it() {
     const SocketDirectory socket_directory;
     const int before = descriptors_open();
     RUN(lying_answers_are_refused(socket_directory));
+    RUN(false_early_grants_are_not_believed(socket_directory));
     RUN(silent_or_late_exporters_time_out(socket_directory));
     RUN(connects_without_an_exporter_are_refused(socket_directory));
     RUN(releases_to_a_slow_exporter_do_not_block(socket_directory));

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg")
-MICROSECONDS, GB_PER_S = "microseconds", "GB/s"
+MICROSECONDS, PROCESSOR_TIME, GB_PER_S = "microseconds", "processor time", "GB/s"
 SIZES, PROCESSES, OBJECTS = "bytes of the buffer", "processes", "objects"  # what a panel is over
 
 _DPI = 150
@@ -67,6 +67,7 @@ _OTHERS = (Look("#000000", "P", "--"), Look("#000000", "*", ":"))
 #: What a number means, above the axis that has it.
 _MEANINGS = {
     MICROSECONDS: "microseconds of one operation: lower is better",
+    PROCESSOR_TIME: "milliseconds of processor time for all objects: lower is better",
     GB_PER_S: "GB/s, 10^9 bytes of the buffer a second: higher is better",
 }
 
@@ -89,12 +90,12 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
 def sweeps(panels: Mapping[str, Panel], unit: str, title: str = "", *, columns: int = 2) -> Figure:
     """Draw a panel for each title: a line for each contender, with the range of its rounds as a band.
 
-    ``unit``: microseconds have a logarithmic axis, the same in a row of panels; GB/s begin at zero.
+    ``unit``: times have a logarithmic axis, the same in a row of panels; GB/s begin at zero.
     ``columns``: the number of panels side by side.
     """
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    is_time = unit == MICROSECONDS
+    is_time = unit != GB_PER_S
     figure = _figure(_WIDTH * columns, _HEIGHT * rows + _CAPTION)
     all_axes = [*figure.subplots(rows, columns, squeeze=False, sharey="row" if is_time else "none").flat]
     for axes, panel in zip(all_axes, panels.values(), strict=False):

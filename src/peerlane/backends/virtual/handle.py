@@ -38,7 +38,7 @@ class VirtualAllowList(AllowList):
             )
         if event_log.active:
             event_log.shares_with(pid)
-        if not _core.allow(*self._handle._entry, pid, _core.start_time(pid)):
+        if not _core.allow(*self._handle._entry, pid):
             raise self._handle._over("Handle.allow.add")
 
     def discard(self, value: int) -> None:

@@ -1,0 +1,97 @@
+// Grants that an exporter writes before the importer asks, in a page that both processes map.
+//
+// The importer takes a grant, or the exporter takes it back: one exchange of the record's state decides.  Either process
+// may write anything into the page, so each compares what it reads, and the exporter remembers by itself what it wrote.
+#pragma once
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "share/broker.h"
+
+namespace peerlane {
+
+// A record, at an importer.
+struct EarlyGrant {
+    Grant grant;
+    uint64_t nonce = 0;
+    int exporter_fd = -1;   // a descriptor of the exporter's
+};
+
+// The page, as either side has it.
+class GrantPage {
+  public:
+    static constexpr uint32_t kRecords = 32;
+    static constexpr uint64_t kBytes = 4096;
+
+    // A new page; `fd`: its descriptor, the caller's to close.  Null: there is no memory or descriptor for one.
+    static std::unique_ptr<GrantPage> make(int& fd);
+    static bool is_page(int fd);
+    static std::unique_ptr<GrantPage> map(int fd);   // null: there is no memory
+    ~GrantPage();
+    GrantPage(const GrantPage&) = delete;
+
+    // The importer's.  `nonce`: its lowest 28 bits or all 64 are known.
+    std::optional<EarlyGrant> take(uint32_t index, uint64_t nonce, unsigned nonce_bits, Kind wanted);
+
+  private:
+    friend class EarlyGrants;
+    static constexpr unsigned kGrantWords = sizeof(Grant) / sizeof(uint64_t);
+    enum State : uint64_t { taken_back = 0, offered = 1, taken = 2 };   // in the lowest bits; above them a number that no other grant has
+    static constexpr uint64_t kStateMask = 3;
+    struct Record {
+        std::atomic<uint64_t> state;
+        std::atomic<uint64_t> nonce;
+        std::atomic<uint64_t> index_and_fd;
+        std::array<std::atomic<uint64_t>, kGrantWords> grant;
+    };
+    static_assert(std::atomic<uint64_t>::is_always_lock_free && kRecords * sizeof(Record) <= kBytes);
+
+    explicit GrantPage(void* at) : records_(static_cast<Record*>(at)) {}
+
+    Record* const records_;
+};
+
+// The exporter's side of a page, with what it wrote and has not seen the end of.  No lock of its own.
+class EarlyGrants {
+  public:
+    explicit EarlyGrants(std::unique_ptr<GrantPage> page) : page_(std::move(page)) {}
+    ~EarlyGrants();
+    EarlyGrants(const EarlyGrants&) = delete;
+
+    // Whether it is written now; not where it is already, or every record is in use.
+    bool offer(ExportKey key, const Grant& grant, int fd);
+    // Calls `taken(index)` for each that the importer took since the last look.
+    template <class Taken>
+    void look(const Taken& taken) {
+        for (uint32_t i = 0; i < GrantPage::kRecords; ++i)
+            if (written_[i].nonce != 0 && !is_offered(i)) finish(i, taken);
+    }
+    // Takes those of an export back.  Calls `taken(index)` for each that the importer was faster to take.
+    template <class Taken>
+    void take_back(uint32_t index, const Taken& taken) {
+        for (uint32_t i = 0; i < GrantPage::kRecords; ++i)
+            if (written_[i].nonce != 0 && written_[i].index == index && !withdraw(i)) finish(i, taken);
+    }
+    bool is_empty() const { return count_ == 0; }
+    bool has(uint32_t index) const;
+
+  private:
+    template <class Taken>
+    void finish(uint32_t i, const Taken& taken) {
+        const uint32_t index = written_[i].index;
+        forget(i);
+        taken(index);
+    }
+    bool is_offered(uint32_t i) const;
+    bool withdraw(uint32_t i);   // false: it was taken
+    void forget(uint32_t i);
+
+    const std::unique_ptr<GrantPage> page_;
+    std::array<ExportKey, GrantPage::kRecords> written_{};   // nonce 0: the record is free
+    uint64_t turn_ = 0;
+    uint32_t count_ = 0;
+};
+
+}  // namespace peerlane
