@@ -11,7 +11,8 @@ import pytest
 
 from helpers.absent import needs_engine
 from helpers.namespaces import OtherNetwork, other_network
-from helpers.two_machines import ended, hear, on_two, run, send_line, started
+from helpers.ports import free_port
+from helpers.two_machines import by_address, ended, hear, on_two, run, send_line, started
 from peerlane.support import netlink
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180), needs_engine]
@@ -207,3 +208,26 @@ def test_host_objects_written_to_another_machine_arrive_and_few_bytes_take_no_py
 ) -> None:
     ends = run(HOST_OBJECTS, *on_two(network, "ab"))
     assert ends == [(0, "over\n", "")] * 2
+
+
+def test_network_of_another_program_may_go_while_ranks_of_the_loopback_write(network: OtherNetwork) -> None:
+    environs = by_address("ab", free_port(), UCX_TLS="tcp,self")
+    for environ in environs:
+        del environ["PEERLANE_INTERFACE"]
+    program = """
+with joined(timeout=30, window=64) as group, group.channel(1 - group.rank, notifies=1) as channel:
+    for word in (b"before", b"behind"):
+        channel.write(word, notify=0)
+        channel.wait(0, timeout=30)
+        say(bytes(group.window.view()[:6]).decode())
+        group.barrier()
+        sys.stdin.readline()
+"""
+    with started(program, environs) as children:
+        assert [hear(child) for child in children] == ["before"] * 2
+        _ip("link", "delete", network.interfaces[0])
+        send_line(children)
+        assert [hear(child) for child in children] == ["behind"] * 2
+        send_line(children)
+        ends = ended(children)
+    assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 2

@@ -20,7 +20,7 @@ from peerlane.rendezvous import Rendezvous
 from peerlane.rendezvous.launchers import assignment_of
 from peerlane.rendezvous.meet import meet
 from peerlane.support.machine_identity import own_machine
-from peerlane.support.network import interface_of, own_address
+from peerlane.support.network import interfaces_of, own_address
 
 _SECONDS = 60.0
 _SETTINGS = ("UCX_TLS", "UCX_NET_DEVICES")
@@ -41,7 +41,7 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> Facts:
         "host": socket.gethostname(),
         "engine": engine,
         "why_no_engine": why,
-        "interface": interface_of(environ),
+        "interface": ",".join(interfaces_of(environ)),
         "address": own_address(environ),
         "rdma": far_engine.rdma_devices(),
         "settings": {name: environ[name] for name in _SETTINGS if environ.get(name)},

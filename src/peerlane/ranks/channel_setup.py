@@ -114,11 +114,12 @@ class End:
 
     def _far_invitation(self, offered: Mapping[str, Buffer], deadline: float) -> FarInvitation:
         membership, master = self.session._membership, self.session._meeting.master
-        call, names = "Group.channel", far_network.interfaces(master=master)
-        far_network.wait_until_up(call, names, deadline)
         assert membership is not None  # the peer is in another process
-        far_network.check_route(call, names, membership.addresses[self.peer], f"rank {self.peer}")
-        engine = far_engine.start(self._ranks, master=master)
+        call, peer = "Group.channel", membership.addresses[self.peer]
+        names = far_network.interfaces(master=master, peer=peer)
+        far_network.wait_until_up(call, names, deadline)
+        far_network.check_route(call, names, peer, f"rank {self.peer}")
+        engine = far_engine.start(self._ranks, master=master, peer=peer)
         self.engine_version = engine.version
         members = membership.members
         end = self._far = self._ranks.far_end(

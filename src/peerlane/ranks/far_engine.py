@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from peerlane.errors import BadArgument, Fault, InvalidValue, Refused, Unsupported
-from peerlane.support.network import interface_of
+from peerlane.support.network import interfaces_of
 
 _LIBRARY, _UNREACHABLE = "PEERLANE_UCX", "PEERLANE_UNREACHABLE"
 _LEAST_SECONDS, _MOST_SECONDS = 0.5, 3600.0
@@ -30,21 +30,21 @@ class Engine(NamedTuple):
     version: str
 
 
-def start(ranks: Starts, environ: Mapping[str, str] = os.environ, master: str = "") -> Engine:
+def start(ranks: Starts, environ: Mapping[str, str] = os.environ, master: str = "", peer: str = "") -> Engine:
     """Start the engine of this process at the first call, and return it.
 
     It is loaded from the file ``PEERLANE_UCX``, or from the wheel ``libucx-cu12``, or from the system, in this order.
-    It listens on the network interface ``PEERLANE_INTERFACE``, else on the one by which this machine reaches
-    ``MASTER_ADDR``, or ``master`` if that is not set, and uses RDMA devices besides.  Without all of them, and if
-    ``UCX_NET_DEVICES`` is set, UCX chooses.
+    It listens on the interfaces of :func:`~peerlane.support.network.interfaces_of`, and uses RDMA devices besides.
+    Without such interfaces, and if ``UCX_NET_DEVICES`` is set, UCX chooses.
 
     Raises Unsupported: there is no engine, and the text names what was tried and what to install; or it does not
         start.
     Raises InvalidValue: ``PEERLANE_UNREACHABLE`` is not a number of seconds.
     """
     ranks.far_unreachable(_seconds(environ))
-    library, interface = _library(environ), interface_of(environ, master)
-    started = ranks.far_start(library, ",".join([interface, *rdma_devices()]) if interface else "")
+    library, interfaces = _library(environ), interfaces_of(environ, master, peer)
+    interface = ",".join(interfaces)
+    started = ranks.far_start(library, ",".join([*interfaces, *rdma_devices()]) if interfaces else "")
     if isinstance(started, tuple):
         return Engine(*started)
     if isinstance(started, str):

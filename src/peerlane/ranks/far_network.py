@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from peerlane.errors import Refused, Unsupported, WaitTimeout
 from peerlane.support import netlink
-from peerlane.support.network import interface_of
+from peerlane.support.network import interfaces_of
 
 _DEVICES = "UCX_NET_DEVICES"
 _LOOK_SECONDS = 0.02
@@ -21,15 +21,15 @@ _LOOK_SECONDS = 0.02
 _routes: list[netlink.Route] | None = None  # as UCX has read them, which it does once in a process
 
 
-def interfaces(environ: Mapping[str, str] = os.environ, master: str = "") -> list[str]:
-    """Return the network interfaces that the engine is to use; none: UCX chooses.
+def interfaces(environ: Mapping[str, str] = os.environ, master: str = "", peer: str = "") -> list[str]:
+    """Return the network interfaces that the engine is to use for a peer's address; none: UCX chooses.
 
-    They are those of ``UCX_NET_DEVICES``, else ``PEERLANE_INTERFACE``, else the one by which this machine reaches
-    ``MASTER_ADDR``, or ``master`` if that is not set.
+    They are those of ``UCX_NET_DEVICES``, else those of :func:`~peerlane.support.network.interfaces_of`.
     """
     chosen = environ.get(_DEVICES, "")
-    named = chosen.split(",") if chosen and chosen != "all" else [interface_of(environ, master)]
-    return [each for each in named if each]
+    if chosen and chosen != "all":
+        return [each for each in chosen.split(",") if each]
+    return interfaces_of(environ, master, peer)
 
 
 def wait_until_up(call: str, names: Sequence[str], deadline: float) -> None:
