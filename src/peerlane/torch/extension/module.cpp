@@ -27,6 +27,7 @@ TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY, m) {
     m.impl("empty.memory_format", &empty);
     m.impl("empty_strided", &empty_strided);
     m.impl("as_strided", &as_strided);
+    m.impl("_lazy_clone", &lazy_clone);
     m.impl("view", &view);
     m.impl("_reshape_alias", &reshape_alias);
     m.impl("resize_", &resize);
@@ -83,6 +84,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         calls = given;
         python = py::object(objects).release().ptr();
         c10::SetAllocator(kDevice, &allocator());
+        at::setHostAllocator(kDevice, &PinnedAllocator::get());
         CpuAllocator::install();
         register_hooks();
         register_profiler_times();
