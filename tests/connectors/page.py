@@ -65,9 +65,19 @@ asked for them. {wrong}
 * **Killed before the request**: prefill is killed there. The table has what decode's side of the connector says, and
   after how many seconds.
 * **Killed later**: at a moment that is drawn within 0.1 s after the request, under the schedule `seeded`.
-* **`check`** has uncertain races where decode hears of the end by a socket, which the log does not see.
+* **`check`** has an uncertain race where a message of ZeroMQ brings the order. The log shows that decode received a
+  message after prefill knew of the transfer's end. It does not show which one.
 * **An early look** is a mistake of ours: decode reads the blocks before the connector says that they are there.
   `check` has to name the connector's transfer and the line that reads.
+
+## What orders decode's reads
+
+| connector | what brings them behind the transfer | in the log |
+|---|---|---|
+{orders}
+
+The log cannot match a message of ZeroMQ with its reception: two messages may have the same bytes, and ZeroMQ's own
+threads move them. [`peerlane.order`](guides/checking.md#what-is-seen-and-what-is-not) declares such an order.
 
 ## What ran
 
@@ -111,6 +121,10 @@ def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]
         wrong=_wrong(results),
         rows="\n".join(_row(chosen[name].title, runs) for name, runs in results.items()),
         tiers="\n".join(f"| {name} | {_ending(run)} |" for name, run in tiers.items()),
+        orders="\n".join(
+            f"| {each.title} | {each.order} | {'no' if 'ZeroMQ' in each.order else 'yes'} |"
+            for each in chosen.values()
+        ),
         parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in chosen.values()),
         defects="\n".join(
             f"* {each.title}: {defect}." for each in chosen.values() for defect in each.defects
@@ -145,7 +159,7 @@ def _row(title: str, runs: Mapping[str, Run]) -> str:
 def _ending(run: Run) -> str:
     ending = run.ending
     if ending["done"]:
-        return "all right"
+        return "says done, wrong bytes" if ending["wrong"] else "all right"
     error = (
         ending["error"].partition(":")[0] if "Error" in ending["error"] else ending["error"].partition(";")[0]
     )

@@ -72,7 +72,13 @@ def cuMemGetAllocationPropertiesFromHandle(handle: int) -> dict[str, Any]:
 def cuMemExportToShareableHandle(shareableHandle: int, handle: int, handleType: int, flags: int) -> None:
     refuse_other_handles(handleType)
     refuse_flags(flags)
-    ctypes.c_int.from_address(shareableHandle).value = memory.physical(handle).neutral.export_fd()
+    physical = memory.physical(handle)
+    if physical.properties.handle_type != handleType:
+        raise invalid(
+            f"requestedHandleTypes of the memory is {physical.properties.handle_type}",
+            "create it with {file_descriptor}, 1",
+        )
+    ctypes.c_int.from_address(shareableHandle).value = physical.neutral.export_fd()
 
 
 @call

@@ -306,6 +306,13 @@ class VirtualMemory:
             reservation = self._around("ptr", address)
             return reservation.addresses.access(device, address - reservation.start)
 
+    def mapped_at(self, address: int) -> GpuPhysical | None:
+        """Return the physical memory that is mapped around an address; None where nothing is."""
+        with self._machine.lock:
+            reservation = self._machine.table(_Ranges).all.around(address)
+            start = None if reservation is None else reservation.mapping_around(address)
+            return None if reservation is None or start is None else reservation.mapped[start]
+
     def right(self, device: Device, address: int) -> str | None:
         """Return what :meth:`access` does; None for an address that is not reserved."""
         reservation = self._machine.table(_Ranges).all.around(address)
