@@ -5,6 +5,7 @@
 // GIL is taken: whoever frees a tensor may have it.
 #pragma once
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 #include <sstream>
@@ -420,6 +421,7 @@ class PinnedAllocator final : public at::HostAllocator {
             block->known.note();
             return pointer(*block);
         }
+        const auto began = std::chrono::steady_clock::now();
         const auto [buffer, address] = with_python([&](py::handle module) {
             py::object made = module.attr("allocate_pinned")(whole);
             auto* const at = reinterpret_cast<char*>(made.attr("address").template cast<uintptr_t>());
@@ -431,6 +433,7 @@ class PinnedAllocator final : public at::HostAllocator {
         stats_.allocations.increase(1);
         stats_.allocated_bytes.increase(whole);
         ++stats_.num_host_alloc;
+        stats_.host_alloc_time.increase(microseconds_since(began));
         note_active(block);
         return pointer(block);
     }
@@ -451,9 +454,12 @@ class PinnedAllocator final : public at::HostAllocator {
             });
         }
         if (buffers.empty()) return;
+        const auto began = std::chrono::steady_clock::now();
         with_python([&](py::handle) {
             for (PyObject* const each : buffers) py::reinterpret_steal<py::object>(each).attr("close")();
         });
+        const std::lock_guard lock(mutex_);
+        stats_.host_free_time.increase(microseconds_since(began));
     }
     bool record_event(void* address, void* /*context*/, c10::Stream stream) override { return note_use(address, Devices::get().queue(stream)); }
     at::HostStats get_stats() override {
@@ -461,11 +467,23 @@ class PinnedAllocator final : public at::HostAllocator {
         return stats_;
     }
     void reset_accumulated_stats() override {
-        each_stat([](c10::CachingAllocator::Stat& stat) { stat.reset_accumulated(); });
         const std::lock_guard lock(mutex_);
+        each_stat(stats_, [](const char*, auto& stat) { stat.reset_accumulated(); });
         stats_.num_host_alloc = stats_.num_host_free = 0;
     }
-    void reset_peak_stats() override { each_stat([](c10::CachingAllocator::Stat& stat) { stat.reset_peak(); }); }
+    void reset_peak_stats() override {
+        const std::lock_guard lock(mutex_);
+        each_stat(stats_, [](const char*, auto& stat) { stat.reset_peak(); });
+    }
+    // As torch.cuda.host_memory_stats_as_nested_dict has it.
+    py::dict named_stats() {
+        const at::HostStats stats = get_stats();
+        py::dict named;
+        each_stat(stats, [&](const char* name, const auto& stat) { named[name] = numbers_of(stat); });
+        named["num_host_alloc"] = stats.num_host_alloc;
+        named["num_host_free"] = stats.num_host_free;
+        return named;
+    }
     c10::DeleterFnPtr raw_deleter() const override { return &end; }
     void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
 
@@ -505,10 +523,24 @@ class PinnedAllocator final : public at::HostAllocator {
         stats_.active_requests.increase(1);
         stats_.active_bytes.increase(block.size);
     }
-    template <class Change>
-    void each_stat(const Change& change) {
-        const std::lock_guard lock(mutex_);
-        for (auto* const each : {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations, &stats_.allocated_bytes}) change(*each);
+    template <class Stats, class Visit>
+    static void each_stat(Stats& stats, const Visit& visit) {
+        visit("active_requests", stats.active_requests);
+        visit("active_bytes", stats.active_bytes);
+        visit("allocations", stats.allocations);
+        visit("allocated_bytes", stats.allocated_bytes);
+        visit("host_alloc_time", stats.host_alloc_time);
+        visit("host_free_time", stats.host_free_time);
+    }
+    static py::dict numbers_of(const c10::CachingAllocator::Stat& stat) {
+        return py::dict(py::arg("current") = stat.current, py::arg("peak") = stat.peak, py::arg("allocated") = stat.allocated, py::arg("freed") = stat.freed);
+    }
+    static py::dict numbers_of(const c10::CachingAllocator::DurationStat& stat) {
+        const int64_t average = stat.count == 0 ? 0 : stat.total / stat.count;
+        return py::dict(py::arg("total") = stat.total, py::arg("max") = stat.max, py::arg("min") = stat.min, py::arg("count") = stat.count, py::arg("avg") = average);
+    }
+    static int64_t microseconds_since(std::chrono::steady_clock::time_point began) {
+        return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - began).count();
     }
     static c10::DataPtr pointer(Pinned& block) { return {block.address, block.address, &end, Device(c10::DeviceType::CPU)}; }
     static void end(void* address) {
