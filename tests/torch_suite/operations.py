@@ -36,7 +36,7 @@ def main() -> None:
         return
     lines = list(_collected(options))
     waiting = next((line["waits"] for line in lines if "waits" in line), [])
-    page = _page([line for line in lines if "waits" not in line], waiting)
+    page = _page([line for line in lines if "waits" not in line], waiting, options.samples)
     options.page.write_text(page)
     print(page.split("\n\n")[1])
 
@@ -97,7 +97,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _compared(torch: Any, operation: Any, dtype: Any, most: int) -> str:
-    """Return what differs; "" if nothing does, "random" if the results are of random numbers."""
+    """Return what differs; "" for nothing, "random" for random numbers, "refused" if the processor refuses all."""
     from torch.testing._internal.common_utils import DeterministicGuard, freeze_rng_state
     from torch.utils import _pytree as pytree
 
@@ -114,13 +114,15 @@ def _compared(torch: Any, operation: Any, dtype: Any, most: int) -> str:
             torch.accelerator.synchronize()
         return result
 
-    outcome = ""
+    outcome = "refused"
     try:
         for sample in itertools.islice(operation.sample_inputs(_DEVICE, dtype, requires_grad=False), most):
             try:
                 want = called(sample, "cpu")
             except Exception:  # noqa: BLE001 - torch's own functions raise what they like
-                continue  # what the processor refuses, too
+                continue
+            if outcome == "refused":
+                outcome = ""
             if not (text := _differs(torch, want, called(sample, _DEVICE))):
                 continue
             with DeterministicGuard(True, warn_only=True):  # it fills memory that nobody has written
@@ -141,7 +143,7 @@ def _moved(torch: Any, value: Any, device: str) -> Any:
 
 
 def _differs(torch: Any, want: Any, got: Any) -> str:
-    """Return the first difference, "" if there is none; bits count, and all that a tensor says of itself."""
+    """Return the first difference of values, types and shapes; "" if there is none."""
     from torch.utils import _pytree as pytree
 
     wanted, results = pytree.tree_leaves(want), pytree.tree_leaves(got)
@@ -168,22 +170,20 @@ def _type(line: dict[str, Any]) -> str:
     return str(line["type"].removeprefix("torch."))
 
 
-def _page(lines: list[dict[str, Any]], waiting: list[str]) -> str:
-    outcomes = collections.Counter(
-        "the same" if not line["outcome"] else "random" if line["outcome"] == "random" else "differ"
-        for line in lines
-    )
-    failed = [line for line in lines if line["outcome"] not in ("", "random")]
-    share = 100 * (len(lines) - len(failed)) / max(len(lines), 1)
-    text = "# Torch's tests of operations on the device\n\n"
+def _page(lines: list[dict[str, Any]], waiting: list[str], samples: int) -> str:
+    outcomes = collections.Counter(line["outcome"] for line in lines)
+    failed = [line for line in lines if line["outcome"] not in ("", "random", "refused")]
+    compared = len(lines) - outcomes["refused"]
+    share = 100 * (compared - len(failed)) / max(compared, 1)
     types = ", ".join(sorted({_type(line) for line in lines}))
-    text += (
-        f"{len(lines):,} pairs of operation and type ({types}): {outcomes['the same']:,} have the results of the "
-        f"processor, {outcomes['random']:,} are random, {len(failed):,} differ ({share:.1f} % are right).\n"
-    )
-    text += (
-        "\nThe seed is that of the processor. Random are operations that draw several times: only the first draw "
-        "after a seed is the processor's. Memory that nobody has written (`empty`) is compared as "
+    text = (
+        "# Torch's tests of operations on the device\n\n"
+        f"{compared:,} pairs of operation and type ({types}): {outcomes['']:,} have the results of the processor, "
+        f"{outcomes['random']:,} are random, {len(failed):,} differ ({share:.1f} % are right). "
+        f"{outcomes['refused']:,} more have no sample that the processor takes.\n\n"
+        f"At most {samples} of torch's samples of each pair ran. Numbers may differ by 1e-4 of themselves. The seed "
+        "is that of the processor. Random are operations that draw several times: only the first draw after a seed "
+        "is the processor's. Memory that nobody has written (`empty`) is compared as "
         "`torch.use_deterministic_algorithms` fills it. Sparse tensors are refused. Torch's "
         "`linear_cross_entropy` in chunks chooses its precision by the name of the device.\n"
     )
