@@ -165,6 +165,37 @@ def test_names_of_cuda_mean_virtual_devices(tmp_path: Path) -> None:
     }
 
 
+_PINNED = """
+    def counted(names):
+        stats = torch.cuda.host_memory_stats()
+        return [stats[name] for name in names.split()]
+
+    found["before"] = torch.cuda.host_memory_stats()
+    tensor = torch.zeros(1 << 10, device="cuda")
+    first, second = (torch.ones(1 << 10).pin_memory() for _ in range(2))
+    found["used"] = counted("active_requests.current active_bytes.current allocations.current num_host_alloc")
+    del second
+    found["cached"] = counted("active_bytes.current active_bytes.peak allocated_bytes.current num_host_free")
+    torch.accelerator.empty_host_cache()
+    found["emptied"] = counted("active_bytes.current allocated_bytes.current num_host_free")
+    found["times"] = counted("host_alloc_time.count host_free_time.count")
+    torch.cuda.reset_peak_host_memory_stats()
+    torch.cuda.reset_accumulated_host_memory_stats()
+    found["reset"] = counted("active_bytes.peak allocations.allocated num_host_alloc host_alloc_time.count")
+"""
+
+
+def test_statistics_of_pinned_memory_count_blocks_and_bytes(tmp_path: Path) -> None:
+    assert _find(tmp_path, _PINNED) == {
+        "before": {},
+        "used": [2, 8192, 2, 2],
+        "cached": [4096, 8192, 8192, 0],
+        "emptied": [4096, 4096, 1],
+        "times": [2, 1],
+        "reset": [4096, 0, 0, 0],
+    }
+
+
 _REFUSED = """
     x = torch.ones(2, device="cuda")
 

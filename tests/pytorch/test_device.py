@@ -53,6 +53,7 @@ _ALIKE = """
     same("out", lambda a, b, i, m: torch.add(m, 1, out=torch.empty(0, device=m.device)))
     same("foreach", lambda a, b, i, m: list(torch._foreach_add([a, m], 2.0)))
     same("resize", lambda a, b, i, m: a.clone().resize_(3, 3))
+    same("lazy clone", lambda a, b, i, m: [a._lazy_clone().add_(1), a])
     same("half", lambda a, b, i, m: (m.half() * 2).float())
     attention = torch.nn.functional.scaled_dot_product_attention
     heads = lambda m: m[:256, :384].reshape(2, 4, 96, 128)
@@ -76,7 +77,7 @@ _ALIKE = """
 def test_operations_equal_the_processors_bit_by_bit(tmp_path: Path, schedule: str) -> None:
     results = run_on_device(tmp_path, _ALIKE, schedule=schedule)
     assert [name for name, is_same in results.items() if not is_same] == []
-    assert len(results) == 29
+    assert len(results) == 30
 
 
 _TRAIN = """
@@ -275,10 +276,18 @@ _TRAVELS = """
     found["random"] = [torch.equal(second, torch.rand(3, device="peerlane:0")), torch.equal(first, second)]
     torch.manual_seed(5)
     found["seeded"] = torch.equal(first, torch.rand(3, device="peerlane:0"))
+    torch.manual_seed(5)
+    found["as on the processor"] = torch.equal(torch.rand(3), first.cpu())
+    torch.peerlane.seed_all()
+    drawn = [torch.rand(3, device=f"peerlane:{each}").cpu() for each in (0, 1)]
+    found["all seeded"] = [torch.equal(*drawn), torch.equal(drawn[0], first.cpu())]
     generator = torch.Generator("peerlane:1").manual_seed(5)
     found["generator"] = torch.randperm(5, generator=generator, device="peerlane:1").sort()[0].tolist()
     with torch.autocast("peerlane", dtype=torch.bfloat16):
         found["autocast"] = [str((x @ x.t()).dtype), str(x.softmax(0).dtype)]
+    types = torch.accelerator.get_device_capability("peerlane:0")["supported_dtypes"]
+    found["types"] = [torch.complex32 in types, torch.qint8 in types]
+    found["storage"] = [x.storage().is_peerlane, x.cpu().untyped_storage().peerlane().device.type]
     found["accelerator"] = [str(torch.accelerator.current_accelerator()), torch.accelerator.device_count()]
     with torch.peerlane.device(1):
         found["current"] = [torch.accelerator.current_device_index(), str(torch.ones(1, device="peerlane").device)]
@@ -298,11 +307,37 @@ def test_tensors_travel_and_random_numbers_repeat(tmp_path: Path) -> None:
         "numpy": "TypeError",
         "random": [True, False],
         "seeded": True,
+        "as on the processor": True,
+        "all seeded": [True, False],
         "generator": [0, 1, 2, 3, 4],
         "autocast": ["torch.bfloat16", "torch.float32"],
+        "types": [True, False],
+        "storage": [True, "peerlane"],
         "accelerator": ["peerlane", 2],
         "current": [1, "peerlane:1"],
     }
+
+
+_EMPTIED = """
+    pinned = torch.arange(4096.0).pin_memory()
+    moved = pinned.to("peerlane:1", non_blocking=True)
+    del pinned
+    torch.accelerator.empty_host_cache()  # the copy may use it still
+    torch.accelerator.synchronize()
+    found["kept"] = moved.tolist() == list(range(4096))
+    torch.accelerator.empty_host_cache()
+    again = torch.zeros(4096).pin_memory()
+    moved.copy_(again, non_blocking=True)
+    found["new"] = [again.is_pinned(), moved.sum().item()]
+    torch.accelerator.empty_host_cache()
+    found["used"] = again.is_pinned()
+"""
+
+
+@SCHEDULES
+def test_empty_host_cache_returns_what_no_copy_uses(tmp_path: Path, schedule: str) -> None:
+    results = run_on_device(tmp_path, _EMPTIED, schedule=schedule)
+    assert results == {"kept": True, "new": [True, 0.0], "used": True}
 
 
 _LOADER = """

@@ -129,6 +129,30 @@ found["differing"], found["counts"] = differing, counts
 
 
 @SCHEDULES
+def test_average_of_integers_on_devices_is_rounded_toward_zero(
+    programs: Programs, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    results = programs.run(
+        """
+here = torch.device("peerlane", rank)
+for dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
+    own = torch.tensor([-3, 3, 5, -8], dtype=dtype, device=here) * (rank == 0)
+    queued, reduced, part = own.clone(), own.clone(), own.new_empty(2)
+    dist.reduce_scatter_tensor(part, own, dist.ReduceOp.AVG)
+    dist.all_reduce(own, dist.ReduceOp.AVG)
+    dist.all_reduce(queued, dist.ReduceOp.AVG, async_op=True).wait()
+    dist.reduce(reduced, 1, dist.ReduceOp.AVG)
+    found[str(dtype)] = [own.tolist(), queued.tolist(), part.tolist(), reduced.tolist() if rank == 1 else None]
+""",
+    )
+    mean = [-1, 1, 2, -4]
+    for rank, each in enumerate(results):
+        expected = [mean, mean, mean[2 * rank :][:2], mean if rank == 1 else None]
+        assert each == {f"torch.{name}": expected for name in ("int8", "int16", "int32", "int64")}
+
+
+@SCHEDULES
 def test_collective_is_in_stream_order_and_its_wait_does_not_block(
     programs: Programs, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +264,42 @@ found["error"] = error
     assert kind == "DistBackendError"
     assert "aten::index_select" in text and "program.py:" in text
     assert results[1]["error"][0] == "DistBackendError"
+
+
+def test_collective_that_is_late_names_the_failed_operation_of_another_stream(programs: Programs) -> None:
+    results = programs.run(
+        """
+here = torch.device("peerlane", rank)
+tensor = torch.ones(300, 300, device=here)
+wrong = torch.full((300,), 1000, device=here)  # there are 300
+dist.all_reduce(tensor)
+torch.peerlane.synchronize(here)
+streams = [torch.Stream(here) for _ in range(2)]
+gates = []
+for stream in streams:
+    behind = torch.peerlane.stream_of(stream)
+    gates.append(behind.device.create_notify())
+    gates[-1].promise()
+    behind.wait(gates[-1])
+    with stream:
+        if rank == 0 and stream is streams[0]:
+            rows = tensor.index_select(0, wrong)
+        dist.all_reduce(tensor)
+gates[0].record()
+later = threading.Timer(0.5, gates[1].record)
+later.start()
+error, end = None, time.monotonic() + 20
+while error is None and time.monotonic() < end:
+    error = caught(dist.all_reduce, tensor)
+later.join()
+found["error"] = error
+""",
+    )
+    kind, text, _ = results[0]["error"]
+    assert kind == "DistBackendError"
+    assert "aten::index_select" in text and "program.py:" in text
+    kind, text, _ = results[1]["error"]
+    assert kind == "DistBackendError" and "rank 0" in text
 
 
 @pytest.mark.parametrize(

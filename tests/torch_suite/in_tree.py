@@ -37,14 +37,17 @@ _STAND_INS = {
     "FSDPNPUTest = FSDPTest\n",
 }
 
-# The processes of a test are forks of one that has imported PyTorch; PyTorch would start each anew.
+# The processes of a test are forks of one that has imported PyTorch and has used no device; PyTorch would
+# start each anew.
 _CONFTEST = """\
 import json, os
 import torch
 from torch.testing._internal.common_distributed import MultiProcessTestCase
 
 def start(test):
-    test._start_processes(torch.multiprocessing.get_context("fork").Process)
+    context = torch.multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["peerlane.torch", "torch.testing._internal.common_fsdp"])
+    test._start_processes(context.Process)
 
 MultiProcessTestCase._spawn_processes = start
 

@@ -50,7 +50,7 @@ def _register_name() -> None:
     torch.utils.rename_privateuse1_backend(torch_name.name)
     if not hasattr(torch, torch_name.name):
         torch._register_device_module(torch_name.name, device_module)
-        torch.utils.generate_methods_for_privateuse1_backend()
+        torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
         _name_to_dlpack()
 
 

@@ -19,6 +19,7 @@ from peerlane.torch.collective_calls import Caller, OnStream
 from peerlane.torch.failures import converted, refused
 from peerlane.torch.tensor_bytes import bytes_of, flat, put_back, tensors_in
 
+_LATE_SECONDS = 10.0  # how long a call waits for the stream of the last collective, to learn what has failed
 _idle: defaultdict[int, list[torch.Stream]] = defaultdict(list)  # own streams of groups that have ended
 
 
@@ -113,19 +114,24 @@ class DeviceCalls:
             with stream:
                 call(OnStream(group, device_module.stream_of(stream)))
         except Closed as error:
-            raise converted(name, self._first_failure(stream) or error) from error
+            raise converted(name, self._first_failure(stream, group) or error) from error
         except Error as error:
             raise converted(name, error) from error
         if group is self._collectives:
             self._last_on = stream
         return QueuedWork(name, changed, stream, source=source)
 
-    def _first_failure(self, stream: torch.Stream) -> Error | None:
-        """Return why the calls have ended: an operation that is queued before one of them has failed."""
-        for each in (stream, self._last_on):
+    def _first_failure(self, stream: torch.Stream, group: Group) -> Error | None:
+        """Return why the calls have ended: an operation that is queued before one of them has failed.
+
+        Each collective waits for the one before it, so the last one is cancelled when its stream comes to it.
+        """
+        waits = [(stream, 0.0)]
+        if group is self._collectives and self._last_on is not None:
+            waits.append((self._last_on, _LATE_SECONDS))
+        for each, seconds in waits:
             try:
-                if each is not None:
-                    device_module.stream_of(each).sync(0)
+                device_module.stream_of(each).sync(seconds)
             except WaitTimeout:
                 continue
             except Error as failure:

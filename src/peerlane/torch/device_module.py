@@ -233,6 +233,12 @@ def seed() -> None:
     default_generator(None).seed()
 
 
+def seed_all() -> None:
+    """Seed the generators of all devices with one number that nobody knows before."""
+    seed()
+    manual_seed_all(initial_seed())
+
+
 def initial_seed() -> int:
     """Return the seed of the current device."""
     return int(default_generator(None).initial_seed())

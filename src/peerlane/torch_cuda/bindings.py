@@ -379,6 +379,21 @@ def _cuda_resetAccumulatedMemoryStats(device: int) -> None:
 
 
 @_served_as_torch
+def _cuda_hostMemoryStats() -> Any:
+    return _module().extension().host_memory_stats()
+
+
+@_served_as_torch
+def _cuda_resetPeakHostMemoryStats() -> None:
+    _module().extension().reset_peak_host_memory_stats()
+
+
+@_served_as_torch
+def _cuda_resetAccumulatedHostMemoryStats() -> None:
+    _module().extension().reset_accumulated_host_memory_stats()
+
+
+@_served_as_torch
 def _cuda_getAllocatorBackend() -> str:
     return "native"
 

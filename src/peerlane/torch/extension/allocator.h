@@ -5,6 +5,7 @@
 // GIL is taken: whoever frees a tensor may have it.
 #pragma once
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 #include <sstream>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
@@ -405,7 +407,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
 inline DeviceAllocator& allocator() { return DeviceAllocator::get(); }
 
 // Pinned memory of the host: blocks of powers of two, each used again when the copies that used it are over.
-class PinnedAllocator final : public c10::Allocator {
+class PinnedAllocator final : public at::HostAllocator {
   public:
     static PinnedAllocator& get() {
         static auto* allocator = new PinnedAllocator;
@@ -419,13 +421,68 @@ class PinnedAllocator final : public c10::Allocator {
             block->known.note();
             return pointer(*block);
         }
-        auto* const address = with_python([&](py::handle module) {
-            return reinterpret_cast<char*>(module.attr("allocate_pinned")(whole).release().attr("address").template cast<uintptr_t>());
+        const auto began = std::chrono::steady_clock::now();
+        const auto [buffer, address] = with_python([&](py::handle module) {
+            py::object made = module.attr("allocate_pinned")(whole);
+            auto* const at = reinterpret_cast<char*>(made.attr("address").template cast<uintptr_t>());
+            return std::pair(made.release().ptr(), at);
         });
         const std::lock_guard lock(mutex_);
         Pinned& block = blocks_[address];
-        block = {address, whole, {}, {}};
+        block = {buffer, address, whole, {}, {}};
+        stats_.allocations.increase(1);
+        stats_.allocated_bytes.increase(whole);
+        ++stats_.num_host_alloc;
+        stats_.host_alloc_time.increase(microseconds_since(began));
+        note_active(block);
         return pointer(block);
+    }
+    // What no copy uses any more goes back to the host.
+    void empty_cache() override {
+        std::vector<PyObject*> buffers;
+        {
+            const std::lock_guard lock(mutex_);
+            std::erase_if(free_, [&](const auto& each) {
+                Pinned& block = *each.second;
+                if (!is_over(block)) return false;
+                buffers.push_back(block.buffer);
+                stats_.allocations.decrease(1);
+                stats_.allocated_bytes.decrease(block.size);
+                ++stats_.num_host_free;
+                blocks_.erase(block.address);
+                return true;
+            });
+        }
+        if (buffers.empty()) return;
+        const auto began = std::chrono::steady_clock::now();
+        with_python([&](py::handle) {
+            for (PyObject* const each : buffers) py::reinterpret_steal<py::object>(each).attr("close")();
+        });
+        const std::lock_guard lock(mutex_);
+        stats_.host_free_time.increase(microseconds_since(began));
+    }
+    bool record_event(void* address, void* /*context*/, c10::Stream stream) override { return note_use(address, Devices::get().queue(stream)); }
+    at::HostStats get_stats() override {
+        const std::lock_guard lock(mutex_);
+        return stats_;
+    }
+    void reset_accumulated_stats() override {
+        const std::lock_guard lock(mutex_);
+        each_stat(stats_, [](const char*, auto& stat) { stat.reset_accumulated(); });
+        stats_.num_host_alloc = stats_.num_host_free = 0;
+    }
+    void reset_peak_stats() override {
+        const std::lock_guard lock(mutex_);
+        each_stat(stats_, [](const char*, auto& stat) { stat.reset_peak(); });
+    }
+    // As torch.cuda.host_memory_stats_as_nested_dict has it.
+    py::dict named_stats() {
+        const at::HostStats stats = get_stats();
+        py::dict named;
+        each_stat(stats, [&](const char* name, const auto& stat) { named[name] = numbers_of(stat); });
+        named["num_host_alloc"] = stats.num_host_alloc;
+        named["num_host_free"] = stats.num_host_free;
+        return named;
     }
     c10::DeleterFnPtr raw_deleter() const override { return &end; }
     void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
@@ -443,6 +500,7 @@ class PinnedAllocator final : public c10::Allocator {
 
   private:
     struct Pinned {
+        PyObject* buffer;
         char* address;
         size_t size;
         std::vector<void*> marks;
@@ -455,15 +513,42 @@ class PinnedAllocator final : public c10::Allocator {
             Pinned* const block = at->second;
             if (!is_over(*block)) continue;
             free_.erase(at);
+            note_active(*block);
             return block;
         }
         return nullptr;
+    }
+    // The lock is held.
+    void note_active(const Pinned& block) {
+        stats_.active_requests.increase(1);
+        stats_.active_bytes.increase(block.size);
+    }
+    template <class Stats, class Visit>
+    static void each_stat(Stats& stats, const Visit& visit) {
+        visit("active_requests", stats.active_requests);
+        visit("active_bytes", stats.active_bytes);
+        visit("allocations", stats.allocations);
+        visit("allocated_bytes", stats.allocated_bytes);
+        visit("host_alloc_time", stats.host_alloc_time);
+        visit("host_free_time", stats.host_free_time);
+    }
+    static py::dict numbers_of(const c10::CachingAllocator::Stat& stat) {
+        return py::dict(py::arg("current") = stat.current, py::arg("peak") = stat.peak, py::arg("allocated") = stat.allocated, py::arg("freed") = stat.freed);
+    }
+    static py::dict numbers_of(const c10::CachingAllocator::DurationStat& stat) {
+        const int64_t average = stat.count == 0 ? 0 : stat.total / stat.count;
+        return py::dict(py::arg("total") = stat.total, py::arg("max") = stat.max, py::arg("min") = stat.min, py::arg("count") = stat.count, py::arg("avg") = average);
+    }
+    static int64_t microseconds_since(std::chrono::steady_clock::time_point began) {
+        return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - began).count();
     }
     static c10::DataPtr pointer(Pinned& block) { return {block.address, block.address, &end, Device(c10::DeviceType::CPU)}; }
     static void end(void* address) {
         PinnedAllocator& self = get();
         const std::lock_guard lock(self.mutex_);
         Pinned& block = self.blocks_.at(static_cast<char*>(address));
+        self.stats_.active_requests.decrease(1);
+        self.stats_.active_bytes.decrease(block.size);
         self.free_.emplace(block.size, &block);
     }
     static bool is_over(Pinned& block) {
@@ -484,8 +569,9 @@ class PinnedAllocator final : public c10::Allocator {
     }
 
     std::mutex mutex_;
-    std::map<char*, Pinned> blocks_;                  // by address; they are kept
+    std::map<char*, Pinned> blocks_;                  // by address
     std::multimap<size_t, Pinned*> free_;
+    at::HostStats stats_;
 };
 
 }  // namespace peerlane_torch

@@ -1,4 +1,5 @@
 // Random numbers: each operation gets a seed of its own when it is called, so they do not depend on how streams are scheduled.
+// The first one after a seed gets that seed, so it draws what the processor draws.
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
@@ -39,7 +40,8 @@ class DeviceGenerator final : public c10::GeneratorImpl {
     // For one operation, and no other one.
     at::Generator of_operation() {
         const std::lock_guard lock(mutex_);
-        return at::detail::createCPUGenerator(mixed(seed_ + 0x9e3779b97f4a7c15u * ++offset_));
+        const uint64_t number = offset_++;
+        return at::detail::createCPUGenerator(number == 0 ? seed_ : mixed(seed_ + 0x9e3779b97f4a7c15u * number));
     }
     static c10::DeviceType device_type() { return kDevice; }
 

@@ -28,6 +28,7 @@ TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY, m) {
     m.impl("empty.memory_format", &empty);
     m.impl("empty_strided", &empty_strided);
     m.impl("as_strided", &as_strided);
+    m.impl("_lazy_clone", &lazy_clone);
     m.impl("view", &view);
     m.impl("_reshape_alias", &reshape_alias);
     m.impl("resize_", &resize);
@@ -86,6 +87,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         calls = given;
         python = py::object(objects).release().ptr();
         c10::SetAllocator(kDevice, &allocator());
+        at::setHostAllocator(kDevice, &PinnedAllocator::get());
         CpuAllocator::install();
         register_hooks();
         register_attention();
@@ -111,5 +113,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("let_go", [](uintptr_t address) { allocator().let_go(reinterpret_cast<void*>(address)); });
     m.def("imported", [](uintptr_t address, size_t size, int device, py::object buffer) { return imported(address, size, static_cast<DeviceIndex>(device), std::move(buffer)); });
     m.def("resize_storage", [](const at::Tensor& of, size_t size) { resize_storage(of.storage(), size); });
+    m.def("host_memory_stats", [] { return PinnedAllocator::get().named_stats(); });
+    m.def("reset_peak_host_memory_stats", [] { PinnedAllocator::get().reset_peak_stats(); });
+    m.def("reset_accumulated_host_memory_stats", [] { PinnedAllocator::get().reset_accumulated_stats(); });
     m.def("snapshot", [](int device) { return allocator().snapshot(static_cast<DeviceIndex>(device)); });
 }
