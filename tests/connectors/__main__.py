@@ -38,7 +38,8 @@ def _run(dialect: str, words: Iterable[str], *, checked: bool = False, schedule:
             "peerlane",
             *(("check", "--json", str(report)) if checked else ("run",)),
         ]
-        command += ["--devices", "2", *(() if checked else ("--dialect", dialect)), "-m", *words]
+        is_found = checked and dialect != "cuda"  # `check` finds the dialects that are modules of Python
+        command += ["--devices", "2", *(() if is_found else ("--dialect", dialect)), "-m", *words]
         environment = {
             **os.environ,
             "PYTHONPATH": str(Path(__file__).parents[1]),

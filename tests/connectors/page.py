@@ -61,6 +61,8 @@ asked for them. {wrong}
 |---|---|---|---|---|---|---|
 {rows}
 
+* **wheel**: NIXL is NVIDIA's own wheel, nixl {nixl}, with its UCX, on memory of CUDA's driver (`--dialect cuda`).
+  Otherwise NIXL and Mooncake are dialects of peerlane.
 * **Delayed**: prefill stops for two seconds when decode is about to ask.
 * **Killed before the request**: prefill is killed there. The table has what decode's side of the connector says, and
   after how many seconds.
@@ -101,6 +103,7 @@ def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]
     results = {name: runs[name] for name in CONNECTORS if name in runs}
     tiers = runs.get(TIERS, {})
     chosen = {name: CONNECTORS[name] for name in results}
+    own = [each for each in chosen.values() if each.dialect != "cuda"]
     distributions = dict.fromkeys(each.distribution for each in chosen.values())
     return _PAGE.format(
         date=datetime.date.today(),
@@ -108,13 +111,12 @@ def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]
         python=platform.python_version(),
         torch=version("torch").partition("+")[0],
         blocks=len(SOURCE),
+        nixl=version("nixl"),
         wrong=_wrong(results),
         rows="\n".join(_row(chosen[name].title, runs) for name, runs in results.items()),
         tiers="\n".join(f"| {name} | {_ending(run)} |" for name, run in tiers.items()),
-        parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in chosen.values()),
-        defects="\n".join(
-            f"* {each.title}: {defect}." for each in chosen.values() for defect in each.defects
-        ),
+        parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in own),
+        defects="\n".join(f"* {each.title}: {defect}." for each in own for defect in each.defects),
     )
 
 

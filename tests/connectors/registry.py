@@ -57,7 +57,7 @@ _OF_LMCACHE = (
 )
 _NO_WORD = r"^no answer within 10"
 
-CONNECTORS: Mapping[str, Connector] = {
+_OF_PEERLANE: Mapping[str, Connector] = {
     "vllm-nixl-pull": Connector(
         "vLLM, NIXL, pull",
         "vllm_kv",
@@ -187,4 +187,15 @@ CONNECTORS: Mapping[str, Connector] = {
             "ended; the same holds for `ReadableOperation` and a killed reader",
         ),
     ),
+}
+#: Those on NIXL that also run with NVIDIA's wheel, on memory of CUDA's driver.
+_WITH_WHEEL = ("vllm-nixl-pull", "vllm-nixl-push", "vllm-tier", "sglang-nixl", "dynamo-read", "dynamo-write")
+CONNECTORS: Mapping[str, Connector] = {
+    **_OF_PEERLANE,
+    **{
+        f"{name}-wheel": _OF_PEERLANE[name]._replace(
+            title=f"{_OF_PEERLANE[name].title}, wheel", dialect="cuda"
+        )
+        for name in _WITH_WHEEL
+    },
 }

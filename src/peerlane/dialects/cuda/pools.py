@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from peerlane import Device
+from peerlane import Device, Host
 from peerlane.dialects.cuda.state import call, gpu, invalid, refuse_flags
-from peerlane.dialects.gpu.locations import HOST, NUMBERS
+from peerlane.dialects.gpu.locations import HOST, HOST_NUMA, NUMBERS
 from peerlane.dialects.gpu.pools import MANAGED, PINNED, Location, Pool
 from peerlane.dialects.gpu.regions import CPU
 from peerlane.dialects.gpu.reuse import REUSE
@@ -18,7 +18,7 @@ from peerlane.dialects.gpu.virtual_memory import FILE_DESCRIPTOR
 
 pools, sharing = gpu.pools, gpu.pool_sharing
 Fields = Mapping[str, Any]
-_HOST_NUMA, _NOWHERE = 3, 0
+_NOWHERE = 0
 _NODES = 1  # of the host's memory
 
 
@@ -27,7 +27,11 @@ def location_of(described: Fields, what: str) -> Location:
     if not described:
         raise invalid(f"{what} is NULL", "pass a CUmemLocation")
     kind, number = described["type"], described["id"]
-    if kind == HOST or (kind == _HOST_NUMA and 0 <= number < _NODES):
+    if kind == HOST_NUMA and not 0 <= number < _NODES:
+        raise invalid(
+            f"the node of {what} is {number}; the host has one, 0", "pass CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID"
+        )
+    if kind in (HOST, HOST_NUMA):
         return CPU
     return gpu.locations.device(kind, number, what, Reason.INVALID_DEVICE)
 
@@ -39,15 +43,22 @@ def _location_of_pool(described: Fields, kind: int, what: str) -> Location:
     return location_of(described, what)
 
 
-def rights_of(descriptions: Sequence[Fields] | None, count: int) -> list[tuple[Device, str]]:
-    """Return the rights of devices that an array of CUmemAccessDesc names; those of the host are left out."""
+def rights_of(descriptions: Sequence[Fields] | None, count: int) -> list[tuple[Device | Host, str]]:
+    """Return the rights of devices and the host that an array of CUmemAccessDesc names."""
     listed = descriptions or []
 
     def read(index: int) -> tuple[int, int, int]:
         each = listed[index]
         return each["location"]["type"], each["location"]["id"], each["flags"]
 
-    return gpu.locations.rights(read, count, reason=Reason.INVALID_DEVICE, hosts=count)
+    types = (HOST, HOST_NUMA)
+    return gpu.locations.rights(read, count, reason=Reason.INVALID_DEVICE, hosts=count, host_types=types)
+
+
+def rights_of_devices(descriptions: Sequence[Fields] | None, count: int) -> list[tuple[Device, str]]:
+    """Return the rights of devices alone that an array of CUmemAccessDesc names."""
+    rights = rights_of(descriptions, count)
+    return [(device, right) for device, right in rights if isinstance(device, Device)]
 
 
 def refuse_other_handles(kind: int) -> None:
@@ -108,7 +119,7 @@ def cuMemPoolGetAttribute(pool: Pool, attr: int, value: int) -> None:
 
 @call
 def cuMemPoolSetAccess(pool: Pool, map: Any, count: int) -> None:
-    pools.set_access(pool, rights_of(map, count))
+    pools.set_access(pool, rights_of_devices(map, count))
 
 
 @call
