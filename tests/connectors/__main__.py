@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from connectors.page import TIERS, Run, page_of
-from connectors.registry import CONNECTORS, Connector
+from connectors.registry import CONNECTORS, OF_PEERLANE, Connector
 
 _SECONDS = 240.0
 _AT_ONCE = 3
@@ -38,8 +38,10 @@ def _run(dialect: str, words: Iterable[str], *, checked: bool = False, schedule:
             "peerlane",
             *(("check", "--json", str(report)) if checked else ("run",)),
         ]
-        is_found = checked and dialect != "cuda"  # `check` finds the dialects that are modules of Python
-        command += ["--devices", "2", *(() if is_found else ("--dialect", dialect)), "-m", *words]
+        is_python_dialect = (
+            checked and dialect != "cuda"
+        )  # `check` finds the dialects that are modules of Python
+        command += ["--devices", "2", *(() if is_python_dialect else ("--dialect", dialect)), "-m", *words]
         environment = {
             **os.environ,
             "PYTHONPATH": str(Path(__file__).parents[1]),
@@ -134,4 +136,4 @@ def main(page: Path, names: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:] or [*CONNECTORS]))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:] or [*OF_PEERLANE]))

@@ -57,7 +57,7 @@ _OF_LMCACHE = (
 )
 _NO_WORD = r"^no answer within 10"
 
-_OF_PEERLANE: Mapping[str, Connector] = {
+OF_PEERLANE: Mapping[str, Connector] = {
     "vllm-nixl-pull": Connector(
         "vLLM, NIXL, pull",
         "vllm_kv",
@@ -188,14 +188,12 @@ _OF_PEERLANE: Mapping[str, Connector] = {
         ),
     ),
 }
-#: Those on NIXL that also run with NVIDIA's wheel, on memory of CUDA's driver.
+#: Those on NIXL that also run by their names, with NVIDIA's wheel nixl installed, on memory of CUDA's driver.
 _WITH_WHEEL = ("vllm-nixl-pull", "vllm-nixl-push", "vllm-tier", "sglang-nixl", "dynamo-read", "dynamo-write")
 CONNECTORS: Mapping[str, Connector] = {
-    **_OF_PEERLANE,
+    **OF_PEERLANE,
     **{
-        f"{name}-wheel": _OF_PEERLANE[name]._replace(
-            title=f"{_OF_PEERLANE[name].title}, wheel", dialect="cuda"
-        )
+        f"{name}-wheel": OF_PEERLANE[name]._replace(title=f"{OF_PEERLANE[name].title}, wheel", dialect="cuda")
         for name in _WITH_WHEEL
     },
 }

@@ -21,7 +21,7 @@ from peerlane import dialects
 from peerlane.support.libraries import folder
 from peerlane.testing.procs import run_python
 
-SECONDS, FOUND = 120, 3
+SECONDS, FINDINGS = 120, 3
 DEVICE, HOST, HOST_NUMA, HOST_NUMA_CURRENT = 1, 2, 3, 4
 NONE, READ, READ_WRITE = 0, 1, 3
 MEMORY_TYPE, HOST_POINTER = 2, 4
@@ -83,9 +83,9 @@ def test_properties_and_attributes_name_the_location_of_memory(begun: Driver) ->
     size = begun.cuMemGetAllocationGranularity(WORD, properties(HOST), 0)
     for kind in (HOST, HOST_NUMA):
         handle = begun.cuMemCreate(WORD, size, properties(kind), 0)
-        found = (ctypes.c_int32 * 8)()
-        begun.cuMemGetAllocationPropertiesFromHandle(ctypes.byref(found), handle)
-        assert tuple(found)[:4] == (1, 0, kind, 0)
+        described = (ctypes.c_int32 * 8)()
+        begun.cuMemGetAllocationPropertiesFromHandle(ctypes.byref(described), handle)
+        assert tuple(described)[:4] == (1, 0, kind, 0)
         address = mapped(begun, handle, size)
         assert begun.cuMemRetainAllocationHandle(WORD, address) == handle
         assert begun.cuPointerGetAttribute(INT, MEMORY_TYPE, address) == 1
@@ -98,10 +98,10 @@ def test_properties_and_attributes_name_the_location_of_memory(begun: Driver) ->
 def test_rights_of_the_host_and_of_devices_are_kept_apart(begun: Driver) -> None:
     size = begun.cuMemGetAllocationGranularity(WORD, properties(HOST_NUMA), 0)
     address = mapped(begun, begun.cuMemCreate(WORD, size, properties(HOST_NUMA), 0), size)
-    places = [(HOST_NUMA, 0), (DEVICE, 0), (DEVICE, 1)]
+    locations = [(HOST_NUMA, 0), (DEVICE, 0), (DEVICE, 1)]
 
     def rights() -> list[int]:
-        return [begun.cuMemGetAccess(WORD, (ctypes.c_int32 * 2)(*each), address) for each in places]
+        return [begun.cuMemGetAccess(WORD, (ctypes.c_int32 * 2)(*each), address) for each in locations]
 
     assert rights() == [NONE, NONE, NONE]
     assert code(begun.cuMemsetD8_v2, address, 1, size) == cuda.INVALID_VALUE
@@ -155,7 +155,7 @@ def test_memory_of_a_node_is_shared_by_descriptor_and_memory_of_none_is_not(node
     assert code(driver.cuMemExportToShareableHandle, ctypes.byref(fd), alone, 1, 0) == cuda.INVALID_VALUE
     driver.cuMemExportToShareableHandle(ctypes.byref(fd), handle, 1, 0)
     with peer(spec) as other:
-        codes, before, found = other.run(
+        codes, before, described = other.run(
             f"""
 import ctypes, os
 lib = ctypes.CDLL({f"{folder()}/libcuda.so.1"!r})
@@ -169,15 +169,15 @@ codes.append(lib.cuMemAddressReserve(ctypes.byref(address), size, zero, zero, ze
 codes.append(lib.cuMemMap(address, size, zero, handle, zero))
 described = (ctypes.c_int32 * 6)(1, 1, 3, 3, 0, 3)
 codes.append(lib.cuMemSetAccess(address, size, described, ctypes.c_uint64(2)))
-found = (ctypes.c_int32 * 8)()
-codes.append(lib.cuMemGetAllocationPropertiesFromHandle(found, handle))
+described = (ctypes.c_int32 * 8)()
+codes.append(lib.cuMemGetAllocationPropertiesFromHandle(described, handle))
 before = ctypes.c_uint8.from_address(address.value + {size} - 1).value
 codes.append(lib.cuMemsetD8_v2(address, 4, size))
 codes.append(lib.cuCtxSynchronize())
-result = [codes, before, list(found[:4])]
+result = [codes, before, list(described[:4])]
 """
         )
-    assert (set(codes), before, found) == ({0}, 3, [1, 1, HOST_NUMA, 0])
+    assert (set(codes), before, described) == ({0}, 3, [1, 1, HOST_NUMA, 0])
     assert set(seen(address, size)) == {4}
     os.close(fd.value)
     dialects.begin_anew("cuda")
@@ -225,5 +225,5 @@ lib.cuStreamSynchronize(stream)
     lines = enumerate(program.read_text().splitlines(), 1)
     copy, early = (at for at, line in lines if line.endswith(("# the copy", "# too early")))
     ended = run_python(["-m", "peerlane", "check", "--dialect", "cuda", str(program)], timeout=SECONDS)
-    assert ended.returncode == FOUND, ended
+    assert ended.returncode == FINDINGS, ended
     assert f"after line {copy},\n    before line {early}" in ended.stderr.replace("  at ", "")
