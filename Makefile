@@ -121,7 +121,8 @@ $(VENV)-connectors/installed: $(NATIVE)
 	$(VENV)-connectors/bin/python -m pip install --quiet --upgrade pip
 	$(VENV)-connectors/bin/python -m pip install --quiet --group build
 	$(VENV)-connectors/bin/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==2.13.0+cpu
-	$(VENV)-connectors/bin/python -m pip install --quiet --no-deps vllm==0.33.0 sglang==0.5.23 lmcache==0.5.6 ai-dynamo-runtime==1.6.1
+	$(VENV)-connectors/bin/python -m pip install --quiet --no-deps vllm==0.33.0 sglang==0.5.23 lmcache==0.5.6 \
+	    ai-dynamo-runtime==1.6.1 vllm-ascend==0.18.0
 	$(VENV)-connectors/bin/python -m pip install --quiet aiofile aiofiles aiohttp blake3 cachetools cloudpickle cryptography fastapi \
 	    httpx msgspec numba "numpy<2.3" nvtx orjson "prometheus_client<0.25" psutil py-cpuinfo pydantic pyyaml pyzmq redis regex \
 	    requests safetensors sortedcontainers transformers uvicorn xxhash \

@@ -540,7 +540,10 @@ def read_function(text: str) -> Function:
 
 
 def missing(function: Function, signature: str | None) -> set[str]:
-    """Return the parameters that Python's signature of a function lacks, and that C can write to."""
+    """Return the parameters that Python's signature of a function lacks, and that C can write to.
+
+    What ``void*`` points to has no size, so it is none of them.
+    """
     if signature is None or "(" not in signature:
         return set()
     inside = signature.partition("(")[2].rpartition(")")[0]
@@ -549,7 +552,10 @@ def missing(function: Function, signature: str | None) -> set[str]:
     return {
         each.name
         for each in function.parameters
-        if each.is_pointer and "const" not in each.words and each.name not in named
+        if each.is_pointer
+        and "const" not in each.words
+        and each.name not in named
+        and (each.type, each.stars) != ("void", 1)
     }
 
 

@@ -21,6 +21,7 @@ MAY_MATCH = {
     "peerlane/backends/virtual/node/files.py": "names of files in the runtime directory",
     "peerlane/backend/settings.py": "a node that a user describes; and tomllib, which tells the "
     "line of a mistake only in its text before Python 3.14",
+    "peerlane/dialects/nixl/_plugins.py": "numbers of back-end parameters that a program writes as texts",
     "peerlane/cli/doctor/redaction.py": "the names of user and host in a text for others",
     "peerlane/cli/launch/collecting.py": "the names of files that another machine sends",
     "peerlane/cli/launch/hosts.py": "hosts, variables and paths that a user writes",

@@ -77,6 +77,23 @@ def test_race_has_both_lines_with_source_and_what_is_missing(program: Path) -> N
     ]
 
 
+def test_long_locations_keep_the_number_of_their_line(program: Path) -> None:
+    long = "/" + "folder/" * 20 + "p.py"
+    seen = site(program, 3, callers=[[long, 12, "main"], [str(program), 7, "f" * 200]])
+    seen["launched"] = [long, 13, "main"]
+    sites = [{**site(program, 5), "file": long}, seen]
+    lines = texts.finding_text(race(program, sites=sites), texts.Sources()).splitlines()
+    assert any(line == f"    {texts.location_of(long, 5)}" for line in lines)
+    assert f"          called at {texts.location_of(long, 12)}" in lines
+    assert f"          launched at {texts.location_of(long, 13)}" in lines
+    [clipped] = [line for line in lines if "fff" in line]
+    assert (
+        clipped.startswith("          called at p.py:7, in f")
+        and clipped.endswith("…")
+        and len(clipped) == 100
+    )
+
+
 def test_uncertain_finding_has_its_reason_and_its_count(program: Path) -> None:
     text = texts.finding_text(
         race(program, certain=False, why="process 71 has a socket", count=1200), texts.Sources()

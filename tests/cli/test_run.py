@@ -242,7 +242,7 @@ def test_run_without_a_module_of_a_vendor_names_its_wheels(run: Run) -> None:
         return done.stderr.splitlines()[-1]
 
     assert last_line("cuda").endswith("; pip install cuda-core cuda-bindings")
-    assert last_line("cuda.core").startswith("peerlane run: 'cuda.core' is the vendor's own module")
+    assert last_line("cuda.core").startswith("peerlane: 'cuda.core' is the vendor's own module")
     assert last_line("pynvml").endswith("; pip install nvidia-ml-py")
     for name in ("hip.other", "acl.other", "cud", "other"):
         assert last_line(name) == f"ModuleNotFoundError: No module named {name}"

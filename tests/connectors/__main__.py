@@ -38,10 +38,7 @@ def _run(dialect: str, words: Iterable[str], *, checked: bool = False, schedule:
             "peerlane",
             *(("check", "--json", str(report)) if checked else ("run",)),
         ]
-        is_python_dialect = (
-            checked and dialect != "cuda"
-        )  # `check` finds the dialects that are modules of Python
-        command += ["--devices", "2", *(() if is_python_dialect else ("--dialect", dialect)), "-m", *words]
+        command += ["--devices", "2", "--dialect", dialect, "-m", *words]
         environment = {
             **os.environ,
             "PYTHONPATH": str(Path(__file__).parents[1]),
@@ -68,11 +65,18 @@ def _run(dialect: str, words: Iterable[str], *, checked: bool = False, schedule:
 def _faults(connector: Connector, event: str, result: Run) -> Iterable[str]:
     """Return what of a run is not as it should be."""
     ending = result.ending
-    if ending["wrong"]:
+    is_blind = event.startswith("kill") and not connector.when_killed
+    if ending["wrong"] and not is_blind:
         yield f"blocks of wrong bytes: {ending['wrong']}"
     if event in ("right", "delay", "check") and not ending["done"]:
         yield f"the request did not succeed: {ending['error']}"
-    if event == "kill" and (ending["done"] or not re.search(connector.when_killed, ending["error"])):
+    if event == "kill" and is_blind and not (ending["done"] and ending["wrong"]):
+        yield f"the connector says now that the blocks are not there: {ending}"
+    if (
+        event == "kill"
+        and not is_blind
+        and (ending["done"] or not re.search(connector.when_killed, ending["error"]))
+    ):
         yield f"decode's error is another one: {ending}"
     if event == "check" and any(certain for _, certain in result.findings):
         yield "peerlane check has a certain finding"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from connectors.pair import SOURCE
-from connectors.registry import CONNECTORS
+from connectors.registry import CONNECTORS, OF_PEERLANE
 
 #: The name of the file tier's runs, beside those of the connectors.
 TIERS = "file-tier"
@@ -57,19 +57,25 @@ Prefill computes {blocks} blocks of a request, and decode asks for them. After e
 compared, byte for byte: with prefill's bytes if the connector says that they are there, and with zeros if nobody
 asked for them. {wrong}
 
-| connector | right | delayed | killed before the request | killed later | `check` | `check`, early look |
-|---|---|---|---|---|---|---|
 {rows}
 
-* **wheel**: NIXL is NVIDIA's own wheel, nixl {nixl}, with its UCX, on memory of CUDA's driver (`--dialect cuda`).
-  Otherwise NIXL and Mooncake are dialects of peerlane.
 * **Delayed**: prefill stops for two seconds when decode is about to ask.
 * **Killed before the request**: prefill is killed there. The table has what decode's side of the connector says, and
   after how many seconds.
 * **Killed later**: at a moment that is drawn within 0.1 s after the request, under the schedule `seeded`.
-* **`check`** has uncertain races where decode hears of the end by a socket, which the log does not see.
+* **`check`** has an uncertain race where a message of ZeroMQ brings the order. The log shows that decode received a
+  message after prefill knew of the transfer's end. It does not show which one.
 * **An early look** is a mistake of ours: decode reads the blocks before the connector says that they are there.
   `check` has to name the connector's transfer and the line that reads.
+{with_wheel}
+## What orders decode's reads
+
+| connector | what brings them behind the transfer | in the log |
+|---|---|---|
+{orders}
+
+The log cannot match a message of ZeroMQ with its reception: two messages may have the same bytes, and ZeroMQ's own
+threads move them. [`peerlane.order`](guides/checking.md#what-is-seen-and-what-is-not) declares such an order.
 
 ## What ran
 
@@ -94,6 +100,19 @@ vLLM's tier `fs` moves bytes without NIXL, and its tier `obj` needs the plugin O
 LMCache's own tests of its tiers on NIXL [run as on the wheel](facts/nixl.md#13-file-tiers-of-serving-systems).
 """
 
+_ROWS = """\
+| connector | right | delayed | killed before the request | killed later | `check` | `check`, early look |
+|---|---|---|---|---|---|---|"""
+
+_WITH_WHEEL = """
+## With NVIDIA's wheel of NIXL
+
+The same connectors on the wheel nixl {nixl} with its UCX, on memory of CUDA's driver: `--dialect cuda`, and names such as
+`vllm-nixl-pull-wheel`. `make test-connectors` runs them where `CONNECTORS` names them and the wheel is installed.
+
+{rows}
+"""
+
 
 def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]) -> str:
     """Return the page of the runs of each connector by event, and of the file tier by its layout.
@@ -101,20 +120,23 @@ def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]
     ``version`` returns that of a distribution.
     """
     results = {name: runs[name] for name in CONNECTORS if name in runs}
+    with_wheel = {name: runs for name, runs in results.items() if name not in OF_PEERLANE}
+    own = [CONNECTORS[name] for name in results if name in OF_PEERLANE]
     tiers = runs.get(TIERS, {})
-    chosen = {name: CONNECTORS[name] for name in results}
-    own = [each for each in chosen.values() if each.dialect != "cuda"]
-    distributions = dict.fromkeys(each.distribution for each in chosen.values())
+    distributions = dict.fromkeys(CONNECTORS[name].distribution for name in results)
     return _PAGE.format(
         date=datetime.date.today(),
         versions=", ".join(f"{each} {version(each)}" for each in distributions),
         python=platform.python_version(),
         torch=version("torch").partition("+")[0],
         blocks=len(SOURCE),
-        nixl=version("nixl"),
         wrong=_wrong(results),
-        rows="\n".join(_row(chosen[name].title, runs) for name, runs in results.items()),
+        rows=_rows({name: runs for name, runs in results.items() if name in OF_PEERLANE}),
+        with_wheel=with_wheel and _WITH_WHEEL.format(nixl=version("nixl"), rows=_rows(with_wheel)) or "",
         tiers="\n".join(f"| {name} | {_ending(run)} |" for name, run in tiers.items()),
+        orders="\n".join(
+            f"| {each.title} | {each.order} | {'no' if 'ZeroMQ' in each.order else 'yes'} |" for each in own
+        ),
         parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in own),
         defects="\n".join(f"* {each.title}: {defect}." for each in own for defect in each.defects),
     )
@@ -134,6 +156,10 @@ def _wrong(results: Mapping[str, Mapping[str, Run]]) -> str:
     )
 
 
+def _rows(results: Mapping[str, Mapping[str, Run]]) -> str:
+    return "\n".join([_ROWS, *(_row(CONNECTORS[name].title, runs) for name, runs in results.items())])
+
+
 def _row(title: str, runs: Mapping[str, Run]) -> str:
     killed = [_ending(run) for event, run in runs.items() if event.startswith("kill@")]
     cells = [
@@ -147,14 +173,20 @@ def _row(title: str, runs: Mapping[str, Run]) -> str:
 def _ending(run: Run) -> str:
     ending = run.ending
     if ending["done"]:
-        return "all right"
+        return "says done, wrong bytes" if ending["wrong"] else "all right"
     error = (
         ending["error"].partition(":")[0] if "Error" in ending["error"] else ending["error"].partition(";")[0]
     )
-    return error if error.startswith("no ") else f"{error} ({ending['seconds']:.0f} s)"
+    return (
+        error
+        if error.startswith("no ") or "seconds" not in ending
+        else f"{error} ({ending['seconds']:.0f} s)"
+    )
 
 
 def _findings(run: Run) -> str:
+    if not run.ending["done"]:
+        return _ending(run)
     if not run.findings:
         return "no findings"
     counts = Counter(f"{'certain' if certain else 'uncertain'} {kind}" for kind, certain in run.findings)

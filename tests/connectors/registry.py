@@ -24,7 +24,10 @@ class Connector(NamedTuple):
     stand_ins : str
         What is ours.
     when_killed : str
-        A pattern of decode's error when prefill is killed before the request.
+        A pattern of decode's error when prefill is killed before the request; empty if the connector then says that
+        the blocks are there.
+    order : str
+        What brings decode's reads behind the transfer.
     defects : tuple of str
         What of it fails, by its kind.
     buffers : int
@@ -39,6 +42,7 @@ class Connector(NamedTuple):
     ran: str
     stand_ins: str
     when_killed: str
+    order: str = ""
     defects: tuple[str, ...] = ()
     buffers: int = 4
 
@@ -56,6 +60,13 @@ _OF_LMCACHE = (
     "LMCache takes for memory of the CPU"
 )
 _NO_WORD = r"^no answer within 10"
+_OWN_STATE = "decode's own query of the transfer's state"
+_NOTIFICATION = "a NIXL notification"
+_MESSAGE = "a ZeroMQ message of prefill, which has seen the transfer's end"
+_MESSAGE_OF_SGLANG = (
+    f"{_MESSAGE}; decode's thread that receives it sets an entry of a dict, which `poll` reads"
+)
+_MESSAGE_TO_ROUTER = f"{_MESSAGE}, to the router"
 
 OF_PEERLANE: Mapping[str, Connector] = {
     "vllm-nixl-pull": Connector(
@@ -67,6 +78,7 @@ OF_PEERLANE: Mapping[str, Connector] = {
         "`NixlPullConnector` as scheduler and as worker, with its listener for handshakes",
         _OF_VLLM,
         r"^get_block_ids_with_load_errors: \[3, 4, 5, 9\]$",
+        _OWN_STATE,
     ),
     "vllm-nixl-push": Connector(
         "vLLM, NIXL, push",
@@ -77,6 +89,7 @@ OF_PEERLANE: Mapping[str, Connector] = {
         "`NixlPushConnector` as scheduler and as worker, with its writer's thread",
         _OF_VLLM,
         r"^get_block_ids_with_load_errors: \[3, 4, 5, 9\]$",
+        _NOTIFICATION,
         (
             "hang: when prefill is killed after it has taken decode's registration, no error ends the request; after "
             "`push_registration_timeout` the scheduler drops the registration and logs it, and decode's blocks stay "
@@ -92,6 +105,23 @@ OF_PEERLANE: Mapping[str, Connector] = {
         "`MooncakeConnector` as scheduler and as worker, with its bootstrap server",
         _OF_VLLM,
         r"^get_block_ids_with_load_errors: \[3, 4, 5, 9\]$",
+        f"{_MESSAGE}, to decode's loop of asyncio",
+    ),
+    "vllm-ascend": Connector(
+        "vllm-ascend, Mooncake",
+        "vllm_ascend_kv",
+        "pull",
+        "mooncake",
+        "vllm-ascend",
+        "`MooncakeConnector` as scheduler and as worker, with its sending and its receiving thread, and `GlobalTE`",
+        "`vllm.distributed`, `ascend_config`, `torch_npu`, the scheduler's output and the request; tensors without "
+        "bytes at the addresses of device memory",
+        "",
+        "decode's own transfer, which is over when the call returns, and a lock",
+        (
+            "stale bytes: when prefill is killed before the pull, `_handle_request` logs the failure and counts the "
+            "request as received, so decode takes what was in the memory before",
+        ),
     ),
     "vllm-tier": Connector(
         "vLLM, tier of other engines",
@@ -103,6 +133,7 @@ OF_PEERLANE: Mapping[str, Connector] = {
         "the tiering manager that calls the tier, `OffloadingSpec`; the tier's memory of the host is the "
         "host's view of device memory",
         r"^JobResult: success is False$",
+        _MESSAGE,
         (),
         1,
     ),
@@ -115,6 +146,7 @@ OF_PEERLANE: Mapping[str, Connector] = {
         "`NixlKVManager`, `NixlKVSender`, `NixlKVReceiver`, `NixlKVBootstrapServer`",
         _OF_SGLANG,
         r"^KVTransferError: .*Lost connection with prefill instance",
+        _MESSAGE_OF_SGLANG,
     ),
     "sglang-mooncake": Connector(
         "SGLang, Mooncake",
@@ -126,6 +158,7 @@ OF_PEERLANE: Mapping[str, Connector] = {
         "`MooncakeTransferEngine`",
         _OF_SGLANG,
         r"^KVTransferError: .*Lost connection with prefill instance",
+        _MESSAGE_OF_SGLANG,
     ),
     "lmcache-pd": Connector(
         "LMCache, disaggregated prefill",
@@ -136,6 +169,7 @@ OF_PEERLANE: Mapping[str, Connector] = {
         "`PDBackend` as sender and as receiver, `NixlChannel`, the paged allocator: the whole package",
         _OF_LMCACHE,
         _NO_WORD,
+        _MESSAGE_TO_ROUTER,
         (
             "hang: no error of the back-end ends decode's wait when prefill is killed between the allocation and the "
             "write; only a time-out of the router can",
@@ -155,6 +189,7 @@ OF_PEERLANE: Mapping[str, Connector] = {
         "`PDBackendAsync` as sender and as receiver, `NixlChannel`, the paged allocator: the whole package",
         _OF_LMCACHE,
         _NO_WORD,
+        _MESSAGE_TO_ROUTER,
         (
             "hang: as of `PDBackend`",
             "leak: the receiver keeps the chunks of a killed sender; a cancellation frees them, and a killed sender "
@@ -172,6 +207,7 @@ OF_PEERLANE: Mapping[str, Connector] = {
         "`nixl_connect`: `Connector`, `ReadableOperation`, `ReadOperation`, `RdmaMetadata`",
         "the workers: a pipe carries the metadata; descriptors are addresses of device memory",
         r"^(nixl\w+Error|RuntimeError)",
+        _OWN_STATE,
     ),
     "dynamo-write": Connector(
         "Dynamo, prefill writes",
@@ -182,6 +218,7 @@ OF_PEERLANE: Mapping[str, Connector] = {
         "`nixl_connect`: `Connector`, `WritableOperation`, `WriteOperation`, `RdmaMetadata`",
         "the workers: a pipe carries the metadata; descriptors are addresses of device memory",
         _NO_WORD,
+        _NOTIFICATION,
         (
             "hang: `WritableOperation.wait_for_completion` has no deadline and does not see that the writer has "
             "ended; the same holds for `ReadableOperation` and a killed reader",
@@ -192,8 +229,5 @@ OF_PEERLANE: Mapping[str, Connector] = {
 _WITH_WHEEL = ("vllm-nixl-pull", "vllm-nixl-push", "vllm-tier", "sglang-nixl", "dynamo-read", "dynamo-write")
 CONNECTORS: Mapping[str, Connector] = {
     **OF_PEERLANE,
-    **{
-        f"{name}-wheel": OF_PEERLANE[name]._replace(title=f"{OF_PEERLANE[name].title}, wheel", dialect="cuda")
-        for name in _WITH_WHEEL
-    },
+    **{f"{name}-wheel": OF_PEERLANE[name]._replace(dialect="cuda") for name in _WITH_WHEEL},
 }

@@ -92,6 +92,11 @@ def test_page_has_how_each_run_ended() -> None:
     assert "sglang 1.2" in page and "vllm" not in page.partition("One run alone")[0]
     assert "Wrong were: SGLang, NIXL, kill: 1 blocks; SGLang, NIXL, kill@0.01 seeded: 1 blocks." in page
     assert "| `layer_first` | all right |" in page
+    assert "`poll` reads | no |" in page
+    blind = Run({**good.ending, "wrong": [[0, 3]]}, [], "")
+    page = page_of({"vllm-ascend": {**runs, "kill": blind}}, lambda distribution: "1.2")
+    assert "| vllm-ascend, Mooncake | all right | all right | says done, wrong bytes |" in page
+    assert "and a lock | yes |" in page
 
 
 def test_package_has_real_modules_and_stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from connectors.caches import BLOCK_BYTES, BLOCKS, TOKENS, Caches, DeviceTensor
-from connectors.pair import SOURCE, TARGET, Link, Outcome
+from connectors.pair import SOURCE, Link, Outcome
 from connectors.stand_ins import Package, Record
-from connectors.vllm_common import NAMES
+from connectors.vllm_common import NAMES, ask_for_blocks, blocks_of, request_of
 
 _CONNECTOR = "distributed.kv_transfer.kv_connector."
 _REAL = (
@@ -180,30 +180,11 @@ class _Side:
         return results
 
 
-def _request(name: str, parameters: dict[str, Any]) -> Record:
-    tokens = len(TARGET) * TOKENS
-    return Record(
-        request_id=name,
-        kv_transfer_params=parameters,
-        status="FINISHED_LENGTH_CAPPED",
-        prompt_token_ids=list(range(tokens)),
-        num_prompt_tokens=tokens,
-        num_computed_tokens=tokens,
-    )
-
-
-def _blocks(numbers: list[int]) -> Record:
-    return Record(
-        blocks=([Record(block_hash=None, is_null=False) for _ in numbers],),
-        get_unhashed_block_ids_all_groups=lambda: (numbers,),
-    )
-
-
 def prefill(link: Link, caches: Caches) -> None:
     """Compute a request, offer its blocks, and step until decode has them."""
     side = _Side(link, "kv_producer", caches)
-    request = _request("request-0000000a", {"do_remote_decode": True, "transfer_id": "transfer"})
-    side.scheduler.update_state_after_alloc(request, _blocks(SOURCE), 0)
+    request = request_of("request-0000000a", {"do_remote_decode": True, "transfer_id": "transfer"})
+    side.scheduler.update_state_after_alloc(request, blocks_of(SOURCE), 0)
     side.step()
     kept, parameters = side.scheduler.request_finished_all_groups(request, (SOURCE,))
     assert kept
@@ -225,10 +206,7 @@ def decode(link: Link, caches: Caches) -> Outcome:
     side = _Side(link, "kv_consumer", caches)
     parameters = link.receive()
     link.ready()
-    request = _request("request-0000000b", parameters)
-    tokens, is_asynchronous = side.scheduler.get_num_new_matched_tokens(request, 0)
-    assert tokens == len(TARGET) * TOKENS and is_asynchronous
-    side.scheduler.update_state_after_alloc(request, _blocks(TARGET), tokens)
+    ask_for_blocks(side.scheduler, "request-0000000b", parameters)
 
     def ended() -> Outcome | None:
         results = side.step(lambda: link.look_early(caches))

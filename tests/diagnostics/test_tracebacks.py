@@ -60,6 +60,9 @@ def test_traceback_of_an_error_shows_the_frames_of_the_program_alone(
             "pl.Buffer.from_ipc_descriptor",
             "attribute 'from_ipc_descriptor'; peerlane has Buffer.export(), and ",
         ),
+        ("pl.device(0).create_buffer(1)", "attribute 'create_buffer'; peerlane has Device.allocate(nbytes)"),
+        ("pl.device(0).create_strem()", "attribute 'create_strem'; close names: create_stream"),
+        ("pl.device(0).make_buffer", "attribute 'make_buffer'"),
     ],
 )
 def test_name_of_another_library_is_explained_where_the_program_ends(

@@ -300,3 +300,16 @@ def test_group_takes_tensors_and_settings_too(programs: Programs) -> None:
         assert each["folded"] == [(rank + 1) * number for number in range(4)]
         assert each["turned"] == [rank, 10 + rank]
         assert [kind for kind, *_ in each["refused"]] == ["TypeError", "TypeError"]
+
+
+def test_average_of_integers_is_rounded_toward_zero(programs: Programs) -> None:
+    results = programs.run(
+        """
+for dtype in (torch.int8, torch.int32, torch.int64):
+    own = torch.tensor([-3, 3, 5, -8], dtype=dtype) * (rank == 0)
+    dist.all_reduce(own, dist.ReduceOp.AVG)
+    found[str(dtype)] = own.tolist()
+""",
+    )
+    for each in results:
+        assert each == {f"torch.{name}": [-1, 1, 2, -4] for name in ("int8", "int32", "int64")}

@@ -224,7 +224,7 @@ _MORE = """
     weight.copy_(torch.arange(6.0))
     found["again"] = weight.tolist()
     layer, inputs = torch.nn.Linear(4, 4).cuda(), torch.ones(2, 4, device="cuda")
-    for backend in ("eager", "aot_eager"):
+    for backend in ("eager", "aot_eager", "inductor"):
         torch._dynamo.reset()
         compiled = torch.compile(layer, backend=backend)
         found[backend] = torch.equal(compiled(inputs), layer(inputs))
@@ -239,6 +239,15 @@ def test_program_that_names_cuda_without_the_option_is_referred_to_it(text: str)
     assert done.returncode == 1 and "with --torch-cuda, " in done.stderr.splitlines()[-1], done.stderr
 
 
+def test_rank_and_child_that_name_cuda_without_the_option_are_referred_to_it() -> None:
+    text = "import torch\ntorch.cuda.set_device(1)"
+    rank = _run(["-m", "peerlane", "launch", "-n", "1", "-c", text])
+    assert rank.returncode == 1 and "with --torch-cuda, " in rank.stderr, rank.stderr
+    start = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {text!r}]).returncode)"
+    child = _run(["-m", "peerlane", "run", "-c", start])
+    assert child.returncode == 1 and "with --torch-cuda, " in child.stderr.splitlines()[-1], child.stderr
+
+
 def test_error_of_a_program_that_does_not_name_cuda_stands_alone() -> None:
     done = _run(["-m", "peerlane", "run", "-c", "import torch\ntorch.zeros(-1)"])
     assert done.returncode == 1 and "--torch-cuda" not in done.stderr, done.stderr
@@ -251,7 +260,40 @@ def test_sleep_ranges_storages_and_compiled_layers_work(tmp_path: Path) -> None:
         "again": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0],
         "eager": True,
         "aot_eager": True,
+        "inductor": True,
     }
+
+
+_OF_HALF = """
+    import torch.nn.functional as F
+    for size in (4, 400):
+        x = torch.randn(size, 300).half()
+        for softmax in (torch.softmax, torch.log_softmax):
+            results = []
+            for device in ("cpu", "cuda"):
+                leaf = x.clone().to(device).requires_grad_()
+                result = softmax(leaf, -1, dtype=torch.float32)
+                (result * torch.arange(300.0, device=device)).sum().backward()
+                results.append([result.detach().cpu(), leaf.grad.cpu()])
+            found[f"{softmax.__name__} {size}"] = [
+                torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(*results)
+            ]
+    speech = torch.randn(5, 2, 3)
+    losses = []
+    for device in ("cpu", "cuda"):
+        log = speech.log_softmax(2).to(device).requires_grad_()
+        lengths = torch.tensor([5, 5], device=device), torch.tensor([1, 2], device=device)
+        loss = F.ctc_loss(log, torch.tensor([[1, 0], [1, 2]], device=device), *lengths)
+        loss.backward()
+        losses.append([loss.detach().cpu(), log.grad.cpu()])
+    found["ctc"] = [torch.equal(a, b) for a, b in zip(*losses)]
+"""
+
+
+def test_operations_that_torch_asks_of_cuda_alone_have_the_bits_of_the_processor(tmp_path: Path) -> None:
+    results = _find(tmp_path, _OF_HALF)
+    assert len(results) == 5
+    assert [name for name, are_equal in results.items() if are_equal != [True, True]] == []
 
 
 _PROFILED = """

@@ -54,6 +54,21 @@ _ALIKE = """
     same("foreach", lambda a, b, i, m: list(torch._foreach_add([a, m], 2.0)))
     same("resize", lambda a, b, i, m: a.clone().resize_(3, 3))
     same("half", lambda a, b, i, m: (m.half() * 2).float())
+    attention = torch.nn.functional.scaled_dot_product_attention
+    heads = lambda m: m[:256, :384].reshape(2, 4, 96, 128)
+    same("attention", lambda a, b, i, m: attention(heads(m), heads(m), heads(m) * 2))
+    same("causal attention", lambda a, b, i, m: attention(heads(m), heads(m), heads(m), is_causal=True))
+    same("masked attention", lambda a, b, i, m: attention(heads(m), heads(m), heads(m), m[:96, :96] > 0))
+    same("attention of bfloat16", lambda a, b, i, m: attention(*[heads(m).bfloat16()] * 3))
+
+    def of_gradients(m, mask):
+        with torch.enable_grad():
+            inputs = [(heads(m) * scale).requires_grad_() for scale in (1, 2, 3)]
+            attention(*inputs, mask).pow(2).sum().backward()
+            return [each.grad for each in inputs]
+
+    same("gradients of attention", lambda a, b, i, m: of_gradients(m, None))
+    same("gradients of masked attention", lambda a, b, i, m: of_gradients(m, m[:96, :96] > 0))
 """
 
 
@@ -61,7 +76,7 @@ _ALIKE = """
 def test_operations_equal_the_processors_bit_by_bit(tmp_path: Path, schedule: str) -> None:
     results = run_on_device(tmp_path, _ALIKE, schedule=schedule)
     assert [name for name, is_same in results.items() if not is_same] == []
-    assert len(results) == 23
+    assert len(results) == 29
 
 
 _TRAIN = """
@@ -305,6 +320,67 @@ _LOADER = """
 def test_loader_with_workers_pins_its_batches(tmp_path: Path) -> None:
     results = run_on_device(tmp_path, _LOADER)
     assert results["batches"] == [[True, [0.0, 1.0, 2.0, 3.0]], [True, [4.0, 5.0, 6.0, 7.0]]]
+
+
+_UNWRITTEN = """
+    from torch.utils import deterministic
+    used = torch.arange(64.0, device="peerlane:0")
+    del used
+    torch.use_deterministic_algorithms(True)
+    whole = torch.iinfo(torch.int64).max
+    made = {
+        "empty": torch.empty(9, device="peerlane:0"),
+        "strided": torch.empty_strided((3, 2), (4, 1), device="peerlane:1", dtype=torch.float16),
+        "like": torch.empty_like(torch.ones(5, device="peerlane:0")),
+        "resized": torch.ones(2, device="peerlane:0").resize_(40)[2:],
+    }
+    found["filled"] = {name: each.cpu().isnan().all().item() for name, each in made.items()}
+    found["kept"] = torch.ones(2, device="peerlane:0").resize_(40)[:2].tolist()
+    found["integers"] = (torch.empty(9, device="peerlane:0", dtype=torch.int64) == whole).all().item()
+    found["sum"] = (torch.ones(300, 300, device="peerlane:0") @ torch.ones(300, 1, device="peerlane:0")).sum().item()
+    deterministic.fill_uninitialized_memory = False
+    found["off"] = torch.zeros(9, device="peerlane:0").new_empty(9).isnan().any().item()
+"""
+
+
+@SCHEDULES
+def test_memory_that_nobody_has_written_is_filled_where_torch_is_deterministic(
+    tmp_path: Path, schedule: str
+) -> None:
+    assert run_on_device(tmp_path, _UNWRITTEN, schedule=schedule) == {
+        "filled": {"empty": True, "strided": True, "like": True, "resized": True},
+        "kept": [1.0, 1.0],
+        "integers": True,
+        "sum": 90_000.0,
+        "off": False,
+    }
+
+
+_COMPILED = """
+    import warnings
+    def compute(x, y):
+        return (x.sin() * y).relu().sum(0) + torch.ones(3, device=x.device)
+    compiled = torch.compile(compute)
+    inputs = [torch.randn(4, 3, requires_grad=True) for _ in range(2)]
+    on_device = [each.detach().to("peerlane:1").requires_grad_() for each in inputs]
+    with warnings.catch_warnings(record=True) as caught_warnings:
+        warnings.simplefilter("always")
+        result = compiled(*on_device)
+        torch._dynamo.reset()
+        compiled(*on_device)
+    compute(*inputs).sum().backward()
+    result.sum().backward()
+    found["equal"] = torch.equal(result.cpu(), compute(*inputs))
+    found["gradients"] = [torch.equal(a.grad, b.grad.cpu()) for a, b in zip(inputs, on_device)]
+    found["warned"] = [str(each.message) for each in caught_warnings if "Inductor" in str(each.message)]
+"""
+
+
+def test_compiled_graph_on_the_device_runs_by_its_operations_with_a_warning(tmp_path: Path) -> None:
+    results = run_on_device(tmp_path, _COMPILED)
+    [warning] = results.pop("warned")
+    assert "backend='aot_eager'" in warning and "'peerlane'" in warning
+    assert results == {"equal": True, "gradients": [True, True]}
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", ""])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,3 +142,72 @@ _ROWS = """
 def test_strided_tensors_are_exact(tmp_path: Path) -> None:
     assert checked(tmp_path, _ROWS.replace("    x[:, ::2].sum()\n", "")).returncode == 0
     assert checked(tmp_path, _ROWS).returncode == 3
+
+
+_RANKS = """\
+import sys
+import torch
+import torch.distributed as dist
+import peerlane.torch
+
+dist.init_process_group("peerlane")
+rank = dist.get_rank()
+device = torch.device("peerlane", rank)
+torch.accelerator.set_device_index(rank)
+x = torch.ones(50_000, device=device)
+work = dist.all_reduce(x, async_op=True)
+if "waits" in sys.argv:
+    work.wait()
+side = torch.Stream(device=device)
+if "waits" in sys.argv:
+    side.wait_stream(torch.accelerator.current_stream())
+with side:
+    y = x + 1
+side.synchronize()
+work.wait()
+dist.barrier()
+objects = [None, None]
+dist.all_gather_object(objects, {"rank": rank})
+(dist.send if rank == 0 else dist.recv)(x, 1 - rank)
+if "destroys" in sys.argv:
+    dist.destroy_process_group()
+"""
+
+
+def _checked_ranks(folder: Path, *words: str) -> tuple[Completed, dict[str, Any]]:
+    source, report = folder / "ranks.py", folder / "report.json"
+    source.write_text(_RANKS)
+    command = [
+        "-m",
+        "peerlane",
+        "check",
+        "-n",
+        "2",
+        "--devices",
+        "2",
+        "--json",
+        str(report),
+        str(source),
+        *words,
+    ]
+    done = run_python(
+        command, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1", "PEERLANE_SCHEDULE": "eager"}
+    )
+    return done, json.loads(report.read_text())
+
+
+@pytest.mark.parametrize("words", [("waits",), ("waits", "destroys")], ids=["left open", "destroyed"])
+def test_ranks_that_wait_have_no_finding_and_nothing_unseen(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done, report = _checked_ranks(tmp_path, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert report["findings"] == []
+    assert "not seen" not in done.stdout + done.stderr
+
+
+def test_rank_that_reads_before_its_collective_is_over_is_named(tmp_path: Path) -> None:
+    done, report = _checked_ranks(tmp_path, "destroys")
+    assert done.returncode == 3, done.stdout + done.stderr
+    text = done.stdout + done.stderr
+    assert any(each["certain"] for each in report["findings"]), text
+    for line in ("work = dist.all_reduce(x, async_op=True)", "    y = x + 1"):
+        assert f"ranks.py:{_RANKS.splitlines().index(line) + 1}" in text

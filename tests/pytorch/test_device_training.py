@@ -96,6 +96,18 @@ def dtensor(device):
     whole = distribute_tensor(torch.randn(8, 8).to(device), mesh, [Replicate()])
     return (sharded @ whole).redistribute(mesh, [Shard(1)]).sum(0).full_tensor().cpu()
 
+def attention_of_sharded_heads(device):
+    torch.manual_seed(2)
+    inputs = [torch.randn(2, 4, 8, 16) for _ in range(3)]
+    if device.type != "cpu":  # there DTensor cannot shard it
+        mesh = init_device_mesh(device.type, (size,))
+        inputs = [distribute_tensor(each.to(device), mesh, [Shard(1)]) for each in inputs]
+    inputs = [each.detach().requires_grad_() for each in inputs]
+    output = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=True)
+    output.pow(2).sum().backward()
+    results = [output.detach(), *(each.grad for each in inputs)]
+    return torch.stack([each.full_tensor().cpu() if device.type != "cpu" else each for each in results])
+
 def pipeline(device, schedule, each=1):
     torch.manual_seed(3)
     count = size * each
@@ -138,7 +150,8 @@ def saved_and_loaded(device):
 found["equal"] = {}
 for name, call in {
     **{each.__name__: each for each in (ddp, ddp_with_hook, ddp_of_uneven_inputs, optimizer_of_shards, fsdp2,
-                                        fsdp2_mixed, hsdp, tensor_parallel, dtensor, saved_and_loaded)},
+                                        fsdp2_mixed, hsdp, tensor_parallel, dtensor, saved_and_loaded,
+                                        attention_of_sharded_heads)},
     "1F1B": lambda device: pipeline(device, "Schedule1F1B"),
     "GPipe": lambda device: pipeline(device, "ScheduleGPipe"),
     "interleaved": lambda device: pipeline(device, "ScheduleInterleaved1F1B", 2),
@@ -162,6 +175,6 @@ def test_parallel_training_has_the_bits_of_the_processor(
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     results = programs.run(_TRAIN, size=ranks, timeout=280)
     for each in results:
-        assert len(each["equal"]) == 14
+        assert len(each["equal"]) == 15
         assert [name for name, is_equal in each["equal"].items() if not is_equal] == []
         assert each["flat"] and each["random"] == 64

@@ -189,7 +189,7 @@ texts = [
     caught(call)[1]
     for call in (
         lambda: dist.all_reduce(torch.zeros(2), dist.ReduceOp.BAND),
-        lambda: dist.all_reduce(torch.zeros(2, dtype=torch.int32), dist.ReduceOp.AVG),
+        lambda: dist.all_reduce(torch.zeros(2, dtype=torch.bool), dist.ReduceOp.AVG),
         lambda: dist.all_reduce(torch.zeros(2, device="meta")),
         lambda: world.allgather([[torch.zeros(2)]], [torch.zeros(2)]),
         lambda: world.all_gather_single(torch.zeros(3), torch.zeros(2)),
@@ -210,7 +210,7 @@ found["texts"], found["number"] = texts, number.item()
             each["texts"],
             [
                 "a non-integral dtype",
-                "valid are floating-point types",
+                "valid are types of numbers",
                 "is on meta",
                 "there must be one for each of 2 ranks",
                 "it must have 2 times as many",

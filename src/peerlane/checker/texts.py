@@ -86,7 +86,7 @@ def finding_text(finding: Finding, sources: Sources, *, style: Style = plain, wi
     for name, text in behind:
         lines += _fact(name, text, style, width)
     for line in consequence_lines(finding):
-        lines += _clipped("  " if line.startswith("and") else "    ", line, width)
+        lines.append(_clipped("  " if line.startswith("and") else "    ", line, width))
     return "\n".join(lines)
 
 
@@ -224,32 +224,36 @@ def _site(
     if len(head) + len(location) + len(within) <= width:
         lines = [head + style("place", location) + within]
     else:
-        lines = [head.rstrip(), *_clipped("    ", location, width, lambda text: style("place", text))]
+        lines = [head.rstrip(), f"    {style('place', location)}"]
     text = sources.line(site["file"], site["line"]).strip()
     if text:
-        lines += _clipped(f"    {site['line']:>5} | ", printable(text), width)
+        lines.append(_clipped(f"    {site['line']:>5} | ", printable(text), width))
     shown = {site.get("helpers"), _call_of_library(site)}
     for number, caller in enumerate(site.get("callers", ()), 1):
         file, line, *function = caller
         within = f", in {function[0]}" if function else ""
-        lines += _clipped("          called at ", location_of(file, line) + within, width)
+        lines.append(_located("          called at ", location_of(file, line), within, width))
         text = sources.line(file, line).strip() if number in shown else ""
         if text:
-            lines += _clipped(f"    {line:>5} | ", printable(text), width)
+            lines.append(_clipped(f"    {line:>5} | ", printable(text), width))
     if site.get("launched"):
         file, line, function = site["launched"]
-        lines += _clipped("          launched at ", f"{location_of(file, line)}, in {function}", width)
+        lines.append(_located("          launched at ", location_of(file, line), f", in {function}", width))
         text = sources.line(file, line).strip()
         if text:
-            lines += _clipped(f"    {line:>5} | ", printable(text), width)
+            lines.append(_clipped(f"    {line:>5} | ", printable(text), width))
     return lines
 
 
-def _clipped(
-    before: str, text: str, width: int, styled: Callable[[str], str] = lambda text: text
-) -> list[str]:
+def _clipped(before: str, text: str, width: int) -> str:
     room = width - len(before)
-    return [before + styled(text if len(text) <= room else text[: room - 1] + "…")]
+    return before + (text if len(text) <= room else text[: room - 1] + "…")
+
+
+def _located(before: str, location: str, within: str, width: int) -> str:
+    """Return a line with a location, which is whole however long it is: the number of the line is its end."""
+    whole = before + location
+    return _clipped(whole, within, width) if len(whole) < width else whole
 
 
 def _wrapped(text: str, width: int) -> list[str]:

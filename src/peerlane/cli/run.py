@@ -15,9 +15,9 @@ import io
 import os
 import sys
 from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, ModuleType
 
-from peerlane.dialects._shared.hook import TORCH_DEVICE
+from peerlane.dialects import missing_parts
 
 from .native import execute, is_native, load_libraries
 from .program import add_program_arguments, set_up_program
@@ -128,37 +128,8 @@ def _report(error: BaseException) -> None:
     while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, *_LOCATORS):
         trace = trace.tb_next
     sys.excepthook(type(error), error.with_traceback(trace), trace)
-    if isinstance(error, ModuleNotFoundError) and (wheels := _wheels_of(error.name or "")):
-        _print_line(
-            f"peerlane run: {error.name!r} is the vendor's own module, and peerlane serves the libraries "
-            f"that it loads; pip install {' '.join(wheels)}"
-        )
-    elif _is_of_torch_without_cuda(trace):
-        _print_line(
-            "peerlane run: this build of torch has no CUDA; with --torch-cuda, virtual devices are its device cuda"
-        )
-
-
-def _is_of_torch_without_cuda(trace: TracebackType | None) -> bool:
-    """Return whether code of ``torch.cuda`` raised in a build of torch for the processor without a device."""
-    if trace is None or TORCH_DEVICE in os.environ:
-        return False
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    module = f"{trace.tb_frame.f_globals.get('__name__', '')}."
-    return module.startswith("torch.cuda.") and sys.modules["torch"].version.cuda is None
-
-
-def _wheels_of(name: str) -> list[str]:
-    """Return the vendors' wheels that bring a module, or modules in it, which no dialect serves."""
-    from peerlane.dialects import manifest_of, registered
-
-    return [
-        wheel
-        for dialect in map(manifest_of, registered())
-        for module, wheel in dialect.packages.items()
-        if wheel and not dialect.modules and f"{module}.".startswith(f"{name}.")
-    ]
+    if lacked := missing_parts.text_for(error, trace):
+        _print_line(lacked)
 
 
 def _die_of_interrupt() -> int:

@@ -133,9 +133,11 @@ class Channels(dict[int, "Channel"]):
     def confirm(self) -> None:
         """Tell the peers of new channels that this rank has what it needs of theirs: they may close their groups."""
         opened, self._unconfirmed = self._unconfirmed, []
-        for channel in opened:
-            with contextlib.suppress(Error):  # the peer has gone, and waits no more
-                channel.notify(self._opened)
+        # await_peers waits quietly, so a record in the log would seem to have no wait.
+        with event_log.quiet():
+            for channel in opened:
+                with contextlib.suppress(Error):  # the peer has gone, and waits no more
+                    channel.notify(self._opened)
 
     def connect(self) -> None:
         """Make all channels, and wait until all peers have opened this rank's memory, or have left."""

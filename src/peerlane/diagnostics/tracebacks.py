@@ -15,7 +15,7 @@ from typing import Any
 from peerlane.diagnostics import call_site
 from peerlane.diagnostics.waits import wait_texts
 from peerlane.errors import Deadlock, WaitState
-from peerlane.support.other_libraries import meant_by
+from peerlane.support.spelling import hint_for
 
 VARIABLE, FULL = "PEERLANE_TRACEBACK", "full"
 
@@ -67,18 +67,18 @@ def prepare(error: BaseException | None) -> None:
 
 
 def _name_meant(error: AttributeError) -> None:
-    """Add peerlane's name to the text, if the attribute is another library's name of an object of peerlane.
+    """Add to the text what peerlane calls it, or its close public names, if an object of peerlane lacks an attribute.
 
     It happens when the error is shown, because a hook in the classes would make each call of a method slower.
     """
     of = error.obj if isinstance(error.obj, type) else type(error.obj)
-    for kind in of.__mro__:
-        is_own = kind.__module__.partition(".")[0] == _PACKAGE
-        meant = meant_by(kind.__name__, str(error.name)) if is_own else ""
-        if meant and len(error.args) == 1:
-            error.args = (f"{error}; {meant}",)
-            error.obj = None  # so that Python adds no close name of its own, and this is done once
-            return
+    own = [kind for kind in of.__mro__ if kind.__module__.partition(".")[0] == _PACKAGE]
+    if own and len(error.args) == 1:
+        public = (name for name in dir(of) if not name.startswith("_"))
+        hint = hint_for([kind.__name__ for kind in own], str(error.name), public)
+        error.args = (f"{error}{hint}",)
+        # Python adds no close name of its own then, which may be a private one, and this happens once.
+        error.obj = None
 
 
 def trim(error: BaseException | None) -> None:

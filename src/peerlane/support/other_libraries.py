@@ -28,7 +28,7 @@ _NAMES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "Device": (
         ("synchronize", "Device.sync()"),
-        ("alloc malloc empty zeros memory_resource", "Device.allocate(nbytes)"),
+        ("alloc malloc empty zeros memory_resource create_buffer create_tensor", "Device.allocate(nbytes)"),
         ("index device_id id", "Device.ordinal"),
         ("properties attributes get_device_properties", "Device.info"),
         ("mem_info mem_get_info", "Device.free_bytes and Device.total_bytes"),

@@ -30,11 +30,17 @@ def close_names(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> list
     )
 
 
+def hint_for(kinds: Iterable[str], name: str, names: Iterable[str]) -> str:
+    """Return what an error's text adds behind a name that a class (and its bases) or a module lacks, if anything."""
+    if meant := next(filter(None, (meant_by(kind, name) for kind in kinds)), ""):
+        return f"; {meant}"
+    close = close_names(name, names)
+    return f"; close names: {', '.join(close)}" if close else ""
+
+
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
     """Return the exception for a name that a module lacks."""
-    meant = meant_by(module, name)
-    close = close_names(name, names)
-    hint = f"; {meant}" if meant else f"; close names: {', '.join(close)}" if close else ""
+    hint = hint_for([module], name, names)
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)
 
 

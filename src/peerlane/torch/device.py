@@ -10,7 +10,7 @@ import torch
 from torch.utils.dlpack import DLDeviceType
 
 from peerlane.support import torch_name
-from peerlane.torch import device_module, extension_build, shared_tensors
+from peerlane.torch import compiling, device_module, extension_build, shared_tensors
 
 
 def kinds() -> tuple[str, ...]:
@@ -43,6 +43,7 @@ def register() -> None:
     except extension_build.Unbuilt:
         return
     shared_tensors.register()
+    compiling.serve()
 
 
 def _register_name() -> None:

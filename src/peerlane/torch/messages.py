@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from peerlane.collectives.duplicate import Duplicate
 from peerlane.collectives.readiness import mails_of
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, PeerLost, Refused
 from peerlane.torch.failures import converted, refused
 from peerlane.torch.lane import Lane, program_line
@@ -170,7 +171,11 @@ class Messages:
         head = _HEAD.pack(_GOODBYE, 0, 0, b"")
         for peer, lane in self._out.items():
             if lane.is_idle:
-                with contextlib.suppress(Error), self._group.device.create_stream() as stream:
+                with (
+                    contextlib.suppress(Error),
+                    event_log.quiet(),
+                    self._group.device.create_stream() as stream,
+                ):
                     self._group.send(head, peer, stream=stream)
                     stream.sync(_GOODBYE_SECONDS)
 

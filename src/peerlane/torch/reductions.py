@@ -58,9 +58,9 @@ class Reduction:
         return functools.reduce(self.fold, parts)
 
     def finish(self, tensor: torch.Tensor, ranks: int) -> None:
-        """Turn the sum into a mean, if the operation is one."""
+        """Turn the sum into a mean, if the operation is one; that of integers is rounded toward zero."""
         if self.is_mean:
-            tensor.div_(ranks)
+            tensor.div_(ranks, rounding_mode=None if tensor.is_floating_point() else "trunc")
 
 
 def find(call: str, op: dist.ReduceOp, dtype: torch.dtype) -> Reduction:
@@ -75,8 +75,8 @@ def _reduction(call: str, kind: dist.ReduceOp.RedOpType, dtype: torch.dtype) -> 
         raise refused(f"peerlane:{call} : {kind} is not an operation of this back-end")
     if kind in _BITS and is_float:
         raise refused(f"peerlane:{call} : Cannot use {kind} with {dtype}, a non-integral dtype")
-    if kind == _OPS.AVG and not is_float:
-        raise refused(f"peerlane:{call} : {kind} of {dtype} is not a {dtype}; valid are floating-point types")
+    if kind == _OPS.AVG and dtype == torch.bool:
+        raise refused(f"peerlane:{call} : {kind} of {dtype} is not a {dtype}; valid are types of numbers")
     if dtype == torch.bool and kind in _TRUTHS:
         return Reduction(torch.uint8, "uint8", _TRUTHS[kind])
     if kind in _BITS:

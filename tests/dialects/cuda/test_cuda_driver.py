@@ -18,7 +18,9 @@ from helpers.peers import Peer, peer
 from helpers.promises import Node
 from peerlane import dialects
 from peerlane.dialects._shared.c_names import declarations_of
+from peerlane.dialects._shared.message import last_failure
 from peerlane.dialects.cuda import c_library
+from peerlane.dialects.cuda.manifest import LIBRARIES
 from peerlane.dialects.cuda.state import calls, enums
 from peerlane.support.libraries import folder
 
@@ -85,6 +87,35 @@ def test_stack_of_contexts_gives_each_thread_its_device(begun: Driver) -> None:
     assert begun.cuCtxGetDevice(INT) == 0
     begun.cuCtxDestroy_v2(second)
     assert code(begun.cuCtxPushCurrent_v2, second) == cuda.INVALID_CONTEXT
+
+
+def test_flags_of_a_context_are_its_own(begun: Driver) -> None:
+    begun.cuCtxSetFlags(4)
+    created = begun.cuCtxCreate_v2(WORD, 1, 0)
+    assert begun.cuCtxGetFlags(INT) == 1
+    begun.cuCtxSetFlags(2)
+    assert begun.cuCtxGetFlags(INT) == 2
+    assert begun.cuDevicePrimaryCtxGetState(0, INT, INT)[0] == 4
+    begun.cuCtxDestroy_v2(created)
+    assert begun.cuCtxGetFlags(INT) == 4
+
+
+@pytest.mark.parametrize("call", ["cuGetErrorName", "cuGetErrorString"])
+def test_text_of_an_unknown_code_is_null(driver: Driver, call: str) -> None:
+    text = ctypes.c_uint64(7)
+    assert code(getattr(driver, call), 12345, ctypes.byref(text)) == cuda.INVALID_VALUE
+    assert text.value == 0
+
+
+def test_access_to_a_device_out_of_reach_is_not_enabled(node: Node) -> None:
+    node("profile=rtx4090-2")
+    dialects.begin_anew("cuda")
+    driver = begin(Driver())
+    other = driver.cuDevicePrimaryCtxRetain(WORD, 1)
+    assert code(driver.cuCtxEnablePeerAccess, other, 0) == cuda.PEER_NOT_SUPPORTED
+    assert code(driver.cuCtxDisablePeerAccess, other) == cuda.PEER_NOT_ENABLED
+    assert code(Driver("libcudart.so.13").cudaDeviceDisablePeerAccess, 1) == cuda.PEER_NOT_ENABLED
+    dialects.begin_anew("cuda")
 
 
 def test_context_that_another_thread_ended_stays_current(begun: Driver) -> None:
@@ -250,6 +281,14 @@ def test_every_function_of_the_header_links_and_those_without_a_body_are_not_sup
     assert not wrong
 
 
+@pytest.mark.any_schedule
+@pytest.mark.parametrize("header", LIBRARIES.values())
+def test_every_function_of_a_header_has_an_entry(header: str) -> None:
+    library = c_library.library(header)
+    for name in library.declarations.functions:
+        assert callable(library.entry(name))
+
+
 @pytest.mark.parametrize(
     ("shown", "count"), [("1", 1), ("1,0", 2), ("0,0", 0), ("0,9,1", 1), ("", 0), ("-1", 0)]
 )
@@ -402,6 +441,25 @@ def test_attributes_distinguish_memory_of_a_device_from_that_of_the_host(begun: 
     assert [each.value for each in values] == [0, -2]
 
 
+def test_mapped_memory_is_shared_by_its_descriptor_and_not_by_an_ipc_handle(begun: Driver) -> None:
+    memory = begun.cuMemAlloc_v2(WORD, SIZE)
+    properties = (ctypes.c_int32 * 8)(1, 1, 1)
+    size = begun.cuMemGetAllocationGranularity(WORD, properties, 0)
+    mapped = begun.cuMemAddressReserve(WORD, size, 0, 0, 0)
+    begun.cuMemMap(mapped, size, 0, begun.cuMemCreate(WORD, size, properties, 0), 0)
+    for address, has_ipc_handle, handle_types in ((memory, 1, 0), (mapped + 5, 0, 1)):
+        value = ctypes.c_int(-1)  # a boolean fills all of it
+        begun.cuPointerGetAttribute(ctypes.byref(value), 10, address)
+        assert value.value == has_ipc_handle
+        assert begun.cuPointerGetAttribute(INT, 14, address) == handle_types
+
+
+def test_managed_memory_has_the_type_of_devices(begun: Driver) -> None:
+    memory = begun.cuMemAllocManaged(WORD, SIZE, 1)
+    assert begun.cuPointerGetAttribute(INT, 2, memory) == 2
+    assert begun.cuPointerGetAttribute(INT, 8, memory) == 1
+
+
 def test_address_of_a_value_that_is_null_is_refused(begun: Driver) -> None:
     memory = begun.cuMemAlloc_v2(WORD, 64)
     attributes, values = (ctypes.c_int * 2)(2, 9), (ctypes.c_void_p * 2)(0, 0)
@@ -471,6 +529,14 @@ def test_failed_call_is_explained_where_the_variable_points(
     text = (tmp_path / "log").read_text()
     assert text.startswith("peerlane: cuMemFree returned CUDA_ERROR_INVALID_VALUE (1).")
     assert "Cause: nothing that CUDA allocated begins there" in text
+
+
+def test_explanation_shows_addresses_with_their_allocations(begun: Driver) -> None:
+    memory = begun.cuMemAlloc_v2(WORD, 1024)
+    assert code(begun.cuMemcpyDtoD_v2, memory, memory + 512, 1024) == cuda.INVALID_VALUE
+    text = last_failure("cuda")
+    assert f"dstDevice={memory:#x} (start of allocation" in text
+    assert f"srcDevice={memory + 512:#x} (byte 512 of allocation" in text and "ByteCount=1024" in text
 
 
 def test_no_byte_of_the_host_is_registered_twice(driver: Driver) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,8 +21,10 @@ SIZE = 1 << 16
 LIBC = ctypes.CDLL(None)
 LIBC.mmap.restype = ctypes.c_void_p
 INVALID_VALUE, INVALID_PITCH, NO_DEVICE, INVALID_DEVICE, INVALID_CONTEXT = 1, 12, 100, 101, 201
-UNSUPPORTED_PEER, INVALID_HANDLE, NOT_FOUND, NOT_READY = 217, 400, 500, 600
+UNSUPPORTED_LIMIT = 215
+INVALID_HANDLE, NOT_FOUND, NOT_READY = 400, 500, 600
 ENABLED, NOT_ENABLED, DESTROYED, REGISTERED, NOT_REGISTERED = 704, 705, 709, 712, 713
+FILE_DESCRIPTOR = 1
 LARGEST_PITCH = (1 << 31) - 1
 
 
@@ -68,6 +71,17 @@ def allocated_in(world: World, context: int, name: str, *words: int) -> object:
     if context_of(world, memory) != context:
         raise CudaError(name, -1)
     return memory
+
+
+def exported(world: World, handles: int) -> object:
+    """Export memory that was created with types of handles."""
+    properties = (ctypes.c_int32 * 8)(1, handles, 1)
+    driver = world.driver
+    size = driver.cuMemGetAllocationGranularity(WORD, properties, 0)
+    memory = driver.cuMemCreate(WORD, size, properties, 0)
+    descriptor = driver.cuMemExportToShareableHandle(INT, memory, FILE_DESCRIPTOR, 0)
+    os.close(descriptor)
+    return descriptor
 
 
 def own_context(driver: Driver, device: int = 0) -> int:
@@ -214,6 +228,11 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
     "2.2 a release too many after a reset": (lambda w: reset(w, 3), INVALID_CONTEXT),
     "2.2 context that was reset": (used_after_reset, 0),
     "2.2 flags of an active context": (lambda w: w.driver.cuDevicePrimaryCtxSetFlags_v2(0, 4), 0),
+    "2.2 limit beyond all": (lambda w: w.driver.cuCtxGetLimit(WORD, 77), UNSUPPORTED_LIMIT),
+    "2.2 limit of the runtime beyond all": (
+        lambda w: w.runtime.cudaDeviceSetLimit(77, 1),
+        UNSUPPORTED_LIMIT,
+    ),
     "2.2 pop of an empty stack": (
         lambda w: [w.driver.cuCtxPopCurrent_v2(WORD) for _ in range(2)],
         INVALID_CONTEXT,
@@ -337,6 +356,8 @@ ROWS: dict[str, tuple[Callable[[World], object], int]] = {
         lambda w: w.driver.cuMemFree_v2(w.driver.cuMemAllocAsync(WORD, 64, 0)),
         0,
     ),
+    "4.6 descriptor of memory that was created with one": (lambda w: exported(w, FILE_DESCRIPTOR), 0),
+    "4.6 descriptor of memory that was created without one": (lambda w: exported(w, 0), INVALID_VALUE),
     "4.6 addresses without a context": (
         lambda w: (w.driver.cuCtxSetCurrent(0), w.driver.cuMemAddressReserve(WORD, 1 << 21, 0, 0, 0)),
         0,

@@ -36,7 +36,8 @@ SIZE = 1 << 20
 PINNED, MANAGED = 1, 2
 READ, READ_WRITE = 1, 3
 NOWHERE, DEVICE, HOST, NODE = 0, 1, 2, 3
-MEMORY_TYPE, IS_MANAGED = 2, 8  # attributes of addresses
+MEMORY_TYPE, IS_MANAGED, HAS_IPC_HANDLE, HANDLE_TYPES = 2, 8, 10, 14  # attributes of addresses
+CREATED_WITH, LARGEST = range(9, 16), 13  # attributes of pools
 TYPE_HOST = 1
 
 
@@ -85,6 +86,38 @@ def test_memory_of_a_managed_pool_is_managed_until_it_is_freed(begun: Driver, lo
     begun.cuMemFreeAsync(memory, 0)
     assert not machine.records
     assert not machine.advised
+
+
+def attributes_of(driver: Driver, pool: int) -> list[int]:
+    """Return what a pool was created with: an int each, but the size."""
+    return [
+        driver.cuMemPoolGetAttribute(pool, number, WORD if number == LARGEST else INT)
+        for number in CREATED_WITH
+    ]
+
+
+def test_attributes_of_a_pool_are_what_it_was_created_with(begun: Driver) -> None:
+    shared = begun.cuMemPoolCreate(WORD, properties(PINNED, NODE, handles=1, largest=4 << 20))
+    assert attributes_of(begun, shared) == [PINNED, 1, 0, NODE, 4 << 20, 0, -1]
+    fd = begun.cuMemPoolExportToShareableHandle(INT, shared, 1, 0)
+    imported = begun.cuMemPoolImportFromShareableHandle(WORD, fd, 1, 0)
+    os.close(fd)
+    assert attributes_of(begun, imported) == [PINNED, 0, 0, NODE, 0, 0, -1]
+    of_managed = begun.cuMemPoolCreate(WORD, properties(MANAGED, NOWHERE))
+    assert attributes_of(begun, of_managed) == [MANAGED, 0, 0, NOWHERE, 0, 0, -1]
+    of_device = begun.cuDeviceGetDefaultMemPool(WORD, 1)
+    assert attributes_of(begun, of_device) == [PINNED, 0, 1, DEVICE, 0, 0, -1]
+    for number in (*CREATED_WITH, 16, 99):
+        assert code(begun.cuMemPoolSetAttribute, of_device, number, ctypes.byref(WORD())) == INVALID_VALUE
+    assert code(begun.cuMemPoolGetAttribute, of_device, 16, WORD) == INVALID_VALUE
+
+
+@pytest.mark.parametrize("handles", [0, 1])
+def test_handles_of_memory_of_a_pool_are_those_of_the_pool(begun: Driver, handles: int) -> None:
+    pool = begun.cuMemPoolCreate(WORD, properties(PINNED, DEVICE, handles=handles))
+    memory = begun.cuMemAllocFromPoolAsync(WORD, SIZE, pool, 0)
+    assert begun.cuPointerGetAttribute(INT, HANDLE_TYPES, memory) == handles
+    assert begun.cuPointerGetAttribute(INT, HAS_IPC_HANDLE, memory) == 0
 
 
 def test_pool_of_the_host_has_a_handle_only_for_a_node(begun: Driver) -> None:

@@ -143,3 +143,26 @@ def test_mooncake_moves_memory_of_cuda() -> None:
     words = ["run", "--dialect", "cuda", "--dialect", "mooncake", "--devices", "2", "-c", CUDA]
     done = run_python(["-m", "peerlane", *words], timeout=60)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        (
+            "initialize",
+            {"local_hostname": "h", "metadata_server": "P2PHANDSHAKE", "protocol": "tcp", "device_name": ""},
+        ),
+        ("unregister_memory", {"buffer_addr": 4096}),
+        ("batch_unregister_memory", {"buffer_addresses": [4096]}),
+        ("free_managed_buffer", {"buffer_addr": 4096, "length": 1}),
+        ("get_first_buffer_address", {"segment_name": "127.0.0.1:1"}),
+        ("get_batch_transfer_status", {"batch_ids": []}),
+    ],
+)
+def test_mooncake_refuses_names_of_positional_arguments_as_the_vendors_engine(
+    method: str, arguments: dict[str, object]
+) -> None:
+    engine = TransferEngine()
+    with pytest.raises(TypeError):
+        getattr(engine, method)(**arguments)
+    assert engine.get_engine() is None

@@ -553,3 +553,58 @@ def test_nixl_transfer_with_a_file_that_is_released_leaves_the_agent_usable(file
     deadline = time.monotonic() + SECONDS
     while open_descriptors() > before:  # a transfer that was given up ends at its next step
         assert time.monotonic() < deadline, "descriptors of transfers stay open"
+
+
+@pytest.mark.parametrize(
+    ("backend", "params"),
+    [
+        ("POSIX", {"ios_pool_size": "-1"}),
+        ("POSIX", {"ios_pool_size": "16 "}),
+        ("POSIX", {"ios_pool_size": "1_000"}),
+        ("POSIX", {"ios_pool_size": "4294967296"}),
+        ("POSIX", {"kernel_queue_size": "0x"}),
+        ("POSIX", {"use_uring": "maybe"}),
+        ("POSIX", {"use_aio": "true", "use_posix_aio": "Yes"}),
+        ("UCX", {"num_workers": ""}),
+        ("UCX", {"num_threads": "1.5"}),
+        ("UCX", {"ucx_error_handling_mode": "PEER"}),
+    ],
+)
+def test_nixl_wrong_parameters_make_no_back_end(node: Node, backend: str, params: dict[str, str]) -> None:
+    node("devices=1")
+    agent = nixl_agent("a", nixl_agent_config(backends=[]))
+    with pytest.raises(b.nixlBackendError):
+        agent.create_backend(backend, params)
+    assert agent.get_backend_params(backend) == {}
+    agent.create_backend(backend, {})
+
+
+@pytest.mark.parametrize(
+    "size, most", [("1", 64), ("65", 65), ("0x50", 80), ("0", 65536), ("4294967295", 65536)]
+)
+def test_nixl_a_transfer_of_more_descriptors_than_the_pool_has_moves_nothing(
+    node: Node, tmp_path: Path, size: str, most: int
+) -> None:
+    node("devices=1")
+    agent = nixl_agent("a", nixl_agent_config(backends=[]))
+    agent.create_backend("POSIX", {"ios_pool_size": size, "use_aio": "ON", "unknown": "?"})
+    array = np.ones(1, np.uint8)
+    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    agent.register_memory([(address_of(array), 1, 0, "")], "DRAM")
+    agent.register_memory([(0, 0, fd, "")], "FILE")
+
+    def transfer(count: int) -> Any:
+        near = agent.get_xfer_descs([(address_of(array), 1, 0)] * count, "DRAM")
+        far = agent.get_xfer_descs([(at, 1, fd) for at in range(count)], "FILE")
+        return agent.initialize_xfer("WRITE", near, far, "a")
+
+    refused = transfer(most + 1)
+    for _ in range(2):
+        with pytest.raises(b.nixlNotAllowedError):
+            agent.transfer(refused)
+        with pytest.raises(b.nixlNotAllowedError):
+            agent.check_xfer_state(refused)
+    assert os.fstat(fd).st_size == 0
+    assert finish(agent, transfer(most)) == "DONE"
+    assert os.fstat(fd).st_size == most
+    os.close(fd)

@@ -20,7 +20,7 @@ The notation is C's, with these words before a parameter or field:
 ``maybe``
     As ``out``, and its address may be NULL.
 ``always``
-    Beside ``out`` or ``maybe``: a failed call writes it too, if the dialect's call has a value for it then.
+    Beside ``out``, ``lib`` or ``maybe``: a failed call writes it too, if the dialect's call has a value for it then.
 ``given``
     Its address must not be NULL; else the call is refused.
 ``some``

@@ -427,11 +427,18 @@ class Library:
         return numbers
 
     def _library_owned(self, function: Function, at: int) -> _Writer:
-        """Return the writer of an output whose memory the library keeps, as long as the handles that the call got."""
+        """Return the writer of an output whose memory the library keeps, as long as the handles that the call got.
+
+        The value 0 is NULL.
+        """
         parameter = function.parameters[at]
 
         def write(words: Words, value: Any) -> None:
-            address = self._keep(function, parameter.name, words, self._buffers_of(parameter, value))
+            address = (
+                0
+                if value == 0
+                else self._keep(function, parameter.name, words, self._buffers_of(parameter, value))
+            )
             ctypes.c_uint64.from_address(words[at]).value = address
 
         return write

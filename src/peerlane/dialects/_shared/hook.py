@@ -9,6 +9,7 @@ ordinary name: ``peerlane.dialects``, once imported, gets the hook that is alrea
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import sys
@@ -239,5 +240,16 @@ def inherit(dialects: Sequence[str], root: str | None) -> None:
                 f"peerlane: {VARIABLE} names {roots[0]!r}, and neither peerlane nor {FOLDERS} has a folder of "
                 f"that name; it has no effect in this process\n"
             )
+    atexit.register(_show_missing_part)
     if name := os.environ.get(TORCH_DEVICE):
         importlib.import_module("peerlane.torch_names.hook").begin(name)
+
+
+def _show_missing_part() -> None:
+    """Say below the traceback of the error that ended the program what it lacked."""
+    error = getattr(sys, "last_value", None)
+    if not isinstance(error, Exception) or sys.stderr is None:
+        return
+    if isinstance(error, ModuleNotFoundError) or "torch" in sys.modules:  # else peerlane need not be imported
+        text = importlib.import_module("peerlane.dialects.missing_parts").text_for(error, error.__traceback__)
+        sys.stderr.write(f"{text}\n" if text else "")

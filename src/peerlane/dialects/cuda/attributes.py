@@ -6,9 +6,12 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from peerlane.dialects.cuda.pools import handle_types
 from peerlane.dialects.cuda.quick import quick
 from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine
 from peerlane.dialects.gpu.attributes import MemoryPointer
+from peerlane.dialects.gpu.pools import Pool
+from peerlane.dialects.gpu.virtual_memory import NO_HANDLE
 from peerlane.errors import Error
 
 attributes = gpu.attributes
@@ -23,17 +26,39 @@ _ACCESS = {
     for right, name in (("none", "NONE"), ("r", "READ"), ("rw", "READWRITE"))
 }
 _REGISTERED_READ_ONLY = 8  # a flag of cuMemHostRegister
-_WORD, _INT, _BOOL, _SIGNED = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_bool, ctypes.c_int32
+_WORD, _INT, _SIGNED = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int32
+_BOOL = _SIGNED  # programs read a whole int, also one that nobody set before (facts/cuda 4.10)
 
 
 def _context(pointer: MemoryPointer) -> int:
     return machine.context_of_memory(pointer.region.base, pointer.region.ordinal).handle
 
 
-def _pool(pointer: MemoryPointer) -> int:
+def _memory_type(pointer: MemoryPointer) -> int:
+    return _DEVICE if pointer.region.is_device or pointer.region.is_managed else _HOST
+
+
+def _pool(pointer: MemoryPointer) -> Pool | None:
     buffer = machine.owned(pointer.region.base, host=not pointer.region.is_device)
-    pool = gpu.pools.holding(buffer) if buffer is not None else None
+    return None if buffer is None else gpu.pools.holding(buffer)
+
+
+def _pool_handle(pointer: MemoryPointer) -> int:
+    pool = _pool(pointer)
     return 0 if pool is None else pool.handle
+
+
+def _has_ipc_handle(pointer: MemoryPointer) -> bool:
+    is_alone = pointer.region.is_device and _pool(pointer) is None
+    return is_alone and gpu.virtual_memory.mapped_at(pointer.address) is None
+
+
+def _handle_types(pointer: MemoryPointer) -> int:
+    """Return the types of handles that share the memory: of virtual memory, and of a pool."""
+    physical, pool = gpu.virtual_memory.mapped_at(pointer.address), _pool(pointer)
+    if physical is not None:
+        return physical.properties.handle_type
+    return NO_HANDLE if pool is None else handle_types(pool)
 
 
 def _access(pointer: MemoryPointer) -> int:
@@ -47,14 +72,14 @@ def _access(pointer: MemoryPointer) -> int:
 #: Of each attribute its type in the program's memory, and the value.
 _ATTRIBUTES: dict[str, tuple[Any, Callable[[MemoryPointer], Any]]] = {
     "CONTEXT": (_WORD, _context),
-    "MEMORY_TYPE": (_INT, lambda pointer: _DEVICE if pointer.region.is_device else _HOST),
+    "MEMORY_TYPE": (_INT, _memory_type),
     "DEVICE_POINTER": (_WORD, lambda pointer: pointer.address),
     "HOST_POINTER": (_WORD, lambda pointer: pointer.host_address),
     "SYNC_MEMOPS": (_BOOL, lambda pointer: pointer.is_synchronous),
     "BUFFER_ID": (_WORD, lambda pointer: pointer.region.allocation % (1 << 64)),
     "IS_MANAGED": (_BOOL, lambda pointer: pointer.region.is_managed),
     "DEVICE_ORDINAL": (_SIGNED, lambda pointer: pointer.device),
-    "IS_LEGACY_CUDA_IPC_CAPABLE": (_BOOL, lambda pointer: pointer.region.is_device and not _pool(pointer)),
+    "IS_LEGACY_CUDA_IPC_CAPABLE": (_BOOL, _has_ipc_handle),
     "RANGE_START_ADDR": (_WORD, lambda pointer: pointer.region.base),
     "RANGE_SIZE": (_WORD, lambda pointer: pointer.region.size),
     "MAPPING_SIZE": (_WORD, lambda pointer: pointer.region.size),
@@ -64,8 +89,8 @@ _ATTRIBUTES: dict[str, tuple[Any, Callable[[MemoryPointer], Any]]] = {
     "IS_HW_DECOMPRESS_CAPABLE": (_BOOL, lambda pointer: False),
     "ACCESS_FLAGS": (_INT, _access),
     "MAPPED": (_BOOL, lambda pointer: True),
-    "ALLOWED_HANDLE_TYPES": (_INT, lambda pointer: 0),
-    "MEMPOOL_HANDLE": (_WORD, _pool),
+    "ALLOWED_HANDLE_TYPES": (_INT, _handle_types),
+    "MEMPOOL_HANDLE": (_WORD, _pool_handle),
 }
 
 

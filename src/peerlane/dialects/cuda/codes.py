@@ -37,6 +37,8 @@ CODES: Mapping[Reason | Fault, str] = MappingProxyType(
         Fault.PEER_SELF: "INVALID_CONTEXT",
         Reason.ILLEGAL_ADDRESS: "ILLEGAL_ADDRESS",
         Reason.NO_DEVICE: "NO_DEVICE",
+        Reason.UNSUPPORTED_LIMIT: "UNSUPPORTED_LIMIT",
+        Reason.FILE_NOT_WRITTEN: "OPERATING_SYSTEM",
         Reason.NO_CONTEXT: "INVALID_CONTEXT",
         Reason.INVALID_CONTEXT: "INVALID_CONTEXT",
         Reason.DEVICE_RESET: "CONTEXT_IS_DESTROYED",

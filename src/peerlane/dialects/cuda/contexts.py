@@ -125,13 +125,13 @@ def cuCtxGetDevice() -> int:
 
 @call
 def cuCtxGetFlags() -> int:
-    return machine.flags.get(machine.context().device.ordinal, 0)
+    return contexts.flags(machine.context())
 
 
 @call
 def cuCtxSetFlags(flags: int) -> None:
     refuse_flags(flags, _FLAGS)
-    machine.flags[machine.context().device.ordinal] = flags
+    contexts.set_flags(machine.context(), flags)
 
 
 @call
@@ -164,7 +164,9 @@ def _limit(limit: int) -> str:
     names = {number: name for name, number in enums["CUlimit"].items()}
     name = names.get(limit, "")
     if not name:
-        raise invalid(f"{limit} is not a limit", "pass a member of CUlimit")
+        raise gpu.vendor.refusal(
+            Reason.UNSUPPORTED_LIMIT, f"{limit} is not a limit", "pass a member of CUlimit"
+        )
     return name.removeprefix("CU_LIMIT_")
 
 
@@ -190,9 +192,21 @@ def cuCtxEnablePeerAccess(peerContext: Context, Flags: int) -> None:
     gpu.peers.enable(peerContext.device)
 
 
+def disable_access(peer: Device) -> None:
+    """End the access of the current device to another one; what no device can reach was never enabled."""
+    device = machine.context().device
+    if device is not peer and device.why_not(peer):
+        raise gpu.vendor.refusal(
+            Reason.PEER_NOT_ENABLED,
+            f"device {machine.id_of(device.ordinal)} does not reach device {machine.id_of(peer.ordinal)}",
+            "choose devices for which {can_access_peer} gives 1",
+        )
+    gpu.peers.disable(peer)
+
+
 @call
 def cuCtxDisablePeerAccess(peerContext: Context) -> None:
-    gpu.peers.disable(peerContext.device)
+    disable_access(peerContext.device)
 
 
 @call

@@ -131,7 +131,9 @@ _texts = texts_of(enums)
 def _text(function: str, error: int) -> bytes:
     text = _texts[function](error)
     if not text:
-        raise invalid(f"{error} is not a code", "pass the result of a call")
+        refusal = invalid(f"{error} is not a code", "pass the result of a call")
+        refusal.outputs = (0,)  # NULL
+        raise refusal
     return text.encode() + b"\0"
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from peerlane.dialects.cuda.state import define, gpu, resets
+from peerlane.dialects.cuda.state import calls, define, gpu, resets
 from peerlane.dialects.gpu.vendor import Reason
 
 _CAUSE = "virtual devices run no kernels"
@@ -22,6 +22,7 @@ _DRIVERS = (
     *(f"cuModuleLoad{each}" for each in _LOADS),
     "cuLibraryLoadData",
     "cuLibraryLoadFromFile",
+    "cuLinkCreate_v2",
 )
 
 
@@ -44,8 +45,10 @@ def refusing(name: str) -> Callable[..., Any]:
     def refuse(*arguments: Any) -> Any:
         if not _Once.is_over:
             _Once.is_over = True
+            declared = calls.declarations.functions.get(name)
+            called = declared.name_in_source if declared else name
             print(
-                f"peerlane: {name} returns 801 (not supported): {_CAUSE}; {_REMEDY}",
+                f"peerlane: {called} returns 801 (not supported): {_CAUSE}; {_REMEDY}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from peerlane import Device, Host
-from peerlane.dialects.cuda.state import call, gpu, invalid, refuse_flags
-from peerlane.dialects.gpu.locations import HOST, HOST_NUMA, NUMBERS
+from peerlane.dialects.cuda.state import call, enums, gpu, invalid, refuse_flags
+from peerlane.dialects.gpu.locations import DEVICE, HOST, HOST_NUMA, NUMBERS
 from peerlane.dialects.gpu.pools import MANAGED, PINNED, Location, Pool
 from peerlane.dialects.gpu.regions import CPU
 from peerlane.dialects.gpu.reuse import REUSE
 from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.gpu.vendor import Reason
-from peerlane.dialects.gpu.virtual_memory import FILE_DESCRIPTOR
+from peerlane.dialects.gpu.virtual_memory import FILE_DESCRIPTOR, NO_HANDLE
 
 pools, sharing = gpu.pools, gpu.pool_sharing
 Fields = Mapping[str, Any]
 _NOWHERE = 0
 _NODES = 1  # of the host's memory
+_ATTRIBUTES = {
+    number: name.removeprefix("CU_MEMPOOL_ATTR_") for name, number in enums["CUmemPool_attribute"].items()
+}
+_NOT_LOCALIZED = -1
 
 
 def location_of(described: Fields, what: str) -> Location:
@@ -87,7 +92,9 @@ def cuMemPoolCreate(poolProps: Fields) -> int:
             "only memory of a device or a node has a handle, and managed memory has no size",
             "pass 0 for both, or a location of type CU_MEM_LOCATION_TYPE_HOST_NUMA, 3",
         )
-    return pools.create(location, kind=kind, is_shareable=bool(handles), largest=largest).handle
+    pool = pools.create(location, kind=kind, is_shareable=bool(handles), largest=largest)
+    pool.location_type = described["type"]
+    return pool.handle
 
 
 @call
@@ -100,21 +107,60 @@ def cuMemPoolTrimTo(pool: Pool, minBytesToKeep: int) -> None:
     pools.trim(pool, minBytesToKeep)
 
 
+def _location_type(pool: Pool) -> int:
+    if pool.location_type is not None:
+        return pool.location_type
+    if isinstance(pool.location, Device):
+        return DEVICE
+    return HOST_NUMA if pool.maker else HOST
+
+
+def handle_types(pool: Pool) -> int:
+    """Return the types of handles that the memory of a pool can be shared by: none of an imported one."""
+    return FILE_DESCRIPTOR if pool.is_shareable and not pool.maker else NO_HANDLE
+
+
+#: What a pool was created with, by the names of attributes that no program can set.
+_PROPERTIES: Mapping[str, Callable[[Pool], int]] = MappingProxyType(
+    {
+        "ALLOCATION_TYPE": lambda pool: pool.kind,
+        "EXPORT_HANDLE_TYPES": handle_types,
+        "LOCATION_ID": lambda pool: gpu.locations.id_of(pool.location),
+        "LOCATION_TYPE": _location_type,
+        "MAX_POOL_SIZE": lambda pool: pool.largest,
+        "HW_DECOMPRESS_ENABLED": lambda pool: 0,
+        "LOCALITY_DOMAIN_ID": lambda pool: _NOT_LOCALIZED,
+    }
+)
+
+
+def _attribute_name(attr: int) -> str:
+    name = _ATTRIBUTES.get(attr)
+    if name is None:
+        raise invalid(f"{attr} is not an attribute of pools", "pass a member of CUmemPool_attribute")
+    return name
+
+
 def _word_at(attr: int, address: int) -> Any:
-    """Return the word of an attribute's value: an int for the reuse of memory, else 8 bytes."""
-    return (ctypes.c_int32 if attr in REUSE else ctypes.c_uint64).from_address(address)
+    """Return the word of an attribute's value: 8 bytes for a size, else an int."""
+    is_int = attr in REUSE or (_ATTRIBUTES[attr] in _PROPERTIES and _ATTRIBUTES[attr] != "MAX_POOL_SIZE")
+    return (ctypes.c_int32 if is_int else ctypes.c_uint64).from_address(address)
 
 
 @call
 def cuMemPoolSetAttribute(pool: Pool, attr: int, value: int) -> None:
     if not value:
         raise invalid("value is NULL", "pass the address of the value")
+    name = _attribute_name(attr)
+    if name in _PROPERTIES:
+        raise invalid(f"{name} is as the pool was created", "create another pool")
     pools.set(pool, attr, _word_at(attr, value).value)
 
 
 @call
 def cuMemPoolGetAttribute(pool: Pool, attr: int, value: int) -> None:
-    _word_at(attr, value).value = pool.get(attr)
+    property_of = _PROPERTIES.get(_attribute_name(attr))
+    _word_at(attr, value).value = property_of(pool) if property_of else pool.get(attr)
 
 
 @call

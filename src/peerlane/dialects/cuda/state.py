@@ -105,6 +105,7 @@ gpu = Gpu(
         hidden_by=_VISIBLE,
         sticky=STICKY,
         code_name=_code_name,
+        address_types=frozenset(("CUdeviceptr",)),
     )
 )
 machine, explain = gpu.machine, gpu.failures.take

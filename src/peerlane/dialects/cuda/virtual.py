@@ -10,7 +10,6 @@ from peerlane.dialects.cuda.pools import Fields, location_of, refuse_other_handl
 from peerlane.dialects.cuda.state import call, enums, gpu, invalid, refuse_flags
 from peerlane.dialects.gpu.locations import HOST, NUMBERS
 from peerlane.dialects.gpu.pools import PINNED
-from peerlane.dialects.gpu.regions import CPU
 from peerlane.dialects.gpu.virtual_memory import NO_HANDLE, PhysicalProperties
 
 memory = gpu.virtual_memory
@@ -35,7 +34,7 @@ def _properties(prop: Fields) -> PhysicalProperties:
             f"requestedHandleTypes is {handles}, and memory of no node of the host has no handle",
             "pass 0, or a location of type CU_MEM_LOCATION_TYPE_HOST_NUMA, 3",
         )
-    return PhysicalProperties(Host(), kind, handles, CPU if described["type"] == HOST else described["id"])
+    return PhysicalProperties(Host(), kind, handles, described["type"])
 
 
 @call
@@ -67,8 +66,7 @@ def cuMemRetainAllocationHandle(addr: int) -> int:
 @call
 def cuMemGetAllocationPropertiesFromHandle(handle: int) -> dict[str, Any]:
     properties = memory.physical(handle).properties
-    kind, number = memory.location(properties)
-    location = {"type": kind, "id": number}
+    location = {"type": properties.location_type, "id": gpu.locations.id_of(properties.device)}
     return {"type": properties.kind, "requestedHandleTypes": properties.handle_type, "location": location}
 
 
@@ -77,8 +75,11 @@ def cuMemExportToShareableHandle(shareableHandle: int, handle: int, handleType: 
     refuse_other_handles(handleType)
     refuse_flags(flags)
     physical = memory.physical(handle)
-    if physical.properties.handle_type == NO_HANDLE:
-        raise invalid("no type of handle was requested for the memory", "request one when it is created")
+    if physical.properties.handle_type != handleType:
+        raise invalid(
+            f"requestedHandleTypes of the memory is {physical.properties.handle_type}",
+            "create it with {file_descriptor}, 1",
+        )
     ctypes.c_int.from_address(shareableHandle).value = physical.neutral.export_fd()
 
 

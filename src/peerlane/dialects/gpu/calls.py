@@ -146,7 +146,8 @@ class HeaderCalls(Convention):
                 raise TypeError(f"is {number:,}; valid are {least:,} to {beyond - 1:,}")
             return number
 
-        return Parse(read, is_address=declarator.is_pointer)
+        is_address = declarator.is_pointer or declarator.type in self._vendor.address_types
+        return Parse(read, is_address=is_address)
 
 
 def _real(value: Any) -> float:

@@ -12,6 +12,10 @@ class _References(dict[int, int]):
     """By device number: the references to primary contexts that were reset, and not used since."""
 
 
+class _OwnFlags(dict[int, int]):
+    """By handle: the flags of the contexts that the program made."""
+
+
 class Contexts:
     """The contexts of a vendor's program.
 
@@ -82,11 +86,11 @@ class Contexts:
     def create(self, device: Device, flags: int) -> Context:
         """Create a context, make it current and push it."""
         machine = self._machine
-        machine.flags[device.ordinal] = flags
         if machine.vendor.policy.own_contexts:
             context = machine.create_context(device.ordinal)
         else:
             context = machine.context_of(device.ordinal)
+        self.set_flags(context, flags)
         self.push(context)
         return context
 
@@ -99,7 +103,21 @@ class Contexts:
         if newest is not None and newest[0] == context.handle:
             self._machine.pushed.pop()
         if not context.is_primary:
+            self._machine.table(_OwnFlags).pop(context.handle, None)
             self._machine.end_context(context, call)
+
+    def flags(self, context: Context) -> int:
+        """Return the flags of a context."""
+        if context.is_primary:
+            return self._machine.flags.get(context.device.ordinal, 0)
+        return self._machine.table(_OwnFlags).get(context.handle, 0)
+
+    def set_flags(self, context: Context, flags: int) -> None:
+        """Set the flags of a context."""
+        if context.is_primary:
+            self._machine.flags[context.device.ordinal] = flags
+        else:
+            self._machine.table(_OwnFlags)[context.handle] = flags
 
     def push(self, context: Context) -> None:
         """Make a context current and push it."""

@@ -36,6 +36,10 @@ class Locations:
             remedy,
         )
 
+    def id_of(self, home: Device | Host | int) -> int:
+        """Return the id of a location: the program's number of a device, 0 of the host."""
+        return self._machine.id_of(home.ordinal) if isinstance(home, Device) else 0
+
     def rights(
         self,
         read: Callable[[int], tuple[int, int, int]],

@@ -58,6 +58,8 @@ class Pool(Resource):
         #: ``is_default``: the location's own, which cannot be destroyed.
         #: ``is_shareable``: whether it can be exported.
         self.is_default, self.is_shareable = is_default, is_shareable
+        #: The vendor's number of the type of its location, where the program named one.
+        self.location_type: int | None = None
         self.access: dict[Device, str] = {}  #: by device: the right that the program set, "none", "r" or "rw"
         self.memory = PoolMemory(reuse, context.device)  #: with the attributes that a program sets
         self._shared: set[int] = set()

@@ -39,6 +39,8 @@ class Reason(enum.Enum):
     NOT_READY = "work that is not over", Fault.NOT_READY
     OUT_OF_MEMORY = "more memory than there is", Fault.OUT_OF_MEMORY
     UNSUPPORTED = "what virtual devices do not have", Fault.UNSUPPORTED
+    UNSUPPORTED_LIMIT = "a limit that no device has", Fault.INVALID_VALUE
+    FILE_NOT_WRITTEN = "a file that cannot be written", Fault.INVALID_VALUE
     PEER_SELF = "a device as its own peer", Fault.PEER_SELF
     PEER_UNREACHABLE = "a device that another one cannot reach", Fault.PEER_UNREACHABLE
     PEER_ENABLED = "access that is enabled already", Fault.INVALID_VALUE
@@ -251,6 +253,8 @@ class Vendor:
         The failures of queued work after which every call of the context fails.
     code_name : callable
         Returns what messages call the code of a call, by the call's name and the code.
+    address_types : frozenset of str
+        The header's names of types that hold the address of device memory, besides pointers.
     """
 
     name: str
@@ -261,6 +265,7 @@ class Vendor:
     hidden_by: str = "PEERLANE_NODE"
     sticky: frozenset[Fault] = frozenset()
     code_name: Callable[[str, int], str] = lambda call, code: str(code)
+    address_types: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not isinstance(self.calls, CallNames):

@@ -8,12 +8,12 @@ from typing import NoReturn
 from peerlane import AddressRange, Device, Host, Physical
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects._shared.virtual_memory import PhysicalMemory, Reservation, Reservations
-from peerlane.dialects.gpu.locations import DEVICE, HOST, HOST_NUMA
+from peerlane.dialects.gpu.locations import DEVICE, HOST_NUMA
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.memory import host_bytes
 from peerlane.dialects.gpu.peers import Peers
 from peerlane.dialects.gpu.pools import PINNED
-from peerlane.dialects.gpu.regions import CPU, Region, Regions
+from peerlane.dialects.gpu.regions import Region, Regions
 from peerlane.dialects.gpu.reuse import Reuse
 from peerlane.dialects.gpu.streams import Streams
 from peerlane.dialects.gpu.vendor import Reason
@@ -31,7 +31,7 @@ class PhysicalProperties:
     device: Device | Host  #: that has the memory
     kind: int = PINNED  #: the vendor's number of the type of memory; nothing depends on it
     handle_type: int = FILE_DESCRIPTOR  #: the vendor's number of the type of handle that shares the memory
-    node: int = CPU  #: of the host's memory: on which node it lies; `CPU`: on any
+    location_type: int = DEVICE  #: the vendor's number of the type of its location
 
 
 class GpuPhysical(PhysicalMemory):
@@ -132,7 +132,7 @@ class VirtualMemory:
     def open_descriptor(self, fd: int) -> int:
         """Return a handle of the memory of a file descriptor, which stays the program's.
 
-        Memory of the host is of node 0.  ``INVALID_VALUE`` if it is not memory of this node.
+        Memory of the host is of a node.  ``INVALID_VALUE`` if it is not memory of this node.
         """
         self._machine.devices()
         try:
@@ -141,7 +141,8 @@ class VirtualMemory:
             raise self._machine.vendor.invalid(
                 str(error), "pass a descriptor that {export_physical} wrote"
             ) from None
-        return self._give(neutral, PhysicalProperties(neutral.device, node=0))
+        location_type = HOST_NUMA if isinstance(neutral.device, Host) else DEVICE
+        return self._give(neutral, PhysicalProperties(neutral.device, location_type=location_type))
 
     def _give(self, neutral: Physical, properties: PhysicalProperties) -> int:
         machine, home = self._machine, properties.device
@@ -153,12 +154,6 @@ class VirtualMemory:
         except BaseException:
             neutral.close()
             raise
-
-    def location(self, properties: PhysicalProperties) -> tuple[int, int]:
-        """Return the vendor's type of the location of memory, and the number of the device or the node there."""
-        if isinstance(properties.device, Host):
-            return (HOST, 0) if properties.node == CPU else (HOST_NUMA, properties.node)
-        return DEVICE, self._machine.id_of(properties.device.ordinal)
 
     def physical(self, handle: int) -> GpuPhysical:
         """Return the memory of a handle; ``INVALID_VALUE`` for other numbers."""
@@ -334,6 +329,13 @@ class VirtualMemory:
         with self._machine.lock:
             reservation = self._around("ptr", address)
             return reservation.addresses.access(device, address - reservation.start)
+
+    def mapped_at(self, address: int) -> GpuPhysical | None:
+        """Return the physical memory that is mapped around an address; None where nothing is."""
+        with self._machine.lock:
+            reservation = self._machine.table(_Ranges).all.around(address)
+            start = None if reservation is None else reservation.mapping_around(address)
+            return None if reservation is None or start is None else reservation.mapped[start]
 
     def right(self, device: Device | Host, address: int) -> str | None:
         """Return what :meth:`access` does; None for an address that is not reserved."""

@@ -265,7 +265,8 @@ class Client:
                 self._disconnect()
                 raise refused(
                     f"engine {self.name!r} cannot be reached within {seconds:g} s: {error}",
-                    "look whether its process lives, and whether it is an engine of peerlane at that address",
+                    "look whether its process lives, and whether the port is that of its get_rpc_port(): the engine "
+                    "chooses it, whatever port initialize got",
                     DNS if isinstance(error, (socket.gaierror, UnicodeError)) else SOCKET,
                 ) from None
         content = answer[_KEY.size :]

@@ -111,14 +111,17 @@ class TransferEngine:
     def __init__(self) -> None:
         self._engine: InnerTransferEngine | None = None
 
-    def _own(self) -> InnerTransferEngine:
+    def _initialized(self) -> InnerTransferEngine:
         if self._engine is None:
             raise _refused("the engine was not initialized", "call initialize first")
-        return self._engine.of_this_process()
+        return self._engine
+
+    def _own(self) -> InnerTransferEngine:
+        return self._initialized().of_this_process()
 
     @_answers(_FAILED)
     def initialize(
-        self, local_hostname: str, metadata_server: str, protocol: str, device_name: str | None
+        self, local_hostname: str, metadata_server: str, protocol: str, device_name: str | None, /
     ) -> int:
         """Begin to serve other engines at a port that the system chooses."""
         kind, _, server = metadata_server.rpartition("://")
@@ -132,6 +135,7 @@ class TransferEngine:
         protocol: str,
         device_name: str | None,
         metadata_type: str,
+        /,
     ) -> int:
         """Begin to serve other engines, as :meth:`initialize`."""
         return self._begin(local_hostname, metadata_server, protocol, metadata_type)
@@ -156,7 +160,7 @@ class TransferEngine:
     @_answers(_FAILED)
     def get_rpc_port(self) -> int:
         """Return the port at which other engines reach this one."""
-        return self._own().port
+        return self._initialized().port
 
     @_answers(0)
     def get_engine_ptr(self) -> int:
@@ -176,7 +180,7 @@ class TransferEngine:
         return 0
 
     @_answers()
-    def unregister_memory(self, buffer_addr: int) -> int:
+    def unregister_memory(self, buffer_addr: int, /) -> int:
         """Unregister memory, by the address that was registered."""
         self._own().segment.remove([buffer_addr])
         return 0
@@ -195,24 +199,24 @@ class TransferEngine:
         return 0
 
     @_answers()
-    def batch_unregister_memory(self, buffer_addresses: list[int]) -> int:
+    def batch_unregister_memory(self, buffer_addresses: list[int], /) -> int:
         """Unregister several pieces of memory."""
         self._own().segment.remove(buffer_addresses)
         return 0
 
     @_answers(0)
-    def allocate_managed_buffer(self, length: int) -> int:
+    def allocate_managed_buffer(self, length: int, /) -> int:
         """Return the address of new registered memory of the host; 0 if there is none."""
         return self._own().allocate(length)
 
     @_answers()
-    def free_managed_buffer(self, buffer_addr: int, length: int) -> int:
+    def free_managed_buffer(self, buffer_addr: int, length: int, /) -> int:
         """Free memory of :meth:`allocate_managed_buffer`."""
         self._own().free(buffer_addr, length)
         return 0
 
     @_answers()
-    def write_bytes_to_buffer(self, dest_address: int, src_ptr: bytes, length: int) -> int:
+    def write_bytes_to_buffer(self, dest_address: int, src_ptr: bytes, length: int, /) -> int:
         """Write the first bytes of an object to memory of this process."""
         content = bytearray(src_ptr)
         if length > len(content):
@@ -223,7 +227,7 @@ class TransferEngine:
             _raw.copy(dest_address, ctypes.addressof(ctypes.c_char.from_buffer(content)), length)
         return 0
 
-    def read_bytes_from_buffer(self, source_address: int, length: int) -> bytes:
+    def read_bytes_from_buffer(self, source_address: int, length: int, /) -> bytes:
         """Return bytes of memory of this process.
 
         Raises
@@ -241,7 +245,7 @@ class TransferEngine:
         return bytes(content)
 
     @_answers(0)
-    def get_first_buffer_address(self, segment_name: str) -> int:
+    def get_first_buffer_address(self, segment_name: str, /) -> int:
         """Return where the first registration of a segment begins; 0 without one, or without such a segment."""
         return self._own().peer(segment_name).first_address()
 
@@ -400,12 +404,12 @@ class TransferEngine:
         return self._own().submit(target, opcode is Write, pieces, is_single=is_single)
 
     @_answers(_FAILED)
-    def transfer_check_status(self, batch_id: int) -> int:
+    def transfer_check_status(self, batch_id: int, /) -> int:
         """Return 1 if a transfer is over, 0 if it is under way, -1 if it has failed; its end is reported once."""
         return int(self._own().is_over(batch_id))
 
     @_answers(_FAILED)
-    def get_batch_transfer_status(self, batch_ids: list[int]) -> int:
+    def get_batch_transfer_status(self, batch_ids: list[int], /) -> int:
         """Wait for transfers; return 0 if all have succeeded."""
         if batch_ids:
             self._own().wait(batch_ids)

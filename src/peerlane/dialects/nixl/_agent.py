@@ -20,14 +20,22 @@ from peerlane import devices
 from peerlane.diagnostics import call_site, live_objects
 from peerlane.diagnostics.live_objects import LiveObject
 from peerlane.diagnostics.log import event_log
-from peerlane.dialects._shared.moves import Streams
+from peerlane.dialects._shared.moves import Moves, Streams
 from peerlane.dialects.nixl import _listener
 from peerlane.dialects.nixl._board import OwnBoard, Past, log_received, log_sent, logged
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
 from peerlane.dialects.nixl._files import FileMoves, FileRegion, path_of
 from peerlane.dialects.nixl._metadata import Metadata, Row, decode, encode
 from peerlane.dialects.nixl._peers import Peer, Self, local_agents
-from peerlane.dialects.nixl._plugins import PLUGINS, check_notifies, in_order, moves, plugin_of, takes
+from peerlane.dialects.nixl._plugins import (
+    PLUGINS,
+    check_notifies,
+    in_order,
+    moves,
+    plugin_of,
+    settings_of,
+    takes,
+)
 from peerlane.dialects.nixl._regions import WHOLE, OwnRegion, Region, Regions, check_memory
 from peerlane.dialects.nixl._status import (
     DEFAULT_COMM_PORT,
@@ -192,6 +200,7 @@ class nixlAgent:
         self._idle = 0  # calls in a row without a notification
         self._backends: dict[int, str] = {}
         self._params: dict[int, dict[str, str]] = {}
+        self._settings: dict[str, dict[str, Any]] = {}  # what the parameters say, by plugin
         self._prepared: dict[int, _Prepared] = {}
         chosen = os.environ.get("NIXL_TELEMETRY_ENABLE")
         self._telemetry = config.captureTelemetry if chosen is None else chosen.lower() in _YES
@@ -238,6 +247,7 @@ class nixlAgent:
             raise nixlInvalidParamError(
                 f"back-end {plugin!r} was created already", "use the one that is there"
             )
+        self._settings[plugin] = settings_of(plugin, params)
         handle = next(_numbers)
         self._backends[handle], self._params[handle] = plugin, dict(params)
         self._has_notifications = self._has_notifications or record.is_remote
@@ -710,7 +720,10 @@ class nixlAgent:
                 "for files pass memory as the local side, and files of this agent as the other one",
             )
         is_write = operation is nixl_xfer_op_t.NIXL_WRITE
-        bytes_of = FileMoves(is_write, rows) if backend == "POSIX" else memory_moves(peer, is_write, rows)
+        if backend == "POSIX":
+            bytes_of: Moves = FileMoves(is_write, rows, self._settings[backend]["ios_pool_size"])
+        else:
+            bytes_of = memory_moves(peer, is_write, rows)
         device = device_of(region for row in rows for region in (row[1], row[3]))
         take = partial(self._own.streams.take, device)
         return self._keep(Request(backend, peer, bytes_of, rows, message, take))

@@ -289,6 +289,8 @@ class nixl_agent:
             There is no such plugin.
         nixlInvalidParamError
             It was created already.
+        nixlBackendError
+            A parameter has no such value.
         TypeError
             A parameter is not a str.
         """
@@ -515,7 +517,8 @@ class nixl_agent:
         nixlRemoteDisconnectError
             The agent has ended.
         nixlNotAllowedError
-            Either side has deregistered memory that it uses: the vendor lets this pass.
+            Either side has deregistered memory that it uses (the vendor lets this pass); or it has more descriptors
+            of files than ``ios_pool_size``.
         nixlBackendError
             The bytes could not be moved, or there is a notification and the back-end sends none.
         """

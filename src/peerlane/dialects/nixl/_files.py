@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerlane.dialects._shared.moves import ranks
 from peerlane.dialects.nixl._regions import REFUSED, WHOLE, WORD, OwnRegion, is_strict
-from peerlane.dialects.nixl._status import nixl_mem_t, nixlBackendError
+from peerlane.dialects.nixl._status import nixl_mem_t, nixlBackendError, nixlNotAllowedError
 from peerlane.dialects.nixl.logging import get_logger
 from peerlane.errors import Error
 
@@ -150,11 +150,14 @@ class FileMoves:
 
     ``is_write``: whether files are written.
     ``rows``: the memory's address and region, the file's offset and region, bytes.
+    ``pool``: how many rows the back-end moves at a time.
     """
 
-    def __init__(self, is_write: bool, rows: Sequence[tuple[int, OwnRegion, int, Any, int]]) -> None:
-        self._is_write, self._rows = is_write, rows
-        self.is_brief = sum(row[4] for row in rows) <= _MOST_OF_BRIEF
+    def __init__(
+        self, is_write: bool, rows: Sequence[tuple[int, OwnRegion, int, Any, int]], pool: int
+    ) -> None:
+        self._is_write, self._rows, self._pool = is_write, rows, pool
+        self.is_brief = len(rows) <= pool and sum(row[4] for row in rows) <= _MOST_OF_BRIEF
         if any(row[1].mem is nixl_mem_t.VRAM_SEG for row in rows):
             _warn_of_vram()
         self._files: list[FileRegion] = list({id(row[3]): row[3] for row in rows}.values())
@@ -169,7 +172,16 @@ class FileMoves:
         return bool(self._pieces.run_at_once())
 
     def queue(self, stream: Stream) -> None:
-        """Queue them on a stream; nixlBackendError if a file is closed, or was not opened for this direction."""
+        """Queue them on a stream.
+
+        Raises nixlNotAllowedError: there are more rows than the back-end moves at a time.
+        Raises nixlBackendError: a file is closed, or was not opened for this direction.
+        """
+        if len(self._rows) > self._pool:
+            raise nixlNotAllowedError(
+                f"the transfer has {len(self._rows):,} descriptors, and the back-end moves {self._pool:,} at a time",
+                "pass a larger 'ios_pool_size' (up to 65,536) to create_backend, or make several transfers",
+            )
         for each in self._files:
             each.check_open()
             each.check_access(self._is_write)

@@ -31,7 +31,32 @@ inline at::Tensor& copy(at::Tensor& self, const at::Tensor& from, bool non_block
     return self;
 }
 
+// Of float16 with the results in float32, which torch asks of `cuda` in one operation, and the processor's kernels do not have.
+template <const char* kName>
+at::Tensor softmax(const at::Tensor& self, int64_t dim, bool to_float) {
+    return call(kName, {to_float ? self.to(c10::kFloat) : self, dim, false})[0].toTensor();
+}
+template <const char* kName>
+at::Tensor softmax_backward(const at::Tensor& gradient, const at::Tensor& output, int64_t dim, c10::ScalarType input) {
+    const at::Tensor result = call(kName, {gradient, output, dim, gradient.scalar_type()})[0].toTensor();
+    return result.to(input);
+}
+inline constexpr char kSoftmax[] = "aten::_softmax", kLogSoftmax[] = "aten::_log_softmax", kSoftmaxBackward[] = "aten::_softmax_backward_data",
+                      kLogSoftmaxBackward[] = "aten::_log_softmax_backward_data";
+
+// Whether a kernel of a library for GPUs is to be taken.
+inline void take_no_library(const c10::OperatorHandle& op, Stack* stack) {
+    torch::jit::drop(*stack, op.schema().arguments().size());
+    stack->emplace_back(false);
+}
+
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
+    m.impl("_softmax", &softmax<kSoftmax>);
+    m.impl("_log_softmax", &softmax<kLogSoftmax>);
+    m.impl("_softmax_backward_data", &softmax_backward<kSoftmaxBackward>);
+    m.impl("_log_softmax_backward_data", &softmax_backward<kLogSoftmaxBackward>);
+    for (const char* const each : {"_use_cudnn_ctc_loss", "_use_cudnn_ctc_loss.Tensor", "_use_miopen_ctc_loss", "_use_miopen_ctc_loss.Tensor"})
+        m.impl(each, torch::CppFunction::makeFromBoxedFunction<&take_no_library>());
     m.impl("copy_", &copy);
     m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
     m.impl("convolution_backward", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());

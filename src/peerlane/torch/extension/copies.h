@@ -3,7 +3,9 @@
 #include <chrono>
 #include <thread>
 
+#include <ATen/Context.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/as_strided_cpu_dispatch.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/view_native.h>
@@ -125,6 +127,12 @@ inline at::Tensor imported(uintptr_t address, size_t size, DeviceIndex device, p
     return bytes;
 }
 
+// torch.utils.deterministic.fill_uninitialized_memory: memory that nobody has written has one value.
+inline bool fills_new_memory() {
+    const at::Context& context = at::globalContext();
+    return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory() && !Probe::is_on();
+}
+
 inline void make_room(const at::Tensor& self) {
     if (self.numel() == 0) return;
     const size_t size = at::detail::computeStorageNbytes(self.sizes(), self.strides(), self.itemsize(), static_cast<size_t>(self.storage_offset()));
@@ -136,7 +144,9 @@ inline const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef symb
     c10::TensorImpl* const impl = self.unsafeGetTensorImpl();
     if (!self.sizes().equals(sizes)) impl->set_sizes_contiguous(sizes);
     if (format && *format != c10::MemoryFormat::Preserve) impl->empty_tensor_restride(*format);
+    const auto before = static_cast<int64_t>(self.storage().nbytes());
     make_room(self);
+    if (fills_new_memory()) [[unlikely]] at::native::fill_resize_deterministic_(self, before);
     return self;
 }
 
@@ -181,6 +191,7 @@ inline at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<c10::ScalarType
     at::Tensor made = at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &allocator(), c10::DispatchKeySet(kKey),
                                                 c10::dtype_or_default(dtype), format);
     current_device = before;
+    if (fills_new_memory()) [[unlikely]] at::native::fill_empty_deterministic_(made);
     return made;
 }
 inline at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
@@ -188,7 +199,9 @@ inline at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef s
     TORCH_CHECK(!pinned.value_or(false), "only dense CPU tensors can be pinned");
     const Called called;
     Queue& queue = current_queue(device && device->has_index() ? device->index() : current_device);
-    return empty_on(queue, C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype)));
+    at::Tensor made = empty_on(queue, C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype)));
+    if (fills_new_memory()) [[unlikely]] at::native::fill_empty_deterministic_(made);
+    return made;
 }
 
 // Views change no bytes.

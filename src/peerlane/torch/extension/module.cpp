@@ -3,7 +3,7 @@
 // * runtime.h: devices, streams, waits;  called.h: the program's line, for the checker;  allocator.h: memory, on devices and pinned;
 // * guard.h: what torch asks of any device;  generators.h: random numbers;
 // * aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
-// * recurrent_cells.h;  reducer_timer.h;  profiler_times.h;  gradient_threads.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
+// * attention.h;  recurrent_cells.h;  reducer_timer.h;  profiler_times.h;  gradient_threads.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
 #include <torch/library.h>
 
 #ifdef PEERLANE_AS_CUDA
@@ -12,6 +12,7 @@
 #include "autocast.h"
 #include "hooks.h"
 #endif
+#include "attention.h"
 #include "gradient_threads.h"
 #include "profiler_times.h"
 #include "recurrent_cells.h"
@@ -40,6 +41,8 @@ TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY, m) {
     m.impl("convolution_overrideable", &convolution);
     m.impl("convolution_backward_overrideable", &convolution_backward);
     m.impl("native_dropout", &native_dropout);
+    m.impl("_scaled_dot_product_efficient_attention", &attention);
+    m.impl("_scaled_dot_product_efficient_attention_backward", &attention_backward);
 }
 
 // The CPU kernel of a copy resolves these bits; torch's way to resolve them before is a copy.
@@ -85,6 +88,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         c10::SetAllocator(kDevice, &allocator());
         CpuAllocator::install();
         register_hooks();
+        register_attention();
         register_profiler_times();
         take_kernels_of_the_processor();
     });

@@ -7,6 +7,7 @@ from typing import Any
 
 from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.cuda.contexts import disable_access
 from peerlane.dialects.cuda.devices import FIGURES, attribute, uuid_of
 from peerlane.dialects.cuda.runtime.table import call, current, of_version_12, same_as_driver
 from peerlane.dialects.cuda.state import enums, gpu, machine, refuse_flags
@@ -128,7 +129,7 @@ def cudaDeviceEnablePeerAccess(peerDevice: Device, flags: int) -> None:
 def cudaDeviceDisablePeerAccess(peerDevice: Device) -> None:
     if machine.context().device is peerDevice:
         raise _unreachable("the peer is the current device")
-    gpu.peers.disable(peerDevice)
+    disable_access(peerDevice)
 
 
 #: The fields of cudaDeviceProp that have another name than their attribute in small letters without underscores.

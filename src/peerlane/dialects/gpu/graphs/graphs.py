@@ -354,12 +354,14 @@ class Graphs:
         return step
 
     def print(self, graph: Graph, path: str, *, has_details: bool, has_handles: bool) -> None:
-        """Write a graph to a file as Graphviz reads it; ``INVALID_VALUE`` for a file that cannot be written."""
+        """Write a graph to a file as Graphviz reads it; ``FILE_NOT_WRITTEN``."""
         text = dot.text_of(graph, has_details=has_details, has_handles=has_handles)
         try:
             Path(path).write_text(text)
         except OSError as error:
-            raise self._invalid(f"{path!r}: {error.strerror}", "name a file that can be written") from None
+            raise self.machine.vendor.refusal(
+                Reason.FILE_NOT_WRITTEN, f"{path!r}: {error.strerror}", "name a file that can be written"
+            ) from None
 
     # User objects.
 

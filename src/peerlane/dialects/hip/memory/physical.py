@@ -123,8 +123,10 @@ def hipMemGetAllocationPropertiesFromHandle(handle: _Physical) -> Any:
     Basis: S
     """
     properties, prop = handle.properties, struct("hipMemAllocationProp")()
-    location = virtual_memory.location(properties)
-    prop._write(0, 0, _PROPERTIES.pack(properties.kind, properties.handle_type, *location))
+    number = gpu.locations.id_of(properties.device)
+    prop._write(
+        0, 0, _PROPERTIES.pack(properties.kind, properties.handle_type, properties.location_type, number)
+    )
     return prop
 
 

@@ -1,0 +1,43 @@
+"""``torch.compile`` with its default, Inductor, which has no compiler for the device: graphs run by operations."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import torch
+
+from peerlane.support import torch_name
+
+
+def serve() -> None:
+    """Let ``torch.compile`` take graphs with tensors of the device."""
+    wrapper: Any = torch._TorchCompileInductorWrapper
+    of_inductor = wrapper.__call__
+
+    @functools.wraps(of_inductor)
+    def compile_graph(self: Any, model_: Any, inputs_: Any, **options: Any) -> Any:
+        if not _uses_device(model_):
+            return of_inductor(self, model_, inputs_, **options)
+        _warn(torch_name.name)
+        return torch._dynamo.lookup_backend("aot_eager")(model_, inputs_)
+
+    wrapper.__call__ = compile_graph
+
+
+def _uses_device(graph: torch.fx.GraphModule) -> bool:
+    values = (node.meta.get("example_value") for node in graph.graph.nodes)
+    flat = torch.utils._pytree.tree_leaves(list(values))
+    return any(isinstance(each, torch.Tensor) and each.device.type == torch_name.name for each in flat)
+
+
+@functools.cache
+def _warn(device: str) -> None:
+    warnings.warn(
+        f"torch.compile: Inductor has no compiler for the device {device!r} of peerlane, so graphs with its tensors "
+        "run by their operations, as with backend='aot_eager'. The results are those of the program that is not "
+        "compiled; modes and options change nothing",
+        RuntimeWarning,
+        stacklevel=2,
+    )
