@@ -112,7 +112,8 @@ such as `vllm-nixl-pull-wheel`. `make test-connectors` runs those that `CONNECTO
 
 {rows}
 
-**`check`** has uncertain races here: UCX's threads move the bytes, and the log does not see their atomic words.
+**`check`** has uncertain races here: UCX's threads move the bytes, and the log does not see their atomic words. It
+sees nothing in vLLM's tier, whose memory is the host's: UCX moves that without CUDA.
 """
 
 

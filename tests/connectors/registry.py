@@ -32,6 +32,8 @@ class Connector(NamedTuple):
         What of it fails, by its kind.
     buffers : int
         How many buffers the cache has.
+    is_seen : bool
+        Whether ``check`` sees the transfer.
     """
 
     title: str
@@ -45,6 +47,7 @@ class Connector(NamedTuple):
     order: str = ""
     defects: tuple[str, ...] = ()
     buffers: int = 4
+    is_seen: bool = True
 
 
 _OF_VLLM = (
@@ -229,5 +232,9 @@ OF_PEERLANE: Mapping[str, Connector] = {
 _WITH_WHEEL = ("vllm-nixl-pull", "vllm-nixl-push", "vllm-tier", "sglang-nixl", "dynamo-read", "dynamo-write")
 CONNECTORS: Mapping[str, Connector] = {
     **OF_PEERLANE,
-    **{f"{name}-wheel": OF_PEERLANE[name]._replace(dialect="cuda") for name in _WITH_WHEEL},
+    **{
+        # The tier's memory is the host's, which UCX moves without CUDA.
+        f"{name}-wheel": OF_PEERLANE[name]._replace(dialect="cuda", is_seen=name != "vllm-tier")
+        for name in _WITH_WHEEL
+    },
 }
