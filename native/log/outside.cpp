@@ -52,6 +52,7 @@
 #include <cstring>
 #include <ctime>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -342,6 +343,7 @@ struct Mapping {
     uint64_t key;
     bool is_writable, is_relayed;   // a process without a log may have mapped it, too
 };
+// An allocator may unmap memory under its lock: who holds this allocates nothing, frees nothing, and writes no event.
 std::mutex mappings_mutex;
 std::vector<Mapping>& mappings() {
     static auto* const all = new std::vector<Mapping>;
@@ -359,7 +361,7 @@ void scan_mappings(uintptr_t from, uintptr_t to) {
     if (!file) return;
     char line[4400];
     const Quiet quiet;   // a signal's handler may map memory, too
-    const std::lock_guard lock(mappings_mutex);
+    std::vector<Mapping> seen, news, larger;
     while (std::fgets(line, sizeof line, file)) {
         unsigned long begin, end, inode;
         unsigned major, minor;
@@ -373,27 +375,43 @@ void scan_mappings(uintptr_t from, uintptr_t to) {
         struct stat about;
         const bool is_listed = ::stat(path.c_str(), &about) == 0 && about.st_ino == inode;   // a device number differs from stat's on some file systems
         const uint64_t key = mixed(is_listed ? about.st_dev : makedev(major, minor), inode);
-        const bool is_writable = mode[1] == 'w';
-        const auto same = [&](const Mapping& each) { return each.key == key && each.begin <= end && begin <= each.end; };
-        const auto known = std::find_if(mappings().begin(), mappings().end(), same);
-        if (known == mappings().end()) {
-            mappings().push_back({begin, end, key, is_writable, !is_nameless});
-            log_mapping(mappings().back(), true);
-            continue;
-        }
-        known->begin = std::min<uintptr_t>(known->begin, begin);
-        known->end = std::max<uintptr_t>(known->end, end);
-        if (is_writable && !known->is_writable) {
-            known->is_writable = true;
-            log_mapping(*known, true);
-        }
+        seen.push_back({begin, end, key, mode[1] == 'w', !is_nameless});
     }
     std::fclose(file);
+    news.reserve(seen.size());
+    {
+        std::unique_lock lock(mappings_mutex);
+        for (size_t most; mappings().capacity() < (most = mappings().size() + seen.size());) {
+            if (larger.capacity() >= most) {
+                larger.assign(mappings().begin(), mappings().end());
+                mappings().swap(larger);
+                break;
+            }
+            lock.unlock();
+            larger.reserve(2 * most);
+            lock.lock();
+        }
+        for (const Mapping& each : seen) {
+            const auto same = [&](const Mapping& other) { return other.key == each.key && other.begin <= each.end && each.begin <= other.end; };
+            const auto known = std::find_if(mappings().begin(), mappings().end(), same);
+            if (known == mappings().end()) {
+                mappings().push_back(each);
+                news.push_back(each);
+                continue;
+            }
+            known->begin = std::min(known->begin, each.begin);
+            known->end = std::max(known->end, each.end);
+            if (each.is_writable && !known->is_writable) {
+                known->is_writable = true;
+                news.push_back(*known);
+            }
+        }
+    }
+    for (const Mapping& each : news) log_mapping(each, true);
 }
 
-// What is left of a mapping stays known, and a medium ends with its last mapping.
-void unmap(uintptr_t from, uintptr_t to) {
-    const Quiet quiet;
+// What is left of a mapping stays known.  Returns the first that ends and is the last one of its medium; none: there is none.
+std::optional<Mapping> cut(uintptr_t from, uintptr_t to) {
     const std::lock_guard lock(mappings_mutex);
     std::vector<Mapping>& all = mappings();
     for (size_t i = 0; i < all.size();) {
@@ -407,8 +425,20 @@ void unmap(uintptr_t from, uintptr_t to) {
         Mapping gone = each;
         all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
         gone.is_writable = true;
-        if (std::none_of(all.begin(), all.end(), [&](const Mapping& other) { return other.key == gone.key; })) log_mapping(gone, false);
+        if (std::none_of(all.begin(), all.end(), [&](const Mapping& other) { return other.key == gone.key; })) return gone;
     }
+    return {};
+}
+
+void unmap(uintptr_t from, uintptr_t to) {
+    const Quiet quiet;
+    while (const std::optional<Mapping> gone = cut(from, to)) log_mapping(*gone, false);
+}
+
+bool is_shared(uintptr_t begin, size_t size) {
+    const Quiet quiet;
+    const std::lock_guard lock(mappings_mutex);
+    return std::any_of(mappings().begin(), mappings().end(), [&](const Mapping& each) { return each.begin < begin + size && begin < each.end; });
 }
 
 // Named semaphores.
@@ -751,21 +781,27 @@ ssize_t process_vm_writev(pid_t pid, const iovec* own, unsigned long owns, const
 }
 int sigqueue(pid_t pid, int number, sigval value) { return sending_by(signals_of(pid), [&] { return ::sigqueue(pid, number, value); }); }
 
-void* mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset) {
-    void* const mapped = ::mmap(at, size, protection, flags, fd, offset);
-    if (mapped != MAP_FAILED && (flags & MAP_SHARED) && is_noted()) {
+// Memory is mapped and unmapped by functions and by the numbers of system calls, which libraries that replace the functions use.
+template <class Call>
+auto mapping(int flags, const Call& call) {
+    const auto mapped = call();
+    if (const auto at = std::bit_cast<uintptr_t>(mapped); at != UINTPTR_MAX && (flags & MAP_SHARED) && is_noted()) {
         const int before = errno;
-        scan_mappings(reinterpret_cast<uintptr_t>(mapped), reinterpret_cast<uintptr_t>(mapped) + 1);
+        scan_mappings(at, at + 1);
         errno = before;
     }
     return mapped;
 }
+void* mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset) {
+    return mapping(flags, [&] { return ::mmap(at, size, protection, flags, fd, offset); });
+}
 // Before: another thread may map something else there at once.
-int munmap(void* at, size_t size) {
-    const auto begin = reinterpret_cast<uintptr_t>(at), end = begin + (size + 4095) / 4096 * 4096;
+template <class Call>
+auto unmapping(uintptr_t begin, size_t size, const Call& call) {
+    const uintptr_t end = begin + (size + 4095) / 4096 * 4096;
     const bool is_to_note = is_noted();
     if (is_to_note) unmap(begin, end);
-    const int code = ::munmap(at, size);
+    const auto code = call();
     if (code != 0 && is_to_note) {
         const int before = errno;
         scan_mappings(begin, end);
@@ -773,40 +809,33 @@ int munmap(void* at, size_t size) {
     }
     return code;
 }
+int munmap(void* at, size_t size) { return unmapping(reinterpret_cast<uintptr_t>(at), size, [&] { return ::munmap(at, size); }); }
 int mprotect(void* at, size_t size, int protection) {
     if ((protection & PROT_WRITE) && is_noted()) {
-        bool is_shared;
-        {
-            const Quiet quiet;
-            const std::lock_guard lock(mappings_mutex);
-            const auto begin = reinterpret_cast<uintptr_t>(at);
-            is_shared = std::any_of(mappings().begin(), mappings().end(), [&](const Mapping& each) { return each.begin < begin + size && begin < each.end; });
-        }
-        if (is_shared) {
+        const auto begin = reinterpret_cast<uintptr_t>(at);
+        if (is_shared(begin, size)) {
             const int code = ::mprotect(at, size, protection), before = errno;
-            scan_mappings(reinterpret_cast<uintptr_t>(at), reinterpret_cast<uintptr_t>(at) + size);
+            scan_mappings(begin, begin + size);
             errno = before;
             return code;
         }
     }
     return ::mprotect(at, size, protection);
 }
-void* mremap(void* at, size_t size, size_t next, int flags, ...) {   // what was moved counts as there still
+template <class Call>
+auto remapping(uintptr_t begin, size_t size, size_t next, const Call& call) {   // what was moved counts as there still
+    const bool is_to_note = is_noted() && is_shared(begin, std::max<size_t>(size, 1));   // 0: a second mapping of the same memory
+    const auto mapped = call();
+    if (const auto at = std::bit_cast<uintptr_t>(mapped); is_to_note && at != UINTPTR_MAX) scan_mappings(at, at + next);
+    return mapped;
+}
+void* mremap(void* at, size_t size, size_t next, int flags, ...) {
     va_list more;
     va_start(more, flags);
     void* const to = flags & MREMAP_FIXED ? va_arg(more, void*) : nullptr;
     va_end(more);
-    void* const mapped = flags & MREMAP_FIXED ? ::mremap(at, size, next, flags, to) : ::mremap(at, size, next, flags);
-    if (mapped != MAP_FAILED && is_noted()) {
-        bool is_shared;
-        {
-            const Quiet quiet;
-            const std::lock_guard lock(mappings_mutex);
-            is_shared = !mappings().empty();
-        }
-        if (is_shared) scan_mappings(reinterpret_cast<uintptr_t>(mapped), reinterpret_cast<uintptr_t>(mapped) + next);
-    }
-    return mapped;
+    return remapping(reinterpret_cast<uintptr_t>(at), size, next,
+                     [&] { return flags & MREMAP_FIXED ? ::mremap(at, size, next, flags, to) : ::mremap(at, size, next, flags); });
 }
 void* shmat(int id, const void* at, int flags) {
     void* const mapped = ::shmat(id, at, flags);
@@ -960,7 +989,7 @@ bool is_silent(long number, const long (&words)[6]) {
         return (words[1] & FUTEX_PRIVATE_FLAG) != 0;
     case SYS_gettid: case SYS_getpid: case SYS_getrandom: case SYS_membarrier: case SYS_getcpu: case SYS_sched_getaffinity: case SYS_sched_setaffinity:
     case SYS_sched_yield: case SYS_get_mempolicy: case SYS_set_mempolicy: case SYS_mbind: case SYS_clock_gettime: case SYS_gettimeofday: case SYS_madvise:
-    case SYS_perf_event_open: case SYS_rseq: case SYS_memfd_create: case SYS_pidfd_open: case SYS_sysinfo: case SYS_uname:
+    case SYS_perf_event_open: case SYS_rseq: case SYS_memfd_create: case SYS_pidfd_open: case SYS_sysinfo: case SYS_uname: case SYS_brk:
         return true;
     default:
         return false;
@@ -974,8 +1003,12 @@ long syscall(long number, ...) {
     va_end(more);
     const auto call = [&] { return ::syscall(number, words[0], words[1], words[2], words[3], words[4], words[5]); };
     if (is_silent(number, words)) return call();
+    if (number == SYS_mmap) return mapping(static_cast<int>(words[3]), call);
+    const auto at = static_cast<uintptr_t>(words[0]);
+    const auto size = static_cast<size_t>(words[1]);
+    if (number == SYS_munmap) return unmapping(at, size, call);
+    if (number == SYS_mremap) return remapping(at, size, static_cast<size_t>(words[2]), call);
     const long result = sending_by(kAny, call);
-    if (number == SYS_mmap && result != -1 && is_noted()) scan_mappings(static_cast<uintptr_t>(result), static_cast<uintptr_t>(result) + 1);
     const int before = errno;
     if (is_noted()) received(kAny);
     errno = before;

@@ -27,6 +27,7 @@ struct Mapping {
     static constexpr unsigned kRead = 1, kWrite = 2;
 
     uint64_t reservation = 0;   // neighbours of the same one continue each other
+    bool is_guarded = false;    // memory of the host at guarded addresses, which the program reaches by its rights there
     uint32_t devices = 0;
     std::unique_ptr<std::atomic<uint64_t>[]> words;   // two bits a device number
     std::shared_ptr<Lease> lease;   // of what another process lent, null: it has none; set before the first use
@@ -132,6 +133,7 @@ class AddressSpace {
         return true;
     }
     char* shadow(uint64_t offset) const { return reinterpret_cast<char*>(shadow_ + offset); }
+    char* guard(uint64_t offset) const { return reinterpret_cast<char*>(guard_ + offset); }
 
     // What the table says of `offset`, without a lock: to be trusted once it is pinned, or under the heap's lock.
     Extent* peek(uint64_t offset) const {

@@ -201,6 +201,11 @@ bool map_part(const Block* block, void* at, uint64_t within, uint64_t size) {
     return true;
 }
 
+void let_program(void* at, uint64_t size, unsigned rights) {
+    if (mprotect(at, size, (rights & 1 ? PROT_READ : PROT_NONE) | (rights & 2 ? PROT_WRITE : PROT_NONE)) != 0)
+        throw Refusal{.why = Why::system_memory, .size = size, .error = errno};
+}
+
 void unmap_range(void* at, uint64_t size, bool kept) {
     void* got = mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     if (got != MAP_FAILED) return;

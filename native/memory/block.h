@@ -92,6 +92,8 @@ bool raise_descriptor_limit();
 void map_block(const Block* block, void* at, bool inherited_by_fork, uint64_t most = UINT64_MAX);
 // The part of it from `within` on; false: it could not be mapped.
 bool map_part(const Block* block, void* at, uint64_t within, uint64_t size);
+// Let the program touch what is mapped at `at`, or not: `rights` are bits of Mapping::kRead and kWrite.  Throws Refusal.
+void let_program(void* at, uint64_t size, unsigned rights);
 // `kept`: others have the bytes, now or later.
 void unmap_range(void* at, uint64_t size, bool kept);
 

@@ -126,11 +126,17 @@ Extent* Heap::map(Reservation& reservation, uint64_t at, Block* block, unsigned 
         if (space_.peek(granule)) throw Refusal{.why = Why::overlap, .address = base + at, .size = wanted};
     auto mapping = new_mapping(reservation.id, device_count_, others, named);
     Extent* extent = new_extent();
+    mapping->is_guarded = block->device == kHost && !device(reservation.device).settings.host_access;
     try {
         map_block(block, space_.shadow(offset), false, wanted);
+        if (mapping->is_guarded) {
+            map_block(block, space_.guard(offset), false, wanted);
+            let_program(space_.guard(offset), wanted, mapping->rights(kHost));
+        }
         regions_[offset] = {extent, nullptr};
     } catch (...) {
         unmap_range(space_.shadow(offset), wanted, true);
+        if (mapping->is_guarded) unmap_range(space_.guard(offset), wanted, true);
         spare_extents_.push_back(extent);
         throw;
     }
@@ -178,16 +184,20 @@ void Heap::set_access(Reservation& reservation, uint64_t at, uint64_t size, Acce
     const uint64_t span = reservation.span.load(std::memory_order_relaxed);
     if (at > span || size > span - at)
         throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(reservation) + span, .device = reservation.device};
-    std::vector<Mapping*> mappings;
+    std::vector<const Extent*> extents;
     for (uint64_t reached = at; reached < at + size;) {
         const Extent* extent = mapped_at(reservation, reached);
         reached += span_of(extent);
         if (reached > at + size || (access.device >= extent->mapping->devices && access.device != Access::kAll))
             throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(reservation) + at + size,
                           .device = reservation.device};
-        mappings.push_back(extent->mapping);
+        extents.push_back(extent);
     }
-    for (Mapping* mapping : mappings) set_rights(*mapping, access);
+    for (const Extent* extent : extents) {
+        const bool is_of_program = extent->mapping->is_guarded && (access.device == kHost || access.device == Access::kAll);
+        if (is_of_program) let_program(space_.guard(extent->offset), span_of(extent), access.rights);
+        set_rights(*extent->mapping, access);
+    }
 }
 
 unsigned Heap::rights(Reservation& reservation, uint64_t at, uint32_t number) {
@@ -197,7 +207,7 @@ unsigned Heap::rights(Reservation& reservation, uint64_t at, uint32_t number) {
     const Extent* extent = at < reservation.span.load() ? extent_of_host(reservation.offset + at, within) : nullptr;
     if (!extent || !extent->mapping || !extent->is_live())
         throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(reservation) + at, .device = reservation.device};
-    return extent->mapping->rights(number);
+    return number == kHost && extent->device != kHost ? 0 : extent->mapping->rights(number);
 }
 
 void Heap::reclaim_mapping(Extent* extent) {
@@ -206,6 +216,7 @@ void Heap::reclaim_mapping(Extent* extent) {
     const auto reservation = std::prev(reservations_.upper_bound(offset));
     const uint64_t span = span_of(extent);
     unmap_range(space_.shadow(offset), span, true);
+    if (extent->mapping->is_guarded) unmap_range(space_.guard(offset), span, true);
     space_.clear(offset, span);
     regions_.erase(offset);
     delete extent->mapping;
@@ -266,8 +277,10 @@ void Heap::check_mappings(const Range& dst, const Range& src, uint32_t actor) co
                               .size = extent->size, .device = extent->device};
             if (!extent->mapping) return;
             check_lease(role, *extent);
-            const auto may = [&](uint32_t number) { return number != kHost && extent->mapping->rights(number) & wanted; };
-            bool granted = extent->device == kHost || may(extent->device) || may(actor);
+            const auto may = [&](uint32_t number) {
+                return (number != kHost || extent->device == kHost) && extent->mapping->rights(number) & wanted;
+            };
+            bool granted = may(extent->device) || may(actor);
             each_extent(other, [&](const Extent* end) { granted = granted || may(end->device); });
             if (!granted)
                 throw Refusal{.why = Why::no_access, .role = role, .address = address_of(extent), .size = extent->size,

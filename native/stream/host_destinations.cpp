@@ -90,7 +90,7 @@ bool touch(uintptr_t address, void* context) noexcept {
             const int before = errno;
             const auto find_site = site_of_touch.load(std::memory_order_acquire);
             const uint32_t site = find_site ? find_site(context, held->rows.size(), wrote) : 0;
-            const uint64_t from = std::max(address, static_cast<uintptr_t>(held->rows.low())), to = std::min(from + 8, held->rows.high());
+            const uint64_t from = std::max(address - held->lead, held->rows.low()), to = std::min(from + 8, held->rows.high());
             if (site != 0 && from < to) log_touch(*held, {reinterpret_cast<const char*>(from), to - from, to - from}, wrote ? kWrote : kRead, site);
             errno = before;
         }
@@ -132,6 +132,7 @@ struct Stack {
 
 struct Pages {
     uintptr_t low = 0, high = 0;
+    uint64_t lead = 0;   // from them on to where the program sees them
 };
 
 // Whether glibc mapped pages for memory that begins there: then what lies before it on its first page is nobody's but `free`'s.
@@ -160,6 +161,7 @@ Pages pages_of(const HostRows& rows) {
         if (heap.extent_of_host(at - heap.space().shadow_base(), within) == extent) {
             if (within == 0) pages.low = at / kPageBytes * kPageBytes;
             if (within + (end - at) == extent->size) pages.high = (end + kPageBytes - 1) / kPageBytes * kPageBytes;
+            if (extent->mapping && extent->mapping->is_guarded) pages.lead = heap.space().guard_base() - heap.space().shadow_base();
         }
     } else if (begins_mapping(at, end)) {
         pages.low = at / kPageBytes * kPageBytes;
@@ -173,7 +175,7 @@ Pages pages_of(const HostRows& rows) {
     const auto is_writable = [&](uintptr_t address) {
         return guarded(guard, [=] { __atomic_fetch_or(reinterpret_cast<char*>(address), 0, __ATOMIC_RELAXED); });
     };
-    return is_writable(pages.low) && is_writable(pages.high - 1) ? pages : Pages{};
+    return is_writable(pages.low + pages.lead) && is_writable(pages.high - 1 + pages.lead) ? pages : Pages{};
 }
 
 HostRows between(uintptr_t low, uintptr_t high) {
@@ -223,11 +225,12 @@ HostDestinations::Seen HostDestinations::watch(const Stream& stream, const Op& o
     each.is_written = is_written;
     each.kind = op.kind;
     each.rows = rows;
-    each.low.store(pages.low, std::memory_order_relaxed);
-    each.high.store(pages.high, std::memory_order_relaxed);
+    each.lead = pages.lead;
+    each.low.store(pages.low + pages.lead, std::memory_order_relaxed);
+    each.high.store(pages.high + pages.lead, std::memory_order_relaxed);
     each.keep.store(Keep::closed, std::memory_order_release);
-    if (!let_in(pages.low, pages.high, false)) {
-        (void)let_in(pages.low, pages.high, true);
+    if (!let_in(pages.low + pages.lead, pages.high + pages.lead, false)) {
+        (void)let_in(pages.low + pages.lead, pages.high + pages.lead, true);
         each.keep.store(Keep::unused, std::memory_order_release);
         return Seen::nothing;
     }

@@ -73,6 +73,7 @@ class HostDestinations {
         OpKind kind = OpKind::copy;
         HostRows rows;
         HostRows edges[2];                     // what lies beside the pages
+        uint64_t lead = 0;                     // from where the rows lie on to where the program sees them
     };
 
   private:

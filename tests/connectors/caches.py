@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,6 +21,20 @@ def bytes_of(layer: int, block: int) -> np.ndarray:
     return np.random.default_rng([layer, block]).integers(1, 256, BLOCK_BYTES, np.uint8)
 
 
+def _of_cuda(device: int, nbytes: int) -> pl.Buffer:
+    """Return memory of CUDA's driver, with the device's context current, as PyTorch for CUDA has it."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context, address = ctypes.c_void_p(), ctypes.c_uint64()
+    codes = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)]
+    codes += [
+        cuda.cuCtxSetCurrent(context),
+        cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(nbytes)),
+    ]
+    if any(codes):
+        raise MemoryError(f"CUDA's driver gave no memory of device {device}: the codes are {codes}")
+    return pl.raw.buffer(address.value, nbytes)
+
+
 class Caches:
     """A buffer for each layer.
 
@@ -27,11 +42,17 @@ class Caches:
     ----------
     device : int
     layers : int
+    dialect : str
+        With ``cuda`` it is memory of CUDA's driver.
     """
 
-    def __init__(self, device: int, layers: int):
+    def __init__(self, device: int, layers: int, dialect: str = ""):
         self.device = device
-        self.buffers = [pl.devices()[device].allocate(BLOCKS * BLOCK_BYTES) for _ in range(layers)]
+        nbytes = BLOCKS * BLOCK_BYTES
+        self.buffers = [
+            _of_cuda(device, nbytes) if dialect == "cuda" else pl.devices()[device].allocate(nbytes)
+            for _ in range(layers)
+        ]
         for buffer in self.buffers:
             buffer.fill(0)
 

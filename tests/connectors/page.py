@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from connectors.pair import SOURCE
-from connectors.registry import CONNECTORS
+from connectors.registry import CONNECTORS, OF_PEERLANE
 
 #: The name of the file tier's runs, beside those of the connectors.
 TIERS = "file-tier"
@@ -57,8 +57,6 @@ Prefill computes {blocks} blocks of a request, and decode asks for them. After e
 compared, byte for byte: with prefill's bytes if the connector says that they are there, and with zeros if nobody
 asked for them. {wrong}
 
-| connector | right | delayed | killed before the request | killed later | `check` | `check`, early look |
-|---|---|---|---|---|---|---|
 {rows}
 
 * **Delayed**: prefill stops for two seconds when decode is about to ask.
@@ -69,7 +67,7 @@ asked for them. {wrong}
   message after prefill knew of the transfer's end. It does not show which one.
 * **An early look** is a mistake of ours: decode reads the blocks before the connector says that they are there.
   `check` has to name the connector's transfer and the line that reads.
-
+{with_wheel}
 ## What orders decode's reads
 
 | connector | what brings them behind the transfer | in the log |
@@ -102,6 +100,22 @@ vLLM's tier `fs` moves bytes without NIXL, and its tier `obj` needs the plugin O
 LMCache's own tests of its tiers on NIXL [run as on the wheel](facts/nixl.md#13-file-tiers-of-serving-systems).
 """
 
+_ROWS = """\
+| connector | right | delayed | killed before the request | killed later | `check` | `check`, early look |
+|---|---|---|---|---|---|---|"""
+
+_WITH_WHEEL = """
+## With NVIDIA's wheel of NIXL
+
+The same connectors on the wheel nixl {nixl} with its UCX, on memory of CUDA's driver: `--dialect cuda`, and names
+such as `vllm-nixl-pull-wheel`. `make test-connectors` runs those that `CONNECTORS` names, if the wheel is installed.
+
+{rows}
+
+**`check`** has uncertain races here: UCX's threads move the bytes, and the log does not see their atomic words. It
+sees nothing in vLLM's tier, whose memory is the host's: UCX moves that without CUDA.
+"""
+
 
 def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]) -> str:
     """Return the page of the runs of each connector by event, and of the file tier by its layout.
@@ -109,9 +123,10 @@ def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]
     ``version`` returns that of a distribution.
     """
     results = {name: runs[name] for name in CONNECTORS if name in runs}
+    with_wheel = {name: runs for name, runs in results.items() if name not in OF_PEERLANE}
+    own = [CONNECTORS[name] for name in results if name not in with_wheel]
     tiers = runs.get(TIERS, {})
-    chosen = {name: CONNECTORS[name] for name in results}
-    distributions = dict.fromkeys(each.distribution for each in chosen.values())
+    distributions = dict.fromkeys(CONNECTORS[name].distribution for name in results)
     return _PAGE.format(
         date=datetime.date.today(),
         versions=", ".join(f"{each} {version(each)}" for each in distributions),
@@ -119,16 +134,14 @@ def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]
         torch=version("torch").partition("+")[0],
         blocks=len(SOURCE),
         wrong=_wrong(results),
-        rows="\n".join(_row(chosen[name].title, runs) for name, runs in results.items()),
+        rows=_rows({name: runs for name, runs in results.items() if name not in with_wheel}),
+        with_wheel=_WITH_WHEEL.format(nixl=version("nixl"), rows=_rows(with_wheel)) if with_wheel else "",
         tiers="\n".join(f"| {name} | {_ending(run)} |" for name, run in tiers.items()),
         orders="\n".join(
-            f"| {each.title} | {each.order} | {'no' if 'ZeroMQ' in each.order else 'yes'} |"
-            for each in chosen.values()
+            f"| {each.title} | {each.order} | {'no' if 'ZeroMQ' in each.order else 'yes'} |" for each in own
         ),
-        parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in chosen.values()),
-        defects="\n".join(
-            f"* {each.title}: {defect}." for each in chosen.values() for defect in each.defects
-        ),
+        parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in own),
+        defects="\n".join(f"* {each.title}: {defect}." for each in own for defect in each.defects),
     )
 
 
@@ -144,6 +157,10 @@ def _wrong(results: Mapping[str, Mapping[str, Run]]) -> str:
         if wrong
         else "None was wrong in any run, also where prefill was killed."
     )
+
+
+def _rows(results: Mapping[str, Mapping[str, Run]]) -> str:
+    return "\n".join([_ROWS, *(_row(CONNECTORS[name].title, runs) for name, runs in results.items())])
 
 
 def _row(title: str, runs: Mapping[str, Run]) -> str:
@@ -163,10 +180,16 @@ def _ending(run: Run) -> str:
     error = (
         ending["error"].partition(":")[0] if "Error" in ending["error"] else ending["error"].partition(";")[0]
     )
-    return error if error.startswith("no ") else f"{error} ({ending['seconds']:.0f} s)"
+    return (
+        error
+        if error.startswith("no ") or "seconds" not in ending
+        else f"{error} ({ending['seconds']:.0f} s)"
+    )
 
 
 def _findings(run: Run) -> str:
+    if not run.ending["done"]:
+        return _ending(run)
     if not run.findings:
         return "no findings"
     counts = Counter(f"{'certain' if certain else 'uncertain'} {kind}" for kind, certain in run.findings)

@@ -124,13 +124,13 @@ class Link:
 
 
 def _prefill(connector: Connector, link: Link) -> None:
-    caches = Caches(0, connector.buffers)
+    caches = Caches(0, connector.buffers, connector.dialect)
     caches.compute(SOURCE)
     import_module(f"connectors.{connector.module}").prefill(link, caches)
 
 
 def _decode(connector: Connector, link: Link) -> None:
-    caches = Caches(1, connector.buffers)
+    caches = Caches(1, connector.buffers, connector.dialect)
     outcome = import_module(f"connectors.{connector.module}").decode(link, caches)
     seconds = time.monotonic() - link.asked
     wrong = caches.wrong(outcome.moved)

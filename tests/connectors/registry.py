@@ -32,6 +32,8 @@ class Connector(NamedTuple):
         What of it fails, by its kind.
     buffers : int
         How many buffers the cache has.
+    is_seen : bool
+        Whether ``check`` sees the transfer.
     """
 
     title: str
@@ -45,6 +47,7 @@ class Connector(NamedTuple):
     order: str = ""
     defects: tuple[str, ...] = ()
     buffers: int = 4
+    is_seen: bool = True
 
 
 _OF_VLLM = (
@@ -68,7 +71,7 @@ _MESSAGE_OF_SGLANG = (
 )
 _MESSAGE_TO_ROUTER = f"{_MESSAGE}, to the router"
 
-CONNECTORS: Mapping[str, Connector] = {
+OF_PEERLANE: Mapping[str, Connector] = {
     "vllm-nixl-pull": Connector(
         "vLLM, NIXL, pull",
         "vllm_kv",
@@ -224,4 +227,14 @@ CONNECTORS: Mapping[str, Connector] = {
             "ended; the same holds for `ReadableOperation` and a killed reader",
         ),
     ),
+}
+#: Those on NIXL that also run by their names, with NVIDIA's wheel nixl installed, on memory of CUDA's driver.
+_WITH_WHEEL = ("vllm-nixl-pull", "vllm-nixl-push", "vllm-tier", "sglang-nixl", "dynamo-read", "dynamo-write")
+CONNECTORS: Mapping[str, Connector] = {
+    **OF_PEERLANE,
+    **{
+        # The tier's memory is the host's, which UCX moves without CUDA.
+        f"{name}-wheel": OF_PEERLANE[name]._replace(dialect="cuda", is_seen=name != "vllm-tier")
+        for name in _WITH_WHEEL
+    },
 }

@@ -92,11 +92,30 @@ def test_page_has_how_each_run_ended() -> None:
     assert "sglang 1.2" in page and "vllm" not in page.partition("One run alone")[0]
     assert "Wrong were: SGLang, NIXL, kill: 1 blocks; SGLang, NIXL, kill@0.01 seeded: 1 blocks." in page
     assert "| `layer_first` | all right |" in page
-    assert "`poll` reads | no |" in page
+    assert "`poll` reads | no |" in page and "wheel of NIXL" not in page
     blind = Run({**good.ending, "wrong": [[0, 3]]}, [], "")
     page = page_of({"vllm-ascend": {**runs, "kill": blind}}, lambda distribution: "1.2")
     assert "| vllm-ascend, Mooncake | all right | all right | says done, wrong bytes |" in page
     assert "and a lock | yes |" in page
+
+
+def test_page_has_runs_on_the_wheel_apart_and_runs_that_did_not_end() -> None:
+    good = Run({"done": True, "error": "", "wrong": [], "seconds": 0.1}, [], "")
+    late = Run({"done": False, "error": "no end within 180 s", "wrong": [], "seconds": 180.0}, [], "")
+    bad = Run({"done": False, "error": "pages have other bytes", "wrong": []}, [], "")
+    runs = {
+        "right": good,
+        "delay": good,
+        "kill": good,
+        "kill@0.01 seeded": good,
+        "check": late,
+        "early": good,
+    }
+    page = page_of({"vllm-tier-wheel": runs, TIERS: {"`layer_first`": bad}}, lambda distribution: "1.2")
+    own, _, wheel = page.partition("## With NVIDIA's wheel of NIXL\n")
+    assert "nixl 1.2" in wheel and "| vLLM, tier of other engines |" not in own
+    assert "all right | all right | no end within 180 s | no findings |" in wheel
+    assert "| `layer_first` | pages have other bytes |" in wheel
 
 
 def test_package_has_real_modules_and_stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

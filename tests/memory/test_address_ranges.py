@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import peerlane as pl
-from helpers.peers import peer
+from helpers.peers import PeerError, peer
 from helpers.promises import Node
 from peerlane.errors import Fault
 
@@ -341,3 +342,75 @@ def test_range_grow_beside_allocations_succeeds(node: Node) -> None:
         kept.append(device.allocate(G))
         rng.grow(64 * G)
     assert len({rng.address for rng in ranges}) == 4 and not any(each.is_closed for each in kept)
+
+
+def _seen(address: int, nbytes: int) -> np.ndarray:
+    """The bytes that the program itself sees at an address."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+
+def test_memory_of_the_host_in_a_range_is_one_for_the_program_and_devices(node: Node) -> None:
+    d0, d1 = node()
+    data, other = _noise(G), d1.allocate(G)
+    with pl.AddressRange(d0, 3 * G) as rng, pl.Physical(pl.Host(), G) as block:
+        assert (block.device, block.size, isinstance(block.device, pl.Host)) == (pl.Host(), G, True)
+        rng.map(pl.Physical(d0, G), at=0)
+        rng.map(block, at=G)
+        assert pl.raw.locate(rng.address + G).kind is pl.Kind.PINNED
+        with d0.create_stream() as stream:
+            rng[G // 2 : G // 2 + G].copy_from(data, stream=stream)
+            stream.sync()
+        assert np.array_equal(_seen(rng.address + G, G // 2), data[G // 2 :])
+        _seen(rng.address + G, G)[:] = data
+        other.copy_from(rng[G : 2 * G])
+        assert np.array_equal(other.view(), data)
+        rng.unmap(G)
+        rng.map(pl.Physical(d0, G), at=G)
+        rng[G : 2 * G].fill(1)
+        assert bytes(rng[G : G + 4]) == b"\1\1\1\1"
+
+
+def test_rights_of_the_host_are_for_its_own_memory_alone(node: Node) -> None:
+    d0, d1 = node()
+    with pl.AddressRange(d0, 2 * G) as rng, pl.Physical(pl.Host(), G) as block:
+        rng.map(block, at=0, access={d1: "r"})
+        rng.map(pl.Physical(d0, G), at=G, access="rw")
+        assert [rng.access(each) for each in (pl.Host(), d0, d1)] == ["none", "none", "r"]
+        with pytest.raises(pl.AccessDenied) as raised:
+            rng[:8].fill(1)
+        assert raised.value.fault is Fault.NO_ACCESS
+        rng.set_access({pl.Host(): "r"}, at=0, size=G)
+        assert rng.access(pl.Host()) == "r"
+        for denied in ({pl.Host(): "r"}, {d1: "none", pl.Host(): "rw"}):
+            with pytest.raises(pl.AccessDenied, match="the host cannot touch the block at offset 2,097,152"):
+                rng.set_access(denied, at=G)
+        with pytest.raises(pl.AccessDenied, match="the host cannot touch the block at offset 0"):
+            pl.AddressRange(d0, G).map(pl.Physical(d0, G), access={pl.Host(): "rw"})
+        assert (rng.access(pl.Host(), G), rng.access(d1, G)) == ("none", "rw")
+
+
+def test_memory_of_the_host_is_opened_by_descriptor_and_by_handle(node: Node) -> None:
+    spec = f"name=host-{os.getpid()},devices=2"
+    (d0, _) = node(spec)
+    with pl.AddressRange(d0, G) as rng, pl.Physical(pl.Host(), G) as block, peer(spec) as other:
+        rng.map(block)
+        _seen(rng.address, G)[:] = 7
+        fd, handle = block.export_fd(), block.export(allow=[other.pid])
+        opened = other.run(
+            f"""
+import os
+fd = os.open("/proc/{os.getpid()}/fd/{fd}", os.O_RDWR)
+blocks = pl.Physical.open_fd(fd), pl.Physical.open({bytes(handle)!r})
+result = []
+for block in blocks:
+    rng = pl.AddressRange(devices[1], block.size)
+    rng.map(block)
+    result += [block.device.name, bytes(rng[:2])[1]]
+    rng[:1].fill(9)
+"""
+        )
+        os.close(fd)
+        assert opened == ["host", 7, "host", 7]
+        assert list(_seen(rng.address, 2)) == [9, 7]
+        with pytest.raises(PeerError, match="WRONG_KIND"):
+            other.run(f"pl.Buffer.open({bytes(handle)!r})")

@@ -135,7 +135,7 @@ def test_open_from_lying_exporter_raises_false_claim(spec: str) -> None:
             ({"files": 0}, "are not an answer"),
             ({"files": 2}, "are not an answer"),
             ({"device": 2}, "claims device 2, which this node lacks"),
-            ({"device": 2**32 - 1}, "which this node lacks"),
+            ({"device": 2**32 - 2}, "which this node lacks"),
         ):
             liar.run(f"honesty = dict(lie); lie.update({lie})")
             text = _refused(pl.BadHandle, Fault.FALSE_CLAIM, lambda: pl.Physical.open(number))

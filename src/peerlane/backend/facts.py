@@ -7,6 +7,7 @@ import enum
 from peerlane.support.records import dataclass
 
 MAX_DEVICES = 4096  #: of a node
+HOST_ORDINAL = 0xFFFF_FFFF  #: in an offer, for memory of the host
 
 
 class Caps(enum.Flag):

@@ -170,7 +170,10 @@ class VirtualMemory(Protocol):
     """
 
     def create_physical(self, device: Any, nbytes: int, peer: bool) -> Any:
-        """Return a :class:`peerlane.Physical` of ``nbytes``, a multiple of the granularity."""
+        """Return a :class:`peerlane.Physical` of ``nbytes``, a multiple of the granularity.
+
+        ``device``: a device; or the host, with ``Caps.PINNED_HOST``.
+        """
         ...
 
     def reserve(self, device: Any, nbytes: int, alignment: int, wanted: int) -> Any:

@@ -11,7 +11,7 @@ from peerlane.errors import BadArgument, InvalidValue
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.dispatch import lacks
 from peerlane.memory.physical import Physical
-from peerlane.node.base import DeviceBase, checked_size
+from peerlane.node.base import DeviceBase, HostBase, checked_size
 from peerlane.support.declared import declared, owed
 from peerlane.support.own_process import OwnProcess
 
@@ -116,13 +116,14 @@ class AddressRange(OwnProcess):
         Parameters
         ----------
         physical : Physical
-            A block of any device; blocks of several devices may lie side by side.
+            A block of any device or the host; blocks of several devices may lie side by side.
         at : int
             Offset in bytes, a multiple of ``Device.granularity``.
         access : mapping of Device to str, or str, optional
             The rights of each device: ``"none"``, ``"r"`` or ``"rw"``; a device that is not named has none.  A str
             gives all devices the same rights.  By default three devices have ``"rw"`` (``"r"`` if the block is
-            read-only): the block's, the one that it was opened for, and the range's.
+            read-only): the block's, the one that it was opened for, and the range's.  With ``"r"`` or ``"rw"`` of
+            :class:`Host`, which a block of the host takes, the program itself touches it at these addresses.
         size : int, optional
             How many bytes to map, from the block's first: a multiple of ``Device.granularity``.  By default all.
 
@@ -173,12 +174,12 @@ class AddressRange(OwnProcess):
         """
 
     @owed
-    def access(self, device: DeviceBase, at: int = 0) -> str:
-        """Return the rights of a device at an offset: ``"none"``, ``"r"`` or ``"rw"``.
+    def access(self, device: DeviceBase | HostBase, at: int = 0) -> str:
+        """Return the rights of a device or the host at an offset: ``"none"``, ``"r"`` or ``"rw"``.
 
         Parameters
         ----------
-        device : Device
+        device : Device or Host
         at : int
             The offset in the range, in bytes.
 

@@ -1,14 +1,15 @@
-"""Physical memory: blocks of a device without an address, which address ranges map and processes share."""
+"""Physical memory: blocks of a device or the host without an address, to be mapped and shared."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from peerlane.backend import registry
 from peerlane.backend.facts import Caps, HandleKind
 from peerlane.errors import BadArgument, InvalidValue
 from peerlane.memory.dispatch import lacks
-from peerlane.node.base import DeviceBase, checked_size
+from peerlane.node.base import DeviceBase, HostBase, checked_size, devices_of
 from peerlane.sharing.open import open_file, open_offer
 from peerlane.support.declared import declared, owed
 from peerlane.support.own_process import OwnProcess, by_handle
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
 
 class Physical(OwnProcess):
-    """A block of a device's memory.  It has no address until an :class:`AddressRange` maps it.
+    """A block of memory of a device or the host.  It has no address until an :class:`AddressRange` maps it.
 
     Parameters
     ----------
-    device : Device
-        The device that has the memory, and whose capacity is charged.
+    device : Device or Host
+        The device that has the memory, and whose capacity is charged; or the host.  The program itself touches memory
+        of the host where an :class:`AddressRange` gives the host access to it.
     nbytes : int
         Bytes, a multiple of ``Device.granularity``.
     peer : bool
@@ -50,7 +52,7 @@ class Physical(OwnProcess):
 
     @declared
     def device(self) -> Any:
-        """The device that has the memory."""
+        """The device that has the memory, or the host."""
 
     @declared
     def id(self) -> int:
@@ -60,13 +62,15 @@ class Physical(OwnProcess):
     def size(self) -> int:
         """Bytes."""
 
-    def __new__(cls, device: DeviceBase, nbytes: int, *, peer: bool = False) -> Physical:
-        if not isinstance(device, DeviceBase):
-            raise TypeError(f"Physical: the device must be a Device, not {type(device).__name__}")
+    def __new__(cls, device: DeviceBase | HostBase, nbytes: int, *, peer: bool = False) -> Physical:
+        if not isinstance(device, (DeviceBase, HostBase)):
+            raise TypeError(f"Physical: the device must be a Device or the Host, not {type(device).__name__}")
         nbytes = checked_size(nbytes, "Physical")
-        if Caps.PHYSICAL not in device.caps:
-            raise lacks("Physical", device.backend, Caps.PHYSICAL)
-        granularity = device.granularity
+        backend: Any = registry.current() if isinstance(device, HostBase) else device.backend
+        for needed in (Caps.PHYSICAL, *([Caps.PINNED_HOST] if isinstance(device, HostBase) else [])):
+            if needed not in backend.caps:
+                raise lacks("Physical", backend, needed)
+        granularity = devices_of(backend)[0].granularity
         if nbytes % granularity:
             raise InvalidValue(
                 f"Physical: {nbytes:,} bytes are not a multiple of the granularity of {granularity:,}; round up to "
@@ -75,7 +79,7 @@ class Physical(OwnProcess):
                 device=device.name,
                 detail=BadArgument("nbytes", nbytes, multiple=granularity),
             )
-        memory: Physical = device.backend.create_physical(device, nbytes, bool(peer))
+        memory: Physical = backend.create_physical(device, nbytes, bool(peer))
         return memory
 
     @classmethod
@@ -111,8 +115,12 @@ class Physical(OwnProcess):
         WaitTimeout
             The exporter did not answer in time.
         """
-        offer, home = open_offer("Physical.open", handle, HandleKind.PHYSICAL, device, timeout)
-        memory: Physical = home.backend.open_physical(offer, home, device)
+        return cls._opened(*open_offer("Physical.open", handle, HandleKind.PHYSICAL, device, timeout), device)
+
+    @staticmethod
+    def _opened(offer: Any, home: DeviceBase | None, device: DeviceBase | None) -> Physical:
+        backend: Any = registry.current() if home is None else home.backend
+        memory: Physical = backend.open_physical(offer, home, device)
         return memory
 
     @owed
@@ -182,9 +190,7 @@ class Physical(OwnProcess):
             ``PEER_UNREACHABLE``: ``device`` cannot reach the memory.
         OutOfMemory, Closed
         """
-        offer, home = open_file("Physical.open_fd", fd, device)
-        memory: Physical = home.backend.open_physical(offer, home, device)
-        return memory
+        return cls._opened(*open_file("Physical.open_fd", fd, device), device)
 
     @property
     def is_closed(self) -> bool:

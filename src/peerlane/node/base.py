@@ -127,6 +127,7 @@ class HostBase:
     __slots__ = ()
 
     name = "host"
+    is_closed = False  #: Memory of the host outlives each node
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HostBase)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.backend import registry
-from peerlane.backend.facts import Caps, HandleKind
+from peerlane.backend.facts import HOST_ORDINAL, Caps, HandleKind
 from peerlane.errors import AccessDenied, BadArgument, BadHandle, Fault, Refused, Unsupported
 from peerlane.node.base import DeviceBase, devices_of
 from peerlane.sharing.handle import Handle
@@ -23,6 +23,8 @@ def open_offer(
 ) -> tuple[Any, Any]:
     """Ask the exporter of a handle for the exported object; return the offer, and the device whose memory it is.
 
+    The device is None for physical memory of the host.
+
     ``reaches``: ``device`` must reach that device.
     """
     if device is not None and not isinstance(device, DeviceBase):
@@ -34,11 +36,13 @@ def open_offer(
     seconds = checked_timeout(call, timeout)
     present = _sharing(call)
     offer = present[0].backend.open_handle(kind, handle, seconds)
-    return _checked_offer(call, offer, device if reaches else None, present)
+    return _checked_offer(
+        call, offer, device if reaches else None, present, is_physical=kind is HandleKind.PHYSICAL
+    )
 
 
 def open_file(call: str, fd: object, device: DeviceBase | None) -> tuple[Any, Any]:
-    """Inspect the descriptor of a block's file; return the offer, and the device whose memory it is."""
+    """Inspect the descriptor of a block's file; return the offer and the device of its memory, None: the host."""
     if device is not None and not isinstance(device, DeviceBase):
         raise TypeError(f"{call}: the device must be a Device, not {type(device).__name__}")
     if isinstance(fd, bool) or not isinstance(fd, int):
@@ -50,7 +54,7 @@ def open_file(call: str, fd: object, device: DeviceBase | None) -> tuple[Any, An
             detail=BadArgument("fd", fd, least=0, most=(1 << 31) - 1),
         )
     present = _sharing(call)
-    return _checked_offer(call, present[0].backend.open_file(fd), device, present)
+    return _checked_offer(call, present[0].backend.open_file(fd), device, present, is_physical=True)
 
 
 def _sharing(call: str) -> tuple[Any, ...]:
@@ -67,10 +71,11 @@ def _sharing(call: str) -> tuple[Any, ...]:
 
 
 def _checked_offer(
-    call: str, offer: Any, device: DeviceBase | None, present: tuple[Any, ...]
+    call: str, offer: Any, device: DeviceBase | None, present: tuple[Any, ...], *, is_physical: bool
 ) -> tuple[Any, Any]:
     try:
-        return offer, _home(call, offer, device, present)
+        is_of_host = is_physical and offer.device == HOST_ORDINAL and offer.size
+        return offer, None if is_of_host else _home(call, offer, device, present)
     except BaseException:
         offer.close()
         raise

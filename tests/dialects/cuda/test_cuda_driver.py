@@ -366,16 +366,37 @@ def test_access_of_an_address_in_mapped_memory_is_that_of_the_current_device(beg
         begun.cuCtxPopCurrent_v2(WORD)
 
 
-def test_handle_of_memory_is_opened_by_another_process(node: Node) -> None:
+@pytest.mark.parametrize("is_of_driver", [True, False])
+def test_handle_of_memory_is_opened_by_another_process(node: Node, is_of_driver: bool) -> None:
     spec = f"name=cuda-{os.getpid()},devices=2"
-    node(spec)
-    with peer(spec) as other:
-        _share(begin(Driver()), other)
+    (device, _) = node(spec)
+    with peer(spec) as other, device.allocate(SIZE) as buffer:
+        driver = begin(Driver())
+        _share(driver, other, driver.cuMemAlloc_v2(WORD, SIZE) if is_of_driver else buffer.address)
 
 
-def _share(driver: Driver, other: Peer) -> None:
+def test_handle_names_an_allocation_of_the_python_api_until_its_end(node: Node) -> None:
+    (device, *_) = node()
+    driver, handles = begin(Driver()), [(ctypes.c_uint8 * 64)() for _ in range(3)]
+    with device.allocate(SIZE) as buffer:
+        address = buffer.address
+        for each in handles[:2]:
+            driver.cuIpcGetMemHandle(ctypes.byref(each), address)
+    assert bytes(handles[0]) == bytes(handles[1])
+    assert code(driver.cuIpcGetMemHandle, ctypes.byref(handles[2]), address) == cuda.INVALID_VALUE
+    pool = driver.cuDeviceGetDefaultMemPool(WORD, 0)
+    driver.cuMemPoolSetAttribute(pool, 4, ctypes.byref(ctypes.c_uint64(1 << 40)))
+    kept = driver.cuMemAllocAsync(WORD, SIZE, 0)
+    driver.cuMemFreeAsync(kept, 0)
+    assert code(driver.cuIpcGetMemHandle, ctypes.byref(handles[2]), kept) == cuda.INVALID_VALUE
+    size = driver.cuMemGetAllocationGranularity(WORD, properties(0), 0)
+    mapped = driver.cuMemAddressReserve(WORD, size, 0, 0, 0)
+    driver.cuMemMap(mapped, size, 0, driver.cuMemCreate(WORD, size, properties(0), 0), 0)
+    assert code(driver.cuIpcGetMemHandle, ctypes.byref(handles[2]), mapped) == cuda.INVALID_VALUE
+
+
+def _share(driver: Driver, other: Peer, memory: int) -> None:
     data = numbers(3)
-    memory = driver.cuMemAlloc_v2(WORD, SIZE)
     driver.cuMemcpyHtoD_v2(memory, data.ctypes.data, SIZE)
     handle = (ctypes.c_uint8 * 64)()
     driver.cuIpcGetMemHandle(ctypes.byref(handle), memory)

@@ -556,6 +556,8 @@ def test_memory_that_a_graph_leaves_is_freed_by_calls(driver: Driver, stream: in
     assert set(bytes_at(driver, own)) == {3}
     assert [attribute(driver, number) for number in (0, 2)] == [SIZE, SIZE]
     driver.cuMemFree_v2(own)
+    assert [attribute(driver, number) for number in (0, 2)] == [SIZE, SIZE]
+    driver.cuDeviceGraphMemTrim(0)
     assert [attribute(driver, number) for number in (0, 2)] == [0, 0]
     assert code(driver.cuMemFree_v2, own) == cuda.INVALID_VALUE
 

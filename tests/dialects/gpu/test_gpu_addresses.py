@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import peerlane
-from peerlane import raw
+from peerlane import Host, raw
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.gpu import Gpu
 from peerlane.dialects.gpu.managed import Advice
@@ -130,9 +130,12 @@ def test_gpu_physical_memory_of_other_handle_types_is_unsupported(gpu: Gpu) -> N
     assert refused.value.code == UNSUPPORTED
 
 
-def test_gpu_rights_leave_descriptions_of_the_host_out(gpu: Gpu) -> None:
+def test_gpu_rights_name_devices_and_the_host(gpu: Gpu) -> None:
     described = [(2, 0, 3), (1, 1, 1)]
-    assert gpu.locations.rights(described.__getitem__, 2, hosts=1) == [(gpu.machine.device(1), "r")]
+    assert gpu.locations.rights(described.__getitem__, 2, hosts=1) == [
+        (Host(), "rw"),
+        (gpu.machine.device(1), "r"),
+    ]
     with pytest.raises(Refusal) as refused:
         gpu.locations.rights(lambda at: (1, 5, 1), 1, reason=Reason.INVALID_DEVICE)
     assert refused.value.code == NO_DEVICE

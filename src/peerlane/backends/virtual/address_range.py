@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from peerlane import _core
 from peerlane.backends.virtual.buffer import VirtualBuffer
 from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.backends.virtual.native_classes import number_of, show_as
+from peerlane.backends.virtual.native_classes import HOST, number_of, show_as
 from peerlane.backends.virtual.physical import VirtualPhysical
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.memory import allocations
@@ -26,15 +26,16 @@ from peerlane.errors import (
 from peerlane.memory.address_range import Access, AddressRange
 from peerlane.memory.buffer import checked_part
 from peerlane.memory.physical import Physical
-from peerlane.node.base import checked_peer, checked_size
+from peerlane.node.base import HostBase, checked_peer, checked_size
 
 _RIGHTS = {"none": 0, "r": 1, "rw": 3}
 _NAMES = {number: name for name, number in _RIGHTS.items()}
 
 
 class VirtualAddressRange(AddressRange):
-    __slots__ = ("__weakref__", "_mapped", "_reservation", "_read_only", "device")
+    __slots__ = ("__weakref__", "_mapped", "_of_host", "_reservation", "_read_only", "device")
     _mapped: dict[int, int]
+    _of_host: set[int]  # offsets of mapped memory of the host
     _reservation: _core.Reservation
     _read_only: set[int]
     device: Any
@@ -43,7 +44,7 @@ class VirtualAddressRange(AddressRange):
     def _make(cls, reservation: _core.Reservation, device: Any) -> VirtualAddressRange:
         address_range = object.__new__(cls)
         address_range.device, address_range._reservation = device, reservation
-        address_range._mapped, address_range._read_only = {}, set()
+        address_range._mapped, address_range._read_only, address_range._of_host = {}, set(), set()
         allocations.remember_range(reservation, device.name)
         return address_range
 
@@ -94,7 +95,7 @@ class VirtualAddressRange(AddressRange):
         call = "AddressRange.map"
         block = physical._open(call)
         reservation = self._open(call)
-        checked_peer(self.device, physical.device, call)
+        self._number(call, physical.device)
         at = self._checked_offset(call, at)
         granularity = self.device.granularity
         span = min(-(-limit // granularity) * granularity, physical.size)
@@ -118,7 +119,11 @@ class VirtualAddressRange(AddressRange):
             named = [] if isinstance(access, str) else self._named(call, access)
         if block.is_read_only and any(rights & 2 for rights in (others, *(rights for _, rights in named))):
             raise self._only_read(call, at)
+        if block.device != HOST:
+            self._refuse_host(call, named, at)
         reservation.map(at, block, others, named, limit)
+        if block.device == HOST:
+            self._of_host.add(at)
         if block.is_read_only:
             self._read_only.add(at)
         self._mapped[at] = span
@@ -133,6 +138,7 @@ class VirtualAddressRange(AddressRange):
             if self._mapped.pop(start, None) is None:
                 raise memory_messages.not_mapped(reservation.address + start, self.device.name)
             self._read_only.discard(start)
+            self._of_host.discard(start)
             reservation.unmap(start)
             if live_objects.active:
                 live_objects.unmapped(reservation.id, start)
@@ -149,6 +155,8 @@ class VirtualAddressRange(AddressRange):
         if any(wanted & 2 for _, wanted in named):
             for start in self._read_only.intersection(starts):
                 raise self._only_read(call, start)
+        for start in set(starts) - self._of_host:
+            self._refuse_host(call, named, start)
         for start in starts:
             for number, wanted in named:
                 # Another thread may have unmapped it: then no mapping begins there.
@@ -157,8 +165,8 @@ class VirtualAddressRange(AddressRange):
     def access(self, device: Any, at: int = 0) -> str:
         call = "AddressRange.access"
         reservation = self._open(call)
-        checked_peer(self.device, device, call)
-        return _NAMES[reservation.rights(self._checked_offset(call, at), number_of(device))]
+        number = self._number(call, device)
+        return _NAMES[reservation.rights(self._checked_offset(call, at), number)]
 
     def grow(self, nbytes: int) -> None:
         call = "AddressRange.grow"
@@ -185,6 +193,7 @@ class VirtualAddressRange(AddressRange):
         if not self._reservation.is_closed:
             self._mapped.clear()
             self._read_only.clear()
+            self._of_host.clear()
             allocations.forget(self._reservation.id, "AddressRange.close()")
         self._reservation.close()
 
@@ -264,9 +273,26 @@ class VirtualAddressRange(AddressRange):
             raise TypeError(f"{call}: access must be a mapping of Device to str, or a str")
         numbered = []
         for device, rights in access.items():
-            checked_peer(self.device, device, call)
-            numbered.append((number_of(device), _rights(call, rights)))
+            numbered.append((self._number(call, device), _rights(call, rights)))
         return numbered
+
+    def _number(self, call: str, device: Any) -> int:
+        """Return the native number of the host, or of a device of the same node."""
+        if not isinstance(device, HostBase):
+            checked_peer(self.device, device, call)
+        return number_of(device)
+
+    def _refuse_host(self, call: str, named: Sequence[tuple[int, int]], at: int) -> None:
+        """Refuse rights of the host to memory of a device."""
+        if any(number == HOST and rights for number, rights in named):
+            raise AccessDenied(
+                f"{call}: the host cannot touch the block at offset {at:,} of {self!r}, which is memory of a device; "
+                "map physical memory of Host() there, or leave the host out",
+                fault=Fault.NO_ACCESS,
+                call=call,
+                device=self.device.name,
+                detail=Refused(reason="host_access", at=at),
+            )
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else f"{len(self._mapped)} mapped"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from peerlane import _core
 from peerlane.backend import base as defaults
-from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location
+from peerlane.backend.facts import HOST_ORDINAL, Caps, DeviceInfo, HandleKind, Kind, Location
 from peerlane.backend.interface import Memory
 from peerlane.backend.ranks import Ranks
 from peerlane.backends.virtual.address_range import VirtualAddressRange
@@ -40,13 +40,14 @@ from peerlane.errors import (
     Refused,
     Unsupported,
 )
+from peerlane.node.base import HostBase
+from peerlane.node.device import Host
 from peerlane.support import reductions
 from peerlane.support.system_limits import address_space
 
 T = TypeVar("T")
 
 _HOST = 0
-_HOST_ORDINAL = 0xFFFF_FFFF  # claimed for memory of the host: as that of a device it is refused
 _UUID_SPACE = bytes.fromhex("6f1d3c580a275f439d0e706565726c61")
 
 
@@ -200,7 +201,7 @@ class VirtualBackend(Queues):
 
     def open_buffer(self, offer: _core.Offer, home: Any, device: Any) -> VirtualBuffer:
         start, nbytes = offer.part
-        with contextlib.closing(VirtualPhysical._adopt(offer, home, device)) as physical:
+        with contextlib.closing(VirtualPhysical._adopt(self, offer, home, device)) as physical:
             imported = self.reserve(home, physical.size, 0, 0)
             try:
                 imported._map(physical, 0, "r" if physical.is_read_only else "rw", max(start + nbytes, 1))
@@ -214,7 +215,7 @@ class VirtualBackend(Queues):
 
     def open_host(self, handle: bytes, timeout: float) -> VirtualBuffer:
         with contextlib.closing(self.open_handle(HandleKind.BUFFER, handle, timeout)) as offer:
-            if offer.device != _HOST_ORDINAL or not offer.size:
+            if offer.device != HOST_ORDINAL or not offer.size:
                 raise BadHandle(
                     f"the process that made the handle claims {offer.size:,} bytes of device {offer.device}, and "
                     "memory of the host is opened",
@@ -225,13 +226,17 @@ class VirtualBackend(Queues):
                 return open_on_host(block, *offer.part)
 
     def create_physical(self, device: Any, nbytes: int, peer: bool) -> VirtualPhysical:
+        if isinstance(device, HostBase):
+            self._check_open()
+            block = _core.Block(_HOST, nbytes, True, files.name_of(self._home, HOST_ORDINAL, True))
+            return VirtualPhysical._make(self, block, device)
         ordinal = device.ordinal
         name = files.name_of(self._home, ordinal, peer)
         block = self._with_room(ordinal, lambda number: _core.Block(number, nbytes, peer, name))
-        return VirtualPhysical._make(block, device)
+        return VirtualPhysical._make(self, block, device)
 
     def open_physical(self, offer: _core.Offer, home: Any, device: Any) -> VirtualPhysical:
-        return VirtualPhysical._adopt(offer, home, device)
+        return VirtualPhysical._adopt(self, offer, home or Host(), device)
 
     def _with_room(self, ordinal: int, make: Callable[[int], T]) -> T:
         self._check_open()
@@ -259,7 +264,7 @@ class VirtualBackend(Queues):
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
     ) -> HandleFields:
         self._serve()
-        ordinal = _HOST_ORDINAL if block.device == _HOST else self._ordinals[block.device]
+        ordinal = HOST_ORDINAL if block.device == _HOST else self._ordinals[block.device]
         entry = _core.offer(block, kind, rights, ordinal, *part, everyone)
         return self._fields(kind, entry, part[1])
 
@@ -397,7 +402,8 @@ class VirtualBackend(Queues):
         return None if fields.pid is not None and owner != (fields.pid, fields.start) else owner
 
     def adopt(self, offer: _core.Offer) -> _core.Block:
-        return offer.adopt(self._numbers[offer.device], self._state.ledger)
+        number = _HOST if offer.device == HOST_ORDINAL else self._numbers[offer.device]
+        return offer.adopt(number, self._state.ledger)
 
     def number(self, ordinal: int) -> int:
         """Return the native number of a device; Closed if the node was left."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from peerlane.errors import Closed, Refused
-from peerlane.node.base import DeviceBase
+from peerlane.node.base import DeviceBase, HostBase
 
 #: The native number of the host, where streams of devices without queues of their own run.
 HOST = 0
 
 
-def number_of(device: DeviceBase) -> int:
-    """Return the native number of a device; ``Closed`` if its node was left."""
+def number_of(device: DeviceBase | HostBase) -> int:
+    """Return the native number of a device or the host; ``Closed`` if the device's node was left."""
+    if isinstance(device, HostBase):
+        return HOST
     backend = device.backend
     if backend.name == "virtual":
         return int(backend.number(device.ordinal))

@@ -17,35 +17,37 @@ from peerlane.sharing.handle import Allow, Handle, checked_rights
 
 
 class VirtualPhysical(Physical):
-    __slots__ = ("__weakref__", "_block", "_user", "device", "id", "size")
+    __slots__ = ("__weakref__", "_backend", "_block", "_user", "device", "id", "size")
+    _backend: Any
     _block: _core.Block
     _user: Any  # the device that it was opened for
     device: Any
     id: int
     size: int
 
-    def _hold(self, block: _core.Block, device: Any, user: Any) -> None:
-        self._block, self.device, self._user, self.id, self.size = block, device, user, block.id, block.size
+    def _hold(self, backend: Any, block: _core.Block, device: Any, user: Any) -> None:
+        self._backend, self._block, self.device, self._user = backend, block, device, user
+        self.id, self.size = block.id, block.size
         if live_objects.active:
             live_objects.created(self)
 
     @classmethod
-    def _make(cls, block: _core.Block, device: Any) -> VirtualPhysical:
+    def _make(cls, backend: Any, block: _core.Block, device: Any) -> VirtualPhysical:
         physical = object.__new__(cls)
-        physical._hold(block, device, device)
+        physical._hold(backend, block, device, device)
         return physical
 
     @classmethod
-    def _adopt(cls, offer: _core.Offer, home: Any, device: Any) -> VirtualPhysical:
+    def _adopt(cls, backend: Any, offer: _core.Offer, home: Any, device: Any) -> VirtualPhysical:
         physical = object.__new__(cls)
-        physical._hold(home.backend.adopt(offer), home, device or home)
+        physical._hold(backend, backend.adopt(offer), home, device or home)
         if observers.active:
             observers.send("import", physical)
         return physical
 
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
         block = self._open("Physical.export")
-        wanted, backend = checked_rights("Physical.export", rights), self.device.backend
+        wanted, backend = checked_rights("Physical.export", rights), self._backend
         _core.check_usable()
         if block.is_imported:
             raise Unsupported(
@@ -80,7 +82,7 @@ class VirtualPhysical(Physical):
 
     @property
     def is_closed(self) -> bool:
-        return self._block.is_closed or self.device.is_closed
+        return self._block.is_closed or bool(self._backend.is_closed)
 
     @property
     def is_imported(self) -> bool:

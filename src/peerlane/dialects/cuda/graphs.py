@@ -13,7 +13,7 @@ from peerlane.dialects.cuda.batches import words_of
 from peerlane.dialects.cuda.copies import box_of
 from peerlane.dialects.cuda.kernels import refusing
 from peerlane.dialects.cuda.memory import refuse_empty
-from peerlane.dialects.cuda.pools import location_of, rights_of
+from peerlane.dialects.cuda.pools import location_of, rights_of_devices
 from peerlane.dialects.cuda.state import call, calls, define, enums, gpu, invalid, refuse_flags
 from peerlane.dialects.gpu.callbacks import HostCall
 from peerlane.dialects.gpu.captures import ACTIVE, NONE
@@ -338,7 +338,7 @@ def _allocate(graph: Graph, before: Sequence[Node], described: Fields) -> tuple[
     if count:
         array = _layout.struct("CUmemAccessDesc_v1") * count
         listed = [_access(each) for each in array.from_address(described["accessDescs"])]
-        access = dict(rights_of(listed, count))
+        access = dict(rights_of_devices(listed, count))
     node, address = graphs.memory.add_allocation(graph, before, described["bytesize"], location, access)
     return node, {**described, "dptr": address}
 

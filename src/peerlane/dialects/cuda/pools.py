@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from peerlane import Device
-from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine, refuse_flags
-from peerlane.dialects.gpu.locations import DEVICE, HOST, NUMBERS
+from peerlane import Device, Host
+from peerlane.dialects.cuda.state import call, enums, gpu, invalid, refuse_flags
+from peerlane.dialects.gpu.locations import DEVICE, HOST, HOST_NUMA, NUMBERS
 from peerlane.dialects.gpu.pools import MANAGED, PINNED, Location, Pool
 from peerlane.dialects.gpu.regions import CPU
 from peerlane.dialects.gpu.reuse import REUSE
@@ -19,7 +19,7 @@ from peerlane.dialects.gpu.virtual_memory import FILE_DESCRIPTOR, NO_HANDLE
 
 pools, sharing = gpu.pools, gpu.pool_sharing
 Fields = Mapping[str, Any]
-_HOST_NUMA, _NOWHERE = 3, 0
+_NOWHERE = 0
 _NODES = 1  # of the host's memory
 _ATTRIBUTES = {
     number: name.removeprefix("CU_MEMPOOL_ATTR_") for name, number in enums["CUmemPool_attribute"].items()
@@ -32,7 +32,11 @@ def location_of(described: Fields, what: str) -> Location:
     if not described:
         raise invalid(f"{what} is NULL", "pass a CUmemLocation")
     kind, number = described["type"], described["id"]
-    if kind == HOST or (kind == _HOST_NUMA and 0 <= number < _NODES):
+    if kind == HOST_NUMA and not 0 <= number < _NODES:
+        raise invalid(
+            f"the node of {what} is {number}; the host has one, 0", "pass CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID"
+        )
+    if kind in (HOST, HOST_NUMA):
         return CPU
     return gpu.locations.device(kind, number, what, Reason.INVALID_DEVICE)
 
@@ -44,15 +48,22 @@ def _location_of_pool(described: Fields, kind: int, what: str) -> Location:
     return location_of(described, what)
 
 
-def rights_of(descriptions: Sequence[Fields] | None, count: int) -> list[tuple[Device, str]]:
-    """Return the rights of devices that an array of CUmemAccessDesc names; those of the host are left out."""
+def rights_of(descriptions: Sequence[Fields] | None, count: int) -> list[tuple[Device | Host, str]]:
+    """Return the rights of devices and the host that an array of CUmemAccessDesc names."""
     listed = descriptions or []
 
     def read(index: int) -> tuple[int, int, int]:
         each = listed[index]
         return each["location"]["type"], each["location"]["id"], each["flags"]
 
-    return gpu.locations.rights(read, count, reason=Reason.INVALID_DEVICE, hosts=count)
+    types = (HOST, HOST_NUMA)
+    return gpu.locations.rights(read, count, reason=Reason.INVALID_DEVICE, hosts=count, host_types=types)
+
+
+def rights_of_devices(descriptions: Sequence[Fields] | None, count: int) -> list[tuple[Device, str]]:
+    """Return the rights of devices alone that an array of CUmemAccessDesc names."""
+    rights = rights_of(descriptions, count)
+    return [(device, right) for device, right in rights if isinstance(device, Device)]
 
 
 def refuse_other_handles(kind: int) -> None:
@@ -101,11 +112,7 @@ def _location_type(pool: Pool) -> int:
         return pool.location_type
     if isinstance(pool.location, Device):
         return DEVICE
-    return _HOST_NUMA if pool.maker else HOST
-
-
-def _location_id(pool: Pool) -> int:
-    return machine.id_of(pool.location.ordinal) if isinstance(pool.location, Device) else 0
+    return HOST_NUMA if pool.maker else HOST
 
 
 def handle_types(pool: Pool) -> int:
@@ -118,7 +125,7 @@ _PROPERTIES: Mapping[str, Callable[[Pool], int]] = MappingProxyType(
     {
         "ALLOCATION_TYPE": lambda pool: pool.kind,
         "EXPORT_HANDLE_TYPES": handle_types,
-        "LOCATION_ID": _location_id,
+        "LOCATION_ID": lambda pool: gpu.locations.id_of(pool.location),
         "LOCATION_TYPE": _location_type,
         "MAX_POOL_SIZE": lambda pool: pool.largest,
         "HW_DECOMPRESS_ENABLED": lambda pool: 0,
@@ -158,7 +165,7 @@ def cuMemPoolGetAttribute(pool: Pool, attr: int, value: int) -> None:
 
 @call
 def cuMemPoolSetAccess(pool: Pool, map: Any, count: int) -> None:
-    pools.set_access(pool, rights_of(map, count))
+    pools.set_access(pool, rights_of_devices(map, count))
 
 
 @call

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from peerlane import Device, Host
 from peerlane.dialects.cuda.pools import Fields, location_of, refuse_other_handles, rights_of
-from peerlane.dialects.cuda.state import call, enums, gpu, invalid, machine, refuse_flags
-from peerlane.dialects.gpu.locations import DEVICE, NUMBERS
+from peerlane.dialects.cuda.state import call, enums, gpu, invalid, refuse_flags
+from peerlane.dialects.gpu.locations import HOST, NUMBERS
 from peerlane.dialects.gpu.pools import PINNED
-from peerlane.dialects.gpu.regions import CPU
-from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.gpu.virtual_memory import NO_HANDLE, PhysicalProperties
 
 memory = gpu.virtual_memory
@@ -26,21 +25,24 @@ def _properties(prop: Fields) -> PhysicalProperties:
         raise invalid(f"type of prop is {kind}", "pass CU_MEM_ALLOCATION_TYPE_PINNED, 1")
     if handles != NO_HANDLE:
         refuse_other_handles(handles)
-    location = location_of(prop["location"], "prop")
-    if location == CPU or isinstance(location, int):
-        raise gpu.vendor.refusal(
-            Reason.UNSUPPORTED,
-            "physical memory of the host is not part of peerlane",
-            "ask for memory of a device",
+    described = prop["location"]
+    location = location_of(described, "prop")
+    if isinstance(location, Device):
+        return PhysicalProperties(location, kind, handles)
+    if described["type"] == HOST and handles != NO_HANDLE:
+        raise invalid(
+            f"requestedHandleTypes is {handles}, and memory of no node of the host has no handle",
+            "pass 0, or a location of type CU_MEM_LOCATION_TYPE_HOST_NUMA, 3",
         )
-    return PhysicalProperties(location, kind, handles)
+    return PhysicalProperties(Host(), kind, handles, described["type"])
 
 
 @call
 def cuMemGetAllocationGranularity(prop: Fields, option: int) -> int:
     if option not in _OPTIONS:
         raise invalid(f"option is {option}", "pass 0 or 1")
-    return _properties(prop).device.granularity
+    _properties(prop)
+    return memory.granularity
 
 
 @call
@@ -64,7 +66,7 @@ def cuMemRetainAllocationHandle(addr: int) -> int:
 @call
 def cuMemGetAllocationPropertiesFromHandle(handle: int) -> dict[str, Any]:
     properties = memory.physical(handle).properties
-    location = {"type": DEVICE, "id": machine.id_of(properties.device.ordinal)}
+    location = {"type": properties.location_type, "id": gpu.locations.id_of(properties.device)}
     return {"type": properties.kind, "requestedHandleTypes": properties.handle_type, "location": location}
 
 
@@ -123,7 +125,5 @@ def cuMemSetAccess(ptr: int, size: int, desc: Any, count: int) -> None:
 
 @call
 def cuMemGetAccess(location: Fields, ptr: int) -> int:
-    device = location_of(location, "location")
-    if isinstance(device, int):
-        raise invalid("the location is the host", "pass a device")
-    return NUMBERS[memory.access(device, ptr)]
+    home = location_of(location, "location")
+    return NUMBERS[memory.access(home if isinstance(home, Device) else Host(), ptr)]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from peerlane import Host
 from peerlane.backend import host
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.regions import Region, Regions
 from peerlane.dialects.gpu.vendor import Reason
+from peerlane.dialects.gpu.virtual_memory import VirtualMemory
 from peerlane.errors import Error
 
 
@@ -33,18 +35,14 @@ class MemoryPointer(NamedTuple):
     #: The program's number of the device; of host memory the one that was current at its allocation.
     device: int
     is_synchronous: bool  #: whether copies and fills of the memory are over on return
-
-    @property
-    def host_address(self) -> int | None:
-        """The address for the host; None for memory of a device."""
-        return None if self.region.is_device else self.address
+    host_address: int | None  #: the address for the host; None if it has no access
 
 
 class Attributes:
     """The attributes of addresses in a vendor's program."""
 
-    def __init__(self, machine: GpuMachine, regions: Regions) -> None:
-        self._machine, self._regions = machine, regions
+    def __init__(self, machine: GpuMachine, regions: Regions, virtual_memory: VirtualMemory) -> None:
+        self._machine, self._regions, self._virtual_memory = machine, regions, virtual_memory
 
     def at(self, address: int) -> MemoryPointer | None:
         """Return an address with its attributes; None for ordinary memory of the host.
@@ -55,7 +53,9 @@ class Attributes:
         if region is None:
             return None
         is_synchronous = region.allocation in self._machine.synchronous
-        return MemoryPointer(address, region, self._machine.id_of(region.ordinal), is_synchronous)
+        has_host = not region.is_device and self._virtual_memory.right(Host(), address) != "none"
+        device = self._machine.id_of(region.ordinal)
+        return MemoryPointer(address, region, device, is_synchronous, address if has_host else None)
 
     def allocation(self, address: int) -> Region:
         """Return the region around an address; ``NO_ALLOCATION`` where there is none."""

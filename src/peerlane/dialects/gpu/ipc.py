@@ -10,7 +10,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from peerlane import Buffer, Device, Event, Handle, Host, Kind
+from peerlane import Buffer, Device, Event, Handle, Host, Kind, Location
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.exchange import Exports, Imports
 from peerlane.dialects._shared.machine import Context, Resource
@@ -21,6 +21,7 @@ from peerlane.dialects.gpu.pools import Pools
 from peerlane.dialects.gpu.regions import Region
 from peerlane.dialects.gpu.streams import Streams
 from peerlane.dialects.gpu.vendor import Reason
+from peerlane.dialects.gpu.virtual_memory import VirtualMemory
 from peerlane.errors import AccessDenied, BadHandle, Error, Fault, PeerLost, WaitTimeout
 from peerlane.memory import raw
 
@@ -80,8 +81,11 @@ class _Shared:
 class Ipc:
     """The memory and the events that a vendor's program shares by handles."""
 
-    def __init__(self, machine: GpuMachine, streams: Streams, peers: Peers, pools: Pools) -> None:
+    def __init__(
+        self, machine: GpuMachine, streams: Streams, peers: Peers, pools: Pools, virtual_memory: VirtualMemory
+    ) -> None:
         self._machine, self._streams, self._pools = machine, streams, pools
+        self._virtual_memory = virtual_memory
         peers.add_grant(self._granted)
 
     @property
@@ -119,12 +123,12 @@ class Ipc:
         """Return the handle of memory that this process allocated; that of an address inside has the offset, too."""
         exported = self._shared.exported
         known = exported.get(buffer.address)
-        if known is None or known[0] is not buffer:
+        if known is None or known[0].id != buffer.id:
             # Not under the lock: it may wait for a callback that wants it.
             handle = self._export(buffer)
             with self._machine.lock:
                 known = exported.get(buffer.address)
-                if known is None or known[0] is not buffer:
+                if known is None or known[0].id != buffer.id:
                     known = buffer, handle
                     exported.add(buffer.address, known)
             if known[1] is not handle:
@@ -143,18 +147,32 @@ class Ipc:
         return self._machine.devices()[0].backend
 
     def allocation(self, address: int) -> Buffer:
-        """Return the device memory around an address that this process allocated; ``INVALID_VALUE`` for all else."""
+        """Return the device memory around an address that this process allocated; ``INVALID_VALUE`` for all else.
+
+        Memory of peerlane's Python API counts, as that of torch's tensors.
+        """
         machine = self._machine
         machine.devices()
         located = raw.locate(address) if address else None
         is_device = located is not None and located.kind is Kind.DEVICE
-        buffer = machine.owned(located.base, host=False) if located is not None and is_device else None
+        buffer = None
+        if located is not None and is_device:
+            buffer = machine.owned(located.base, host=False) or self._allocated_elsewhere(located)
         if buffer is None or buffer.is_imported:
             raise machine.vendor.invalid(
                 f"{machine.describe(address)} is not memory that {machine.vendor.calls['malloc']} gave this process",
                 "pass what {malloc} returned; mapped memory is shared with {export_physical}",
             )
         return buffer
+
+    def _allocated_elsewhere(self, located: Location) -> Buffer | None:
+        """Return memory that no call of the vendor allocated, mapped or opened, nor a pool keeps; else None."""
+        machine, memory = self._machine, range(located.base, located.base + located.size)
+        is_mapped = self._virtual_memory.right(machine.device(located.ordinal), located.base) is not None
+        is_opened = any(at in memory for at in self._shared.by_address)
+        if is_mapped or is_opened or located.allocation in machine.pooled:
+            return None
+        return raw.buffer(located.base, located.size)
 
     def key(self, name: str, handle: bytes | None, advice: str = "") -> bytes:
         """Return the neutral handle that the bytes of a handle mean; one of these is taken as well.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-from peerlane import Device
+from peerlane import Device, Host
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.vendor import Reason
 
 # Both vendors' numbers of the types of locations, and of rights.
-DEVICE, HOST = 1, 2
+DEVICE, HOST, HOST_NUMA = 1, 2, 3
 RIGHTS: Mapping[int, str] = MappingProxyType({0: "none", 1: "r", 3: "rw"})
 NUMBERS: Mapping[str, int] = MappingProxyType({right: number for number, right in RIGHTS.items()})
 
@@ -36,6 +36,10 @@ class Locations:
             remedy,
         )
 
+    def id_of(self, home: Device | Host | int) -> int:
+        """Return the id of a location: the program's number of a device, 0 of the host."""
+        return self._machine.id_of(home.ordinal) if isinstance(home, Device) else 0
+
     def rights(
         self,
         read: Callable[[int], tuple[int, int, int]],
@@ -43,19 +47,21 @@ class Locations:
         *,
         reason: Reason = Reason.INVALID_VALUE,
         hosts: int = 0,
-    ) -> list[tuple[Device, str]]:
-        """Return the rights of devices that descriptions of access name.
+        host_types: Collection[int] = (HOST,),
+    ) -> list[tuple[Device | Host, str]]:
+        """Return the rights of devices and the host that descriptions of access name.
 
         ``read``: returns the type, the id and the flags of a description, by its index; an IndexError if there is
             none.
         ``reason``: for devices that there are not, and for too many.
-        ``hosts``: how many descriptions may be of the host, which are left out.
+        ``hosts``: how many descriptions may be of the host.
+        ``host_types``: the types of locations that are the host.
         """
         vendor = self._machine.vendor
         remedy = "pass a {access_description} for each device, its location and flags set"
         if count > len(self._machine.shown()) + hosts:
             raise vendor.refusal(reason, f"count is {count:,}, more than there are devices", remedy)
-        rights: list[tuple[Device, str]] = []
+        rights: list[tuple[Device | Host, str]] = []
         for index in range(count):
             try:
                 kind, number, flags = read(index)
@@ -63,7 +69,7 @@ class Locations:
                 raise vendor.invalid(f"count is {count:,}, and {error}", remedy) from None
             if flags not in RIGHTS:
                 raise vendor.invalid(f"flags of description {index} are {flags}", remedy)
-            if not (hosts and kind == HOST):
-                device = self.device(kind, number, f"description {index}", reason)
-                rights.append((device, RIGHTS[flags]))
+            is_host = hosts > 0 and kind in host_types
+            home = Host() if is_host else self.device(kind, number, f"description {index}", reason)
+            rights.append((home, RIGHTS[flags]))
         return rights

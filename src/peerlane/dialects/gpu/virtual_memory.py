@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from peerlane import AddressRange, Device, Physical
+from peerlane import AddressRange, Device, Host, Physical
 from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects._shared.virtual_memory import PhysicalMemory, Reservation, Reservations
+from peerlane.dialects.gpu.locations import DEVICE, HOST_NUMA
 from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.memory import host_bytes
 from peerlane.dialects.gpu.peers import Peers
 from peerlane.dialects.gpu.pools import PINNED
 from peerlane.dialects.gpu.regions import Region, Regions
@@ -26,9 +28,10 @@ NO_HANDLE, FILE_DESCRIPTOR = 0, 1
 class PhysicalProperties:
     """What a program asks of physical memory."""
 
-    device: Device
+    device: Device | Host  #: that has the memory
     kind: int = PINNED  #: the vendor's number of the type of memory; nothing depends on it
     handle_type: int = FILE_DESCRIPTOR  #: the vendor's number of the type of handle that shares the memory
+    location_type: int = DEVICE  #: the vendor's number of the type of its location
 
 
 class GpuPhysical(PhysicalMemory):
@@ -91,38 +94,45 @@ class VirtualMemory:
     def create(self, size: int, properties: PhysicalProperties) -> int:
         """Allocate physical memory, which has no address until it is mapped, and return its handle.
 
-        The reset of its device releases it.
+        The reset of its device releases it; memory of the host ends with this thread's device, or the first.
 
         Raises Refusal: ``UNSUPPORTED`` another type of handle than none and file descriptor; ``INVALID_VALUE`` a size
             that is not a multiple of the granularity; ``OUT_OF_MEMORY``; ``DEVICE_RESET``.
         """
-        device, vendor = properties.device, self._machine.vendor
+        machine = self._machine
+        home, vendor = properties.device, machine.vendor
         if properties.handle_type not in (NO_HANDLE, FILE_DESCRIPTOR):
             raise vendor.refusal(
                 Reason.UNSUPPORTED,
                 f"the requested handle type is {properties.handle_type}; memory is shared by file descriptors only",
                 f"ask for {{file_descriptor}}, {FILE_DESCRIPTOR}, or none, {NO_HANDLE}",
             )
-        if size % device.granularity:
+        granularity = self.granularity
+        if size % granularity:
             raise vendor.invalid(
-                f"size {size:,} is not a multiple of the granularity of {device.granularity:,}",
+                f"size {size:,} is not a multiple of the granularity of {granularity:,}",
                 "round up to what {granularity} gives",
             )
-        if size > device.total_bytes:
-            number = self._machine.id_of(device.ordinal)
-            raise vendor.refusal(
-                Reason.OUT_OF_MEMORY,
-                f"{size:,} bytes are more than device {number} has, {device.total_bytes:,}",
-                "ask for less",
-            )
-        return self._give(
-            self._reuse.with_room(device, lambda: Physical(device, size, peer=True)), properties
-        )
+        if isinstance(home, Host):
+            self._refuse_beyond("the host", host_bytes(), size)
+            return self._give(Physical(home, size), properties)
+        self._refuse_beyond(f"device {machine.id_of(home.ordinal)}", home.total_bytes, size)
+        return self._give(self._reuse.with_room(home, lambda: Physical(home, size, peer=True)), properties)
+
+    def _refuse_beyond(self, owner: str, most: int, size: int) -> None:
+        if size > most:
+            cause = f"{size:,} bytes are more than {owner} has, {most:,}"
+            raise self._machine.vendor.refusal(Reason.OUT_OF_MEMORY, cause, "ask for less")
+
+    @property
+    def granularity(self) -> int:
+        """Bytes of which sizes of memory, and of mappings, are multiples; the same for the host and all devices."""
+        return self._machine.devices()[0].granularity
 
     def open_descriptor(self, fd: int) -> int:
         """Return a handle of the memory of a file descriptor, which stays the program's.
 
-        ``INVALID_VALUE`` if it is not memory of this node.
+        Memory of the host is of a node.  ``INVALID_VALUE`` if it is not memory of this node.
         """
         self._machine.devices()
         try:
@@ -131,12 +141,16 @@ class VirtualMemory:
             raise self._machine.vendor.invalid(
                 str(error), "pass a descriptor that {export_physical} wrote"
             ) from None
-        return self._give(neutral, PhysicalProperties(neutral.device))
+        location_type = HOST_NUMA if isinstance(neutral.device, Host) else DEVICE
+        return self._give(neutral, PhysicalProperties(neutral.device, location_type=location_type))
 
     def _give(self, neutral: Physical, properties: PhysicalProperties) -> int:
+        machine, home = self._machine, properties.device
         try:
-            context = self._machine.context_of(properties.device.ordinal)
-            return self._machine.issue(GpuPhysical(context, neutral, properties))
+            context = (
+                machine.context_or_first() if isinstance(home, Host) else machine.context_of(home.ordinal)
+            )
+            return machine.issue(GpuPhysical(context, neutral, properties))
         except BaseException:
             neutral.close()
             raise
@@ -180,8 +194,7 @@ class VirtualMemory:
             of two; ``OUT_OF_MEMORY`` no addresses left; ``DEVICE_RESET``.
         """
         machine = self._machine
-        context = machine.context_or_first()
-        granularity = context.device.granularity
+        context, granularity = machine.context_or_first(), self.granularity
         if not size or size % granularity or alignment & (alignment - 1):
             raise machine.vendor.invalid(
                 f"size is {size:,} and alignment {alignment:,}; a size is a multiple of {granularity:,}, an "
@@ -231,7 +244,7 @@ class VirtualMemory:
         invalid = self._machine.vendor.invalid
         with self._machine.lock:
             physical = self.physical(handle)
-            granularity = physical.neutral.device.granularity
+            granularity = self.granularity
             if size > physical.neutral.size or size % granularity:
                 raise invalid(
                     f"size is {size:,}; the memory has {physical.neutral.size:,} bytes, and a part is a multiple of "
@@ -277,11 +290,11 @@ class VirtualMemory:
                 )
             ]
 
-    def set_access(self, address: int, size: int, rights: Mapping[Device, str]) -> None:
-        """Give devices rights to mapped memory; the others keep theirs.
+    def set_access(self, address: int, size: int, rights: Mapping[Device | Host, str]) -> None:
+        """Give devices rights to mapped memory, and the program itself, as the host; the others keep theirs.
 
         A copy may do what one of the devices that take part in it may.  ``INVALID_VALUE`` for a device that cannot
-        reach the memory, and where nothing is mapped.
+        reach the memory, for the host where it is a device's, and where nothing is mapped.
         """
         with self._machine.lock:
             reservation = self._around("ptr", address)
@@ -290,18 +303,29 @@ class VirtualMemory:
                     self._refuse_out_of_reach(rights, mapped.neutral.device)
             reservation.addresses.set_access(rights, at=address - reservation.start, size=size)
 
-    def _refuse_out_of_reach(self, rights: Mapping[Device, str], home: Device) -> None:
+    def _refuse_out_of_reach(self, rights: Mapping[Device | Host, str], home: Device | Host) -> None:
+        machine = self._machine
         for device, right in rights.items():
-            why = "" if right == "none" or device is home else device.why_not(home)
+            if isinstance(home, Host) or device is home:
+                continue
+            if isinstance(device, Host):
+                raise machine.vendor.invalid(
+                    f"the host cannot have {right!r} of memory of device {machine.id_of(home.ordinal)}",
+                    "map memory of the host there, or leave the host out",
+                )
+            why = "" if right == "none" else device.why_not(home)
             if why:
-                its, own = self._machine.ids(device, home)
-                raise self._machine.vendor.invalid(
+                its, own = machine.ids(device, home)
+                raise machine.vendor.invalid(
                     f"device {its} cannot have {right!r} of memory of device {own}: {why}",
                     "name devices for which {can_access_peer} gives 1",
                 )
 
-    def access(self, device: Device, address: int) -> str:
-        """Return the right of a device at a reserved address: "none", "r" or "rw"; ``INVALID_VALUE`` for others."""
+    def access(self, device: Device | Host, address: int) -> str:
+        """Return the right of a device or the host at a reserved address; ``INVALID_VALUE`` for others.
+
+        It is "none", "r" or "rw".
+        """
         with self._machine.lock:
             reservation = self._around("ptr", address)
             return reservation.addresses.access(device, address - reservation.start)
@@ -313,7 +337,7 @@ class VirtualMemory:
             start = None if reservation is None else reservation.mapping_around(address)
             return None if reservation is None or start is None else reservation.mapped[start]
 
-    def right(self, device: Device, address: int) -> str | None:
+    def right(self, device: Device | Host, address: int) -> str | None:
         """Return what :meth:`access` does; None for an address that is not reserved."""
         reservation = self._machine.table(_Ranges).all.around(address)
         if reservation is None:

@@ -1,8 +1,8 @@
 """The file of a memory block: its name, and the checks of a descriptor before its memory is used.
 
-The name is ``peerlane:NODE:DEVICE:PEER:BLOCK``: the node's home, the ordinal of the device, 1 if it was allocated for
-access from other devices, and the block's id; home and id have 16 hexadecimal digits.  It is written once, when the
-file is made.  Any process can make a file with such a name, so that the name is a claim to be checked.
+The name is ``peerlane:NODE:DEVICE:PEER:BLOCK``: the node's home, the ordinal of the device or ``host``, 1 if it was
+allocated for access from other devices, and the block's id; home and id have 16 hexadecimal digits.  It is written
+once, when the file is made.  Any process can make a file with such a name, so that the name is a claim to be checked.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import stat
 from functools import cache
 from pathlib import Path
 
+from peerlane.backend.facts import HOST_ORDINAL
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.handles import Home, is_elsewhere, other_machine
 from peerlane.errors import BadHandle, Fault, OutOfMemory, Refused
@@ -24,8 +25,9 @@ from peerlane.support.records import dataclass
 _GET_SEALS = 1034
 _SEAL, _SHRINK, _GROW, _WRITE, _FUTURE_WRITE = 1, 2, 4, 8, 16
 _NEEDED = _SEAL | _SHRINK | _GROW
+_HOST = "host"
 _NAME = re.compile(
-    r"/memfd:peerlane:([0-9a-f]{16}):([0-9]{1,4}):([01]):([0-9a-f]{16})(?: \(deleted\))?", re.ASCII
+    r"/memfd:peerlane:([0-9a-f]{16}):([0-9]{1,4}|host):([01]):([0-9a-f]{16})(?: \(deleted\))?", re.ASCII
 )
 
 
@@ -34,7 +36,7 @@ class MemoryFile:
     """A descriptor that has passed the checks for memory of the node."""
 
     fd: int  #: a duplicate, which the owner of this object closes or passes on
-    device: int  #: the claimed ordinal; the node may not have such a device
+    device: int  #: the claimed ordinal, which the node may not have; `HOST_ORDINAL` for memory of the host
     block: int  #: the block's id, unique in the node
     size: int  #: the file's bytes, which its seals keep
     is_read_only: bool  #: whether the descriptor was opened read-only
@@ -43,7 +45,8 @@ class MemoryFile:
 
 def name_of(home: Home, ordinal: int, for_peers: bool) -> str:
     """Return the name of a block's file, without the block's id."""
-    return f"peerlane:{home.number:016x}:{ordinal}:{for_peers:d}:"
+    device = _HOST if ordinal == HOST_ORDINAL else ordinal
+    return f"peerlane:{home.number:016x}:{device}:{for_peers:d}:"
 
 
 def look_at(fd: int, config: NodeConfig, home: Home) -> MemoryFile:
@@ -124,7 +127,8 @@ def _look_at(fd: int, own: int, config: NodeConfig, ours: int) -> MemoryFile:
                 multiple=granularity,
             ),
         )
-    return MemoryFile(own, int(device), int(block, 16), facts.st_size, access == os.O_RDONLY, peer == "1")
+    ordinal = HOST_ORDINAL if device == _HOST else int(device)
+    return MemoryFile(own, ordinal, int(block, 16), facts.st_size, access == os.O_RDONLY, peer == "1")
 
 
 @cache

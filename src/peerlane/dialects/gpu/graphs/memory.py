@@ -100,7 +100,7 @@ class OwnedMemory(Resource):
         machine.of_graphs.pop(buffer.address, None)
         self.is_allocated, self._freed = False, None
         if not self.users:
-            self._memory.forget(self)
+            self._memory.keep_counted(self)
             close_for(buffer, call, None if stream is None else stream.neutral)
             return
         allocations.forget(buffer.id, call)
@@ -214,6 +214,8 @@ class MemoryOfGraphs:
         owned = OwnedMemory(self, graph, context, location, nbytes, access)
         machine.issue(owned)
         machine.note_pools()
+        freed, key = machine.table(_Table).freed, (context, owned.device)
+        freed[key] = max(freed.get(key, 0) - nbytes, 0)
         self._all[owned.address] = owned
         self.count()
         return owned
@@ -263,6 +265,12 @@ class MemoryOfGraphs:
         """Forget memory that neither a graph nor the program has any more."""
         self._all.pop(owned.address, None)
 
+    def keep_counted(self, owned: OwnedMemory) -> None:
+        """Forget memory whose graph has ended and that was freed, but count its bytes until a trim or their reuse."""
+        self.forget(owned)
+        freed, key = self.machine.table(_Table).freed, (owned.context, owned.device)
+        freed[key] = freed.get(key, 0) + owned.buffer.size
+
     def count(self) -> None:
         """Raise the high marks of the devices."""
         table = self.machine.table(_Table)
@@ -297,19 +305,25 @@ class MemoryOfGraphs:
         """Let memory that no launch uses count as unused; its graph keeps it, because its address may not change."""
         for each in self._of(device):
             each.trim()
+        freed = self.machine.table(_Table).freed
+        for key in [key for key in freed if key[1] is device]:
+            del freed[key]
 
     def _now(self, device: Device | None) -> tuple[int, int]:
-        mine = self._of(device)
+        mine, freed = self._of(device), self.machine.table(_Table).freed
+        kept = sum(size for (context, of), size in freed.items() if of is device and context.is_live)
         used = sum(each.buffer.size for each in mine if each.is_used)
-        return used, sum(each.buffer.size for each in mine)
+        return used + kept, sum(each.buffer.size for each in mine) + kept
 
     def _of(self, device: Device | None) -> list[OwnedMemory]:
         return [each for each in self._all.values() if each.device is device]
 
 
 class _Table:
-    """The memory of graphs by address, and the high marks by device and attribute."""
+    """The memory of graphs by address, the high marks by device and attribute, and what is freed and not trimmed."""
 
     def __init__(self) -> None:
         self.owned: dict[int, OwnedMemory] = {}
         self.high: dict[tuple[Device | None, int], int] = {}
+        #: By context and device: bytes that outlived their graph and were freed since.
+        self.freed: dict[tuple[Context, Device | None], int] = {}

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from peerlane import Device
 from peerlane.dialects._shared.call import Check
 from peerlane.dialects._shared.checks import check
-from peerlane.dialects.gpu.locations import DEVICE
 from peerlane.dialects.gpu.pools import PINNED
 from peerlane.dialects.gpu.regions import HostAddress
 from peerlane.dialects.gpu.vendor import Reason
@@ -84,7 +83,7 @@ def hipMemGetAllocationGranularity(prop: _Prop, option: Any) -> int:
     Refuses: hipErrorInvalidValue NULL, a wrong field of `prop`
     Basis: S
     """
-    return prop.device.granularity
+    return virtual_memory.granularity
 
 
 @calls.call("hipMemCreate", first=("size", "flags"))
@@ -124,8 +123,10 @@ def hipMemGetAllocationPropertiesFromHandle(handle: _Physical) -> Any:
     Basis: S
     """
     properties, prop = handle.properties, struct("hipMemAllocationProp")()
-    number = gpu.machine.id_of(properties.device.ordinal)
-    prop._write(0, 0, _PROPERTIES.pack(properties.kind, properties.handle_type, DEVICE, number))
+    number = gpu.locations.id_of(properties.device)
+    prop._write(
+        0, 0, _PROPERTIES.pack(properties.kind, properties.handle_type, properties.location_type, number)
+    )
     return prop
 
 

@@ -88,7 +88,7 @@ def hipMemSetAccess(ptr: NotZero, size: NotZero, desc: Any, count: NotZero) -> N
 def descriptions(
     desc: Any, count: int, *, reason: Reason = Reason.INVALID_VALUE, hosts: int = 0
 ) -> list[tuple[Device, str]]:
-    """Return the rights that an array of hipMemAccessDesc gives, as ``Locations.rights``."""
+    """Return the rights that an array of hipMemAccessDesc gives to devices, as ``Locations.rights``."""
     if desc is None:
         raise invalid("desc is NULL", "pass a hipMemAccessDesc for each device, its location and flags set")
 
@@ -96,7 +96,8 @@ def descriptions(
         kind, number, flags = _DESC.unpack(desc._read(index, 0, _DESC.size))
         return kind, number, flags
 
-    return gpu.locations.rights(read, count, reason=reason, hosts=hosts)
+    rights = gpu.locations.rights(read, count, reason=reason, hosts=hosts)
+    return [(device, right) for device, right in rights if isinstance(device, Device)]
 
 
 @calls.call("hipMemGetAccess", first=("ptr",))
