@@ -32,8 +32,8 @@ namespace {
 enum Vendor : size_t { acl, hip, hcomm, cuda };
 constexpr std::array<std::string_view, 4> kVendors{"acl", "hip", "hcomm", "cuda"};
 
-// The streams that a thread uses: the place of each follows from its handle, which no other object ever gets.
-constexpr size_t kStreams = 16;
+// By these numbers programs of CUDA and HIP name the null stream and the thread's own one.
+constexpr uint64_t kLegacyStream = 1, kThreadStream = 2;
 
 struct KnownStream {
     uint64_t handle = 0;
@@ -41,7 +41,37 @@ struct KnownStream {
     uint64_t context = 0;   // its handle; 0: contexts do not count
 };
 
-// The events that a thread uses, in the same manner.  UCX uses some hundred in turn.
+// The streams that a thread uses, by handles, which no other object ever gets.  A group of NCCL's calls needs those of all its
+// ranks at once, so a handle has several slots, and the streams that have a number by themselves have slots of their own.
+class KnownStreams {
+  public:
+    const KnownStream& of(uint64_t handle) {
+        const KnownStream* const slots = slots_of(handle);
+        for (size_t i = 1; i < kSlots; ++i)
+            if (slots[i].handle == handle) return slots[i];
+        return slots[0];
+    }
+    void know(KnownStream stream) {
+        KnownStream* const slots = slots_of(stream.handle);
+        for (size_t i = 0; i < kSlots; ++i)
+            if (slots[i].handle == stream.handle || !slots[i].stream) {
+                slots[i] = std::move(stream);
+                return;
+            }
+        slots[next_++ % kSlots] = std::move(stream);
+    }
+
+  private:
+    static constexpr size_t kSets = 16, kSlots = 4;
+    KnownStream* slots_of(uint64_t handle) {
+        return &slots_[(handle <= kThreadStream ? kSets + handle : handle / 64 % kSets) * kSlots];
+    }
+
+    std::array<KnownStream, (kSets + kThreadStream + 1) * kSlots> slots_;
+    size_t next_ = 0;
+};
+
+// The events that a thread uses: the index of each follows from its handle.  UCX uses some hundred in turn.
 constexpr size_t kEvents = 1024;
 
 struct KnownEvent {
@@ -127,7 +157,7 @@ struct KnownThread {
     std::array<ContextPtr, kContexts> contexts;
     std::array<KnownPrimary, kContexts> primaries;
     std::unordered_map<Question, CachedAnswer, QuestionHash> answers;
-    std::array<KnownStream, kStreams> streams;
+    KnownStreams streams;
     std::vector<KnownEvent> events;   // kEvents, or none yet
     std::array<KnownLane, kLanes> lanes;
 };
@@ -174,11 +204,6 @@ struct Ending {
 
 void see_end_of_thread() { static thread_local const Ending ending; }
 
-// By these numbers programs of CUDA and HIP name the null stream and the thread's own one.
-constexpr uint64_t kLegacyStream = 1, kThreadStream = 2;
-
-KnownStream& slot_of(KnownThread& known, uint64_t handle) { return known.streams[(handle / 64 + handle % 64) % kStreams]; }
-
 KnownLane& slot_of(KnownThread& known, uint64_t thread, uint64_t channel) {
     return known.lanes[(thread / 64 + channel / 64 * 5) % kLanes];
 }
@@ -194,14 +219,14 @@ Context* current_of(const KnownThread& known) {
 Stream* stream_of(KnownThread& known, uint64_t handle) {
     const Context* const current = handle <= kThreadStream ? current_of(known) : nullptr;
     if (handle <= kLegacyStream && known.pushed) return current ? current->null_stream() : nullptr;
-    const KnownStream& on = slot_of(known, handle);
+    const KnownStream& on = known.streams.of(handle);
     if (handle == kThreadStream && known.pushed && (!current || current->handle.load(std::memory_order_relaxed) != on.context)) return nullptr;
     return on.handle == handle ? on.stream.get() : nullptr;
 }
 
 // The handle of the context of a stream that is known.
 uint64_t context_of_stream(KnownThread& known, uint64_t stream) {
-    return stream <= kLegacyStream && known.pushed ? current_of(known)->handle.load(std::memory_order_relaxed) : slot_of(known, stream).context;
+    return stream <= kLegacyStream && known.pushed ? current_of(known)->handle.load(std::memory_order_relaxed) : known.streams.of(stream).context;
 }
 
 const KnownEvent* known_event_of(const KnownThread& known, uint64_t handle) {
@@ -970,7 +995,7 @@ void bind_c_calls(nb::module_& m) {
         "know_c_stream",
         [](std::string_view vendor, uint64_t then, uint64_t handle, const StreamHandle& stream, uint64_t context) {
             KnownThread* const known_thread = known_as_of(vendor_of(vendor), then);
-            if (known_thread) slot_of(*known_thread, handle) = {handle, stream.stream, context};
+            if (known_thread) known_thread->streams.know({handle, stream.stream, context});
         },
         "vendor"_a, "epoch"_a, "handle"_a, "stream"_a, "context"_a = 0,
         "Tell the stream of a handle in this thread, as of that state, and the handle of its context, 0 where contexts do not count.");
