@@ -57,24 +57,25 @@ Prefill computes {blocks} blocks of a request, and decode asks for them. After e
 compared, byte for byte: with prefill's bytes if the connector says that they are there, and with zeros if nobody
 asked for them. {wrong}
 
-| connector | right | delayed | killed before the request | killed later | `check` | `check`, early look |
-|---|---|---|---|---|---|---|
+| connector | right | delayed | killed before the request | killed later |
+|---|---|---|---|---|
 {rows}
 
 * **Delayed**: prefill stops for two seconds when decode is about to ask.
 * **Killed before the request**: prefill is killed there. The table has what decode's side of the connector says, and
   after how many seconds.
 * **Killed later**: at a moment that is drawn within 0.1 s after the request, under the schedule `seeded`.
+
+## What orders decode's reads
+
+| connector | what brings them behind the transfer | in the log | `check` | `check`, early look |
+|---|---|---|---|---|
+{orders}
+
 * **`check`** has an uncertain race where a message of ZeroMQ brings the order. The log shows that decode received a
   message after prefill knew of the transfer's end. It does not show which one.
 * **An early look** is a mistake of ours: decode reads the blocks before the connector says that they are there.
   `check` has to name the connector's transfer and the line that reads.
-
-## What orders decode's reads
-
-| connector | what brings them behind the transfer | in the log |
-|---|---|---|
-{orders}
 
 The log cannot match a message of ZeroMQ with its reception: two messages may have the same bytes, and ZeroMQ's own
 threads move them. [`peerlane.order`](guides/checking.md#what-is-seen-and-what-is-not) declares such an order.
@@ -122,8 +123,9 @@ def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]
         rows="\n".join(_row(chosen[name].title, runs) for name, runs in results.items()),
         tiers="\n".join(f"| {name} | {_ending(run)} |" for name, run in tiers.items()),
         orders="\n".join(
-            f"| {each.title} | {each.order} | {'no' if 'ZeroMQ' in each.order else 'yes'} |"
-            for each in chosen.values()
+            f"| {each.title} | {each.order} | {'no' if 'ZeroMQ' in each.order else 'yes'} | "
+            f"{_findings(results[name]['check'])} | {_findings(results[name]['early'])} |"
+            for name, each in chosen.items()
         ),
         parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in chosen.values()),
         defects="\n".join(
@@ -148,11 +150,7 @@ def _wrong(results: Mapping[str, Mapping[str, Run]]) -> str:
 
 def _row(title: str, runs: Mapping[str, Run]) -> str:
     killed = [_ending(run) for event, run in runs.items() if event.startswith("kill@")]
-    cells = [
-        *(_ending(runs[event]) for event in ("right", "delay", "kill")),
-        "; ".join(killed),
-        *(_findings(runs[event]) for event in ("check", "early")),
-    ]
+    cells = [*(_ending(runs[event]) for event in ("right", "delay", "kill")), "; ".join(killed)]
     return f"| {title} | {' | '.join(cells)} |"
 
 

@@ -87,16 +87,17 @@ def test_page_has_how_each_run_ended() -> None:
     early = Run(good.ending, [("race", True), ("race", False), ("race", True)], "")
     runs = {"right": good, "delay": good, "kill": bad, "kill@0.01 seeded": bad, "check": good, "early": early}
     page = page_of({"sglang-nixl": runs, TIERS: {"`layer_first`": good}}, lambda distribution: "1.2")
-    row = "| SGLang, NIXL | all right | all right | KVTransferError (10 s) | KVTransferError (10 s) | no findings |"
-    assert f"{row} 2 certain races, 1 uncertain race |" in page
+    assert (
+        "| SGLang, NIXL | all right | all right | KVTransferError (10 s) | KVTransferError (10 s) |\n" in page
+    )
     assert "sglang 1.2" in page and "vllm" not in page.partition("One run alone")[0]
     assert "Wrong were: SGLang, NIXL, kill: 1 blocks; SGLang, NIXL, kill@0.01 seeded: 1 blocks." in page
     assert "| `layer_first` | all right |" in page
-    assert "`poll` reads | no |" in page
+    assert "`poll` reads | no | no findings | 2 certain races, 1 uncertain race |" in page
     blind = Run({**good.ending, "wrong": [[0, 3]]}, [], "")
     page = page_of({"vllm-ascend": {**runs, "kill": blind}}, lambda distribution: "1.2")
     assert "| vllm-ascend, Mooncake | all right | all right | says done, wrong bytes |" in page
-    assert "and a lock | yes |" in page
+    assert "and a lock | yes | no findings |" in page
 
 
 def test_package_has_real_modules_and_stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
