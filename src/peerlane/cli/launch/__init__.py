@@ -278,7 +278,7 @@ def count_of_ranks(text: str) -> int:
     """Return the number of processes that a word of the command line means."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_RANKS):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of processes; write -n N, with 1 to {MOST_RANKS}"
+            f"{text!r} is not a number of processes; write -n N; valid are 1 to {MOST_RANKS}"
         )
     return int(text)
 
