@@ -101,10 +101,26 @@ def test_example_of_help_runs(
         (["topo", "--profile", "mi300"], "did you mean 'mi300x'?"),
         (["topo", "--node", "devises=2"], "did you mean 'devices'?"),
         (["run", "--node", "backend=virtul", "a.py"], "did you mean 'virtual'?"),
+        (["run", "--dialect", "hpi", "a.py"], "'hpi' is not valid (did you mean 'hip'?)"),
+        (["run", "--dialect", "cuda,hip", "a.py"], "(write --dialect cuda --dialect hip)"),
+        ([__file__], f"(write peerlane run {__file__})"),
+        (["version"], "'version' is not valid (write peerlane --version)"),
+        (["html"], "'html' is not valid (--html is an option of check)"),
+        (
+            ["run", "--html", "a.html", "a.py"],
+            "unrecognized arguments: --html (--html is an option of check)",
+        ),
+        (["run", __file__.removesuffix(".py")], f"(did you mean '{__file__}'?)"),
+        (["launch", "a.py"], "write peerlane launch -n 2 a.py"),
+        (["launch", "4", "-m", "a"], "write peerlane launch -n 4 -m a"),
+        (["launch", "-np", "4", "a.py"], "'p' is not a number of processes; write -n N"),
+        (["launch", "--nproc", "4", "a.py"], "unrecognized arguments: --nproc"),
+        (["topo", "--devices", "two"], "argument --devices: 'two' is not a whole number"),
+        (["bench"], "required: copy|call|channel"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_misspelt_word_of_a_command_is_reported_with_the_closest_one(words: list[str], meant: str) -> None:
+def test_wrong_word_of_a_command_is_reported_with_what_to_type(words: list[str], meant: str) -> None:
     done = output(*words)
     assert done.returncode == 2
     assert meant in done.stderr

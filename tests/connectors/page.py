@@ -63,16 +63,17 @@ asked for them. {wrong}
 * **Killed before the request**: prefill is killed there. The table has what decode's side of the connector says, and
   after how many seconds.
 * **Killed later**: at a moment that is drawn within 0.1 s after the request, under the schedule `seeded`.
+{with_wheel}
+## What orders decode's reads
+
+| connector | what brings them behind the transfer | in the log | `check` | `check`, early look |
+|---|---|---|---|---|
+{orders}
+
 * **`check`** has an uncertain race where a message of ZeroMQ brings the order. The log shows that decode received a
   message after prefill knew of the transfer's end. It does not show which one.
 * **An early look** is a mistake of ours: decode reads the blocks before the connector says that they are there.
   `check` has to name the connector's transfer and the line that reads.
-{with_wheel}
-## What orders decode's reads
-
-| connector | what brings them behind the transfer | in the log |
-|---|---|---|
-{orders}
 
 The log cannot match a message of ZeroMQ with its reception: two messages may have the same bytes, and ZeroMQ's own
 threads move them. [`peerlane.order`](guides/checking.md#what-is-seen-and-what-is-not) declares such an order.
@@ -101,8 +102,8 @@ LMCache's own tests of its tiers on NIXL [run as on the wheel](facts/nixl.md#13-
 """
 
 _ROWS = """\
-| connector | right | delayed | killed before the request | killed later | `check` | `check`, early look |
-|---|---|---|---|---|---|---|"""
+| connector | right | delayed | killed before the request | killed later |
+|---|---|---|---|---|"""
 
 _WITH_WHEEL = """
 ## With NVIDIA's wheel of NIXL
@@ -111,6 +112,10 @@ The same connectors on the wheel nixl {nixl} with its UCX, on memory of CUDA's d
 such as `vllm-nixl-pull-wheel`. `make test-connectors` runs those that `CONNECTORS` names, if the wheel is installed.
 
 {rows}
+
+| connector | `check` | `check`, early look |
+|---|---|---|
+{findings}
 
 **`check`** has uncertain races here: UCX's threads move the bytes, and the log does not see their atomic words. It
 sees nothing in vLLM's tier, whose memory is the host's: UCX moves that without CUDA.
@@ -124,7 +129,7 @@ def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]
     """
     results = {name: runs[name] for name in CONNECTORS if name in runs}
     with_wheel = {name: runs for name, runs in results.items() if name not in OF_PEERLANE}
-    own = [CONNECTORS[name] for name in results if name not in with_wheel]
+    own = {name: CONNECTORS[name] for name in results if name not in with_wheel}
     tiers = runs.get(TIERS, {})
     distributions = dict.fromkeys(CONNECTORS[name].distribution for name in results)
     return _PAGE.format(
@@ -135,13 +140,14 @@ def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]
         blocks=len(SOURCE),
         wrong=_wrong(results),
         rows=_rows({name: runs for name, runs in results.items() if name not in with_wheel}),
-        with_wheel=_WITH_WHEEL.format(nixl=version("nixl"), rows=_rows(with_wheel)) if with_wheel else "",
+        with_wheel=_wheel_section(version("nixl"), with_wheel) if with_wheel else "",
         tiers="\n".join(f"| {name} | {_ending(run)} |" for name, run in tiers.items()),
         orders="\n".join(
-            f"| {each.title} | {each.order} | {'no' if 'ZeroMQ' in each.order else 'yes'} |" for each in own
+            f"| {each.title} | {each.order} | {'no' if 'ZeroMQ' in each.order else 'yes'} | {_both(results[name])} |"
+            for name, each in own.items()
         ),
-        parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in own),
-        defects="\n".join(f"* {each.title}: {defect}." for each in own for defect in each.defects),
+        parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in own.values()),
+        defects="\n".join(f"* {each.title}: {defect}." for each in own.values() for defect in each.defects),
     )
 
 
@@ -165,12 +171,17 @@ def _rows(results: Mapping[str, Mapping[str, Run]]) -> str:
 
 def _row(title: str, runs: Mapping[str, Run]) -> str:
     killed = [_ending(run) for event, run in runs.items() if event.startswith("kill@")]
-    cells = [
-        *(_ending(runs[event]) for event in ("right", "delay", "kill")),
-        "; ".join(killed),
-        *(_findings(runs[event]) for event in ("check", "early")),
-    ]
+    cells = [*(_ending(runs[event]) for event in ("right", "delay", "kill")), "; ".join(killed)]
     return f"| {title} | {' | '.join(cells)} |"
+
+
+def _wheel_section(version: str, results: Mapping[str, Mapping[str, Run]]) -> str:
+    findings = [f"| {CONNECTORS[name].title} | {_both(runs)} |" for name, runs in results.items()]
+    return _WITH_WHEEL.format(nixl=version, rows=_rows(results), findings="\n".join(findings))
+
+
+def _both(runs: Mapping[str, Run]) -> str:
+    return " | ".join(_findings(runs[event]) for event in ("check", "early"))
 
 
 def _ending(run: Run) -> str:

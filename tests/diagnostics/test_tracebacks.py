@@ -74,6 +74,58 @@ def test_name_of_another_library_is_explained_where_the_program_ends(
     assert "Did you mean" not in done.stderr
 
 
+REFUSED_LINES = """
+    import peerlane as pl
+    from types import SimpleNamespace
+    one, other = pl.device(0).allocate(8), pl.device(1).allocate(8)
+    stream = pl.device(0).create_stream()
+    held = SimpleNamespace(buffer=one)
+    def refused():
+        {}
+    refused()
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="before 3.11 Python records no columns")
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("pl.copy(one, other, stream)", "call pl.copy(dst, src, *, stream=None), with stream by name"),
+        (
+            "pl.copy(\n        one, 'é', stream)",
+            "call pl.copy(dst, src, *, stream=None), with stream by name",
+        ),
+        ("held.buffer.fill(7, stream)", "call held.buffer.fill(value, *, stream=None), with stream by name"),
+        ("pl.Physical(64)", "call pl.Physical(device, nbytes, *, peer=False), with peer by name"),
+        ("stream.wait()", "call stream.wait(other, *, timeout=None), with timeout by name"),
+        ("pl.enter_node(devices=2)", "call pl.enter_node(spec)"),
+        (
+            "pl.Buffer.open()",
+            "call pl.Buffer.open(handle, *, device=None, timeout=5.0), with device and timeout",
+        ),
+        ("pl.device(0).allocate(8, 2)", "call pl.device(0).allocate(nbytes, *, stream=None, peer=False)"),
+        ("one[0] = 3", "peerlane has Buffer.copy_from(src) and Buffer.fill(value)"),
+        ("one[:4] = b'abcd'", "peerlane has Buffer.copy_from(src) and Buffer.fill(value)"),
+        ("held.buffer + 1", "peerlane has Buffer.view(dtype, shape)"),
+        ("x = one; x *= 2", "peerlane has Buffer.view(dtype, shape)"),
+    ],
+)
+def test_line_that_python_refuses_shows_the_right_call(tmp_path: Path, line: str, hint: str) -> None:
+    done = _run(tmp_path, textwrap.dedent(REFUSED_LINES).format(line))
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("TypeError: ") and f"; {hint}" in last
+
+
+@pytest.mark.parametrize(
+    "line", ["len(3)", "int([])", "one[0]", "pl.copy(*[one, other, stream])", "pl.copy(one, 3)", "1 + ''"]
+)
+def test_other_type_error_keeps_its_text(tmp_path: Path, line: str) -> None:
+    """The line is right as far as it can be read, or the error is another library's, or says it all."""
+    done = _run(tmp_path, textwrap.dedent(REFUSED_LINES).format(line))
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("TypeError: ") and "; call " not in last and "; peerlane has" not in last
+
+
 def test_missing_attribute_of_another_object_keeps_its_text(tmp_path: Path) -> None:
     done = _run(tmp_path, "import peerlane as pl\npl.devices()\n''.synchronize()")
     assert done.stderr.splitlines()[-1] == "AttributeError: 'str' object has no attribute 'synchronize'"

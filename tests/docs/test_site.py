@@ -99,6 +99,12 @@ def test_site_pages_fetch_nothing_from_other_hosts(site: Path) -> None:
     assert FETCHED.search('<link rel="stylesheet" href="https://fonts.example/css">')
 
 
+def test_page_for_a_wrong_address_leads_to_pages_of_the_site(site: Path) -> None:
+    links = re.findall(r'<li><a href="/([\w/-]+\.html)">', (site / "404.html").read_text())
+    assert len(links) > 3
+    assert [each for each in links if not (site / each).exists()] == []
+
+
 def test_site_shows_files_that_pages_link(site: Path) -> None:
     shown = (site / "source" / "examples" / "kv_transfer.py.html").read_text()
     assert "write_blocks" in shown

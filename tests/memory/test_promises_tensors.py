@@ -225,7 +225,7 @@ def test_view_of_unknown_type_raises(node: Node) -> None:
             f"Buffer.view: NumPy has {name} only with the package ml_dtypes, which is not installed; install it (pip "
             "install ml_dtypes), or take the bytes as uint8"
         )
-    for line, name in zip(lines[3:], ("nonsense", "float32x"), strict=False):
+    for line, name in zip(lines[3:], ("nonsense", "float32x (did you mean 'float32'?)"), strict=False):
         assert (
             line == f"Buffer.view: neither NumPy nor ml_dtypes has the type {name}; take the bytes as uint8"
         )
@@ -240,6 +240,11 @@ def test_view_of_unknown_type_raises(node: Node) -> None:
     for dtype in ("nonsense", "finfo", "iinfo", "__name__"):
         with pytest.raises(TypeError, match=f"neither NumPy nor ml_dtypes has the type {dtype}"):
             buffer.view(dtype)
+    for dtype, meant in (("bf16", "bfloat16"), ("fp32", "float32"), ("torch.float16", "float16")):
+        with pytest.raises(TypeError, match=rf"has the type {dtype} \(did you mean '{meant}'\?\)"):
+            buffer.view(dtype)
+    with pytest.raises(TypeError, match="a shape stands behind the type"):
+        buffer.view((2, 4))
 
 
 def test_dlpack_export_to_other_device_or_stream_raises(node: Node) -> None:

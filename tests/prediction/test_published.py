@@ -39,6 +39,12 @@ MORE = [
     ("mi300x", "all_reduce", 16, 256 * MIB, None, 293.75),
     ("mi300x", "all_reduce", 16, 1 * GIB, None, 340.75),
     ("mi300x", "all_reduce", 16, 16 * GIB, None, 357.46),
+    ("ascend-a2", "all_gather", 2, 8 * 10**9, None, 38 / 2),
+    ("ascend-a2", "all_gather", 4, 8 * 10**9, None, 64 * 3 / 4),
+    ("ascend-a2", "all_gather", 8, 8 * 10**9, None, 149 * 7 / 8),
+    ("ascend-a2", "all_reduce", 2, 8 * 10**9, None, 18.0),
+    ("ascend-a2", "all_reduce", 4, 8 * 10**9, None, 30 * 3 / 2),
+    ("ascend-a2", "all_reduce", 8, 8 * 10**9, None, 72 * 7 / 4),
 ]
 #: facts/links 2, 3: copies at the same time, as pairs of devices, and what they reach together in GB/s.
 COPIES = [
@@ -57,6 +63,9 @@ COPIES = [
     ("mi300x", [(0, HOST)], 56.0),
     ("rtx4090-2", [(HOST, 0)], 25.50),
     ("rtx4090-2", [(0, HOST)], 26.77),
+    ("ascend-a2", [(0, 1)], 19.37),
+    ("ascend-a2", [(0, 1)], 25.74),
+    ("ascend-a2", [(0, 8)], 22.60),
 ]
 
 

@@ -58,6 +58,7 @@ def module_of(command: str) -> ModuleType:
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser of ``peerlane``, with a sub-parser per command in ``names``."""
     parser = Parser(prog="peerlane", description=_ABOUT, epilog=shown(_EXAMPLES), formatter_class=Help)
+    parser.commands_with = _commands_with
     parser.add_argument("--version", action=_Version, help="show the version of peerlane and of Python")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for name in names:
@@ -69,9 +70,20 @@ def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
             epilog=shown(module.EXAMPLES),
             formatter_class=Help,
         )
+        sub.commands_with = _commands_with
         module.add_arguments(sub)
         sub.set_defaults(run=module.run)
     return parser
+
+
+def _commands_with(option: str) -> list[str]:
+    """Return the commands that have an option."""
+    having = []
+    for name in COMMANDS:
+        parser = Parser(add_help=False)
+        module_of(name).add_arguments(parser)
+        having += [name] * (option in parser._option_string_actions)
+    return having
 
 
 def _warn_of_variables(called: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
+from .parser import whole_number
+
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from peerlane.backends.virtual.node import NodeConfig
@@ -29,8 +31,8 @@ def add_node_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC_OR_FILE",
         help="a TOML file, or inline such as 'devices=8,switch=4,memory=16GiB' (default: $PEERLANE_NODE)",
     )
-    group.add_argument("--devices", type=int, metavar="N", help="number of devices")
-    group.add_argument("--switch", type=int, metavar="M", help="devices per switch")
+    group.add_argument("--devices", type=whole_number, metavar="N", help="number of devices")
+    group.add_argument("--switch", type=whole_number, metavar="M", help="devices per switch")
     profile = group.add_argument("--profile", metavar="P", help="the machine to imitate: %(names)s")
     vars(profile)["names"] = _ProfileNames()
 

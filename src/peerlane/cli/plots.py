@@ -224,7 +224,13 @@ def ratios(series: Mapping[str, Series], title: str, reference: str) -> Figure:
     axes.set_ylim(top=max(axes.get_ylim()[1], 1.2))
     axes.axhline(1, color="black", linewidth=1, linestyle=":")
     axes.annotate(
-        f"1 = {reference}", (0, 1), (4, 3), xycoords=("axes fraction", "data"), textcoords="offset points"
+        f"1 = {reference}",
+        (0, 1),
+        (4, 4),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},  # lines may pass behind
+        zorder=5,
     )
     _name_lines(axes, series, 4.5)
     _head(axes, title, "times as fast as the reference of that size: higher is better")

@@ -163,7 +163,8 @@ def _script(main: ModuleType) -> CodeType:
         with io.open_code(path) as file:
             source = file.read()
     except OSError as error:
-        raise _CannotOpen(f"can't open file {path!r}: [Errno {error.errno}] {error.strerror}") from None
+        hint = f" (did you mean {path + '.py'!r}?)" if os.access(f"{path}.py", os.R_OK) else ""
+        raise _CannotOpen(f"can't open file {path!r}: [Errno {error.errno}] {error.strerror}{hint}") from None
     _set_first_path(os.path.dirname(os.path.realpath(path)))
     vars(main).update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
     return compile(source, path, "exec", dont_inherit=True)

@@ -14,6 +14,7 @@ from peerlane.support.sizes import format_size
 
 from . import outputs
 from .bench.plan import parse_sizes
+from .parser import whole_number
 
 _SIZES = "1MiB:1GiB"
 _UNKNOWN = (
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"show how long a collective would take on the real machine: {', '.join(COLLECTIVES)}",
     )
     group.add_argument(
-        "--ranks", type=int, metavar="N", help="its ranks, up to 1,048,576 (default: the devices)"
+        "--ranks", type=whole_number, metavar="N", help="its ranks, up to 1,048,576 (default: the devices)"
     )
     group.add_argument(
         "--sizes",

@@ -60,10 +60,14 @@ def install(show_at_launch: Callable[[Callable[[], str]], bool]) -> None:
 
 
 def prepare(error: BaseException | None) -> None:
-    """Make an error ready to be shown: the program's frames alone, and what peerlane calls a missing attribute."""
+    """Make an error ready to be shown: the program's frames alone, and what to write for what Python refused."""
     trim(error)
     if isinstance(error, AttributeError):
         _name_meant(error)
+    elif type(error) is TypeError and len(error.args) == 1:
+        from peerlane.diagnostics import refused_lines  # which imports much, for an error alone
+
+        error.args = (f"{error}{refused_lines.hint_for(error.__traceback__)}",)
 
 
 def _name_meant(error: AttributeError) -> None:

@@ -497,7 +497,9 @@ def route_between(a: Any, b: Any, is_for_peers: bool = True) -> Route:
 def checked_part(what: str, index: object, size: int, device: Any) -> tuple[int, int]:
     """Return the first byte of a slice and the one after its last; refuse a slice that leaves the buffer."""
     if not isinstance(index, slice):
-        raise TypeError(f"{what}: take a part with [start:stop], not with {type(index).__name__}")
+        raise TypeError(
+            f"{what}: take a part with [start:stop], not with {type(index).__name__}; one element is view(dtype)[i]"
+        )
     if index.step not in (None, 1):
         raise InvalidValue(
             f"{what}: a part must be contiguous; step is {index.step}",

@@ -109,7 +109,7 @@ class DeviceBase:
 def checked_peer(device: DeviceBase, peer: object, call: str) -> int:
     """Return the ordinal of a device of the same node as another one."""
     if not isinstance(peer, DeviceBase):
-        raise TypeError(f"{call}: the peer must be a Device, not {type(peer).__name__}")
+        raise TypeError(f"{call}: the peer must be a Device such as device(1), not {type(peer).__name__}")
     if peer._backend is not device._backend:
         raise InvalidValue(
             f"{call}: {peer.name} belongs to another node than {device.name}; take both from one devices() call",

@@ -503,7 +503,9 @@ def enter_node(spec: str) -> Devices:
     ['virtual:0', 'virtual:1']
     """
     if not isinstance(spec, str):
-        raise TypeError(f"enter_node: the node must be described by a str, not {type(spec).__name__}")
+        raise TypeError(
+            f"enter_node: the node must be described by a str such as 'devices=2', not {type(spec).__name__}"
+        )
     before = registry.current() if registry.is_entered() else None
     old = [record.id for record in allocations.live_records()]
     leaving = live_objects.at_node_exit() if live_objects.active else ()

@@ -30,7 +30,7 @@ class Machine:
     #: What a copy gets from a port, or from a link of a mesh; 0 if devices do not reach one another.
     peer: float
     collective: float  #: what kernels of the vendor's library get from the same
-    host: float  #: the link between a device and the host
+    host: float  #: the link between a device and the host; 0 if nobody has published it
     memory: float = 0.0  #: a copy within a device; 0 if nobody has published it
     network: float = 0.0  #: the network interface of a device; 0 if nobody has published it
     #: What kernels get from a port where the switch reduces and repeats; 0 if it cannot.
@@ -125,6 +125,15 @@ MACHINES = {
             network=48 * _GB,
         ),
         Machine(profile="rtx4090-2", devices=2, is_mesh=False, peer=0.0, collective=0.0, host=26 * _GB),
+        Machine(
+            profile="ascend-a2",
+            devices=8,
+            is_mesh=True,
+            peer=22.5 * _GB,
+            collective=17 * _GB,
+            host=0.0,
+            network=22.6 * _GB,
+        ),
     )
 }
 

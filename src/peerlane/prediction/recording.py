@@ -29,7 +29,7 @@ def predict(profile: str, *, compute: float = 0.0) -> Iterator[Prediction]:
     Parameters
     ----------
     profile : str
-        The machine: ``h100-8``, ``h200-8``, ``gb200-4``, ``mi300x`` or ``rtx4090-2``.
+        The machine: ``h100-8``, ``h200-8``, ``gb200-4``, ``mi300x``, ``rtx4090-2`` or ``ascend-a2``.
     compute : float
         Seconds that each callback takes on its stream, as a kernel would.
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from peerlane.errors import Refused, Unsupported
+from peerlane.support.spelling import did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
 
+_SHORT = {"bf": "bfloat", "fp": "float", "f": "float", "i": "int", "s": "int", "u": "uint"}
 # The types that NumPy has only with the package ml_dtypes.
 _EXTENSIONS = frozenset(
     (
@@ -37,6 +41,14 @@ def name_of(dtype: object) -> str | None:
     return name if dot and library.partition(".")[0] == ours else None
 
 
+def hint_for(dtype: object, names: Collection[str]) -> str:
+    """Return what an error adds behind another library's name of a type: of ``fp32`` and ``torch.float32``."""
+    name = str(dtype).rpartition(".")[2]
+    short = re.fullmatch(f"({'|'.join(_SHORT)})([0-9]+)", name)
+    full = f"{_SHORT[short[1]]}{short[2]}" if short else name
+    return f" (did you mean {full!r}?)" if full in names else ""
+
+
 def extension(call: str, dtype: Any) -> np.dtype[Any]:
     """Return the NumPy type for a name of ml_dtypes or a type of torch, which ``numpy.dtype()`` alone does not take.
 
@@ -49,7 +61,7 @@ def extension(call: str, dtype: Any) -> np.dtype[Any]:
     if name is None:
         raise TypeError(
             f"{call}: dtype must be what numpy.dtype() takes, the name of a type of ml_dtypes, or a type of torch, "
-            f"not {dtype!r}"
+            f"not {dtype!r}{'; a shape stands behind the type' if isinstance(dtype, tuple) else ''}"
         )
     try:
         return np.dtype(name)
@@ -67,7 +79,9 @@ def extension(call: str, dtype: Any) -> np.dtype[Any]:
             ) from None
         element = None
     if not (isinstance(element, type) and issubclass(element, np.generic)):
+        known = {each for each in (*np.sctypeDict, *_EXTENSIONS) if isinstance(each, str)}
+        hint = hint_for(name, known) or did_you_mean(name, known)
         raise TypeError(
-            f"{call}: neither NumPy nor ml_dtypes has the type {dtype!s}; take the bytes as uint8"
+            f"{call}: neither NumPy nor ml_dtypes has the type {dtype!s}{hint}; take the bytes as uint8"
         )
     return np.dtype(element)

@@ -83,7 +83,8 @@ def _name(call: str, dtype: Any) -> str:
 
 def _no_type(call: str, dtype: str) -> InvalidValue:
     return InvalidValue(
-        f"{call}: dtype is {dtype!r}; valid are {', '.join(_TYPES)}, in this machine's byte order",
+        f"{call}: dtype is {dtype!r}{dtypes.hint_for(dtype, _TYPES)}; valid are {', '.join(_TYPES)}, in this "
+        "machine's byte order",
         call=call,
         detail=BadArgument("dtype", dtype, choices=tuple(_TYPES)),
     )

@@ -12,7 +12,7 @@ _LONGEST = 100
 
 
 def close_names(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> list[str]:
-    """Return similar names: in another case, with the words in another order, or with nearly the same letters."""
+    """Return similar names: in another case, with the letters or words in another order, or nearly the same."""
     try:
         from difflib import get_close_matches
     except OSError:  # no descriptor is left to read it
@@ -25,6 +25,7 @@ def close_names(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> list
     words = sorted(name.split("_"))
     return (
         same
+        or [each for each in known if sorted(each) == sorted(name)]
         or [each for each in known if sorted(each.split("_")) == words]
         or get_close_matches(name, known, cutoff=cutoff)
     )

@@ -17,7 +17,8 @@ def checked_words(call: str, **values: object) -> list[int]:
     words = []
     for name, value in values.items():
         if not hasattr(type(value), "__index__"):
-            raise TypeError(f"{call}: {name} must be an int, not {type(value).__name__}")
+            hint = "; take its address" if hasattr(value, "address") else ""
+            raise TypeError(f"{call}: {name} must be an int, not {type(value).__name__}{hint}")
         number = operator.index(value)  # type: ignore[arg-type]  # it has __index__
         if not 0 <= number < _WORD:
             raise InvalidValue(

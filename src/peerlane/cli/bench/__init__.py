@@ -14,6 +14,7 @@ from peerlane.cli.outputs import (
     show_steps,
     write_json,
 )
+from peerlane.cli.parser import whole_number
 from peerlane.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ _ROUNDS = 9
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to ``parser``."""
     names = (*_SUBJECTS, ALL)
-    parser.add_argument("what", metavar="SUBJECT", choices=names, help=f"what to measure: {', '.join(names)}")
+    parser.add_argument(
+        "what", metavar="|".join(names), choices=names, help=f"what to measure: {', '.join(names)}"
+    )
     parser.add_argument(
         "--sizes",
         metavar="LIST",
@@ -64,7 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_rounds_argument(parser: argparse.ArgumentParser) -> None:
     """Add ``--rounds``."""
     parser.add_argument(
-        "--rounds", type=int, default=_ROUNDS, metavar="N", help=f"rounds of each figure (default: {_ROUNDS})"
+        "--rounds",
+        type=whole_number,
+        default=_ROUNDS,
+        metavar="N",
+        help=f"rounds of each figure (default: {_ROUNDS})",
     )
 
 

@@ -53,7 +53,7 @@ UNWRITTEN = 2  #: that of a right program, if a file could not be written
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that stand before the program."""
-    add_rank_arguments(parser, required=False)
+    add_rank_arguments(parser)
     add_grace_argument(parser)
     parser.add_argument("--json", metavar="FILE", help="write the findings as JSON")
     parser.add_argument(

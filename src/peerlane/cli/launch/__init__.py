@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from peerlane.cli.schedules import shared_seed
 from peerlane.cli.stdout import BrokenOutput
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects import unasked
+from peerlane.errors import BadArgument, InvalidValue
 from peerlane.rendezvous.server import LEAST_UNREACHABLE, UNREACHABLE_SECONDS
 from peerlane.support.scratch_folders import scratch_folder
 
@@ -54,7 +56,7 @@ GRACE_SECONDS = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that stand before the program."""
-    add_rank_arguments(parser, required=True)
+    add_rank_arguments(parser)
     add_grace_argument(parser)
     parser.add_argument("--json", metavar="FILE", help="write how each rank ended, and which failed first")
     parser.add_argument("--trace", metavar="FILE", help="write a timeline of all processes for Perfetto")
@@ -72,9 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_rank_arguments(parser: argparse.ArgumentParser, *, required: bool) -> None:
+def add_rank_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare ``-n`` and ``--hosts``."""
-    where = parser.add_mutually_exclusive_group(required=required)
+    where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "-n", dest="ranks", type=count_of_ranks, metavar="N", help=f"run N processes, 1 to {MOST_RANKS}"
     )
@@ -165,6 +167,14 @@ def run(args: argparse.Namespace) -> int:
     """Set the node and the dialects, start the ranks, and return the exit code of the one that failed."""
     if sys.stdout is None:
         raise BrokenOutput("it is closed")
+    if count_of(args) is None:
+        count, *program = args.program if args.program[0].isdecimal() else ("2", *args.program)
+        words = shlex.join(["-n", count, *filter(None, [args.form]), *program])
+        raise InvalidValue(
+            f"-n or --hosts has to say how many processes; write peerlane launch {words}",
+            call="peerlane launch",
+            detail=BadArgument("-n", None, least=1, most=MOST_RANKS),
+        )
     check_files({"--json": args.json, "--trace": args.trace})
     event_log.discard()  # the ranks have theirs
     node_from(args)  # ranks share memory, which only virtual devices do
@@ -268,7 +278,7 @@ def count_of_ranks(text: str) -> int:
     """Return the number of processes that a word of the command line means."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_RANKS):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of processes; valid are 1 to {MOST_RANKS}"
+            f"{text!r} is not a number of processes; write -n N; valid are 1 to {MOST_RANKS}"
         )
     return int(text)
 
