@@ -320,11 +320,15 @@ void bind_signals(nb::module_& m) {
         .def(
             "_withdraw",
             [](const HeldNotify& self) {
-                const GilReleased gil;
                 SharedSignal* const with = self.shared->shared();
-                if (with && with->bank() == 0) with->abandon();
+                if (!with || with->bank() != 0) return;   // without a switch of threads: channels close thousands
+                const GilReleased gil;
+                with->abandon();
             },
             "This process offers it to nobody any more.")
+        .def(
+            "_untrack", [](nb::handle self) { PyObject_GC_UnTrack(self.ptr()); },
+            "The garbage collector passes it over: nothing that it refers to refers to it.")
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->signal().consumed.load(); })
         .def("_record", [](const HeldNotify& self) { record_now(*self.shared); }, "Record now, outside of any stream.")

@@ -610,6 +610,9 @@ class Notify:
     def _withdraw(self) -> None:
         """This process offers it to nobody any more."""
 
+    def _untrack(self) -> None:
+        """The garbage collector passes it over: nothing that it refers to refers to it."""
+
     @property
     def recorded(self) -> int: ...
 

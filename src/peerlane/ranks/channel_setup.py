@@ -88,9 +88,9 @@ class End:
         #: The notifies that this end waits for.
         self.incoming: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
         awaited = wait_state.Awaited(session._key, session.rank, peer, member.pid_here, collective)
-        for index, notify in enumerate(self.incoming):
-            stream_waits.notify_names[notify.id] = f"notify {index} from rank {peer} to rank {session.rank}"
-            wait_state.awaited[notify.id] = awaited
+        ids = tuple(each.id for each in self.incoming)
+        stream_waits.name_notifies(stream_waits.ChannelNotifies(ids, peer, session.rank))
+        wait_state.awaited.update(dict.fromkeys(ids, awaited))
 
     def invitation(
         self, offered: Mapping[str, Buffer | Shared], lent: Memories, deadline: float
@@ -180,10 +180,10 @@ class End:
             bank = self._open_bank(call, invitation.bank, invitation.notifies, length, seconds)
             opened.append(bank)
         outgoing: list[Notify] = ranks.notifies(self.session.device, self._kind, invitation.notifies, bank)
-        for index, notify in enumerate(outgoing):
-            name = f"notify {index} from rank {self.session.rank} to rank {self.peer}"
-            stream_waits.notify_names[notify.id] = name
-            if observers.active:
+        ids = tuple(each.id for each in outgoing)
+        stream_waits.name_notifies(stream_waits.ChannelNotifies(ids, self.session.rank, self.peer))
+        if observers.active:
+            for notify in outgoing:
                 observers.send("import", notify)
         if self._late_bank is not None:
             theirs = list(memories.values())

@@ -80,6 +80,7 @@ class VirtualNotify(_core.Notify, Notify):
 
     def _begun(self, device: Any, kind: NotifyKind) -> None:
         self.device, self.kind, self._is_closed, self._opened = device, kind, False, None
+        self._untrack()  # ranks as threads have a million
         if observers.active:
             observers.created(self)
         if live_objects.active:
