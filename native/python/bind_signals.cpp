@@ -273,6 +273,9 @@ void bind_signals(nb::module_& m) {
             "bank"_a.none(), "In a bank of COMPLETION_LINES; without one it is this process's alone.");
     m.attr("COMPLETION_LINES") = Completions::kLines;
 
+    m.def(
+        "untrack", [](nb::handle object) { PyObject_GC_UnTrack(object.ptr()); }, "object"_a,
+        "Let the garbage collector pass an object over: nothing that it refers to refers to it.");
     nb::class_<HeldNotify>(m, "Notify", "A signal line, used by this process.")
         .def(
             "__init__",
@@ -326,9 +329,6 @@ void bind_signals(nb::module_& m) {
                 with->abandon();
             },
             "This process offers it to nobody any more.")
-        .def(
-            "_untrack", [](nb::handle self) { PyObject_GC_UnTrack(self.ptr()); },
-            "The garbage collector passes it over: nothing that it refers to refers to it.")
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->signal().consumed.load(); })
         .def("_record", [](const HeldNotify& self) { record_now(*self.shared); }, "Record now, outside of any stream.")

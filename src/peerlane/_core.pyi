@@ -582,6 +582,11 @@ class Completions:
 
 COMPLETION_LINES: int = 66
 
+def untrack(object: object) -> None:
+    """
+    Let the garbage collector pass an object over: nothing that it refers to refers to it.
+    """
+
 class Notify:
     """A signal line, used by this process."""
 
@@ -609,9 +614,6 @@ class Notify:
 
     def _withdraw(self) -> None:
         """This process offers it to nobody any more."""
-
-    def _untrack(self) -> None:
-        """The garbage collector passes it over: nothing that it refers to refers to it."""
 
     @property
     def recorded(self) -> int: ...

@@ -157,9 +157,12 @@ class Loan:
     def _begin(self, everyone: bool) -> None:
         words = _words(_device(self.buffer), everyone)
         lease, terms = words.lease()
-        weakref.finalize(self, words.free.append, terms.line).atexit = False
         lease.end_with(self.buffer)
         self._lease, self._words, self._terms = lease, words, terms
+
+    def __del__(self) -> None:
+        if self._words is not None and self._terms is not None:
+            self._words.free.append(self._terms.line)
 
     def take_back(self) -> None:
         """End the loan: refuse all further uses, when what streams have written has arrived; idempotent."""
