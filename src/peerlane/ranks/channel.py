@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from peerlane.backend.facts import Route
 from peerlane.diagnostics.log import event_log
-from peerlane.diagnostics.waits import stream_waits
 from peerlane.errors import (
     BadAddress,
     BadArgument,
@@ -588,7 +587,6 @@ class Channel(OwnProcess):
             if self._end.is_own_process:
                 self._ranks.abandon(notify)
             else:
-                stream_waits.notify_names.pop(notify.id, None)
                 notify.close()
 
     def __enter__(self) -> Channel:

@@ -72,6 +72,7 @@ class End:
         self._bank: Bank | None = None
         self._handles: list[Handle] = []
         self._token = 0
+        self._outgoing: tuple[int, ...] = ()  # by id, if this end has named them
         self._kind, self.is_for_collectives = kind, collective
         # Under `lazy` a collective delivers its own result.
         self._is_drawn = ranks.lateness == "seeded"
@@ -180,8 +181,8 @@ class End:
             bank = self._open_bank(call, invitation.bank, invitation.notifies, length, seconds)
             opened.append(bank)
         outgoing: list[Notify] = ranks.notifies(self.session.device, self._kind, invitation.notifies, bank)
-        ids = tuple(each.id for each in outgoing)
-        stream_waits.name_notifies(stream_waits.ChannelNotifies(ids, self.session.rank, self.peer))
+        self._outgoing = tuple(each.id for each in outgoing)
+        stream_waits.name_notifies(stream_waits.ChannelNotifies(self._outgoing, self.session.rank, self.peer))
         if observers.active:
             for notify in outgoing:
                 observers.send("import", notify)
@@ -283,6 +284,8 @@ class End:
     def close(self) -> None:
         """Release all objects; idempotent."""
         _offers_in_process.pop(self._token, None)
+        for number in self._outgoing:
+            stream_waits.notify_names.pop(number, None)
         for notify in self.incoming:
             stream_waits.notify_names.pop(notify.id, None)
             wait_state.awaited.pop(notify.id, None)
@@ -297,6 +300,7 @@ class End:
             if bank is not None:
                 bank.let_go()
         self.incoming, self._bank, self._late_bank, self._offered = [], None, None, []
+        self._outgoing = ()
         self.late, self.arriving = None, None
 
 
