@@ -172,9 +172,12 @@ def _nixl_agents(count: int, kind: str) -> tuple[Any, Any, list[int], list[int],
     return nixl_agent("a"), nixl_agent("b"), *ends, held
 
 
-def _nixl_registrations(count: int, kind: str) -> Iterator[Callable[[], object]]:
+def _nixl_registrations(count: int, kind: str, *, apart: bool = False) -> Iterator[Callable[[], object]]:
     with _node():
         one, other, mine, _, held = _nixl_agents(count, kind)
+        if apart:
+            held = [pl.devices()[0].allocate(_PIECE) for _ in range(count)]
+            mine = [each.address for each in held]
 
         def run() -> None:
             registered = one.register_memory([(at, _PIECE, 0, "") for at in mine], kind)
@@ -258,6 +261,11 @@ WORKS = {
             "nixl: register, metadata, add, deregister: device memory",
             COUNTS,
             lambda n: _nixl_registrations(n, "VRAM"),
+        ),
+        Work(
+            "nixl: the same, of allocations of device memory",
+            COUNTS,
+            lambda n: _nixl_registrations(n, "VRAM", apart=True),
         ),
         Work(
             "nixl: register, metadata, add, deregister: host memory",

@@ -36,6 +36,7 @@ uint64_t bit_of(uint64_t index) { return uint64_t{1} << (index % 64); }
 }  // namespace
 
 Ledger::Ledger(int fd, LedgerLayout layout, uint64_t slot) : layout_(layout), slot_(slot), pid_(getpid()),
+      held_(std::make_unique<std::atomic<uint64_t>[]>(layout.devices)),
       sharers_(std::make_unique<std::atomic<uint64_t>[]>(layout.slots)), relied_(std::make_unique<std::atomic<uint64_t>[]>(layout.slots)) {
     struct stat facts {};
     if (slot >= layout.slots || fstat(fd, &facts) != 0 ||
@@ -116,11 +117,11 @@ uint64_t Ledger::held_by_others(uint64_t word) const {
 }
 
 uint64_t Ledger::shared(uint64_t device) const {
-    uint64_t total = 0;
+    uint64_t total = held_[device].load(std::memory_order_relaxed);
     const uint64_t used = entries_used()->load(std::memory_order_acquire);
     const uint64_t words = (used < LedgerLayout::kEntries ? used + 63 : LedgerLayout::kEntries) / 64;
     for (uint64_t word = 0; word < words; ++word) {
-        uint64_t held = held_by_others(word) | holding(slot_, word * 64)->load(std::memory_order_seq_cst);
+        uint64_t held = held_by_others(word) & ~holding(slot_, word * 64)->load(std::memory_order_seq_cst);
         for (; held != 0; held &= held - 1) {
             const uint64_t index = word * 64 + static_cast<uint64_t>(__builtin_ctzll(held));
             const uint64_t facts = entry(index)[1].load(std::memory_order_acquire);
@@ -130,12 +131,19 @@ uint64_t Ledger::shared(uint64_t device) const {
     return total;
 }
 
+// The facts may be of a hostile process.
+void Ledger::count_held(uint64_t facts, int64_t holds) {
+    const uint64_t device = facts >> kDeviceShift, bytes = facts & kMostBytes;
+    if (device < layout_.devices) held_[device].fetch_add(static_cast<uint64_t>(holds) * bytes, std::memory_order_relaxed);
+}
+
 // The bit is the claim: who finds another's bit beside the own one steps back, and so does the other.  Between a first
 // look and the store an importer may hold what a dead process had listed there: the id is taken away, then looked again.
 uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
     std::lock_guard lock(mutex_);
     if (left_) throw Refusal{.why = Why::closed};
     uint64_t listed = LedgerLayout::kNone;
+    const uint64_t facts = device << kDeviceShift | std::min(bytes, kMostBytes);
     touch_file([&, this] {
         for (uint64_t word = cursor_ / 64; word < LedgerLayout::kEntries / 64; ++word) {
             Word* mine = holding(slot_, word * 64);
@@ -161,7 +169,7 @@ uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
                 }
                 listed = word * 64 + bit;
                 cursor_ = listed;
-                entry(listed)[1].store(device << kDeviceShift | std::min(bytes, kMostBytes), std::memory_order_relaxed);
+                entry(listed)[1].store(facts, std::memory_order_relaxed);
                 entry(listed)->store(block, std::memory_order_release);
                 raise(entries_used(), listed + 1);
                 return;
@@ -170,26 +178,29 @@ uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
     });
     if (listed == LedgerLayout::kNone) throw Refusal{.why = Why::shared_blocks, .most = LedgerLayout::kEntries};
     try {
-        holds_[listed] = 1;
+        holds_[listed] = {.count = 1, .facts = facts};
     } catch (const std::bad_alloc&) {
         touch_file([&, this] { holding(slot_, listed)->fetch_and(~bit_of(listed), std::memory_order_seq_cst); });
         throw;
     }
+    count_held(facts, 1);
     return listed;
 }
 
 bool Ledger::hold(uint64_t index, uint64_t block) {
     std::lock_guard lock(mutex_);
     if (left_ || index >= LedgerLayout::kEntries) return false;
-    uint64_t& mine = holds_[index];
+    Hold& mine = holds_[index];
     bool held = false;
     touch_file([&, this] {
-        if (mine == 0) holding(slot_, index)->fetch_or(bit_of(index), std::memory_order_seq_cst);
+        if (mine.count == 0) holding(slot_, index)->fetch_or(bit_of(index), std::memory_order_seq_cst);
         held = entry(index)->load(std::memory_order_seq_cst) == block;
-        if (mine == 0 && !held) holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst);
+        if (mine.count == 0 && held) mine.facts = entry(index)[1].load(std::memory_order_relaxed);
+        if (mine.count == 0 && !held) holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst);
     });
-    mine += held;
-    if (mine == 0) holds_.erase(index);
+    if (held && mine.count == 0) count_held(mine.facts, 1);
+    mine.count += held;
+    if (mine.count == 0) holds_.erase(index);
     return held;
 }
 
@@ -210,8 +221,10 @@ void Ledger::let_go(uint64_t index) {
     std::lock_guard lock(mutex_);
     if (left_) return;
     const auto hold = holds_.find(index);
-    if (hold == holds_.end() || --hold->second != 0) return;
+    if (hold == holds_.end() || --hold->second.count != 0) return;
+    const uint64_t facts = hold->second.facts;
     holds_.erase(hold);
+    count_held(facts, -1);
     touch_file([=, this] { holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst); });
     cursor_ = std::min(cursor_, index);
 }

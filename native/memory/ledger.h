@@ -98,13 +98,18 @@ class Ledger {
     bool has_enabled(uint64_t slot, uint64_t from, uint64_t to) const;
     bool shares_memory_with(uint64_t slot) const;
     uint64_t shared(uint64_t device) const;
+    void count_held(uint64_t facts, int64_t holds);   // modulo 2^64
 
     LedgerLayout layout_;
     uint64_t slot_;
     const int32_t pid_;   // whose mapping it is: no child has it
     char* base_;
     std::mutex mutex_;   // what this process writes, but for its doorbell
-    std::unordered_map<uint64_t, uint64_t> holds_;   // how often this process holds an entry
+    struct Hold {
+        uint64_t count = 0, facts = 0;   // how often this process holds an entry, and its device and bytes
+    };
+    std::unordered_map<uint64_t, Hold> holds_;
+    std::unique_ptr<std::atomic<uint64_t>[]> held_;   // bytes of these, by device: to walk them costs more than an allocation
     uint64_t cursor_ = 0;   // no entry below it was free lately
     bool left_ = false;
     std::atomic<bool> counts_all_{false};

@@ -273,6 +273,9 @@ void bind_signals(nb::module_& m) {
             "bank"_a.none(), "In a bank of COMPLETION_LINES; without one it is this process's alone.");
     m.attr("COMPLETION_LINES") = Completions::kLines;
 
+    m.def(
+        "untrack", [](nb::handle object) { PyObject_GC_UnTrack(object.ptr()); }, "object"_a,
+        "Let the garbage collector pass an object over: nothing that it refers to refers to it.");
     nb::class_<HeldNotify>(m, "Notify", "A signal line, used by this process.")
         .def(
             "__init__",
@@ -320,9 +323,10 @@ void bind_signals(nb::module_& m) {
         .def(
             "_withdraw",
             [](const HeldNotify& self) {
-                const GilReleased gil;
                 SharedSignal* const with = self.shared->shared();
-                if (with && with->bank() == 0) with->abandon();
+                if (!with || with->bank() != 0) return;   // without a switch of threads: channels close thousands
+                const GilReleased gil;
+                with->abandon();
             },
             "This process offers it to nobody any more.")
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })

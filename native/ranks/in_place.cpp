@@ -25,10 +25,10 @@ bool gives(const GroupCall& call, uint32_t rank) { return !call.is_from_root() |
 
 // Whether a system call that reads host memory takes less time than two copies through a slot.
 bool is_read_by_calls(const GroupCall& call, uint32_t ranks, uint64_t longest) {
-    if (call.reduces()) return false;           // it reads in short pieces
-    if (call.kind == GroupCall::Kind::broadcast)           // several readers of a page hinder each other; the copies of a long one overlap
-        return ranks == 2 && longest >= uint64_t{32} << 10 && longest <= uint64_t{8} << 20;
-    return longest >= uint64_t{ranks == 2 ? 16u : 128u} << 10;
+    if (call.reduces()) return false;                              // it reads in short pieces
+    if (call.kind == GroupCall::Kind::broadcast) return false;     // several readers of a page hinder each other
+    const bool has_short_pieces = call.has_source_parts() && ranks > 4;   // in a slot, and each piece is a round
+    return longest >= uint64_t{has_short_pieces ? 512u : 1024u} << 10;
 }
 
 }  // namespace

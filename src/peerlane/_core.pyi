@@ -584,6 +584,11 @@ class Completions:
 
 COMPLETION_LINES: int = 66
 
+def untrack(object: object) -> None:
+    """
+    Let the garbage collector pass an object over: nothing that it refers to refers to it.
+    """
+
 class Notify:
     """A signal line, used by this process."""
 

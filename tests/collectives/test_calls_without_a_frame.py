@@ -334,7 +334,7 @@ def test_methods_of_a_closed_group_raise_closed() -> None:
 
 
 def test_all_to_all_v_does_not_touch_its_source_between_the_parts(tmp_path: Path) -> None:
-    part = 64 << 10
+    part = 1 << 20
     (tmp_path / "file").write_bytes(bytes(range(256)) * (8 * part // 256))
 
     def work(group: pl.Group) -> None:
@@ -355,7 +355,7 @@ def test_all_to_all_v_does_not_touch_its_source_between_the_parts(tmp_path: Path
 def test_host_memory_that_is_gone_is_reported_to_the_rank_that_passed_it(
     tmp_path: Path, call: str, times: int
 ) -> None:
-    part = 256 << 10
+    part = 1 << 20
     (tmp_path / "file").write_bytes(bytes(part))
 
     def work(group: pl.Group) -> pl.Error:

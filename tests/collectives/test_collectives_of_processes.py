@@ -57,6 +57,34 @@ def test_collectives_between_processes_equal_numpy(size: int, options: str) -> N
         assert ask_all(peers, _EVERYTHING) == [True] * size
 
 
+_HOST_BYTES = """
+import numpy as np
+me, n = grp.rank, grp.size
+for part in BOUND - 8, BOUND, BOUND + 8:
+    own = [np.random.default_rng(rank).integers(0, 256, n * part, np.uint8) for rank in range(n)]
+    whole, swapped, part_of_last, last = (np.zeros_like(own[0]) for _ in range(4))
+    for turn in range(2):  # the first finds out what the system allows
+        grp.all_gather(whole, own[me][:part])
+        grp.all_to_all(swapped, own[me])
+        grp.scatter(part_of_last[:part], own[me] if me == n - 1 else None, n - 1)
+        last[:] = own[me]
+        grp.broadcast(last, n - 1)
+        assert (whole == np.concatenate([each[:part] for each in own])).all(), (part, turn)
+        assert (swapped == np.concatenate([each[me * part : (me + 1) * part] for each in own])).all(), (part, turn)
+        assert (part_of_last[:part] == own[-1][me * part : (me + 1) * part]).all(), (part, turn)
+        assert (last == own[-1]).all(), (part, turn)
+        for each in whole, swapped, part_of_last, last:
+            each[:] = 0
+result = True
+"""
+
+
+@pytest.mark.parametrize(("size", "bound"), [(2, 32 << 10), (2, 1 << 20), (3, 1 << 20), (5, 512 << 10)])
+def test_host_bytes_around_the_size_that_is_read_in_place_arrive(size: int, bound: int) -> None:
+    with ranks(size) as peers:
+        assert ask_all(peers, _HOST_BYTES.replace("BOUND", str(bound))) == [True] * size
+
+
 _LONG = """
 import numpy as np
 me, n = grp.rank, grp.size

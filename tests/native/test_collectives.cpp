@@ -169,7 +169,7 @@ class Called {
 Job drawn(std::mt19937_64& random, uint32_t size) {
     constexpr Kind kKinds[] = {Kind::barrier, Kind::broadcast, Kind::all_gather, Kind::all_reduce, Kind::reduce,
                                Kind::reduce_scatter, Kind::all_to_all, Kind::scatter};
-    constexpr uint64_t kCounts[] = {1, 3, 12, 13, 255, 2048, 5000, 40'000};
+    constexpr uint64_t kCounts[] = {1, 3, 12, 13, 255, 2048, 5000, 40'000, 300'000};
     return {.kind = kKinds[random() % std::size(kKinds)], .root = static_cast<uint32_t>(random() % size),
             .count = kCounts[random() % std::size(kCounts)], .in_place = random() % 2 == 0};
 }
@@ -404,7 +404,7 @@ void memory_is_read_where_it_lies_and_only_there() {
 
 // Its end is what the caller then waits for, and not an error of this call.
 void host_memory_of_a_process_that_has_ended_is_waited_for() {
-    constexpr uint64_t kPart = uint64_t{64} << 10;
+    constexpr uint64_t kPart = uint64_t{1} << 20;   // less goes through slots
     std::vector<char> whole[2] = {std::vector<char>(2 * kPart), std::vector<char>(2 * kPart)};
     const pid_t owner = fork();   // its memory is where ours is
     if (owner == 0)

@@ -41,6 +41,16 @@ void shared_blocks_count_once(Ledger& a, Ledger& b) {
     CHECK(a.used(0) == 0 && a.used(1) == 60);
 }
 
+// A hostile process may write any device and size beside a block that others hold.
+void impossible_facts_change_no_other_total(int fd, const LedgerLayout& layout, Ledger& a, Ledger& b) {
+    const uint64_t before = b.used(1), entry = a.list(76, 0, 5), facts = UINT64_MAX;
+    CHECK(pwrite(fd, &facts, 8, static_cast<off_t>(layout.entries_at() + entry * 16 + 8)) == 8);
+    CHECK(b.hold(entry, 76) && b.used(0) == 0 && b.used(1) == before && a.used(0) == 5);
+    b.let_go(entry);
+    a.let_go(entry);
+    CHECK(a.used(0) == 0 && b.used(0) == 0);
+}
+
 void peers_of_any_process(Ledger& a, Ledger& b) {
     const auto has = [](const Ledger& ledger, uint64_t from, uint64_t to) { return ledger.enabler(from, to) != LedgerLayout::kNone; };
     a.set_peer(0, 1, true);
@@ -153,6 +163,7 @@ NATIVE_TEST(test_ledger) {
     const uint64_t none = 0;
     CHECK(pwrite(fd, &none, 8, static_cast<off_t>(LedgerLayout::kHeader + 2 * layout.stride() + 24)) == 8);
     shared_blocks_count_once(a, b);
+    impossible_facts_change_no_other_total(fd, layout, a, b);
     peers_of_any_process(a, b);
     a.leave();
     CHECK(!a.charge(1, 1, 100) && a.used(1) == 60);

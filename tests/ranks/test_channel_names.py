@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import peerlane as pl
+from helpers.rank_peers import ask_all, ranks
 from helpers.threads_as_ranks import run_ranks
 
 pytestmark = pytest.mark.timeout(120)
@@ -57,3 +58,21 @@ def test_channel_transfer_with_buffer_as_memory_moves_its_bytes(node: Callable[.
                 channel.write(b"abcdefgh", at=60, memory=other)
 
     run_ranks(1, body)
+
+
+_CLOSED = """
+from peerlane.diagnostics.waits import stream_waits
+grp.barrier()
+before = set(stream_waits.notify_names)
+channel = grp.channel(1 - grp.rank, notifies=2)
+names = sorted(stream_waits.notify_name(each) for each in set(stream_waits.notify_names) - before)
+grp.barrier()
+channel.close()
+result = names, set(stream_waits.notify_names) == before
+"""
+
+
+def test_channel_closed_leaves_no_names_of_its_notifies() -> None:
+    names = [f"notify {index} from rank {peer} to rank {1 - peer}" for index in range(2) for peer in range(2)]
+    with ranks(2) as peers:
+        assert ask_all(peers, _CLOSED) == [[names, True]] * 2

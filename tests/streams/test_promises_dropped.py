@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+import weakref
 
 import pytest
 
@@ -94,3 +96,13 @@ def test_stream_dropped_keeps_memory_until_its_queue_ran(node: Node) -> None:
     deadline = time.monotonic() + 20
     while d0.free_bytes != before:
         assert time.monotonic() < deadline
+
+
+def test_notify_dropped_is_freed_without_the_garbage_collector(node: Node) -> None:
+    """It passes notifies over, of which ranks as threads have a million."""
+    d0, _ = node()
+    notify = d0.create_notify()
+    assert not gc.is_tracked(notify)
+    dropped = weakref.ref(notify)
+    del notify
+    assert dropped() is None

@@ -72,6 +72,7 @@ class End:
         self._bank: Bank | None = None
         self._handles: list[Handle] = []
         self._token = 0
+        self._outgoing: tuple[int, ...] = ()  # by id, if this end has named them
         self._kind, self.is_for_collectives = kind, collective
         # Under `lazy` a collective delivers its own result.
         self._is_drawn = ranks.lateness == "seeded"
@@ -88,9 +89,9 @@ class End:
         #: The notifies that this end waits for.
         self.incoming: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
         awaited = wait_state.Awaited(session._key, session.rank, peer, member.pid_here, collective)
-        for index, notify in enumerate(self.incoming):
-            stream_waits.notify_names[notify.id] = f"notify {index} from rank {peer} to rank {session.rank}"
-            wait_state.awaited[notify.id] = awaited
+        ids = tuple(each.id for each in self.incoming)
+        stream_waits.name_notifies(stream_waits.ChannelNotifies(ids, peer, session.rank))
+        wait_state.awaited.update(dict.fromkeys(ids, awaited))
 
     def invitation(
         self, offered: Mapping[str, Buffer | Shared], lent: Memories, deadline: float
@@ -181,10 +182,10 @@ class End:
             bank = self._open_bank(call, invitation.bank, invitation.notifies, length, seconds)
             opened.append(bank)
         outgoing: list[Notify] = ranks.notifies(self.session.device, self._kind, invitation.notifies, bank)
-        for index, notify in enumerate(outgoing):
-            name = f"notify {index} from rank {self.session.rank} to rank {self.peer}"
-            stream_waits.notify_names[notify.id] = name
-            if observers.active:
+        self._outgoing = tuple(each.id for each in outgoing)
+        stream_waits.name_notifies(stream_waits.ChannelNotifies(self._outgoing, self.session.rank, self.peer))
+        if observers.active:
+            for notify in outgoing:
                 observers.send("import", notify)
         if self._late_bank is not None:
             theirs = list(memories.values())
@@ -284,6 +285,8 @@ class End:
     def close(self) -> None:
         """Release all objects; idempotent."""
         _offers_in_process.pop(self._token, None)
+        for number in self._outgoing:
+            stream_waits.notify_names.pop(number, None)
         for notify in self.incoming:
             stream_waits.notify_names.pop(notify.id, None)
             wait_state.awaited.pop(notify.id, None)
@@ -298,6 +301,7 @@ class End:
             if bank is not None:
                 bank.let_go()
         self.incoming, self._bank, self._late_bank, self._offered = [], None, None, []
+        self._outgoing = ()
         self.late, self.arriving = None, None
 
 

@@ -10,7 +10,7 @@ import itertools
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from peerlane.backend.ranks import Lent
 from peerlane.errors import BadHandle, Fault, Refused
@@ -18,7 +18,6 @@ from peerlane.memory.buffer import Buffer
 from peerlane.node.device import Device, before_leaving
 from peerlane.ranks.bank import open_bank
 from peerlane.sharing.handle import EVERYONE, Handle
-from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Bank, Lease
@@ -30,8 +29,7 @@ LONGEST_HANDLE = 64  #: characters of the text of a handle
 WINDOW = "window"  #: the tag of a rank's window
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """Where borrowers find a lease: a bank's handle, the line, and the lease's number there."""
 
     bank: str
@@ -67,12 +65,13 @@ class _Words:
         self.free = deque(range(_LINES))
         self._numbers = itertools.count(1)
         self.handle = device.backend.ranks.offer_bank(self, device, self._bank, _LINES, allow)
+        self._text = bytes(self.handle).decode()
 
     def lease(self) -> tuple[Lease, Terms]:
         line, number = self.free.popleft(), next(self._numbers)
         lease = self._ranks.lease_in(self._bank, line, number)
         lease.begin()
-        return lease, Terms(bytes(self.handle).decode(), line, number)
+        return lease, Terms(self._text, line, number)
 
 
 #: Seconds in which peers must deliver what they hold back; a process that rests delivers after 1 s.
@@ -158,9 +157,12 @@ class Loan:
     def _begin(self, everyone: bool) -> None:
         words = _words(_device(self.buffer), everyone)
         lease, terms = words.lease()
-        weakref.finalize(self, words.free.append, terms.line).atexit = False
         lease.end_with(self.buffer)
         self._lease, self._words, self._terms = lease, words, terms
+
+    def __del__(self) -> None:
+        if self._words is not None and self._terms is not None:
+            self._words.free.append(self._terms.line)
 
     def take_back(self) -> None:
         """End the loan: refuse all further uses, when what streams have written has arrived; idempotent."""

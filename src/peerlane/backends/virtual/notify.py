@@ -54,16 +54,17 @@ class VirtualNotify(_core.Notify, Notify):
         return notify
 
     @classmethod
-    def _several(
-        cls, device: Any, kind: NotifyKind, count: int, bank: _core.Signal | None
-    ) -> list[VirtualNotify]:
+    def _several(cls, device: Any, kind: NotifyKind, count: int, bank: _core.Signal | None) -> list[Notify]:
         """Return the notifies of a channel's end, in a bank if its peer is another process."""
         number, native = number_of(device), int(kind)
-        notifies = [cls.__new__(cls) for _ in range(count)]
-        for index, notify in enumerate(notifies):
+        notifies = list[Notify]()
+        _core.untrack(notifies)
+        for index in range(count):
             where = () if bank is None else (bank, index)
+            notify = cls.__new__(cls)
             _core.Notify.__init__(notify, native, number, *where)
             notify._begun(device, kind)
+            notifies.append(notify)
         return notifies
 
     @classmethod
@@ -80,6 +81,7 @@ class VirtualNotify(_core.Notify, Notify):
 
     def _begun(self, device: Any, kind: NotifyKind) -> None:
         self.device, self.kind, self._is_closed, self._opened = device, kind, False, None
+        _core.untrack(self)  # ranks as threads have a million
         if observers.active:
             observers.created(self)
         if live_objects.active:

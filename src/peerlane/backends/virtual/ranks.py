@@ -169,7 +169,7 @@ class VirtualRanks:
         if kind is NotifyKind.FIFO:
             queue = _core.Completions(bank)
             return [VirtualNotify._queued(device, queue, number) for number in range(count)]
-        return list(VirtualNotify._several(device, kind, count, bank))
+        return VirtualNotify._several(device, kind, count, bank)
 
     def line(self, device: Device, kind: int, bank: _core.Signal, index: int) -> Notify:
         return VirtualNotify._line(device, NotifyKind(kind), bank, index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from peerlane import _core
 from peerlane.diagnostics import call_site
@@ -10,8 +11,30 @@ from peerlane.errors import PastOperation, StreamWait, WaitState
 
 _PAST = 3  # operations that a record keeps of the event log
 
-#: The names of the notifies of channels, by id.
-notify_names: dict[int, str] = {}
+
+class ChannelNotifies(NamedTuple):
+    """The notifies of one direction of a channel, whose names are made when a text needs one."""
+
+    ids: tuple[int, ...]
+    sender: int
+    receiver: int
+
+
+#: The names of notifies, by id.
+notify_names: dict[int, str | ChannelNotifies] = {}
+
+
+def name_notifies(notifies: ChannelNotifies) -> None:
+    """Name the notifies of a channel."""
+    notify_names.update(dict.fromkeys(notifies.ids, notifies))
+
+
+def notify_name(notify: int, otherwise: str = "") -> str:
+    """Return the name of a notify, or ``otherwise``."""
+    named = notify_names.get(notify, otherwise)
+    if isinstance(named, str):
+        return named
+    return f"notify {named.ids.index(notify)} from rank {named.sender} to rank {named.receiver}"
 
 
 def of_stream(why: str, stream: int, operation: int = 0, seconds: float | None = None) -> WaitState:
@@ -37,7 +60,7 @@ def streams() -> tuple[StreamWait, ...]:
             awaited_stream=which if what == "record" else 0,
             awaited_operation=record,
             notify=which if what == "notify" else 0,
-            notify_name=notify_names.get(which, "") if what == "notify" else "",
+            notify_name=notify_name(which) if what == "notify" else "",
             submitted_at=str(call_site.at(position) or ""),
             before=_last(each for each in _past(stream) if each.operation < operation),
             of_awaited=_last(_past_of_awaited(what, which, record, (stream, operation))),

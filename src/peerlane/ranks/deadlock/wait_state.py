@@ -239,7 +239,7 @@ class Waits:
         return RankWait(
             rank,
             os.getpid(),
-            stream_waits.notify_names.get(notify, f"notify {notify} of this process"),
+            stream_waits.notify_name(notify, f"notify {notify} of this process"),
             who.peer if who else -1,
             who.group.rpartition(".")[0] if who and who.group != key else "",
             self._threads_behind(stream),

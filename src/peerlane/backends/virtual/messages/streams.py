@@ -198,7 +198,7 @@ def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: 
 
 
 def _notify(number: int) -> str:
-    return wait_texts.NEUTRAL.notify(number, stream_waits.notify_names.get(number, ""))
+    return wait_texts.NEUTRAL.notify(number, stream_waits.notify_name(number))
 
 
 def _end(address: int, allocation: int) -> str:

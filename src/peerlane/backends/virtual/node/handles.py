@@ -13,7 +13,6 @@ Decoding gives the claims of whoever wrote the handle.  Only the exporter can te
 
 from __future__ import annotations
 
-import base64
 import binascii
 import hashlib
 import string
@@ -33,6 +32,7 @@ _MAGIC = b"PL"
 _TEXT = struct.Struct("<2sBBQQQQIII")
 _CHECKED = _TEXT.size - 4
 _ALPHABET = f"{string.ascii_letters}{string.digits}-_".encode()
+_TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 _LOW_INDEX = NONCE_BITS
 _LOW_SLOT = _LOW_INDEX + INDEX_BITS
 _LOW_TAG = _LOW_SLOT + SLOT_BITS
@@ -116,7 +116,8 @@ def encode_text(fields: HandleFields) -> bytes:
         fields.start,
         0,
     )[:_CHECKED]
-    return base64.urlsafe_b64encode(head + zlib.crc32(head).to_bytes(4, "little"))
+    text = binascii.b2a_base64(head + zlib.crc32(head).to_bytes(4, "little"), newline=False)
+    return text.translate(_TO_URL)
 
 
 def is_of(fields: HandleFields, node: int) -> bool:
@@ -195,7 +196,7 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
             f"this is not a handle: character {at + 1} is {foreign[:1]!r}; it has letters, digits, '-' and '_'",
             detail=Refused(reason="wrong_character", at=at, found=foreign[:1].decode("latin-1")),
         )
-    raw = binascii.a2b_base64(text.translate(bytes.maketrans(b"-_", b"+/")))
+    raw = binascii.a2b_base64(text.translate(_FROM_URL))
     magic, version, kind, node, slot_and_index, nonce, size, pid, start, checksum = _TEXT.unpack(raw)
     if magic != _MAGIC:
         raise BadHandle(
