@@ -19,6 +19,8 @@ from peerlane.torch.collective_calls import Caller, OnStream
 from peerlane.torch.failures import converted, refused
 from peerlane.torch.tensor_bytes import bytes_of, flat, put_back, tensors_in
 
+_SETTLING = 1.0  # seconds: a group that has ended may know it before the stream whose failure has ended it
+
 _idle: defaultdict[int, list[torch.Stream]] = defaultdict(list)  # own streams of groups that have ended
 
 
@@ -125,7 +127,7 @@ class DeviceCalls:
         for each in (stream, self._last_on):
             try:
                 if each is not None:
-                    device_module.stream_of(each).sync(0)
+                    device_module.stream_of(each).sync(_SETTLING)
             except WaitTimeout:
                 continue
             except Error as failure:
@@ -167,7 +169,12 @@ class QueuedWork(dist.Work):
     ----------
     blocks : bool
         Whether a wait blocks the thread too.
+    expire : callable
+        Called when the time-out of a wait is over, with the call's name and the seconds; it ends the process group,
+        as NCCL does, and returns the error.
     """
+
+    expire: Callable[[str, float], Exception]
 
     def __init__(
         self, call: str, tensors: Sequence[torch.Tensor], stream: torch.Stream, *, source: int | None = None
@@ -184,7 +191,7 @@ class QueuedWork(dist.Work):
         Raises
         ------
         DistBackendError
-            With a time-out: it is over, or the call has failed.
+            With a time-out: it is over, and the process group has ended, or the call has failed.
         """
         current = torch.accelerator.current_stream(self._stream.device)
         if current != self._stream:
@@ -204,9 +211,7 @@ class QueuedWork(dist.Work):
         except Error as error:
             if seconds is None or not isinstance(error, WaitTimeout):
                 raise converted(self._call, error) from error
-            raise refused(
-                f"peerlane:{self._call} : Timed out waiting {seconds:g} s; the call goes on"
-            ) from None
+            raise self.expire(self._call, seconds) from None
 
     def synchronize(self) -> None:
         """Let the current stream wait for it."""
