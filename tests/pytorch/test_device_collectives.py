@@ -352,7 +352,7 @@ def test_other_collective_deadlock_and_time_out_are_named(programs: Programs) ->
     results = programs.run(
         """
 here = torch.device("peerlane", rank)
-groups = [dist.new_group() for _ in range(2)] + [dist.new_group(timeout=seconds(0.5))]
+groups = [dist.new_group() for _ in range(2)] + [dist.new_group(timeout=seconds(0.5)), dist.new_group()]
 tensor = torch.zeros(1000, device=here)
 for group in (None, *groups):
     dist.all_reduce(tensor, group=group)
@@ -367,15 +367,15 @@ if rank == 0:
     found["other"] = caught(finished, dist.all_reduce, tensor, group=groups[0])
     found["deadlock"] = caught(finished, dist.all_reduce, tensor, group=groups[1])
     found["late"] = caught(dist.barrier, group=groups[2], device_ids=[0])
-    work = dist.all_reduce(tensor, async_op=True)
+    work = dist.all_reduce(tensor, group=groups[3], async_op=True)
     found["work"] = caught(work.wait, seconds(0.2))
+    found["after"] = caught(dist.all_reduce, tensor, group=groups[3])
     store.set("go", "")
-    work.wait(seconds(20))
 else:
     found["other"] = caught(finished, dist.broadcast, tensor, 0, group=groups[0])
     found["deadlock"] = caught(finished, dist.recv, tensor, 0, group=groups[1])
     store.wait(["go"])
-    dist.all_reduce(tensor)
+    found["ended"] = caught(finished, dist.all_reduce, tensor, group=groups[3])
 dist.barrier()
 """
     )
@@ -384,7 +384,9 @@ dist.barrier()
     assert all("a deadlock: ranks 0 and 1" in each["deadlock"][1] for each in results)
     kind, text, cause = results[0]["late"]
     assert kind == "DistBackendError" and "did not come within 0.5 s" in text and cause == "WaitTimeout", text
-    assert "Timed out waiting 0.2 s; the call goes on" in results[0]["work"][1]
+    for each in ("work", "after"):
+        assert "Timed out waiting 200ms" in results[0][each][1], results
+    assert results[1]["ended"] is not None  # that rank 0 has closed its end, or a deadlock
 
 
 _ANY = """

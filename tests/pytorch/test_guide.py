@@ -30,17 +30,18 @@ def test_program_of_the_guide_trains(tmp_path: Path) -> None:
 
 
 def test_programs_of_the_device_run(tmp_path: Path) -> None:
-    program, ranks = documented(GUIDE.with_name("torch-device.md").read_text())
+    program, ranks, ring = documented(GUIDE.with_name("torch-device.md").read_text())
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "PEERLANE_NODE": "devices=2"}
-    for each in (program, ranks):
+    for each in (program, ranks, ring):
         (tmp_path / each.name).write_text(each.code)
     done = program.run(tmp_path, settings)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == program.prints
     del settings["PEERLANE_NODE"]  # the launcher has --devices
-    done = ranks.run(tmp_path, settings)
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["[0] 2.0", "[1] 2.0"]
+    for each, printed in ((ranks, ["[0] 2.0", "[1] 2.0"]), (ring, ["[0] 1000.0", "[1] 0.0"])):
+        done = each.run(tmp_path, settings)
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == printed
 
 
 def test_bench_torch_measures_both_back_ends(tmp_path: Path) -> None:

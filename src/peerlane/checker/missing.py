@@ -19,6 +19,10 @@ def _orders_of_torch(module: str) -> Orders:
         sync=f"{module}.Event.synchronize or {module}.Stream.synchronize",
         event=f"{module}.Stream.wait_stream or {module}.Stream.wait_event",
         keep="Tensor.record_stream",
+        wait="wait_signal of symmetric memory or torch.distributed.recv",
+        record="put_signal of symmetric memory or torch.distributed.send",
+        token="signal",
+        barrier="torch.distributed.barrier",
     )
 
 

@@ -5,6 +5,7 @@ The files of the device:
 * ``extension/`` is the device in C++, ``extension_build`` compiles and loads it;
 * ``device_objects`` is what it asks of peerlane: devices, memory, streams;
 * ``shared_tensors`` sends tensors to other processes;
+* ``symmetric_memory`` maps memory and signals of all ranks, ``symmetric_operations`` are operations on it;
 * ``compiling`` serves ``torch.compile``;
 * ``device_module`` is ``torch.peerlane``; ``device`` registers all of it.
 

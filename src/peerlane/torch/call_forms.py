@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from peerlane.torch.tensor_bytes import completed
+
 _ROOT = Parameter("root", Parameter.POSITIONAL_OR_KEYWORD)
 _OP, _TIMEOUT = (Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=None) for name in ("op", "timeout"))
 _FIELDS = {"root": "rootRank", "op": "reduceOp", "timeout": "timeout"}
@@ -38,9 +40,9 @@ def with_settings(options: type, *, lists: bool = True) -> Callable[[_Method], _
 
         @functools.wraps(method)
         def call(group: dist.ProcessGroup, *arguments: Any, **named: Any) -> dist.Work:
-            what, rest = arguments[:count], arguments[count:]
+            what, rest = tuple(map(completed, arguments[:count])), arguments[count:]
             if isinstance(rest[0] if rest else named.get("opts"), options):
-                return method(group, *arguments, **named)
+                return method(group, *what, *rest, **named)
             opts = options()
             is_of_tensors = any(isinstance(each, torch.Tensor) for each in what)
             if is_of_tensors or rest or named:

@@ -10,7 +10,7 @@ import torch
 from torch.utils.dlpack import DLDeviceType
 
 from peerlane.support import torch_name
-from peerlane.torch import compiling, device_module, extension_build, shared_tensors
+from peerlane.torch import compiling, device_module, extension_build, shared_tensors, symmetric_operations
 
 
 def kinds() -> tuple[str, ...]:
@@ -44,6 +44,7 @@ def register() -> None:
         return
     shared_tensors.register()
     compiling.serve()
+    symmetric_operations.register()
 
 
 def _register_name() -> None:

@@ -173,7 +173,12 @@ class QueuedWork(dist.Work):
     ----------
     blocks : bool
         Whether a wait blocks the thread too.
+    expire : callable
+        Called when the time-out of a wait is over, with the call's name and the seconds; it ends the process group,
+        as NCCL does, and returns the error.
     """
+
+    expire: Callable[[str, float], Exception]
 
     def __init__(
         self, call: str, tensors: Sequence[torch.Tensor], stream: torch.Stream, *, source: int | None = None
@@ -190,7 +195,7 @@ class QueuedWork(dist.Work):
         Raises
         ------
         DistBackendError
-            With a time-out: it is over, or the call has failed.
+            With a time-out: it is over, and the process group has ended, or the call has failed.
         """
         current = torch.accelerator.current_stream(self._stream.device)
         if current != self._stream:
@@ -210,9 +215,7 @@ class QueuedWork(dist.Work):
         except Error as error:
             if seconds is None or not isinstance(error, WaitTimeout):
                 raise converted(self._call, error) from error
-            raise refused(
-                f"peerlane:{self._call} : Timed out waiting {seconds:g} s; the call goes on"
-            ) from None
+            raise self.expire(self._call, seconds) from None
 
     def synchronize(self) -> None:
         """Let the current stream wait for it."""

@@ -21,6 +21,8 @@ class Meeting:
     rank, size : int
     seconds : float
         How long to wait for other ranks.
+    call : str
+        What they all call, for texts.
 
     Attributes
     ----------
@@ -28,8 +30,11 @@ class Meeting:
         How often this rank has made the group; the same in all ranks.
     """
 
-    def __init__(self, store: dist.Store, rank: int, size: int, seconds: float) -> None:
+    def __init__(
+        self, store: dist.Store, rank: int, size: int, seconds: float, *, call: str = "Group"
+    ) -> None:
         self._store, self._rank, self._size, self._seconds = store, rank, size, seconds
+        self._call = call
         self.time = store.add(f"peerlane/made/{rank}", 1)
 
     def key(self, name: str, rank: int) -> str:
@@ -74,9 +79,9 @@ class Meeting:
             late = tuple(rank for rank, value in enumerate(values) if value is None)
             missing = ", ".join(map(str, late))
             raise WaitTimeout(
-                f"Group: of {self._size} ranks these did not come within {self._seconds:g} s: {missing}; all "
-                "ranks of a process group must make it",
-                call="Group",
+                f"{self._call}: of {self._size} ranks these did not come within {self._seconds:g} s: {missing}; all "
+                "ranks of the process group must make the call",
+                call=self._call,
                 detail=Refused(reason="ranks_missing", ranks=late, size=self._size, seconds=self._seconds),
             )
         return [value for value in values if value is not None]

@@ -33,7 +33,7 @@ from peerlane.torch.messages import Messages
 from peerlane.torch.monitored import monitored_barrier
 from peerlane.torch.receives import Receive
 from peerlane.torch.reductions import Reduction, find
-from peerlane.torch.tensor_bytes import check, check_alike, tensors_in
+from peerlane.torch.tensor_bytes import check, check_alike, completed, tensors_in
 from peerlane.torch.work import Work
 
 BACKEND = "peerlane"
@@ -318,7 +318,7 @@ class PeerlaneGroup(dist.ProcessGroup):
             work = self._device_calls().collective(
                 *(name, device, changed, call, *what), is_async=opts.asyncOp
             )
-        return self._coalesce(work)
+        return self._issued(work)
 
     def _device_calls(self) -> DeviceCalls:
         if self._ended is not None:
@@ -327,7 +327,8 @@ class PeerlaneGroup(dist.ProcessGroup):
             self._on_devices = DeviceCalls(self._group, self._longest)
         return self._on_devices
 
-    def _coalesce(self, work: QueuedWork) -> QueuedWork:
+    def _issued(self, work: QueuedWork) -> QueuedWork:
+        work.expire = self._expire
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
@@ -542,23 +543,23 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def send(self, tensors: list[torch.Tensor], peer: int, tag: int) -> dist.Work:
         """Send a tensor to a rank."""
-        (tensor,) = tensors
+        (tensor,) = tensors = completed(tensors)
         self._check("send", tensors)
         if not tensor.is_cpu:
-            return self._coalesce(self._device_calls().send(tensor, peer))
+            return self._issued(self._device_calls().send(tensor, peer))
         return self._message(f"send to rank {peer}", tensors, self._messages.send(tensor, peer, tag))
 
     def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> dist.Work:
         """Receive a tensor of a rank."""
-        (tensor,) = tensors
+        (tensor,) = tensors = completed(tensors)
         self._check("recv", tensors)
         if not tensor.is_cpu:
-            return self._coalesce(self._device_calls().receive(tensor, peer))
+            return self._issued(self._device_calls().receive(tensor, peer))
         return self._message(f"recv from rank {peer}", tensors, self._messages.receive(tensor, [peer], tag))
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> dist.Work:
         """Receive a tensor of whichever rank sends one first."""
-        (tensor,) = tensors
+        (tensor,) = tensors = completed(tensors)
         self._check("recv", tensors)
         if not tensor.is_cpu:
             raise refused(

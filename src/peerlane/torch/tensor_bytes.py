@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -65,9 +66,27 @@ def tensors_in(items: Iterable[Any]) -> Iterator[torch.Tensor]:
             yield from tensors_in(item)
 
 
+def completed(argument: Any) -> Any:
+    """Return an argument with the results of functional collectives in it; the current streams wait for them."""
+    functional = sys.modules.get("torch.distributed._functional_collectives")
+    return argument if functional is None else _completed(argument, functional.AsyncCollectiveTensor)
+
+
+def _completed(argument: Any, owed: Any) -> Any:
+    if isinstance(argument, list | tuple):
+        return [_completed(each, owed) for each in argument]
+    return argument.trigger_wait() if isinstance(argument, owed) else argument
+
+
 def check(call: str, tensors: Sequence[torch.Tensor], devices: Sequence[str]) -> None:
-    """Refuse tensors that are not strided, on another kind of device, or on several devices."""
+    """Refuse tensors without bytes, not strided, on another kind of device, or on several devices."""
     for tensor in tensors:
+        kind = type(tensor)
+        if kind is not torch.Tensor and tensor.nbytes and not tensor.data_ptr():
+            raise refused(
+                f"peerlane:{call} : a {kind.__name__} has no bytes of its own: it wraps other tensors. Pass those, "
+                "or use torch.distributed._functional_collectives, which call the collective on each of them"
+            )
         if tensor.device.type not in devices or tensor.layout is not torch.strided:
             raise refused(
                 f"peerlane:{call} : a tensor is on {tensor.device} with layout {tensor.layout}; this process group "

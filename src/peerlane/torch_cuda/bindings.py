@@ -45,6 +45,11 @@ def count_without_driver() -> None:
     vars(sys.modules["torch.cuda"])["_device_count_nvml"] = lambda: -1
 
 
+def allocate_without_pools() -> None:
+    """Let ``torch.distributed._symmetric_memory.empty`` allocate without a pool of CUDA's caching allocator."""
+    vars(sys.modules["torch.distributed._symmetric_memory"])["_use_implicit_mempool"] = False
+
+
 def make_storages() -> None:
     """Let ``torch.UntypedStorage`` be made and resized on ``cuda``: torch's native code for it refuses that."""
     of_torch = torch.UntypedStorage.__new__

@@ -51,6 +51,7 @@ NAMES = {
         after={
             "torch.cuda": ["torch_cuda.bindings.count_without_driver"],
             "torch": ["torch_cuda.bindings.make_storages", "torch_cuda.nccl_group.serve"],
+            "torch.distributed._symmetric_memory": ["torch_cuda.bindings.allocate_without_pools"],
         },
         modules={},
     ),

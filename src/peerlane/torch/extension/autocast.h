@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/Operators.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/binary_cross_entropy_ops.h>
 #include <torch/library.h>
 
 namespace at::autocast {
@@ -19,6 +20,10 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
     AT_FORALL_FP32_SET_OPT_DTYPE(PEERLANE_SET)
     AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
     AT_FORALL_PROMOTE(PEERLANE_PROMOTE)
+    // Refused as under CUDA's autocast: torch's own kernel there raises the sentence, whatever the device.
+    m.impl("binary_cross_entropy", [](const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight, int64_t reduction) {
+        return _ops::binary_cross_entropy::redispatch(c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA), self, target, weight, reduction);
+    });
 }
 
 #undef PEERLANE_LOWER

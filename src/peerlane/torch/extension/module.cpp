@@ -3,7 +3,7 @@
 // * runtime.h: devices, streams, waits;  called.h: the program's line, for the checker;  allocator.h: memory, on devices and pinned;
 // * guard.h: what torch asks of any device;  generators.h: random numbers;
 // * aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
-// * attention.h;  recurrent_cells.h;  reducer_timer.h;  profiler_times.h;  gradient_threads.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
+// * attention.h;  recurrent_cells.h;  reducer_timer.h;  profiler_times.h;  gradient_threads.h;  symmetric.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
 #include <torch/library.h>
 
 #ifdef PEERLANE_AS_CUDA
@@ -17,6 +17,7 @@
 #include "profiler_times.h"
 #include "recurrent_cells.h"
 #include "reducer_timer.h"
+#include "symmetric.h"
 
 namespace peerlane_torch {
 
@@ -92,6 +93,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         register_hooks();
         register_attention();
         register_profiler_times();
+        register_symmetric_memory();
         take_kernels_of_the_processor();
     });
     m.def("default_generator", [](int device) { return default_generator(static_cast<DeviceIndex>(device)); });
