@@ -247,6 +247,8 @@ def failing(files: Files, name: str) -> Any:
         )
     if name == "beyond":
         return files.make("READ", [(0, 1 << 40, 512)], fd=files.open("empty"))
+    if name == "offset":
+        return files.make("WRITE", [(0, 1 << 63, 512)], fd=files.open("empty"))
     if name == "no space":
         fd = os.open("/dev/full", os.O_RDWR)
         files.opened.append(fd)
@@ -274,9 +276,10 @@ def failing(files: Files, name: str) -> Any:
             "100 of the 512 bytes of row 1 were read from descriptor .* at offset 65,436: the file ends",
         ),
         ("beyond", "0 of the 512 bytes .*: the file ends there; read what the file has"),
-        ("no space", "0 of the 512 bytes of row 0 were written to .*: No space left on device"),
+        ("no space", "0 of the 512 bytes of row 0 were written to .*: No space left on device; make room"),
+        ("offset", "0 of the 512 bytes .*: Invalid argument; pass offsets below"),
         ("read only", "Bad file descriptor"),
-        ("pipe", "Illegal seek"),
+        ("pipe", "Illegal seek; register a file that has offsets"),
         ("truncated", "100 of the 65,536 bytes"),
     ],
 )
@@ -301,7 +304,9 @@ def test_nixl_write_that_a_limit_cuts_fails_with_what_was_written(files: Files) 
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, limit[1]))
     try:
-        with pytest.raises(b.nixlBackendError, match=r"32,768 of the 65,536 bytes.*File too large"):
+        with pytest.raises(
+            b.nixlBackendError, match=r"32,768 of the 65,536 .*File too large; raise `ulimit -f`"
+        ):
             finish(files.agent, files.make("WRITE", [(0, 0, SIZE)], fd=fd))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)

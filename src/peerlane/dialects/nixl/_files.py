@@ -23,6 +23,14 @@ _logger = get_logger("posix")
 _ACCESS = {"ro": os.O_RDONLY, "rw": os.O_RDWR}
 _FLAGS = {"direct": os.O_DIRECT, "sync": os.O_SYNC, "noatime": os.O_NOATIME, "create": os.O_CREAT}
 _MODE = 0o644
+_REMEDIES = {
+    0: "read what the file has, or make it longer",
+    errno.EINVAL: "pass offsets below 2**63, and with 'direct' addresses, offsets and sizes in whole blocks of the disk",
+    errno.ESPIPE: "register a file that has offsets, no pipe, socket or terminal",
+    errno.EFBIG: "raise `ulimit -f`, or write less",
+    errno.ENOSPC: "make room on its disk",
+    errno.EDQUOT: "make room in its quota",
+}
 _ANY = 0, 0  # the device and inode of a file that is not compared
 _MOST_DESCRIPTOR = (1 << 31) - 1
 _MOST_OF_BRIEF = 1 << 20  # bytes
@@ -206,5 +214,5 @@ class FileMoves:
         why = os.strerror(error) if error else "the file ends there"
         return nixlBackendError(
             f"{moved:,} of the {size:,} bytes of row {piece} were {did} {file.name} at offset {offset:,}: {why}",
-            "look at the file and its disk" if error else "read what the file has, or make it longer",
+            _REMEDIES.get(error, "look at the file and its disk"),
         )
