@@ -25,7 +25,7 @@ _FLAGS = {"direct": os.O_DIRECT, "sync": os.O_SYNC, "noatime": os.O_NOATIME, "cr
 _MODE = 0o644
 _REMEDIES = {
     0: "read what the file has, or make it longer",
-    errno.EINVAL: "pass offsets below 2**63, and with 'direct' addresses, offsets and sizes in whole blocks of the disk",
+    errno.EINVAL: "pass offsets below 2**63, with 'direct' whole blocks of the disk from a multiple of one",
     errno.ESPIPE: "register a file that has offsets, no pipe, socket or terminal",
     errno.EFBIG: "raise `ulimit -f`, or write less",
     errno.ENOSPC: "make room on its disk",
