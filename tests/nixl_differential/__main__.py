@@ -1,7 +1,8 @@
 """Runs drawn programs on the vendor's wheel and on the dialect, and says where they differ.
 
 ``python -m nixl_differential VENDOR COUNT``: VENDOR is an interpreter that has the wheel.  Programs in which
-transfers use deregistered memory run under the vendor's policy; the others run under both.  So do those with files.
+transfers use deregistered memory run under the vendor's policy, as do those with wrong modes of paths; the others,
+also with files, run under both.
 On a busy machine notifications of the vendor come late, so a program that differs runs again in a process of its own.
 """
 
@@ -28,6 +29,7 @@ def compare(vendor: str, count: int) -> int:
         ("deregistered", ["vendor"], 0),
         ("kept", ["vendor", "strict"], 1_000_000),
         ("files", ["vendor", "strict"], 2_000_000),
+        ("modes", ["vendor"], 3_000_000),
     ):
         theirs = _outcomes([vendor], first, count, use, "vendor")
         for policy in policies:

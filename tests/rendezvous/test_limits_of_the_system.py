@@ -126,7 +126,7 @@ with pl.Group(0, 1) as group: group.barrier()
     assert done.stdout.splitlines()[0] == "OUT_OF_RESOURCES True"
 
 
-def test_limit_of_file_sizes_is_named_where_a_node_begins_and_where_memory_is_made(tmp_path: Path) -> None:
+def test_limit_of_file_sizes_in_errors_of_nodes_and_memory_is_out_of_resources(tmp_path: Path) -> None:
     program = """
 import resource, sys
 import peerlane as pl

@@ -210,6 +210,18 @@ def test_nixl_path_with_wrong_modes_is_refused_also_beside_an_open_descriptor(
     assert open_descriptors() == before
 
 
+def test_nixl_meta_with_wrong_modes_is_no_path_where_the_policy_is_the_vendors(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_NIXL_POLICY", "vendor")
+    fd = os.open(files.folder / "other", os.O_RDWR | os.O_CREAT)
+    files.opened.append(fd)
+    files.array[:] = 7
+    files.agent.register_memory([(0, 0, fd, f"ro,none:{files.folder}/file")], "FILE")
+    assert finish(files.agent, files.make("WRITE", [(0, 0, SIZE)], fd=fd)) == "DONE"
+    assert (files.folder / "other").read_bytes() == files.array.tobytes()
+
+
 def open_descriptors() -> int:
     """Return how many descriptors this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))

@@ -46,14 +46,16 @@ class Path(NamedTuple):
 def path_of(meta: bytes) -> Path | None:
     """Return the path in a registration's meta, as ``rw,create:/tmp/file``; None if it has none.
 
-    Raises nixlBackendError: it has modes, and some are wrong: without a path the bytes would go to the descriptor of
-        the device's number.
+    Raises nixlBackendError: it has modes, some are wrong, and the policy is strict: without a path the bytes would go
+        to the descriptor of the device's number.
     """
     modes, colon, name = meta.partition(b":")
     access, *flags = words = modes.decode(errors="replace").split(",")
     if not colon or not {word.strip().lower() for word in words} & (_ACCESS.keys() | _FLAGS.keys()):
         return None
     if not name or access not in _ACCESS or not set(flags) <= _FLAGS.keys():
+        if not is_strict():
+            return None
         raise nixlBackendError(
             f"the meta {os.fsdecode(meta)!r} names no path with valid modes",
             f"pass {' or '.join(map(repr, _ACCESS))}, then any of {', '.join(map(repr, _FLAGS))}, "
