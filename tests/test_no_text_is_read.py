@@ -32,6 +32,7 @@ MAY_MATCH = {
     "peerlane/dialects/acl/_state.py": "names of calls that undo",
     "peerlane/dialects/acl/_visible.py": "the list of devices that a user writes",
     "peerlane/dialects/cuda/nvml/system.py": "PCI addresses that a program writes",
+    "peerlane/support/dtypes.py": "names of element types that a user writes, as fp32",
     "peerlane/diagnostics/hooks/polls.py": "names of calls in the source of a program's loop",
 }
 #: The modules that may read the text of a foreign exception, and why.

@@ -129,6 +129,7 @@ def test_site_with_links_that_lead_nowhere_ends_the_build(tmp_path: Path) -> Non
     hook = ROOT / "scripts" / "docs_site" / "source_pages.py"
     config.write_text(
         f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md]\nextra_css: []\n"
+        f"theme: {{custom_dir: {ROOT / 'scripts' / 'docs_site' / 'theme'}}}\n"
         f"hooks: [{hook}]\nplugins: [search]\n"
     )
     code, messages = build(config, tmp_path / "site")

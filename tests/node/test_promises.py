@@ -374,7 +374,7 @@ def test_can_access_wrong_device_raises(node: Node) -> None:
     with pytest.raises(pl.InvalidValue, match="another node") as refused:
         d0.can_access(old)
     assert refused.value.fault is Fault.WRONG_DEVICE
-    with pytest.raises(TypeError, match="must be a Device, not int"):
+    with pytest.raises(TypeError, match=r"must be a Device such as device\(1\), not int"):
         d0.can_access(1)  # type: ignore[arg-type]
 
 
@@ -385,7 +385,7 @@ def test_link_wrong_device_raises(node: Node) -> None:
     with pytest.raises(pl.InvalidValue, match="another node") as refused:
         d0.link(old)
     assert refused.value.fault is Fault.WRONG_DEVICE
-    with pytest.raises(TypeError, match="must be a Device, not str"):
+    with pytest.raises(TypeError, match=r"must be a Device such as device\(1\), not str"):
         d0.link("virtual:1")  # type: ignore[arg-type]
 
 

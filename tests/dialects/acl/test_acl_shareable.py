@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from types import ModuleType
@@ -159,7 +160,7 @@ def test_acl_mem_import_from_shareable_handle_reused_process_id_returns_507899(
     _, shareable = exported(acl)
     # Simulate that no process, or another one, had the process id when it was listed.
     with monkeypatch.context() as then:
-        then.setattr(_core, "start_time", lambda pid: start)
+        then.setattr(_core, "allow", functools.partial(_core.allow, start=start))
         ok(acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]))
     assert peer("rt.mem_import_from_shareable_handle", shareable, 0) == (0, 507899)
     assert words in peer("get_recent_err_msg")
