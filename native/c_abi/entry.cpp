@@ -209,10 +209,13 @@ bool ask(Entry& entry, const Word* words, size_t count, void* caller, Word& resu
     const Undisturbed undisturbed;
     Python* const python_of_process = python();
     if (!python_of_process || count > kMost) return false;
-    if (python_of_process->is_over()) {
+    const auto answer_at_the_end = [&] {
         if (entry.is_done_at_the_end) result = Word(int64_t{0});
         return entry.is_done_at_the_end;
-    }
+    };
+    if (python_of_process->is_over()) return answer_at_the_end();
+    const Call call(*python_of_process);
+    if (!call.is_allowed()) return answer_at_the_end();
     is_asked = true;
     stay_if_leaving(*python_of_process);
     const bool is_answered = ask_python(*python_of_process, entry, words, count, caller, result);

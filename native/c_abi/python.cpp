@@ -276,6 +276,8 @@ bool is_gil_to_be_had() {
     const auto shared = std::make_shared<Try>();
     try {
         std::thread([shared] {
+            const Call call(functions);
+            if (!call.is_allowed()) return;
             const Waiting waiting(functions);
             functions.PyGILState_Release(functions.PyGILState_Ensure());
             const std::lock_guard lock(shared->mutex);
@@ -293,7 +295,9 @@ struct Kept {
     bool is_kept = false;
     ~Kept() {
         is_ending = true;
-        if (!is_kept || gettid() == getpid() || functions.is_over() || !is_gil_to_be_had()) return;   // else the state stays
+        if (!is_kept || gettid() == getpid() || functions.is_over()) return;
+        const Call call(functions);
+        if (!call.is_allowed() || !is_gil_to_be_had()) return;   // the state stays
         const Waiting waiting(functions);   // who joins this thread may have the GIL again
         (void)functions.PyGILState_Ensure();
         functions.PyGILState_Release(PyGILState_LOCKED);
@@ -370,6 +374,15 @@ bool is_thread_of_c(Python& python) {
 }
 
 void see_forks() { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+
+Call::Call(Python& python) {
+    const Quick* const table = python.is_own ? nullptr : quick.load(std::memory_order_acquire);
+    if (table) is_counted_ = is_allowed_ = table->begin_call();
+}
+
+Call::~Call() {
+    if (is_counted_) quick.load(std::memory_order_acquire)->end_call();
+}
 
 Gil::Gil(Python& python) : python_(python) {
     const Waiting waiting(python);

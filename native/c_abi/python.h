@@ -57,6 +57,19 @@ bool is_thread_of_c(Python& python);
 // child it comes before what Python does, as in a fork of Python.
 void see_forks();
 
+// While it lives, the end of a program's Python waits for this thread, which may take the GIL; or Python ends, and it must not.
+class Call {
+public:
+    explicit Call(Python& python);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    bool is_allowed() const { return is_allowed_; }
+
+private:
+    bool is_counted_ = false, is_allowed_ = true;
+};
+
 // The GIL, while it lives.  The state of a thread that C made stays until the thread ends, with what is Python's of the
 // thread: else each call would be the first of a new thread.
 class Gil {

@@ -15,6 +15,8 @@ constexpr int32_t kDeclined = -1;
 struct Quick {
     std::atomic<uint32_t>* gil_waiters;   // how many threads of C wait for the GIL
     void (*follow_waits)() noexcept;      // before the first call of such a thread: who joins it may have the GIL
+    bool (*begin_call)() noexcept;        // of C, which may take the GIL; false: Python ends
+    void (*end_call)() noexcept;
 
     using GetDevice = bool(uint64_t number) noexcept;
     using Copy = bool(uint64_t dst, uint64_t src, uint64_t size) noexcept;

@@ -222,5 +222,9 @@ extern std::atomic<uint32_t> gil_waiters;
 // Let modules that join a thread under the GIL give it away while another thread of C waits for it; not for those loaded later.
 void follow_waits() noexcept;
 
+// While a thread of C calls Python, which may give the GIL away and come back for it.  False: Python ends, and it must not.
+bool begin_call_of_c() noexcept;
+void end_call_of_c() noexcept;
+
 // Called with the GIL by the thread that finalizes, as late as Python allows.
 void interpreter_exits();

@@ -695,6 +695,8 @@ int32_t exchange_parts(uint64_t source, uint64_t target, uint64_t count, int32_t
 constexpr c_abi::Quick kQuick{
     .gil_waiters = &gil_waiters,
     .follow_waits = follow_waits,
+    .begin_call = begin_call_of_c,
+    .end_call = end_call_of_c,
     .aclrtGetDevice = [](uint64_t number) noexcept { return get_device(acl, number); },
     .hipGetDevice = [](uint64_t number) noexcept { return get_device(hip, number); },
     .cuCtxGetDevice = [](uint64_t number) noexcept { return get_device(cuda, number); },

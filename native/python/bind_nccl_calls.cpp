@@ -102,10 +102,11 @@ struct Planned {
     CommunicatorPtr communicator;
     StreamPtr program;
     CallQueue::Call call;
+    uint64_t nbytes = 0;   // of `count` elements
     bool is_to_itself = false;
 };
 
-// What a thread has called since ncclGroupStart.
+// What a thread has called since ncclGroupStart.  No memory is pinned meanwhile: the program may free it, or share it, which moves it.
 struct CallGroup {
     unsigned depth = 1;
     std::vector<Planned> calls;
@@ -119,7 +120,11 @@ bool take(Range& range, const char* role, uint64_t address, uint64_t size, uint3
 }
 
 // False: the dialect says what is wrong, or serves it.
-bool take_memory(const Communicator& own, const Asked& asked, uint64_t nbytes, CallQueue::Call& call) {
+bool take_memory(Planned& plan) {
+    const Communicator& own = *plan.communicator;
+    const Asked& asked = plan.asked;
+    const uint64_t nbytes = plan.nbytes;
+    CallQueue::Call& call = plan.call;
     GroupCall& of = call.of;
     const bool is_root = static_cast<uint64_t>(static_cast<uint32_t>(asked.root)) == own.rank;
     const uint64_t whole = nbytes * own.size;
@@ -191,7 +196,8 @@ std::optional<Planned> planned(const Asked& asked, uint64_t site) {
     }
     const bool is_message = asked.verb == Verb::send || asked.verb == Verb::receive;
     plan.is_to_itself = is_message && call.of.root == own.rank;
-    if (!take_memory(own, asked, asked.count * width->second, call)) return {};
+    plan.nbytes = asked.count * width->second;
+    if (!take_memory(plan)) return {};
     if (plan.is_to_itself) return plan;
     if (!is_message && (!call.of.take_size(own.rank, own.size) || !call.of.has_whole_elements())) return {};
     call.stream = known->stream_of(call.lane());
@@ -340,6 +346,7 @@ int32_t run(const Asked& asked) noexcept {
         auto plan = planned(asked, site);
         if (!plan) return kDeclined;
         if (call_group) {
+            plan->call.unpin();
             call_group->calls.push_back(std::move(*plan));
             return 0;
         }
@@ -362,14 +369,24 @@ bool begin_group() noexcept {
     return call_group != nullptr;
 }
 
+// False: the program has ended what a call of a group names.
+static bool take_again(Planned& plan) noexcept {
+    const Communicator& own = *plan.communicator;
+    try {
+        return own.is_usable.load(std::memory_order_acquire) && own.context->is_live.load(std::memory_order_acquire) && !plan.program->closing &&
+               take_memory(plan);
+    } catch (...) {
+        return false;
+    }
+}
+
 int32_t end_group() noexcept {
     if (!call_group || !may_answer_cuda()) return kDeclined;
     if (call_group->depth > 1) {
         --call_group->depth;
         return 0;
     }
-    const auto is_usable = [](const Planned& each) { return each.communicator->is_usable.load(std::memory_order_acquire); };
-    if (!std::all_of(call_group->calls.begin(), call_group->calls.end(), is_usable)) return kDeclined;
+    if (!std::all_of(call_group->calls.begin(), call_group->calls.end(), take_again)) return kDeclined;
     const int32_t code = launch(call_group->calls);
     if (code != kDeclined) delete std::exchange(call_group, nullptr);
     return code;

@@ -39,10 +39,12 @@ class CallQueue {
         Call(Call&& other) noexcept
             : of(std::exchange(other.of, {})), copied(std::exchange(other.copied, {})), copied_to(std::exchange(other.copied_to, {})),
               stream(std::move(other.stream)), name(other.name), site(other.site) {}
-        ~Call() {
+        ~Call() { unpin(); }
+        void unpin() {
             of.unpin();
             Heap::get().unpin(copied);
             Heap::get().unpin(copied_to);
+            of.src = of.dst = copied = copied_to = {};
         }
         bool sends() const { return of.kind == GroupCall::Kind::send; }
         Lane lane() const { return sends() || of.kind == GroupCall::Kind::receive ? lane_of(of.root, sends()) : kCollectives; }

@@ -107,3 +107,38 @@ def test_release_calls_succeed_when_python_has_ended(
         cwd=tmp_path,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
+
+
+DAEMONS = """
+import ctypes, sys, threading
+from peerlane.c_abi import directory
+
+library, name = ctypes.CDLL(f"{directory()}/{sys.argv[1]}"), sys.argv[2]
+begun = threading.Barrier(5)
+
+def call():
+    text = ctypes.create_string_buffer(64)
+    getattr(library, name)(text, 64, 0)
+    begun.wait()
+    while True:
+        getattr(library, name)(text, 64, 0)
+
+if name.startswith("cu"):
+    assert library.cuInit(0) == 0
+for _ in range(4):
+    threading.Thread(target=call, daemon=True).start()
+begun.wait()
+"""
+
+
+@pytest.mark.parametrize("function", ["libcuda.so.1:cuDeviceGetName", "libamdhip64.so:hipDeviceGetName"])
+def test_program_ends_while_daemon_threads_call(function: str) -> None:
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", DAEMONS, *function.split(":")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")

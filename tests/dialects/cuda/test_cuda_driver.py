@@ -22,6 +22,7 @@ from peerlane.dialects._shared.message import last_failure
 from peerlane.dialects.cuda import c_library
 from peerlane.dialects.cuda.manifest import LIBRARIES
 from peerlane.dialects.cuda.state import calls, enums
+from peerlane.dialects.gpu import ipc
 from peerlane.support.libraries import folder
 
 SIZE = 1 << 20
@@ -393,6 +394,33 @@ def test_handle_names_an_allocation_of_the_python_api_until_its_end(node: Node) 
     mapped = driver.cuMemAddressReserve(WORD, size, 0, 0, 0)
     driver.cuMemMap(mapped, size, 0, driver.cuMemCreate(WORD, size, properties(0), 0), 0)
     assert code(driver.cuIpcGetMemHandle, ctypes.byref(handles[2]), mapped) == cuda.INVALID_VALUE
+
+
+def test_memory_that_queued_work_uses_can_be_shared(begun: Driver) -> None:
+    stream, memory = begun.cuStreamCreate(WORD, 1), begun.cuMemAlloc_v2(WORD, SIZE)
+    begun.cuLaunchHostFunc(stream, ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p), 200_000)
+    begun.cuMemsetD8Async(memory, 7, SIZE, stream)
+    begun.cuIpcGetMemHandle(ctypes.byref((ctypes.c_uint8 * 64)()), memory)
+    begun.cuStreamSynchronize(stream)
+    result = np.zeros(SIZE, "u1")
+    begun.cuMemcpyDtoH_v2(result.ctypes.data, memory, SIZE)
+    assert (result == 7).all()
+
+
+def test_memory_whose_queued_work_does_not_end_cannot_be_shared(
+    begun: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ipc, "_MOST_SECONDS", 0.05)
+    stream, memory = begun.cuStreamCreate(WORD, 1), begun.cuMemAlloc_v2(WORD, SIZE)
+    word = begun.cuMemHostAlloc(WORD, 4, 0)
+    ctypes.memset(word, 0, 4)
+    begun.cuStreamWaitValue32_v2(stream, word, 1, 0)
+    begun.cuMemsetD8Async(memory, 7, SIZE, stream)
+    handle = ctypes.byref((ctypes.c_uint8 * 64)())
+    assert code(begun.cuIpcGetMemHandle, handle, memory) == 401
+    ctypes.memset(word, 1, 4)
+    begun.cuStreamSynchronize(stream)
+    begun.cuIpcGetMemHandle(handle, memory)
 
 
 def _share(driver: Driver, other: Peer, memory: int) -> None:

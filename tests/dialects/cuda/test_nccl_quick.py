@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,9 +33,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     names: list[str] = []
     launch = groups._launch
 
-    def counted(operations: Any) -> None:
+    def counted(operations: Any, failure: Any) -> None:
         names.extend(each.name for each in operations)
-        launch(operations)
+        launch(operations, failure)
 
     monkeypatch.setattr(groups, "_launch", counted)
     yield names
@@ -320,3 +321,66 @@ def test_freed_memory_is_refused(ranks: Callable[[int], Ranks]) -> None:
     world.all[0].driver.cuMemFree_v2(calls.source[0])
     assert code_of(calls.make, "all_reduce", world.all[0]) == nccl.INVALID_ARGUMENT
     assert world.nccl.ncclCommGetAsyncError(world.all[0].comm, INT) == 0
+
+
+@pytest.mark.parametrize("ended", ["memory", "stream", "communicator"])
+@pytest.mark.parametrize("continues", ["native code", "Python"])
+def test_group_whose_memory_stream_or_communicator_has_ended_fails_as_it_ends(
+    ranks: Callable[[int], Ranks], ended: str, continues: str
+) -> None:
+    world = ranks(2)
+    calls = Calls(world)
+    for _ in range(4):
+        world.together(lambda each: calls.make("all_reduce", each))
+    calls.read()
+    first, second = world.all
+    world.nccl.ncclGroupStart()
+    for each in world:
+        calls.make("all_reduce", each)
+    first.enter()
+    match ended:
+        case "memory":
+            first.driver.cuMemFree_v2(calls.target[0])
+        case "stream":
+            first.driver.cuStreamDestroy_v2(first.stream)
+        case _:
+            world.nccl.ncclCommAbort(first.comm)
+    if continues == "Python":
+        world.nccl.ncclGroupStart()
+        averaged = second.buffer(np.zeros(COUNT, "f4"))
+        world.nccl.ncclAllReduce(averaged, averaged, COUNT, 7, nccl.AVG, second.comm, second.stream)
+        world.nccl.ncclGroupEnd()
+    assert code_of(world.nccl.ncclGroupEnd) == nccl.INVALID_USAGE
+    assert "ncclAllReduce, earlier in the group, can no longer run: " in world.nccl.last_error()
+    assert code_of(world.nccl.ncclGroupEnd) == nccl.INVALID_USAGE
+    assert "has begun no group" in world.nccl.last_error()
+    if ended == "communicator":
+        first.comm = 0
+    else:
+        assert world.nccl.ncclCommGetAsyncError(first.comm, INT) == nccl.INVALID_USAGE
+        world.nccl.ncclCommAbort(first.comm)
+        first.comm = 0
+    codes = [code_of(second.driver.cuStreamSynchronize, second.stream)]
+    codes.append(world.nccl.ncclCommGetAsyncError(second.comm, INT))
+    assert any(codes)  # it may have known of the end before it queued its call
+
+
+def test_memory_of_a_group_that_native_code_has_begun_can_be_shared(
+    ranks: Callable[[int], Ranks], asked: list[str]
+) -> None:
+    world = ranks(2)
+    calls = Calls(world)
+    for _ in range(4):
+        world.together(lambda each: calls.make("all_reduce", each))
+    values = calls.fill(1)
+    asked.clear()
+    world.nccl.ncclGroupStart()
+    for each in world:
+        calls.make("all_reduce", each)
+    world.all[0].enter()
+    for address in (calls.source[0], calls.target[0]):
+        world.all[0].driver.cuIpcGetMemHandle(ctypes.create_string_buffer(64), address)
+    world.nccl.ncclGroupEnd()
+    assert asked == []
+    for mine in calls.read():
+        assert np.array_equal(mine, sum(values))

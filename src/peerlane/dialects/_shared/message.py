@@ -145,9 +145,12 @@ class Messages:
 
     def add(self, text: object) -> None:
         """Put a text before the others, unless it repeats the newest: a failing loop keeps earlier texts."""
-        kept = self._kept()
-        if next(iter(kept), None) != text:
-            kept.appendleft(text)
+        if self.newest() != text:
+            self._kept().appendleft(text)
+
+    def newest(self) -> object:
+        """Return the newest message, of this thread or when ``shared`` of all; None if there is none."""
+        return next(iter(self._kept()), None)
 
     def forget(self) -> None:
         """Forget the messages of all threads, and keep those to come of each thread apart."""

@@ -22,11 +22,11 @@ from peerlane.dialects.gpu.regions import Region
 from peerlane.dialects.gpu.streams import Streams
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.gpu.virtual_memory import VirtualMemory
-from peerlane.errors import AccessDenied, BadHandle, Error, Fault, PeerLost, WaitTimeout
+from peerlane.errors import AccessDenied, BadHandle, Busy, Error, Fault, PeerLost, WaitTimeout
 from peerlane.memory import raw
 
 HANDLE_SIZE = 64
-_MOST_SECONDS = 5.0  # that another process may take to answer
+_MOST_SECONDS = 5.0  # that another process may take to answer, and queued work to end
 LAZY_PEER_ACCESS = 1  # both vendors' only flag of opened memory
 _NAME = 48  # bytes of a handle that name an allocation
 _OFFSET = 8  # behind them: the pointer's offset in the allocation, which nothing reads
@@ -109,7 +109,7 @@ class Ipc:
         same, until the memory is freed.  Memory below 2 MiB moves first, at the same address, to have no neighbours.
 
         Raises Refusal: ``INVALID_VALUE`` memory of a pool; as :meth:`allocation`.
-        Raises Busy: it has to move, and a view of it lives.
+        Raises Busy: it has to move, and a view of it lives, or queued work that uses it does not end.
         """
         buffer = self.allocation(address)
         if self._pools.holding(buffer) is not None:
@@ -138,7 +138,11 @@ class Ipc:
 
     def _export(self, buffer: Buffer) -> Handle:
         if not isinstance(buffer.device, Host):
-            return buffer.export(allow="user")
+            try:
+                return buffer.export(allow="user")
+            except Busy:  # queued work uses memory that must move, which hardware need not do
+                self._streams.await_queued(_MOST_SECONDS)
+                return buffer.export(allow="user")
         handle: Handle = self._backend.export_host(buffer)
         return handle
 

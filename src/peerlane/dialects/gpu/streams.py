@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -15,7 +16,7 @@ from peerlane.dialects._shared.machine import Context, Resource
 from peerlane.dialects.gpu.captures import Capture, Captures
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.vendor import Reason
-from peerlane.errors import Closed, Error, Fault
+from peerlane.errors import Closed, Deadlock, Error, Fault, WaitTimeout
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # the numbers by which programs name these two
 NON_BLOCKING = 1
@@ -393,10 +394,7 @@ class Streams:
 
     def with_queue(self, number: int) -> AnyStream | EndingStream | None:
         """Return the stream of a number of the core; None for one that the program never had."""
-        machine = self._machine
-        with machine.lock:
-            streams = [each for each in machine.resources.values() if isinstance(each, _STREAMS)]
-            streams += self.lanes
+        streams = [*self._all(), *self.lanes]
         return next((each for each in streams if each.queue.id == number), None)
 
     @property
@@ -451,15 +449,26 @@ class Streams:
 
     def await_device(self, context: Context) -> None:
         """Wait for all streams of a device; what their work failed with stays for their own synchronization."""
-        machine = self._machine
-        with machine.lock:
-            resources = [each for each in machine.resources.values() if each.context.device is context.device]
-        for each in resources:
-            if isinstance(each, _STREAMS):
+        for each in self._all():
+            if each.context.device is context.device:
                 # Another thread may end it now: destroy waits, and the null stream waits for the streams of threads.
                 with contextlib.suppress(Closed):
                     self.await_stream(each)
         self.has_waited(context.device)
+
+    def await_queued(self, seconds: float) -> None:
+        """Wait for the work that all streams have now, so long at most; they keep their failures."""
+        until, ends = time.monotonic() + seconds, []
+        for each in self._all():
+            with contextlib.suppress(Closed):
+                ends.append(each.queue.record())
+        for end in ends:
+            with contextlib.suppress(WaitTimeout, Deadlock):
+                end.sync(max(0.0, until - time.monotonic()))
+
+    def _all(self) -> list[AnyStream | EndingStream]:
+        with self._machine.lock:
+            return [each for each in self._machine.resources.values() if isinstance(each, _STREAMS)]
 
     def non_blocking(self, nulls: Sequence[AnyStream]) -> list[GpuStream | EndingStream]:
         """Return the streams of contexts that their null streams do not wait for, but those that are captured."""

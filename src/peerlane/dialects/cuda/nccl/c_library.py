@@ -21,7 +21,7 @@ from peerlane.dialects.cuda.nccl.codes import IN_PROGRESS, SUCCESS, SYSTEM_ERROR
 from peerlane.dialects.cuda.nccl.communicators import last_message
 from peerlane.dialects.cuda.nccl.config import CollectiveConfig, Config
 from peerlane.dialects.cuda.nccl.groups import take_begun
-from peerlane.dialects.cuda.nccl.state import calls
+from peerlane.dialects.cuda.nccl.state import calls, failures
 from peerlane.dialects.cuda.quick import quick
 
 _MAKING = {
@@ -82,6 +82,6 @@ def library(header: str) -> Library:
             "ncclGroupStart": quick.thread,
         },
     )
-    groups.recall = lambda name, words: functions.entry(name)(*words)
+    groups.recall = lambda name, words: failures.newest() if functions.entry(name)(*words) else None
     host.know_nccl_elements(*reductions.known_natively(), SYSTEM_ERROR)
     return functions

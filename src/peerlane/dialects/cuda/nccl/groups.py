@@ -13,6 +13,7 @@ from peerlane import Buffer, Device, Event, Stream, copy
 from peerlane.backend import host
 from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.message import Message
 from peerlane.dialects.cuda.nccl.codes import UNHANDLED_CUDA_ERROR, misuse, of_driver
 from peerlane.dialects.cuda.nccl.communicator import Communicator
 from peerlane.dialects.cuda.nccl.state import call
@@ -42,6 +43,7 @@ class Operation:
 class _Group:
     process: object  # what changes when the tests of a process begin anew
     depth: int = 1
+    failure: Refusal | None = None  #: why a call that it had accepted cannot run
     jobs: list[tuple[Communicator, Job]] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
 
@@ -72,14 +74,22 @@ def _go_on_with(depth: int, native: Sequence[tuple[str, tuple[int, ...], int]]) 
     """Make the calls that native code has kept of a group, now that it meets one which it cannot serve."""
     group = _thread.group = _Group(machine.thread, depth)
     for name, words, line in native:
-        code = event_log.at_call_site(line, partial(recall, name, words))
-        if code:
-            raise Refusal(code, f"{name}, earlier in the group, was refused", "look at its own message")
+        failed = event_log.at_call_site(line, partial(recall, name, words))
+        if not isinstance(failed, Message):
+            continue
+        failure = misuse(f"{name}, earlier in the group, can no longer run: {failed.cause}", failed.remedy)
+        group.failure = group.failure or failure
+        communicator = machine.resources.get(words[-2])
+        if isinstance(communicator, Communicator):  # the call had returned ncclSuccess
+            communicator.failure = communicator.failure or failure
     return group
 
 
-def recall(name: str, words: tuple[int, ...]) -> int:
-    """Make a call of C again; `c_library` sets this function."""
+def recall(name: str, words: tuple[int, ...]) -> object:
+    """Make a call of C again, whose last arguments are communicator and stream; return the message if it fails.
+
+    `c_library` sets this function.
+    """
     raise NotImplementedError
 
 
@@ -122,7 +132,7 @@ def ncclGroupEnd() -> None:
             communicator.make_later(job)
             _thread.has_begun = True
     together(waited)
-    _launch(group.operations)
+    _launch(group.operations, group.failure)
 
 
 def make(communicator: Communicator, job: Job) -> None:
@@ -150,7 +160,7 @@ def run(*operations: Operation) -> None:
     """Queue what a call asks for, or keep it until the group of this thread ends."""
     group = _open_group()
     if group is None:
-        _launch(operations)
+        _launch(operations, None)
         return
     for each in operations:
         each.submit = _at_this_line(each.submit)
@@ -193,15 +203,19 @@ def together(jobs: Sequence[Job]) -> None:
         raise failures[0]
 
 
-def _launch(operations: Sequence[Operation]) -> None:
-    if len(operations) == 1 and operations[0].lane is None and operations[0].stream.capture is None:
+def _launch(operations: Sequence[Operation], failure: Refusal | None) -> None:
+    if (
+        failure is None
+        and len(operations) == 1
+        and operations[0].lane is None
+        and operations[0].stream.capture is None
+    ):
         _queue_one(operations[0])  # without the cost of a group
         return
     by_communicator: dict[Communicator, list[Operation]] = {}
     for each in operations:
         by_communicator.setdefault(each.communicator, []).append(each)
     pairs = {each: _to_itself(each, some) for each, some in by_communicator.items()}
-    failure: Refusal | None = None
     for communicator, some in by_communicator.items():
         work = _Work(communicator, some, pairs[communicator])
         try:

@@ -32,12 +32,12 @@ class _Last:
     message: object = ""
 
 
-last, _failures = _Last(), _Failures(machine)
+last, failures = _Last(), _Failures(machine)
 
 
 def report(failure: Failure) -> None:
     """Keep the message of a failed call; write it to stderr if NCCL_DEBUG asks for warnings."""
-    last.message = message = _failures.record(failure)
+    last.message = message = failures.record(failure)
     gpu.failures.add(message)
     if os.environ.get("NCCL_DEBUG", "").upper() in _LOUD:
         print(f"peerlane: {message}", file=sys.stderr, flush=True)
