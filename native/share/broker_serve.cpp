@@ -8,6 +8,7 @@
 #include <new>
 #include <span>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -171,6 +172,8 @@ void BrokerLoop::grant_early(uint32_t index, int32_t pid) {
     const auto its = of_process_.find(pid);
     if (its == of_process_.end()) return;
     const ExportTable::Entry& entry = exports_.at(index);
+    struct stat file {};
+    if (fstat(entry.what.fd, &file) != 0) return;
     for (const uint64_t id : its->second) {
         Connection& connection = connections_.at(id);
         Answer refusal;
@@ -182,7 +185,7 @@ void BrokerLoop::grant_early(uint32_t index, int32_t pid) {
             return;
         }
         note_sharer(owner_word(connection.process.pid, connection.process.start));   // before it can say that it has the handle
-        connection.early->offer({index, entry.nonce}, entry.what.grant, entry.what.fd);
+        connection.early->offer({index, entry.nonce}, entry.what.grant, entry.what.fd, file.st_ino);
     }
 }
 

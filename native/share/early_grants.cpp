@@ -47,7 +47,8 @@ std::optional<EarlyGrant> GrantPage::take(uint32_t index, uint64_t nonce, unsign
         if (index_and_fd >> 32 != index || !is_nonce(nonce, nonce_bits, whole)) continue;
         std::array<uint64_t, kGrantWords> words;
         for (unsigned w = 0; w < kGrantWords; ++w) words[w] = record.grant[w].load(std::memory_order_relaxed);
-        const EarlyGrant early{std::bit_cast<Grant>(words), whole, static_cast<int>(index_and_fd & UINT32_MAX)};
+        const EarlyGrant early{std::bit_cast<Grant>(words), whole, static_cast<int>(index_and_fd & UINT32_MAX),
+                               record.inode.load(std::memory_order_relaxed)};
         if (early.grant.kind != wanted || early.exporter_fd < 0) continue;
         // It is written again only after it was taken back: then the state is another one.
         if (record.state.compare_exchange_strong(state, state - offered + taken, std::memory_order_acq_rel)) return early;
@@ -65,7 +66,7 @@ bool EarlyGrants::has(uint32_t index) const {
                                       [index](const ExportKey& key) { return key.nonce != 0 && key.index == index; });
 }
 
-bool EarlyGrants::offer(ExportKey key, const Grant& grant, int fd) {
+bool EarlyGrants::offer(ExportKey key, const Grant& grant, int fd, uint64_t inode) {
     const auto free = std::find_if(written_.begin(), written_.end(), [](const ExportKey& each) { return each.nonce == 0; });
     if (free == written_.end() || has(key.index)) return false;
     *free = key;
@@ -75,6 +76,7 @@ bool EarlyGrants::offer(ExportKey key, const Grant& grant, int fd) {
     for (unsigned w = 0; w < GrantPage::kGrantWords; ++w) record.grant[w].store(words[w], std::memory_order_relaxed);
     record.nonce.store(key.nonce, std::memory_order_relaxed);
     record.index_and_fd.store(uint64_t{key.index} << 32 | static_cast<uint32_t>(fd), std::memory_order_relaxed);
+    record.inode.store(inode, std::memory_order_relaxed);
     record.state.store(++turn_ * (GrantPage::kStateMask + 1) | GrantPage::offered, std::memory_order_release);
     return true;
 }

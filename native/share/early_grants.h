@@ -17,6 +17,7 @@ struct EarlyGrant {
     Grant grant;
     uint64_t nonce = 0;
     int exporter_fd = -1;   // a descriptor of the exporter's
+    uint64_t inode = 0;     // of its file: the number may lead to another one by now
 };
 
 // The page, as either side has it.
@@ -44,6 +45,7 @@ class GrantPage {
         std::atomic<uint64_t> state;
         std::atomic<uint64_t> nonce;
         std::atomic<uint64_t> index_and_fd;
+        std::atomic<uint64_t> inode;
         std::array<std::atomic<uint64_t>, kGrantWords> grant;
     };
     static_assert(std::atomic<uint64_t>::is_always_lock_free && kRecords * sizeof(Record) <= kBytes);
@@ -61,7 +63,7 @@ class EarlyGrants {
     EarlyGrants(const EarlyGrants&) = delete;
 
     // Whether it is written now; not where it is already, or every record is in use.
-    bool offer(ExportKey key, const Grant& grant, int fd);
+    bool offer(ExportKey key, const Grant& grant, int fd, uint64_t inode);
     // Calls `taken(index)` for each that the importer took since the last look.
     template <class Taken>
     void look(const Taken& taken) {

@@ -47,6 +47,11 @@ Verdict check(const Grant& grant, Kind wanted, int fd) {
     return {};
 }
 
+bool is_file(int fd, uint64_t inode) {
+    struct stat status{};
+    return fstat(fd, &status) == 0 && status.st_ino == inode;
+}
+
 // The numbers of what the exporter refuses; nothing, if an exporter of this version does not say that.
 std::optional<HandleNumbers> numbers_of(const Request& request, const Answer& answer) {
     switch (answer.status) {
@@ -134,8 +139,9 @@ std::optional<Offer> ExporterLine::take_early(const Request& request) {
     if (!early) return std::nullopt;
     const int mode = early->grant.rights & kMayWrite ? O_RDWR : O_RDONLY;
     const int fd = open_descriptor_of(process_.pid, early->exporter_fd, mode);
-    // Its end is looked for after the open: until then the pid is no other process's.
-    if (fd >= 0 && check(early->grant, request.kind, fd).status == Status::ok && !process_.has_ended())
+    // Its end is looked for after the open: until then the pid is no other process's.  It may have replaced its program,
+    // and the files in /proc may be those of another pid namespace: so the file counts, not its number.
+    if (fd >= 0 && is_file(fd, early->inode) && check(early->grant, request.kind, fd).status == Status::ok && !process_.has_ended())
         return Offer{early->grant, early->nonce, fd};
     if (fd >= 0) close(fd);
     let_go(request.index, early->nonce);

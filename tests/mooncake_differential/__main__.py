@@ -9,11 +9,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from helpers.differential import Outcomes, compare, outcomes
+from helpers.differential import Outcomes, compare, outcomes, repeat_differing
 
 DRAWN = Path(__file__).with_name("drawn.py")
 OURS = [sys.executable, "-m", "peerlane", "run", "--dialect", "mooncake"]
-TRIES = 3
 
 
 def run(command: list[str], first: int, count: int) -> Outcomes:
@@ -24,9 +23,7 @@ def run(command: list[str], first: int, count: int) -> Outcomes:
 def main(vendor: str, count: int) -> int:
     """Compare so many programs; return how many differ."""
     theirs, ours = run([vendor], 0, count), run(OURS, 0, count)
-    for _ in range(TRIES):
-        for seed in [each for each in theirs if theirs[each] != ours.get(each)]:
-            theirs |= run([vendor], seed, 1)
+    repeat_differing(theirs, ours, lambda seed: run([vendor], seed, 1))
     return compare(theirs, ours, count, "")
 
 

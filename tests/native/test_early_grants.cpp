@@ -129,13 +129,13 @@ void both_sides_take_at_once() {
         while (!over) {
             const uint32_t n = newest;
             if (const auto grant = page->take(n % 7, n, 64, Kind::memory)) {
-                CHECK(grant->grant.size == n && grant->grant.block == ~uint64_t{n} && grant->exporter_fd == static_cast<int>(n % 5));
+                CHECK(grant->grant.size == n && grant->grant.block == ~uint64_t{n} && grant->exporter_fd == static_cast<int>(n % 5) && grant->inode == n);
                 CHECK(got.insert(n).second);
             }
         }
     });
     for (uint32_t n = 1; n <= rounds; ++n) {
-        CHECK(early.offer({n % 7, n}, {.block = ~uint64_t{n}, .size = n}, static_cast<int>(n % 5)));
+        CHECK(early.offer({n % 7, n}, {.block = ~uint64_t{n}, .size = n}, static_cast<int>(n % 5), n));
         newest = n;
         if (n % 3 == 0) std::this_thread::yield();
         early.take_back(n % 7, [&](uint32_t) { CHECK(counted.insert(n).second); });
@@ -155,7 +155,7 @@ void a_scribbled_page_hurts_nobody(std::mt19937_64& random) {
     {
         EarlyGrants early(GrantPage::map(fd));
         for (int round = 0; round < scaled(2'000, 200'000); ++round) {
-            for (uint32_t i = 0; i < 8; ++i) early.offer({i, 100 + i}, {.size = 4096}, 3);
+            for (uint32_t i = 0; i < 8; ++i) early.offer({i, 100 + i}, {.size = 4096}, 3, 0);
             for (int n = 0; n < 20; ++n) words[random() % (GrantPage::kBytes / 8)] = random() >> random() % 64;
             uint32_t taken = 0;
             const auto count = [&](uint32_t index) { CHECK(index < 8 && ++taken <= 8); };

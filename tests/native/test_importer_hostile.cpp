@@ -171,6 +171,11 @@ void lying_answers_are_refused(const SocketDirectory& socket_directory) {
     for (int fd : {plain, unsealable, ends[0], ends[1], page, unsealed_page}) close(fd);
 }
 
+uint64_t inode_of(int fd) {
+    struct stat status{};
+    return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
 // What a false grant stands for is not opened; the exporter is asked instead, and a lie of its answer is refused.
 void false_early_grants_are_not_believed(const SocketDirectory& socket_directory) {
     const int before = descriptors_open();
@@ -192,7 +197,7 @@ void false_early_grants_are_not_believed(const SocketDirectory& socket_directory
         with_page = false;
         int expected = 1, let_go = 0;
         const auto is_asked = [&](const Grant& grant, int fd) {
-            CHECK(early.offer({3, 9}, grant, fd));
+            CHECK(early.offer({3, 9}, grant, fd, inode_of(fd)));
             close(open(*exporter).fd);
             CHECK(asked == ++expected && comes_true([&] { return impostor.let_go == let_go + 1; }));
             ++let_go;
@@ -200,7 +205,7 @@ void false_early_grants_are_not_believed(const SocketDirectory& socket_directory
             CHECK(early.is_empty());
         };
         const Grant honest{.size = 8192, .length = 8192};
-        CHECK(early.offer({3, 9}, honest, block->fd));
+        CHECK(early.offer({3, 9}, honest, block->fd, inode_of(block->fd)));
         close(open(*exporter).fd);
         CHECK(asked == expected && impostor.let_go == 0);
         early.look([](uint32_t) {});
@@ -208,6 +213,15 @@ void false_early_grants_are_not_believed(const SocketDirectory& socket_directory
         is_asked({.size = 8192, .offset = 1, .length = 8192}, block->fd);
         is_asked({.rights = 8 | kMayRead, .size = 8192}, block->fd);
         for (const int fd : {ends[0], ends[1], socket_directory.fd, page_fd, 1 << 20, INT32_MAX}) is_asked(honest, fd);
+        // The number leads to another block by now, as after an exec.
+        Block* other = create_block(8192, 0);
+        const int reused = dup(block->fd);
+        const uint64_t inode = inode_of(reused);
+        CHECK(dup2(other->fd, reused) == reused && early.offer({3, 9}, honest, reused, inode));
+        const int opened = open(*exporter).fd;
+        CHECK(asked == ++expected && inode_of(opened) == inode);
+        for (const int fd : {opened, reused}) close(fd);
+        drop(other);
         with_page = true;   // a second one
         const auto refusal = refused([&] { open(*exporter); });
         CHECK(refusal && refusal->why == Why::handle && refusal->handle.status == static_cast<int>(Status::bad_answer));

@@ -1,7 +1,8 @@
 """Draws programs of calls of ``nixl``, runs them, and prints the outcome of each call as JSON.
 
-``python drawn.py FIRST COUNT deregistered|kept|files``: the seeds, and whether transfers may use deregistered memory,
-or move bytes of files (``drawn_files.py``).  It needs nothing of peerlane: it runs on the vendor's wheel as well.
+``python drawn.py FIRST COUNT deregistered|kept|files|modes``: the seeds, and whether transfers may use deregistered
+memory, or move bytes of files (``drawn_files.py``), whose paths may have wrong modes.  It needs nothing of peerlane:
+it runs on the vendor's wheel as well.
 """
 
 import itertools
@@ -357,10 +358,10 @@ class Program(Drawn):
 def main():
     first, count, use = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     for seed in itertools.islice(itertools.count(first), count):
-        if use == "files":
+        if use in ("files", "modes"):
             from drawn_files import FileProgram
 
-            program = FileProgram(seed)
+            program = FileProgram(seed, use == "modes")
         else:
             program = Program(seed, use == "deregistered")
         print("program " + json.dumps([seed, program.run()]), flush=True)

@@ -11,7 +11,8 @@ import numpy as np
 from drawn import SECONDS, SIZE, Drawn
 from nixl._api import nixl_agent, nixl_agent_config
 
-MODES = ("rw", "ro", "rw,create", "rw,sync,noatime", "ro,none", "wo", "")
+MODES = ("rw", "ro", "rw,create", "rw,sync,noatime", "wo", "")
+WRONG = "ro,none"  # refused, unless the policy is the vendor's
 
 
 class FileProgram(Drawn):
@@ -20,8 +21,9 @@ class FileProgram(Drawn):
     first = "memory", "memory", "descriptor", "path"
     often = "descriptor", "path", "initialize", "make", "transfer"
 
-    def __init__(self, seed):
+    def __init__(self, seed, has_wrong_modes):
         super().__init__(seed)
+        self.modes = (*MODES, WRONG) if has_wrong_modes else MODES
         self.has_ucx = seed % 3 == 0
         self.name = f"a{seed}"
         self.agent = nixl_agent(
@@ -100,9 +102,9 @@ class FileProgram(Drawn):
         )
 
     def draw_path(self):
-        at, modes = self.drawn.randrange(4), self.drawn.choice(MODES)
+        at, modes = self.drawn.randrange(4), self.drawn.choice(self.modes)
         number = self.drawn.choice([1_000_000, 1_000_001, 1_000_002])
-        if modes in ("ro,none", "wo", ""):  # no path: strictly, the number is no descriptor
+        if modes in (WRONG, "wo", ""):  # no path: strictly, the number is no descriptor
             number, at = self.fds[0], 3
         offset, size = self.drawn.choice([(0, 0), (0, 0), (0, 256)])
         rows = [(offset, size, number, f"{modes}:{self.paths[at]}")]

@@ -124,3 +124,21 @@ with pl.Group(0, 1) as group: group.barrier()
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.splitlines()) <= {"OUT_OF_RESOURCES True", "made"}
     assert done.stdout.splitlines()[0] == "OUT_OF_RESOURCES True"
+
+
+def test_limit_of_file_sizes_in_errors_of_nodes_and_memory_is_out_of_resources(tmp_path: Path) -> None:
+    program = """
+import resource, sys
+import peerlane as pl
+most = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+try: pl.devices()[0].allocate(64 << 20)
+except pl.OutOfMemory as error: print(error.fault.name, "ulimit -f" in str(error), "max_map_count" in str(error))
+"""
+    for most in 4096, 32 << 20:
+        done = run_python(
+            ["-c", program, str(most)],
+            timeout=SECONDS,
+            env=os.environ | {"PEERLANE_RUNTIME_DIR": str(tmp_path / str(most))},
+        )
+        assert (done.returncode, done.stdout) == (0, "OUT_OF_RESOURCES True False\n"), done.stderr

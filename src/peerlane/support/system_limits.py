@@ -29,6 +29,8 @@ def of_system(error: OSError) -> tuple[type[Error], str]:
             "the file system has no bytes or no inodes left (`df`, `df -i`): make room there, or set "
             "PEERLANE_RUNTIME_DIR to another directory",
         )
+    if error.errno == errno.EFBIG:
+        return OutOfMemory, "this process may not make files so large: raise `ulimit -f`"
     if error.errno == errno.ENOMEM:
         return OutOfMemory, "the system has no memory left: free some"
     return Error, "make room there, or set PEERLANE_RUNTIME_DIR to a directory of your own"

@@ -210,6 +210,18 @@ def test_nixl_path_with_wrong_modes_is_refused_also_beside_an_open_descriptor(
     assert open_descriptors() == before
 
 
+def test_nixl_meta_with_wrong_modes_is_no_path_where_the_policy_is_the_vendors(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_NIXL_POLICY", "vendor")
+    fd = os.open(files.folder / "other", os.O_RDWR | os.O_CREAT)
+    files.opened.append(fd)
+    files.array[:] = 7
+    files.agent.register_memory([(0, 0, fd, f"ro,none:{files.folder}/file")], "FILE")
+    assert finish(files.agent, files.make("WRITE", [(0, 0, SIZE)], fd=fd)) == "DONE"
+    assert (files.folder / "other").read_bytes() == files.array.tobytes()
+
+
 def open_descriptors() -> int:
     """Return how many descriptors this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
@@ -247,6 +259,8 @@ def failing(files: Files, name: str) -> Any:
         )
     if name == "beyond":
         return files.make("READ", [(0, 1 << 40, 512)], fd=files.open("empty"))
+    if name == "offset":
+        return files.make("WRITE", [(0, 1 << 63, 512)], fd=files.open("empty"))
     if name == "no space":
         fd = os.open("/dev/full", os.O_RDWR)
         files.opened.append(fd)
@@ -274,9 +288,10 @@ def failing(files: Files, name: str) -> Any:
             "100 of the 512 bytes of row 1 were read from descriptor .* at offset 65,436: the file ends",
         ),
         ("beyond", "0 of the 512 bytes .*: the file ends there; read what the file has"),
-        ("no space", "0 of the 512 bytes of row 0 were written to .*: No space left on device"),
+        ("no space", "0 of the 512 bytes of row 0 were written to .*: No space left on device; make room"),
+        ("offset", "0 of the 512 bytes .*: Invalid argument; pass offsets below"),
         ("read only", "Bad file descriptor"),
-        ("pipe", "Illegal seek"),
+        ("pipe", "Illegal seek; register a file that has offsets"),
         ("truncated", "100 of the 65,536 bytes"),
     ],
 )
@@ -301,7 +316,9 @@ def test_nixl_write_that_a_limit_cuts_fails_with_what_was_written(files: Files) 
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, limit[1]))
     try:
-        with pytest.raises(b.nixlBackendError, match=r"32,768 of the 65,536 bytes.*File too large"):
+        with pytest.raises(
+            b.nixlBackendError, match=r"32,768 of the 65,536 .*File too large; raise `ulimit -f`"
+        ):
             finish(files.agent, files.make("WRITE", [(0, 0, SIZE)], fd=fd))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)

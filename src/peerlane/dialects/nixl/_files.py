@@ -23,6 +23,14 @@ _logger = get_logger("posix")
 _ACCESS = {"ro": os.O_RDONLY, "rw": os.O_RDWR}
 _FLAGS = {"direct": os.O_DIRECT, "sync": os.O_SYNC, "noatime": os.O_NOATIME, "create": os.O_CREAT}
 _MODE = 0o644
+_REMEDIES = {
+    0: "read what the file has, or make it longer",
+    errno.EINVAL: "pass offsets below 2**63, with 'direct' whole blocks of the disk from a multiple of one",
+    errno.ESPIPE: "register a file that has offsets, no pipe, socket or terminal",
+    errno.EFBIG: "raise `ulimit -f`, or write less",
+    errno.ENOSPC: "make room on its disk",
+    errno.EDQUOT: "make room in its quota",
+}
 _ANY = 0, 0  # the device and inode of a file that is not compared
 _MOST_DESCRIPTOR = (1 << 31) - 1
 _MOST_OF_BRIEF = 1 << 20  # bytes
@@ -38,14 +46,16 @@ class Path(NamedTuple):
 def path_of(meta: bytes) -> Path | None:
     """Return the path in a registration's meta, as ``rw,create:/tmp/file``; None if it has none.
 
-    Raises nixlBackendError: it has modes, and some are wrong: without a path the bytes would go to the descriptor of
-        the device's number.
+    Raises nixlBackendError: it has modes, some are wrong, and the policy is strict: without a path the bytes would go
+        to the descriptor of the device's number.
     """
     modes, colon, name = meta.partition(b":")
     access, *flags = words = modes.decode(errors="replace").split(",")
     if not colon or not {word.strip().lower() for word in words} & (_ACCESS.keys() | _FLAGS.keys()):
         return None
     if not name or access not in _ACCESS or not set(flags) <= _FLAGS.keys():
+        if not is_strict():
+            return None
         raise nixlBackendError(
             f"the meta {os.fsdecode(meta)!r} names no path with valid modes",
             f"pass {' or '.join(map(repr, _ACCESS))}, then any of {', '.join(map(repr, _FLAGS))}, "
@@ -206,5 +216,5 @@ class FileMoves:
         why = os.strerror(error) if error else "the file ends there"
         return nixlBackendError(
             f"{moved:,} of the {size:,} bytes of row {piece} were {did} {file.name} at offset {offset:,}: {why}",
-            "look at the file and its disk" if error else "read what the file has, or make it longer",
+            _REMEDIES.get(error, "look at the file and its disk"),
         )

@@ -279,6 +279,8 @@ def _system(reason: str, facts: Any) -> Error:
             )
         case "system_memory":
             limited = _limited_addresses() if facts.errno == errno.ENOMEM else ""
+            if facts.errno == errno.EFBIG:
+                _, limited = of_system(OSError(facts.errno, ""))
             many = "free memory, or raise vm.max_map_count if this process holds tens of thousands of large buffers"
             return OutOfMemory(
                 f"the system refused {size:,} bytes{errno_text}; {limited or many}",
