@@ -54,6 +54,8 @@ _ALIKE = """
     same("foreach", lambda a, b, i, m: list(torch._foreach_add([a, m], 2.0)))
     same("resize", lambda a, b, i, m: a.clone().resize_(3, 3))
     same("lazy clone", lambda a, b, i, m: [a._lazy_clone().add_(1), a])
+    same("hessian", lambda a, b, i, m: torch.func.hessian(lambda each: (each**3).sum())(a[0]))
+    same("zeros without memory", lambda a, b, i, m: a + torch._efficientzerotensor((7, 9), device=a.device))
     same("half", lambda a, b, i, m: (m.half() * 2).float())
     attention = torch.nn.functional.scaled_dot_product_attention
     heads = lambda m: m[:256, :384].reshape(2, 4, 96, 128)
@@ -77,7 +79,7 @@ _ALIKE = """
 def test_operations_equal_the_processors_bit_by_bit(tmp_path: Path, schedule: str) -> None:
     results = run_on_device(tmp_path, _ALIKE, schedule=schedule)
     assert [name for name, is_same in results.items() if not is_same] == []
-    assert len(results) == 30
+    assert len(results) == 32
 
 
 _TRAIN = """
@@ -182,7 +184,13 @@ _ERRORS = """
     found["scalar"] = (a + torch.tensor(1.0)).tolist()
     wide = torch.ones(200, 300, device="peerlane:0")
     found["shape"] = caught(lambda: wide @ wide)
-    found["index"] = caught(lambda: torch.ones(2, device="peerlane:7"))
+    found["index"] = [caught(lambda: torch.ones(2, device=f"peerlane:{each}")) for each in (7, 99)]
+    found["layouts"] = [
+        caught(lambda: torch.eye(3).to_sparse().to("peerlane:0")),
+        caught(lambda: torch.eye(3, device="peerlane:0").to_sparse()),
+        caught(lambda: torch.quantize_per_tensor(a, 0.1, 0, torch.qint8)),
+        caught(lambda: repr(torch.nested.nested_tensor([a, a]))),
+    ]
     numbers = torch.full((100_000,), 1 << 30, device="peerlane:0")
     picked = torch.arange(100_000.0, device="peerlane:0")[numbers]  # the line of the failure
     found["queued"] = caught(torch.accelerator.synchronize)
@@ -199,7 +207,12 @@ def test_errors_name_devices_lines_and_memory(tmp_path: Path) -> None:
     assert "found at least two devices, peerlane:0 and cpu!" in results["processor"][1]
     assert results["scalar"] == [2.0, 2.0]
     assert "mat1 and mat2 shapes cannot be multiplied (200x300 and 200x300)" in results["shape"][1]
-    assert "peerlane:7 does not exist: there are 2 devices" in results["index"][1]
+    for number, (_, text) in zip((7, 99), results["index"], strict=True):
+        assert f"peerlane:{number} does not exist: there are 2 devices" in text
+    for (kind, text), word in zip(
+        results["layouts"], ("sparse", "Sparse", "quantized", "nested"), strict=True
+    ):
+        assert kind == "NotImplementedError" and "peerlane" in text and word in text
     kind, text = results["queued"]
     assert kind == "AcceleratorError"
     program = (tmp_path / "program.py").read_text().splitlines()

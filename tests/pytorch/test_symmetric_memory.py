@@ -222,6 +222,48 @@ dist.barrier()
         assert each["freed"][0], each
 
 
+@SCHEDULES
+def test_tensor_of_memory_that_has_ended_is_refused(
+    programs: Programs, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    results = programs.run(
+        _SYMMETRIC
+        + """
+own, shared = memory(1 << 16)
+own.fill_(3)
+shared.barrier()
+parts = [shared.get_buffer(each, (1 << 16,), torch.float32) for each in range(size)]
+pad = shared.get_signal_pad(1 - rank)
+totals = [each.sum() for each in parts]  # queued, with the memory
+shared.barrier()
+del own, shared
+calls = {
+    "add": lambda each: each.add(1), "fill_": lambda each: each.fill_(1), "print": repr,
+    "host": lambda each: each.cpu(), "device": lambda each: each.to(torch.device("peerlane", 2)),
+    "nonzero": lambda each: each.nonzero(),
+}
+found["early"] = {name: [caught(call, each) for each in (*parts, pad)] for name, call in calls.items()}
+found["totals"] = [each.item() for each in totals]
+torch.accelerator.synchronize(here)
+dist.barrier()
+calls["all_reduce"] = dist.all_reduce
+found["late"] = {name: [caught(call, each) for each in (*parts, pad)] for name, call in calls.items()}
+"""
+    )
+    for each in results:
+        assert each["totals"] == [3.0 * (1 << 16)] * 2
+        for kind, text, _ in each["early"]["add"]:
+            assert kind == "BadAddress" and "keep what does: for get_buffer" in text
+        for answers in (
+            *each["early"].values(),
+            *each["late"].values(),
+        ):  # None: other memory lies there by now
+            assert {answer and answer[0] for answer in answers} <= {None, "BadAddress", "DistBackendError"}, (
+                each
+            )
+
+
 def test_rendezvous_that_cannot_be_is_refused_by_all_ranks(programs: Programs) -> None:
     results = programs.run(
         _SYMMETRIC

@@ -40,7 +40,10 @@ def _names_of_c(calls: Orders) -> Orders:
 def _calls_of(dialect: str, *sites: Site) -> Orders:
     """Return the calls of a dialect as the program names its own, or peerlane's if the name is not a dialect's."""
     if dialect not in registered():
-        return _LIBRARIES.get(dialect, Orders())
+        calls = _LIBRARIES.get(dialect, Orders())
+        if dialect in _LIBRARIES and sites and sites[0].data["event_kind"] == "collective":
+            calls = replace(calls, event=f"torch.distributed.Work.wait, {calls.event}")
+        return calls
     manifest = manifest_of(dialect)
     calls = manifest.orders
     for beginning, others in manifest.orders_of.items():

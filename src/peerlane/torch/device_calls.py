@@ -112,7 +112,8 @@ class DeviceCalls:
     ) -> QueuedWork:
         try:
             with stream:
-                call(OnStream(group, device_module.stream_of(stream)))
+                on = OnStream(group, device_module.stream_of(stream))
+                device_module.extension().run_as(name, lambda: call(on))
         except Closed as error:
             raise converted(name, self._first_failure(stream, group) or error) from error
         except Error as error:

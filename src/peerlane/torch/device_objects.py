@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from peerlane.backend.facts import Kind
-from peerlane.errors import Error, OutOfMemory
+from peerlane.errors import BadAddress, Error, Fault, OutOfMemory
 from peerlane.memory import raw
 from peerlane.memory.buffer import Buffer
 from peerlane.node.device import Device, Host, devices
@@ -74,10 +74,39 @@ def close_later(buffer: Any, streams: Sequence[Stream]) -> None:
         _closing[device] = device.create_stream(on_error="continue")
     for stream in streams:
         _closing[device].wait(stream)
-    _closing[device].launch_callback(buffer.close)
+    _ending.add(buffer)
+    _closing[device].launch_callback(_close, buffer)
+
+
+def _close(buffer: Any) -> None:
+    buffer.close()
+    _ending.discard(buffer)
 
 
 _closing: dict[Any, Stream] = {}
+_ending: set[Any] = set()  #: memory that closes behind what is queued
+
+
+def check_borrowed(call: str, address: int, nbytes: int) -> None:
+    """Refuse memory that has ended.  A tensor may lie there that does not keep it, such as one of ``get_buffer``.
+
+    Raises
+    ------
+    BadAddress
+    """
+    end = address + nbytes
+    try:
+        if not any(each.address < end and address < each.address + each.nbytes for each in list(_ending)):
+            raw.buffer(address, nbytes)
+            return
+        cause = None
+    except BadAddress as error:
+        cause = error
+    raise BadAddress(
+        f"{call}: a tensor has {nbytes:,} bytes at {address:#x}, and no memory is there now. The tensor does not "
+        "keep its memory; keep what does: for get_buffer of symmetric memory the handle of rendezvous",
+        fault=Fault.FREED_ADDRESS,
+    ) from cause
 
 
 def allocate_pinned(nbytes: int) -> Buffer:

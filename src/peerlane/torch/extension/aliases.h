@@ -125,6 +125,11 @@ inline at::Tensor empty_on(Queue& queue, c10::IntArrayRef sizes, c10::IntArrayRe
     return made;
 }
 
+inline void check_dense(const at::Tensor& tensor, const char* other) {
+    TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "a device '", kDevice, "' has strided tensors alone, ", other, " of layout ", tensor.layout());
+    TORCH_CHECK_NOT_IMPLEMENTED(!c10::isQIntType(tensor.scalar_type()), "a device '", kDevice, "' has no quantized tensors, ", other, " of type ", tensor.dtype());
+}
+
 // The tensors of one operation.  Tensors that share a storage have aliases that share one.
 class Aliases {
   public:
@@ -132,7 +137,7 @@ class Aliases {
     explicit Aliases(Kind kind) : kind_(kind) {}
 
     at::Tensor of(const at::Tensor& tensor) {
-        TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "a device '", kDevice, "' has strided tensors alone, not of layout ", tensor.layout());
+        check_dense(tensor, "not one");
         const bool is_cpu = kind_ == Kind::cpu;
         return tensor_on(storage_for(tensor.storage()), is_cpu ? c10::DispatchKey::CPU : c10::DispatchKey::Meta, tensor);
     }
@@ -140,7 +145,7 @@ class Aliases {
     // The tensor of the program on what a CPU kernel returned.
     at::Tensor back(const at::Tensor& result, Queue& queue) {
         if (!result.defined() || !result.device().is_cpu()) return result;
-        TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == c10::kStrided, "a device '", kDevice, "' has strided tensors alone, and this operation makes one of layout ", result.layout());
+        check_dense(result, "and this operation makes one");
         const c10::Storage storage = result.storage();
         for (const auto& [device, alias] : pairs_)
             if (alias.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return tensor_on(device, kKey, result);

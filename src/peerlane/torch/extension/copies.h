@@ -21,6 +21,7 @@ inline bool have_equal_bits(const at::Tensor& a, const at::Tensor& b) {
 // On the source's stream, after what the target's stream has been given; what that is given later comes after the copy.
 inline void copy_bytes_between(const at::Tensor& to, const at::Tensor& from) {
     Queue &source = current_queue(from.device().index()), &target = current_queue(to.device().index());
+    for (const at::Tensor& each : {to, from}) check_borrowed("copy_", each);
     with_python([&](py::handle module) {
         module.attr("copy_between")(reinterpret_cast<uintptr_t>(to.data_ptr()), reinterpret_cast<uintptr_t>(from.data_ptr()),
                                     static_cast<uint64_t>(from.numel()) * from.itemsize(), py::handle(source.stream), py::handle(target.stream));
@@ -202,6 +203,12 @@ inline at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef s
     at::Tensor made = empty_on(queue, C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype)));
     if (fills_new_memory()) [[unlikely]] at::native::fill_empty_deterministic_(made);
     return made;
+}
+
+// Zeros without memory, which torch's derivatives pass on: operations on them know that the result is zero, or ask for real ones.
+inline at::Tensor zeros_without_memory(c10::SymIntArrayRef sizes, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>, std::optional<Device> device, std::optional<bool>) {
+    at::native::ZeroTensorAllocator nothing(Device(kDevice, device && device->has_index() ? device->index() : current_device));
+    return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &nothing, c10::DispatchKeySet({kKey, c10::DispatchKey::ZeroTensor}), c10::dtype_or_default(dtype), std::nullopt);
 }
 
 // At once: a kernel that writes an alias of bytes that two tensors share would change both.

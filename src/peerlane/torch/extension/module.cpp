@@ -4,6 +4,8 @@
 // * guard.h: what torch asks of any device;  generators.h: random numbers;
 // * aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
 // * attention.h;  recurrent_cells.h;  reducer_timer.h;  profiler_times.h;  gradient_threads.h;  symmetric.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
+#include <unordered_set>
+
 #include <torch/library.h>
 
 #ifdef PEERLANE_AS_CUDA
@@ -25,9 +27,17 @@ C10_REGISTER_GUARD_IMPL(PEERLANE_KEY, Guard);
 
 TORCH_LIBRARY_IMPL(_, PEERLANE_KEY, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>()); }
 
+// Where torch has neither a kernel for these tensors on any device, nor one that is made of other operations.
+#define PEERLANE_KEY_OF(KIND) C10_CONCATENATE(KIND, PEERLANE_KEY)
+TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(Sparse), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
+TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(SparseCsr), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
+TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(Quantized), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
+TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(NestedTensor), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
+
 TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY, m) {
     m.impl("empty.memory_format", &empty);
     m.impl("empty_strided", &empty_strided);
+    m.impl("_efficientzerotensor", &zeros_without_memory);
     m.impl("as_strided", &as_strided);
     m.impl("_lazy_clone", &lazy_clone);
     m.impl("view", &view);
@@ -98,6 +108,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     });
     m.def("default_generator", [](int device) { return default_generator(static_cast<DeviceIndex>(device)); });
     m.def("modes", &modes);
+    m.def("run_as", [](const std::string& operation, const py::function& call) {
+        static auto& names = *new std::unordered_set<std::string>;   // the log keeps them
+        const Called called(names.insert(operation).first->c_str());
+        call();
+    });
     m.def("finish_gradients", &finish_gradients);
     m.def("end_queues", [] { Devices::get().end_queues(); });
     m.def("sleep", [](int device, uint64_t nanoseconds) { sleep(current_queue(static_cast<DeviceIndex>(device)), nanoseconds); });

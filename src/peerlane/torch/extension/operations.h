@@ -119,6 +119,13 @@ void replace_tensors(IValue& value, const Replace& replace) {
     }
 }
 
+// The memory of a tensor that does not keep it may have ended.
+inline void check_borrowed(const char* operation, const at::Tensor& tensor) {
+    const c10::DataPtr& bytes = tensor.storage().data_ptr();
+    if (bytes.get_context() || !bytes.get()) [[likely]] return;
+    with_python([&](py::handle module) { module.attr("check_borrowed")(operation, reinterpret_cast<uintptr_t>(bytes.get()), tensor.storage().nbytes()); });
+}
+
 // One call of an operation, with its arguments on torch's stack.
 class Operation {
   public:
@@ -161,6 +168,7 @@ class Operation {
                     if (is_known && tensor.device().index() != device_) refuse_devices(tensor.device(), arguments[i].name());
                     device_ = tensor.device().index();
                     is_known = true;
+                    if (!plan_.is_view) check_borrowed(plan_.word.c_str(), tensor);
                 } else if (tensor.dim() != 0 && !is_index && !plan_.is_copy && tensor.device().is_cpu()) {
                     strangers_.emplace_back(tensor.device(), i);
                 }
@@ -586,6 +594,11 @@ inline void run_boxed(const c10::OperatorHandle& op, Stack* stack) {
     const Plan& plan = Plan::of(op);
     if (Probe::is_on() && plan.is_out) return Probe::leave(plan.written, plan.returned, *stack);
     Operation(plan, *stack).run();
+}
+
+inline void refuse_layout(const c10::OperatorHandle& op, Stack*) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, kDevice, " cannot run ", op.operator_name(), " on sparse, quantized or nested tensors: the device has dense ones alone. "
+                                "Use strided tensors, or tensors of the processor");
 }
 
 }  // namespace peerlane_torch

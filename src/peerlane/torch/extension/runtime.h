@@ -177,7 +177,8 @@ inline thread_local DeviceIndex current_device = 0;
 inline thread_local std::array<Queue*, Devices::kMost> current_queues{};
 
 inline Queue& current_queue(DeviceIndex device) {
-    Queue*& queue = current_queues.at(device);
+    if (static_cast<size_t>(device) >= current_queues.size()) [[unlikely]] Devices::get().check(device);
+    Queue*& queue = current_queues[static_cast<size_t>(device)];
     if (!queue) [[unlikely]] queue = &Devices::get().default_queue(device);
     return *queue;
 }
