@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from peerlane.backend.facts import Kind
-from peerlane.errors import BadAddress, Error, Fault, OutOfMemory
+from peerlane.errors import BadAddress, Error, Fault, OutOfMemory, Refused
 from peerlane.memory import raw
 from peerlane.memory.buffer import Buffer
 from peerlane.node.device import Device, Host, devices
@@ -106,6 +106,8 @@ def check_borrowed(call: str, address: int, nbytes: int) -> None:
         f"{call}: a tensor has {nbytes:,} bytes at {address:#x}, and no memory is there now. The tensor does not "
         "keep its memory; keep what does: for get_buffer of symmetric memory the handle of rendezvous",
         fault=Fault.FREED_ADDRESS,
+        call=call,
+        detail=Refused(reason="borrowed_memory_ended", address=address, size=nbytes),
     ) from cause
 
 
