@@ -14,7 +14,7 @@ from helpers.namespaces import OtherNetwork
 from helpers.ports import free_port
 
 SECONDS = 60.0
-# Without these UCX takes shared memory on one machine, or a virtual cable that another test makes and cuts.
+# Without UCX_TLS UCX takes shared memory on one machine.
 TCP = {"UCX_TLS": "tcp,self", "PEERLANE_INTERFACE": "lo"}
 SECRET = "a secret of two machines"
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from helpers.promises import Node
+from peerlane import dialects
 from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.support.libraries import folder
@@ -67,6 +69,14 @@ def begin(driver: Driver) -> Driver:
     driver.cuInit(0)
     driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(WORD, 0))
     return driver
+
+
+def begun_driver(node: Node) -> Iterator[Driver]:
+    """Begin the driver of a new process in device 0 of two: the function of a fixture."""
+    node()
+    dialects.begin_anew("cuda")
+    yield begin(Driver())
+    dialects.begin_anew("cuda")
 
 
 def struct(name: str, **fields: Any) -> Any:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from dialects.cuda import driver as cuda
-from dialects.cuda.driver import INT, LAYOUT, WORD, Driver, begin, code, words
-from helpers.promises import Node
-from peerlane import dialects
+from dialects.cuda.driver import INT, LAYOUT, WORD, Driver, begun_driver, code, words
 
 STREAM, DURING_API_CALL, ANY = 1, 2, 3
 DEVICE, HOST = 1, 2
 SIZE = 4096
 
 
-@pytest.fixture
-def begun(node: Node) -> Iterator[Driver]:
-    """The driver in device 0 of two."""
-    node()
-    dialects.begin_anew("cuda")
-    yield begin(Driver())
-    dialects.begin_anew("cuda")
+begun = pytest.fixture(begun_driver)
 
 
 def attributes(*orders: int) -> bytes:

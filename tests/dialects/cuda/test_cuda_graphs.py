@@ -6,7 +6,7 @@ import ctypes
 import random
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 
 from dialects.cuda import driver as cuda
-from dialects.cuda.driver import INT, LAYOUT, WORD, CudaError, Driver, begin, code, struct
-from helpers.promises import Node
-from peerlane import dialects
+from dialects.cuda.driver import INT, LAYOUT, WORD, CudaError, Driver, begun_driver, code, struct
 
 SIZE = 1 << 16
 UNSUPPORTED, INVALIDATED, MERGE, UNMATCHED, UNJOINED, ISOLATION, IMPLICIT, CAPTURED, WRONG_THREAD = range(
@@ -26,13 +24,7 @@ ILLEGAL_STATE, UPDATE_FAILED = 401, 910
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
 
 
-@pytest.fixture
-def driver(node: Node) -> Iterator[Driver]:
-    """The driver of a process that has called cuInit, with the primary context of device 0 current."""
-    node()
-    dialects.begin_anew("cuda")
-    yield begin(Driver())
-    dialects.begin_anew("cuda")
+driver = pytest.fixture(begun_driver)
 
 
 def words(handles: Sequence[int]) -> Any:

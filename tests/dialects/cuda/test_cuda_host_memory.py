@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dialects.cuda import driver as cuda
-from dialects.cuda.driver import INT, WORD, Driver, begin, code
+from dialects.cuda.driver import INT, WORD, Driver, begin, begun_driver, code
 from helpers.peers import peer
 from helpers.promises import Node
 from peerlane import dialects
@@ -27,13 +26,7 @@ NONE, READ, READ_WRITE = 0, 1, 3
 MEMORY_TYPE, HOST_POINTER = 2, 4
 
 
-@pytest.fixture
-def begun(node: Node) -> Iterator[Driver]:
-    """The driver on a node of two devices, with the context of device 0."""
-    node()
-    dialects.begin_anew("cuda")
-    yield begin(Driver())
-    dialects.begin_anew("cuda")
+begun = pytest.fixture(begun_driver)
 
 
 def properties(kind: int, number: int = 0, handles: int = 0) -> ctypes.Array[ctypes.c_int32]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from struct import pack
 from typing import Any
 
@@ -19,6 +19,7 @@ from dialects.cuda.driver import (
     CudaError,
     Driver,
     begin,
+    begun_driver,
     code,
     struct,
     words,
@@ -26,7 +27,6 @@ from dialects.cuda.driver import (
 from helpers.each import for_each
 from helpers.peers import peer
 from helpers.promises import Node
-from peerlane import dialects
 from peerlane.dialects.cuda.state import machine
 from peerlane.support.libraries import folder
 
@@ -41,13 +41,7 @@ CREATED_WITH, LARGEST = range(9, 16), 13  # attributes of pools
 TYPE_HOST = 1
 
 
-@pytest.fixture
-def begun(node: Node) -> Iterator[Driver]:
-    """The driver of a new process, with the primary context of device 0 current."""
-    node()
-    dialects.begin_anew("cuda")
-    yield begin(Driver())
-    dialects.begin_anew("cuda")
+begun = pytest.fixture(begun_driver)
 
 
 def properties(kind: int, location: int, handles: int = 0, largest: int = 0) -> ctypes.Array[ctypes.c_int32]:

@@ -18,7 +18,7 @@ from dialects.cuda.driver import (
     WORD,
     CudaError,
     Driver,
-    begin,
+    begun_driver,
     code,
     struct,
     words,
@@ -38,13 +38,7 @@ LIBC.mmap.restype = ctypes.c_void_p
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-@pytest.fixture
-def begun(node: Node) -> Iterator[Driver]:
-    """The driver of a new process, with the primary context of device 0 current."""
-    node()
-    dialects.begin_anew("cuda")
-    yield begin(Driver())
-    dialects.begin_anew("cuda")
+begun = pytest.fixture(begun_driver)
 
 
 @pytest.fixture(params=["12", "13"])
