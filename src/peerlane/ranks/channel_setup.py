@@ -88,10 +88,9 @@ class End:
             ranks.end_waits_with(session._membership.members, self._bank)
         #: The notifies that this end waits for.
         self.incoming: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
-        awaited = wait_state.Awaited(session._key, session.rank, peer, member.pid_here, collective)
         ids = tuple(each.id for each in self.incoming)
         stream_waits.name_notifies(stream_waits.ChannelNotifies(ids, peer, session.rank))
-        wait_state.awaited.update(dict.fromkeys(ids, awaited))
+        wait_state.expect(session, peer, ids, is_in_collective=collective)
 
     def invitation(
         self, offered: Mapping[str, Buffer | Shared], lent: Memories, deadline: float

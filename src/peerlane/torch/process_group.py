@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from peerlane.torch.call_forms import with_settings
 from peerlane.torch.device import kinds
 from peerlane.torch.device_calls import DeviceCalls, JoinedWork, QueuedWork
 from peerlane.torch.device_objects import present
+from peerlane.torch.dispatched import Dispatched
 from peerlane.torch.failures import converted, refused
 from peerlane.torch.lane import Lane, program_line
 from peerlane.torch.meeting import Meeting
@@ -155,7 +156,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         there = present()
         return Group(
             *(self.rank(), self.size()),
-            rendezvous=partial(self._meeting.all_gather, "group"),
+            rendezvous=functools.partial(self._meeting.all_gather, "group"),
             device=there[ranks[self.rank()] % len(there)],
             window=1,
             wait_timeout=self._seconds,
@@ -188,6 +189,11 @@ class PeerlaneGroup(dist.ProcessGroup):
         return self._desc
 
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
+
+    @property
+    def session(self) -> Group:
+        """The peerlane group of its ranks."""
+        return self._group
 
     def get_group_store(self) -> dist.Store:
         """Return the store over which the ranks have met."""
@@ -262,6 +268,11 @@ class PeerlaneGroup(dist.ProcessGroup):
         return error
 
     # How a call runs.
+
+    @functools.cached_property
+    def dispatched(self) -> Dispatched:
+        """What calls it by way of torch's dispatcher."""
+        return Dispatched(self, self._device_types)
 
     def _run(
         self, name: str, opts: Any, changed: list[torch.Tensor], call: Callable[..., None], *what: Any

@@ -35,8 +35,15 @@ class Awaited(NamedTuple):
     is_in_collective: bool
 
 
-#: The notifies of this process's channels that it can wait for, by id.
+#: The notifies of other ranks that this process can wait for, by id.
 awaited: dict[int, Awaited] = {}
+
+
+def expect(session: Session, peer: int, notifies: Iterable[int], *, is_in_collective: bool = False) -> None:
+    """Note that a rank of a group records notifies, which are given by id, and no other process does."""
+    pid = session.members[peer].pid_here
+    who = Awaited(session._key, session.rank, peer, pid, is_in_collective)
+    awaited.update(dict.fromkeys(notifies, who))
 
 
 class QueuedCollective(NamedTuple):
