@@ -164,6 +164,23 @@ dist.barrier()
         assert "barrier: channel 1073741824 does not exist" in each["channel"][1]
 
 
+def test_rank_that_ends_behind_a_queued_barrier_takes_part_in_it(programs: Programs) -> None:
+    results = programs.run(
+        _SYMMETRIC
+        + """
+own, shared = memory(10)
+finished(shared.barrier)
+if rank == 0:
+    torch.peerlane.sleep(500_000_000, here)
+shared.barrier()
+if rank == 0:
+    torch.accelerator.synchronize(here)
+    found["is over"] = True
+"""
+    )
+    assert results[0]["is over"]
+
+
 @pytest.mark.parametrize("other", ["finished(shared.wait_signal, 0, channel=4)", "dist.barrier()"])
 def test_signal_that_no_rank_can_send_any_more_is_a_deadlock(programs: Programs, other: str) -> None:
     results = programs.run(

@@ -143,12 +143,15 @@ class DeviceCalls:
                 return failure
         return None
 
-    def finish(self) -> None:
-        """Wait for the calls that are queued; whoever waited for a stream has got its error."""
+    def finish(self, seconds: float | None) -> None:
+        """Wait so long for the calls that are queued; whoever waited for a stream has got its error."""
+        end = None if seconds is None else time.monotonic() + seconds
         ours = list(self._streams.values())
         for stream in ours if self._last_on is None else (*ours, self._last_on):
-            with contextlib.suppress(torch.AcceleratorError, dist.DistBackendError):
-                stream.synchronize()
+            with contextlib.suppress(Error):
+                device_module.stream_of(stream).sync(
+                    None if end is None else max(0.0, end - time.monotonic())
+                )
 
     def close(self) -> None:
         """End the calls; streams on which nothing is queued serve other groups."""

@@ -40,6 +40,7 @@ from peerlane.torch.work import Work
 BACKEND = "peerlane"
 _CPU = torch.device("cpu")
 _ABLE = b"+"  # begins the answer of a rank that can make a part
+_LAST_SECONDS = 10.0  # how long the end of a process waits for queued calls
 _MOST_TOGETHER = 16  # ranks: all of them read all offers, which are some 400 bytes for each pair
 
 _Tensors = Sequence[torch.Tensor]
@@ -233,11 +234,11 @@ class PeerlaneGroup(dist.ProcessGroup):
     def shutdown(self) -> None:
         """End the group after the calls that are under way; peers learn of it."""
         self._lane.finish(self._seconds)
-        self._leave("destroyed")
+        self._leave("destroyed", None)
 
-    def _leave(self, how: str) -> None:
+    def _leave(self, how: str, seconds: float | None) -> None:
         if self._on_devices is not None:
-            self._on_devices.finish()
+            self._on_devices.finish(seconds)
         if self._is_sound and self._messages.is_sound:
             # Without a last message the others' receives fail.  After a failure none is sent: the others must get the
             # error of the deadlock, and not the end of this rank.
@@ -644,7 +645,7 @@ class PeerlaneGroup(dist.ProcessGroup):
 def _leave_all() -> None:
     """Leave all groups: a process that ends without a word counts as lost where receives wait for any rank."""
     for _, group in sorted(_open.items(), reverse=True):  # parts before the world
-        group._leave("left at the end of the process")
+        group._leave("left at the end of the process", _LAST_SECONDS)
 
 
 def _of_all_ranks() -> PeerlaneGroup | None:

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import json
 import os
+import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ _ALIGNMENT = 16  # bytes, of the signal pad
 _WORD = 4  # bytes of a signal pad for each channel and rank, as torch counts channels
 _MOST_CHANNELS = 1 << 17  # between two ranks
 _LINES = 4  # of a channel between two ranks: a signal and its consumption, in both directions
+_LAST_SECONDS = 10.0  # how long the end of a process waits
 _OVERLAPPING = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"
 
 
@@ -49,7 +51,16 @@ class _Allocation:
 
 
 _allocations: dict[int, _Allocation] = {}  # by address
+_signalling: set[Stream] = set()  # streams on which signals were queued
 atexit.register(_allocations.clear)
+
+
+def _finish() -> None:
+    """Let the end of the process wait for queued signals: other ranks wait for them."""
+    end = time.monotonic() + _LAST_SECONDS
+    for stream in _signalling:
+        with contextlib.suppress(Error):
+            stream.record().sync(max(0.0, end - time.monotonic()))
 
 
 def allocate(nbytes: int, device: int, pad: int, group: str | None) -> int:
@@ -273,7 +284,11 @@ class SymmetricMemory:
         return self._notifies[key]
 
     def _stream(self) -> Stream:
-        return device_module.stream_of(torch.accelerator.current_stream(self.device))
+        stream = device_module.stream_of(torch.accelerator.current_stream(self.device))
+        if not _signalling:
+            atexit.register(_finish)
+        _signalling.add(stream)
+        return stream
 
     def __del__(self) -> None:
         for notify in self.__dict__.get("_notifies", {}).values():
