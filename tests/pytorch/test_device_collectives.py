@@ -244,9 +244,11 @@ dist.barrier()
     assert results[0]["pair"] == results[2]["pair"] == [2.0] and results[1]["source"] == 0
 
 
-def test_rank_that_ends_behind_a_queued_collective_takes_part_in_it(programs: Programs) -> None:
+@pytest.mark.parametrize("end", ["", "dist.destroy_process_group = lambda: None"])
+def test_rank_that_ends_behind_a_queued_collective_takes_part_in_it(programs: Programs, end: str) -> None:
     results = programs.run(
-        """
+        f"""
+{end}
 here = torch.device("peerlane", rank)
 torch.peerlane.set_device(here)
 side = torch.Stream(here)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import itertools
@@ -21,6 +20,7 @@ from peerlane.collectives.group import Group
 from peerlane.collectives.part import Part
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
+from peerlane.support import exits
 from peerlane.torch import collective_calls as calls
 from peerlane.torch.call_forms import with_settings
 from peerlane.torch.device import kinds
@@ -121,9 +121,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         except Error as error:
             raise converted("init", error) from error
         _open[next(_numbers)] = self
-        # At exit this must run before the groups are closed, whose exit handler was registered just now.
-        atexit.unregister(_leave_all)
-        atexit.register(_leave_all)
+        exits.before_node_ends(_leave_all)
 
     def _part_of_world(self, ranks: Sequence[int]) -> tuple[Part, Duplicate] | None:
         """Return the ranks as a part of the world's group, and its duplicate; None if one of them cannot do that.

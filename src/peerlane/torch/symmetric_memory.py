@@ -25,6 +25,7 @@ from peerlane.ranks.bank import open_bank
 from peerlane.ranks.deadlock import wait_state
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream
+from peerlane.support import exits
 from peerlane.torch import device_module, device_objects
 from peerlane.torch.failures import converted
 from peerlane.torch.meeting import Meeting
@@ -286,7 +287,7 @@ class SymmetricMemory:
     def _stream(self) -> Stream:
         stream = device_module.stream_of(torch.accelerator.current_stream(self.device))
         if not _signalling:
-            atexit.register(_finish)
+            exits.before_node_ends(_finish)
         _signalling.add(stream)
         return stream
 
