@@ -267,6 +267,22 @@ if rank == 1:
     assert results[1]["sum"] == [3.0]
 
 
+def test_end_of_a_group_leaves_the_error_of_a_stream_to_the_program(programs: Programs) -> None:
+    results = programs.run(
+        """
+here = torch.device("peerlane", rank)
+tensor = torch.ones(300, 300, device=here)
+dist.all_reduce(tensor)
+rows = tensor.index_select(0, torch.full((300,), 1000, device=here))  # there are 300
+dist.destroy_process_group()
+found["error"] = caught(torch.peerlane.synchronize, here)
+dist.destroy_process_group = lambda: None
+"""
+    )
+    for each in results:
+        assert each["error"][0] == "AcceleratorError" and "aten::index_select" in each["error"][1]
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_collective_behind_a_failed_operation_names_it(programs: Programs, *, is_async: bool) -> None:
     results = programs.run(

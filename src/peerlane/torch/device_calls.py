@@ -15,6 +15,8 @@ import torch.distributed as dist
 from peerlane.collectives.duplicate import Duplicate
 from peerlane.collectives.group import Group
 from peerlane.errors import Cancelled, Closed, Error, WaitTimeout
+from peerlane.streams.event import Event
+from peerlane.streams.stream import Stream
 from peerlane.torch import device_module
 from peerlane.torch.collective_calls import Caller, OnStream
 from peerlane.torch.failures import converted, refused
@@ -146,12 +148,15 @@ class DeviceCalls:
     def finish(self, seconds: float | None) -> None:
         """Wait so long for the calls that are queued; whoever waited for a stream has got its error."""
         end = None if seconds is None else time.monotonic() + seconds
-        ours = list(self._streams.values())
-        for stream in ours if self._last_on is None else (*ours, self._last_on):
+        waits: list[Stream | Event] = [device_module.stream_of(each) for each in self._streams.values()]
+        with contextlib.suppress(Error):
+            if (
+                self._last_on is not None
+            ):  # by an event: the error of the program's stream is left to the program
+                waits.append(device_module.stream_of(self._last_on).record())
+        for each in waits:
             with contextlib.suppress(Error):
-                device_module.stream_of(stream).sync(
-                    None if end is None else max(0.0, end - time.monotonic())
-                )
+                each.sync(None if end is None else max(0.0, end - time.monotonic()))
 
     def close(self) -> None:
         """End the calls; streams on which nothing is queued serve other groups."""
