@@ -50,7 +50,11 @@ NAMES = {
         before={"torch.cuda": ["torch_cuda.bindings.serve"]},
         after={
             "torch.cuda": ["torch_cuda.bindings.count_without_driver"],
-            "torch": ["torch_cuda.bindings.make_storages", "torch_cuda.nccl_group.serve"],
+            "torch": [
+                "torch_cuda.bindings.make_storages",
+                "torch_cuda.driver.share_streams",
+                "torch_cuda.nccl_group.serve",
+            ],
             "torch.distributed._symmetric_memory": ["torch_cuda.bindings.allocate_without_pools"],
         },
         modules={},
