@@ -269,7 +269,7 @@ class PeerlaneGroup(dist.ProcessGroup):
     ) -> dist.Work:
         """Run a collective now, or queue it and return at once; show it to a profiler.
 
-        With shapes nothing runs: torch traces the program, and the other ranks do so, too.
+        With shapes nothing runs (facts/torch 4.7).
         """
         tensors = list(tensors_in(what))
         if any(map(is_shape, tensors)):
