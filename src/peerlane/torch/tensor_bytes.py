@@ -83,7 +83,7 @@ def is_shape(tensor: torch.Tensor) -> bool:
     if type(tensor) is torch.Tensor or tensor.is_meta:
         return tensor.is_meta
     fake = sys.modules.get("torch._subclasses.fake_tensor")
-    return fake is not None and isinstance(tensor, fake.FakeTensor)
+    return bool(fake is not None and isinstance(tensor, fake.FakeTensor))
 
 
 def check(call: str, tensors: Sequence[torch.Tensor], devices: Sequence[str]) -> None:

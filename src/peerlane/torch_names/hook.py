@@ -62,7 +62,12 @@ NAMES = {
     "npu": Name(
         before={},
         after={"torch": ["torch_npu.serving.serve"]},
-        modules={"torch_npu": "torch_npu.library", "torch_npu.npu": "torch_npu.npu"},
+        modules={
+            "torch_npu": "torch_npu.library",
+            "torch_npu.npu": "torch_npu.npu",
+            "torch_npu.contrib": "torch_npu.contrib",
+            "torch_npu.contrib.transfer_to_npu": "torch_npu.transfer_to_npu",
+        },
     ),
 }
 
@@ -108,7 +113,8 @@ class _TorchFinder:
             importlib.import_module("torch")
             serving = f"peerlane.{name.modules[fullname]}"
             loader: Any = Alias(serving)
-            return ModuleSpec(fullname, loader, origin=serving, is_package=f"{fullname}.npu" in name.modules)
+            is_package = any(each.startswith(f"{fullname}.") for each in name.modules)
+            return ModuleSpec(fullname, loader, origin=serving, is_package=is_package)
         before, after = name.before.get(fullname, ()), name.after.get(fullname, ())
         if not before and not after:
             return None
