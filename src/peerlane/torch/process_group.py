@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FakeWork
 from torch.distributed import distributed_c10d as c10d
 
 from peerlane.collectives.duplicate import Duplicate
@@ -34,7 +35,7 @@ from peerlane.torch.messages import Messages
 from peerlane.torch.monitored import monitored_barrier
 from peerlane.torch.receives import Receive
 from peerlane.torch.reductions import Reduction, find
-from peerlane.torch.tensor_bytes import check, check_alike, completed, tensors_in
+from peerlane.torch.tensor_bytes import check, check_alike, completed, is_shape, tensors_in
 from peerlane.torch.work import Work
 
 BACKEND = "peerlane"
@@ -276,8 +277,14 @@ class PeerlaneGroup(dist.ProcessGroup):
     def _run(
         self, name: str, opts: Any, changed: list[torch.Tensor], call: Callable[..., None], *what: Any
     ) -> dist.Work:
-        """Run a collective now, or queue it and return at once; show it to a profiler."""
-        device = next((each.device for each in tensors_in(what)), _CPU)
+        """Run a collective now, or queue it and return at once; show it to a profiler.
+
+        With shapes nothing runs (facts/torch 4.7).
+        """
+        tensors = list(tensors_in(what))
+        if any(map(is_shape, tensors)):
+            return FakeWork()
+        device = tensors[0].device if tensors else _CPU
         if device != _CPU:
             return self._queue(name, opts, device, changed, call, *what)
         if not torch.autograd._profiler_enabled():
@@ -555,6 +562,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         """Send a tensor to a rank."""
         (tensor,) = tensors = completed(tensors)
         self._check("send", tensors)
+        if is_shape(tensor):
+            return FakeWork()
         if not tensor.is_cpu:
             return self._issued(self._device_calls().send(tensor, peer))
         return self._message(f"send to rank {peer}", tensors, self._messages.send(tensor, peer, tag))
@@ -563,6 +572,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         """Receive a tensor of a rank."""
         (tensor,) = tensors = completed(tensors)
         self._check("recv", tensors)
+        if is_shape(tensor):
+            return FakeWork()
         if not tensor.is_cpu:
             return self._issued(self._device_calls().receive(tensor, peer))
         return self._message(f"recv from rank {peer}", tensors, self._messages.receive(tensor, [peer], tag))
@@ -571,6 +582,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         """Receive a tensor of whichever rank sends one first."""
         (tensor,) = tensors = completed(tensors)
         self._check("recv", tensors)
+        if is_shape(tensor):
+            return FakeWork()
         if not tensor.is_cpu:
             raise refused(
                 f"peerlane:recv : the tensor is on {tensor.device}; a receive there names the rank that sends: pass "
