@@ -120,7 +120,7 @@ class End:
         names = far_network.interfaces(master=master, peer=peer)
         far_network.wait_until_up(call, names, deadline)
         far_network.check_route(call, names, peer, f"rank {self.peer}")
-        engine = far_engine.start(self._ranks, master=master, peer=peer)
+        engine = far_engine.start(self._ranks, names)
         self.engine_version = engine.version
         members = membership.members
         end = self._far = self._ranks.far_end(
