@@ -280,7 +280,7 @@ class SymmetricMemory:
             what = "consumption of the signal" if is_consumption else "signal"
             stream_waits.notify_names[notify.id] = f"{what} of channel {channel} from rank {by} to rank {to}"
             if self._session is not None and to == self.rank:
-                wait_state.expect(self._session, by, [notify.id])
+                wait_state.expect(self._session, by, notify.id)
             self._notifies[key] = notify
         return self._notifies[key]
 
