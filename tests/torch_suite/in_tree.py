@@ -165,10 +165,16 @@ def page(options: argparse.Namespace) -> None:
     ]
     failures = []
     for cause, names in sorted(causes.items(), key=lambda each: -len(each[1])):
-        shown = ", ".join(f"`{each}`" for each in names[:8]) + (", ..." if len(names) > 8 else "")
+        shown = ", ".join(map(_shown, names[:8])) + (", ..." if len(names) > 8 else "")
         failures.append(f"| {cause} | {len(names)} | {shown} |")
     head = options.head.read_text().strip() if options.head else ""
     options.page.write_text(_PAGE.format(head=head, files="\n".join(rows), failures="\n".join(failures)))
+
+
+def _shown(test: str) -> str:
+    """Return a test and its class, if it has one, in two parts between which a line may end."""
+    of, _, name = test.rpartition(".")
+    return f"`{name}` of `{of}`" if of else f"`{name}`"
 
 
 def main() -> None:

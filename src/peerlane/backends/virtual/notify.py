@@ -17,10 +17,10 @@ from peerlane.streams.notify import Notify, NotifyKind
 
 
 class VirtualNotify(_core.Notify, Notify):
-    __slots__ = ("__weakref__", "_is_closed", "_opened", "device", "kind")
+    __slots__ = ("__weakref__", "_is_closed", "_opened", "_device", "_kind")
     _opened: _core.Signal | None  # the signal of a notify that another process exported
-    device: Any
-    kind: NotifyKind
+    _device: Any
+    _kind: NotifyKind
 
     def __init__(self, *args: object) -> None:
         Notify.__init__(self, *args)
@@ -68,7 +68,7 @@ class VirtualNotify(_core.Notify, Notify):
         self._begun(device, kind)
 
     def _begun(self, device: Any, kind: NotifyKind) -> None:
-        self.device, self.kind, self._is_closed, self._opened = device, kind, False, None
+        self._device, self._kind, self._is_closed, self._opened = device, kind, False, None
         if observers.active:
             observers.created(self)
         if live_objects.active:
