@@ -81,7 +81,7 @@ def _completed(argument: Any, owed: Any) -> Any:
 def is_shape(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is a shape without bytes: on ``meta``, or of ``FakeTensorMode``."""
     if type(tensor) is torch.Tensor or tensor.is_meta:
-        return tensor.is_meta
+        return bool(tensor.is_meta)
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     return bool(fake is not None and isinstance(tensor, fake.FakeTensor))
 
