@@ -83,11 +83,11 @@ class VirtualStream(_core.Stream, Stream):
 
     def record(self, event: Event | None = None) -> Event:
         if event is None:
-            return VirtualEvent._make(self.device, self)
+            return VirtualEvent._make(self._device, self)
         if not isinstance(event, VirtualEvent):
             raise TypeError(f"Stream.record: the event must be an Event, not {type(event).__name__}")
         event._check_open("Stream.record")
-        if event.device is not self.device:
+        if event._device is not self._device:
             where = self.device.name
             if event.device.is_closed:
                 where += " of the node that was entered later"
