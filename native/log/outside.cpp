@@ -982,6 +982,35 @@ dirent* readdir(DIR* folder) {
     return entry;
 }
 
+// Who waits for the end of a child knows that all it did is over.
+template <class Call>
+pid_t waiting_for_end(int* status, const Call& call) {
+    int how = 0;
+    const pid_t child = call(&how);
+    if (child <= 0) return child;
+    if (status) *status = how;
+    if (is_noted() && (WIFEXITED(how) || WIFSIGNALED(how))) write({.kind = Kind::take, .a = kProcess, .b = static_cast<uint64_t>(child), .site = 0});
+    return child;
+}
+pid_t wait(int* status) { return waiting_for_end(status, Calls<&::wait>::waits); }
+pid_t waitpid(pid_t child, int* status, int options) {
+    return waiting_for_end(status, [&](int* how) { return Calls<&::waitpid>::waits(child, how, options); });
+}
+pid_t wait3(int* status, int options, rusage* used) {
+    return waiting_for_end(status, [&](int* how) { return Calls<&::wait3>::waits(how, options, used); });
+}
+pid_t wait4(pid_t child, int* status, int options, rusage* used) {
+    return waiting_for_end(status, [&](int* how) { return Calls<&::wait4>::waits(child, how, options, used); });
+}
+int waitid(idtype_t type, id_t id, siginfo_t* info, int options) {
+    siginfo_t own{};
+    siginfo_t& how = info ? *info : own;
+    const int code = Calls<&::waitid>::hears(type, id, &how, options);
+    const bool is_end = code == 0 && how.si_pid != 0 && (how.si_code == CLD_EXITED || how.si_code == CLD_KILLED || how.si_code == CLD_DUMPED);
+    if (is_end && is_noted()) write({.kind = Kind::take, .a = kProcess, .b = static_cast<uint64_t>(how.si_pid), .site = 0});
+    return code;
+}
+
 // Numbers that carry nothing between processes.
 bool is_silent(long number, const long (&words)[6]) {
     switch (number) {
@@ -1089,8 +1118,11 @@ const Hook kHooks[] = {
     PEERLANE_HOOK(mmap), PEERLANE_AS("mmap64", mmap), PEERLANE_HOOK(munmap), PEERLANE_HOOK(mprotect), PEERLANE_HOOK(mremap), PEERLANE_HOOK(shmat), PEERLANE_HOOK(shmdt),
     PEERLANE_HOOK(syscall), PEERLANE_HOOK(dlsym),
 };
-// Files by their names, of modules but Python's.
-const Hook kNames[] = {
+// Of modules but Python's, whose own hooks log this.
+const Hook kOfOthers[] = {
+    // the ends of children
+    PEERLANE_HOOK(wait), PEERLANE_HOOK(waitpid), PEERLANE_HOOK(wait3), PEERLANE_HOOK(wait4), PEERLANE_HOOK(waitid),
+    // files by their names
     PEERLANE_HOOK(open), PEERLANE_AS("open64", open), PEERLANE_HOOK(openat), PEERLANE_AS("openat64", openat), PEERLANE_CALL(changes, creat),
     PEERLANE_CALL_AS(changes, "creat64", creat), PEERLANE_HOOK(fopen), PEERLANE_AS("fopen64", fopen), PEERLANE_CALL(talks, popen), PEERLANE_CALL(talks, pclose),
     PEERLANE_CALL(looks, access), PEERLANE_CALL(looks, euidaccess), PEERLANE_CALL(looks, faccessat), PEERLANE_CALL(looks, stat), PEERLANE_CALL_AS(looks, "stat64", stat),
@@ -1118,18 +1150,18 @@ const Hook kNames[] = {
 
 // Null: none.
 void* hook_of(std::string_view name, bool is_python) {
-    struct HookEntry {
-        void* hook;
-        bool is_name;
+    using Hooks = std::unordered_map<std::string_view, void*>;
+    const auto map_of = [](const auto& hooks) {
+        auto* const map = new Hooks;
+        for (const Hook& each : hooks) map->emplace(each.name, each.hook);
+        return map;
     };
-    static const auto* const all = [] {
-        auto* const hooks = new std::unordered_map<std::string_view, HookEntry>;
-        for (const Hook& each : kHooks) hooks->emplace(each.name, HookEntry{each.hook, false});
-        for (const Hook& each : kNames) hooks->emplace(each.name, HookEntry{each.hook, true});
-        return hooks;
-    }();
-    const auto known = all->find(name);
-    return known == all->end() || (is_python && known->second.is_name) ? nullptr : known->second.hook;
+    static const Hooks& all = *map_of(kHooks);
+    static const Hooks& of_others = *map_of(kOfOthers);
+    if (!is_python)
+        if (const auto known = of_others.find(name); known != of_others.end()) return known->second;
+    const auto known = all.find(name);
+    return known == all.end() ? nullptr : known->second;
 }
 
 bool is_in(const dl_phdr_info& module, const void* base) {

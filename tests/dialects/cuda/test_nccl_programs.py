@@ -47,6 +47,18 @@ event = ranks.driver.cuEventCreate(WORD, 2)
 ranks.driver.cuEventRecord(event, first.stream)
 ranks.driver.cuStreamWaitEvent(other, event, 0)
 """
+ITSELF = """
+source, target, back = memory[0], first.buffer(np.ones(1000, "i4")), first.buffer(np.ones(1000, "i4"))
+ranks.nccl.ncclGroupStart()
+ranks.nccl.ncclSend(source, 1000, 2, 0, first.comm, first.stream)
+ranks.nccl.ncclRecv(target, 1000, 2, 0, first.comm, first.stream)
+ranks.nccl.ncclGroupEnd()
+ranks.driver.cuMemcpyAsyncCOPIED
+ranks.driver.cuStreamSynchronize(first.stream)
+ranks.driver.cuStreamSynchronize(other)
+for each in ranks:
+    ranks.nccl.ncclCommDestroy(each.comm)
+"""
 
 
 def peerlane(*words: str | Path) -> Completed:
@@ -109,5 +121,32 @@ def test_check_takes_pinned_memory_that_a_program_fills_by_its_address_as_writte
         "ranks.together(reduce)\n"
     )
     program.write_text(RACE.replace("WAIT", filled + WAIT).replace("sys.path", "import ctypes; sys.path"))
+    done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("copied", "words", "line"),
+    [
+        ("(source, back, 4000, other)", "ncclSend reads, cuMemcpyAsync writes the same bytes", "ncclSend"),
+        ("(back, target, 4000, other)", "ncclRecv writes, cuMemcpyAsync reads the same bytes", "ncclRecv"),
+    ],
+)
+def test_check_names_both_calls_of_a_message_to_itself(
+    tmp_path: Path, copied: str, words: str, line: str
+) -> None:
+    program = tmp_path / "itself.py"
+    program.write_text(RACE[: RACE.index("def reduce")] + ITSELF.replace("COPIED", copied))
+    done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
+    text = done.stdout + done.stderr
+    assert done.returncode == 3, text
+    assert f"race (certain): {words}" in " ".join(text.split()), text
+    assert f"| ranks.nccl.{line}" in text, text
+
+
+def test_check_finds_nothing_in_a_message_to_itself_that_is_waited_for(tmp_path: Path) -> None:
+    program = tmp_path / "itself.py"
+    copied = "(back, target, 4000, first.stream)"
+    program.write_text(RACE[: RACE.index("def reduce")] + ITSELF.replace("COPIED", copied))
     done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
     assert done.returncode == 0, done.stdout + done.stderr

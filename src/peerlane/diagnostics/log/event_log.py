@@ -353,13 +353,18 @@ def ask_for_c_sites(frame_of: Callable[[int], Callable[..., Any]]) -> None:
 
 def with_call_site(call: Callable[[], T]) -> Callable[[], T]:
     """Return a call to run later, for which the log and all texts name the present line."""
+    return functools.partial(present_line(), call)
+
+
+def present_line() -> Callable[[Callable[[], T]], T]:
+    """Return what makes a call later, for which the log and all texts name the present line."""
     text_site, log_site = _core.site_number(), _core.log_site()
 
-    def later() -> T:
+    def at_line(call: Callable[[], T]) -> T:
         with called_at(log_site):
             return at_call_site(text_site, call)
 
-    return later
+    return at_line
 
 
 def at_call_site(number: int, call: Callable[[], T]) -> T:
