@@ -1002,6 +1002,30 @@ pid_t wait3(int* status, int options, rusage* used) {
 pid_t wait4(pid_t child, int* status, int options, rusage* used) {
     return waiting_for_end(status, [&](int* how) { return Calls<&::wait4>::waits(child, how, options, used); });
 }
+// What a program did before it started another one comes before all that this one does.
+void note_start(pid_t child) {
+    if (child > 0 && is_noted()) write({.kind = Kind::post, .a = kStarted, .b = static_cast<uint64_t>(child), .site = 0});
+}
+pid_t fork() {
+    const pid_t child = Calls<&::fork>::broadcasts();
+    note_start(child);
+    return child;
+}
+template <auto kSpawn, class... Words>
+int starting(pid_t* child, Words... words) {
+    pid_t own = 0;
+    const int code = Calls<kSpawn>::broadcasts(child ? child : &own, words...);
+    if (code == 0) note_start(child ? *child : own);
+    return code;
+}
+int posix_spawn(pid_t* child, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes, char* const words[],
+                char* const environment[]) {
+    return starting<&::posix_spawn>(child, path, actions, attributes, words, environment);
+}
+int posix_spawnp(pid_t* child, const char* name, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes, char* const words[],
+                 char* const environment[]) {
+    return starting<&::posix_spawnp>(child, name, actions, attributes, words, environment);
+}
 int waitid(idtype_t type, id_t id, siginfo_t* info, int options) {
     siginfo_t own{};
     siginfo_t& how = info ? *info : own;
@@ -1120,7 +1144,8 @@ const Hook kHooks[] = {
 };
 // Of modules but Python's, whose own hooks log this.
 const Hook kOfOthers[] = {
-    // the ends of children
+    // children
+    PEERLANE_HOOK(fork), PEERLANE_HOOK(posix_spawn), PEERLANE_HOOK(posix_spawnp),
     PEERLANE_HOOK(wait), PEERLANE_HOOK(waitpid), PEERLANE_HOOK(wait3), PEERLANE_HOOK(wait4), PEERLANE_HOOK(waitid),
     // files by their names
     PEERLANE_HOOK(open), PEERLANE_AS("open64", open), PEERLANE_HOOK(openat), PEERLANE_AS("openat64", openat), PEERLANE_CALL(changes, creat),
@@ -1323,6 +1348,7 @@ void follow_outside() {
     owner.store(getpid(), std::memory_order_relaxed);
     hooks::parent.store(::getppid(), std::memory_order_relaxed);
     slot_of(kWorld);
+    write({.kind = Kind::take, .a = kStarted, .b = static_cast<uint64_t>(getpid()), .site = 0});
     if (has_overflown.load(std::memory_order_relaxed)) write({.kind = Kind::outside, .a = kWorld, .b = kOverflown, .site = 0});   // a child's log
     patch_modules();
     {

@@ -35,6 +35,11 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(folder_of_programs(tmp_path_factory), SOURCE.with_name("end_of_child.c"), "hip")
 
 
+@pytest.fixture(scope="session")
+def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(folder_of_programs(tmp_path_factory), SOURCE.with_name("started_child.c"), "hip")
+
+
 def run(program: Path, *words: str) -> Checked:
     done = checked_program(program, *words)
     assert done.stdout.startswith("done"), done.output
@@ -89,3 +94,16 @@ def test_access_before_the_wait_for_the_end_of_a_child_may_be_a_race(parent: Pat
 def test_wait_for_a_stopped_child_does_not_order(parent: Path) -> None:
     done = run(parent, "stopped", "right")
     assert [each["kind"] for each in done.findings] == ["race"], done.output
+
+
+@pytest.mark.parametrize("how", ["posix_spawn", "posix_spawnp", "fork"])
+def test_start_of_a_program_orders_what_its_parent_did_before(starter: Path, how: str) -> None:
+    done = run(starter, how, "before")
+    assert (done.code, done.findings) == (0, ()), done.output
+
+
+def test_program_that_hears_of_memory_before_its_first_call_is_not_accused_with_certainty(
+    starter: Path,
+) -> None:
+    done = run(starter, "posix_spawn", "behind")
+    assert [(each["kind"], each["certain"]) for each in done.findings] == [("race", False)], done.output

@@ -711,3 +711,26 @@ def test_all_gather_is_judged_by_the_collective_check(ranks: Callable[[int], Ran
     assert checks[2].report().splitlines()[1:] == [
         "  chunk 1 (elements 64 to 127): rank 1 missing, rank 0, which has no part in it"
     ]
+
+
+@pytest.mark.parametrize("calls", [0, 4], ids=["first call", "repeated"])
+@pytest.mark.parametrize("gone", [0, 1])
+def test_rank_of_the_same_thread_that_has_finalized_is_named(
+    ranks: Callable[[int], Ranks], gone: int, calls: int
+) -> None:
+    world = ranks(2)
+    memory = [each.buffer(numbers(each.number, "i4")) for each in world]
+
+    def reduce(each: Rank) -> None:
+        world.nccl.ncclAllReduce(
+            memory[each.number], memory[each.number], COUNT, 2, 0, each.comm, each.stream
+        )
+
+    for _ in range(calls):
+        world.together(reduce)
+    world.nccl.ncclCommFinalize(world.all[gone].comm)
+    other = world.all[1 - gone]
+    code = code_of(reduce, other)
+    assert code_of(world.driver.cuStreamSynchronize, other.stream) or code
+    assert world.nccl.ncclCommGetAsyncError(other.comm, INT) == nccl.REMOTE_ERROR
+    assert f"rank {gone} has finalized or ended the communicator" in world.nccl.last_error()

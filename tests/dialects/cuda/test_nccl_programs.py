@@ -59,6 +59,21 @@ ranks.driver.cuStreamSynchronize(other)
 for each in ranks:
     ranks.nccl.ncclCommDestroy(each.comm)
 """
+PUT = """
+import ctypes
+memory, windows = [], (WORD * 2)()
+for each in ranks:
+    each.enter()
+    memory.append(ranks.nccl.ncclMemAlloc(WORD, 8192))
+    ranks.driver.cuMemsetD8_v2(memory[-1], 1, 8192)
+ranks.together(lambda each: ranks.nccl.ncclCommWindowRegister(
+    each.comm, memory[each.number], 8192, ctypes.byref(windows, 8 * each.number), 0))
+ranks.nccl.ncclPutSignal(memory[0], 64, 1, 1, windows[0], 4096, 0, 0, 0, first.comm, first.stream)
+second = ranks.all[1]
+second.read(memory[1], np.zeros(8192, "u1"))
+for each in ranks:
+    ranks.nccl.ncclCommDestroy(each.comm)
+"""
 
 
 def peerlane(*words: str | Path) -> Completed:
@@ -150,3 +165,13 @@ def test_check_finds_nothing_in_a_message_to_itself_that_is_waited_for(tmp_path:
     program.write_text(RACE[: RACE.index("def reduce")] + ITSELF.replace("COPIED", copied))
     done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_check_names_the_wait_for_a_signal_that_a_put_lacks(tmp_path: Path) -> None:
+    program = tmp_path / "put.py"
+    program.write_text(RACE[: RACE.index("def reduce")] + PUT)
+    done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
+    text = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 3, text
+    assert "race (certain): rank 0's ncclPutSignal writes" in text, text
+    assert "missing: a wait (ncclWaitSignal) of" in text, text

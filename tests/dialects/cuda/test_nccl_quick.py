@@ -420,3 +420,6 @@ def test_stream_that_another_thread_destroys_as_a_group_ends_is_the_cause(
         for each in world:
             world.nccl.ncclCommAbort(each.comm)
             each.comm = 0
+        for each in world:  # the stream that was destroyed goes on
+            each.enter()
+            code_of(each.driver.cuCtxSynchronize)

@@ -309,9 +309,9 @@ class Communicator(Resource):
         self.refuse_lost()
 
     def _refusal_of(self, error: Error) -> Refusal:
-        """Return the refusal for an error of its group; it names the ranks that have left, if one is missing."""
+        """Return the refusal for an error of its group; unless ranks disagree, it names those that have left."""
         refusal = refusal_of(error)
-        left = self._without_left(f": {refusal}") if error.fault is Fault.PEER_LOST else None
+        left = None if error.fault is Fault.INVALID_VALUE else self._without_left(f": {refusal}")
         return left or refusal
 
     def refuse_left(self) -> None:
