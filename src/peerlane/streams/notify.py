@@ -155,6 +155,5 @@ class Notify(OwnProcess):
     def __exit__(self, *_: object) -> None:
         raise NotImplementedError
 
-    # For channels; native code implements these.
+    # For channels; native code implements it.
     _record: Any
-    _abandon: Any
