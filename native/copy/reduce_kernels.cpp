@@ -1,5 +1,6 @@
 #include "copy/reduce_kernels.h"
 
+#include <algorithm>
 #include <bit>
 #include <type_traits>
 
@@ -114,6 +115,50 @@ struct Short {
     }
 };
 
+// Of 8 bits, of which `mantissa` are the lower ones of the fraction.
+template <unsigned mantissa_bits, int exponent_bias, uint8_t largest_number, uint8_t first_nan>
+struct Tiny {
+    using Stored = uint8_t;
+
+    static constexpr float power_of_two(int exponent) { return std::bit_cast<float>((exponent + 127) << 23); }
+    static constexpr float value_of(unsigned bits) {
+        const unsigned size = bits & 0x7F, exponent = size >> mantissa_bits, fraction = size & ((1u << mantissa_bits) - 1);
+        uint32_t value = 0x7F800000;   // infinity
+        if (size >= first_nan) value = 0x7FC00000;
+        else if (size <= largest_number && exponent != 0) value = (exponent + 127 - exponent_bias) << 23 | fraction << (23 - mantissa_bits);
+        else if (size <= largest_number) value = std::bit_cast<uint32_t>(static_cast<float>(fraction) * power_of_two(kLeast));
+        return std::bit_cast<float>(value | (bits & 0x80) << 24);
+    }
+    static constexpr std::array<float, 256> values() {
+        std::array<float, 256> all{};
+        for (unsigned bits = 0; bits < 256; ++bits) all[bits] = value_of(bits);
+        return all;
+    }
+    static constexpr int kLeast = 1 - exponent_bias - static_cast<int>(mantissa_bits);   // the exponent of the least number
+    static constexpr std::array<float, 256> kValues = values();
+
+    static PEERLANE_INLINE uint8_t narrow(float value) {
+        constexpr unsigned shift = 23 - mantissa_bits;
+        constexpr uint32_t least_normal = static_cast<uint32_t>(128 - exponent_bias) << 23;
+        const uint32_t bits = bits_of(value), size = bits & 0x7FFFFFFF;
+        if (size > 0x7F800000) return 0x7F;
+        const uint32_t normal = (size - (least_normal - (1u << 23)) + (1u << (shift - 1)) - 1 + (size >> shift & 1)) >> shift;
+        constexpr float grid = power_of_two(kLeast + 23);   // the addition rounds
+        const uint32_t number = size < least_normal ? bits_of(float_of(size) + grid) - bits_of(grid) : normal;
+        return static_cast<uint8_t>((bits >> 24 & 0x80) | std::min<uint32_t>(number, largest_number));
+    }
+
+    template <Combine op>
+    static PEERLANE_INLINE uint8_t of(uint8_t a, uint8_t b) {
+        const float left = kValues[a], right = kValues[b];
+        if constexpr (op == Combine::max) return ((left > right) | (left != left)) ? a : b;
+        if constexpr (op == Combine::min) return ((left < right) | (left != left)) ? a : b;
+        return narrow(op == Combine::sum ? left + right : left * right);
+    }
+};
+using E4m3 = Tiny<3, 7, 0x7E, 0x7F>;   // has no infinity
+using E5m2 = Tiny<2, 15, 0x7B, 0x7D>;
+
 typedef uint32_t Two __attribute__((may_alias, aligned(2)));
 
 template <class Kind, Combine op>
@@ -223,7 +268,7 @@ constexpr Reductions table_of() {
 template <class Level>
 constexpr Reductions kTable =
     table_of<Level, Whole<int8_t>, Whole<int16_t>, Whole<int32_t>, Whole<int64_t>, Whole<uint8_t>, Whole<uint16_t>,
-             Whole<uint32_t>, Whole<uint64_t>, Short<Half>, Short<Brain>, Single, Double>();
+             Whole<uint32_t>, Whole<uint64_t>, Short<Half>, Short<Brain>, Single, Double, E4m3, E5m2>();
 
 }  // namespace
 

@@ -110,7 +110,7 @@ enum class Collective : uint8_t {
     send, receive,                                                 // c = the peer
 };
 
-constexpr uint64_t kBeginning = 1, kEndOfThread = 2, kProcess = 3;   // a of a key
+constexpr uint64_t kBeginning = 1, kEndOfThread = 2, kProcess = 3, kStarted = 4;   // a of a key; kStarted, pid: a process that a program in C started
 constexpr uint64_t kThreadOfC = uint64_t{1} << 63;   // in b of a thread's key; those of Python count from 1
 constexpr uint64_t kNextPost = UINT64_MAX;   // c of a take
 

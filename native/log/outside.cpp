@@ -982,6 +982,59 @@ dirent* readdir(DIR* folder) {
     return entry;
 }
 
+// Who waits for the end of a child knows that all it did is over.
+template <class Call>
+pid_t waiting_for_end(int* status, const Call& call) {
+    int how = 0;
+    const pid_t child = call(&how);
+    if (child <= 0) return child;
+    if (status) *status = how;
+    if (is_noted() && (WIFEXITED(how) || WIFSIGNALED(how))) write({.kind = Kind::take, .a = kProcess, .b = static_cast<uint64_t>(child), .site = 0});
+    return child;
+}
+pid_t wait(int* status) { return waiting_for_end(status, Calls<&::wait>::waits); }
+pid_t waitpid(pid_t child, int* status, int options) {
+    return waiting_for_end(status, [&](int* how) { return Calls<&::waitpid>::waits(child, how, options); });
+}
+pid_t wait3(int* status, int options, rusage* used) {
+    return waiting_for_end(status, [&](int* how) { return Calls<&::wait3>::waits(how, options, used); });
+}
+pid_t wait4(pid_t child, int* status, int options, rusage* used) {
+    return waiting_for_end(status, [&](int* how) { return Calls<&::wait4>::waits(child, how, options, used); });
+}
+// What a program did before it started another one comes before all that this one does.
+void note_start(pid_t child) {
+    if (child > 0 && is_noted()) write({.kind = Kind::post, .a = kStarted, .b = static_cast<uint64_t>(child), .site = 0});
+}
+pid_t fork() {
+    const pid_t child = Calls<&::fork>::broadcasts();
+    note_start(child);
+    return child;
+}
+template <auto kSpawn, class... Words>
+int starting(pid_t* child, Words... words) {
+    pid_t own = 0;
+    const int code = Calls<kSpawn>::broadcasts(child ? child : &own, words...);
+    if (code == 0) note_start(child ? *child : own);
+    return code;
+}
+int posix_spawn(pid_t* child, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes, char* const words[],
+                char* const environment[]) {
+    return starting<&::posix_spawn>(child, path, actions, attributes, words, environment);
+}
+int posix_spawnp(pid_t* child, const char* name, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes, char* const words[],
+                 char* const environment[]) {
+    return starting<&::posix_spawnp>(child, name, actions, attributes, words, environment);
+}
+int waitid(idtype_t type, id_t id, siginfo_t* info, int options) {
+    siginfo_t own{};
+    siginfo_t& how = info ? *info : own;
+    const int code = Calls<&::waitid>::hears(type, id, &how, options);
+    const bool is_end = code == 0 && how.si_pid != 0 && (how.si_code == CLD_EXITED || how.si_code == CLD_KILLED || how.si_code == CLD_DUMPED);
+    if (is_end && is_noted()) write({.kind = Kind::take, .a = kProcess, .b = static_cast<uint64_t>(how.si_pid), .site = 0});
+    return code;
+}
+
 // Numbers that carry nothing between processes.
 bool is_silent(long number, const long (&words)[6]) {
     switch (number) {
@@ -1089,8 +1142,12 @@ const Hook kHooks[] = {
     PEERLANE_HOOK(mmap), PEERLANE_AS("mmap64", mmap), PEERLANE_HOOK(munmap), PEERLANE_HOOK(mprotect), PEERLANE_HOOK(mremap), PEERLANE_HOOK(shmat), PEERLANE_HOOK(shmdt),
     PEERLANE_HOOK(syscall), PEERLANE_HOOK(dlsym),
 };
-// Files by their names, of modules but Python's.
-const Hook kNames[] = {
+// Of modules but Python's, whose own hooks log this.
+const Hook kOfOthers[] = {
+    // children
+    PEERLANE_HOOK(fork), PEERLANE_HOOK(posix_spawn), PEERLANE_HOOK(posix_spawnp),
+    PEERLANE_HOOK(wait), PEERLANE_HOOK(waitpid), PEERLANE_HOOK(wait3), PEERLANE_HOOK(wait4), PEERLANE_HOOK(waitid),
+    // files by their names
     PEERLANE_HOOK(open), PEERLANE_AS("open64", open), PEERLANE_HOOK(openat), PEERLANE_AS("openat64", openat), PEERLANE_CALL(changes, creat),
     PEERLANE_CALL_AS(changes, "creat64", creat), PEERLANE_HOOK(fopen), PEERLANE_AS("fopen64", fopen), PEERLANE_CALL(talks, popen), PEERLANE_CALL(talks, pclose),
     PEERLANE_CALL(looks, access), PEERLANE_CALL(looks, euidaccess), PEERLANE_CALL(looks, faccessat), PEERLANE_CALL(looks, stat), PEERLANE_CALL_AS(looks, "stat64", stat),
@@ -1118,18 +1175,18 @@ const Hook kNames[] = {
 
 // Null: none.
 void* hook_of(std::string_view name, bool is_python) {
-    struct HookEntry {
-        void* hook;
-        bool is_name;
+    using Hooks = std::unordered_map<std::string_view, void*>;
+    const auto map_of = [](const auto& hooks) {
+        auto* const map = new Hooks;
+        for (const Hook& each : hooks) map->emplace(each.name, each.hook);
+        return map;
     };
-    static const auto* const all = [] {
-        auto* const hooks = new std::unordered_map<std::string_view, HookEntry>;
-        for (const Hook& each : kHooks) hooks->emplace(each.name, HookEntry{each.hook, false});
-        for (const Hook& each : kNames) hooks->emplace(each.name, HookEntry{each.hook, true});
-        return hooks;
-    }();
-    const auto known = all->find(name);
-    return known == all->end() || (is_python && known->second.is_name) ? nullptr : known->second.hook;
+    static const Hooks& all = *map_of(kHooks);
+    static const Hooks& of_others = *map_of(kOfOthers);
+    if (!is_python)
+        if (const auto known = of_others.find(name); known != of_others.end()) return known->second;
+    const auto known = all.find(name);
+    return known == all.end() ? nullptr : known->second;
 }
 
 bool is_in(const dl_phdr_info& module, const void* base) {
@@ -1291,6 +1348,7 @@ void follow_outside() {
     owner.store(getpid(), std::memory_order_relaxed);
     hooks::parent.store(::getppid(), std::memory_order_relaxed);
     slot_of(kWorld);
+    write({.kind = Kind::take, .a = kStarted, .b = static_cast<uint64_t>(getpid()), .site = 0});
     if (has_overflown.load(std::memory_order_relaxed)) write({.kind = Kind::outside, .a = kWorld, .b = kOverflown, .site = 0});   // a child's log
     patch_modules();
     {

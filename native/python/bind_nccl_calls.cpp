@@ -52,7 +52,6 @@ const VerbForm& form_of(Verb verb) { return kVerbs[static_cast<size_t>(verb)]; }
 struct Elements {
     std::map<int32_t, uint64_t> widths;                               // bytes by type
     std::map<std::pair<int32_t, int32_t>, unsigned> reductions;       // numbers by type and operation
-    int32_t failed = 0;                                               // the code of a call that failed half-way
 };
 Elements elements;
 
@@ -72,7 +71,13 @@ struct Communicator {
     std::mutex mutex;                    // of what follows
     std::map<Lane, StreamPtr> lanes;
     std::optional<Position> behind;
+    std::optional<Refusal> failure;      // of a call that failed half-way
 
+    void fail(const Refusal& why) noexcept {
+        is_usable.store(false, std::memory_order_release);
+        const std::scoped_lock lock(mutex);
+        if (!failure) failure = why;
+    }
     StreamPtr stream_of(Lane lane) {
         if (lane == CallQueue::kCollectives) return own;
         const std::scoped_lock lock(mutex);
@@ -243,7 +248,22 @@ class Work {
         return turn_.begin(queued);
     }
 
-    void queue() {
+    // False: it failed half-way, and the communicator is lost.
+    bool queue() noexcept {
+        try {
+            queue_each();
+            return true;
+        } catch (const Refusal& why) {
+            communicator_->fail(why);
+        } catch (...) {
+            communicator_->fail({.why = Why::system_memory});
+        }
+        turn_.give_up();
+        return false;
+    }
+
+  private:
+    void queue_each() {
         Communicator& own = *communicator_;
         Scheduler& scheduler = Scheduler::get();
         const bool is_alone = collectives_.size() == 1 && messages_.empty() && sent_.empty();
@@ -272,8 +292,6 @@ class Work {
             for (const HeldMark& each : ends) follow(*program, each, site);
         if (is_alone) note_behind(*programs_.front());
     }
-
-  private:
     bool is_behind(const Stream& program) {
         const auto now = position_of(*communicator_, program);
         const std::scoped_lock lock(communicator_->mutex);
@@ -301,9 +319,8 @@ class Work {
     std::vector<Planned*> collectives_, messages_, sent_, received_;
 };
 
-// kDeclined: nothing has happened.
+// kDeclined: the dialect must make the calls that are left, also those of a communicator that is lost, whose failure it words.
 int32_t launch(std::vector<Planned>& calls) noexcept {
-    bool has_queued = false;
     try {
         std::vector<CommunicatorPtr> order;
         for (const Planned& each : calls)
@@ -316,11 +333,17 @@ int32_t launch(std::vector<Planned>& calls) noexcept {
             works.push_back(std::make_unique<Work>(each));
             if (!works.back()->begin(std::move(own))) return kDeclined;
         }
-        has_queued = true;
-        for (const std::unique_ptr<Work>& each : works) each->queue();
-        return 0;
+        std::vector<Planned> left;
+        left.reserve(calls.size());
+        for (const std::unique_ptr<Work>& each : works)
+            if (each->queue()) std::erase(order, each->communicator());
+        if (order.empty()) return 0;
+        for (Planned& each : calls)
+            if (std::find(order.begin(), order.end(), each.communicator) != order.end()) left.push_back(std::move(each));
+        calls.swap(left);
+        return kDeclined;
     } catch (...) {
-        return has_queued ? elements.failed : kDeclined;
+        return kDeclined;
     }
 }
 
@@ -477,14 +500,24 @@ static void bind(nb::module_& m) {
                 self.communicator->lanes[CallQueue::lane_of(peer, sends)] = stream.stream;
             },
             "peer"_a, "sends"_a, "stream"_a)
+        .def(
+            "failure",
+            [](const CommunicatorHandle& self) -> nb::object {
+                std::optional<Refusal> failure;
+                {
+                    const std::scoped_lock lock(self.communicator->mutex);
+                    failure = self.communicator->failure;
+                }
+                return failure ? as_exception(*failure) : nb::none();
+            },
+            nb::sig("def failure(self) -> BaseException | None"), "Why a call failed half-way, which lost the communicator.")
         .def("end", &CommunicatorHandle::end, "Let the dialect answer all its calls from now on.");
     m.def(
         "know_nccl_elements",
-        [](std::map<int32_t, uint64_t> widths, std::map<std::pair<int32_t, int32_t>, unsigned> reductions, int32_t failed) {
-            elements = {std::move(widths), std::move(reductions), failed};
+        [](std::map<int32_t, uint64_t> widths, std::map<std::pair<int32_t, int32_t>, unsigned> reductions) {
+            elements = {std::move(widths), std::move(reductions)};
         },
-        "widths"_a, "reductions"_a, "failed"_a,
-        "The bytes of each type, the number of the reduction of each type and operation, and the code of a call that has failed half-way.");
+        "widths"_a, "reductions"_a, "The bytes of each type, and the number of the reduction of each type and operation.");
     m.def(
         "take_nccl_group",
         [](bool begins) -> nb::object {

@@ -150,6 +150,12 @@ void CallQueue::Turn::wait_for_earlier(const Call& call) {
     }
 }
 
+void CallQueue::Turn::give_up() noexcept {
+    if (rounds_) rounds_->farewell->send();
+    for (const auto& [lane, mail] : mails_)
+        if (mail) mail->farewell->send();
+}
+
 Mark* CallQueue::Turn::queue(Call& call) {
     const Lane lane = call.lane();
     Stream& stream = *call.stream;

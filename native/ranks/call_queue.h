@@ -80,6 +80,8 @@ class CallQueue {
         bool begin(std::span<Call* const> calls);
         // In the order of begin(), each once.  Returns the end of the call, whose reference is the caller's.
         Mark* queue(Call& call);
+        // Behind a call of begin() that cannot be queued: no peer waits for it, nor for a later one.
+        void give_up() noexcept;
 
       private:
         bool claim(std::timed_mutex& mutex);

@@ -1392,12 +1392,15 @@ class NcclCommunicator:
 
     def know_lane(self, peer: int, sends: bool, stream: Stream) -> None: ...
 
+    def failure(self) -> BaseException | None:
+        """Why a call failed half-way, which lost the communicator."""
+
     def end(self) -> None:
         """Let the dialect answer all its calls from now on."""
 
-def know_nccl_elements(widths: Mapping[int, int], reductions: Mapping[tuple[int, int], int], failed: int) -> None:
+def know_nccl_elements(widths: Mapping[int, int], reductions: Mapping[tuple[int, int], int]) -> None:
     """
-    The bytes of each type, the number of the reduction of each type and operation, and the code of a call that has failed half-way.
+    The bytes of each type, and the number of the reduction of each type and operation.
     """
 
 def take_nccl_group(begins: bool) -> tuple[int, list[tuple[str, tuple[int, ...], int]]] | None:

@@ -115,8 +115,12 @@ def test_check_names_a_race_in_a_program_of_cupy(tmp_path: Path) -> None:
         pytest.skip("the wheel cupy is not installed")
     text = CUPY.replace("    stream.synchronize()\n", "").replace("assert (back == 7).all()\n", "")
     done = run(tmp_path / "prog.py", text, "check")
+    assert done.returncode == 0, (
+        done.stderr
+    )  # a copy between two devices is behind all work of both (facts/cuda 4.3)
+    done = run(tmp_path / "prog.py", text.replace("Device(1)", "Device(0)"), "check")
     assert done.returncode == 3, done.stderr
     output = done.stdout + done.stderr
     assert "race (certain): cudaMemcpyAsync writes, cudaMemcpy reads the same bytes" in output, output
     assert "prog.py:8" in output and "prog.py:11" in output, output
-    assert "missing: a synchronization (cudaStreamSynchronize)" in " ".join(output.split()), output
+    assert "or a synchronization (cudaStreamSynchronize) with stream" in " ".join(output.split()), output

@@ -122,8 +122,8 @@ def test_reduce_takes_each_torch_type(node: Node, dtype: str) -> None:
 def test_reduce_of_type_without_kernel_raises_invalid_value(node: Node) -> None:
     buffer = node()[0].allocate(16)
     wrong: list[Any] = [
-        *map(_Dtype, ("float8_e4m3fn", "bool", "complex64", "nonsense")),
-        *("float8_e5m2", ml_dtypes.float8_e4m3fn, np.dtype(ml_dtypes.int4)),
+        *map(_Dtype, ("float8_e4m3fnuz", "bool", "complex64", "nonsense")),
+        *("float8_e5m2fnuz", ml_dtypes.float8_e4m3b11fnuz, np.dtype(ml_dtypes.int4)),
     ]
     for dtype in wrong:
         with pytest.raises(

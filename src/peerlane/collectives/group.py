@@ -689,6 +689,12 @@ def native_messages(group: Group, peer: int, *, sends: bool) -> None:
     group._order.share_mail(peer, sends=sends)
 
 
+def ranks_that_left(group: Group) -> list[int]:
+    """Return the ranks of this machine that have closed the group."""
+    membership = group._membership
+    return [] if membership is None else [each for each in range(group.size) if membership.has_left(each)]
+
+
 def _close_all() -> None:
     """Close all groups: a process that ends without closing its group counts as lost."""
     for group in list(_open):

@@ -83,12 +83,13 @@ def reduce(
         addresses that are multiples of an element's size.  They may be the same memory, and must not overlap in part.
     dtype : str, numpy dtype or torch dtype
         Type of the elements: ``"int8"`` to ``"int64"``, ``"uint8"`` to ``"uint64"``, ``"float16"``, ``"bfloat16"``,
-        ``"float32"`` or ``"float64"``; anything that ``numpy.dtype()`` turns into one of these; or the type of torch
-        of that name.
+        ``"float32"``, ``"float64"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``; anything that ``numpy.dtype()`` turns
+        into one of these; or the type of torch of that name.
     op : {"sum", "prod", "max", "min"}
-        Integers wrap.  float16 and bfloat16 are computed in float32 and rounded once, to the nearest even.  As with
+        Integers wrap.  float16, bfloat16 and the types of 8 bits are computed in float32 and rounded once, to the
+        nearest even; a result of 8 bits that is too large is the largest number of the type.  As with
         ``numpy.maximum``, a maximum or minimum with a NaN is NaN.  If both elements are NaN, the result is that of
-        ``dst``.
+        ``dst``; a sum or product of 8 bits is 0x7F.
     stream : Stream, optional
         The stream to queue it on; without one it is complete on return.  Both ends are kept until it is over; do not
         change host memory before.

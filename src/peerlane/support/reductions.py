@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 # In the order of native code.
 _TYPES = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "bfloat16", "float32", "float64"),
+    *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
 )
-_WIDTHS = (1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8)
+_WIDTHS = (1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 1, 1)
 _OPERATIONS = ("sum", "prod", "max", "min")
 _NUMBERS = {
     (dtype, op): number

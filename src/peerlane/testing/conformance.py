@@ -414,12 +414,17 @@ class CopiesConformance(Suite):
             expected.reshape(height, dst_pitch)[:, :width] = data.reshape(height, src_pitch)[:, :width]
             assert np.array_equal(self.seen(backend, dst), expected)
 
-    @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float16", "bfloat16", "float32"])
-    def test_reductions_combine_elements(self, backend: Backend, dtype: str) -> None:
+    @pytest.mark.parametrize(
+        ("dtype", "width"),
+        [
+            *(("int8", 1), ("uint16", 2), ("int32", 4), ("uint64", 8), ("float16", 2), ("bfloat16", 2)),
+            *(("float32", 4), ("float8_e4m3fn", 1), ("float8_e5m2", 1)),
+        ],
+    )
+    def test_reductions_combine_elements(self, backend: Backend, dtype: str, width: int) -> None:
         mine, other = noise(8, 4000), noise(9, 4000)
         for op in ("sum", "max"):
             a, b = self.filled(backend, 0, mine), self.filled(backend, 1, other)
-            width = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
             backend.reduce(a.address, b.address, 4000 // width, dtype, op)
             assert np.array_equal(self.seen(backend, a), combined(mine, other, dtype, op))
             assert np.array_equal(self.seen(backend, b), other)

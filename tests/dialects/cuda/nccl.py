@@ -107,8 +107,8 @@ def ranks_of(node: Node) -> Iterator[Callable[..., Ranks]]:
     """Make the ranks of a new process, one for each device of a fresh node; end them at last."""
     created: list[Ranks] = []
 
-    def make(count: int = 2) -> Ranks:
-        node(f"devices={count}")
+    def make(count: int = 2, spec: str = "") -> Ranks:
+        node(spec or f"devices={count}")
         dialects.begin_anew("cuda")
         created.append(Ranks(count))
         return created[-1]

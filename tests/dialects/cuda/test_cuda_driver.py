@@ -408,9 +408,10 @@ def test_memory_that_queued_work_uses_can_be_shared(begun: Driver) -> None:
 
 
 def test_memory_whose_queued_work_does_not_end_cannot_be_shared(
-    begun: Driver, monkeypatch: pytest.MonkeyPatch
+    begun: Driver, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ipc, "_MOST_SECONDS", 0.05)
+    monkeypatch.setenv("CUDA_LOG_FILE", "stderr")
     stream, memory = begun.cuStreamCreate(WORD, 1), begun.cuMemAlloc_v2(WORD, SIZE)
     word = begun.cuMemHostAlloc(WORD, 4, 0)
     ctypes.memset(word, 0, 4)
@@ -418,6 +419,8 @@ def test_memory_whose_queued_work_does_not_end_cannot_be_shared(
     begun.cuMemsetD8Async(memory, 7, SIZE, stream)
     handle = ctypes.byref((ctypes.c_uint8 * 64)())
     assert code(begun.cuIpcGetMemHandle, handle, memory) == 401
+    waited = f"the call waited 0.05 s for queued work, and that of stream {stream:#x} of device 0"
+    assert waited in " ".join(capfd.readouterr().err.split())
     ctypes.memset(word, 1, 4)
     begun.cuStreamSynchronize(stream)
     begun.cuIpcGetMemHandle(handle, memory)

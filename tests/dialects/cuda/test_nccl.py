@@ -16,6 +16,7 @@ from dialects.cuda.driver import INT, WORD, Driver
 from dialects.cuda.nccl import Config, Nccl, Rank, Ranks, code_of
 from helpers.promises import Node
 from peerlane import dialects
+from peerlane.support.host_reductions import combined as combined_on_host
 from peerlane.testing.collective_check import CollectiveCheck
 
 pytestmark = pytest.mark.schedules_in_turn
@@ -273,13 +274,63 @@ def test_all_to_all_exchanges_parts_also_of_8_bit_floats(ranks: Callable[[int], 
         code_of(world.nccl.ncclAlltoAll, sources[0], sources[0], COUNT, 1, first.comm, first.stream)
         == nccl.INVALID_ARGUMENT
     )
-    assert (
-        code_of(
-            world.nccl.ncclAllReduce, sources[0], sources[0], COUNT, nccl.FLOAT8, 0, first.comm, first.stream
+
+
+@pytest.mark.parametrize(
+    ("datatype", "dtype", "half"), [(10, "float8_e4m3fn", 0x30), (11, "float8_e5m2", 0x38)]
+)
+def test_elements_of_8_bit_floats_are_combined(
+    ranks: Callable[[int], Ranks], datatype: int, dtype: str, half: int
+) -> None:
+    world = ranks(2)
+    parts = [np.random.default_rng(each.number).integers(0, 256, COUNT, np.uint8) for each in world]
+    halved = [combined_on_host(part, np.full(COUNT, half, np.uint8), dtype, "prod") for part in parts]
+    created = [
+        world.nccl.ncclRedOpCreatePreMulSum(INT, _address(np.uint8(half)), datatype, 1, each.comm)
+        for each in world
+    ]
+    expected = {
+        nccl.SUM: combined_on_host(*parts, dtype, "sum"),
+        nccl.PROD: combined_on_host(*parts, dtype, "prod"),
+        nccl.MAX: combined_on_host(*parts, dtype, "max"),
+        nccl.MIN: combined_on_host(*parts, dtype, "min"),
+        nccl.AVG: combined_on_host(*halved, dtype, "sum"),
+        created[0]: combined_on_host(*halved, dtype, "sum"),
+    }
+    sources = [each.buffer(part) for each, part in zip(world, parts, strict=True)]
+    targets = [each.buffer(part) for each, part in zip(world, parts, strict=True)]
+    for op, result in expected.items():
+        for _ in range(3):  # native code queues the last ones
+            world.together(
+                lambda each, op=op: world.nccl.ncclAllReduce(
+                    *(sources[each.number], targets[each.number], COUNT, datatype),
+                    *(created[each.number] if op == created[0] else op, each.comm, each.stream),
+                )
+            )
+        for each in world:
+            assert np.array_equal(each.read(targets[each.number], result), result), op
+
+
+def test_sum_of_8_bit_floats_is_at_most_their_largest_number(ranks: Callable[[int], Ranks]) -> None:
+    world = ranks(2)
+    values = np.uint8([0x7E, 0xFE, 0x38, 0x7F, 0x01])  # 448, -448, 1, no number, 2^-9
+    memory = [each.buffer(values) for each in world]
+    world.together(
+        lambda each: world.nccl.ncclAllReduce(
+            memory[each.number], memory[each.number], len(values), nccl.FLOAT8, 0, each.comm, each.stream
         )
-        == nccl.INVALID_ARGUMENT
     )
-    assert "8-bit floating point" in world.nccl.last_error()
+    for each in world:
+        assert each.read(memory[each.number], values).tolist() == [0x7E, 0xFE, 0x40, 0x7F, 0x02]
+
+
+def test_8_bit_floats_of_an_older_chip_are_refused(ranks: Callable[..., Ranks]) -> None:
+    world = ranks(2, "profile=rtx4090-2")
+    first = world.all[0]
+    memory = first.buffer(np.zeros(COUNT, "u1"))
+    reduce = (world.nccl.ncclAllReduce, memory, memory, COUNT, nccl.FLOAT8, 0, first.comm, first.stream)
+    assert code_of(*reduce) == nccl.INVALID_ARGUMENT
+    assert "compute capability 8.9" in world.nccl.last_error()
 
 
 def test_messages_of_a_group_go_on_together(ranks: Callable[[int], Ranks]) -> None:
@@ -660,3 +711,26 @@ def test_all_gather_is_judged_by_the_collective_check(ranks: Callable[[int], Ran
     assert checks[2].report().splitlines()[1:] == [
         "  chunk 1 (elements 64 to 127): rank 1 missing, rank 0, which has no part in it"
     ]
+
+
+@pytest.mark.parametrize("calls", [0, 4], ids=["first call", "repeated"])
+@pytest.mark.parametrize("gone", [0, 1])
+def test_rank_of_the_same_thread_that_has_finalized_is_named(
+    ranks: Callable[[int], Ranks], gone: int, calls: int
+) -> None:
+    world = ranks(2)
+    memory = [each.buffer(numbers(each.number, "i4")) for each in world]
+
+    def reduce(each: Rank) -> None:
+        world.nccl.ncclAllReduce(
+            memory[each.number], memory[each.number], COUNT, 2, 0, each.comm, each.stream
+        )
+
+    for _ in range(calls):
+        world.together(reduce)
+    world.nccl.ncclCommFinalize(world.all[gone].comm)
+    other = world.all[1 - gone]
+    code = code_of(reduce, other)
+    assert code_of(world.driver.cuStreamSynchronize, other.stream) or code
+    assert world.nccl.ncclCommGetAsyncError(other.comm, INT) == nccl.REMOTE_ERROR
+    assert f"rank {gone} has finalized or ended the communicator" in world.nccl.last_error()

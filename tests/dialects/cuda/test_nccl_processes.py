@@ -140,6 +140,69 @@ def test_rank_that_dies_is_a_remote_error_of_those_that_wait(start: Start) -> No
     ask_all(peers[:2], "library.ncclCommAbort(me.comm)")
 
 
+@pytest.mark.parametrize("before", ["", REPEATED], ids=["first call", "repeated"])
+@pytest.mark.parametrize("end", ["ncclCommFinalize", "ncclCommDestroy", "ncclCommAbort"])
+def test_rank_that_has_ended_its_communicator_is_named(start: Start, end: str, before: str) -> None:
+    peers = start(3)
+    meet(peers)
+    ask_all(peers, before)
+    assert peers[0].run("result = reduce()") == 0
+    peers[1].run(f"library.{end}(me.comm)")
+    assert peers[2].run("result = reduce()") in (0, nccl.REMOTE_ERROR)
+    others = [peers[0], peers[2]]
+    began = time.monotonic()
+    assert ask_all(others, "result = state()") == [nccl.REMOTE_ERROR] * 2
+    assert time.monotonic() - began < SECONDS
+    for text in ask_all(others, "result = library.last_error(me.comm)"):
+        assert "rank 1 has finalized or ended the communicator" in text
+    assert ask_all(others, "result = reduce()") == [nccl.REMOTE_ERROR] * 2
+    for text in ask_all(others, "result = library.last_error(me.comm)"):
+        assert "rank 1 has finalized or ended the communicator" in text
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "code_of(library.ncclSend, long, 1 << 20, 2, 1, me.comm, me.stream)",
+        "code_of(library.ncclRecv, me.memory, COUNT, 2, 1, me.comm, me.stream)",
+        "code_of(library.ncclWaitSignal, 1, (WaitSignalDesc * 1)(WaitSignalDesc(1, 1)), me.comm, me.stream)",
+        "code_of(library.ncclPutSignal, memory, 64, 1, 1, window, 64, 0, 0, 0, me.comm, me.stream)",
+        "code_of(library.ncclCommSplit, me.comm, 0, 0, ctypes.byref(WORD()), None)",
+        "code_of(library.ncclCommWindowRegister, me.comm, memory + 4096, 4096, ctypes.byref(WORD()), 0)",
+    ],
+    ids=["send", "receive", "signal", "put", "split", "window"],
+)
+def test_call_for_a_rank_that_has_finalized_fails(start: Start, call: str) -> None:
+    peers = start(2)
+    meet(peers)
+    ask_all(
+        peers,
+        "long = me.buffer(np.zeros(1 << 20, 'i4'))\n"  # a send of it waits for the receiver
+        "memory = library.ncclMemAlloc(WORD, 8192)\n"
+        "window = library.ncclCommWindowRegister(me.comm, memory, 4096, WORD, 0)",
+    )
+    peers[1].run("library.ncclCommFinalize(me.comm)")
+    began = time.monotonic()
+    assert peers[0].run(f"result = {call} or state()") == nccl.REMOTE_ERROR
+    assert time.monotonic() - began < SECONDS
+    assert "rank 1" in peers[0].run("result = library.last_error(me.comm)")
+    peers[1].run("library.ncclCommWindowDeregister(me.comm, window); library.ncclCommDestroy(me.comm)")
+
+
+def test_finalize_in_all_ranks_waits_for_none_that_still_runs_a_collective(start: Start) -> None:
+    peers = start(3)
+    meet(peers)
+    for each in peers:
+        each.send(
+            "codes = [reduce(op=2) for _ in range(20)]; library.ncclCommFinalize(me.comm); result = codes"
+        )
+    assert [each.receive(SECONDS) for each in peers] == [[0] * 20] * 3
+    read = "result = me.read(me.memory, np.zeros(1, 'i4')).tolist()"
+    assert ask_all(peers, read) == [[3]] * 3
+    assert ask_all(peers, "result = library.ncclCommGetAsyncError(me.comm, INT)") == [0] * 3
+    ask_all(peers, "library.ncclCommDestroy(me.comm)")
+
+
 def test_synchronization_of_a_stream_ends_when_a_rank_dies(start: Start) -> None:
     peers = start(2)
     meet(peers)

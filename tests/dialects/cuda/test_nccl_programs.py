@@ -47,6 +47,33 @@ event = ranks.driver.cuEventCreate(WORD, 2)
 ranks.driver.cuEventRecord(event, first.stream)
 ranks.driver.cuStreamWaitEvent(other, event, 0)
 """
+ITSELF = """
+source, target, back = memory[0], first.buffer(np.ones(1000, "i4")), first.buffer(np.ones(1000, "i4"))
+ranks.nccl.ncclGroupStart()
+ranks.nccl.ncclSend(source, 1000, 2, 0, first.comm, first.stream)
+ranks.nccl.ncclRecv(target, 1000, 2, 0, first.comm, first.stream)
+ranks.nccl.ncclGroupEnd()
+ranks.driver.cuMemcpyAsyncCOPIED
+ranks.driver.cuStreamSynchronize(first.stream)
+ranks.driver.cuStreamSynchronize(other)
+for each in ranks:
+    ranks.nccl.ncclCommDestroy(each.comm)
+"""
+PUT = """
+import ctypes
+memory, windows = [], (WORD * 2)()
+for each in ranks:
+    each.enter()
+    memory.append(ranks.nccl.ncclMemAlloc(WORD, 8192))
+    ranks.driver.cuMemsetD8_v2(memory[-1], 1, 8192)
+ranks.together(lambda each: ranks.nccl.ncclCommWindowRegister(
+    each.comm, memory[each.number], 8192, ctypes.byref(windows, 8 * each.number), 0))
+ranks.nccl.ncclPutSignal(memory[0], 64, 1, 1, windows[0], 4096, 0, 0, 0, first.comm, first.stream)
+second = ranks.all[1]
+second.read(memory[1], np.zeros(8192, "u1"))
+for each in ranks:
+    ranks.nccl.ncclCommDestroy(each.comm)
+"""
 
 
 def peerlane(*words: str | Path) -> Completed:
@@ -111,3 +138,40 @@ def test_check_takes_pinned_memory_that_a_program_fills_by_its_address_as_writte
     program.write_text(RACE.replace("WAIT", filled + WAIT).replace("sys.path", "import ctypes; sys.path"))
     done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("copied", "words", "line"),
+    [
+        ("(source, back, 4000, other)", "ncclSend reads, cuMemcpyAsync writes the same bytes", "ncclSend"),
+        ("(back, target, 4000, other)", "ncclRecv writes, cuMemcpyAsync reads the same bytes", "ncclRecv"),
+    ],
+)
+def test_check_names_both_calls_of_a_message_to_itself(
+    tmp_path: Path, copied: str, words: str, line: str
+) -> None:
+    program = tmp_path / "itself.py"
+    program.write_text(RACE[: RACE.index("def reduce")] + ITSELF.replace("COPIED", copied))
+    done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
+    text = done.stdout + done.stderr
+    assert done.returncode == 3, text
+    assert f"race (certain): {words}" in " ".join(text.split()), text
+    assert f"| ranks.nccl.{line}" in text, text
+
+
+def test_check_finds_nothing_in_a_message_to_itself_that_is_waited_for(tmp_path: Path) -> None:
+    program = tmp_path / "itself.py"
+    copied = "(back, target, 4000, first.stream)"
+    program.write_text(RACE[: RACE.index("def reduce")] + ITSELF.replace("COPIED", copied))
+    done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_check_names_the_wait_for_a_signal_that_a_put_lacks(tmp_path: Path) -> None:
+    program = tmp_path / "put.py"
+    program.write_text(RACE[: RACE.index("def reduce")] + PUT)
+    done = peerlane("check", "--dialect", "cuda", "--devices", "2", program)
+    text = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 3, text
+    assert "race (certain): rank 0's ncclPutSignal writes" in text, text
+    assert "missing: a wait (ncclWaitSignal) of" in text, text

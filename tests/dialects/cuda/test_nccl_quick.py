@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -384,3 +385,41 @@ def test_memory_of_a_group_that_native_code_has_begun_can_be_shared(
     assert asked == []
     for mine in calls.read():
         assert np.array_equal(mine, sum(values))
+
+
+def test_stream_that_another_thread_destroys_as_a_group_ends_is_the_cause(
+    ranks: Callable[[int], Ranks],
+) -> None:
+    for _ in range(8):  # the thread may be earlier or later than the group's end
+        world = ranks(2)
+        calls = Calls(world)
+        for _ in range(4):
+            world.together(lambda each, calls=calls: calls.make("exchange", each))
+        calls.read()
+        first = world.all[0]
+        world.nccl.ncclGroupStart()
+        for _ in range(40):
+            for each in world:
+                calls.make("exchange", each)
+        first.enter()
+        both = threading.Barrier(2)
+
+        def destroy(first: Rank = first, both: threading.Barrier = both) -> None:
+            both.wait(30)
+            first.driver.cuStreamDestroy_v2(first.stream)
+
+        other = threading.Thread(target=destroy)
+        other.start()
+        both.wait(30)
+        code = code_of(world.nccl.ncclGroupEnd)
+        other.join(30)
+        text = world.nccl.last_error() if code else "stream"
+        assert code in (0, nccl.INVALID_USAGE), text
+        assert "stream" in text.partition("can no longer run: ")[2] or code == 0, text
+        assert world.nccl.ncclCommGetAsyncError(first.comm, INT) in (0, code)
+        for each in world:
+            world.nccl.ncclCommAbort(each.comm)
+            each.comm = 0
+        for each in world:  # the stream that was destroyed goes on
+            each.enter()
+            code_of(each.driver.cuCtxSynchronize)

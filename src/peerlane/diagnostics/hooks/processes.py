@@ -84,8 +84,10 @@ def _follow_forks() -> None:
 def _follow_children() -> None:
     """Log that what a parent did before it started this process came before, if it did not fork."""
     is_of_python = _is_started_by("")
+    if not is_of_python:  # multiprocessing has brought such a process nothing that its parent's log lacks
+        event_log.received_before()
     if event_log.is_logged(os.getppid()) or is_of_python:
-        # A parent in C posts nothing, but for what a child that it forked posted before it became this program.
+        # Native code follows parents in C: here is what a child that one forked posted before it became this program.
         is_posted = is_of_python or elf_imports.is_python(os.getppid())
         take(key_of("child", os.getpid()), 1 if is_posted else 0)
 

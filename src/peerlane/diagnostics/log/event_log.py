@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -46,7 +47,7 @@ _ACCESS, _POST, _TAKE, _FORGET, _OUTSIDE = (
 _COLLECTIVE, _COLLECTED = KINDS["collective"], KINDS["collected"]
 _ALLOCATED, _FREED = KINDS["allocated"], KINDS["freed"]
 _SHARED, _END = 2, 4  # kShared and kEnd in native/log/event.h
-_WORLD = 1  # kWorld in native/log/event.h
+_WORLD, _ANY_MEDIUM = 1, 2  # kWorld and kAnyMedium in native/log/event.h
 _WROTE, _SENT, _RECEIVED, _MAPPED = 1, 4, 8, 16  # kWrote, ... there
 _ALWAYS = (1 << 64) - 1  # ns
 _PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
@@ -353,13 +354,18 @@ def ask_for_c_sites(frame_of: Callable[[int], Callable[..., Any]]) -> None:
 
 def with_call_site(call: Callable[[], T]) -> Callable[[], T]:
     """Return a call to run later, for which the log and all texts name the present line."""
+    return functools.partial(present_line(), call)
+
+
+def present_line() -> Callable[[Callable[[], T]], T]:
+    """Return what makes a call later, for which the log and all texts name the present line."""
     text_site, log_site = _core.site_number(), _core.log_site()
 
-    def later() -> T:
+    def at_line(call: Callable[[], T]) -> T:
         with called_at(log_site):
             return at_call_site(text_site, call)
 
-    return later
+    return at_line
 
 
 def at_call_site(number: int, call: Callable[[], T]) -> T:
@@ -448,6 +454,11 @@ def lends_host_memory() -> None:
 def copies_host_memory(pid: int, *, writes: bool) -> None:
     """Log that this process writes memory of the host that another one lends, or has read it."""
     _core.log_event(_OUTSIDE, a=key_of("host memory", pid)[0], b=_SENT if writes else _RECEIVED)
+
+
+def received_before() -> None:
+    """Log that this process may have received anything until now, as its calls were not seen."""
+    _core.log_event(_OUTSIDE, a=_ANY_MEDIUM, b=_RECEIVED, d=time.monotonic_ns())
 
 
 def shows_semaphores() -> None:

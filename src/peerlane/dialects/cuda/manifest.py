@@ -31,11 +31,14 @@ ORDERS = {
     "event": "cuStreamWaitEvent",
     "edge": "cuGraphAddDependencies",
 }
+_SIGNALS = {"wait": "ncclWaitSignal", "record": "ncclSignal", "token": "signal"}
 ORDERS_OF = {
     "cuda": {
         key: f"cuda{ORDERS[key].removeprefix('cu')}"
         for key in ("wait", "record", "own_record", "own_wait", "sync", "event", "edge")
-    }
+    },
+    "ncclPutSignal": _SIGNALS,
+    "ncclSignal": _SIGNALS,
 }
 LIBRARIES = {
     "cuda.1": "cuda",

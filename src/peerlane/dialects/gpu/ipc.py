@@ -141,10 +141,25 @@ class Ipc:
             try:
                 return buffer.export(allow="user")
             except Busy:  # queued work uses memory that must move, which hardware need not do
-                self._streams.await_queued(_MOST_SECONDS)
+                running = self._streams.await_queued(_MOST_SECONDS)
+            try:
                 return buffer.export(allow="user")
+            except Busy as error:
+                raise self._in_use(error, running) from None
         handle: Handle = self._backend.export_host(buffer)
         return handle
+
+    def _in_use(self, error: Busy, running: list[str]) -> Error:
+        if not running:
+            return error
+        return Busy(
+            f"{error}; the call waited {_MOST_SECONDS:g} s for queued work, and that of {', '.join(running)} is not "
+            "over",
+            fault=error.fault,
+            call=error.call,
+            device=error.device,
+            detail=error.detail,
+        )
 
     @property
     def _backend(self) -> Any:

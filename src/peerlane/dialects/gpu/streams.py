@@ -475,15 +475,21 @@ class Streams:
                     self.await_stream(each)
         self.has_waited(context.device)
 
-    def await_queued(self, seconds: float) -> None:
-        """Wait for the work that all streams have now, so long at most; they keep their failures."""
-        until, ends = time.monotonic() + seconds, []
+    def await_queued(self, seconds: float) -> list[str]:
+        """Wait for the work that all streams have now, so long at most; they keep their failures.
+
+        Return the names of the streams whose work is not over.
+        """
+        until, ends, running = time.monotonic() + seconds, [], []
         for each in self._all():
             with contextlib.suppress(Closed):
-                ends.append(each.queue.record())
-        for end in ends:
-            with contextlib.suppress(WaitTimeout, Deadlock):
+                ends.append((each, each.queue.record()))
+        for stream, end in ends:
+            try:
                 end.sync(max(0.0, until - time.monotonic()))
+            except (WaitTimeout, Deadlock):
+                running.append(str(stream))
+        return running
 
     def _all(self) -> list[AnyStream | EndingStream]:
         with self._machine.lock:

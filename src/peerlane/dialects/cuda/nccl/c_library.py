@@ -17,7 +17,7 @@ from peerlane.dialects.cuda.nccl import (  # noqa: F401 - they declare the calls
     reductions,
     windows,
 )
-from peerlane.dialects.cuda.nccl.codes import IN_PROGRESS, SUCCESS, SYSTEM_ERROR, enums
+from peerlane.dialects.cuda.nccl.codes import IN_PROGRESS, SUCCESS, enums
 from peerlane.dialects.cuda.nccl.communicators import last_message
 from peerlane.dialects.cuda.nccl.config import CollectiveConfig, Config
 from peerlane.dialects.cuda.nccl.groups import take_begun
@@ -83,5 +83,5 @@ def library(header: str) -> Library:
         },
     )
     groups.recall = lambda name, words: failures.newest() if functions.entry(name)(*words) else None
-    host.know_nccl_elements(*reductions.known_natively(), SYSTEM_ERROR)
+    host.know_nccl_elements(*reductions.known_natively())
     return functions

@@ -11,13 +11,20 @@ from typing import Any, TypeAlias
 
 from peerlane import Buffer, Channel, Group, Notify, NotifyKind, Stream
 from peerlane.backend import host
-from peerlane.collectives.group import native_messages, native_queue
+from peerlane.collectives.group import native_messages, native_queue, ranks_that_left
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Resource
-from peerlane.dialects.cuda.nccl.codes import INVALID_ARGUMENT, invalid, misuse, of_driver, refusal_of
+from peerlane.dialects.cuda.nccl.codes import (
+    INVALID_ARGUMENT,
+    REMOTE_ERROR,
+    invalid,
+    misuse,
+    of_driver,
+    refusal_of,
+)
 from peerlane.dialects.cuda.state import before_anew, gpu, machine
 from peerlane.dialects.gpu.streams import LEGACY_STREAM, AnyStream, GpuStream, NullStream
-from peerlane.errors import Cancelled, Error
+from peerlane.errors import Cancelled, Error, Fault
 from peerlane.rendezvous import Rendezvous, RendezvousServer
 from peerlane.rendezvous.by_file import MeetingFile
 from peerlane.support.records import dataclass
@@ -89,6 +96,11 @@ class Communicator(Resource):
     @property
     def failure(self) -> Refusal | None:
         """Why it is lost."""
+        native = self._native
+        if self._failure is None and native is not None:
+            error = native.failure()
+            if error is not None:
+                self.failure = self._refusal_of(error)
         return self._failure
 
     @failure.setter
@@ -103,9 +115,11 @@ class Communicator(Resource):
             native.end()
 
     def finalize(self) -> None:
-        """Refuse all later operations."""
+        """Refuse all later operations, and leave the other ranks, whose operations with this one fail."""
         self.is_finalized = True
         self._end_native()
+        if self._group is not None:
+            self._group.close()
 
     def let_native_queue(self) -> None:
         """Let native code queue the calls that are like those before, where it can."""
@@ -291,8 +305,31 @@ class Communicator(Resource):
         """Note that it is lost with an error, and refuse the call; an earlier failure stays."""
         self.look()
         with self.guard:
-            self.failure = self.failure or refusal_of(error)
+            self.failure = self.failure or self._refusal_of(error)
         self.refuse_lost()
+
+    def _refusal_of(self, error: Error) -> Refusal:
+        """Return the refusal for an error of its group; unless ranks disagree, it names those that have left."""
+        refusal = refusal_of(error)
+        left = None if error.fault is Fault.INVALID_VALUE else self._without_left(f": {refusal}")
+        return left or refusal
+
+    def refuse_left(self) -> None:
+        """Refuse what waits for all ranks once a rank has finalized or ended the communicator."""
+        left = self._without_left("")
+        if left is not None:
+            raise left
+
+    def _without_left(self, consequence: str) -> Refusal | None:
+        left = [] if self._group is None else ranks_that_left(self._group)
+        if not left:
+            return None
+        who = f"rank {left[0]} has" if len(left) == 1 else f"ranks {', '.join(map(str, left))} have"
+        return Refusal(
+            REMOTE_ERROR,
+            f"{who} finalized or ended the communicator{consequence}",
+            "call ncclCommFinalize and ncclCommDestroy when all ranks have made their last calls",
+        )
 
     def look(self) -> None:
         """Note the failure of an operation, if one has failed."""
@@ -304,7 +341,7 @@ class Communicator(Resource):
             except Cancelled:
                 continue  # behind a failure of another stream
             except Error as error:
-                self.failure = refusal_of(error)
+                self.failure = self._refusal_of(error)
 
     def _streams(self) -> list[Stream]:
         with self.guard:

@@ -169,6 +169,7 @@ def ncclCommSplit(comm: Communicator, color: int, key: int, config: Config | Non
 
 
 def _colors(comm: Communicator, name: str, color: int, key: int) -> list[tuple[int, int]]:
+    comm.refuse_left()
     answers = comm.rendezvous.gather(name, f"{color} {key}".encode(), timeout=None)
     return [(int(first), int(second)) for first, second in (each.split() for each in answers)]
 
@@ -217,7 +218,10 @@ def ncclCommShrink(
 
 @call
 def ncclCommFinalize(comm: Communicator) -> None:
-    """Wait for its operations; then it can only be destroyed."""
+    """Wait for its operations, and leave its ranks; then it can only be destroyed.
+
+    Operations of other ranks with this one fail with ncclRemoteError from then on.
+    """
     comm.refuse_unready()
     comm.wait()
     comm.finalize()

@@ -37,6 +37,7 @@ class Operation:
     #: What it runs behind: ``("sends", 3)``, earlier sends to rank 3.  None: earlier collectives.
     lane: tuple[str, int] | None = None
     content: Buffer | None = None  #: what a message moves, from or to memory of this rank
+    at_line: Callable[[Job], object] = lambda job: job()  #: makes a call at the program's line of this one
 
 
 @dataclass(slots=True)
@@ -163,20 +164,8 @@ def run(*operations: Operation) -> None:
         _launch(operations, None)
         return
     for each in operations:
-        each.submit = _at_this_line(each.submit)
+        each.at_line = event_log.present_line()
     group.operations += operations
-
-
-def _at_this_line(submit: Callable[[Stream], None]) -> Callable[[Stream], None]:
-    """Return what queues later; findings and texts name the line that calls now."""
-    streams: list[Stream] = []
-    later = event_log.with_call_site(lambda: submit(streams.pop()))
-
-    def submit_later(stream: Stream) -> None:
-        streams.append(stream)
-        later()
-
-    return submit_later
 
 
 def together(jobs: Sequence[Job]) -> None:
@@ -306,8 +295,8 @@ def _queue_each(communicator: Communicator, operations: Sequence[Operation], pai
         _follow(own, begun)
         for each in collectives:
             _submit(each, own)
-        for dst, src in pairs:
-            copy(dst, src, stream=own)
+        for received, sent in pairs:
+            _copy_to_itself(received, sent, own)
         ends.append(own.record())
     lanes: dict[tuple[str, int], Stream] = {}
     for each in operations:
@@ -334,12 +323,29 @@ def _follow(stream: Stream, events: Iterable[Event]) -> None:
 def _submit(operation: Operation, stream: Stream) -> None:
     calling.call = operation.name  # reports of its waits have this name
     try:
-        operation.submit(stream)
+        operation.at_line(partial(operation.submit, stream))
     finally:
         del calling.call
 
 
-_Pair: TypeAlias = "tuple[Buffer, Buffer]"
+_Pair: TypeAlias = "tuple[Operation, Operation]"
+
+
+def _copy_to_itself(received: Operation, sent: Operation, stream: Stream) -> None:
+    """Queue a message of a rank to itself: the log has its read at the line that sends, its write at the other."""
+    source, target = sent.content, received.content
+    assert source is not None and target is not None
+
+    def read() -> None:
+        with event_log.channel_access(stream, (), (source,)):
+            stream.record()  # the log has one access for an operation
+
+    def write() -> None:
+        with event_log.channel_access(stream, (target,), ()):
+            copy(target, source, stream=stream)
+
+    sent.at_line(read)
+    received.at_line(write)
 
 
 def _is_to_itself(operation: Operation) -> bool:
@@ -349,14 +355,9 @@ def _is_to_itself(operation: Operation) -> bool:
 def _to_itself(communicator: Communicator, operations: Sequence[Operation]) -> list[_Pair]:
     """Return both ends of each message of a rank to itself; refuse ends that do not agree."""
     sent, received = (
-        [
-            each.content
-            for each in operations
-            if each.lane == (kind, communicator.rank) and each.content is not None
-        ]
-        for kind in (SENDS, RECEIVES)
+        [each for each in operations if each.lane == (kind, communicator.rank)] for kind in (SENDS, RECEIVES)
     )
-    sizes = [each.size for each in sent], [each.size for each in received]
+    sizes = [[each.content.size for each in some if each.content is not None] for some in (sent, received)]
     if sizes[0] != sizes[1]:
         raise misuse(
             f"rank {communicator.rank} sends itself messages of {sizes[0]} bytes, and receives {sizes[1]}",

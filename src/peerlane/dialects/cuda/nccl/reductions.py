@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from peerlane import Buffer, Stream, copy, raw, reduce
+from peerlane.dialects.cuda.hardware import chip_of
 from peerlane.dialects.cuda.nccl.codes import enums, invalid
 from peerlane.dialects.cuda.nccl.communicator import Communicator
 from peerlane.dialects.cuda.nccl.memory import memory
@@ -26,8 +27,8 @@ _ELEMENTS = {
     _TYPES["ncclFloat32"]: ("float32", 4),
     _TYPES["ncclFloat64"]: ("float64", 8),
     _TYPES["ncclBfloat16"]: ("bfloat16", 2),
-    _TYPES["ncclFloat8e4m3"]: ("", 1),
-    _TYPES["ncclFloat8e5m2"]: ("", 1),
+    _TYPES["ncclFloat8e4m3"]: ("float8_e4m3fn", 1),
+    _TYPES["ncclFloat8e5m2"]: ("float8_e5m2", 1),
 }
 _OPERATIONS = enums["ncclRedOp_t"]
 _NAMES = {
@@ -41,6 +42,7 @@ _ON_DEVICE, _IMMEDIATE = (
     enums["ncclScalarResidence_t"][each] for each in ("ncclScalarDevice", "ncclScalarHostImmediate")
 )
 _LONGEST = 8  # bytes of an element
+_EIGHT_BITS_FROM = 9, 0  # the compute capability from which elements of 8 bits are combined (facts/cuda 8.3)
 _PIECE = 1 << 20  # bytes that are multiplied at once
 
 
@@ -155,7 +157,6 @@ _PLAIN = {
     (datatype, op): Reduction(dtype, name, width)
     for datatype, (dtype, width) in _ELEMENTS.items()
     for op, name in _NAMES.items()
-    if dtype
 }
 
 
@@ -167,15 +168,12 @@ def known_natively() -> tuple[dict[int, int], dict[tuple[int, int], int]]:
 
 def reduction(communicator: Communicator, datatype: int, op: int) -> Reduction:
     """Return how elements of a type are combined by an operation, which may be a custom one."""
+    width, dtype = width_of(datatype), _ELEMENTS[datatype][0]
+    if dtype.startswith("float8"):
+        _refuse_older_chip(communicator)
     plain = _PLAIN.get((datatype, op))
     if plain is not None:
         return plain
-    width, dtype = width_of(datatype), _ELEMENTS[datatype][0]
-    if not dtype:
-        raise invalid(
-            "virtual devices do not combine elements of 8-bit floating point",
-            "combine elements of ncclFloat16 or ncclBfloat16; the other collectives move all types",
-        )
     if op == _AVERAGE:
         if "float" in dtype:
             return Reduction(dtype, "sum", width, _encoded(dtype, 1 / communicator.size))
@@ -194,13 +192,23 @@ def reduction(communicator: Communicator, datatype: int, op: int) -> Reduction:
     return Reduction(dtype, "sum", width, custom.scalar)
 
 
+def _refuse_older_chip(communicator: Communicator) -> None:
+    capability = chip_of(communicator.context.device).capability
+    if capability < _EIGHT_BITS_FROM:
+        number = ".".join(map(str, capability))
+        raise invalid(
+            f"device {communicator.context.number} has compute capability {number}, and elements of 8-bit floating "
+            "point are combined from 9.0 on",
+            "combine elements of ncclFloat16 or ncclBfloat16; the other collectives move all types",
+        )
+
+
 def _encoded(dtype: str, value: float) -> bytes:
     import numpy as np
 
-    if dtype != "bfloat16":
-        return np.array(value, dtype).tobytes()
-    bits = int(np.float32(value).view(np.uint32))
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).to_bytes(2, "little")
+    from peerlane.support.host_reductions import rounded
+
+    return rounded(np.array([value]), dtype).tobytes()
 
 
 @call
