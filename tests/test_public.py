@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import peerlane
+from helpers.promises import Node
 
 pytestmark = pytest.mark.any_schedule
 
@@ -110,3 +111,19 @@ def test_import_enters_no_node_and_starts_no_thread() -> None:
     )
     assert done.stdout.split()[0] == "False"
     assert done.stdout.split()[1] == "1"
+
+
+def test_attributes_of_memory_and_streams_cannot_be_set(node: Node) -> None:
+    device, *_ = node("devices=2")
+    with device.allocate(64) as buffer, peerlane.StreamGroup(device) as streams:
+        stream = streams.create_stream()
+        physical = peerlane.Physical(device, device.granularity)
+        reserved = peerlane.AddressRange(device, device.granularity)
+        several = [buffer, stream, stream.record(), device.create_notify(), streams, physical, reserved]
+        for owner in several:
+            for name in {name for name in dir(owner) if not name.startswith("_")} - {"on_error"}:
+                if not callable(getattr(owner, name)):
+                    with pytest.raises(AttributeError):
+                        setattr(owner, name, None)
+        reserved.close()
+        physical.close()

@@ -9,19 +9,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "memory/mapping_query.h"
+
 namespace peerlane {
 
 namespace {
-
-// Linux 6.11's query of one mapping; older headers do not have it.
-struct MappingQuery {
-    uint64_t size, flags, address;                            // asked
-    uint64_t start, end, rights, page_size, offset, inode;    // answered
-    uint32_t major, minor, name_size, build_id_size;
-    uint64_t name, build_id;
-};
-constexpr unsigned long kQueryMapping = _IOWR('f', 17, MappingQuery);
-constexpr uint64_t kExecutable = 4, kOrNext = 16;
 
 // The program's objects come first, so a look-up of its functions takes some dozens of nanoseconds.
 bool is_in_object(uint64_t address) {
@@ -55,7 +47,7 @@ bool is_in_list(uint64_t low, uint64_t high) {
 bool is_any_executable(uint64_t low, uint64_t high) noexcept {
     const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     if (file < 0) return false;
-    MappingQuery query{.size = sizeof query, .flags = kExecutable | kOrNext, .address = low};
+    MappingQuery query{.size = sizeof query, .flags = MappingQuery::kExecutable | MappingQuery::kOrNext, .address = low};
     const int done = ioctl(file, kQueryMapping, &query);
     const int why = errno;
     close(file);

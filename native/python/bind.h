@@ -1,6 +1,8 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <utility>
+
 #include "copy/copy_engine.h"
 #include "log/log.h"
 #include "memory/memory.h"
@@ -122,7 +124,14 @@ struct ReservationHandle {
 };
 template <class Shared>
 struct Held {   // a reference to what is counted by hold() and drop()
-    Shared* shared;
+    Shared* shared = nullptr;
+    Held() = default;
+    explicit Held(Shared* taken) : shared(taken) {}
+    Held(Held&& other) noexcept : shared(std::exchange(other.shared, nullptr)) {}
+    Held& operator=(Held&& other) noexcept {
+        std::swap(shared, other.shared);
+        return *this;
+    }
     ~Held() {
         if (shared) shared->drop();
     }

@@ -88,13 +88,13 @@ void bind_collectives(nb::module_& m) {
     nb::class_<FarewellHandle>(m, "Farewell", "Ends the waits of channels' peers for what this rank will not do any more.")
         .def(
             "__init__",
-            [](FarewellHandle* self, const std::vector<nb::object>& lines) {
-                std::vector<Notify*> held;
-                for (const nb::object& each : lines) held.push_back(nb::cast<const HeldNotify&>(each).shared);
-                for (Notify* const line : held) line->hold();
+            [](FarewellHandle* self, const std::vector<const ChannelLinesHandle*>& lines) {
+                std::vector<std::shared_ptr<ChannelLines>> held;
+                for (const ChannelLinesHandle* const each : lines) held.push_back(each->lines);
                 new (self) FarewellHandle{std::make_shared<Farewell>(std::move(held))};
             },
-            "lines"_a, "`lines`: all notifies that this rank records there.")
+            "lines"_a, nb::sig("def __init__(self, lines: typing.Sequence[ChannelLines]) -> None"),
+            "`lines`: the notifies that this rank records, of each channel.")
         .def(
             "behind",
             [](const FarewellHandle& self, const StreamHandle& stream) { queue_steps(stream, std::make_unique<Behind>(self.farewell), 0, nb::handle()); },
@@ -106,8 +106,8 @@ void bind_collectives(nb::module_& m) {
         .def(
             "__init__",
             [](RoundsHandle* self, uint32_t rank, uint32_t size, const Memory& slots, const std::vector<nb::object>& theirs, const std::vector<pid_t>& pids,
-               const std::vector<std::vector<nb::object>>& incoming, const std::vector<std::vector<nb::object>>& outgoing, const FarewellHandle& farewell,
-               uint32_t processors) {
+               const std::vector<const ChannelLinesHandle*>& incoming, const std::vector<const ChannelLinesHandle*>& outgoing, uint32_t first,
+               const FarewellHandle& farewell, uint32_t processors) {
                 std::vector<Rounds::Peer> peers;
                 for (const pid_t pid : pids) peers.push_back({.memory = PeerMemory(pid)});
                 if (size < 2 || rank >= size || peers.size() != size - 1 || theirs.size() != peers.size() || incoming.size() != peers.size() || outgoing.size() != peers.size())
@@ -116,15 +116,16 @@ void bind_collectives(nb::module_& m) {
                 if (slots.size() <= short_bytes) throw nb::value_error("no room for the slots");
                 for (uint32_t i = 0; i < peers.size(); ++i) {
                     if (nb::cast<const Memory&>(theirs[i]).size() != slots.size()) throw nb::value_error("not as long as the others' slots");
-                    if (incoming[i].size() != Rounds::kDepth || outgoing[i].size() != Rounds::kDepth) throw nb::value_error("not as many lines");
+                    if (incoming[i]->lines->count < first + Rounds::kDepth || outgoing[i]->lines->count < first + Rounds::kDepth)
+                        throw nb::value_error("not as many lines");
                 }
                 Range own = slots.pin_writable();
                 for (uint32_t i = 0; i < peers.size(); ++i) {
                     peers[i].rank = (rank + 1 + i) % size;
                     peers[i].slots = nb::cast<const Memory&>(theirs[i]).pin();
                     for (uint32_t line = 0; line < Rounds::kDepth; ++line) {
-                        peers[i].incoming[line] = nb::cast<const HeldNotify&>(incoming[i][line]).shared;
-                        peers[i].outgoing[line] = nb::cast<const HeldNotify&>(outgoing[i][line]).shared;
+                        peers[i].incoming[line] = &incoming[i]->lines->at(first + line);
+                        peers[i].outgoing[line] = &outgoing[i]->lines->at(first + line);
                         peers[i].incoming[line]->hold();
                         peers[i].outgoing[line]->hold();
                     }
@@ -133,8 +134,12 @@ void bind_collectives(nb::module_& m) {
                 new (self) RoundsHandle{std::make_shared<Rounds>(rank, size, own, long_slot, std::move(peers), size > processors, farewell.farewell),
                                         {}};
             },
-            "rank"_a, "size"_a, "slots"_a, "theirs"_a, "pids"_a, "incoming"_a, "outgoing"_a, "farewell"_a, "processors"_a,
-            "`theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them.")
+            "rank"_a, "size"_a, "slots"_a, "theirs"_a, "pids"_a, "incoming"_a, "outgoing"_a, "first"_a, "farewell"_a, "processors"_a,
+            nb::sig("def __init__(self, rank: int, size: int, slots: Memory, theirs: typing.Sequence[Memory], pids: typing.Sequence[int], "
+                    "incoming: typing.Sequence[ChannelLines], outgoing: typing.Sequence[ChannelLines], first: int, farewell: Farewell, "
+                    "processors: int) -> None"),
+            "`theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them, "
+            "from line `first` on.")
         .def(
             "run",
             [](RoundsHandle& self, int kind, nb::handle dst, nb::handle src, uint32_t root, int number, std::vector<uint64_t> at,

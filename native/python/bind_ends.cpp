@@ -23,7 +23,7 @@ constexpr uint64_t kSpinNs = 50'000;   // a futex takes 18 to 31 us to wake some
 // What the quick calls need; empty: they serve nothing.
 struct ChannelEnd {
     nb::object window;
-    std::vector<nb::object> incoming, outgoing;
+    nb::object incoming, outgoing;   // ChannelLines
     uint64_t number = 0;   // in the log; 0: it has none
     nb::object far;        // the peer is on another machine; then `window` and `outgoing` are empty
     uint64_t far_bytes = 0;   // of its window
@@ -50,12 +50,15 @@ bool is_timeout(nb::handle value) {
 }
 
 // One of the lines, held: the end may be closed while the GIL is away.
-nb::object line_at(const std::vector<nb::object>& lines, nb::handle index) {
+HeldNotify line_at(const nb::object& lines, nb::handle index) {
     const auto position = number(index);
-    return position && *position < lines.size() ? lines[*position] : nb::object();
+    if (!lines || !position) return {};
+    ChannelLines& all = *nb::inst_ptr<ChannelLinesHandle>(lines)->lines;
+    if (*position >= all.count) return {};
+    Notify& notify = all.at(static_cast<uint32_t>(*position));
+    notify.hold();
+    return HeldNotify(&notify);
 }
-
-const HeldNotify& held(const nb::object& line) { return *nb::inst_ptr<HeldNotify>(line); }
 
 // Once something has happened a refusal is the program's to see.
 template <class Work>
@@ -69,12 +72,12 @@ auto beyond_return(const Work& work) {
 }
 
 // The bytes are there, or queued.
-void record_after(const StreamHandle* stream, const nb::object& line) {
+void record_after(const StreamHandle* stream, const HeldNotify& line) {
     beyond_return([&] {
         if (stream)
-            submit_notify(*stream, *held(line).shared);
+            submit_notify(*stream, *line.shared);
         else
-            record_now(*held(line).shared);
+            record_now(*line.shared);
     });
 }
 
@@ -151,7 +154,8 @@ bool serve_write(ChannelEnd& end, const Arguments& arguments) {
     if (end.far) return serve_far_write(end, arguments);
     const Memory* const source = as<Memory>(src);
     if (!source) return false;
-    nb::object dst = end.window, line;
+    nb::object dst = end.window;
+    HeldNotify line;
     const StreamHandle* stream = nullptr;
     uint64_t at = 0;
     for (size_t i = 0; i < arguments.named(); ++i) {
@@ -163,7 +167,7 @@ bool serve_write(ChannelEnd& end, const Arguments& arguments) {
         } else if (value.is_none() && !name.is(names().at)) {
             if (!name.is(names().stream) && !name.is(names().notify) && !name.is(names().memory)) return false;
         } else if (name.is(names().notify)) {
-            if (!(line = line_at(end.outgoing, value))) return false;
+            if (!(line = line_at(end.outgoing, value)).shared) return false;
         } else if (name.is(names().stream)) {
             if (!(stream = as<StreamHandle>(value))) return false;
         } else if (name.is(names().memory) && as<Memory>(value)) {
@@ -174,7 +178,7 @@ bool serve_write(ChannelEnd& end, const Arguments& arguments) {
     }
     if (!dst) return false;
     move_memory(stream, Memory(*nb::inst_ptr<Memory>(dst), at, source->size()), *source, dst, src);
-    if (line) record_after(stream, line);
+    if (line.shared) record_after(stream, line);
     return true;
 }
 
@@ -194,9 +198,9 @@ bool serve_notify(ChannelEnd& end, const Arguments& arguments) {
         beyond_return([&] { notify_far(*nb::inst_ptr<FarHandle>(held), stream, static_cast<uint32_t>(*index)); });
         return true;
     }
-    const nb::object line = line_at(end.outgoing, arguments.values[1]);
-    if (line) record_after(stream, line);
-    return line.is_valid();
+    const HeldNotify line = line_at(end.outgoing, arguments.values[1]);
+    if (line.shared) record_after(stream, line);
+    return line.shared != nullptr;
 }
 
 bool serve_wait(ChannelEnd& end, const Arguments& arguments) {
@@ -206,8 +210,8 @@ bool serve_wait(ChannelEnd& end, const Arguments& arguments) {
         if (!is_right) return false;
     }
     if (arguments.positional != 2) return false;
-    const nb::object line = line_at(end.incoming, arguments.values[1]);
-    return line && beyond_return([&] { return consume_now(held(line), kSpinNs); });   // it may consume, and fail
+    const HeldNotify line = line_at(end.incoming, arguments.values[1]);
+    return line.shared && beyond_return([&] { return consume_now(line, kSpinNs); });   // it may consume, and fail
 }
 
 struct ChannelVerb {
@@ -299,14 +303,14 @@ PyObject* make_method(PyTypeObject* type, PyObject* arguments, PyObject* named) 
     return reinterpret_cast<PyObject*>(ChannelMethod::make(type, call_method, *verb, {otherwise}));
 }
 
-std::vector<nb::object> lines_of(const nb::list& lines) {
-    std::vector<nb::object> objects;
-    for (const nb::handle each : lines) {
-        if (!as<HeldNotify>(each)) throw nb::type_error("a line is a Notify");
-        objects.push_back(nb::borrow(each));
-    }
-    return objects;
+nb::object lines_or_none(nb::handle lines) {
+    if (lines.is_none()) return {};
+    if (!as<ChannelLinesHandle>(lines)) throw nb::type_error("not ChannelLines");
+    return nb::borrow(lines);
 }
+
+// Their bank in the log.
+uint64_t bank_of(ChannelLines& lines) { return lines.count == 0 ? 0 : line_address(lines.at(0)).bank; }
 
 }  // namespace
 
@@ -315,14 +319,14 @@ void bind_ends(nb::module_& m) {
         .def(nb::init<>())
         .def(
             "_serve",
-            [](ChannelEnd& self, nb::handle window, const nb::list& incoming, const nb::list& outgoing) {
+            [](ChannelEnd& self, nb::handle window, nb::handle incoming, nb::handle outgoing) {
                 if (!window.is_none() && !as<Memory>(window)) throw nb::type_error("a window is Memory");
                 static uint64_t next = 1;   // under the GIL
-                self = {window.is_none() ? nb::object() : nb::borrow(window), lines_of(incoming), lines_of(outgoing), next++};
+                self = {window.is_none() ? nb::object() : nb::borrow(window), lines_or_none(incoming), lines_or_none(outgoing), next++};
             },
-            "window"_a.none(), "incoming"_a, "outgoing"_a,
-            nb::sig("def _serve(self, window: Memory | None, incoming: typing.Sequence[Notify], outgoing: typing.Sequence[Notify]) -> None"),
-            "Let quick methods serve it.")
+            "window"_a.none(), "incoming"_a.none(), "outgoing"_a.none(),
+            nb::sig("def _serve(self, window: Memory | None, incoming: ChannelLines | None, outgoing: ChannelLines | None) -> None"),
+            "Let quick methods serve it; for None they serve nothing.")
         .def(
             "_serve_far",
             [](ChannelEnd& self, const nb::handle_t<FarHandle> end, uint32_t window, uint64_t nbytes, uint32_t notifies) {
@@ -344,19 +348,17 @@ void bind_ends(nb::module_& m) {
             "Let everything come to the methods in Python.")
         .def(
             "_log",
-            [](const ChannelEnd& self, const nb::list& incoming, const nb::list& outgoing, uint32_t rank, uint32_t peer, uint64_t far_bank) {
+            [](const ChannelEnd& self, const ChannelLinesHandle& incoming, const ChannelLinesHandle* outgoing, uint32_t rank, uint32_t peer,
+               uint64_t far_bank) {
                 if (!log::wanted()) return;
-                const auto bank = [](const std::vector<nb::object>& lines) {
-                    return lines.empty() ? 0 : line_address(*held(lines[0]).shared).bank;
-                };
-                const std::vector<nb::object> ours = lines_of(incoming), theirs = lines_of(outgoing);
+                ChannelLines& ours = *incoming.lines;
+                const uint64_t bank_of_peer = outgoing ? bank_of(*outgoing->lines) : far_bank;
                 note_site();
-                log::write({.kind = log::Kind::channel, .a = self.number, .b = bank(ours), .c = far_bank != 0 ? far_bank : bank(theirs), .d = uint64_t{rank} << 32 | peer});
-                for (size_t i = 0; i < ours.size(); ++i) log_new_notify(*held(ours[i]).shared, i + 1, 0);
+                log::write({.kind = log::Kind::channel, .a = self.number, .b = bank_of(ours), .c = bank_of_peer, .d = uint64_t{rank} << 32 | peer});
+                for (uint32_t i = 0; i < ours.count; ++i) log_new_notify(ours.at(i), i + 1, 0);
             },
-            "incoming"_a, "outgoing"_a, "rank"_a, "peer"_a, "far_bank"_a = 0,
-            nb::sig("def _log(self, incoming: typing.Sequence[Notify], outgoing: typing.Sequence[Notify], rank: int, peer: int, "
-                    "far_bank: int = 0) -> None"),
+            "incoming"_a, "outgoing"_a.none(), "rank"_a, "peer"_a, "far_bank"_a = 0,
+            nb::sig("def _log(self, incoming: ChannelLines, outgoing: ChannelLines | None, rank: int, peer: int, far_bank: int = 0) -> None"),
             "Log that it was made, with its lines; `far_bank`: of the lines on another machine.");
     nb::list verbs;
     for (const ChannelVerb& verb : kChannelVerbs) verbs.append(nb::str(verb.name.data(), verb.name.size()));

@@ -204,21 +204,21 @@ void bind_far(nb::module_& m) {
     nb::class_<FarHandle>(m, "FarEnd", "An end of a channel to a process of another machine.")
         .def(
             "__init__",
-            [](FarHandle* self, const nb::list& grants, const nb::list& lines, bool withholds, const MembersHandle* members, uint32_t peer) {
+            [](FarHandle* self, const nb::list& grants, const ChannelLinesHandle& lines, bool withholds, const MembersHandle* members, uint32_t peer) {
                 std::vector<Memory> memories;
                 for (nb::handle each : grants) {
                     const auto& memory = nb::cast<const Memory&>(each);
                     memories.emplace_back(memory, 0, memory.size());
                 }
                 std::vector<Notify*> notifies;
-                for (nb::handle each : lines) notifies.push_back(nb::cast<const HeldNotify&>(each).shared);
+                for (uint32_t i = 0; i < lines.lines->count; ++i) notifies.push_back(&lines.lines->at(i));
                 auto channel = std::make_shared<net::FarChannel>(std::move(memories), std::move(notifies), withholds,
                                                                  members ? members->members : nullptr, peer);
                 channel->enter();
                 new (self) FarHandle(std::move(channel));
             },
             "grants"_a, "lines"_a, "withholds"_a, "members"_a.none(), "peer"_a,
-            nb::sig("def __init__(self, grants: typing.Sequence[Memory], lines: typing.Sequence[Notify], withholds: bool, "
+            nb::sig("def __init__(self, grants: typing.Sequence[Memory], lines: ChannelLines, withholds: bool, "
                     "members: Members | None, peer: int) -> None"),
             "`grants`: memory that the peer may use; `lines`: notifies that it may record; `withholds`: what it writes is there when this "
             "end waits for a later record; `members`: of the group in which it is rank `peer`.")

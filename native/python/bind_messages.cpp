@@ -1,4 +1,5 @@
 // Messages between ranks on one machine: at once in the calling thread, or as one operation of a stream.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -40,9 +41,9 @@ int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memo
 
 namespace {
 
-std::vector<Notify*> lines_of(const std::vector<nb::object>& notifies) {
+std::vector<Notify*> lines_from(ChannelLines& of, uint32_t first, uint32_t depth) {
     std::vector<Notify*> lines;
-    for (const nb::object& each : notifies) lines.push_back(nb::cast<const HeldNotify&>(each).shared);
+    for (uint32_t i = 0; i < depth; ++i) lines.push_back(&of.at(first + i));
     return lines;
 }
 
@@ -82,19 +83,25 @@ void bind_messages(nb::module_& m) {
              "Whether add() was called.")
         .def(
             "add",
-            [](MailsHandle& self, uint32_t rank, uint32_t peer, bool sends, const std::vector<nb::object>& sent, const std::vector<nb::object>& taken,
-               const Memory& slots, pid_t pid, const FarewellHandle& farewell, bool must_yield) {
-                const uint64_t depth = sent.size(), slot = depth == 0 ? 0 : slots.size() / depth;
-                if (taken.size() != depth || slot * depth != slots.size() || slot <= Mail::kInLine) throw nb::value_error("not as many slots as lines");
-                std::vector<Notify*> of_sent = lines_of(sent), of_taken = lines_of(taken);
+            [](MailsHandle& self, uint32_t rank, uint32_t peer, bool sends, std::pair<const ChannelLinesHandle*, uint32_t> sent,
+               std::pair<const ChannelLinesHandle*, uint32_t> taken, uint32_t depth, const Memory& slots, pid_t pid, const FarewellHandle& farewell,
+               bool must_yield) {
+                const uint64_t slot = depth == 0 ? 0 : slots.size() / depth;
+                if (slot * depth != slots.size() || slot <= Mail::kInLine) throw nb::value_error("not as many slots as lines");
+                for (const auto& [of, first] : {sent, taken})
+                    if (of->lines->count < uint64_t{first} + depth) throw nb::value_error("not as many lines as slots");
+                std::vector<Notify*> of_sent = lines_from(*sent.first->lines, sent.second, depth), of_taken = lines_from(*taken.first->lines, taken.second, depth);
                 std::shared_ptr<Mail>& mail = self.of.at(peer).mail;
                 if (!mail) mail = std::make_shared<Mail>(rank, peer, pid, must_yield, farewell.farewell);
                 if (mail->direction(sends)) throw nb::value_error("there is such a direction already");
                 const Range pinned = sends ? slots.pin_writable() : slots.pin();
                 mail->direction(sends) = std::make_unique<Mail::Direction>(std::move(of_sent), std::move(of_taken), pinned, slot);
             },
-            "rank"_a, "peer"_a, "sends"_a, "sent"_a, "taken"_a, "slots"_a, "pid"_a, "farewell"_a, "must_yield"_a,
-            "Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, and the slots in the receiver's memory.")
+            "rank"_a, "peer"_a, "sends"_a, "sent"_a, "taken"_a, "depth"_a, "slots"_a, "pid"_a, "farewell"_a, "must_yield"_a,
+            nb::sig("def add(self, rank: int, peer: int, sends: bool, sent: tuple[ChannelLines, int], taken: tuple[ChannelLines, int], depth: int, "
+                    "slots: Memory, pid: int, farewell: Farewell, must_yield: bool) -> None"),
+            "Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, each with the first, and as many slots in "
+            "the receiver's memory.")
         .def(
             "run",
             [](MailsHandle& self, uint32_t peer, bool sends, const Memory& memory, nb::handle finish) {

@@ -273,9 +273,29 @@ void bind_signals(nb::module_& m) {
             "bank"_a.none(), "In a bank of COMPLETION_LINES; without one it is this process's alone.");
     m.attr("COMPLETION_LINES") = Completions::kLines;
 
-    m.def(
-        "untrack", [](nb::handle object) { PyObject_GC_UnTrack(object.ptr()); }, "object"_a,
-        "Let the garbage collector pass an object over: nothing that it refers to refers to it.");
+    nb::class_<ChannelLinesHandle>(m, "ChannelLines", "The notifies of one direction of a channel, each made when it is first used.")
+        .def(
+            "__init__",
+            [](ChannelLinesHandle* self, int kind, uint32_t count, uint32_t device, const SignalHandle* bank) {
+                if (bank && bank->signal->bank() < count) throw nb::index_error("more notifies than the bank has lines");
+                new (self) ChannelLinesHandle{
+                    std::make_shared<ChannelLines>(static_cast<NotifyKind>(kind), count, device, bank ? bank->signal : nullptr)};
+            },
+            "kind"_a, "count"_a, "device"_a, "bank"_a.none(), "In a bank of as many lines; without one they are this process's alone.")
+        .def(
+            "__init__",
+            [](ChannelLinesHandle* self, const CompletionsHandle& queue, uint32_t count, uint32_t device) {
+                if (count > Completions::kMostNumbers) throw nb::index_error("more notifies than a queue tells apart");
+                new (self) ChannelLinesHandle{std::make_shared<ChannelLines>(queue.queue, count, device)};
+            },
+            "queue"_a, "count"_a, "device"_a, "Those of a completion queue.")
+        .def("__len__", [](const ChannelLinesHandle& self) { return self.lines->count; })
+        .def_prop_ro("first_id", [](const ChannelLinesHandle& self) { return self.lines->first_id; }, "The others have the ids behind it; 0: there are none.")
+        .def("unconsumed", [](const ChannelLinesHandle& self) { return self.lines->unconsumed(); }, "Those that were recorded more often than consumed.")
+        .def("abandon", [](const ChannelLinesHandle& self) { self.lines->abandon(); },
+             "Say that only what is queued already will record them: waits in vain fail.");
+    m.def("first_id_of", &ChannelLines::first_id_of, "id"_a,
+          "Return the first id of the channel's notifies to which an id belongs; the id itself, if it is of another notify.");
     nb::class_<HeldNotify>(m, "Notify", "A signal line, used by this process.")
         .def(
             "__init__",
@@ -296,11 +316,13 @@ void bind_signals(nb::module_& m) {
             "kind"_a, "device"_a, "signal"_a, "index"_a = 0, "One that another process made, or a line of a bank.")
         .def(
             "__init__",
-            [](HeldNotify* self, const CompletionsHandle& queue, uint32_t number, uint32_t device) {
-                if (number >= Completions::kMostNumbers) throw nb::index_error("no such notify in the queue");
-                new (self) HeldNotify{Notify::queued(queue.queue, number, device)};
+            [](HeldNotify* self, const ChannelLinesHandle& of, uint32_t number) {
+                if (number >= of.lines->count) throw nb::index_error("the channel has no such notify");
+                Notify& notify = of.lines->at(number);
+                notify.hold();
+                new (self) HeldNotify{&notify};
             },
-            "queue"_a, "number"_a, "device"_a, "One of those of a queue.")
+            "lines"_a, "number"_a, "One of those of a channel.")
         .def(
             "__init__",
             [](HeldNotify* self, const HeldNotify& line, const LateAreaHandle& in, uint64_t entry, bool staged) {
@@ -324,7 +346,7 @@ void bind_signals(nb::module_& m) {
             "_withdraw",
             [](const HeldNotify& self) {
                 SharedSignal* const with = self.shared->shared();
-                if (!with || with->bank() != 0) return;   // without a switch of threads: channels close thousands
+                if (!with || with->bank() != 0) return;
                 const GilReleased gil;
                 with->abandon();
             },
@@ -332,8 +354,6 @@ void bind_signals(nb::module_& m) {
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->signal().consumed.load(); })
         .def("_record", [](const HeldNotify& self) { record_now(*self.shared); }, "Record now, outside of any stream.")
-        .def("_abandon", [](const HeldNotify& self) { Scheduler::get().abandon(*self.shared); },
-             "Say that only what is queued already will record it: waits in vain fail.")
         .def("_promise", [](const HeldNotify& self) { Scheduler::get().promise(*self.shared); },
              "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
         .def("_reset", [](const HeldNotify& self) {

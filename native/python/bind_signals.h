@@ -6,6 +6,7 @@
 #include "share/importer.h"
 #include "share/lease.h"
 #include "share/shared_signal.h"
+#include "stream/channel_lines.h"
 
 struct MembersHandle {
     std::shared_ptr<peerlane::Members> members;
@@ -15,6 +16,9 @@ struct TurnsHandle {
 };
 struct CompletionsHandle {
     std::shared_ptr<peerlane::Completions> queue;
+};
+struct ChannelLinesHandle {
+    std::shared_ptr<peerlane::ChannelLines> lines;
 };
 struct LeaseHandle {
     peerlane::LeasePtr lease;

@@ -4,16 +4,15 @@
 #include <memory>
 #include <vector>
 
-#include "stream/notify.h"
+#include "stream/channel_lines.h"
 #include "stream/operation.h"
 
 namespace peerlane {
 
 class Farewell {
   public:
-    // `lines`: all lines that this rank records for the peers of its channels, held.
-    explicit Farewell(std::vector<Notify*> lines) : lines_(std::move(lines)) {}
-    ~Farewell();
+    // `lines`: those that this rank records, of each of its channels.
+    explicit Farewell(std::vector<std::shared_ptr<ChannelLines>> lines) : lines_(std::move(lines)) {}
     Farewell(const Farewell&) = delete;
 
     // Ends the peers' waits for these lines, as if this rank had closed its channels.
@@ -21,7 +20,7 @@ class Farewell {
     bool is_sent() const { return is_sent_.load(std::memory_order_acquire); }
 
   private:
-    const std::vector<Notify*> lines_;
+    const std::vector<std::shared_ptr<ChannelLines>> lines_;
     std::atomic<bool> is_sent_{false};
 };
 

@@ -10,20 +10,11 @@
 #include <cerrno>
 #include <string>
 
+#include "memory/mapping_query.h"
+
 namespace peerlane {
 
 namespace {
-
-// The argument of PROCMAP_QUERY (Linux 6.11), which the headers of older systems lack.
-struct MappingQuery {
-    uint64_t size, flags, address;
-    uint64_t start, end, rights, page_size, offset, inode;
-    uint32_t major, minor, name_size, build_id_size;
-    uint64_t name, build_id;
-};
-static_assert(sizeof(MappingQuery) == 104);
-constexpr unsigned long kQuery = _IOWR('f', 17, MappingQuery);
-constexpr uint64_t kReadable = 1, kWritable = 2;
 
 constexpr size_t kMostBytesRead = 1024;   // IOV_MAX
 
@@ -56,8 +47,8 @@ int ProcessMemory::by_mappings(const std::vector<Range>& ranges, bool writes) co
         const uint64_t end = address + size;
         for (uint64_t at = address; at < end; at = std::min(end, mapping.end)) {
             if (at < mapping.start || at >= mapping.end) {
-                mapping = {.size = sizeof(mapping), .flags = writes ? kWritable : kReadable, .address = at};
-                if (ioctl(mappings_, kQuery, &mapping) != 0) return errno == ENOENT ? EFAULT : errno;
+                mapping = {.size = sizeof(mapping), .flags = writes ? MappingQuery::kWritable : MappingQuery::kReadable, .address = at};
+                if (ioctl(mappings_, kQueryMapping, &mapping) != 0) return errno == ENOENT ? EFAULT : errno;
                 if (at < mapping.start || at >= mapping.end) return EFAULT;
                 if (mapping.inode != 0) last.push_back(at);
             }

@@ -21,7 +21,7 @@ namespace peerlane {
 
 namespace {
 
-constexpr uint64_t kPageBytes = 4096, kNsOfHandler = 1'000'000'000;
+constexpr uint64_t kHostPage = 4096, kNsOfHandler = 1'000'000'000;
 constexpr uint64_t kNsOfHold = 8000, kNsOfPage = 80, kBytesPerNs = 16;   // what holding an operation back is reckoned to cost
 
 enum class Keep : uint32_t {
@@ -139,9 +139,9 @@ struct Pages {
 bool begins_mapping([[maybe_unused]] uintptr_t at, [[maybe_unused]] uintptr_t end) {
 #if defined(__GLIBC__)
     constexpr uintptr_t kHeader = 16, kMapped = 2, kFlags = 7;
-    if (at % kPageBytes != kHeader || end - at < kPageBytes) return false;
+    if (at % kHostPage != kHeader || end - at < kHostPage) return false;
     const auto* const header = reinterpret_cast<const size_t*>(at - kHeader);
-    return header[0] == 0 && (header[1] & kFlags) == kMapped && (header[1] & ~kFlags) % kPageBytes == 0 && end <= at - kHeader + (header[1] & ~kFlags);
+    return header[0] == 0 && (header[1] & kFlags) == kMapped && (header[1] & ~kFlags) % kHostPage == 0 && end <= at - kHeader + (header[1] & ~kFlags);
 #else
     return false;
 #endif
@@ -154,17 +154,17 @@ Pages pages_of(const HostRows& rows) {
     if (at < stack.high && end > stack.low) return {};   // a fault's handler may need it
     Extent* extent;
     bool is_plain = true;
-    Pages pages{(at + kPageBytes - 1) / kPageBytes * kPageBytes, end / kPageBytes * kPageBytes};
+    Pages pages{(at + kHostPage - 1) / kHostPage * kHostPage, end / kHostPage * kHostPage};
     if (is_of_host(rows.host, extent) && extent) {
         Heap& heap = Heap::get();
         uint64_t within = 0;
         if (heap.extent_of_host(at - heap.space().shadow_base(), within) == extent) {
-            if (within == 0) pages.low = at / kPageBytes * kPageBytes;
-            if (within + (end - at) == extent->size) pages.high = (end + kPageBytes - 1) / kPageBytes * kPageBytes;
+            if (within == 0) pages.low = at / kHostPage * kHostPage;
+            if (within + (end - at) == extent->size) pages.high = (end + kHostPage - 1) / kHostPage * kHostPage;
             if (extent->mapping && extent->mapping->is_guarded) pages.lead = heap.space().guard_base() - heap.space().shadow_base();
         }
     } else if (begins_mapping(at, end)) {
-        pages.low = at / kPageBytes * kPageBytes;
+        pages.low = at / kHostPage * kHostPage;
     } else {
         is_plain = false;
     }
@@ -235,7 +235,7 @@ HostDestinations::Seen HostDestinations::watch(const Stream& stream, const Op& o
         return Seen::nothing;
     }
     ++open_;
-    time_.spend(kNsOfHold + (pages.high - pages.low) / kPageBytes * kNsOfPage + rows.size() / kBytesPerNs);
+    time_.spend(kNsOfHold + (pages.high - pages.low) / kHostPage * kNsOfPage + rows.size() / kBytesPerNs);
     return pages.low != pages.high ? Seen::touches : Seen::writes;
 }
 

@@ -188,7 +188,7 @@ bool HostSources::watch(const Stream& stream, const Op& op, uint64_t sequence, c
     next_ = (next_ + 1) % kMost;
     used_ = std::max(used_, next_ == 0 ? kMost : next_);
     slot = {stream.id, sequence, rows, extent, extent ? extent->id.load(std::memory_order_relaxed) : 0, digest, now_ns(),
-            log::number.load(std::memory_order_relaxed), log::context.site, static_cast<uint32_t>(gettid()), op.kind, is_late, op.keep};
+            log::number.load(std::memory_order_relaxed), log::context.site, static_cast<uint32_t>(gettid()), op.kind, is_late, false, op.keep};
     late_ += is_late;
     open_.fetch_add(1, std::memory_order_relaxed);
     return true;

@@ -35,12 +35,7 @@ constexpr uint64_t kSecond = 1'000'000'000;
     throw Refusal{.why = descriptors ? Why::descriptors : Why::system_memory, .role = "signals", .size = bytes, .error = error};
 }
 
-std::atomic<uint64_t> living{0};   // notifies
-
-uint64_t next_id() {
-    static std::atomic<uint64_t> next{1};
-    return next.fetch_add(1, std::memory_order_relaxed);
-}
+std::atomic<uint64_t> living_count{0};
 
 constexpr uint32_t kLines = 63;   // with the doorbell's: two pages of memory
 constexpr uint64_t kAllFree = (uint64_t{1} << kLines) - 1;
@@ -290,7 +285,7 @@ Notify* Notify::queued(std::shared_ptr<Completions> queue, uint32_t number, uint
     const std::shared_ptr<SharedSignal> bank = queue->bank();
     auto* const notify = new Notify(std::move(queue), number);
     notify->local_ = true;
-    notify->id = next_id();
+    notify->id = take_ids(1);
     notify->device = device;
     if (bank) notify->share(bank, false);
     return notify;
@@ -306,31 +301,32 @@ Notify* Notify::local(NotifyKind kind, uint32_t device) {
     notify->line.time_ns.store(0, std::memory_order_relaxed);
     notify->reset();
     notify->local_ = true;
-    notify->id = next_id();
+    notify->id = take_ids(1);
     notify->device = device;
     return notify;
 }
 
 Notify::Notify(std::shared_ptr<Completions> queue, uint32_t number)
-    : line(queue->line()), kind(NotifyKind::queued), number_(number), queue_(std::move(queue)) {
-    living.fetch_add(1, std::memory_order_relaxed);
-}
+    : line(queue->line()), kind(NotifyKind::queued), number_(number), queue_(std::move(queue)) {}
 
 Notify::Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind)
-    : page(std::move(page)), line(this->page->line(line)), kind(kind) {
-    living.fetch_add(1, std::memory_order_relaxed);
-}
+    : page(std::move(page)), line(this->page->line(line)), kind(kind) {}
+
+Notify::Living::Living() { living_count.fetch_add(1, std::memory_order_relaxed); }
+Notify::Living::~Living() { living_count.fetch_sub(1, std::memory_order_release); }
 
 bool Notify::begin_anew() {
-    if (living.load(std::memory_order_acquire) != 0) return false;
+    if (living_count.load(std::memory_order_acquire) != 0) return false;
     FreeLines::get().begin_anew();
     return true;
 }
 
+uint64_t Notify::take_ids(uint32_t count) {
+    static std::atomic<uint64_t> next{1};
+    return next.fetch_add(count, std::memory_order_relaxed);
+}
+
 Notify::~Notify() {
-    struct Gone {
-        ~Gone() { living.fetch_sub(1, std::memory_order_release); }
-    } last;
     // It was cancelled: nothing delivers the entry.
     if ((step_ == Step::stage || step_ == Step::record_staged) && late_entry_ < LateArea::kEntries && !Heap::get().is_forked())
         late_area_->entry(late_entry_).state.store(LateEntry::none, std::memory_order_release);

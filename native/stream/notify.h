@@ -83,6 +83,14 @@ struct Notify {
 
     // In a forked child: forget the parent's lines; false: the parent had notifies.
     static bool begin_anew();
+    // Ids of so many notifies, one behind the other; return the first.
+    static uint64_t take_ids(uint32_t count);
+    // While one exists, a forked child cannot begin anew.
+    struct Living {
+        Living();
+        ~Living();
+        Living(const Living&) = delete;
+    };
 
     Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind);
 
@@ -114,6 +122,7 @@ struct Notify {
     void fail();
     bool has_failed() const { return signal().generation.load(std::memory_order_acquire) == target && kind == NotifyKind::level; }
 
+    const Living living;   // first: it ends last
     const std::shared_ptr<SignalPage> page;   // null: queued
     SignalLine& line;       // identifies it in this process, even if it is shared
     const NotifyKind kind;

@@ -15,7 +15,7 @@ namespace peerlane {
 namespace {
 
 constexpr auto kIdleLife = std::chrono::seconds(5);
-constexpr auto kSlice = std::chrono::milliseconds(2);
+constexpr auto kWorkerSlice = std::chrono::milliseconds(2);
 constexpr uint64_t kAtOnce = uint64_t{32} << 10;   // about as long as handing it to somebody else takes
 constexpr unsigned kMostStepsBetween = 3;
 
@@ -296,7 +296,7 @@ void Scheduler::serve() {
         if (!ready_first_) ready_last_ = nullptr;
         stream->ready = false;
         ready_count_.fetch_sub(1, std::memory_order_relaxed);
-        run_slice(lock, *stream, {.at = Clock::now() + kSlice, .others = &ready_count_});
+        run_slice(lock, *stream, {.at = Clock::now() + kWorkerSlice, .others = &ready_count_});
     }
     --workers_;
 }

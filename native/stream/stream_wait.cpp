@@ -12,8 +12,8 @@ namespace peerlane {
 
 namespace {
 
-constexpr auto kPollPeriod = std::chrono::milliseconds(100);
-constexpr auto kSpin = std::chrono::microseconds(50);            // a futex takes 18 to 31 to wake somebody
+constexpr auto kWaitPollPeriod = std::chrono::milliseconds(100);
+constexpr auto kWaitSpin = std::chrono::microseconds(50);        // a futex takes 18 to 31 to wake somebody
 constexpr auto kHopePeriod = std::chrono::milliseconds(250);     // another thread may be about to submit
 constexpr std::chrono::milliseconds kRarest{4000};               // it looks at all that is queued
 constexpr auto kHelp = std::chrono::milliseconds(2);              // other tasks of the loop wait meanwhile
@@ -98,7 +98,7 @@ void Scheduler::sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::
     waiter.next = list;
     list = &waiter;
     lock.unlock();
-    const auto stop = std::min(until, Clock::now() + kSpin);
+    const auto stop = std::min(until, Clock::now() + kWaitSpin);
     while (!waiter.woken.load(std::memory_order_acquire) && Clock::now() < stop) help_far();
     if (!waiter.woken.load(std::memory_order_relaxed)) do_far_task(FarTask::rest);
     lock.lock();
@@ -142,7 +142,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
     waiter.is_net = deadline.is_net;
     const ListedHost listed{*this, waiter};
     const auto start = Clock::now();
-    auto next_poll = start + kPollPeriod, next_look = start + kHopePeriod;
+    auto next_poll = start + kWaitPollPeriod, next_look = start + kHopePeriod;
     auto hope_period = kHopePeriod;
     const bool in_turns = Turns::is_on() && Turns::is_participant();
     while (!done()) {
@@ -151,7 +151,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
         if (now >= deadline.at) return Outcome::timed_out;
         if (now >= next_poll) {
             if (now >= next_look) refuse_if_hopeless(*stream());   // a circle says more than what the poll finds, where this thread was stopped
-            next_poll = now + kPollPeriod;
+            next_poll = now + kWaitPollPeriod;
             listed.add();
             lock.unlock();
             bool stop;
@@ -359,7 +359,7 @@ Outcome Scheduler::drain(Poll poll) {
     let_held_run();
     demand_all();
     HostWaiter waiter;
-    auto next_poll = Clock::now() + kPollPeriod;
+    auto next_poll = Clock::now() + kWaitPollPeriod;
     while (true) {
         Stream* able = nullptr;
         Stream* busy = nullptr;
@@ -377,7 +377,7 @@ Outcome Scheduler::drain(Poll poll) {
             return Outcome::reached;
         }
         if (Clock::now() < next_poll) continue;
-        next_poll = Clock::now() + kPollPeriod;
+        next_poll = Clock::now() + kWaitPollPeriod;
         lock.unlock();
         const bool stop = poll.ask && poll.ask(poll.context);
         lock.lock();

@@ -18,7 +18,7 @@ constexpr uint64_t kLongestSleep = 1'000'000'000;   // where others may ring, or
 constexpr uint64_t kForever = 3'600'000'000'000;
 constexpr uint64_t kLateWake = 500'000'000;   // the machine stopped the process, or had no processor for it
 constexpr uint64_t kBetweenPulses = 100'000'000;   // between two looks whether the others live
-constexpr uint64_t kBetweenSteps = 1'000'000, kBetweenLooks = 20'000'000;
+constexpr uint64_t kBetweenSteps = 1'000'000, kBetweenWatches = 20'000'000;
 constexpr unsigned kStepsForOthers = 16;
 constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 8'000'000;   // ns between two looks at words of memory
 }
@@ -206,14 +206,14 @@ void Scheduler::watch() {
         }
         if (in_turns) {
             for (const auto& each : Turns::of_process()) each->look_at_clock();
-            span = std::min(span, kBetweenLooks);
+            span = std::min(span, kBetweenWatches);
         }
         if (((bell_node_ && !in_turns) || at_rest_) && schedule() == Schedule::seeded) {
             // Other processes, or a program that looks at its memory, may wait for what nobody in this one asks for.
             const bool has_work = choose(false) != nullptr;
             if (has_work) pump(lock, kStepsForOthers, false);
             if (!has_work && at_rest_) at_rest_ = is_any_queued();
-            if ((bell_node_ && !in_turns) || at_rest_) span = std::min(span, !has_work ? kBetweenLooks : at_rest_ ? 0 : kBetweenSteps);
+            if ((bell_node_ && !in_turns) || at_rest_) span = std::min(span, !has_work ? kBetweenWatches : at_rest_ ? 0 : kBetweenSteps);
         }
         if (Undelivered::is_any_attended()) {
             if (schedule() == Schedule::eager || now >= moved_at_ + kRest) {

@@ -584,9 +584,36 @@ class Completions:
 
 COMPLETION_LINES: int = 66
 
-def untrack(object: object) -> None:
+class ChannelLines:
     """
-    Let the garbage collector pass an object over: nothing that it refers to refers to it.
+    The notifies of one direction of a channel, each made when it is first used.
+    """
+
+    @overload
+    def __init__(self, kind: int, count: int, device: int, bank: Signal | None) -> None:
+        """In a bank of as many lines; without one they are this process's alone."""
+
+    @overload
+    def __init__(self, queue: Completions, count: int, device: int) -> None:
+        """Those of a completion queue."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def first_id(self) -> int:
+        """The others have the ids behind it; 0: there are none."""
+
+    def unconsumed(self) -> list[int]:
+        """Those that were recorded more often than consumed."""
+
+    def abandon(self) -> None:
+        """
+        Say that only what is queued already will record them: waits in vain fail.
+        """
+
+def first_id_of(id: int) -> int:
+    """
+    Return the first id of the channel's notifies to which an id belongs; the id itself, if it is of another notify.
     """
 
 class Notify:
@@ -601,8 +628,8 @@ class Notify:
         """One that another process made, or a line of a bank."""
 
     @overload
-    def __init__(self, queue: Completions, number: int, device: int) -> None:
-        """One of those of a queue."""
+    def __init__(self, lines: ChannelLines, number: int) -> None:
+        """One of those of a channel."""
 
     @overload
     def __init__(self, line: Notify, area: LateArea, entry: int, staged: bool) -> None:
@@ -625,11 +652,6 @@ class Notify:
 
     def _record(self) -> None:
         """Record now, outside of any stream."""
-
-    def _abandon(self) -> None:
-        """
-        Say that only what is queued already will record it: waits in vain fail.
-        """
 
     def _promise(self) -> None:
         """
@@ -934,8 +956,8 @@ class Farewell:
     Ends the waits of channels' peers for what this rank will not do any more.
     """
 
-    def __init__(self, lines: Sequence[object]) -> None:
-        """`lines`: all notifies that this rank records there."""
+    def __init__(self, lines: Sequence[ChannelLines]) -> None:
+        """`lines`: the notifies that this rank records, of each channel."""
 
     def behind(self, stream: Stream) -> None:
         """Send it if operations that the stream has by now are cancelled."""
@@ -949,9 +971,9 @@ class Farewell:
 class Rounds:
     """A rank's part in the collectives of the ranks of one machine."""
 
-    def __init__(self, rank: int, size: int, slots: Memory, theirs: Sequence[object], pids: Sequence[int], incoming: Sequence[Sequence[object]], outgoing: Sequence[Sequence[object]], farewell: Farewell, processors: int) -> None:
+    def __init__(self, rank: int, size: int, slots: Memory, theirs: Sequence[Memory], pids: Sequence[int], incoming: Sequence[ChannelLines], outgoing: Sequence[ChannelLines], first: int, farewell: Farewell, processors: int) -> None:
         """
-        `theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them.
+        `theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them, from line `first` on.
         """
 
     def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int], source_at: Sequence[int], source_sizes: Sequence[int], finish: object) -> bool:
@@ -1011,9 +1033,9 @@ class Mails:
     def has(self, peer: int, sends: bool) -> bool:
         """Whether add() was called."""
 
-    def add(self, rank: int, peer: int, sends: bool, sent: Sequence[object], taken: Sequence[object], slots: Memory, pid: int, farewell: Farewell, must_yield: bool) -> None:
+    def add(self, rank: int, peer: int, sends: bool, sent: tuple[ChannelLines, int], taken: tuple[ChannelLines, int], depth: int, slots: Memory, pid: int, farewell: Farewell, must_yield: bool) -> None:
         """
-        Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, and the slots in the receiver's memory.
+        Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, each with the first, and as many slots in the receiver's memory.
         """
 
     def run(self, peer: int, sends: bool, memory: Memory, finish: object) -> bool:
@@ -1084,8 +1106,8 @@ class ChannelEnd:
 
     def __init__(self) -> None: ...
 
-    def _serve(self, window: Memory | None, incoming: Sequence[Notify], outgoing: Sequence[Notify]) -> None:
-        """Let quick methods serve it."""
+    def _serve(self, window: Memory | None, incoming: ChannelLines | None, outgoing: ChannelLines | None) -> None:
+        """Let quick methods serve it; for None they serve nothing."""
 
     def _serve_far(self, end: FarEnd, window: int, nbytes: int, notifies: int) -> None:
         """
@@ -1095,7 +1117,7 @@ class ChannelEnd:
     def _serve_nothing(self) -> None:
         """Let everything come to the methods in Python."""
 
-    def _log(self, incoming: Sequence[Notify], outgoing: Sequence[Notify], rank: int, peer: int, far_bank: int = 0) -> None:
+    def _log(self, incoming: ChannelLines, outgoing: ChannelLines | None, rank: int, peer: int, far_bank: int = 0) -> None:
         """
         Log that it was made, with its lines; `far_bank`: of the lines on another machine.
         """
@@ -1836,7 +1858,7 @@ def far_refused() -> int:
 class FarEnd:
     """An end of a channel to a process of another machine."""
 
-    def __init__(self, grants: Sequence[Memory], lines: Sequence[Notify], withholds: bool, members: Members | None, peer: int) -> None:
+    def __init__(self, grants: Sequence[Memory], lines: ChannelLines, withholds: bool, members: Members | None, peer: int) -> None:
         """
         `grants`: memory that the peer may use; `lines`: notifies that it may record; `withholds`: what it writes is there when this end waits for a later record; `members`: of the group in which it is rank `peer`.
         """

@@ -7,6 +7,7 @@ The first test that uses one of its fixtures imports the rest, ``pytest_peerlane
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -72,6 +73,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     names = getattr(item, "fixturenames", None)
     if names is not None and ("peerlane_node" in names or item.get_closest_marker("peerlane") is not None):
         item.fixturenames = _node_first(item, names)  # type: ignore[attr-defined]  # a list of its own: it may be shared
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
+    """Let a traceback show the program's frames, and what to write for a line that Python refused."""
+    if call.excinfo is not None and "peerlane._public" in sys.modules:
+        from peerlane.diagnostics import tracebacks
+
+        tracebacks.prepare(call.excinfo.value)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

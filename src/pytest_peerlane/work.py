@@ -18,7 +18,6 @@ from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.config import KEYS, NodeConfig
 from peerlane.c_abi import directory
 from peerlane.cli.native import load_libraries, set_library_path
-from peerlane.diagnostics import tracebacks
 from peerlane.diagnostics.leak_report import SiteFormat, leak_text
 from peerlane.dialects import vendor_is_there
 from peerlane.errors import Error, VendorModule
@@ -335,8 +334,6 @@ class Work:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add to a failed test's report its node, with the seed of the schedule, and the objects that it left."""
-        if call.excinfo is not None:
-            tracebacks.prepare(call.excinfo.value)
         report = yield
         if item is self._item:
             only_leaks = report.when == "teardown" and not self._failed

@@ -201,6 +201,21 @@ for call in (os.stat, os.open, os.pipe, os.waitpid, connection.Pipe):
 """
 
 
+REFERENCES = """\
+import sys
+import numpy as np
+import peerlane
+
+block = np.arange(4096, dtype=np.uint8)
+before = sys.getrefcount(block)
+with peerlane.device(0).allocate(4096) as memory, peerlane.device(0).create_stream() as stream:
+    for _ in range(20):
+        memory.copy_from(block, stream=stream)
+        stream.sync()
+print(sys.getrefcount(block) - before)
+"""
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -210,6 +225,7 @@ for call in (os.stat, os.open, os.pipe, os.waitpid, connection.Pipe):
         ),
         pytest.param(LOCKS, id="locks"),
         pytest.param(QUEUES, id="queues"),
+        pytest.param(REFERENCES, id="references"),
         pytest.param(
             ERRORS,
             id="errors",

@@ -117,6 +117,11 @@ def test_example_of_help_runs(
         (["launch", "--nproc", "4", "a.py"], "unrecognized arguments: --nproc"),
         (["topo", "--devices", "two"], "argument --devices: 'two' is not a whole number"),
         (["bench"], "required: copy|call|channel"),
+        (
+            ["check", "--html", "a.py"],
+            "argument --html: 'a.py' is a program, and the option names the file to write",
+        ),
+        (["launch", "-n", "2", "--json", "a.py"], "write both: FILE, then a.py"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

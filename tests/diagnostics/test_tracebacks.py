@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -108,12 +110,62 @@ REFUSED_LINES = """
         ("one[:4] = b'abcd'", "peerlane has Buffer.copy_from(src) and Buffer.fill(value)"),
         ("held.buffer + 1", "peerlane has Buffer.view(dtype, shape)"),
         ("x = one; x *= 2", "peerlane has Buffer.view(dtype, shape)"),
+        ("held.buffer.device = other.device", "peerlane has Device.allocate(nbytes) and copy(dst, src)"),
+        ("one.size = 4", "peerlane has Buffer[start:stop] for a part"),
+        ("stream.device = pl.device(1)", "peerlane has Device.create_stream()"),
     ],
 )
 def test_line_that_python_refuses_shows_the_right_call(tmp_path: Path, line: str, hint: str) -> None:
     done = _run(tmp_path, textwrap.dedent(REFUSED_LINES).format(line))
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("TypeError: ") and f"; {hint}" in last
+    assert last.startswith(("TypeError: ", "AttributeError: ")) and f"; {hint}" in last
+
+
+def test_type_error_that_peerlane_raises_shows_the_frames_of_the_program_alone(tmp_path: Path) -> None:
+    done = _run(tmp_path, textwrap.dedent(REFUSED_LINES).format("pl.copy_batch(one, other)"))
+    assert _frames(done.stderr) == ["<module>", "refused"], done.stderr
+    assert done.stderr.splitlines()[-1].endswith("copy_batch([dst], [src]); one copy is copy(dst, src)")
+
+
+CELLS = """
+    import json, sys
+    from IPython.core.interactiveshell import InteractiveShell
+    shell = InteractiveShell.instance()
+    shell.run_cell("import peerlane as pl; one, other = pl.device(0).allocate(8), pl.device(1).allocate(8)")
+    for cell in json.loads(sys.argv[1]):
+        shell.run_cell(cell)
+        shell.showtraceback()
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="before 3.11 Python records no columns")
+def test_cell_of_ipython_that_fails_shows_what_a_program_would(tmp_path: Path) -> None:
+    pytest.importorskip("IPython", reason="it needs IPython")
+    cells = [
+        "pl.copy(one, other, 3)",
+        "one.synchronise",
+        "one.device = 3",
+        "one.close(); pl.copy(one, other)",
+    ]
+    path = tmp_path / "cells.py"
+    path.write_text(textwrap.dedent(CELLS))
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PEERLANE_RUNTIME_DIR": str(tmp_path),
+        "IPYTHONDIR": str(tmp_path),
+    }
+    command = [sys.executable, str(path), json.dumps(cells)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", done.stdout).splitlines()
+    shown = [line for line in lines if "Error: " in line or line.startswith("Closed: ")]
+    call, name, setting, closed = (shown[at : at + 2] for at in range(0, 8, 2))
+    assert call == [call[0]] * 2 and call[0].endswith(
+        "; call pl.copy(dst, src, *, stream=None), with stream by name"
+    )
+    assert name == [name[0]] * 2 and "; " not in name[0]
+    assert setting == [setting[0]] * 2 and "; peerlane has Device.allocate(nbytes) and copy" in setting[0]
+    assert closed == [closed[0]] * 2 and "was freed by Buffer.close()" in closed[0]
+    assert "src/peerlane/" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -35,30 +35,19 @@ class Ranks {
         for (uint32_t to = 0; to < size; ++to) {
             lines_.emplace_back(size);
             for (auto& from : lines_.back())
-                for (Notify*& line : from) line = Notify::local(NotifyKind::binary, device);
+                from = std::make_shared<ChannelLines>(NotifyKind::binary, Rounds::kDepth, device, nullptr);
         }
         for (uint32_t rank = 0; rank < size; ++rank) {
             std::vector<Rounds::Peer> peers;
-            std::vector<Notify*> notifies;
+            std::vector<std::shared_ptr<ChannelLines>> outgoing;
             for (uint32_t step = 1; step < size; ++step) {
                 const uint32_t peer = (rank + step) % size;
-                peers.push_back({.rank = peer, .incoming = lines_[rank][peer], .outgoing = lines_[peer][rank], .slots = memories_[peer].pin(), .memory = PeerMemory(owner)});
-                for (Notify* const each : lines_[rank][peer]) each->hold();
-                for (Notify* const each : lines_[peer][rank]) each->hold();
-                for (Notify* const each : lines_[peer][rank]) {
-                    each->hold();
-                    notifies.push_back(each);
-                }
+                outgoing.push_back(lines_[peer][rank]);
+                peers.push_back({.rank = peer, .incoming = held(*lines_[rank][peer]), .outgoing = held(*outgoing.back()), .slots = memories_[peer].pin(), .memory = PeerMemory(owner)});
             }
             rounds.push_back(std::make_shared<Rounds>(rank, size, memories_[rank].pin(), long_slot, std::move(peers), must_yield,
-                                                      std::make_shared<Farewell>(std::move(notifies))));
+                                                      std::make_shared<Farewell>(std::move(outgoing))));
         }
-    }
-    ~Ranks() {
-        rounds.clear();
-        for (const auto& to : lines_)
-            for (const auto& from : to)
-                for (Notify* const line : from) line->drop();
     }
     template <class Work>
     void run(const Work& work) const {
@@ -71,8 +60,17 @@ class Ranks {
     std::vector<std::shared_ptr<Rounds>> rounds;
 
   private:
+    static std::array<Notify*, Rounds::kDepth> held(ChannelLines& lines) {
+        std::array<Notify*, Rounds::kDepth> all;
+        for (uint32_t i = 0; i < Rounds::kDepth; ++i) {
+            all[i] = &lines.at(i);
+            all[i]->hold();
+        }
+        return all;
+    }
+
     std::vector<Memory> memories_;
-    std::vector<std::vector<std::array<Notify*, Rounds::kDepth>>> lines_;
+    std::vector<std::vector<std::shared_ptr<ChannelLines>>> lines_;
 };
 
 // A rank's memory for a call, and what it must hold in the end.
@@ -262,36 +260,29 @@ void a_root_does_not_run_away_from_a_slow_rank() {
 
 // Two ranks, and what each has of their mail.
 struct Pair {
-    static constexpr uint64_t kSlots = 3;
+    static constexpr uint32_t kSlots = 3;
 
     explicit Pair(uint64_t slot, pid_t owner = getpid()) {
         for (auto& text : lines)
-            for (auto& kind : text)
-                for (uint64_t i = 0; i < kSlots; ++i) kind.push_back(Notify::local(NotifyKind::binary, device));
+            for (auto& kind : text) kind = std::make_shared<ChannelLines>(NotifyKind::binary, kSlots, device, nullptr);
         for (uint32_t rank = 0; rank < 2; ++rank) memories.push_back(Memory::allocate(device, kSlots * slot, true));
         for (uint32_t rank = 0; rank < 2; ++rank) {
-            std::vector<Notify*> notifies;
-            for (Notify* const each : {lines[rank][0][0], lines[rank][0][1], lines[rank][0][2], lines[1 - rank][1][0], lines[1 - rank][1][1],
-                                       lines[1 - rank][1][2]}) {
-                each->hold();
-                notifies.push_back(each);
-            }
-            auto mail = std::make_shared<Mail>(rank, 1 - rank, owner, true, std::make_shared<Farewell>(std::move(notifies)));
+            std::vector<std::shared_ptr<ChannelLines>> recorded{lines[rank][0], lines[1 - rank][1]};
+            auto mail = std::make_shared<Mail>(rank, 1 - rank, owner, true, std::make_shared<Farewell>(std::move(recorded)));
             for (const bool sends : {false, true}) {
                 const uint32_t text = sends ? rank : 1 - rank;   // from which rank
-                mail->direction(sends) = std::make_unique<Mail::Direction>(lines[text][0], lines[text][1], memories[1 - text].pin(), slot);
+                mail->direction(sends) = std::make_unique<Mail::Direction>(all(*lines[text][0]), all(*lines[text][1]), memories[1 - text].pin(), slot);
             }
             mails.push_back(std::move(mail));
         }
     }
-    ~Pair() {
-        mails.clear();
-        for (auto& text : lines)
-            for (auto& kind : text)
-                for (Notify* const each : kind) each->drop();
+    static std::vector<Notify*> all(ChannelLines& lines) {
+        std::vector<Notify*> notifies;
+        for (uint32_t i = 0; i < kSlots; ++i) notifies.push_back(&lines.at(i));
+        return notifies;
     }
 
-    std::array<std::array<std::vector<Notify*>, 2>, 2> lines;   // by sender; sent, taken
+    std::array<std::array<std::shared_ptr<ChannelLines>, 2>, 2> lines;   // by sender; sent, taken
     std::vector<Memory> memories;
     std::vector<std::shared_ptr<Mail>> mails;
 };

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "stream/channel_lines.h"
 #include "streams.h"
 
 using namespace streams;
@@ -214,6 +215,34 @@ void idle_waiters() {
     memory.close();
 }
 
+// Threads that use a notify for the first time at once get the same one, and one that is made after the farewell is abandoned.
+void lines_of_a_channel() {
+    constexpr uint32_t kCount = 64, kThreads = 4;
+    const uint64_t before = Notify::take_ids(1);
+    for (int round = 0; round < scaled(20, 2'000); ++round) {
+        ChannelLines lines(NotifyKind::binary, kCount, device, nullptr);
+        CHECK(lines.first_id > before && ChannelLines::first_id_of(lines.first_id + kCount - 1) == lines.first_id);
+        CHECK(ChannelLines::first_id_of(before) == before && ChannelLines::first_id_of(lines.first_id + kCount) == lines.first_id + kCount);
+        std::array<std::array<Notify*, kCount>, kThreads> got{};
+        std::vector<std::thread> threads;
+        for (auto& each : got)
+            threads.emplace_back([&lines, &each] {
+                for (uint32_t i = 0; i < kCount; i += 2) each[i] = &lines.at(i);
+            });
+        if (round % 2 == 0) lines.abandon();
+        for (std::thread& each : threads) each.join();
+        for (const auto& each : got) CHECK(each == got[0]);
+        for (uint32_t i = 0; i < kCount; i += 2) CHECK(got[0][i]->id == lines.first_id + i && got[0][i]->abandoned == (round % 2 == 0));
+        CHECK(lines.unconsumed().empty());
+        engine().notify_recorded(lines.at(3));
+        CHECK(lines.unconsumed() == std::vector<uint32_t>{3} && lines.at(3).abandoned == (round % 2 == 0));
+        lines.let_go();
+        CHECK(lines.at(3).abandoned && lines.at(5).abandoned);
+    }
+    const ChannelLines none(NotifyKind::strict, 0, device, nullptr);
+    CHECK(none.first_id == 0 && none.unconsumed().empty());
+}
+
 void damaged_pages() {
     const SignalPage page(4);
     CHECK(refuses(Why::system_memory, [&] { SignalPage(page.fd(), 5); }));
@@ -249,6 +278,7 @@ NATIVE_TEST(test_notifies) {
     hello->drop();
     close(*first);
     RUN(damaged_pages());
+    RUN(lines_of_a_channel());
     for (int i = 0; i < scaled(1, 5); ++i)
         under_each_schedule(random, [&] {
             RUN(kinds());

@@ -25,9 +25,9 @@ def test_more_bytes_never_take_less_time(profile: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collective_of_4096_ranks_is_predicted_at_once(name: str) -> None:
-    begun = time.process_time()
+    begun = time.thread_time()
     few, many = (predicted(H100, name, ranks, GIB) for ranks in (16, 4096))
-    assert time.process_time() - begun < 1
+    assert time.thread_time() - begun < 1
     assert few.seconds < many.seconds < 30 * few.seconds
 
 

@@ -68,13 +68,13 @@ def test_two_shot_is_slower_than_the_vendors_ring_and_faster_than_one_shot_for_l
 
 
 def test_all_reduce_of_4096_ranks_takes_seconds_to_predict() -> None:
-    begun = time.process_time()
+    begun = time.thread_time()
     time_of = predicted(MACHINES["h100-8"], "all_reduce", 4096, 64 << 20, algorithm="two-shot")
     assert (
         time_of.seconds
         > predicted(MACHINES["h100-8"], "all_reduce", 64, 64 << 20, algorithm="two-shot").seconds
     )
-    assert time.process_time() - begun < 60
+    assert time.thread_time() - begun < 60
 
 
 @pytest.mark.parametrize(

@@ -470,6 +470,21 @@ def test_plugin_unused_by_test_imports_nothing(pytester: pytest.Pytester) -> Non
     )
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="before 3.11 Python records no columns")
+def test_plugin_test_without_a_node_shows_what_to_write_for_refused_lines(pytester: pytest.Pytester) -> None:
+    source = """
+        import peerlane as pl
+        def test_call():
+            with pl.device(0).allocate(8) as one, pl.device(1).allocate(8) as other:
+                pl.copy(one, other, 3)
+        def test_name():
+            pl.device(0).malloc(8)
+    """
+    done = run(pytester, source)
+    lines = ["E*TypeError: *; call pl.copy(dst, src, [*], stream=None), with stream by name"]
+    done.stdout.fnmatch_lines([*lines, "E*AttributeError: *; peerlane has Device.allocate(nbytes)"])
+
+
 @pytest.mark.parametrize("before", [[], ["-m", "peerlane", "run"]], ids=["pytest", "peerlane run"])
 def test_plugin_with_warnings_as_errors_passes(pytester: pytest.Pytester, before: list[str]) -> None:
     pytester.makepyfile(

@@ -67,6 +67,7 @@ def test_program_on_cuda_has_the_bits_of_the_processor(
 
 _NAMES = """
     import io
+    import uuid
     saved = io.BytesIO()
     torch.save(torch.ones(2, device="cuda:0"), saved)
     saved.seek(0)
@@ -110,6 +111,9 @@ _NAMES = """
     properties = torch.cuda.get_device_properties(0)
     free, total = torch.cuda.mem_get_info()
     found["properties"] = [properties.total_memory == total, properties.name == torch.cuda.get_device_name(0)]
+    uuids = [torch.cuda.get_device_properties(each).uuid for each in range(2)]
+    found["uuids"] = [bytes(each.bytes) == uuid.UUID(str(each)).bytes for each in uuids] + [len(set(map(str, uuids)))]
+    found["bus"] = [properties.pci_domain_id, properties.pci_bus_id, properties.pci_device_id]
     found["capability"] = torch.cuda.get_device_capability() >= (8, 0)
     before = torch.cuda.memory_allocated()
     y = torch.empty(1 << 20, device="cuda")
@@ -154,6 +158,8 @@ def test_names_of_cuda_mean_virtual_devices(tmp_path: Path) -> None:
         "seeded": True,
         "generator": True,
         "properties": [True, True],
+        "uuids": [True, True, 2],
+        "bus": [0, 1, 0],
         "capability": True,
         "memory": [4 << 20, True],
         "summary": True,

@@ -244,6 +244,45 @@ dist.barrier()
     assert results[0]["pair"] == results[2]["pair"] == [2.0] and results[1]["source"] == 0
 
 
+@pytest.mark.parametrize("end", ["", "dist.destroy_process_group = lambda: None"])
+def test_rank_that_ends_behind_a_queued_collective_takes_part_in_it(programs: Programs, end: str) -> None:
+    results = programs.run(
+        f"""
+{end}
+here = torch.device("peerlane", rank)
+torch.peerlane.set_device(here)
+side = torch.Stream(here)
+tensor = torch.full((1 << 16,), rank + 1.0, device=here)
+dist.all_reduce(torch.ones(1, device=here))
+side.wait_stream(torch.peerlane.current_stream())
+with side:
+    if rank == 0:  # it is late on its stream, and its program ends at once
+        torch.peerlane.sleep(500_000_000)
+    dist.all_reduce(tensor)
+if rank == 1:
+    side.synchronize()
+    found["sum"] = tensor.unique().tolist()
+"""
+    )
+    assert results[1]["sum"] == [3.0]
+
+
+def test_end_of_a_group_leaves_the_error_of_a_stream_to_the_program(programs: Programs) -> None:
+    results = programs.run(
+        """
+here = torch.device("peerlane", rank)
+tensor = torch.ones(300, 300, device=here)
+dist.all_reduce(tensor)
+rows = tensor.index_select(0, torch.full((300,), 1000, device=here))  # there are 300
+dist.destroy_process_group()
+found["error"] = caught(torch.peerlane.synchronize, here)
+dist.destroy_process_group = lambda: None
+"""
+    )
+    for each in results:
+        assert each["error"][0] == "AcceleratorError" and "aten::index_select" in each["error"][1]
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_collective_behind_a_failed_operation_names_it(programs: Programs, *, is_async: bool) -> None:
     results = programs.run(
@@ -266,13 +305,28 @@ found["error"] = error
     assert results[1]["error"][0] == "DistBackendError"
 
 
-def test_collective_that_is_late_names_the_failed_operation_of_another_stream(programs: Programs) -> None:
+@pytest.mark.parametrize("call", ["all_reduce", "messages"])
+def test_call_that_is_late_names_the_failed_operation_of_another_stream(
+    programs: Programs, call: str
+) -> None:
     results = programs.run(
+        f"""
+def queue(direction):
+    if {call!r} == "all_reduce":
+        dist.all_reduce(tensor)
+    elif direction == 0:
+        dist.send(tensor, 1 - rank)
+    else:
+        dist.recv(other, 1 - rank)
+
+other = torch.zeros(300, 300, device=torch.device("peerlane", rank))
+"""
         """
 here = torch.device("peerlane", rank)
 tensor = torch.ones(300, 300, device=here)
 wrong = torch.full((300,), 1000, device=here)  # there are 300
-dist.all_reduce(tensor)
+queue(0)
+queue(1)
 torch.peerlane.synchronize(here)
 streams = [torch.Stream(here) for _ in range(2)]
 gates = []
@@ -284,13 +338,13 @@ for stream in streams:
     with stream:
         if rank == 0 and stream is streams[0]:
             rows = tensor.index_select(0, wrong)
-        dist.all_reduce(tensor)
+        queue(len(gates) - 1)
 gates[0].record()
 later = threading.Timer(0.5, gates[1].record)
 later.start()
 error, end = None, time.monotonic() + 20
 while error is None and time.monotonic() < end:
-    error = caught(dist.all_reduce, tensor)
+    error = caught(queue, 1)
 later.join()
 found["error"] = error
 """,

@@ -41,6 +41,15 @@ _PROGRAM = """
             bags.pow(2).sum().backward()
             yield f"{mode} of bags", bags
             yield f"{mode} of bags' gradient", table.grad
+        edges = wide[0].sort().values
+        for narrow in (False, True):
+            yield f"places, narrow: {narrow}", torch.searchsorted(edges, wide[1], out_int32=narrow)
+        eighths, scale = torch.full((16, 16), 0.5).to(device).to(torch.float8_e4m3fn), torch.ones(()).to(device)
+        for type in (None, torch.bfloat16, torch.float32):
+            yield f"scaled, {type}", torch._scaled_mm(eighths, eighths.t(), scale, scale, out_dtype=type)
+        for frozen in (False, True):
+            layer = torch.nn.LayerNorm(200).bfloat16().requires_grad_(not frozen).to(device)
+            yield f"frozen layer norm: {frozen}", gradient(layer(leaf))
         yield "normal", torch.normal(short, wide.abs()) * 0
         yield "mixed", caught(torch.mm, short, wide)
 
@@ -58,4 +67,4 @@ _PROGRAM = """
 def test_results_have_the_types_and_sizes_of_the_kernel(tmp_path: Path, schedule: str) -> None:
     results = run_on_device(tmp_path, _PROGRAM, schedule=schedule)
     assert [name for name, is_alike in results.items() if not is_alike] == []
-    assert len(results) == 14
+    assert len(results) == 21

@@ -116,6 +116,70 @@ def test_names_of_npu_mean_virtual_devices(tmp_path: Path, schedule: str) -> Non
     }
 
 
+_TRANSFERRED = """
+    import io
+    import torch_npu
+    from torch_npu.contrib import transfer_to_npu
+
+    cuda = torch.device("cuda:1")
+    x = torch.ones(4, device="cuda:1")
+    found["devices"] = [str(each.device) for each in (
+        x, torch.zeros(2).to("cuda"), torch.zeros_like(torch.ones(2), device=cuda), torch.zeros(2).cuda(),
+        x.new_ones(3, device="cuda:0"), x.to(cuda), torch.tensor([1], device=cuda))]
+    found["is"] = [x.is_cuda, x.cpu().is_cuda, torch.cuda.is_available(), torch.cuda.device_count()]
+    layer = torch.nn.Linear(4, 2).to(cuda)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        y = layer(x)
+    found["layer"] = [str(y.dtype), str(next(torch.nn.Linear(2, 2).cuda().parameters()).device)]
+    from torch.cuda.amp import GradScaler
+    scaler = GradScaler()
+    scaler.scale(layer(x).sum()).backward()
+    scaler.step(torch.optim.SGD(layer.parameters(), 0.1))
+    generator = torch.Generator(device="cuda:1").manual_seed(3)
+    found["generator"] = [str(generator.device), isinstance(generator, torch.Generator)]
+    found["drawn"] = str(torch.rand(2, device="cuda:1", generator=generator).device)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        z = torch.ones(300, 300, device="cuda") @ torch.ones(300, 300, device="cuda")
+    torch.cuda.current_stream().wait_stream(side)
+    found["sum"] = z.sum().item()
+    file = io.BytesIO()
+    torch.save(x, file)
+    file.seek(0)
+    found["loaded"] = str(torch.load(file, map_location="cuda:0").device)
+"""
+
+
+def test_transfer_to_npu_runs_a_program_of_cuda_on_npu(tmp_path: Path) -> None:
+    assert _find(tmp_path, _TRANSFERRED) == {
+        "devices": ["npu:1", "npu:0", "npu:1", "npu:0", "npu:0", "npu:1", "npu:1"],
+        "is": [True, False, True, 2],
+        "layer": ["torch.bfloat16", "npu:0"],
+        "generator": ["npu:1", True],
+        "drawn": "npu:1",
+        "sum": 300.0**3,
+        "loaded": "npu:0",
+    }
+
+
+_RANKS_OF_CUDA = """
+import os
+import torch
+import torch_npu.contrib.transfer_to_npu
+import torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+total = torch.full((1000,), rank + 1.0, device="cuda")
+dist.all_reduce(total)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2).cuda(), device_ids=[rank])
+model(torch.full((4, 8), float(rank), device="cuda")).sum().backward()
+print("found", dist.get_backend(), total[0].item(), model.module.weight.grad[0, 0].item(), flush=True)
+dist.destroy_process_group()
+"""
+
 _RANKS = """
 import os
 import torch
@@ -146,6 +210,15 @@ def test_backend_hccl_reduces_on_npu(tmp_path: Path, launcher: str) -> None:
     program = tmp_path / "ranks.py"
     program.write_text(_RANKS)
     done = _run([*launcher.split(), str(program)])
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.partition("found ")[2] for line in done.stdout.splitlines() if "found " in line]
+    assert lines == ["hccl 3.0 2.0"] * 2
+
+
+def test_transfer_to_npu_lets_ranks_of_nccl_reduce_by_hccl(tmp_path: Path) -> None:
+    program = tmp_path / "ranks.py"
+    program.write_text(_RANKS_OF_CUDA)
+    done = _run(["launch", "--torch-npu", "-n", "2", "--devices", "2", str(program)])
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.partition("found ")[2] for line in done.stdout.splitlines() if "found " in line]
     assert lines == ["hccl 3.0 2.0"] * 2

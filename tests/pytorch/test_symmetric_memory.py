@@ -49,6 +49,9 @@ found["facts"] = [shared.rank, shared.world_size, shared.buffer_size, str(shared
 found["own"] = shared.buffer_ptrs[rank] == own.data_ptr() and shared.buffer_ptrs_dev and shared.signal_pad_ptrs_dev
 found["is_symmetric"] = [symmetric.is_symm_mem_tensor(each) for each in (own, torch.ones(3, device=here))]
 found["back-end"] = symmetric.get_backend(here)
+torch.accelerator.set_device_index((rank + 1) % size)
+found["current"] = symmetric.empty(3, device="peerlane").device.index
+torch.accelerator.set_device_index(0)
 found["again"] = symmetric.rendezvous(own, world).buffer_ptrs == shared.buffer_ptrs
 found["other"] = symmetric.rendezvous(torch.ones(3, device=here), world)
 own.copy_(torch.arange(70).view(10, 7) + 100 * rank)
@@ -76,6 +79,7 @@ if rank != 1:
     for rank, each in enumerate(results):
         assert each["facts"] == [rank, 3, 280, f"peerlane:{rank}", 0]
         assert each["own"] and each["again"] and each["pad's size"] and each["kept"] and each["other"] is None
+        assert each["current"] == (rank + 1) % 3
         assert each["is_symmetric"] == [True, False] and each["back-end"] == "peerlane"
         assert each["buffers"] == [69 + 100 * other for other in range(3)]
         assert each["part"] == [[5 + 100 * other, 6 + 100 * other] for other in range(3)]
@@ -158,6 +162,49 @@ dist.barrier()
     for each in results:
         assert "rank 2 does not exist; valid are 0 to 1" in each["rank"][1]
         assert "barrier: channel 1073741824 does not exist" in each["channel"][1]
+
+
+def test_rank_that_ends_behind_a_queued_barrier_takes_part_in_it(programs: Programs) -> None:
+    results = programs.run(
+        _SYMMETRIC
+        + """
+own, shared = memory(10)
+finished(shared.barrier)
+if rank == 1:
+    torch.peerlane.sleep(500_000_000, here)
+for _ in range(3):
+    shared.barrier()
+dist.destroy_process_group = lambda: None
+if rank == 0:
+    torch.accelerator.synchronize(here)
+    found["is over"] = True
+"""
+    )
+    assert results[0]["is over"]
+
+
+@pytest.mark.parametrize("other", ["finished(shared.wait_signal, 0, channel=4)", "dist.barrier()"])
+def test_signal_that_no_rank_can_send_any_more_is_a_deadlock(programs: Programs, other: str) -> None:
+    results = programs.run(
+        f"""
+{_SYMMETRIC}
+own, shared = memory(10)
+finished(shared.barrier)
+began = time.monotonic()
+if rank == 0:
+    found["error"] = caught(finished, shared.wait_signal, 1, channel=3)
+else:
+    found["error"] = caught(lambda: {other})
+found["seconds"] = time.monotonic() - began
+""",
+    )
+    for each in results:
+        assert each["seconds"] < SOON
+        kind, text, cause = each["error"]
+        assert kind in ("AcceleratorError", "DistBackendError") and cause == "Deadlock"
+        assert "signal of channel 3 from rank 1 to rank 0" in text
+    if "wait_signal" in other:
+        assert "signal of channel 4 from rank 0 to rank 1" in results[0]["error"][1]
 
 
 @pytest.mark.parametrize(
@@ -324,14 +371,14 @@ total = sum(of_rank(each, 16 * size) for each in range(size))
 found["parts"] = [
     equal(ops.reduce_scatter_out(whole, name, True, torch.empty(4, 4, device=here)),
           total.view(4, -1).chunk(size, -1)[rank]),
-    equal(ops.reduce_scatter_out(whole, name, False, torch.empty(16, device=here)), total.chunk(size)[rank]),
+    equal(ops.reduce_scatter_out(whole.view(-1), name, False, torch.empty(16, device=here)), total.chunk(size)[rank]),
 ]
 own = fresh()
 torch.accelerator.synchronize(here)
 dist.barrier()
 found["remote"] = [each[3].item() for each in ops.get_remote_tensors(own, name)]
 dist.barrier()
-words = torch.zeros(8, dtype=torch.int32, device=here)
+words = torch.zeros(8, dtype=torch.uint32, device=here)
 symmetric._SymmetricMemory.memset32(words, 1, 7, 3)
 symmetric._SymmetricMemory.stream_write_value32(words, 6, (1 << 32) - 1)
 found["words"] = words.tolist()
@@ -342,6 +389,11 @@ found["refused"] = [
     caught(ops.nvshmem_put, own, 1),
     caught(symmetric._SymmetricMemory.memset32, words, 7, 1, 3),
     caught(symmetric._SymmetricMemory.stream_write_value32, words, 0, -1),
+    caught(symmetric._SymmetricMemory.memset32, words.view(torch.float32), 0, 1, 1),
+    caught(symmetric._SymmetricMemory.memset32, words.view(2, 4), 0, 1, 1),
+    caught(ops.reduce_scatter_out, own[:4 * size + 4], name, False, torch.empty((4 * size + 4) // size, device=here)),
+    caught(ops.reduce_scatter_out, whole, name, False, torch.empty(16, device=here)),
+    caught(ops.one_shot_all_reduce, whole.view(torch.uint8).view(-1)[2:8], "sum", name),
 ]
 """
 
@@ -350,12 +402,16 @@ def _check_operations(results: list[Any], size: int, device: str) -> None:
     for rank, each in enumerate(results):
         assert all(each["equal"]) and all(each["parts"]), each
         assert each["remote"] == [3.0 + other for other in range(size)]
-        assert each["words"] == [0, 7, 7, 7, 0, 0, -1, 0]
-        texts = [text for _, text, _ in each["refused"]]
+        assert each["words"] == [0, 7, 7, 7, 0, 0, (1 << 32) - 1, 0]
+        kinds, texts, _ = zip(*each["refused"], strict=True)
+        assert set(kinds) <= {"RuntimeError", "NotImplementedError"}
         assert "the reduction is 'avg'" in texts[0] and "is not in symmetric memory" in texts[1]
         assert f"{device}:{rank} cannot run symm_mem::multimem_all_reduce_" in texts[2]
         assert f"{device}:{rank} cannot run symm_mem::nvshmem_put" in texts[3]
-        assert "3 words from 7" in texts[4] and "the value is -1" in texts[5]
+        assert "(7 + 3) exceeded the numel of the input (8)" in texts[4] and "the value is -1" in texts[5]
+        assert all("must be a flat, contiguous uint32 tensor" in text for text in texts[6:8])
+        assert "must be divisible by" in texts[8] and "both have one dimension" in texts[9]
+        assert "begins at byte 2 of its memory and has 6 bytes; both must be divisible by 4" in texts[10]
 
 
 @SCHEDULES

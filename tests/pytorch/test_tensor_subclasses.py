@@ -92,3 +92,34 @@ found["functional"] = [both.a.tolist(), both.b.tolist()]
             assert error is not None and error[0] == "DistBackendError", name
             assert "a TwoTensor has no bytes of its own" in error[1], (name, error)
         assert each["functional"] == [[3.0] * 4, [30.0] * 4]
+
+
+@pytest.mark.parametrize("device", ["cpu", "peerlane"])
+def test_shape_without_bytes_passes_each_call_and_reaches_no_rank(programs: Programs, device: str) -> None:
+    results = programs.run(
+        _CALLS
+        + f"""
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+def plain(value, device, group):
+    return torch.full((4,), value, device=device)
+
+here = torch.device("{device}", rank if "{device}" != "cpu" else None)
+
+def shapes(where):
+    found = {{name: call() for name, call in calls(plain, where, dist.group.WORLD).items()}}
+    return {{name: [(list(each.shape), each.device.type) for each in tensors] for name, tensors in found.items()}}
+
+with FakeTensorMode():
+    fake = shapes(here)
+    work = dist.all_reduce(torch.ones(4, device=here), async_op=True)
+    work.wait()
+meta = shapes(torch.device("meta"))
+real = shapes(here)
+found["fake"] = fake == real
+found["meta"] = meta == {{name: [(shape, "meta") for shape, _ in each] for name, each in real.items()}}
+found["sum"] = functional.all_reduce(torch.ones(4, device=here), "sum", dist.group.WORLD).tolist()
+"""
+    )
+    for each in results:
+        assert each == {"fake": True, "meta": True, "sum": [2.0] * 4}

@@ -65,7 +65,8 @@ from peerlane.diagnostics.waits import stream_waits
 grp.barrier()
 before = set(stream_waits.notify_names)
 channel = grp.channel(1 - grp.rank, notifies=2)
-names = sorted(stream_waits.notify_name(each) for each in set(stream_waits.notify_names) - before)
+firsts = set(stream_waits.notify_names) - before
+names = sorted(stream_waits.notify_name(first + index) for first in firsts for index in range(2))
 grp.barrier()
 channel.close()
 result = names, set(stream_waits.notify_names) == before

@@ -203,4 +203,8 @@ def test_completions_wrong_line_count_or_index_raises(node: Node) -> None:
     with pytest.raises(ValueError, match="so many lines"):
         _core.Completions(_core.Signal(backend.ledger, 3))
     with pytest.raises(IndexError):
-        _core.Notify(_core.Completions(None), 1 << 16, 0)
+        _core.ChannelLines(_core.Completions(None), (1 << 16) + 1, 0)
+    with pytest.raises(IndexError):
+        _core.Notify(_core.ChannelLines(_core.Completions(None), 2, 0), 2)
+    with pytest.raises(IndexError):
+        _core.ChannelLines(0, 4, 0, _core.Signal(backend.ledger, 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ from peerlane.errors import Fault
 from peerlane.ranks import wire
 from peerlane.ranks.channel_setup import Begun
 from peerlane.ranks.invite import Invitations
-from peerlane.rendezvous import Rendezvous, RendezvousServer
+from peerlane.rendezvous import Rendezvous, RendezvousServer, late_ranks
 
 DEADLOCK_SECONDS = 2.0
 
@@ -200,6 +201,42 @@ def test_group_rank_missing_raises_wait_timeout(node: Node, port: int) -> None:
         pytest.raises(pl.WaitTimeout, match="Group: rank 1 did not come"),
     ):
         pl.Group(rendezvous=line, timeout=0.1)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("by_address", [False, True])
+def test_group_of_ranks_started_by_hand_shows_once_who_has_not_come(
+    node: Node,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    rank: int,
+    by_address: bool,
+) -> None:
+    node()
+    monkeypatch.setattr(late_ranks, "SECONDS", 0.5)
+    monkeypatch.setattr(sys, "argv", [__file__])
+    with pytest.raises(pl.WaitTimeout):
+        address = f"tcp://127.0.0.1:{port}" if by_address else None
+        pl.Group(rank, 3, rendezvous=address, timeout=3, name="by hand")
+    (line,) = capsys.readouterr().err.splitlines()
+    awaited = "ranks 1, 2" if rank == 0 else "rank 0"
+    assert line.startswith(f"Group: rank {rank} of 3 has waited 0.5 s for {awaited}; ")
+    assert line.endswith(f"`peerlane launch -n 3 {__file__}`")
+
+
+def test_group_of_launched_ranks_shows_nothing_while_one_is_late(
+    node: Node, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The launcher has started all of them; one may import for long."""
+    node()
+    monkeypatch.setattr(late_ranks, "SECONDS", 0.1)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(pl.WaitTimeout):
+        pl.Group(rendezvous=f"tcp://127.0.0.1:{port}", timeout=0.5)
+    assert capsys.readouterr().err == ""
 
 
 def test_group_over_tcp_with_stray_connections_meets(node: Node, port: int) -> None:

@@ -26,8 +26,8 @@ port = {free_port()}
 
 def test_meeting_over_tcp_with_descriptors_above_1024_works() -> None:
     code = OVER_TCP + (
-        "told = threading.Thread(target=by_tcp.announce, args=('Group', '127.0.0.1', port, 2, said, 20.0))\n"
-        "told.start(); print(by_tcp.ask('Group', '127.0.0.1', port, 1, 2, 'one', 20.0) == said); told.join()"
+        "told = threading.Thread(target=by_tcp.announce, args=('Group', ('127.0.0.1', port), 2, said, 20.0))\n"
+        "told.start(); print(by_tcp.ask('Group', ('127.0.0.1', port), 1, 2, 'one', 20.0) == said); told.join()"
     )
     done = run_python(["-c", code], timeout=40)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
@@ -35,7 +35,7 @@ def test_meeting_over_tcp_with_descriptors_above_1024_works() -> None:
 
 @pytest.mark.parametrize("how", INTERRUPTS)
 @pytest.mark.parametrize(
-    "call", ["announce('Group', '127.0.0.1', port, 2, said, 39.0)", "_received(line, 8, ends)"]
+    "call", ["announce('Group', ('127.0.0.1', port), 2, said, 39.0)", "_received(line, 8, ends)"]
 )
 def test_meeting_over_tcp_ctrl_c_ends_it_in_time(how: str, call: str) -> None:
     code = OVER_TCP + (
@@ -52,13 +52,13 @@ def test_meeting_over_tcp_ctrl_c_ends_it_in_time(how: str, call: str) -> None:
 
 def test_meeting_over_tcp_refuses_a_rank_of_another_version_at_once() -> None:
     code = OVER_TCP + (
-        "told = threading.Thread(target=by_tcp.announce, args=('Group', '127.0.0.1', port, 2, said, 20.0))\n"
+        "told = threading.Thread(target=by_tcp.announce, args=('Group', ('127.0.0.1', port), 2, said, 20.0))\n"
         "told.start()\n"
         "while True:\n"
         "    try: line = socket.create_connection(('127.0.0.1', port), timeout=20); break\n"
         "    except ConnectionRefusedError: pass\n"
         "line.sendall(b'PLgroup1' + bytes(8)); print(line.recv(64)[:8]); line.close()\n"
-        "print(by_tcp.ask('Group', '127.0.0.1', port, 1, 2, 'one', 20.0) == said); told.join()"
+        "print(by_tcp.ask('Group', ('127.0.0.1', port), 1, 2, 'one', 20.0) == said); told.join()"
     )
     done = run_python(["-c", code], timeout=40)
     assert (done.returncode, done.stdout) == (0, "b'PLgroup3'\nTrue\n")
@@ -70,8 +70,8 @@ def test_meeting_over_tcp_refuses_a_rank_of_another_version_at_once() -> None:
 def test_meeting_over_tcp_is_not_held_up_by_strangers_and_believes_only_who_knows_the_secret() -> None:
     code = OVER_TCP + (
         "import logging; logging.disable()\n"
-        "secret = b'sixteen bytes or more'\n"
-        "told = threading.Thread(target=by_tcp.announce, args=('Group', '127.0.0.1', port, 3, said, 20.0, secret))\n"
+        "secret, where = b'sixteen bytes or more', ('127.0.0.1', port)\n"
+        "told = threading.Thread(target=by_tcp.announce, args=('Group', where, 3, said, 20.0, secret))\n"
         "told.start()\n"
         "def connected():\n"
         "    while True:\n"
@@ -83,7 +83,7 @@ def test_meeting_over_tcp_is_not_held_up_by_strangers_and_believes_only_who_know
         "    asked = line.recv(44, socket.MSG_WAITALL); line.sendall(bytes(32))\n"
         "    print(len(asked), line.recv(44)[8:] == b'\\0\\0\\0\\x40')\n"
         "for rank in (1, 2):\n"
-        "    print(by_tcp.ask('Group', '127.0.0.1', port, rank, 3, 'one', 20.0, secret) == said)\n"
+        "    print(by_tcp.ask('Group', where, rank, 3, 'one', 20.0, secret) == said)\n"
         "told.join(20); print(told.is_alive())"
     )
     done = run_python(["-c", code], timeout=40)

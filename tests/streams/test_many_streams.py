@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,8 +15,9 @@ from helpers.promises import Node
 pytestmark = [pytest.mark.schedules_in_turn, pytest.mark.timeout(120)]
 
 MANY = 16_000
-# It takes 0.1 s; if each stream visited all the others, it would take more than 5 s.
+# A round takes 0.1 s; if each stream visited all the others, each round would take more than 5 s.
 MOST_SECONDS = 2.0
+ROUNDS = 3
 
 
 def _on_notifies(device: pl.Device) -> list[pl.Stream]:
@@ -59,34 +60,53 @@ PARKED = pytest.mark.parametrize("park", [_on_notifies, _on_one_event, _in_a_cir
 Park = Callable[[pl.Device], list[pl.Stream]]
 
 
+def _is_quick(rounds: Iterator[None]) -> bool:
+    """Tell whether a round takes little processor time; other threads of the process may slow one or two down."""
+    start = time.process_time()
+    for _ in rounds:
+        if time.process_time() - start < MOST_SECONDS:
+            return True
+        start = time.process_time()
+    return False
+
+
 @PARKED
 def test_closing_thousands_of_parked_streams_is_fast(node: Node, park: Park) -> None:
     d0, _ = node()
-    start = time.process_time()
-    streams = park(d0)
-    for stream in streams:
-        stream.close(wait=False)
-    for stream in streams:
-        # A stream behind a barrier runs what was not cancelled when the barrier opens.
-        with contextlib.suppress(pl.Cancelled) if park is _behind_a_barrier else pytest.raises(pl.Cancelled):
-            stream.sync(timeout=60)
-    assert time.process_time() - start < MOST_SECONDS
-    assert all(stream.is_closed for stream in streams)
+
+    def rounds() -> Iterator[None]:
+        for _ in range(ROUNDS):
+            streams = park(d0)
+            for stream in streams:
+                stream.close(wait=False)
+            for stream in streams:
+                # A stream behind a barrier runs what was not cancelled when the barrier opens.
+                suppressed = contextlib.suppress(pl.Cancelled)
+                with suppressed if park is _behind_a_barrier else pytest.raises(pl.Cancelled):
+                    stream.sync(timeout=60)
+            assert all(stream.is_closed for stream in streams)
+            yield
+
+    assert _is_quick(rounds())
 
 
 @PARKED
 @pytest.mark.filterwarnings("ignore:stream .* was dropped:ResourceWarning")
 def test_dropping_thousands_of_parked_streams_is_fast(node: Node, park: Park) -> None:
     d0, _ = node()
-    streams = park(d0)
-    last = streams.pop()
-    start = time.process_time()
-    streams.clear()
-    gc.collect()
-    last.close(wait=False)
-    with pytest.raises(pl.Cancelled):
-        last.sync(timeout=60)
-    assert time.process_time() - start < MOST_SECONDS
+
+    def rounds() -> Iterator[None]:
+        for _ in range(ROUNDS):
+            streams = park(d0)
+            last = streams.pop()
+            streams.clear()
+            gc.collect()
+            last.close(wait=False)
+            with pytest.raises(pl.Cancelled):
+                last.sync(timeout=60)
+            yield
+
+    assert _is_quick(rounds())
 
 
 @PARKED
@@ -94,17 +114,22 @@ def test_stream_beside_thousands_of_parked_ones_runs_fast(node: Node, park: Park
     d0, _ = node()
     streams = park(d0)
     busy, target = d0.create_stream(), d0.allocate(64)
-    start = time.process_time()
-    for i in range(2000):
-        target.fill(i % 251, stream=busy)
-        if i % 10 == 0:
+
+    def rounds() -> Iterator[None]:
+        for _ in range(ROUNDS):
+            for i in range(2000):
+                target.fill(i % 251, stream=busy)
+                if i % 10 == 0:
+                    busy.sync(timeout=60)
             busy.sync(timeout=60)
-    busy.sync(timeout=60)
-    assert time.process_time() - start < MOST_SECONDS
-    assert bytes(target.view()) == bytes([1999 % 251]) * 64
+            yield
+
+    is_quick = _is_quick(rounds())
     for stream in streams:
         stream.abort()
         stream.close(wait=False)
+    assert is_quick
+    assert bytes(target.view()) == bytes([1999 % 251]) * 64
 
 
 def test_sync_in_circle_of_thousands_raises_deadlock_naming_some(node: Node) -> None:

@@ -51,6 +51,13 @@ def start(test):
 
 MultiProcessTestCase._spawn_processes = start
 
+def pytest_runtest_setup(item):
+    if getattr(item.cls, "poison_pill", False):  # PyTorch would skip the tests of a class behind one that fails
+        for each in item.cls.processes:
+            each.kill()
+            each.join()
+        item.cls.poison_pill = item.cls._processes_spawned = False
+
 def pytest_collection_modifyitems(items):
     items[:] = items[:: int(os.environ["EVERY"])]
 
@@ -158,10 +165,16 @@ def page(options: argparse.Namespace) -> None:
     ]
     failures = []
     for cause, names in sorted(causes.items(), key=lambda each: -len(each[1])):
-        shown = ", ".join(f"`{each}`" for each in names[:8]) + (", ..." if len(names) > 8 else "")
+        shown = ", ".join(map(_shown, names[:8])) + (", ..." if len(names) > 8 else "")
         failures.append(f"| {cause} | {len(names)} | {shown} |")
     head = options.head.read_text().strip() if options.head else ""
     options.page.write_text(_PAGE.format(head=head, files="\n".join(rows), failures="\n".join(failures)))
+
+
+def _shown(test: str) -> str:
+    """Return a test and its class, if it has one, in two parts between which a line may end."""
+    of, _, name = test.rpartition(".")
+    return f"`{name}` of `{of}`" if of else f"`{name}`"
 
 
 def main() -> None:

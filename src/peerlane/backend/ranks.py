@@ -39,6 +39,7 @@ Device: TypeAlias = Any
 Channel: TypeAlias = Any
 Handle: TypeAlias = Any
 Offer: TypeAlias = Any  # what `open_handle` returns
+Lines: TypeAlias = Any  # what `Ranks.notifies` returns
 
 C = TypeVar("C")
 
@@ -295,6 +296,31 @@ class FarEnd(Protocol):
         ...
 
 
+class Notifies(Protocol):
+    """The notifies of one direction of a channel, each made when it is first used."""
+
+    @property
+    def first_id(self) -> int:
+        """The id of the first; the others have the ids behind it.  0: there are none."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Notify: ...
+
+    def unconsumed(self) -> list[int]:
+        """Return those that were recorded more often than consumed."""
+        ...
+
+    def abandon(self) -> None:
+        """Declare that only queued operations will still record them: other waits for them fail with ``PeerLost``."""
+        ...
+
+    def close(self) -> None:
+        """Close them."""
+        ...
+
+
 class MailLane(NamedTuple):
     """One direction of the messages between a rank and a peer."""
 
@@ -303,9 +329,10 @@ class MailLane(NamedTuple):
     peer: int
     sends: bool  #: whether messages go to the peer
     #: ``sent``, ``taken``: the notifies that the sender records for a piece, and those that the receiver records once
-    #: it has taken it.
-    sent: Sequence[Notify]
-    taken: Sequence[Notify]
+    #: it has taken it, each with the index of the first.
+    sent: tuple[Lines, int]
+    taken: tuple[Lines, int]
+    depth: int  #: how many of either
     slots: Memory  #: as many slots, in the receiver's memory
     pid: int  #: the peer's process
 
@@ -349,8 +376,8 @@ class Ranks(Protocol):
         """Return how many lines ``count`` notifies of a kind take."""
         ...
 
-    def notifies(self, device: Device, kind: int, count: int, bank: Bank | None) -> list[Notify]:
-        """Return the notifies of one end: in a bank, or without one for this process alone."""
+    def notifies(self, device: Device, kind: int, count: int, bank: Bank | None) -> Notifies:
+        """Return the notifies of one direction: in a bank, or without one for this process alone."""
         ...
 
     def line(self, device: Device, kind: int, bank: Bank, index: int) -> Notify:
@@ -363,10 +390,6 @@ class Ranks(Protocol):
 
     def record_on(self, stream: Stream, notify: Notify) -> None:
         """Record a notify when the stream reaches the operation, without checking that the notify is open."""
-        ...
-
-    def abandon(self, notify: Notify) -> None:
-        """Declare that only queued operations will still record it: other waits for it fail with ``PeerLost``."""
         ...
 
     # Collectives of ranks on one machine.
@@ -412,8 +435,8 @@ class Ranks(Protocol):
         slots: Memory,
         theirs: Sequence[Memory],
         pids: Sequence[int],
-        incoming: Sequence[Sequence[Notify]],
-        outgoing: Sequence[Sequence[Notify]],
+        lines: Sequence[tuple[Lines, Lines]],
+        first: int,
         farewell: Farewell,
         /,
     ) -> Rounds:
@@ -421,14 +444,14 @@ class Ranks(Protocol):
 
         ``slots``, ``theirs``: the memory of this rank, and of each peer.
         ``pids``: the process of each peer.
-        ``incoming``, ``outgoing``: for each peer ``ROUND_LINES`` notifies that it records, and as many that this rank
-            records.
+        ``lines``: for each peer the notifies that it records, and those that this rank records; from ``first`` on,
+            ``ROUND_LINES`` of them are for rounds.
         ``farewell``: it is sent if a call fails or is cancelled.
         """
         ...
 
-    def farewell(self, lines: Sequence[Notify], /) -> Farewell:
-        """Return a farewell to the peers of channels; ``lines`` has all notifies that this rank records there."""
+    def farewell(self, lines: Sequence[Lines], /) -> Farewell:
+        """Return a farewell to the peers of channels; ``lines``: those that this rank records, of each channel."""
         ...
 
     # Fast calls of a channel.
@@ -441,9 +464,9 @@ class Ranks(Protocol):
         ...
 
     def serve(
-        self, channel: Channel, window: Memory | None, incoming: list[Notify], outgoing: list[Notify]
+        self, channel: Channel, window: Memory | None, incoming: Lines | None, outgoing: Lines | None
     ) -> None:
-        """Set up the fast methods of a new channel; an argument that is None or empty leaves its methods off."""
+        """Set up the fast methods of a new channel; an argument that is None leaves its methods off."""
         ...
 
     def serve_far(self, channel: Channel, end: FarEnd, window: int, nbytes: int, notifies: int) -> None:
@@ -453,8 +476,8 @@ class Ranks(Protocol):
     def log_channel(
         self,
         channel: Channel,
-        incoming: list[Notify],
-        outgoing: list[Notify],
+        incoming: Lines,
+        outgoing: Lines | None,
         rank: int,
         peer: int,
         far_bank: int = 0,
@@ -462,6 +485,7 @@ class Ranks(Protocol):
     ) -> None:
         """Log a new channel and its notifies, between two ranks.
 
+        ``outgoing``: None if the peer is on another machine.
         ``far_bank`` is what the log calls the peer's notifies, if they are on another machine.
         """
         ...
@@ -633,7 +657,7 @@ class Ranks(Protocol):
     def far_end(
         self,
         grants: Sequence[Memory],
-        lines: Sequence[Notify],
+        lines: Lines,
         withholds: bool,
         members: Members | None,
         peer: int,

@@ -28,6 +28,15 @@ STDOUT = "-"
 _UNWRAPPED = 160
 
 
+def result_file(text: str) -> str:
+    """Return the name of a file that an option before the program writes; refuse that of a program."""
+    if Path(text).suffix == ".py":
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is a program, and the option names the file to write; write both: FILE, then {text}"
+        )
+    return text
+
+
 def add_json_argument(parser: argparse.ArgumentParser, *, then: str) -> None:
     """Add ``--json [FILE]``; ``then`` says where the tables go if the JSON goes to standard output."""
     parser.add_argument(

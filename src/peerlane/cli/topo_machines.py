@@ -15,12 +15,12 @@ from typing import Any, NoReturn, TypeAlias
 import peerlane as pl
 from peerlane.backends.virtual.ranks import VirtualRanks
 from peerlane.errors import Error
-from peerlane.ranks import far_engine
+from peerlane.ranks import far_engine, far_network
 from peerlane.rendezvous import Rendezvous
 from peerlane.rendezvous.launchers import assignment_of
 from peerlane.rendezvous.meet import meet
 from peerlane.support.machine_identity import own_machine
-from peerlane.support.network import interfaces_of, own_address
+from peerlane.support.network import own_address
 
 _SECONDS = 60.0
 _SETTINGS = ("UCX_TLS", "UCX_NET_DEVICES")
@@ -30,9 +30,9 @@ Facts: TypeAlias = "dict[str, Any]"
 
 def this_machine(environ: Mapping[str, str] = os.environ) -> Facts:
     """Return what this machine offers to others, as JSON has it; ``engine`` is None where there is none."""
-    engine, why = None, ""
+    engine, why, interfaces = None, "", far_network.interfaces(environ)
     try:
-        started = far_engine.start(VirtualRanks(_no_node), environ)
+        started = far_engine.start(VirtualRanks(_no_node), interfaces, environ)
         engine = {"version": started.version, "library": started.library}
     except Error as error:
         why = str(error)
@@ -41,7 +41,7 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> Facts:
         "host": socket.gethostname(),
         "engine": engine,
         "why_no_engine": why,
-        "interface": ",".join(interfaces_of(environ)),
+        "interface": ",".join(interfaces),
         "address": own_address(environ),
         "rdma": far_engine.rdma_devices(),
         "settings": {name: environ[name] for name in _SETTINGS if environ.get(name)},

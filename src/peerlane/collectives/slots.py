@@ -28,10 +28,21 @@ class Scratch(Protocol):
     channels: Channels
 
 
-def _cut(memory: Buffer, ranks: int, nbytes: int) -> list[list[Buffer]]:
-    """Return the slots of an area, by rank and number modulo ``DEPTH``."""
-    starts = [[(rank * DEPTH + index) * nbytes for index in range(DEPTH)] for rank in range(ranks)]
-    return [[memory[at : at + nbytes] for at in starts_of_rank] for starts_of_rank in starts]
+class _Slots(dict[tuple[int, int], "Buffer"]):
+    """The slots of an area, by rank and number modulo ``DEPTH``; each is cut when it is first used.
+
+    ``nbytes``: of a slot.
+    """
+
+    def __init__(self, memory: Buffer, nbytes: int) -> None:
+        super().__init__()
+        self._memory, self._nbytes = memory, nbytes
+
+    def __missing__(self, of: tuple[int, int]) -> Buffer:
+        rank, index = of
+        at = (rank * DEPTH + index) * self._nbytes
+        slot = self[of] = self._memory[at : at + self._nbytes]
+        return slot
 
 
 class Board:
@@ -42,7 +53,7 @@ class Board:
     """
 
     def __init__(self, work: Scratch, memory: Buffer) -> None:
-        self._work, self._slots, self._begun = work, _cut(memory, work.size, work.slot), 0
+        self._work, self._slots, self._begun = work, _Slots(memory, work.slot), 0
         self._newest: dict[
             tuple[int, int], tuple[int, int, Buffer]
         ] = {}  # by rank and index: a part of the slot
@@ -63,7 +74,7 @@ class Board:
         newest = self._newest.get((rank, index))
         if newest is not None and newest[0] == first and newest[1] == last:
             return newest[2]
-        part = self._slots[rank][index][first:last]
+        part = self._slots[rank, index][first:last]
         self._newest[rank, index] = first, last, part
         return part
 
@@ -107,7 +118,7 @@ class Lanes:
     """
 
     def __init__(self, work: Scratch, memory: Buffer, start: int) -> None:
-        self._work, self._slots, self._start = work, _cut(memory, work.size, work.slot), start
+        self._work, self._slots, self._start = work, _Slots(memory, work.slot), start
         self._sent, self._taken = [0] * work.size, [0] * work.size
 
     def send(self, peer: int, part: Buffer, stream: Stream | None) -> None:
@@ -126,7 +137,7 @@ class Lanes:
         self._taken[peer] = number + 1
         index = number % DEPTH
         self._work.channels[peer].wait(_SENT + index, stream=stream, timeout=self._work.timeout)
-        return self._slots[peer][index]
+        return self._slots[peer, index]
 
     def let_go(self, peer: int, stream: Stream | None) -> None:
         """Let the sender use the slot of the last taken piece again."""

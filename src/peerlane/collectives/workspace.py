@@ -139,15 +139,14 @@ class Workspace:
             channels = self.channels.everyone()
             with self._lock:
                 if self._rounds is None:
-                    lines = [notifies_of(channel, _ROUNDS) for channel in channels]  # all that are left
                     self._rounds = self._ranks.rounds(
                         self.rank,
                         self.size,
                         self._memories[WINDOW].buffer[self._slots_at :],
                         [self._slots_of(channel) for channel in channels],
                         [self._pids[channel.peer] for channel in channels],
-                        [incoming for incoming, _ in lines],
-                        [outgoing for _, outgoing in lines],
+                        [notifies_of(channel) for channel in channels],
+                        _ROUNDS,
                         self._farewell(None),
                     )
         return self._rounds
@@ -163,7 +162,7 @@ class Workspace:
     def make_mail(self, peer: int, *, sends: bool) -> None:
         """Make the mail to a peer or from it, once; the first use makes the channel."""
         channel = self.channels[peer]
-        incoming, outgoing = notifies_of(channel, 0)
+        incoming, outgoing = notifies_of(channel)
         sent, taken = (outgoing, incoming) if sends else (incoming, outgoing)
         memory = channel.window if sends else self._memories[WINDOW].buffer
         nbytes = _MAIL_DEPTH * self._mail_slot
@@ -173,8 +172,9 @@ class Workspace:
             if not self.mails.has(peer, sends):
                 lane = MailLane(
                     *(self.rank, self.size, peer, sends),
-                    sent=sent[_MAIL_SENT : _MAIL_SENT + _MAIL_DEPTH],
-                    taken=taken[_MAIL_TAKEN : _MAIL_TAKEN + _MAIL_DEPTH],
+                    sent=(sent, _MAIL_SENT),
+                    taken=(taken, _MAIL_TAKEN),
+                    depth=_MAIL_DEPTH,
                     slots=memory[at : at + nbytes],
                     pid=self._pids[peer],
                 )
@@ -184,9 +184,7 @@ class Workspace:
         """Return what tells one peer, or all of them, that this rank will not do what they wait for."""
         if peer not in self._farewells:
             channels = self.channels.everyone() if peer is None else [self.channels[peer]]
-            self._farewells[peer] = self._ranks.farewell(
-                [line for channel in channels for line in notifies_of(channel, 0)[1]]
-            )
+            self._farewells[peer] = self._ranks.farewell([notifies_of(channel)[1] for channel in channels])
         return self._farewells[peer]
 
     def end_with(self, stream: Stream, peer: int | None) -> None:

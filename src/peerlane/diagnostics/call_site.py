@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import os
 import sys
 from collections.abc import Callable, Container
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeAlias
 
 from peerlane import _core
@@ -72,6 +73,11 @@ def call_site(besides: Container[str] = ()) -> Site | None:
 def is_own(frame: FrameType) -> bool:
     """Tell whether a frame runs code of peerlane."""
     return package_of(frame) == _PACKAGE
+
+
+def instruction_at(trace: TracebackType) -> str:
+    """Return the name of the instruction at which an error left a frame."""
+    return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]]
 
 
 def package_of(frame: FrameType) -> str:

@@ -1,4 +1,5 @@
-"""Hints for what Python itself refused of a line: arguments that a call of peerlane does not take, and operators.
+"""Hints for what Python itself refused of a line: arguments that a call of peerlane does not take, operators, and
+attributes that cannot be set.
 
 The hint is made when the error is shown: checks in the functions would make each call slower.  It needs the source of
 the line and its columns, which Python records from 3.11 on.
@@ -8,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import dis
 import inspect
 import itertools
 import linecache
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
+from peerlane.diagnostics.call_site import instruction_at
 from peerlane.support.other_libraries import meant_by
 
 _PACKAGE = __name__.partition(".")[0]
@@ -25,7 +26,7 @@ _ABSENT = object()
 
 
 def hint_for(trace: TracebackType | None) -> str:
-    """Return what the text of a TypeError adds; empty if its last line is none of which peerlane knows more."""
+    """Return what the text of an error adds; empty if its last line is none of which peerlane knows more."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     refused = _expression_at(trace) if trace is not None else None
@@ -35,9 +36,13 @@ def hint_for(trace: TracebackType | None) -> str:
         return _hint_for_call(refused, trace.tb_frame)
     operator = "__add__"
     if isinstance(refused, ast.Subscript):
-        if _instruction_at(trace) != "STORE_SUBSCR":
+        if instruction_at(trace) != "STORE_SUBSCR":
             return ""
         operator = "__setitem__"
+    if isinstance(refused, ast.Attribute):
+        if instruction_at(trace) != "STORE_ATTR":
+            return ""
+        operator = f"{refused.attr}="
     for operand in ast.iter_child_nodes(refused):
         of = _class_of(operand, trace.tb_frame)
         if meant := next(filter(None, (meant_by(each.__name__, operator) for each in _own_classes(of))), ""):
@@ -124,10 +129,6 @@ def _value_of(expression: ast.AST, frame: FrameType) -> object:
             return getattr(owner, "__dict__", {}).get(expression.attr, _ABSENT)
         return getattr(owner, expression.attr, _ABSENT)
     return _ABSENT
-
-
-def _instruction_at(trace: TracebackType) -> str:
-    return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]]
 
 
 def _expression_at(trace: TracebackType) -> ast.AST | None:

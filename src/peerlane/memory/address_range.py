@@ -12,7 +12,7 @@ from peerlane.memory.buffer import Buffer
 from peerlane.memory.dispatch import lacks
 from peerlane.memory.physical import Physical
 from peerlane.node.base import DeviceBase, HostBase, checked_size
-from peerlane.support.declared import declared, owed
+from peerlane.support.declared import kept, owed
 from peerlane.support.own_process import OwnProcess
 
 Access: TypeAlias = "Mapping[Any, str] | str"
@@ -56,7 +56,7 @@ class AddressRange(OwnProcess):
     __slots__ = ()
     _elsewhere = "its addresses are valid in this process alone; export the Physical memory that it maps"
 
-    @declared
+    @kept
     def device(self) -> Any:
         """The device whose address space it lies in."""
 

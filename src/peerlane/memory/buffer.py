@@ -18,7 +18,7 @@ from peerlane.node.base import DeviceBase, checked_peer
 from peerlane.sharing.open import open_offer
 from peerlane.streams.stream import Stream
 from peerlane.support import dtypes
-from peerlane.support.declared import declared, owed
+from peerlane.support.declared import declared, kept, owed
 from peerlane.support.late import Late
 from peerlane.support.own_process import OwnProcess, by_handle
 
@@ -56,7 +56,7 @@ class Buffer(OwnProcess):
     _elsewhere = by_handle("Buffer", "its memory")
     _is_elsewhere = False  # memory of another machine
 
-    @declared
+    @kept
     def device(self) -> Any:
         """The device that has the memory; a part of an address range has the range's, whatever is mapped there."""
 

@@ -160,6 +160,10 @@ def copy_batch(
     b'abcd'
     """
     checked_stream("copy_batch", stream)
+    if isinstance(dsts, buffers.Buffer) or isinstance(srcs, buffers.Buffer):
+        raise TypeError(
+            "copy_batch: dsts and srcs are lists, as in copy_batch([dst], [src]); one copy is copy(dst, src)"
+        )
     targets, sources = list(dsts), list(srcs)
     if len(targets) != len(sources):
         raise InvalidValue(

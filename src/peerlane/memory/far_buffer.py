@@ -27,10 +27,10 @@ class FarBuffer(Buffer):
     """
 
     _is_elsewhere = True
-    __slots__ = ("__weakref__", "_size", "device", "end", "first", "name", "number")
+    __slots__ = ("__weakref__", "_size", "_device", "end", "first", "name", "number")
 
     _size: int
-    device: Any
+    _device: Any
     end: Any
     first: int
     name: str
@@ -39,7 +39,7 @@ class FarBuffer(Buffer):
     @classmethod
     def _make(cls, end: object, device: Any, number: int, first: int, size: int, name: str) -> FarBuffer:
         buffer = cls.__new__(cls)
-        buffer.end, buffer.device, buffer.name = end, device, name
+        buffer.end, buffer._device, buffer.name = end, device, name
         buffer.number, buffer.first, buffer._size = number, first, size
         return buffer
 

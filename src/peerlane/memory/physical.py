@@ -11,7 +11,7 @@ from peerlane.errors import BadArgument, InvalidValue
 from peerlane.memory.dispatch import lacks
 from peerlane.node.base import DeviceBase, HostBase, checked_size, devices_of
 from peerlane.sharing.open import open_file, open_offer
-from peerlane.support.declared import declared, owed
+from peerlane.support.declared import kept, owed
 from peerlane.support.own_process import OwnProcess, by_handle
 
 if TYPE_CHECKING:
@@ -50,15 +50,15 @@ class Physical(OwnProcess):
     __slots__ = ()
     _elsewhere = by_handle("Physical", "its memory")
 
-    @declared
+    @kept
     def device(self) -> Any:
         """The device that has the memory, or the host."""
 
-    @declared
+    @kept
     def id(self) -> int:
         """Unique in the node, and the same in every process that has the memory."""
 
-    @declared
+    @kept
     def size(self) -> int:
         """Bytes."""
 

@@ -62,7 +62,7 @@ def allocation_of(number: int) -> _Allocation | None:
 class PlainBuffer(Buffer):
     """Memory that only its back-end's verbs can reach."""
 
-    __slots__ = ("__weakref__", "_allocation", "_first", "_is_closed", "_owns", "_size", "_stream", "device")
+    __slots__ = ("__weakref__", "_allocation", "_first", "_is_closed", "_owns", "_size", "_stream", "_device")
 
     _allocation: _Allocation
     _first: int
@@ -70,12 +70,12 @@ class PlainBuffer(Buffer):
     _owns: bool
     _size: int
     _stream: Stream | None
-    device: Any
+    _device: Any
 
     @classmethod
     def _make(cls, allocation: _Allocation, device: Any, first: int, size: int, *, owns: bool) -> PlainBuffer:
         buffer = cls.__new__(cls)
-        buffer._allocation, buffer.device, buffer._first, buffer._size = allocation, device, first, size
+        buffer._allocation, buffer._device, buffer._first, buffer._size = allocation, device, first, size
         buffer._owns, buffer._is_closed, buffer._stream = owns, False, None
         return buffer
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from peerlane.backend.ranks import Bank, Ranks
+    from peerlane.backend.ranks import Bank, Notifies, Ranks
     from peerlane.memory.buffer_like import BufferLike
     from peerlane.ranks.channel_setup import Answer, End
     from peerlane.ranks.late_delivery import LateDelivery
@@ -106,8 +106,8 @@ class Channel(OwnProcess):
     _ranks: Ranks  # the back-end's verbs for ranks
     _transport: Transport
     _end: End
-    _incoming: list[Notify]
-    _outgoing: list[Notify]
+    _incoming: Notifies | tuple[()]  # empty: the channel is closed
+    _outgoing: Notifies | tuple[()]
     _opened: list[Bank]
     _is_closed: bool
     _lock: threading.Lock
@@ -138,15 +138,15 @@ class Channel(OwnProcess):
         channel._late = end.late
         channel._lock = threading.Lock()
         channel._waiters, channel._waiting, channel._loose, channel._next_loose = [], set(), [], 0
-        incoming = [] if end.arriving is not None else channel._incoming  # a wait may have to bring bytes
+        incoming = None if end.arriving is not None else end.incoming  # a wait may have to bring bytes
         if end.late is not None or end.is_far:  # its records and writes may arrive late, or go by messages
-            ranks.serve(channel, None, incoming, [])
+            ranks.serve(channel, None, incoming, None)
             if end.late is None:
-                end.serve_far(channel, channel.window, len(channel._outgoing))
+                end.serve_far(channel, channel.window, len(answer.notifies))
         else:
-            ranks.serve(channel, channel.window, incoming, channel._outgoing)
+            ranks.serve(channel, channel.window, incoming, answer.notifies)
         if event_log.active:
-            outgoing = [] if end.is_far else answer.notifies
+            outgoing = None if end.is_far else answer.notifies
             ranks.log_channel(channel, end.incoming, outgoing, end.session.rank, end.peer, end.far_bank)
         return channel
 
@@ -551,20 +551,17 @@ class Channel(OwnProcess):
             for waiter in self._waiting:
                 waiter.abort()
             late, self._late = self._late, None
-            incoming, self._incoming = self._incoming, []
-            outgoing, self._outgoing = self._outgoing, []
-        left = [
-            index
-            for index, notify in enumerate(incoming)
-            if notify.kind is NotifyKind.STRICT and notify.recorded > notify.consumed
-        ]
+            incoming, self._incoming = self._incoming, ()
+            outgoing, self._outgoing = self._outgoing, ()
+        left = incoming.unconsumed() if incoming and self._end.kind is NotifyKind.STRICT else []
         with contextlib.ExitStack() as ends:
             ends.callback(self.group._forget, self)
             ends.callback(self._end.close)
             opened, self._opened = self._opened, []  # the peer learns of it when the last use of them ends
             for each in opened:
                 ends.callback(each.let_go)
-            ends.callback(self._end_each, outgoing)
+            if outgoing:
+                ends.callback(outgoing.abandon if self._end.is_own_process else outgoing.close)
             if late is not None:
                 streams += late.close()
             if self._end.arriving is not None:
@@ -581,13 +578,6 @@ class Channel(OwnProcess):
                 device=self.group.device.name,
                 detail=Refused(reason="notify_left", peer=self.peer, notifies=tuple(left)),
             )
-
-    def _end_each(self, outgoing: list[Notify]) -> None:
-        for notify in outgoing:
-            if self._end.is_own_process:
-                self._ranks.abandon(notify)
-            else:
-                notify.close()
 
     def __enter__(self) -> Channel:
         self._check_open("Channel")
@@ -702,16 +692,17 @@ class Channel(OwnProcess):
     def _peer_notify(self, call: str, index: int | None) -> Notify | None:
         return None if index is None else self._notify_at(call, index, self._outgoing)
 
-    def _notify_at(self, call: str, index: object, notifies: list[Notify]) -> Notify:
+    def _notify_at(self, call: str, index: object, notifies: Notifies | tuple[()]) -> Notify:
         """Return one of the notifies of an end."""
         if type(index) is int and 0 <= index < len(notifies):
-            return notifies[index]
+            notify: Notify = notifies[index]
+            return notify
         self._check_open(call)
         if isinstance(index, bool) or not isinstance(index, SupportsIndex):
             raise TypeError(f"{call}: a notify is an int, not {type(index).__name__}")
         number = operator.index(index)
         if 0 <= number < len(notifies):
-            return notifies[number]
+            return self._notify_at(call, number, notifies)
         whose = "this end" if notifies is self._incoming else f"the end of rank {self.peer}"
         known = f"valid are 0 to {len(notifies) - 1}" if notifies else "it has none"
         raise InvalidValue(
@@ -731,9 +722,12 @@ class Channel(OwnProcess):
             raise was_closed(call, self, self.group.device.name)
 
 
-def notifies_of(channel: Channel, first: int) -> tuple[list[Notify], list[Notify]]:
-    """Return the notifies of both directions from number ``first`` on, for a back-end that uses them directly."""
-    return channel._incoming[first:], channel._outgoing[first:]
+def notifies_of(channel: Channel) -> tuple[Notifies, Notifies]:
+    """Return the notifies of both directions, for a back-end that uses them directly."""
+    incoming, outgoing = channel._incoming, channel._outgoing
+    if incoming and outgoing:
+        return incoming, outgoing
+    raise was_closed("Group", channel, channel.group.device.name)
 
 
 def is_busy(channel: Channel) -> bool:

@@ -23,20 +23,20 @@ from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.far_wire import FarInvitation
 from peerlane.ranks.late_delivery import LateEntries, LazyDelivery, SeededDelivery
 from peerlane.ranks.lending import WINDOW, lent_by
-from peerlane.ranks.transport import FarNotify, MappedTransport, MessageTransport, Transport
+from peerlane.ranks.transport import FarNotifies, MappedTransport, MessageTransport, Transport
 from peerlane.ranks.wire import Invitation, Shared
-from peerlane.streams.notify import Notify, NotifyKind
+from peerlane.streams.notify import NotifyKind
 from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
-    from peerlane.backend.ranks import Bank, FarEnd, Undelivered
+    from peerlane.backend.ranks import Bank, FarEnd, Notifies, Undelivered
     from peerlane.ranks.late_delivery import LateDelivery
     from peerlane.ranks.lending import Memories
     from peerlane.ranks.session import Session
     from peerlane.sharing.handle import Handle
 
 #: For channels within one process: the offered objects by token, until the end that offers them is closed.
-_offers_in_process: dict[int, tuple[list[Notify], dict[str, Buffer]]] = {}
+_offers_in_process: dict[int, tuple[Notifies, dict[str, Buffer]]] = {}
 _tokens = itertools.count(1)
 
 
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
     """The other end's offer, opened: its memories by tag, its notifies, and the opened banks."""
 
     memories: Mapping[str, Buffer]
-    notifies: list[Notify]
+    notifies: Notifies
     opened: list[Bank]
 
 
@@ -72,8 +72,8 @@ class End:
         self._bank: Bank | None = None
         self._handles: list[Handle] = []
         self._token = 0
-        self._outgoing: tuple[int, ...] = ()  # by id, if this end has named them
-        self._kind, self.is_for_collectives = kind, collective
+        self._outgoing_id = 0  # of the first outgoing notify, if this end has named them
+        self.kind, self.is_for_collectives = kind, collective
         # Under `lazy` a collective delivers its own result.
         self._is_drawn = ranks.lateness == "seeded"
         self._withholds = is_withheld = ranks.lateness == "lazy" and not collective
@@ -87,11 +87,10 @@ class End:
             assert session._membership is not None  # some rank is in another process
             ranks.end_waits_with(session._membership.members, self._bank)
         #: The notifies that this end waits for.
-        self.incoming: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
-        awaited = wait_state.Awaited(session._key, session.rank, peer, member.pid_here, collective)
-        ids = tuple(each.id for each in self.incoming)
-        stream_waits.name_notifies(stream_waits.ChannelNotifies(ids, peer, session.rank))
-        wait_state.awaited.update(dict.fromkeys(ids, awaited))
+        self.incoming: Notifies = ranks.notifies(session.device, kind, notifies, self._bank)
+        if first := self.incoming.first_id:
+            stream_waits.notify_names[first] = stream_waits.ChannelNotifies(first, peer, session.rank)
+            wait_state.expect(session, peer, first, is_in_collective=collective)
 
     def invitation(
         self, offered: Mapping[str, Buffer | Shared], lent: Memories, deadline: float
@@ -120,7 +119,7 @@ class End:
         names = far_network.interfaces(master=master, peer=peer)
         far_network.wait_until_up(call, names, deadline)
         far_network.check_route(call, names, peer, f"rank {self.peer}")
-        engine = far_engine.start(self._ranks, master=master, peer=peer)
+        engine = far_engine.start(self._ranks, names)
         self.engine_version = engine.version
         members = membership.members
         end = self._far = self._ranks.far_end(
@@ -146,7 +145,8 @@ class End:
         if bank is None:
             return ""
         session = self.session
-        allowed = self.incoming if bank is self._bank else ()
+        is_observed = observers.active and bank is self._bank
+        allowed = [self.incoming[index] for index in range(count)] if is_observed else []
         allow = [session.members[self.peer].pid]
         handle = session.device.backend.ranks.offer_bank(self, session.device, bank, count, allow, allowed)
         self._handles.append(handle)
@@ -178,12 +178,15 @@ class End:
         self._offered = []  # keep no buffer alive that the program drops
         bank = None
         if invitation.notifies:
-            length = ranks.lines_of_notifies(self._kind, invitation.notifies)
+            length = ranks.lines_of_notifies(self.kind, invitation.notifies)
             bank = self._open_bank(call, invitation.bank, invitation.notifies, length, seconds)
             opened.append(bank)
-        outgoing: list[Notify] = ranks.notifies(self.session.device, self._kind, invitation.notifies, bank)
-        self._outgoing = tuple(each.id for each in outgoing)
-        stream_waits.name_notifies(stream_waits.ChannelNotifies(self._outgoing, self.session.rank, self.peer))
+        outgoing = ranks.notifies(self.session.device, self.kind, invitation.notifies, bank)
+        if first := outgoing.first_id:
+            self._outgoing_id = first
+            stream_waits.notify_names[first] = stream_waits.ChannelNotifies(
+                first, self.session.rank, self.peer
+            )
         if observers.active:
             for notify in outgoing:
                 observers.send("import", notify)
@@ -226,8 +229,7 @@ class End:
             self.late = SeededDelivery(session.device, None, self.transport)
         if event_log.active:
             end.set_blocks([list(each) for each in invitation.ranges])
-        notifies = [FarNotify(number, self._kind, end.peer_bank) for number in range(invitation.notifies)]
-        return Answer(memories, notifies, [])  # type: ignore[arg-type]  # for MessageTransport alone
+        return Answer(memories, FarNotifies(invitation.notifies, self.kind, end.peer_bank), [])
 
     def check_engine(self, call: str, version: str) -> None:
         """Refuse a peer whose engine is of another version; `Unsupported`."""
@@ -256,7 +258,7 @@ class End:
         transports = ", ".join(self.transports()) or "not known yet"
         return Route("far", f"rank {self.peer} is on machine {member.machine}; UCX goes by {transports}")
 
-    def _taken(self, call: str, invitation: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:
+    def _taken(self, call: str, invitation: Invitation) -> tuple[Notifies, dict[str, Buffer]]:
         offer = _offers_in_process.get(invitation.token)
         if offer is None:
             raise BadHandle(
@@ -285,12 +287,10 @@ class End:
     def close(self) -> None:
         """Release all objects; idempotent."""
         _offers_in_process.pop(self._token, None)
-        for number in self._outgoing:
-            stream_waits.notify_names.pop(number, None)
-        for notify in self.incoming:
-            stream_waits.notify_names.pop(notify.id, None)
-            wait_state.awaited.pop(notify.id, None)
-            notify.close()
+        for first in (self._outgoing_id, self.incoming.first_id):
+            stream_waits.notify_names.pop(first, None)
+        wait_state.awaited.pop(self.incoming.first_id, None)
+        self.incoming.close()
         if self._far is not None:
             self._far.close()
             losses.forget_far(self._far_number)
@@ -300,8 +300,7 @@ class End:
         for bank in (self._bank, self._late_bank):
             if bank is not None:
                 bank.let_go()
-        self.incoming, self._bank, self._late_bank, self._offered = [], None, None, []
-        self._outgoing = ()
+        self._bank, self._late_bank, self._offered = None, None, []
         self.late, self.arriving = None, None
 
 

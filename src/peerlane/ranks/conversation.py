@@ -128,8 +128,9 @@ class Conversation:
                 raise losses.lost(session.members[peer].pid_here, text, call=call, rank=peer) from None
             except (WaitTimeout, PeerLost) as error:
                 is_late = isinstance(error, WaitTimeout)
-                why = f"it has not made its end within {seconds:.3g} s" if is_late else error
-                failure = error.retold(f"{call}: rank {peer} did not come: {why}")
+                late = "" if word in _AT_MEETING else ": it has not made its end"
+                why = f"{late} within {seconds:.3g} s" if is_late else f": {error}"
+                failure = error.retold(f"{call}: rank {peer} did not come{why}")
                 failure.call = call
                 if is_late:
                     failure.detail = MeetingWait(

@@ -1,15 +1,14 @@
-"""The engine for channels to other machines: where UCX is loaded from, and which network it uses."""
+"""The engine for channels to other machines: where UCX is loaded from, and how it starts."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from peerlane.errors import BadArgument, Fault, InvalidValue, Refused, Unsupported
-from peerlane.support.network import interfaces_of
 
 _LIBRARY, _UNREACHABLE = "PEERLANE_UCX", "PEERLANE_UNREACHABLE"
 _LEAST_SECONDS, _MOST_SECONDS = 0.5, 3600.0
@@ -30,20 +29,19 @@ class Engine(NamedTuple):
     version: str
 
 
-def start(ranks: Starts, environ: Mapping[str, str] = os.environ, master: str = "", peer: str = "") -> Engine:
+def start(ranks: Starts, interfaces: Sequence[str], environ: Mapping[str, str] = os.environ) -> Engine:
     """Start the engine of this process at the first call, and return it.
 
     It is loaded from the file ``PEERLANE_UCX``, or from the wheel ``libucx-cu12``, or from the system, in this order.
-    It listens on the interfaces of :func:`~peerlane.support.network.interfaces_of`, and uses RDMA devices besides.
-    Without such interfaces, and if ``UCX_NET_DEVICES`` is set, UCX chooses.
+    It listens on ``interfaces``, those of :func:`.far_network.interfaces`, and uses RDMA devices besides.  Without
+    interfaces, and if ``UCX_NET_DEVICES`` is set, UCX chooses.
 
     Raises Unsupported: there is no engine, and the text names what was tried and what to install; or it does not
         start.
     Raises InvalidValue: ``PEERLANE_UNREACHABLE`` is not a number of seconds.
     """
     ranks.far_unreachable(_seconds(environ))
-    library, interfaces = _library(environ), interfaces_of(environ, master, peer)
-    interface = ",".join(interfaces)
+    library, interface = _library(environ), ",".join(interfaces)
     started = ranks.far_start(library, ",".join([*interfaces, *rdma_devices()]) if interfaces else "")
     if isinstance(started, tuple):
         return Engine(*started)

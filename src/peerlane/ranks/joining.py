@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.ranks import losses
-from peerlane.errors import InvalidValue, Refused
+from peerlane.errors import InvalidValue, Refused, WaitTimeout
 from peerlane.node.device import devices
 from peerlane.ranks.arguments import check_agree
 from peerlane.ranks.membership import Membership
@@ -21,6 +21,7 @@ from peerlane.support.processes import start_time
 if TYPE_CHECKING:
     from peerlane.ranks.conversation import Conversation
     from peerlane.ranks.session import Session
+    from peerlane.rendezvous.late_ranks import LateRanks
 
 _TOGETHER_SECONDS = 0.25
 
@@ -46,6 +47,8 @@ def join(session: Session, conversation: Conversation) -> None:
     is_gathered = messages is not None
     if messages is None:
         conversation.send("hello", hello.encode())
+        if session._meeting.late is not None:
+            _show_late(session._meeting.late, session, conversation, deadline)
         ranks = range(session.size)
         messages = (conversation.receive("Group", "hello", rank, deadline) for rank in ranks)
     present, members, hellos = devices(), [], []
@@ -68,6 +71,18 @@ def join(session: Session, conversation: Conversation) -> None:
     if session.rank == 0 and not is_gathered:  # all ranks have read the messages
         conversation.end_meeting()
     session.members = tuple(members)
+
+
+def _show_late(late: LateRanks, session: Session, conversation: Conversation, deadline: float) -> None:
+    """Wait for all ranks until the line about those that have not come is due, and show it."""
+    hellos = dict.fromkeys(range(session.size), "hello")
+    for rank in hellos:
+        try:
+            conversation.receive("Group", "hello", rank, min(deadline, late.due))
+        except WaitTimeout:
+            if late.due < deadline:
+                late.look(hellos.keys() - conversation.present(hellos))
+            return
 
 
 def _watch(session: Session, conversation: Conversation, hellos: list[Hello], deadline: float) -> None:

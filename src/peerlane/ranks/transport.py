@@ -26,8 +26,30 @@ class FarNotify(NamedTuple):
     kind: NotifyKind
     bank: int  #: what event logs call the notifies of the peer's end
 
-    def close(self) -> None:
-        """Do nothing: the notify is the peer's."""
+
+class FarNotifies:
+    """The notifies that a peer on another machine waits for: they are the peer's, and end with its channel.
+
+    ``count``: how many.
+    """
+
+    first_id = 0  # they have no ids in this process
+
+    def __init__(self, count: int, kind: NotifyKind, bank: int) -> None:
+        self._count, self._kind, self._bank = count, kind, bank
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Any:
+        return FarNotify(index, self._kind, self._bank)
+
+    def unconsumed(self) -> list[int]:
+        return []
+
+    def abandon(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Transport(Protocol):

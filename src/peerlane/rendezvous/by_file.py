@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from peerlane.errors import Refused, WaitTimeout
+from peerlane.rendezvous.late_ranks import LateRanks
 from peerlane.rendezvous.whereabouts import LONGEST
 from peerlane.support.processes import parent_of, start_time
 from peerlane.support.runtime_directory import runtime_directory
@@ -47,7 +48,9 @@ class MeetingFile:
         temporary.replace(self._path)
         self._mine = message
 
-    def read(self, call: str, timeout: float, *, whose: str = "rank 0") -> bytes:
+    def read(
+        self, call: str, timeout: float, *, whose: str = "rank 0", late: LateRanks | None = None
+    ) -> bytes:
         """Wait for the message; ignore one of a process that has ended.  ``whose`` names its writer in texts.
 
         Raises
@@ -59,6 +62,8 @@ class MeetingFile:
             message = self.look()
             if message is not None:
                 return message
+            if late is not None:
+                late.look((0,))
             if time.monotonic() >= deadline:
                 raise WaitTimeout(
                     f"{call}: {whose} did not come within {timeout:g} s; are all ranks of this machine started by "

@@ -26,6 +26,7 @@ from peerlane.errors import (
     Refused,
     WaitTimeout,
 )
+from peerlane.rendezvous.late_ranks import LateRanks, named
 from peerlane.rendezvous.strangers import to_give_up
 from peerlane.rendezvous.whereabouts import LONGEST, Whereabouts
 from peerlane.support.machine_identity import LONGEST_MACHINE
@@ -62,12 +63,12 @@ def parse(call: str, address: str) -> tuple[str, int]:
 
 def announce(
     call: str,
-    host: str,
-    port: int,
+    where: tuple[str, int],
     size: int,
     whereabouts: Whereabouts,
     timeout: float,
     secret: bytes | None = None,
+    late: LateRanks | None = None,
 ) -> None:
     """Listen, and send each other rank the address of the rendezvous; if there is a secret, the rank must know it.
 
@@ -78,6 +79,7 @@ def announce(
     Raises InvalidValue: the host is not this machine; two processes have the same rank; or a rank has another size.
     Raises WaitTimeout: a rank did not come in time; the text names it.
     """
+    host, port = where
     deadline = time.monotonic() + timeout
     missing = set(range(1, size))
     came: queue.SimpleQueue[_Client] = queue.SimpleQueue()
@@ -86,11 +88,12 @@ def announce(
         clients: dict[_Client, None] = {}  # the oldest first
         stack.callback(_close_all, clients)
         while missing:
+            if late is not None:
+                late.look(missing)
             left = deadline - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(
-                    f"{call}: rank{'s' if len(missing) > 1 else ''} {_named(missing)} of {size} did not come to "
-                    f"tcp://{host}:{port} within {timeout:g} s",
+                    f"{call}: {named(missing)} of {size} did not come to tcp://{host}:{port} within {timeout:g} s",
                     call=call,
                     detail=Refused(
                         reason="wait_timeout",
@@ -227,13 +230,13 @@ def unserved_machine(call: str, who: str, machine: str, own: str) -> AccessDenie
 
 def ask(
     call: str,
-    host: str,
-    port: int,
+    where: tuple[str, int],
     rank: int,
     size: int,
     machine: str,
     timeout: float,
     secret: bytes | None = None,
+    late: LateRanks | None = None,
 ) -> Whereabouts:
     """Ask rank 0 for the address of the rendezvous; ``machine`` is this rank's.
 
@@ -241,6 +244,7 @@ def ask(
     Raises AccessDenied: rank 0 has a secret, and this rank has none, or another one.
     Raises BadHandle: the process that answers is not a rank 0 of peerlane.
     """
+    host, port = where
     hello = _HELLO.pack(rank, size, machine.encode())
     deadline = time.monotonic() + timeout
     reason = "nobody listened"
@@ -266,6 +270,8 @@ def ask(
             raise
         except OSError as error:
             reason = error.strerror or str(error)
+        if late is not None:
+            late.look((0,))
         time.sleep(min(_STEP, max(left, 0.0)))
     raise WaitTimeout(
         f"{call}: rank 0 did not answer at tcp://{host}:{port} within {timeout:g} s ({reason})",
@@ -335,9 +341,3 @@ def listen(call: str, host: str, port: int) -> socket.socket:
             call=call,
             detail=Refused(reason="no_listener", address=f"tcp://{host}:{port}", errno=error.errno),
         ) from None
-
-
-def _named(ranks: set[int]) -> str:
-    shown = sorted(ranks)
-    more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
-    return ", ".join(map(str, shown[:8])) + more

@@ -15,6 +15,7 @@ from peerlane.errors import AccessDenied, Error, Fault, InvalidValue, Refused, W
 from peerlane.rendezvous import by_file, by_tcp
 from peerlane.rendezvous.by_machines import LINGER_SECONDS, relay, rendezvous_of_job, secret_of, with_reason
 from peerlane.rendezvous.client import Rendezvous
+from peerlane.rendezvous.late_ranks import LateRanks
 from peerlane.rendezvous.launchers import Assignment, assignment_of
 from peerlane.rendezvous.server import RendezvousServer
 from peerlane.rendezvous.serving import Serving
@@ -42,6 +43,7 @@ class Meeting:
     #: The host of the address at which the ranks met; empty if they did not meet by an address.
     master: str = ""
     file: by_file.MeetingFile | None = None
+    late: LateRanks | None = None  #: if no launcher started the ranks
 
     def close(self, seconds: float = LINGER_SECONDS) -> None:
         """Leave; a rank that serves others goes on until they have left too, at most for ``seconds``."""
@@ -97,10 +99,14 @@ def meet(
         _check_same(call, rank, size, rendezvous.rank, rendezvous.size)
         return _by_rendezvous(rendezvous, name, environ)
     me = _who(call, rank, size, environ)
-    if how is None:
-        return _by_launcher(call, me, name, timeout, environ)
-    if isinstance(how, str):
-        return _by_address(call, me, how, timeout, environ)
+    if how is None or isinstance(how, str):
+        late = LateRanks(call, me.rank, me.size) if not me.variable else None
+        if how is None:
+            meeting = _by_launcher(call, me, name, timeout, environ, late)
+        else:
+            meeting = _by_address(call, me, how, timeout, environ, late)
+        meeting.late = late
+        return meeting
     if not callable(how):
         raise TypeError(
             f"{call}: rendezvous must be a Rendezvous, an address, a callable or None, not {type(how).__name__}"
@@ -229,12 +235,17 @@ def _by_exchange(call: str, me: Assignment, exchange: Exchange, environ: Mapping
 
 
 def _by_address(
-    call: str, me: Assignment, address: str, timeout: float, environ: Mapping[str, str]
+    call: str,
+    me: Assignment,
+    address: str,
+    timeout: float,
+    environ: Mapping[str, str],
+    late: LateRanks | None,
 ) -> Meeting:
     host, port = by_tcp.parse(call, address)
     machine, secret = own_machine(environ), secret_of(environ)
     if me.rank != 0:
-        return _by_asking(call, me, (host, port), machine, secret, timeout)
+        return _by_asking(call, me, (host, port), machine, secret, timeout, late)
     # The port of the address is needed again by the next group.
     others = f"{host}:0" if secret else None
     server = with_reason(
@@ -244,7 +255,7 @@ def _by_address(
     )
     try:
         whereabouts = Whereabouts(machine, server.address, server.machines[1] if server.machines else 0)
-        by_tcp.announce(call, host, port, me.size, whereabouts, timeout, secret)
+        by_tcp.announce(call, (host, port), me.size, whereabouts, timeout, secret, late)
         return Meeting(Rendezvous(server.address, 0, me.size), me.local_rank, server=server, master=host)
     except BaseException:
         server.close()
@@ -252,10 +263,16 @@ def _by_address(
 
 
 def _by_asking(
-    call: str, me: Assignment, where: tuple[str, int], machine: str, secret: bytes | None, timeout: float
+    call: str,
+    me: Assignment,
+    where: tuple[str, int],
+    machine: str,
+    secret: bytes | None,
+    timeout: float,
+    late: LateRanks | None,
 ) -> Meeting:
     ends = time.monotonic() + timeout
-    whereabouts = by_tcp.ask(call, *where, me.rank, me.size, machine, timeout, secret)
+    whereabouts = by_tcp.ask(call, where, me.rank, me.size, machine, timeout, secret, late)
     if whereabouts.machine == machine:
         return Meeting(Rendezvous(whereabouts.address, me.rank, me.size), me.local_rank, master=where[0])
     if not whereabouts.port or secret is None:
@@ -269,20 +286,22 @@ def _by_asking(
         raise
 
 
-def _by_launcher(call: str, me: Assignment, name: str, timeout: float, environ: Mapping[str, str]) -> Meeting:
+def _by_launcher(
+    call: str, me: Assignment, name: str, timeout: float, environ: Mapping[str, str], late: LateRanks | None
+) -> Meeting:
     if me.spans:
         return _at_rendezvous(rendezvous_of_job(call, me, timeout, environ), me.local_rank, name)
     # MASTER_PORT of these launchers must not be used: torch listens there.
     is_others = environ.get("TORCHELASTIC_RUN_ID") or environ.get("PEERLANE_RENDEZVOUS")
     if me.variable and not is_others and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         address = f"tcp://{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
-        return _by_address(call, me, address, timeout, environ)
+        return _by_address(call, me, address, timeout, environ, late)
     machine, where = own_machine(environ), ("", name, str(me.size), str(me.rank))
     number = _count(*where)
     file = by_file.MeetingFile(me.job if any(me.job) else (), f"{name}\0{me.size}\0{number}", me.variable)
     if me.rank != 0:
         try:
-            message = file.read(call, timeout)
+            message = file.read(call, timeout, late=late)
         except WaitTimeout:
             _take_back(where, number)
             raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from peerlane.backend.facts import HandleKind
 from peerlane.node.base import DeviceBase
 from peerlane.sharing.open import open_offer
-from peerlane.support.declared import declared, owed
+from peerlane.support.declared import kept, owed
 from peerlane.support.own_process import OwnProcess, by_handle
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class Event(OwnProcess):
     __slots__ = ()
     _elsewhere = by_handle("Event", "it")
 
-    @declared
+    @kept
     def device(self) -> Any:
         """The device whose streams record it."""
 
-    @declared
+    @kept
     def id(self) -> int:
         """Unique in the process."""
 

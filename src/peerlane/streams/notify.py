@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from peerlane.backend.facts import HandleKind
 from peerlane.node.base import DeviceBase
 from peerlane.sharing.open import open_offer
-from peerlane.support.declared import declared, owed
+from peerlane.support.declared import declared, kept, owed
 from peerlane.support.own_process import OwnProcess, by_handle
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ class Notify(OwnProcess):
     __slots__ = ()
     _elsewhere = by_handle("Notify", "it")
 
-    @declared
+    @kept
     def device(self) -> Any:
         """The device whose streams wait for it."""
 
-    @declared
+    @kept
     def kind(self) -> NotifyKind:
         """Which records a wait consumes."""
 
@@ -155,6 +155,5 @@ class Notify(OwnProcess):
     def __exit__(self, *_: object) -> None:
         raise NotImplementedError
 
-    # For channels; native code implements these.
+    # For channels; native code implements it.
     _record: Any
-    _abandon: Any

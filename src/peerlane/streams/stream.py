@@ -10,7 +10,7 @@ from peerlane.backend.facts import Caps
 from peerlane.node.base import DeviceBase
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify
-from peerlane.support.declared import declared, owed
+from peerlane.support.declared import declared, kept, owed
 from peerlane.support.late import Late
 from peerlane.support.own_process import OwnProcess
 
@@ -42,7 +42,7 @@ class Stream(OwnProcess):
         "each process makes streams of its own; share an Event or a Notify, by a handle, for their order"
     )
 
-    @declared
+    @kept
     def device(self) -> Any:
         """The device that it belongs to."""
 
@@ -262,11 +262,11 @@ class StreamGroup(OwnProcess):
     __slots__ = ()
     _elsewhere = "each process makes streams of its own"
 
-    @declared
+    @kept
     def device(self) -> Any:
         """The device that the streams belong to."""
 
-    @declared
+    @kept
     def default(self) -> Stream:
         """The default stream."""
 

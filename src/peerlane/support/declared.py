@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-__all__ = ["declared", "owed"]
+__all__ = ["declared", "kept", "owed"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -30,10 +31,11 @@ def owed(method: _Method) -> _Method:
 
 if TYPE_CHECKING:
     from builtins import property as declared
+    from builtins import property as kept
 else:
 
     class declared:
-        """Decorates the getter of an attribute that each subclass provides: as a slot, or in native code."""
+        """Decorates the getter of an attribute that each subclass provides in native code."""
 
         def __init__(self, getter):
             self.__doc__, self.__name__ = getter.__doc__, getter.__name__
@@ -45,3 +47,7 @@ else:
 
         def __set__(self, owner, value):
             raise AttributeError(f"{type(owner).__name__}.{self.__name__} cannot be set")
+
+    def kept(getter):
+        """Decorate the getter of an attribute whose value a subclass keeps, in ``_device`` for ``device``."""
+        return property(operator.attrgetter(f"_{getter.__name__}"), doc=getter.__doc__)

@@ -7,6 +7,7 @@ registers after its ``import peerlane`` runs first, and finds its node still the
 from __future__ import annotations
 
 import atexit
+import sys
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
 
 #: The last one is called first.
 handlers: list[Callable[[], object]] = []
+
+
+def before_node_ends(call: Callable[[], object]) -> None:
+    """Call a function when the process ends, before the handlers; it may be called again behind them.
+
+    A process that ``multiprocessing`` has forked does not call the handlers of Python.
+    """
+    atexit.unregister(call)
+    atexit.register(call)
+    if util := sys.modules.get("multiprocessing.util"):
+        util.Finalize(None, call, exitpriority=1)
 
 
 def _end() -> None:

@@ -7,7 +7,8 @@ _NO_CURRENT = "device(i); peerlane has no current device, so calls are methods o
 _NO_KERNELS = "Stream.launch_callback(function), on the host; virtual devices run no kernels"
 _EXPORT = "Buffer.export(), and Buffer.open(handle) in the other process"
 
-#: By class, or ``"peerlane"`` for the module: the other libraries' names, and what to write here.
+#: By class, or ``"peerlane"`` for the module: the other libraries' names, and what to write here.  ``name=`` is an
+#: attribute that a program sets.
 _NAMES: dict[str, tuple[tuple[str, str], ...]] = {
     "peerlane": (
         ("memcpy memcpy_async copyto copy_ memcpy_peer memcpyAsync", "copy(dst, src, stream=...)"),
@@ -46,6 +47,7 @@ _NAMES: dict[str, tuple[tuple[str, str], ...]] = {
         ("use set_current", "Device.allocate(nbytes) and the like; peerlane has no current device"),
     ),
     "Stream": (
+        ("device=", "Device.create_stream(); a stream stays on its device"),
         ("synchronize", "Stream.sync()"),
         ("wait_event wait_stream", "Stream.wait(event_or_stream)"),
         ("record_event", "Stream.record()"),
@@ -64,6 +66,11 @@ _NAMES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "Buffer": (
         ("__setitem__", "Buffer.copy_from(src) and Buffer.fill(value), of a part too: buffer[0:4].fill(3)"),
+        (
+            "device=",
+            "Device.allocate(nbytes) and copy(dst, src); memory stays on the device that it was allocated on",
+        ),
+        ("size= nbytes=", "Buffer[start:stop] for a part, and AddressRange for memory that grows"),
         ("__add__", "Buffer.view(dtype, shape), an array of NumPy, for arithmetic"),
         ("data_ptr ptr handle device_ptr", "Buffer.address"),
         ("numpy cpu get data tolist asnumpy", "Buffer.view(dtype, shape), or bytes(buffer)"),

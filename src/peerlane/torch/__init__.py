@@ -18,6 +18,7 @@ The files of the back-end, from the ground up:
 * ``collective_calls`` are the collectives of a :class:`peerlane.Group` on tensors;
 * ``device_calls`` queues calls on tensors of devices;
 * ``receives`` are receives that are under way, ``messages`` sends and receives with tags;
+* ``dispatched`` calls collectives by way of torch's dispatcher;
 * ``meeting`` brings ranks together over a store of torch, ``monitored`` tells who is missing there;
 * ``process_group`` is the ``ProcessGroup`` that torch calls.
 """

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from peerlane.torch.dispatched import has_modes
 from peerlane.torch.tensor_bytes import completed
 
 _ROOT = Parameter("root", Parameter.POSITIONAL_OR_KEYWORD)
@@ -41,8 +42,9 @@ def with_settings(options: type, *, lists: bool = True) -> Callable[[_Method], _
         @functools.wraps(method)
         def call(group: dist.ProcessGroup, *arguments: Any, **named: Any) -> dist.Work:
             what, rest = tuple(map(completed, arguments[:count])), arguments[count:]
-            if isinstance(rest[0] if rest else named.get("opts"), options):
-                return method(group, *what, *rest, **named)
+            opts = rest[0] if rest else named.get("opts")
+            if isinstance(opts, options):
+                return called(group, *what, opts)
             opts = options()
             is_of_tensors = any(isinstance(each, torch.Tensor) for each in what)
             if is_of_tensors or rest or named:
@@ -53,7 +55,12 @@ def with_settings(options: type, *, lists: bool = True) -> Callable[[_Method], _
                 is_of_tensors and lists
             ):  # without a list, as of a rank that is no root, there is none in the other form
                 what = tuple([each] if isinstance(each, torch.Tensor) or each else [] for each in what)
-            return method(group, *what, opts)
+            return called(group, *what, opts)
+
+        def called(group: dist.ProcessGroup, *arguments: Any) -> dist.Work:
+            if count and has_modes():
+                return group.dispatched.call(method.__name__, *arguments)
+            return method(group, *arguments)
 
         return call
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -14,12 +15,15 @@ import torch.distributed as dist
 from peerlane.collectives.duplicate import Duplicate
 from peerlane.collectives.group import Group
 from peerlane.errors import Cancelled, Closed, Error, WaitTimeout
+from peerlane.streams.event import Event
+from peerlane.streams.stream import Stream
 from peerlane.torch import device_module
 from peerlane.torch.collective_calls import Caller, OnStream
 from peerlane.torch.failures import converted, refused
 from peerlane.torch.tensor_bytes import bytes_of, flat, put_back, tensors_in
 
-_LATE_SECONDS = 10.0  # how long a call waits for the stream of the last collective, to learn what has failed
+_LATE_SECONDS = 10.0  # how long a call waits for the streams of the last calls, to learn what has failed
+_COLLECTIVES = "collectives"
 _idle: defaultdict[int, list[torch.Stream]] = defaultdict(list)  # own streams of groups that have ended
 
 
@@ -63,7 +67,7 @@ class DeviceCalls:
         current = torch.accelerator.current_stream(device)
         if not is_async:
             return self._queue(name, current, changed, lambda on: call(on, *what), self._collectives)
-        stream = self._stream(device.index, "collectives", 0)
+        stream = self._stream(device.index, _COLLECTIVES, 0)
         stream.wait_stream(current)
         for tensor in tensors_in(what):
             tensor.record_stream(stream)
@@ -126,24 +130,33 @@ class DeviceCalls:
         """Return why the calls have ended: an operation that is queued before one of them has failed.
 
         Each collective waits for the one before it, so the last one is cancelled when its stream comes to it.
+        Messages wait for those of their direction alone.
         """
-        waits = [(stream, 0.0)]
-        if group is self._collectives and self._last_on is not None:
-            waits.append((self._last_on, _LATE_SECONDS))
-        for each, seconds in waits:
+        others = [each for (_, direction, _), each in self._streams.items() if direction != _COLLECTIVES]
+        if group is self._collectives:
+            others = [] if self._last_on is None else [self._last_on]
+        now = time.monotonic()
+        for each, end in ((stream, now), *((each, now + _LATE_SECONDS) for each in others)):
             try:
-                device_module.stream_of(each).sync(seconds)
+                device_module.stream_of(each).sync(max(0.0, end - time.monotonic()))
             except WaitTimeout:
                 continue
             except Error as failure:
                 return failure
         return None
 
-    def finish(self) -> None:
-        """Wait for the calls that are queued; whoever waited for a stream has got its error."""
-        for stream in self._streams.values():
-            with contextlib.suppress(torch.AcceleratorError, dist.DistBackendError):
-                stream.synchronize()
+    def finish(self, seconds: float | None) -> None:
+        """Wait so long for the calls that are queued; whoever waited for a stream has got its error."""
+        end = None if seconds is None else time.monotonic() + seconds
+        waits: list[Stream | Event] = [device_module.stream_of(each) for each in self._streams.values()]
+        with contextlib.suppress(Error):
+            if (
+                self._last_on is not None
+            ):  # by an event: the error of the program's stream is left to the program
+                waits.append(device_module.stream_of(self._last_on).record())
+        for each in waits:
+            with contextlib.suppress(Error):
+                each.sync(None if end is None else max(0.0, end - time.monotonic()))
 
     def close(self) -> None:
         """End the calls; streams on which nothing is queued serve other groups."""

@@ -46,9 +46,13 @@ def memory_info(device: int) -> tuple[int, int]:
     return at.free_bytes, at.total_bytes
 
 
-def create_stream(device: int) -> Stream:
-    """Return a new stream of the device."""
-    return present()[device].create_stream()
+def create_stream(device: int, is_default: bool) -> Stream:
+    """Return a new stream of the device, or its default one."""
+    return make_stream(present()[device], is_default)
+
+
+#: Makes a stream of a device, or its default one; a vendor's driver shares its own.
+make_stream: Callable[[Device, bool], Stream] = lambda device, is_default: device.create_stream()  # noqa: E731
 
 
 def allocate(device: int, nbytes: int) -> Buffer | str:

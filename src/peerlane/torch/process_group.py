@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FakeWork
 from torch.distributed import distributed_c10d as c10d
 
 from peerlane.collectives.duplicate import Duplicate
@@ -21,11 +21,13 @@ from peerlane.collectives.group import Group
 from peerlane.collectives.part import Part
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
+from peerlane.support import exits
 from peerlane.torch import collective_calls as calls
 from peerlane.torch.call_forms import with_settings
 from peerlane.torch.device import kinds
 from peerlane.torch.device_calls import DeviceCalls, JoinedWork, QueuedWork
 from peerlane.torch.device_objects import present
+from peerlane.torch.dispatched import Dispatched
 from peerlane.torch.failures import converted, refused
 from peerlane.torch.lane import Lane, program_line
 from peerlane.torch.meeting import Meeting
@@ -33,12 +35,13 @@ from peerlane.torch.messages import Messages
 from peerlane.torch.monitored import monitored_barrier
 from peerlane.torch.receives import Receive
 from peerlane.torch.reductions import Reduction, find
-from peerlane.torch.tensor_bytes import check, check_alike, completed, tensors_in
+from peerlane.torch.tensor_bytes import check, check_alike, completed, is_shape, tensors_in
 from peerlane.torch.work import Work
 
 BACKEND = "peerlane"
 _CPU = torch.device("cpu")
 _ABLE = b"+"  # begins the answer of a rank that can make a part
+_LAST_SECONDS = 10.0  # how long the end of a process waits for queued calls
 _MOST_TOGETHER = 16  # ranks: all of them read all offers, which are some 400 bytes for each pair
 
 _Tensors = Sequence[torch.Tensor]
@@ -119,9 +122,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         except Error as error:
             raise converted("init", error) from error
         _open[next(_numbers)] = self
-        # At exit this must run before the groups are closed, whose exit handler was registered just now.
-        atexit.unregister(_leave_all)
-        atexit.register(_leave_all)
+        exits.before_node_ends(_leave_all)
 
     def _part_of_world(self, ranks: Sequence[int]) -> tuple[Part, Duplicate] | None:
         """Return the ranks as a part of the world's group, and its duplicate; None if one of them cannot do that.
@@ -155,7 +156,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         there = present()
         return Group(
             *(self.rank(), self.size()),
-            rendezvous=partial(self._meeting.all_gather, "group"),
+            rendezvous=functools.partial(self._meeting.all_gather, "group"),
             device=there[ranks[self.rank()] % len(there)],
             window=1,
             wait_timeout=self._seconds,
@@ -188,6 +189,11 @@ class PeerlaneGroup(dist.ProcessGroup):
         return self._desc
 
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
+
+    @property
+    def session(self) -> Group:
+        """The peerlane group of its ranks."""
+        return self._group
 
     def get_group_store(self) -> dist.Store:
         """Return the store over which the ranks have met."""
@@ -227,11 +233,11 @@ class PeerlaneGroup(dist.ProcessGroup):
     def shutdown(self) -> None:
         """End the group after the calls that are under way; peers learn of it."""
         self._lane.finish(self._seconds)
-        self._leave("destroyed")
+        self._leave("destroyed", None)
 
-    def _leave(self, how: str) -> None:
+    def _leave(self, how: str, seconds: float | None) -> None:
         if self._on_devices is not None:
-            self._on_devices.finish()
+            self._on_devices.finish(seconds)
         if self._is_sound and self._messages.is_sound:
             # Without a last message the others' receives fail.  After a failure none is sent: the others must get the
             # error of the deadlock, and not the end of this rank.
@@ -263,11 +269,22 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     # How a call runs.
 
+    @functools.cached_property
+    def dispatched(self) -> Dispatched:
+        """What calls it by way of torch's dispatcher."""
+        return Dispatched(self, self._device_types)
+
     def _run(
         self, name: str, opts: Any, changed: list[torch.Tensor], call: Callable[..., None], *what: Any
     ) -> dist.Work:
-        """Run a collective now, or queue it and return at once; show it to a profiler."""
-        device = next((each.device for each in tensors_in(what)), _CPU)
+        """Run a collective now, or queue it and return at once; show it to a profiler.
+
+        With shapes nothing runs (facts/torch 4.7).
+        """
+        tensors = list(tensors_in(what))
+        if any(map(is_shape, tensors)):
+            return FakeWork()
+        device = tensors[0].device if tensors else _CPU
         if device != _CPU:
             return self._queue(name, opts, device, changed, call, *what)
         if not torch.autograd._profiler_enabled():
@@ -545,6 +562,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         """Send a tensor to a rank."""
         (tensor,) = tensors = completed(tensors)
         self._check("send", tensors)
+        if is_shape(tensor):
+            return FakeWork()
         if not tensor.is_cpu:
             return self._issued(self._device_calls().send(tensor, peer))
         return self._message(f"send to rank {peer}", tensors, self._messages.send(tensor, peer, tag))
@@ -553,6 +572,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         """Receive a tensor of a rank."""
         (tensor,) = tensors = completed(tensors)
         self._check("recv", tensors)
+        if is_shape(tensor):
+            return FakeWork()
         if not tensor.is_cpu:
             return self._issued(self._device_calls().receive(tensor, peer))
         return self._message(f"recv from rank {peer}", tensors, self._messages.receive(tensor, [peer], tag))
@@ -561,6 +582,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         """Receive a tensor of whichever rank sends one first."""
         (tensor,) = tensors = completed(tensors)
         self._check("recv", tensors)
+        if is_shape(tensor):
+            return FakeWork()
         if not tensor.is_cpu:
             raise refused(
                 f"peerlane:recv : the tensor is on {tensor.device}; a receive there names the rank that sends: pass "
@@ -633,7 +656,7 @@ class PeerlaneGroup(dist.ProcessGroup):
 def _leave_all() -> None:
     """Leave all groups: a process that ends without a word counts as lost where receives wait for any rank."""
     for _, group in sorted(_open.items(), reverse=True):  # parts before the world
-        group._leave("left at the end of the process")
+        group._leave("left at the end of the process", _LAST_SECONDS)
 
 
 def _of_all_ranks() -> PeerlaneGroup | None:

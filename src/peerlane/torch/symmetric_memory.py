@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import json
 import os
+import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,16 +22,20 @@ from peerlane.errors import Error
 from peerlane.memory.buffer import Buffer
 from peerlane.node.device import Device
 from peerlane.ranks.bank import open_bank
+from peerlane.ranks.deadlock import wait_state
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream
+from peerlane.support import exits
 from peerlane.torch import device_module, device_objects
 from peerlane.torch.failures import converted
 from peerlane.torch.meeting import Meeting
+from peerlane.torch.process_group import PeerlaneGroup
 
 _ALIGNMENT = 16  # bytes, of the signal pad
 _WORD = 4  # bytes of a signal pad for each channel and rank, as torch counts channels
 _MOST_CHANNELS = 1 << 17  # between two ranks
 _LINES = 4  # of a channel between two ranks: a signal and its consumption, in both directions
+_LAST_SECONDS = 10.0  # how long the end of a process waits
 _OVERLAPPING = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"
 
 
@@ -47,7 +52,16 @@ class _Allocation:
 
 
 _allocations: dict[int, _Allocation] = {}  # by address
+_signalling: set[Stream] = set()  # streams on which signals were queued
 atexit.register(_allocations.clear)
+
+
+def _finish() -> None:
+    """Let the end of the process wait for queued signals: other ranks wait for them."""
+    end = time.monotonic() + _LAST_SECONDS
+    for stream in _signalling:
+        with contextlib.suppress(Error):
+            stream.record().sync(max(0.0, end - time.monotonic()))
 
 
 def allocate(nbytes: int, device: int, pad: int, group: str | None) -> int:
@@ -101,7 +115,7 @@ def rendezvous(address: int, group_name: str | None) -> SymmetricMemory | None:
 
     Raises
     ------
-    ValueError
+    RuntimeError
         No group is named, or the ranks' memory cannot be symmetric.
     DistBackendError
         A rank did not come, or its memory cannot be opened.
@@ -111,7 +125,7 @@ def rendezvous(address: int, group_name: str | None) -> SymmetricMemory | None:
         return None
     group_name = own.group if group_name is None else group_name
     if group_name is None:
-        raise ValueError("rendezvous: no group is named; pass one, such as torch.distributed.group.WORLD")
+        raise RuntimeError("rendezvous: no group is named; pass one, such as torch.distributed.group.WORLD")
     if group_name not in own.shared:
         own.shared[group_name] = SymmetricMemory(own, group_name)
     return own.shared[group_name]
@@ -134,6 +148,7 @@ class SymmetricMemory:
         self.rank, self._size = group.rank(), group.size()
         self.nbytes, self.device = own.nbytes, own.device
         self.global_ranks = dist.get_process_group_ranks(group)
+        self._session = group.session if isinstance(group, PeerlaneGroup) else None
         self._node_device: Device = device_objects.present()[own.device]
         self._channels: int = min(own.pad // (_WORD * self._size), _MOST_CHANNELS)
         self._kept = [own.tensor]  # as long as this is used
@@ -172,14 +187,14 @@ class SymmetricMemory:
                 own.buffer.address if peer == self.rank else self._opened(each, peer, own.buffer.nbytes)
                 for peer, each in enumerate(offers)
             ]
-        except (Error, ValueError) as error:
+        except (Error, RuntimeError) as error:
             problem = str(error).encode()
             raise
         finally:  # from now on a rank may free its memory, and none waits for one that has failed
             problems = meeting.all_gather("opened", problem)
         failed = {rank: text.decode(errors="replace") for rank, text in enumerate(problems) if text}
         if failed:
-            raise ValueError(f"rendezvous: other ranks have failed: {failed}")
+            raise RuntimeError(f"rendezvous: other ranks have failed: {failed}")
         self.pads = [each + own.pad_at for each in self.buffers]
 
     @property
@@ -191,7 +206,7 @@ class SymmetricMemory:
         address, size = buffer.address, buffer.nbytes
         self._kept.append(device_module.extension().imported(address, size, self.device, buffer))
         if size != nbytes:
-            raise ValueError(f"rendezvous: rank {peer} offers {size:,} bytes; it must offer {nbytes:,}")
+            raise RuntimeError(f"rendezvous: rank {peer} offers {size:,} bytes; it must offer {nbytes:,}")
         if peer < self.rank:
             handle = offer.banks[self.rank]
             self._banks[peer] = open_bank("rendezvous", self._node_device, handle, self._lines, self._seconds)
@@ -242,9 +257,9 @@ class SymmetricMemory:
     def _slot(self, call: str, source: int, target: int, channel: int) -> _Slot:
         peer = target if source == self.rank else source
         if not 0 <= peer < self._size:
-            raise ValueError(f"{call}: rank {peer} does not exist; valid are 0 to {self._size - 1}")
+            raise RuntimeError(f"{call}: rank {peer} does not exist; valid are 0 to {self._size - 1}")
         if not 0 <= channel < self._channels:
-            raise ValueError(
+            raise RuntimeError(
                 f"{call}: channel {channel} does not exist; valid are 0 to {self._channels - 1}. For more channels "
                 "call torch.distributed._symmetric_memory.set_signal_pad_size before the memory is allocated"
             )
@@ -264,15 +279,22 @@ class SymmetricMemory:
             by, to = (target, source) if is_consumption else (source, target)
             what = "consumption of the signal" if is_consumption else "signal"
             stream_waits.notify_names[notify.id] = f"{what} of channel {channel} from rank {by} to rank {to}"
+            if self._session is not None and to == self.rank:
+                wait_state.expect(self._session, by, notify.id)
             self._notifies[key] = notify
         return self._notifies[key]
 
     def _stream(self) -> Stream:
-        return device_module.stream_of(torch.accelerator.current_stream(self.device))
+        stream = device_module.stream_of(torch.accelerator.current_stream(self.device))
+        if not _signalling:
+            exits.before_node_ends(_finish)
+        _signalling.add(stream)
+        return stream
 
     def __del__(self) -> None:
         for notify in self.__dict__.get("_notifies", {}).values():
             stream_waits.notify_names.pop(notify.id, None)
+            wait_state.awaited.pop(notify.id, None)
 
 
 class _Slot(NamedTuple):
@@ -313,7 +335,7 @@ class _Offer(NamedTuple):
         except (TypeError, ValueError, RecursionError):
             is_right = False
         if not is_right:
-            raise ValueError(
+            raise RuntimeError(
                 f"rendezvous: the offer of rank {rank} in the store is damaged, or of another version of peerlane"
             )
         return cls(nbytes, pad, device, memory, banks)
@@ -324,10 +346,10 @@ def _check_alike(offers: list[_Offer]) -> None:
         differing = ", ".join(
             f"rank {rank} has {each.nbytes:,} and {each.pad:,} bytes" for rank, each in enumerate(offers)
         )
-        raise ValueError(f"rendezvous: memory and signal pads of all ranks must have one size: {differing}")
+        raise RuntimeError(f"rendezvous: memory and signal pads of all ranks must have one size: {differing}")
     devices = [each.device for each in offers]
     if len(set(devices)) < len(devices) and os.environ.get(_OVERLAPPING) != "1":
-        raise ValueError(
+        raise RuntimeError(
             f"rendezvous: the ranks' memory is on the devices {devices}; torch takes memory on a device of its own "
             f"from each rank. For a test set {_OVERLAPPING}=1"
         )

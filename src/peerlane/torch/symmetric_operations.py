@@ -6,6 +6,7 @@ What has no function here is refused by name, as each operation without a kernel
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,11 +104,21 @@ def reduce_scatter_out(
     """Write this rank's part of the sum of all ranks' tensors: of the last dimension, or of all elements."""
     memory, parts = _of_all("reduce_scatter_out", input, group_name)
     size, rank = memory.world_size, memory.rank
-    if output.numel() * size != input.numel():
-        raise ValueError(
-            f"reduce_scatter_out: the input has {input.numel():,} elements and the output {output.numel():,}; the "
-            f"input must have {size} times as many"
+    is_shaped = input.dim() == 1 or (input.dim() > 1 and split_last_dim)
+    if not is_shaped or list(output.shape) != [*input.shape[:-1], input.shape[-1] // size]:
+        raise RuntimeError(
+            f"reduce_scatter_out: the input has the sizes {list(input.shape)} and the output {list(output.shape)}; "
+            f"the output has the sizes of the input, but the last one divided by {size}, and without "
+            "split_last_dim both have one dimension"
         )
+    unit = size * _alignment("reduce_scatter_out", input) // input.element_size()
+    if input.shape[-1] % unit:
+        raise RuntimeError(
+            f"reduce_scatter_out: the last dimension is {input.shape[-1]:,}; it must be divisible by {unit}: "
+            "16 bytes for each rank, or 8 or 4 where offset and size of the tensor are not multiples of 16 bytes"
+        )
+    if not input.numel():
+        return output
     own = [
         each.chunk(size, -1)[rank] if split_last_dim else each.view(-1).chunk(size)[rank] for each in parts
     ]
@@ -120,7 +131,7 @@ def reduce_scatter_out(
 def memset32_(input: torch.Tensor, offset: int, val: int, count: int) -> torch.Tensor:
     """Set words of 32 bits."""
     _check_words("memset32_", input, offset, val, count)
-    input.view(-1).view(torch.uint32)[offset : offset + count].fill_(val)
+    input[offset : offset + count].fill_(val)
     return input
 
 
@@ -143,13 +154,14 @@ def _of_all(
 ) -> tuple[Any, list[torch.Tensor]]:
     """Return the memory of a tensor, and each rank's tensor there."""
     if reduce_op != "sum":
-        raise ValueError(f"{call}: the reduction is {reduce_op!r}; torch's kernel knows 'sum' alone")
+        raise RuntimeError(f"{call}: the reduction is {reduce_op!r}; torch's kernel knows 'sum' alone")
     memory = _SymmetricMemory.rendezvous(tensor, group_name)
     if memory is None or not tensor.is_contiguous():
         what = "is not in symmetric memory" if memory is None else "is not contiguous"
-        raise ValueError(
+        raise RuntimeError(
             f"{call}: the tensor {what}; pass a contiguous one of torch.distributed._symmetric_memory.empty"
         )
+    _alignment(call, tensor)
     layout = tensor.shape, tensor.dtype, tensor.storage_offset()
     return memory, [memory.get_buffer(rank, *layout) for rank in range(memory.world_size)]
 
@@ -164,12 +176,32 @@ def _shares(tensors: Sequence[torch.Tensor], rank: int, size: int = 0) -> list[t
     return [each.view(-1)[count * rank : count * (rank + 1)] for each in tensors]
 
 
-def _check_words(call: str, tensor: torch.Tensor, offset: int, val: int, count: int) -> None:
-    if tensor.element_size() != _WORD or not tensor.is_contiguous():
-        raise ValueError(f"{call}: the tensor is not a contiguous one with elements of 32 bits")
-    if offset < 0 or count <= 0 or offset + count > tensor.numel():
-        raise ValueError(
-            f"{call}: {count} words from {offset} are asked for; the tensor has the words 0 to {tensor.numel() - 1}"
+def _alignment(call: str, tensor: torch.Tensor) -> int:
+    """Return how many bytes torch's kernels take at once: at most 16, which divide the tensor's offset and size."""
+    ends = tensor.storage_offset() * tensor.element_size(), tensor.nbytes
+    bytes_at_once = math.gcd(16, *ends)
+    least = max(_WORD, tensor.element_size())
+    if bytes_at_once < least:
+        raise RuntimeError(
+            f"{call}: the tensor begins at byte {ends[0]:,} of its memory and has {ends[1]:,} bytes; both must be "
+            f"divisible by {least}"
         )
+    return bytes_at_once
+
+
+def _check_words(call: str, tensor: torch.Tensor, offset: int, val: int, count: int) -> None:
+    if tensor.dim() != 1 or tensor.dtype != torch.uint32 or not tensor.is_contiguous():
+        raise RuntimeError(
+            f"{call}: the input must be a flat, contiguous uint32 tensor; it has the sizes {list(tensor.shape)} and "
+            f"the type {tensor.dtype}"
+        )
+    if offset < 0:
+        raise RuntimeError(f"{call}: the offset must be greater than or equal to 0; it is {offset}")
+    if count <= 0:
+        raise RuntimeError(f"{call}: the count must be a positive integer; it is {count}")
     if not 0 <= val <= _MOST:
-        raise ValueError(f"{call}: the value is {val}; valid are 0 to {_MOST}")
+        raise RuntimeError(f"{call}: the value is {val}; val must be in the range of 0 to {_MOST} (uint32_t)")
+    if offset + count > tensor.numel():
+        raise RuntimeError(
+            f"{call}: offset + count ({offset} + {count}) exceeded the numel of the input ({tensor.numel()})"
+        )

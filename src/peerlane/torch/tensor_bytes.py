@@ -78,11 +78,22 @@ def _completed(argument: Any, owed: Any) -> Any:
     return argument.trigger_wait() if isinstance(argument, owed) else argument
 
 
+def is_shape(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a shape without bytes: on ``meta``, or of ``FakeTensorMode``."""
+    if type(tensor) is torch.Tensor or tensor.is_meta:
+        return tensor.is_meta
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
+    return bool(fake is not None and isinstance(tensor, fake.FakeTensor))
+
+
 def check(call: str, tensors: Sequence[torch.Tensor], devices: Sequence[str]) -> None:
-    """Refuse tensors without bytes, not strided, on another kind of device, or on several devices."""
+    """Refuse wrappers of tensors, and tensors not strided, on another kind of device, or on several devices."""
     for tensor in tensors:
         kind = type(tensor)
-        if kind is not torch.Tensor and tensor.nbytes and not tensor.data_ptr():
+        if is_shape(tensor):
+            if tensor.is_meta:
+                continue
+        elif kind is not torch.Tensor and tensor.nbytes and not tensor.data_ptr():
             raise refused(
                 f"peerlane:{call} : a {kind.__name__} has no bytes of its own: it wraps other tensors. Pass those, "
                 "or use torch.distributed._functional_collectives, which call the collective on each of them"

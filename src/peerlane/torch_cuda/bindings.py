@@ -15,7 +15,8 @@ import torch
 from torch import _C
 
 from peerlane.dialects.cuda.devices import FIGURES
-from peerlane.dialects.cuda.hardware import chip_of
+from peerlane.dialects.cuda.hardware import bus_of, chip_of
+from peerlane.dialects.cuda.state import uuid_text
 from peerlane.node.device import Device
 
 # torch is half imported when this module is; what is above torch's native library is used when it is called.
@@ -161,19 +162,53 @@ def _cuda_getDevice() -> int:
     return int(_C._accelerator_getDeviceIndex())
 
 
-@_served_as_torch
-def _cuda_setDevice(device: int) -> None:
-    _C._accelerator_setDeviceIndex(device)
+def _driver() -> ModuleType:
+    from peerlane.torch_cuda import driver  # as above
+
+    return driver
+
+
+_of_torch = {
+    name: getattr(_C, f"_accelerator_{name}")
+    for name in ("setDeviceIndex", "exchangeDevice", "maybeExchangeDevice", "synchronizeDevice")
+}
 
 
 @_served_as_torch
-def _cuda_exchangeDevice(device: int) -> int:
-    return -1 if device < 0 else int(_C._accelerator_exchangeDevice(device))
+def _accelerator_setDeviceIndex(device: int) -> None:
+    _of_torch["setDeviceIndex"](device)
+    _driver().choose(device)
+
+
+def _exchanged(name: str, device: int) -> int:
+    if device < 0:
+        return -1
+    before: int = _of_torch[name](device)
+    _driver().choose(device)
+    return before
 
 
 @_served_as_torch
-def _cuda_maybeExchangeDevice(device: int) -> int:
-    return -1 if device < 0 else int(_C._accelerator_maybeExchangeDevice(device))
+def _accelerator_exchangeDevice(device: int) -> int:
+    return _exchanged("exchangeDevice", device)
+
+
+@_served_as_torch
+def _accelerator_maybeExchangeDevice(device: int) -> int:
+    return _exchanged("maybeExchangeDevice", device)
+
+
+@_served_as_torch
+def _accelerator_synchronizeDevice(device: int) -> None:
+    _of_torch["synchronizeDevice"](device)
+    _driver().synchronize_others(device)
+
+
+_served |= {
+    "_cuda_setDevice": _accelerator_setDeviceIndex,
+    "_cuda_exchangeDevice": _accelerator_exchangeDevice,
+    "_cuda_maybeExchangeDevice": _accelerator_maybeExchangeDevice,
+}
 
 
 @_served_as_torch
@@ -187,6 +222,18 @@ def _cuda_synchronize() -> None:
 
 
 @_served_as_torch
+class _CUuuid:
+    """The UUID of a device, by which processes that number devices differently match them."""
+
+    def __init__(self, device: Device) -> None:
+        self.bytes = list(device.uuid)
+        self._text = uuid_text(device).partition("-")[2]
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+@_served_as_torch
 class _CudaDeviceProperties(SimpleNamespace):
     """The facts of a device: what the node has, and what the vendor publishes of such a chip."""
 
@@ -194,8 +241,13 @@ class _CudaDeviceProperties(SimpleNamespace):
 def _properties(ordinal: int) -> _CudaDeviceProperties:
     device = _devices()[ordinal]
     chip = chip_of(device)
+    domain, bus = bus_of(device)
     return _CudaDeviceProperties(
         name=device.name,
+        uuid=_CUuuid(device),
+        pci_domain_id=domain,
+        pci_bus_id=bus,
+        pci_device_id=0,
         gcnArchName=device.name,
         major=chip.capability[0],
         minor=chip.capability[1],
@@ -203,6 +255,7 @@ def _properties(ordinal: int) -> _CudaDeviceProperties:
         total_memory=device.total_bytes,
         is_integrated=0,
         is_multi_gpu_board=0,
+        max_threads_per_block=FIGURES["MAX_THREADS_PER_BLOCK"],
         max_threads_per_multi_processor=FIGURES["MAX_THREADS_PER_MULTIPROCESSOR"],
         warp_size=FIGURES["WARP_SIZE"],
         regs_per_multiprocessor=FIGURES["MAX_REGISTERS_PER_MULTIPROCESSOR"],
@@ -271,7 +324,7 @@ class _CudaStreamBase(torch.Stream):
 
     @property
     def cuda_stream(self) -> int:
-        return int(self.stream_id)
+        return int(_driver().handle_of(self))
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
@@ -320,7 +373,7 @@ def _cuda_getDefaultStream(device: int) -> tuple[int, int, int]:
 
 @_served_as_torch
 def _cuda_getCurrentRawStream(device: int) -> int:
-    return int(_C._accelerator_getStream(device).stream_id)
+    return int(_driver().handle_of(_C._accelerator_getStream(device)))
 
 
 @_served_as_torch

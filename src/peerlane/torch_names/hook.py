@@ -50,7 +50,11 @@ NAMES = {
         before={"torch.cuda": ["torch_cuda.bindings.serve"]},
         after={
             "torch.cuda": ["torch_cuda.bindings.count_without_driver"],
-            "torch": ["torch_cuda.bindings.make_storages", "torch_cuda.nccl_group.serve"],
+            "torch": [
+                "torch_cuda.bindings.make_storages",
+                "torch_cuda.driver.share_streams",
+                "torch_cuda.nccl_group.serve",
+            ],
             "torch.distributed._symmetric_memory": ["torch_cuda.bindings.allocate_without_pools"],
         },
         modules={},
@@ -58,7 +62,12 @@ NAMES = {
     "npu": Name(
         before={},
         after={"torch": ["torch_npu.serving.serve"]},
-        modules={"torch_npu": "torch_npu.library", "torch_npu.npu": "torch_npu.npu"},
+        modules={
+            "torch_npu": "torch_npu.library",
+            "torch_npu.npu": "torch_npu.npu",
+            "torch_npu.contrib": "torch_npu.contrib",
+            "torch_npu.contrib.transfer_to_npu": "torch_npu.transfer_to_npu",
+        },
     ),
 }
 
@@ -104,7 +113,8 @@ class _TorchFinder:
             importlib.import_module("torch")
             serving = f"peerlane.{name.modules[fullname]}"
             loader: Any = Alias(serving)
-            return ModuleSpec(fullname, loader, origin=serving, is_package=f"{fullname}.npu" in name.modules)
+            is_package = any(each.startswith(f"{fullname}.") for each in name.modules)
+            return ModuleSpec(fullname, loader, origin=serving, is_package=is_package)
         before, after = name.before.get(fullname, ()), name.after.get(fullname, ())
         if not before and not after:
             return None

@@ -33,17 +33,17 @@ _NAMES = {number: name for name, number in _RIGHTS.items()}
 
 
 class VirtualAddressRange(AddressRange):
-    __slots__ = ("__weakref__", "_mapped", "_of_host", "_reservation", "_read_only", "device")
+    __slots__ = ("__weakref__", "_mapped", "_of_host", "_reservation", "_read_only", "_device")
     _mapped: dict[int, int]
     _of_host: set[int]  # offsets of mapped memory of the host
     _reservation: _core.Reservation
     _read_only: set[int]
-    device: Any
+    _device: Any
 
     @classmethod
     def _make(cls, reservation: _core.Reservation, device: Any) -> VirtualAddressRange:
         address_range = object.__new__(cls)
-        address_range.device, address_range._reservation = device, reservation
+        address_range._device, address_range._reservation = device, reservation
         address_range._mapped, address_range._read_only, address_range._of_host = {}, set(), set()
         allocations.remember_range(reservation, device.name)
         return address_range

@@ -26,13 +26,13 @@ _SLOWER = ("local", "peer", "staged")
 
 
 class VirtualBuffer(_core.Memory, Buffer):
-    __slots__ = ("_imported", "_owner", "_owns", "_stream", "device", "__weakref__")
+    __slots__ = ("_imported", "_owner", "_owns", "_stream", "_device", "__weakref__")
 
     _imported: Any  # the address range of an imported buffer, or its reservation on the host
     _owner: object
     _owns: bool
     _stream: Stream | None
-    device: Any
+    _device: Any
 
     def __init__(self, *args: object) -> None:
         Buffer.__init__(self, *args)
@@ -41,13 +41,8 @@ class VirtualBuffer(_core.Memory, Buffer):
     def _make(cls, owner: object, device: Any, *memory: Any, owns: bool = False) -> VirtualBuffer:
         buffer = cls.__new__(cls)
         _core.Memory.__init__(buffer, *memory)
-        buffer._owner, buffer._owns, buffer.device, buffer._stream, buffer._imported = (
-            owner,
-            owns,
-            device,
-            None,
-            None,
-        )
+        buffer._owner, buffer._owns, buffer._device = owner, owns, device
+        buffer._stream = buffer._imported = None
         return buffer
 
     @staticmethod

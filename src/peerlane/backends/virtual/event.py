@@ -26,15 +26,15 @@ _numbers = itertools.count(1)
 
 
 class VirtualEvent(_core.Event, Event):
-    __slots__ = ("__weakref__", "_is_closed", "_mine", "_slots", "_relays", "_signal", "device", "id")
+    __slots__ = ("__weakref__", "_is_closed", "_mine", "_slots", "_relays", "_signal", "_device", "_id")
     _mine: int  # the number of this object's own record among those of all processes
     _slots: dict[
         int, tuple[int, int]
     ]  # by slot of the page: this process's record in it, and that record's stream
     _relays: list[Any]
     _signal: _core.Signal | None
-    device: Any
-    id: int
+    _device: Any
+    _id: int
 
     @classmethod
     def _make(cls, device: Any, stream: _core.Stream | None = None) -> VirtualEvent:
@@ -43,7 +43,7 @@ class VirtualEvent(_core.Event, Event):
         _core.Event.__init__(event)
         if stream is not None:
             stream._record_event(event)
-        event.device, event._is_closed, event.id = device, False, next(_numbers)
+        event._device, event._is_closed, event._id = device, False, next(_numbers)
         event._mine, event._slots, event._relays, event._signal = 0, {}, [], None
         if observers.active:
             observers.created(event)

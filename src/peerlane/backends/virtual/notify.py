@@ -17,10 +17,10 @@ from peerlane.streams.notify import Notify, NotifyKind
 
 
 class VirtualNotify(_core.Notify, Notify):
-    __slots__ = ("__weakref__", "_is_closed", "_opened", "device", "kind")
+    __slots__ = ("__weakref__", "_is_closed", "_opened", "_device", "_kind")
     _opened: _core.Signal | None  # the signal of a notify that another process exported
-    device: Any
-    kind: NotifyKind
+    _device: Any
+    _kind: NotifyKind
 
     def __init__(self, *args: object) -> None:
         Notify.__init__(self, *args)
@@ -54,25 +54,13 @@ class VirtualNotify(_core.Notify, Notify):
         return notify
 
     @classmethod
-    def _several(cls, device: Any, kind: NotifyKind, count: int, bank: _core.Signal | None) -> list[Notify]:
-        """Return the notifies of a channel's end, in a bank if its peer is another process."""
-        number, native = number_of(device), int(kind)
-        notifies = list[Notify]()
-        _core.untrack(notifies)
-        for index in range(count):
-            where = () if bank is None else (bank, index)
-            notify = cls.__new__(cls)
-            _core.Notify.__init__(notify, native, number, *where)
-            notify._begun(device, kind)
-            notifies.append(notify)
-        return notifies
-
-    @classmethod
-    def _queued(cls, device: Any, queue: _core.Completions, number: int) -> VirtualNotify:
-        """Return a notify of a channel's end; the end's notifies are waited for in the order of their records."""
+    def _of_channel(
+        cls, device: Any, kind: NotifyKind, lines: _core.ChannelLines, index: int
+    ) -> VirtualNotify:
+        """Return a notify of a channel's end."""
         notify = cls.__new__(cls)
-        _core.Notify.__init__(notify, queue, number, number_of(device))
-        notify._begun(device, NotifyKind.FIFO)
+        _core.Notify.__init__(notify, lines, index)
+        notify._begun(device, kind)
         return notify
 
     def _begin(self, device: Any, kind: NotifyKind, *where: Any) -> None:
@@ -80,8 +68,7 @@ class VirtualNotify(_core.Notify, Notify):
         self._begun(device, kind)
 
     def _begun(self, device: Any, kind: NotifyKind) -> None:
-        self.device, self.kind, self._is_closed, self._opened = device, kind, False, None
-        _core.untrack(self)  # ranks as threads have a million
+        self._device, self._kind, self._is_closed, self._opened = device, kind, False, None
         if observers.active:
             observers.created(self)
         if live_objects.active:
@@ -142,6 +129,35 @@ class VirtualNotify(_core.Notify, Notify):
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else f"{self.recorded:,} recorded, {self.consumed:,} consumed"
         return f"<Notify {self.id} ({self.kind.name.lower()}) on {self.device.name}: {state}>"
+
+
+class VirtualNotifies(_core.ChannelLines):
+    """The notifies of one direction of a channel."""
+
+    __slots__ = ("_device", "_kind", "_notifies")
+
+    def __init__(self, device: Any, kind: NotifyKind, count: int, bank: _core.Signal | None) -> None:
+        if kind is NotifyKind.FIFO and count:  # they are waited for in the order of their records
+            super().__init__(_core.Completions(bank), count, number_of(device))
+        else:
+            super().__init__(int(kind), count, number_of(device), bank)
+        self._device, self._kind = device, kind
+        self._notifies: dict[int, VirtualNotify] = {}
+        if observers.active or live_objects.active:  # these count a channel's notifies from its start on
+            for index in range(count):
+                self[index]
+
+    def __getitem__(self, index: int) -> Notify:
+        notify = self._notifies.get(index)
+        if notify is None:
+            new = VirtualNotify._of_channel(self._device, self._kind, self, index)
+            notify = self._notifies.setdefault(index, new)  # another thread may have been faster
+        return notify
+
+    def close(self) -> None:
+        notifies, self._notifies = self._notifies, {}
+        for each in notifies.values():
+            each.close()
 
 
 show_as(Notify, VirtualNotify)

@@ -17,17 +17,17 @@ from peerlane.sharing.handle import Allow, Handle, checked_rights
 
 
 class VirtualPhysical(Physical):
-    __slots__ = ("__weakref__", "_backend", "_block", "_user", "device", "id", "size")
+    __slots__ = ("__weakref__", "_backend", "_block", "_user", "_device", "_id", "_size")
     _backend: Any
     _block: _core.Block
     _user: Any  # the device that it was opened for
-    device: Any
-    id: int
-    size: int
+    _device: Any
+    _id: int
+    _size: int
 
     def _hold(self, backend: Any, block: _core.Block, device: Any, user: Any) -> None:
-        self._backend, self._block, self.device, self._user = backend, block, device, user
-        self.id, self.size = block.id, block.size
+        self._backend, self._block, self._device, self._user = backend, block, device, user
+        self._id, self._size = block.id, block.size
         if live_objects.active:
             live_objects.created(self)
 

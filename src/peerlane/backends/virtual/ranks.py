@@ -13,7 +13,7 @@ from peerlane.backend.ranks import Lent, MailLane
 from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import sharing as sharing_messages
 from peerlane.backends.virtual.node import schedule
-from peerlane.backends.virtual.notify import VirtualNotify
+from peerlane.backends.virtual.notify import VirtualNotifies, VirtualNotify
 from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ class VirtualRanks:
     file_pieces = staticmethod(_core.FilePieces)
     record = staticmethod(_core.Notify._record)
     record_on = staticmethod(_core.Stream._record_notify)
-    abandon = staticmethod(_core.Notify._abandon)
     log_channel = staticmethod(_core.ChannelEnd._log)
     serve_nothing = staticmethod(_core.ChannelEnd._serve_nothing)
     put = staticmethod(_core.put)
@@ -117,7 +116,7 @@ class VirtualRanks:
     def add_mail(self, mails: Any, lane: MailLane, farewell: Any, /) -> None:
         must_yield = lane.size > len(os.sched_getaffinity(0))
         mails.add(
-            *(lane.rank, lane.peer, lane.sends, lane.sent, lane.taken, lane.slots, lane.pid),
+            *(lane.rank, lane.peer, lane.sends, lane.sent, lane.taken, lane.depth, lane.slots, lane.pid),
             *(farewell, must_yield),
         )
 
@@ -128,13 +127,14 @@ class VirtualRanks:
         slots: Any,
         theirs: Sequence[Any],
         pids: Sequence[int],
-        incoming: Sequence[Sequence[Any]],
-        outgoing: Sequence[Sequence[Any]],
+        lines: Sequence[tuple[Any, Any]],
+        first: int,
         farewell: Any,
         /,
     ) -> _core.Rounds:
+        incoming, outgoing = [each for each, _ in lines], [each for _, each in lines]
         processors = len(os.sched_getaffinity(0))
-        return _core.Rounds(rank, size, slots, theirs, pids, incoming, outgoing, farewell, processors)
+        return _core.Rounds(rank, size, slots, theirs, pids, incoming, outgoing, first, farewell, processors)
 
     def create_bank(self, lines: int) -> _core.Signal:
         return _core.Signal(self._ledger(), lines)
@@ -162,14 +162,8 @@ class VirtualRanks:
     def lines_of_notifies(self, kind: int, count: int) -> int:
         return _core.COMPLETION_LINES if kind == NotifyKind.FIFO else count
 
-    def notifies(self, device: Device, kind: int, count: int, bank: _core.Signal | None) -> list[Notify]:
-        kind = NotifyKind(kind)
-        if not count:
-            return []
-        if kind is NotifyKind.FIFO:
-            queue = _core.Completions(bank)
-            return [VirtualNotify._queued(device, queue, number) for number in range(count)]
-        return VirtualNotify._several(device, kind, count, bank)
+    def notifies(self, device: Device, kind: int, count: int, bank: _core.Signal | None) -> VirtualNotifies:
+        return VirtualNotifies(device, NotifyKind(kind), count, bank)
 
     def line(self, device: Device, kind: int, bank: _core.Signal, index: int) -> Notify:
         return VirtualNotify._line(device, NotifyKind(kind), bank, index)
@@ -182,8 +176,8 @@ class VirtualRanks:
         self,
         channel: _core.ChannelEnd,
         window: _core.Memory | None,
-        incoming: list[VirtualNotify],
-        outgoing: list[VirtualNotify],
+        incoming: VirtualNotifies | None,
+        outgoing: VirtualNotifies | None,
     ) -> None:
         _core.ChannelEnd.__init__(channel)
         channel._serve(window, incoming, outgoing)

@@ -28,8 +28,8 @@ _ON_ERROR = {"stop": True, "continue": False}
 
 
 class VirtualStream(_core.Stream, Stream):
-    __slots__ = ("__weakref__", "_on_error", "device")
-    device: Any
+    __slots__ = ("__weakref__", "_on_error", "_device")
+    _device: Any
     _on_error: str
 
     def __init__(self, *args: object) -> None:
@@ -47,7 +47,7 @@ class VirtualStream(_core.Stream, Stream):
             )
         stream = cls.__new__(cls)
         _core.Stream.__init__(stream, number_of(device), _ON_ERROR[on_error], group, legacy)
-        stream.device, stream._on_error = device, on_error
+        stream._device, stream._on_error = device, on_error
         if observers.active:
             observers.created(stream)
         if live_objects.active:
@@ -239,9 +239,9 @@ def sync_device(device: Any, timeout: float | None) -> None:
 
 
 class VirtualStreamGroup(StreamGroup):
-    __slots__ = ("__weakref__", "_group", "_is_closed", "_streams", "default", "device")
-    device: Any
-    default: VirtualStream
+    __slots__ = ("__weakref__", "_group", "_is_closed", "_streams", "_default", "_device")
+    _device: Any
+    _default: VirtualStream
     _group: _core.Group
     _is_closed: bool
     _streams: weakref.WeakValueDictionary[int, VirtualStream]
@@ -249,11 +249,11 @@ class VirtualStreamGroup(StreamGroup):
     @classmethod
     def _make(cls, device: Any, on_error: str) -> VirtualStreamGroup:
         streams = object.__new__(cls)
-        streams.device = device
+        streams._device = device
         streams._group = _core.Group()
         streams._is_closed = False
-        streams.default = VirtualStream._make(device, on_error, streams._group, legacy=True)
-        streams._streams = weakref.WeakValueDictionary({streams.default.id: streams.default})
+        streams._default = VirtualStream._make(device, on_error, streams._group, legacy=True)
+        streams._streams = weakref.WeakValueDictionary({streams._default.id: streams._default})
         return streams
 
     def create_stream(self, *, on_error: str = "stop") -> VirtualStream:

@@ -27,7 +27,7 @@ from peerlane.cli.launch import (
     words_of_ranks,
 )
 from peerlane.cli.node_options import node_from
-from peerlane.cli.outputs import check_files, unwritable
+from peerlane.cli.outputs import check_files, result_file, unwritable
 from peerlane.cli.program import add_program_arguments, set_up_node
 from peerlane.errors import InvalidValue
 
@@ -55,11 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that stand before the program."""
     add_rank_arguments(parser)
     add_grace_argument(parser)
-    parser.add_argument("--json", metavar="FILE", help="write the findings as JSON")
-    parser.add_argument(
-        "--html", metavar="FILE", help="write a page with the findings and a timeline; it needs no network"
-    )
-    parser.add_argument("--trace", metavar="FILE", help="write a timeline of all processes for Perfetto")
+    for flag, text in (
+        ("--json", "write the findings as JSON"),
+        ("--html", "write a page with the findings and a timeline; it needs no network"),
+        ("--trace", "write a timeline of all processes for Perfetto"),
+    ):
+        parser.add_argument(flag, type=result_file, metavar="FILE", help=text)
     parser.add_argument(
         "--schedules",
         type=_count_of_runs,

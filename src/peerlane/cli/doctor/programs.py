@@ -14,7 +14,7 @@ from typing import NoReturn
 import peerlane as pl
 from peerlane.backends.virtual.ranks import VirtualRanks
 from peerlane.errors import Error
-from peerlane.ranks import far_engine
+from peerlane.ranks import far_engine, far_network
 
 _BYTES = 1 << 20
 _BLOCK = 2 << 20
@@ -58,7 +58,7 @@ def ucx() -> None:
     """Print the engine for other machines as JSON: its version and file, or why there is none."""
     report: dict[str, object] = {"engine": None, "why": "", "reason": "", "rdma": far_engine.rdma_devices()}
     try:
-        engine = far_engine.start(VirtualRanks(_no_node))
+        engine = far_engine.start(VirtualRanks(_no_node), far_network.interfaces())
         report["engine"] = {"version": engine.version, "library": engine.library}
     except Error as error:
         report.update(why=str(error), reason=getattr(error.detail, "reason", ""))

@@ -20,7 +20,7 @@ from pathlib import Path
 from peerlane.cli.faults import counted
 from peerlane.cli.native import is_native
 from peerlane.cli.node_options import node_from
-from peerlane.cli.outputs import check_files, unwritable
+from peerlane.cli.outputs import check_files, result_file, unwritable
 from peerlane.cli.program import add_program_arguments, set_up_program
 from peerlane.cli.schedules import shared_seed
 from peerlane.cli.stdout import BrokenOutput
@@ -58,8 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that stand before the program."""
     add_rank_arguments(parser)
     add_grace_argument(parser)
-    parser.add_argument("--json", metavar="FILE", help="write how each rank ended, and which failed first")
-    parser.add_argument("--trace", metavar="FILE", help="write a timeline of all processes for Perfetto")
+    for flag, text in (
+        ("--json", "write how each rank ended, and which failed first"),
+        ("--trace", "write a timeline of all processes for Perfetto"),
+    ):
+        parser.add_argument(flag, type=result_file, metavar="FILE", help=text)
     parser.add_argument(
         "--predict",
         metavar="PROFILE",

@@ -15,26 +15,26 @@ _PAST = 3  # operations that a record keeps of the event log
 class ChannelNotifies(NamedTuple):
     """The notifies of one direction of a channel, whose names are made when a text needs one."""
 
-    ids: tuple[int, ...]
+    first: int  #: the id of the first; the others have the ids behind it
     sender: int
     receiver: int
 
 
-#: The names of notifies, by id.
+#: The names of notifies, by id; those of a channel by the id of the first.
 notify_names: dict[int, str | ChannelNotifies] = {}
 
 
-def name_notifies(notifies: ChannelNotifies) -> None:
-    """Name the notifies of a channel."""
-    notify_names.update(dict.fromkeys(notifies.ids, notifies))
+def first_id(notify: int) -> int:
+    """Return the id of the first of a channel's notifies, for the id of any; the id itself for another notify."""
+    return _core.first_id_of(notify)
 
 
 def notify_name(notify: int, otherwise: str = "") -> str:
     """Return the name of a notify, or ``otherwise``."""
-    named = notify_names.get(notify, otherwise)
+    named = notify_names.get(first_id(notify), otherwise)
     if isinstance(named, str):
         return named
-    return f"notify {named.ids.index(notify)} from rank {named.sender} to rank {named.receiver}"
+    return f"notify {notify - named.first} from rank {named.sender} to rank {named.receiver}"
 
 
 def of_stream(why: str, stream: int, operation: int = 0, seconds: float | None = None) -> WaitState:

@@ -356,7 +356,7 @@ class GpuMachine(Machine):
         """Return the object of a handle; refuse other numbers for a reason."""
         self.devices()
         resource = self.resources.get(handle)
-        if type(resource) is kind:
+        if isinstance(resource, kind):
             if self.unusable:
                 self.refuse_unusable(resource.context)
             return resource

@@ -148,6 +148,15 @@ class ThreadStream(GpuStream):
     is_owned = False
 
 
+class LibraryStream(GpuStream):
+    """A stream of a library in this process, which never ends it."""
+
+    __slots__ = ()
+
+    is_counted = False
+    is_owned = False
+
+
 class NullStream(Resource):
     """The null stream of a device, with the group of the streams that it waits for."""
 
@@ -334,6 +343,16 @@ class Streams:
         stream = GpuStream(self.null(self._machine.context()), flags, min(max(priority, HIGHEST), LOWEST))
         stream.units = units
         return self._machine.issue(stream)
+
+    def of_library(self, device: Device) -> LibraryStream:
+        """Return a new stream of a device for a library in this process; the null stream does not wait for it."""
+        stream = LibraryStream(self.null_of(device.ordinal), NON_BLOCKING, 0)
+        self._machine.issue(stream)
+        return stream
+
+    def others_on(self, device: Device) -> list[Stream]:
+        """Return the streams of a device but those of libraries, and but null streams."""
+        return [each.queue for each in self._on(device) if not isinstance(each, LibraryStream)]
 
     def destroy(self, handle: int, call: str) -> None:
         """Wait for queued work, also for a word that the stream waits for, then destroy the stream.

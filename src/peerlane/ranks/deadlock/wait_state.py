@@ -35,8 +35,14 @@ class Awaited(NamedTuple):
     is_in_collective: bool
 
 
-#: The notifies of this process's channels that it can wait for, by id.
+#: The notifies of other ranks that this process can wait for, by id; those of a channel by the id of the first.
 awaited: dict[int, Awaited] = {}
+
+
+def expect(session: Session, peer: int, notify: int, *, is_in_collective: bool = False) -> None:
+    """Note that a rank of a group records a notify, or those of a channel, and no other process does."""
+    pid = session.members[peer].pid_here
+    awaited[notify] = Awaited(session._key, session.rank, peer, pid, is_in_collective)
 
 
 class QueuedCollective(NamedTuple):
@@ -147,7 +153,7 @@ class Waits:
         return sorted(pids) if pids is not None else None
 
     def _awaited(self) -> list[Awaited | None]:
-        return [awaited.get(each[4]) for each in self._state.notifies]
+        return [_awaited_by(each[4]) for each in self._state.notifies]
 
     def _pids_of_notifies(self, besides: str = "") -> set[int] | None:
         """Return the processes that should record the notifies outside a group; None if unknown processes could."""
@@ -220,7 +226,7 @@ class Waits:
         ]  # a board with little room cuts the last ones
 
     def _is_of(self, notify: int, group: Session) -> bool:
-        who = awaited.get(notify)
+        who = _awaited_by(notify)
         return who is None or who.group != group._key or who.rank == group.rank
 
     def _of_stream(
@@ -234,7 +240,7 @@ class Waits:
         notify: int,
         _is_local: bool,
     ) -> RankWait:
-        who = awaited.get(notify)
+        who = _awaited_by(notify)
         is_in_collective = who is not None and who.is_in_collective
         return RankWait(
             rank,
@@ -264,6 +270,11 @@ class Waits:
 
     def _threads_behind(self, stream: int) -> tuple[ThreadWait, ...]:
         return tuple(each for each in self._state.threads() if self._state.root(each.stream) == stream)
+
+
+def _awaited_by(notify: int) -> Awaited | None:
+    """Return who should record a notify, None if it is not a channel's."""
+    return awaited.get(stream_waits.first_id(notify))
 
 
 def _collective_of(stream: int, operation: int) -> str:

@@ -3,7 +3,7 @@
 // * runtime.h: devices, streams, waits;  called.h: the program's line, for the checker;  allocator.h: memory, on devices and pinned;
 // * guard.h: what torch asks of any device;  generators.h: random numbers;
 // * aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
-// * attention.h;  recurrent_cells.h;  reducer_timer.h;  profiler_times.h;  gradient_threads.h;  symmetric.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
+// * attention.h;  recurrent_cells.h;  reducer_timer.h;  profiler_times.h;  gradient_threads.h;  symmetric.h;  relay.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
 #include <unordered_set>
 
 #include <torch/library.h>
@@ -19,6 +19,7 @@
 #include "profiler_times.h"
 #include "recurrent_cells.h"
 #include "reducer_timer.h"
+#include "relay.h"
 #include "symmetric.h"
 
 namespace peerlane_torch {
@@ -115,6 +116,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     });
     m.def("finish_gradients", &finish_gradients);
     m.def("end_queues", [] { Devices::get().end_queues(); });
+    m.def("relay", [](int rank, int size, py::object call) -> c10::intrusive_ptr<c10d::Backend> { return c10::make_intrusive<Relay>(rank, size, std::move(call)); });
     m.def("sleep", [](int device, uint64_t nanoseconds) { sleep(current_queue(static_cast<DeviceIndex>(device)), nanoseconds); });
     // Of two events that were recorded and are over, by the numbers that torch gives them.
     m.def("elapsed_time", [](uintptr_t first, uintptr_t last) { return Guard().elapsedTime(reinterpret_cast<void*>(first), reinterpret_cast<void*>(last), -1); });

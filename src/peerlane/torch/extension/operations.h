@@ -26,6 +26,7 @@ struct Plan {
             const c10::AliasInfo* const alias = arguments[i].alias_info();
             written[i] = alias && alias->isWrite();
             is_out |= written[i] && arguments[i].is_out();
+            is_type.push_back(names_type(*arguments[i].real_type()));
             if (arguments[i].name() == "generator") generator = static_cast<int>(i);
             if (arguments[i].name() == "training") training = static_cast<int>(i);
         }
@@ -57,6 +58,7 @@ struct Plan {
     const std::string word;       // as programs call it
     const bool is_copy;
     std::vector<bool> written;    // by argument
+    std::vector<bool> is_type;    // by argument: it is the type of elements, for which a stack has a number
     std::vector<int> returned;    // by result: the argument that it is; -1: it is new
     bool is_index = false;        // by masks its result depends on the bytes, by numbers not
     bool is_structured = false;   // torch has its shapes in C++
@@ -76,6 +78,10 @@ struct Plan {
     }
 
   private:
+    static bool names_type(const c10::Type& type) {
+        if (const auto* const optional = type.castRaw<c10::OptionalType>()) return names_type(*optional->getElementType());
+        return type.kind() == c10::TypeKind::ScalarTypeType;
+    }
     static std::string word_of(const c10::OperatorHandle& op) {
         const std::string& name = op.operator_name().name;
         return name.substr(name.rfind(':') + 1);
@@ -440,14 +446,20 @@ class Operation {
         return shapes;
     }
     // Meta functions in Python err about types and sizes, and none refuses all types that its kernel refuses.  So the kernel itself is asked, once for each
-    // combination of types.  False: its results are not known before.
+    // combination of types and of what is no size.  False: its results are not known before.
     bool correct(Shapes& shapes) {
         KnownTypes::Key key;
         std::optional<c10::ScalarType> of_floats;
         bool are_mixed = false, are_short = false;
         for (size_t i = first_; i < stack_.size(); ++i) {
-            key.push_back(-1);
-            each_tensor(stack_[i], [&](const at::Tensor& tensor) {
+            const IValue& value = stack_[i];
+            key.push_back(value.isNone() ? -2 : -1);
+            if (value.isBool()) key.push_back(value.toBool());
+            else if (value.isInt() && plan_.is_type[i - first_]) key.push_back(value.toInt());
+            else if (value.isString()) key.push_back(static_cast<int64_t>(std::hash<std::string>()(value.toStringRef())));
+            else if (value.isBoolList())
+                for (const bool each : value.toBoolList()) key.push_back(each);
+            each_tensor(value, [&](const at::Tensor& tensor) {
                 const c10::ScalarType type = tensor.scalar_type();
                 key.push_back(static_cast<int>(type));
                 if (!c10::isFloatingType(type) || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;

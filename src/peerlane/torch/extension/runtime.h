@@ -159,7 +159,7 @@ class Devices {
     Queue& make(DeviceIndex device, std::atomic<Queue*>& entry, bool is_default) {
         return *with_python([&](py::handle module) {
             if (Queue* const known = entry.load(std::memory_order_acquire)) return known;   // another thread was faster
-            PyObject* const stream = module.attr("create_stream")(static_cast<int>(device)).release().ptr();
+            PyObject* const stream = module.attr("create_stream")(static_cast<int>(device), is_default).release().ptr();
             auto* const queue = new Queue{device, calls->hold_stream(stream), stream, is_default, {}};
             Queue* before = nullptr;
             return entry.compare_exchange_strong(before, queue) ? queue : before;

@@ -78,11 +78,11 @@ class ShapeKey {
     bool is_complete_ = true;
 };
 
-// What a kernel makes, by the types of its arguments.
+// What a kernel makes, by the types of its arguments, and by those arguments that are no sizes.
 class KnownTypes {
   public:
     enum class Kind { types, other_sizes, refused };
-    using Key = std::vector<int>;
+    using Key = std::vector<int64_t>;
     struct Answer {
         Kind kind;
         std::vector<std::optional<caffe2::TypeMeta>> types;   // nothing: it has left the result out

@@ -2,7 +2,7 @@
 #pragma once
 #include <torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.hpp>
 
-#include "runtime.h"
+#include "guard.h"
 
 namespace peerlane_torch {
 
@@ -69,7 +69,8 @@ class SymmetricAllocator final : public symmetric::SymmetricMemoryAllocator {
   public:
     void* alloc(size_t size, int device, const std::optional<std::string>& group) override {
         return with_symmetric_memory([&](py::handle module) {
-            return reinterpret_cast<void*>(module.attr("allocate")(size, device, symmetric::get_signal_pad_size(), group).template cast<uintptr_t>());
+            const int index = device < 0 ? Guard().getDevice().index() : device;   // a device without a number is the current one
+            return reinterpret_cast<void*>(module.attr("allocate")(size, index, symmetric::get_signal_pad_size(), group).template cast<uintptr_t>());
         });
     }
     void free(void* address) override {

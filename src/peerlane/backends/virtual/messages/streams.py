@@ -180,7 +180,7 @@ def _in_brackets(*texts: str) -> str:
 
 def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: int, notify: int) -> str:
     if notify:
-        return _notify(notify) if notify in stream_waits.notify_names else ""
+        return _notify(notify) if stream_waits.notify_name(notify) else ""
     if not dst:
         return ""
     target = _end(dst, to)
