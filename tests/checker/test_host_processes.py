@@ -49,6 +49,7 @@ def test_order_of_ranks_by_a_socket_of_a_c_library_is_not_seen_and_labelled(tmp_
     (race,) = done.findings
     assert (race["kind"], race["certain"]) == ("race", False)
     assert "a means that peerlane does not see" in race["why"]
+    assert "`peerlane.order(key).post()`" in race["why"]  # what to do about it
 
 
 @pytest.mark.parametrize("case", ["none", "early_puts"])

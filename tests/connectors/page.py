@@ -99,6 +99,23 @@ pool: 32 pages are written, found, read and compared; then files are cut, which 
 
 vLLM's tier `fs` moves bytes without NIXL, and its tier `obj` needs the plugin OBJ, which peerlane does not have.
 LMCache's own tests of its tiers on NIXL [run as on the wheel](facts/nixl.md#13-file-tiers-of-serving-systems).
+
+## Dynamo's block manager (KVBM)
+
+KVBM does not run. Its core is native: `kvbm/_core.abi3.so` links `libnixl.so` directly and loads `libcuda.so.1`, so
+the dialect `nixl`, which is modules of Python, has no part in it. It was tried by hand on 2026-11-30: kvbm 1.6.1 with
+NVIDIA's wheel nixl 1.3.2 under `peerlane run --dialect cuda --devices 2`, the leader and the worker in processes of
+their own, as vLLM has them. vLLM was a stand-in, and so were the tensors: they have addresses of device memory.
+
+* The worker's `register_kv_caches`, the handshake with the leader, the pool of the host and NIXL's agents in both
+  processes run, and so do the leader's slots, matches and metadata.
+* Blocks do not move. KVBM copies between device and host by a kernel of its own, and `cuModuleLoadData` answers
+  `CUDA_ERROR_NOT_SUPPORTED`. KVBM logs this and reports the request as saved. It offers the blocks to the next
+  request, whose load does not end.
+* The tier of files asks NIXL for `GDS_MT`, which the wheel cannot load without `libcufile.so.0`. The leader waits.
+* What would serve it: this kernel on the processor, and a `libcufile.so.0` on virtual devices.
+* The leader waits under Python's GIL for a thread that calls CUDA. If its process has not called CUDA before, both
+  [wait for ever](design/c-libraries.md#threads-that-are-awaited-under-the-gil); `cuInit` before it helps.
 """
 
 _ROWS = """\

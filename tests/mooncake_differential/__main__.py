@@ -23,8 +23,8 @@ def run(command: list[str], first: int, count: int) -> Outcomes:
 def main(vendor: str, count: int) -> int:
     """Compare so many programs; return how many differ."""
     theirs, ours = run([vendor], 0, count), run(OURS, 0, count)
-    repeat_differing(theirs, ours, lambda seed: run([vendor], seed, 1))
-    return compare(theirs, ours, count, "")
+    varying = repeat_differing(theirs, ours, lambda seed: run([vendor], seed, 1))
+    return compare(theirs, ours, count, "", varying)
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ def compare(vendor: str, count: int) -> int:
             mine = _outcomes(ours, first, count, use, policy)
             what = f", memory {use}, policy {policy}"
             again = partial(_outcomes, [vendor], count=1, use=use, policy="vendor")
-            differential.repeat_differing(theirs, mine, again)
-            differing += differential.compare(theirs, mine, count, what)
+            varying = differential.repeat_differing(theirs, mine, again)
+            differing += differential.compare(theirs, mine, count, what, varying)
     return differing
 
 

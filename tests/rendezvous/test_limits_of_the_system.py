@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,46 @@ except pl.OutOfMemory as error: print(error.fault.name, "ulimit -f" in str(error
             env=os.environ | {"PEERLANE_RUNTIME_DIR": str(tmp_path / str(most))},
         )
         assert (done.returncode, done.stdout) == (0, "OUT_OF_RESOURCES True False\n"), done.stderr
+
+
+def test_limit_of_file_sizes_that_is_lowered_in_the_run_leaves_exit_and_memory_as_they_are(
+    tmp_path: Path,
+) -> None:
+    environ = os.environ | {"PEERLANE_RUNTIME_DIR": str(tmp_path / "own")}
+    program = """
+import os, resource, sys
+import peerlane as pl
+near, far = (each.allocate(2 << 20) for each in pl.devices()[:2])
+child = os.posix_spawn(sys.executable, [sys.executable, "-c", "import os, peerlane as pl; "
+    "kept = pl.devices()[0].allocate(2 << 20); os._exit(0)"], os.environ)
+os.waitpid(child, 0)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+near.fill(7)
+pl.copy(far, near)
+print(bytes(far.view()) == b"\\7" * (2 << 20), near.device.total_bytes - near.device.free_bytes)
+"""
+    done = run_python(["-c", program], timeout=SECONDS, env=environ)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"True {4 << 20}\n", "")
+    later = "import peerlane as pl; d = pl.devices()[0]; print(d.total_bytes - d.free_bytes)"
+    done = run_python(["-c", later], timeout=SECONDS, env=environ)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+def test_node_without_proc_is_unsupported_and_names_it(tmp_path: Path) -> None:
+    program = """
+import peerlane as pl
+try: pl.devices()
+except pl.Unsupported as error: print(error.detail.reason, "mount" in str(error), "make room" in str(error))
+"""
+    words = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    if subprocess.run([*words, "true"], capture_output=True, timeout=SECONDS, check=False).returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    done = subprocess.run(
+        [*words, sys.executable, "-c", program],
+        env=os.environ | {"PEERLANE_RUNTIME_DIR": str(tmp_path / "own")},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "no_proc True False\n"), done.stderr

@@ -224,7 +224,9 @@ def _elsewhere(data: Mapping[str, Any], logs: Mapping[int, ProcessLog], helpers:
 _OF_ONE_LINE = ("log", "site", "thread", "event_kind", "op")
 _WHY_ORDER = (
     "a thread knew that the first access was over before the second one was submitted, and could tell the other "
-    "thread by a means that peerlane does not see: a variable, a socket, a pipe, shared memory"
+    "thread by a means that peerlane does not see: a variable, a socket, a pipe, shared memory. Where the program "
+    "does so, declare it: `peerlane.order(key).post()` before the message is sent, `peerlane.order(key).take()` "
+    "behind its reception"
 )
 _WHY_UNSEEN = (
     "a process that this check does not see shares memory or notifies with the program, and may have done what "

@@ -122,9 +122,6 @@ def named_line(site: Mapping[str, Any]) -> tuple[str, int]:
     return file, line
 
 
-_WHY = "the program may order the two by a means that peerlane does not see: a socket, a pipe, shared memory"
-
-
 def finding_facts(finding: Finding, *, is_before: bool | None = None) -> list[tuple[str, str]]:
     """Return the named facts of a finding: all, or with ``is_before`` those before, or after, the source lines."""
     before = [("memory", where)] if (where := _bytes(finding)) else []
@@ -132,7 +129,7 @@ def finding_facts(finding: Finding, *, is_before: bool | None = None) -> list[tu
     if order := finding.get("last_order"):
         behind.append(("last order", f"from {order['from']} to {order['to']}"))
     if not finding["certain"]:
-        behind.append(("uncertain", finding.get("why") or _WHY))
+        behind.append(("uncertain", finding["why"]))
     return before + behind if is_before is None else before if is_before else behind
 
 

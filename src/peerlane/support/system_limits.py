@@ -33,7 +33,7 @@ def of_system(error: OSError) -> tuple[type[Error], str]:
         return OutOfMemory, "this process may not make files so large: raise `ulimit -f`"
     if error.errno == errno.ENOMEM:
         return OutOfMemory, "the system has no memory left: free some"
-    return Error, "make room there, or set PEERLANE_RUNTIME_DIR to a directory of your own"
+    return Error, "set PEERLANE_RUNTIME_DIR to a directory of your own"
 
 
 @contextlib.contextmanager

@@ -228,6 +228,6 @@ def decode(content: bytes) -> Description:
             if slot >= SLOTS or not number or not size or start + size > _WORD or is_shared > 1:
                 raise ValueError("a registration is impossible")
             rows.append(Row(start, size, slot, number, bool(is_shared), part_of(offers, offer, offset)))
-    except struct.error as error:
-        raise ValueError(str(error)) from None
+    except struct.error:
+        raise ValueError(f"some of the {len(content):,} bytes are missing") from None
     return Description(machine, Origin(ident, pid, started, fd), rows)

@@ -62,8 +62,9 @@ def decode(content: bytes) -> Metadata:
     try:
         return _decode(content)
     except (struct.error, ValueError) as error:
+        why = "some are missing" if isinstance(error, struct.error) else error
         raise nixlMismatchError(
-            f"these {len(content):,} bytes are not the metadata of an agent: {error}",
+            f"these {len(content):,} bytes are not the metadata of an agent: {why}",
             "pass what get_agent_metadata of an agent on peerlane returned, whole and unchanged",
         ) from None
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from peerlane import _core
 from peerlane.backends.virtual.node.config import NodeConfig
-from peerlane.errors import OutOfMemory
+from peerlane.errors import OutOfMemory, Refused, Unsupported
 from peerlane.support.records import dataclass
 
 SLOTS = 1024
@@ -103,8 +103,18 @@ def owner_of(pid: int) -> int:
 
 
 def pid_namespace() -> int:
-    """Return the number of this process's pid namespace."""
-    return Path("/proc/self/ns/pid").stat().st_ino
+    """Return the number of this process's pid namespace.
+
+    Raises Unsupported: /proc is not mounted.
+    """
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except FileNotFoundError:
+        raise Unsupported(
+            "/proc is not mounted, by which the processes of a node are told apart: mount it (`mount -t proc proc "
+            "/proc`)",
+            detail=Refused(reason="no_proc", path="/proc/self/ns/pid"),
+        ) from None
 
 
 def is_running(owner: int, namespace: int) -> bool:

@@ -95,8 +95,10 @@ class NodeState:
         """Free the slots of dead processes; return their number."""
         if not self._slots.dead():
             return 0
-        with _locked(self._fd, self._config, self._path):
+        # `ulimit -f` may have been lowered since this process entered: then another process frees the slots.
+        with _locked(self._fd, self._config, self._path), suppress(OSError):
             return self._slots.clear_dead()
+        return 0
 
     def owner(self, slot: int) -> tuple[int, int] | None:
         """Return pid and low 32 bits of the start time of a slot's live process; None if there is none."""
@@ -144,7 +146,8 @@ class NodeState:
 
     def _give_back(self) -> None:
         if self._pid == os.getpid():
-            self._slots.clear(self.slot)
+            with suppress(OSError):  # as `reap`: the slot is a dead process's then
+                self._slots.clear(self.slot)
             _claimed.discard(_claim_of(self._fd, self.slot))
 
     def _leave_ledger(self) -> None:
