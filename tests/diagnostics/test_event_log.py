@@ -180,9 +180,8 @@ def test_log_of_threads_and_processes_has_their_order(tmp_path: Path) -> None:
     assert ended[0].thread != begun[0].thread
     locks = {each.words[1] for each in parent.of("take") if each.words[0] == 0}
     assert len(locks) >= 2  # the lock's and the queue's
-    forked, mine = child.of("take")
     posted = {each.words[:2] for each in parent.of("post")}
-    assert {forked.words[:2], mine.words[:2]} <= posted
+    assert len([each for each in child.of("take") if each.words[:2] in posted]) == 2  # the fork, and its own
 
 
 def test_log_without_room_drops_events_and_counts_them(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from helpers.prepared import run_python
 from helpers.promises import Node, filled, untouched
 from peerlane.errors import Fault
 from peerlane.rendezvous import Rendezvous, RendezvousServer
+from peerlane.support.declared import kept
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
 PROMISES = dict.fromkeys(re.findall(r"^\* `([a-z0-9_]+)`:", PAGE, re.MULTILINE))
@@ -76,7 +77,8 @@ def _methods(owner: type) -> set[str]:
     ours = re.compile(r"peerlane\.(?!_core)")
     python = [base for base in owner.__mro__ if ours.match(base.__module__)]
     for name, member in (pair for base in python for pair in vars(base).items()):
-        fallible = isinstance(member, property) and not {name, f"{owner.__name__}.{name}"} & THAT_CANNOT_FAIL
+        is_getter = isinstance(member, property) and not isinstance(member, kept)
+        fallible = is_getter and not {name, f"{owner.__name__}.{name}"} & THAT_CANNOT_FAIL
         if not name.startswith("_") and (fallible or inspect.isroutine(member)):
             methods.add(f"{owner.__name__}.{name}")
     return methods

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from peerlane.checker.missing import missing_order
+from peerlane.checker.missing import is_in_c, missing_order
 from peerlane.checker.sites import EVENTS, Data, Helpers, Site, distinguish
 from peerlane.checker.texts import location_of, span_text
 from peerlane.diagnostics.log.log_files import ProcessLog, is_installed
@@ -157,7 +157,7 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Re
     return {
         "kind": data["kind"],
         "certain": data["certain"] and not is_of_failure,
-        "why": _WHY_FAILURE if is_of_failure else _why(data),
+        "why": _WHY_FAILURE if is_of_failure else _why(data, can_declare=not is_in_c(first, second)),
         "of_failure": is_of_failure,
         "count": data["count"],
         "sites": [first.as_json(), second.as_json()],
@@ -209,12 +209,14 @@ def _astray(data: Data) -> list[Mapping[str, Any]]:
     return parts if len(parts) <= 2 else []
 
 
-def _why(data: Mapping[str, Any]) -> str:
+def _why(data: Mapping[str, Any], *, can_declare: bool) -> str:
     if data["certain"]:
         return ""
     if data["is_of_look"]:
         return _WHY_LOOK
-    return _WHY_UNSEEN if data["is_of_unseen"] else _WHY.get(data["kind"], _WHY_ORDER)
+    if data["is_of_unseen"]:
+        return _WHY_UNSEEN
+    return _WHY.get(data["kind"]) or _WHY_ORDER + (_DECLARE if can_declare else "")
 
 
 def _elsewhere(data: Mapping[str, Any], logs: Mapping[int, ProcessLog], helpers: Helpers) -> Record:
@@ -224,9 +226,11 @@ def _elsewhere(data: Mapping[str, Any], logs: Mapping[int, ProcessLog], helpers:
 _OF_ONE_LINE = ("log", "site", "thread", "event_kind", "op")
 _WHY_ORDER = (
     "a thread knew that the first access was over before the second one was submitted, and could tell the other "
-    "thread by a means that peerlane does not see: a variable, a socket, a pipe, shared memory. Where the program "
-    "does so, declare it: `peerlane.order(key).post()` before the message is sent, `peerlane.order(key).take()` "
-    "behind its reception"
+    "thread by a means that peerlane does not see: a variable, a socket, a pipe, shared memory"
+)
+_DECLARE = (
+    ". Where the program does so, declare it: `peerlane.order(key).post()` before the message is sent, "
+    "`peerlane.order(key).take()` behind its reception"
 )
 _WHY_UNSEEN = (
     "a process that this check does not see shares memory or notifies with the program, and may have done what "

@@ -63,7 +63,7 @@ def missing_order(
 ) -> str:
     """Return the order that would make a finding go away."""
     calls = _calls_of(_dialect(data, first, second, help_site), first, second)
-    if _is_c(first, second):
+    if is_in_c(first, second):
         calls = _names_of_c(calls)
     if skipped is not None:
         return _skipped_wait(skipped, calls)
@@ -292,7 +292,7 @@ def _dialect(data: Data, first: Site, second: Site, record: Site | None) -> str:
     return known.pop() if len(known) == 1 else ""
 
 
-def _is_c(first: Site, second: Site) -> bool:
+def is_in_c(first: Site, second: Site) -> bool:
     """Return whether the program calls C at these sites; if no call of theirs is known, whether it does anywhere."""
     sites = (first, second)
     called = {each.log.calls[each.data["site"]] for each in sites if each.data["site"] in each.log.calls}

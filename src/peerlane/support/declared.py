@@ -48,6 +48,12 @@ else:
         def __set__(self, owner, value):
             raise AttributeError(f"{type(owner).__name__}.{self.__name__} cannot be set")
 
-    def kept(getter):
-        """Decorate the getter of an attribute whose value a subclass keeps, in ``_device`` for ``device``."""
-        return property(operator.attrgetter(f"_{getter.__name__}"), doc=getter.__doc__)
+    class kept(property):
+        """Decorates the getter of an attribute whose value a subclass keeps, in ``_device`` for ``device``."""
+
+        def __init__(self, getter):
+            super().__init__(operator.attrgetter(f"_{getter.__name__}"), doc=getter.__doc__)
+            self._lacking = declared(getter)
+
+        def __set_name__(self, owner, name):
+            setattr(owner, f"_{name}", self._lacking)

@@ -70,7 +70,10 @@ _NAMES: dict[str, tuple[tuple[str, str], ...]] = {
             "device=",
             "Device.allocate(nbytes) and copy(dst, src); memory stays on the device that it was allocated on",
         ),
-        ("size= nbytes=", "Buffer[start:stop] for a part, and AddressRange for memory that grows"),
+        (
+            "size= nbytes=",
+            "AddressRange.map(physical) for memory that grows, and buffer[start:stop] for a part",
+        ),
         ("__add__", "Buffer.view(dtype, shape), an array of NumPy, for arithmetic"),
         ("data_ptr ptr handle device_ptr", "Buffer.address"),
         ("numpy cpu get data tolist asnumpy", "Buffer.view(dtype, shape), or bytes(buffer)"),
