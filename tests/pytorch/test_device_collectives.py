@@ -475,3 +475,21 @@ dist.init_process_group({backend!r}, store=store, rank=rank, world_size=size, de
 )
 def test_ranks_of_launchers_meet(programs: Programs, launcher: list[str]) -> None:
     assert [each["sums"] for each in programs.launched(launcher, _ANY, size=3)] == [[6.0, 6.0]] * 3
+
+
+def test_first_calls_behind_the_end_of_a_rank_are_errors_of_torch(programs: Programs) -> None:
+    results = programs.run(
+        """
+tensor = torch.ones(4, device=torch.device("peerlane", rank))
+dist.barrier()
+if rank == 0:  # it serves the rendezvous
+    os._exit(1)
+while caught(dist.barrier) is None:
+    pass
+found["errors"] = [caught(dist.all_reduce, tensor), caught(dist.send, tensor, 0), caught(dist.recv, tensor, 0)]
+""",
+        may_fail=True,
+    )
+    assert [(kind, cause) for kind, _, cause in results[1]["errors"]] == [
+        ("DistBackendError", "PeerLost")
+    ] * 3

@@ -78,17 +78,17 @@ def close_later(buffer: Any, streams: Sequence[Stream]) -> None:
         _closing[device] = device.create_stream(on_error="continue")
     for stream in streams:
         _closing[device].wait(stream)
-    _ending.add(buffer)
+    _ending[buffer] = range(buffer.address, buffer.address + buffer.nbytes)
     _closing[device].launch_callback(_close, buffer)
 
 
 def _close(buffer: Any) -> None:
     buffer.close()
-    _ending.discard(buffer)
+    del _ending[buffer]
 
 
 _closing: dict[Any, Stream] = {}
-_ending: set[Any] = set()  #: memory that closes behind what is queued
+_ending: dict[Any, range] = {}  #: the addresses of memory that closes behind what is queued
 
 
 def check_borrowed(call: str, address: int, nbytes: int) -> None:
@@ -100,7 +100,7 @@ def check_borrowed(call: str, address: int, nbytes: int) -> None:
     """
     end = address + nbytes
     try:
-        if not any(each.address < end and address < each.address + each.nbytes for each in list(_ending)):
+        if not any(each.start < end and address < each.stop for each in tuple(_ending.values())):
             raw.buffer(address, nbytes)
             return
         cause = None

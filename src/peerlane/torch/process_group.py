@@ -332,16 +332,19 @@ class PeerlaneGroup(dist.ProcessGroup):
         *what: Any,
     ) -> QueuedWork:
         with torch.profiler.record_function(f"{self.getBackendName()}:{name}"):
-            work = self._device_calls().collective(
+            work = self._device_calls(name).collective(
                 *(name, device, changed, call, *what), is_async=opts.asyncOp
             )
         return self._issued(work)
 
-    def _device_calls(self) -> DeviceCalls:
+    def _device_calls(self, name: str) -> DeviceCalls:
         if self._ended is not None:
             raise self._ended
         if self._on_devices is None:
-            self._on_devices = DeviceCalls(self._group, self._longest)
+            try:
+                self._on_devices = DeviceCalls(self._group, self._longest)
+            except Error as error:
+                raise converted(name, error) from error
         return self._on_devices
 
     def _issued(self, work: QueuedWork) -> QueuedWork:
@@ -565,7 +568,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         if is_shape(tensor):
             return FakeWork()
         if not tensor.is_cpu:
-            return self._issued(self._device_calls().send(tensor, peer))
+            return self._issued(self._device_calls("send").send(tensor, peer))
         return self._message(f"send to rank {peer}", tensors, self._messages.send(tensor, peer, tag))
 
     def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> dist.Work:
@@ -575,7 +578,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         if is_shape(tensor):
             return FakeWork()
         if not tensor.is_cpu:
-            return self._issued(self._device_calls().receive(tensor, peer))
+            return self._issued(self._device_calls("recv").receive(tensor, peer))
         return self._message(f"recv from rank {peer}", tensors, self._messages.receive(tensor, [peer], tag))
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> dist.Work:
