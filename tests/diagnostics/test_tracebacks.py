@@ -111,7 +111,7 @@ REFUSED_LINES = """
         ("held.buffer + 1", "peerlane has Buffer.view(dtype, shape)"),
         ("x = one; x *= 2", "peerlane has Buffer.view(dtype, shape)"),
         ("held.buffer.device = other.device", "peerlane has Device.allocate(nbytes) and copy(dst, src)"),
-        ("one.size = 4", "peerlane has Buffer[start:stop] for a part"),
+        ("one.size = 4", "peerlane has AddressRange.map(physical) for memory that grows"),
         ("stream.device = pl.device(1)", "peerlane has Device.create_stream()"),
     ],
 )
