@@ -273,3 +273,17 @@ def test_file_that_is_no_program_has_no_runtime(tmp_path: Path) -> None:
         assert not has_runtime(str(path))
     assert not has_runtime(str(tmp_path / "missing"))
     assert not has_runtime(sys.executable)
+
+
+@pytest.mark.parametrize("command", [("run",), ("launch", "-n", "2")])
+def test_nccl_of_a_wheel_is_not_opened(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """A program finds it by its path, as cuda.pathfinder does."""
+    text = "int ncclGetVersion(int *version) { *version = 1; return 0; }"
+    built(tmp_path, "libnccl.so.2", text, "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2")
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import ctypes\nversion = ctypes.c_int()\nlibrary = ctypes.CDLL({str(tmp_path / 'libnccl.so.2')!r})\n"
+        "assert library.ncclGetVersion(ctypes.byref(version)) == 0 and version.value > 20000, version\n"
+    )
+    done = run_python(["-m", "peerlane", *command, "--dialect", "cuda", str(program)], timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -128,8 +128,9 @@ class _ExtensionWatch:
     def __init__(self) -> None:
         #: By dialect: the names that the file assigns.  ``creating`` gets the path of each module before it is
         #: loaded, ``executed`` the module when its code has run, ``opening`` the name and the flags of each library
-        #: that ctypes or cffi opens, before it does, and ``loads_first`` returns the library in ``lib/preload`` that
-        #: a program of machine code needs before all others; ``is_chosen`` tells whether the user named the dialect.
+        #: that ctypes or cffi opens, and returns the one that it opens then, and ``loads_first`` returns the library
+        #: in ``lib/preload`` that a program of machine code needs before all others; ``is_chosen`` tells whether the
+        #: user named the dialect.
         self.adapters: dict[str, dict[str, Any]] = {}
         self._is_watching = False
         self._after_load: Callable[[], object] = bool
@@ -187,7 +188,7 @@ class _ExtensionWatch:
 
         def follow(library: Any, flags: int = 0) -> Any:
             for each in adapters.values():
-                each["opening"](library, flags)
+                library = each["opening"](library, flags)
             opened = opening(library, flags)
             self._after_load()
             return opened

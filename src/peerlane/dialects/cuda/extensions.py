@@ -28,6 +28,7 @@ _OF_THE_SYSTEM = tuple(
 )
 _OF_PYTHON = "/lib-dynload/"  # where its own modules are, among them that of ctypes
 _NOW = os.RTLD_NOW
+_NCCL = "libnccl.so.2"
 _CAPSULES = {
     "cuda.bindings._internal.runtime": "",
     "cuda.bindings._internal.runtime_ptds": "_ptds",
@@ -101,10 +102,19 @@ def creating(path: str) -> None:
         _open_replaced(os.fsencode(path), sys.getdlopenflags())
 
 
-def opening(name: Any, flags: int) -> None:
-    """Replace the runtime in a library that ctypes or cffi opens, before it does."""
-    if name is not None and not _is_own(name):
-        _open_replaced(os.fsencode(name), flags or _NOW)
+def opening(name: Any, flags: int) -> Any:
+    """Return the library to open for one that ctypes or cffi opens: peerlane's NCCL for that of a wheel.
+
+    The runtime in another library is replaced before.
+    """
+    if name is None or _is_own(name):
+        return name
+    if os.path.basename(os.fsdecode(name)) == _NCCL:  # noqa: PTH119 - pathlib is not needed for anything else
+        from peerlane.support.libraries import folder
+
+        return f"{folder()}/{_NCCL}"
+    _open_replaced(os.fsencode(name), flags or _NOW)
+    return name
 
 
 def _is_own(name: Any) -> bool:
