@@ -163,36 +163,19 @@ def test_transfer_to_npu_runs_a_program_of_cuda_on_npu(tmp_path: Path) -> None:
     }
 
 
-_RANKS_OF_CUDA = """
-import os
-import torch
-import torch_npu.contrib.transfer_to_npu
-import torch.distributed as dist
-
-rank = int(os.environ["RANK"])
-torch.cuda.set_device(rank)
-dist.init_process_group("nccl")
-total = torch.full((1000,), rank + 1.0, device="cuda")
-dist.all_reduce(total)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2).cuda(), device_ids=[rank])
-model(torch.full((4, 8), float(rank), device="cuda")).sum().backward()
-print("found", dist.get_backend(), total[0].item(), model.module.weight.grad[0, 0].item(), flush=True)
-dist.destroy_process_group()
-"""
-
 _RANKS = """
 import os
 import torch
-import torch_npu
+import {imported}
 import torch.distributed as dist
 
 rank = int(os.environ["RANK"])
-torch.npu.set_device(rank)
-dist.init_process_group("hccl")
-total = torch.full((1000,), rank + 1.0, device="npu")
+torch.{device}.set_device(rank)
+dist.init_process_group("{backend}")
+total = torch.full((1000,), rank + 1.0, device="{device}")
 dist.all_reduce(total)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2).npu(), device_ids=[rank])
-model(torch.full((4, 8), float(rank), device="npu")).sum().backward()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2).{device}(), device_ids=[rank])
+model(torch.full((4, 8), float(rank), device="{device}")).sum().backward()
 print("found", dist.get_backend(), total[0].item(), model.module.weight.grad[0, 0].item(), flush=True)
 dist.destroy_process_group()
 """
@@ -208,7 +191,7 @@ dist.destroy_process_group()
 )
 def test_backend_hccl_reduces_on_npu(tmp_path: Path, launcher: str) -> None:
     program = tmp_path / "ranks.py"
-    program.write_text(_RANKS)
+    program.write_text(_RANKS.format(imported="torch_npu", device="npu", backend="hccl"))
     done = _run([*launcher.split(), str(program)])
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.partition("found ")[2] for line in done.stdout.splitlines() if "found " in line]
@@ -217,7 +200,9 @@ def test_backend_hccl_reduces_on_npu(tmp_path: Path, launcher: str) -> None:
 
 def test_transfer_to_npu_lets_ranks_of_nccl_reduce_by_hccl(tmp_path: Path) -> None:
     program = tmp_path / "ranks.py"
-    program.write_text(_RANKS_OF_CUDA)
+    program.write_text(
+        _RANKS.format(imported="torch_npu.contrib.transfer_to_npu", device="cuda", backend="nccl")
+    )
     done = _run(["launch", "--torch-npu", "-n", "2", "--devices", "2", str(program)])
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.partition("found ")[2] for line in done.stdout.splitlines() if "found " in line]

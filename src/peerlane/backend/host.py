@@ -127,7 +127,7 @@ know_c_lane: Callable[[int, int, int, Any, Any, Any], None]
 #: a communicator of NCCL whose calls native code may queue: its handle, context, device's native number, rank, size,
 #: stream of collectives, and what queues the calls of its group
 NcclCommunicator: Callable[..., Any]
-#: (bytes by type, number of the reduction by type and operation, code of a call that failed half-way)
+#: (bytes by type, number of the reduction by type and operation)
 know_nccl_elements: Callable[[dict[int, int], dict[tuple[int, int], int]], None]
 #: (whether the dialect has a group of this thread open) returns what native code has of one, which the dialect has
 #: from now on: its depth, and the name, words and line of each call

@@ -2,22 +2,14 @@
  *
  * `end_of_child WAIT MODE`: WAIT is what the parent waits with; in `right` it reads behind the wait, in `early` before. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <hip.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define OK(call)                                                                                       \
-    do {                                                                                               \
-        long code_ = (long)(call);                                                                     \
-        if (code_ != 0) fprintf(stderr, "%s: %ld, %s\n", #call, code_, strerror(errno)), exit(1);      \
-    } while (0)
+#include "ok.h"
 
 enum { kBytes = 4096, kDefault = 4 /* hipMemcpyDefault */ };
 

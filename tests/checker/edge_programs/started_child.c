@@ -3,20 +3,12 @@
  * `started_child HOW MODE`: HOW is what the parent starts it with; in `before` it has written the memory until then, in `behind` it
  * does so afterwards, before it says what memory that is. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <hip.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define OK(call)                                                                                       \
-    do {                                                                                               \
-        long code_ = (long)(call);                                                                     \
-        if (code_ != 0) fprintf(stderr, "%s: %ld, %s\n", #call, code_, strerror(errno)), exit(1);      \
-    } while (0)
+#include "ok.h"
 
 enum { kBytes = 4096, kDefault = 4 /* hipMemcpyDefault */ };
 

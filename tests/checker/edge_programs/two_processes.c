@@ -4,15 +4,11 @@
  * `unheard` the parent does not take what the child says, and in `none` it is not used.
  * `copied` and `streamed` are a word of the memory itself, which the parent copies until it is set. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <hip.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -29,11 +25,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 
-#define OK(call)                                                                                       \
-    do {                                                                                               \
-        long code_ = (long)(call);                                                                     \
-        if (code_ != 0) fprintf(stderr, "%s: %ld, %s\n", #call, code_, strerror(errno)), exit(1);      \
-    } while (0)
+#include "ok.h"
 
 enum { kBytes = 4096, kDefault = 4 /* hipMemcpyDefault */ };
 
