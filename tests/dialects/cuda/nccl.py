@@ -144,9 +144,12 @@ class Ranks:
                 call(each)
 
     def close(self) -> None:
+        """Abort the communicators; take what that made of calls which had not ended."""
         for each in self.all:
             if each.comm:
                 self.nccl.ncclCommAbort(each.comm)
+        for each in self.all:
+            code_of(each.driver.cuStreamSynchronize, each.stream)
 
 
 def code_of(call: Callable[..., object], *arguments: object) -> int:
