@@ -552,7 +552,7 @@ class Analysis {
     Actor delivery_of(Channel& channel, Actor base);
     void allocated(uint32_t log, const Event& event);
     void reused(uint32_t log, const Event& event);
-    void lend_again(uint32_t log, const Event& event);
+    void lend_again(const Event& event);
     void freed(uint32_t log, const Event& event, Actor by, const Past& past);
     void moved(const Event& event);
     void source_changed(uint32_t log, const Event& event);
