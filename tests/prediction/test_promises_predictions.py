@@ -33,7 +33,9 @@ def test_predict_block_that_fails_leaves_prediction_empty(devices: list[pl.Devic
     )
 
 
-def test_predict_outside_of_a_with_statement_shows_what_to_write_and_can_be_entered_again(devices: list[pl.Device]) -> None:
+def test_predict_outside_of_a_with_statement_shows_what_to_write_and_can_be_entered_again(
+    devices: list[pl.Device],
+) -> None:
     a, block = devices[0].allocate(64), pl.predict("h100-8")
     assert repr(block).startswith("<pl.predict('h100-8'): write `with` before it")
     with block as first:

@@ -77,7 +77,7 @@ def _chosen(text: str, present: tuple[str, ...], directory: Path | None) -> str:
     if text not in present and ("=" in text or is_file(text)):
         name = NodeConfig.resolve(text, source="--node").name
     if name not in present:
-        used = [each for each in present if directory and not _is_idle(take_census(directory, each))]
+        used = [each for each in present if directory and take_census(directory, each).is_used]
         shown = [*map(printable, used[:_MOST_NAMED])] + [f"{len(used) - _MOST_NAMED} more"] * (
             len(used) > _MOST_NAMED
         )
