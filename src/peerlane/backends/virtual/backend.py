@@ -292,7 +292,7 @@ class VirtualBackend(Queues):
         return HandleFields(
             tag=handles.node_tag(home),
             slot=state.slot,
-            index=index,
+            entry=index,
             nonce=nonce,
             node=home,
             kind=kind,
@@ -305,7 +305,7 @@ class VirtualBackend(Queues):
         self._check_open()
         fields, state = self._decode(handle), self._state
         if self._is_own(fields):
-            _core.refuse_own(fields.index, fields.nonce, fields.nonce_bits)
+            _core.refuse_own(fields.entry, fields.nonce, fields.nonce_bits)
         if fields.slot not in self._makers and state.is_foreign(fields.slot):
             raise AccessDenied(
                 "the process that made the handle is in another pid namespace than this one, where pids cannot be "
@@ -363,7 +363,7 @@ class VirtualBackend(Queues):
             fields.slot,
             self._home.number,
             *owner,
-            fields.index,
+            fields.entry,
             fields.nonce,
             fields.nonce_bits,
             kind,

@@ -69,13 +69,12 @@ class VirtualAllowList(AllowList):
 
 
 class VirtualHandle(Handle):
-    __slots__ = ("_everyone", "_fields", "_is_closed", "_pid", "_source", "_entry")
+    __slots__ = ("_everyone", "_fields", "_is_closed", "_pid", "_source")
     _everyone: bool
     _fields: handles.HandleFields
     _is_closed: bool
     _pid: int
     _source: object
-    _entry: tuple[int, int]
 
     @classmethod
     def _make(
@@ -88,7 +87,7 @@ class VirtualHandle(Handle):
     ) -> VirtualHandle:
         """Make a handle of a source; observers get the export of each of ``observed``, by default of the source."""
         everyone = isinstance(allow, str) and allow == EVERYONE
-        if not isinstance(allow, Iterable):
+        if not everyone and not isinstance(allow, Iterable):
             raise TypeError(f"export: allow must be pids or {EVERYONE!r}, not {type(allow).__name__}")
         if not everyone and isinstance(allow, (str, bytes)):
             raise InvalidValue(
@@ -100,7 +99,6 @@ class VirtualHandle(Handle):
         handle = cls.__new__(cls)
         handle._source = source
         handle._fields = offer(everyone)
-        handle._entry = handle._fields.index, handle._fields.nonce
         handle._everyone, handle._is_closed, handle._pid = everyone, False, os.getpid()
         try:
             for pid in pids:
@@ -141,6 +139,10 @@ class VirtualHandle(Handle):
             if live_objects.active:
                 live_objects.withdrawn(self._entry)
         self._is_closed = True
+
+    @property
+    def _entry(self) -> tuple[int, int]:
+        return self._fields.entry, self._fields.nonce
 
     @property
     def _is_mine(self) -> bool:

@@ -23,7 +23,6 @@ from typing import NamedTuple
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.errors import BadArgument, BadHandle, Fault, LostProcess, PeerLost, Refused
 from peerlane.support.machine_identity import own_boot
-from peerlane.support.records import dataclass
 
 TEXT_LENGTH = 64
 VERSION = 1
@@ -70,14 +69,13 @@ def node_tag(home: int) -> int:
     return home >> 56 or 1
 
 
-@dataclass(frozen=True, slots=True)
-class HandleFields:
+class HandleFields(NamedTuple):
     """The fields of a handle.
 
     ``tag``: the node's tag, see `node_tag`.
     ``slot``: the exporter's slot in the node's file, 0 to 1023.
-    ``index``: the handle's index in the exporter's table, below 2**17.
-    ``nonce``: a number that tells it from other handles with that index; its lowest 28 bits are never all 0.
+    ``entry``: the handle's index in the exporter's table, below 2**17.
+    ``nonce``: a number that tells it from other handles of that entry; its lowest 28 bits are never all 0.
     ``nonce_bits``: how many bits of the nonce are known: 28 from the int form, else 64.
     ``node``, ``kind``, ``size``, ``pid``, ``start``: home of the node, number of the kind, bytes, pid of the exporter
         and the low half of its start time in clock ticks; None from the int form, which has no room for them.
@@ -85,7 +83,7 @@ class HandleFields:
 
     tag: int
     slot: int
-    index: int
+    entry: int
     nonce: int
     nonce_bits: int = 64
     node: int | None = None
@@ -98,12 +96,12 @@ class HandleFields:
 def encode_int(fields: HandleFields) -> int:
     """Return the int form, between 1 and 2**63 - 1."""
     nonce = fields.nonce & ((1 << NONCE_BITS) - 1)
-    return fields.tag << _LOW_TAG | fields.slot << _LOW_SLOT | fields.index << _LOW_INDEX | nonce
+    return fields.tag << _LOW_TAG | fields.slot << _LOW_SLOT | fields.entry << _LOW_INDEX | nonce
 
 
 def encode_text(fields: HandleFields) -> bytes:
     """Return the text form, 64 ASCII bytes; every field must be known."""
-    slot_and_index = fields.slot | fields.index << SLOT_BITS
+    slot_and_index = fields.slot | fields.entry << SLOT_BITS
     head = _TEXT.pack(
         _MAGIC,
         VERSION,
@@ -170,7 +168,7 @@ def _from_int(handle: int) -> HandleFields:
     return HandleFields(
         tag=handle >> _LOW_TAG,
         slot=handle >> _LOW_SLOT & ((1 << SLOT_BITS) - 1),
-        index=handle >> _LOW_INDEX & ((1 << INDEX_BITS) - 1),
+        entry=handle >> _LOW_INDEX & ((1 << INDEX_BITS) - 1),
         nonce=nonce,
         nonce_bits=NONCE_BITS,
     )
@@ -226,7 +224,7 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
     return HandleFields(
         tag=node_tag(node),
         slot=slot_and_index & ((1 << SLOT_BITS) - 1),
-        index=slot_and_index >> SLOT_BITS,
+        entry=slot_and_index >> SLOT_BITS,
         nonce=nonce,
         node=node,
         kind=kind,
