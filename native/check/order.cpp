@@ -611,7 +611,11 @@ Past Analysis::past_of_message(uint32_t log, const Event& event) {
     const uint64_t forgotten = sent - kept.size();
     if (came <= forgotten || came > sent) return {};   // more than were sent: a process without a log sends such messages
     const size_t rank = came - forgotten;
-    if (senders == 1) return *kept[rank - 1];
+    if (senders == 1) {
+        Past past = *kept[rank - 1];
+        past.heard = Clock();   // the message's medium brings what may have come along
+        return past;
+    }
     const auto common = [&](const auto& clock_of) {   // for each actor the rank-th number, from the least one on
         std::vector<Known> all;
         for (const Past* const past : kept) all.insert(all.end(), clock_of(*past).begin(), clock_of(*past).end());
