@@ -108,5 +108,5 @@ def _explained(suite: Suite, outcome: Outcome) -> Outcome:
             if re.search(pattern, text):
                 return outcome._replace(kind=kind, reason=reason)
     if outcome.refused:
-        return outcome._replace(kind=KERNEL, reason=f"peerlane refused `{outcome.refused}` in it")
+        return outcome._replace(kind=KERNEL, reason=f"It needs a kernel: `{outcome.refused}` is refused")
     return outcome

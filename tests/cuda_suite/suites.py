@@ -54,7 +54,7 @@ KERNELS: Mapping[str, str] = {
     r"nvrtc|Failed to find CUDA headers": (
         "It compiles a kernel; neither `libnvrtc` nor CUDA's headers are part of peerlane"
     ),
-    r"lib(curand|cublas|cublasLt|cusolver|cusparse|nvJitLink|nvfatbin)": (
+    r"lib(curand|cublas|cublasLt|cusolver|cusparse|nvJitLink|nvfatbin)|(CURAND|CUBLAS|CUSOLVER|CUSPARSE)Error": (
         "It needs a library of the vendor that makes or runs kernels, which is not part of peerlane"
     ),
 }

@@ -62,7 +62,7 @@ def test_suite_page_counts_each_end_and_gives_its_reason(folder: Path) -> None:
     page = page_of("vendor", SUITE, "5", {GROUP: {"test_vendor.py": results}})
     assert "| `test_vendor.py` | 1 | 2 | 2 | 1 |" in page
     assert "* It names what has moved (1): `test_vendor.py::test_moved`." in page
-    assert "* peerlane refused `cuLibraryLoadData` in it (1): `test_vendor.py::test_loads`." in page
+    assert "* It needs a kernel: `cuLibraryLoadData` is refused (1): `test_vendor.py::test_loads`." in page
     assert "* Not explained yet (1): `test_vendor.py::test_unknown`." in page
     assert "* no texture (1)." in page
     assert "Of the 3 tests that ran and need no kernel, 1 pass (33.3 %); none crashed." in page
