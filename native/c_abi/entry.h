@@ -63,7 +63,7 @@ extern __attribute__((visibility("default"))) std::atomic<const Quick*> quick;
 
 // What a function answers when Python has ended.
 struct AtTheEnd {
-    bool succeeds;              // it ends, selects or awaits what has ended with Python
+    bool succeeds;                 // it ends, selects or awaits what has ended with Python
     size_t output = 0, size = 0;   // the argument that has the address of its output, which is 0 then
 };
 
