@@ -59,6 +59,14 @@ def _is_started_by(part: str) -> bool:
     return any(word.startswith(f"from multiprocessing.{part}") for word in sys.orig_argv)
 
 
+def _has_run() -> bool:
+    """Tell whether anything of the program may have run: nothing has while Python starts."""
+    frame = sys._getframe()
+    while frame.f_back:
+        frame = frame.f_back
+    return frame.f_globals.get("__name__") == "__main__"
+
+
 def _unique(*parts: object) -> Key:
     """Return a new key, which no other object of any process has."""
     return key_of(*parts, os.getpid(), time.monotonic_ns(), next(_numbers))
@@ -86,7 +94,7 @@ def _follow_forks() -> None:
 def _follow_children() -> None:
     """Log that what a parent did before it started this process came before, if it did not fork."""
     is_of_python = _is_started_by("")
-    if not is_of_python:  # multiprocessing has brought such a process nothing that its parent's log lacks
+    if not is_of_python or _has_run():
         event_log.received_before()
     if event_log.is_logged(os.getppid()) or is_of_python:
         # Native code follows parents in C: here is what a child that one forked posted before it became this program.
