@@ -105,9 +105,7 @@ def _home(call: str, number: int, size: int, device: DeviceBase | None, present:
             f"{home.total_bytes:,}",
             fault=Fault.FALSE_CLAIM,
             call=call,
-            detail=Refused(
-                reason="false_claim", size=size, capacity=home.total_bytes, device=home.name
-            ),
+            detail=Refused(reason="false_claim", size=size, capacity=home.total_bytes, device=home.name),
         )
     if device is not None and device is not home and not device.can_access(home):
         raise AccessDenied(
