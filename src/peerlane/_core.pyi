@@ -901,8 +901,36 @@ def awaited_words() -> list[tuple[int, int, int, int, int, str, int, int, tuple[
 def failures() -> int:
     """How many failures streams have kept so far."""
 
+class AbortFlag:
+    """Of operations that the program may abort together."""
+
+    def __init__(self) -> None: ...
+
+    def put_on(self, stream: Stream) -> None:
+        """From now on it is that of the operations of a stream."""
+
+    def set(self) -> None:
+        """
+        Streams that waited for such an operation have no failure because of it, and those that wait go on.
+        """
+
 def take_failure(stream: Stream) -> Any:
     """The failure of a stream, which is reported now; None if there is none."""
+
+def failed_before(event: Event) -> int:
+    """
+    The stream that failed before the last record of an event, and has not reported it; 0: none.
+    """
+
+@overload
+def awaits_abort(stream: Stream) -> bool:
+    """
+    Whether an operation that the program may still abort is why the stream has a failure.
+    """
+
+@overload
+def awaits_abort(event: Event) -> bool:
+    """The same of the work before the last record of an event."""
 
 def unreported_failures() -> list[Any]:
     """
