@@ -277,7 +277,7 @@ def test_third_open_of_stopped_maker_needs_no_answer(shared: Shared) -> None:
         f"blocks=[pl.Physical(devices[0], G) for _ in range(3)]; result=[]\n"
         f"for number, block in enumerate(blocks):\n"
         f"    with pl.AddressRange(devices[0], G) as addresses: addresses.map(block); addresses[:8].fill(number)\n"
-        f"exports=[block.export(allow=[{os.getpid()}], rights=('rw', 'r')[number == 2]) for number, block in enumerate(blocks)]\n"
+        f"exports=[each.export(allow=[{os.getpid()}], rights=how) for each, how in zip(blocks, ('rw', 'rw', 'r'))]\n"
         f"result=[bytes(each).decode() for each in exports]"
     )
     with _stopped(other.pid):
