@@ -41,13 +41,6 @@ std::set<int>& descriptors() {
 }
 std::mutex descriptors_mutex;
 
-// Tries again with a higher limit when there is no descriptor left; -1 with errno.
-template <class Make>
-int new_descriptor(const Make& make) {
-    const int fd = make();
-    return fd < 0 && errno == EMFILE && raise_descriptor_limit() ? make() : fd;
-}
-
 [[noreturn]] void refuse_descriptor(uint64_t size) {
     const int error = errno;
     throw Refusal{.why = error == EMFILE || error == ENFILE ? Why::descriptors : Why::system_memory, .size = size, .error = error};

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from peerlane import _core
 from peerlane.backends.virtual.node import NodeConfig
 from peerlane.backends.virtual.node.handles import (
     HandleFields,
     Home,
     decode,
     encode_int,
-    encode_text,
     home_of,
     node_tag,
 )
@@ -55,6 +55,20 @@ def refusal(handle: int | bytes | str, home: Home | None = None) -> BadHandle:
     with pytest.raises(BadHandle) as caught:
         decode(handle, home)
     return caught.value
+
+
+def encode_text(fields: HandleFields) -> bytes:
+    numbers = (
+        fields.kind,
+        fields.node,
+        fields.slot,
+        fields.index,
+        fields.nonce,
+        fields.size,
+        fields.pid,
+        fields.start,
+    )
+    return _core.handle_text(*(number or 0 for number in numbers))
 
 
 def sealed(head: bytes) -> bytes:
