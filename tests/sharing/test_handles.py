@@ -62,7 +62,7 @@ def encode_text(fields: HandleFields) -> bytes:
         fields.kind,
         fields.node,
         fields.slot,
-        fields.index,
+        fields.entry,
         fields.nonce,
         fields.size,
         fields.pid,
