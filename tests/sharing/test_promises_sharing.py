@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -170,7 +169,7 @@ def test_open_guessed_number_raises_bad_handle(shared: Shared) -> None:
         _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda guess=guess: pl.Physical.open(guess))
     with peer(f"name=shared-{os.getpid()},devices=2") as idle:
         slot = idle.run("result=devices[0].backend._state.slot")
-        guess = handles.encode_int(replace(handles.decode(number), slot=slot))
+        guess = handles.encode_int(handles.decode(number)._replace(slot=slot))
         for _ in range(2):
             text = _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda: pl.Physical.open(guess))
             assert f"process {idle.pid}" in text and "gives no handles" in text

@@ -309,7 +309,7 @@ class VirtualBackend(Queues):
                 return early
         fields, state = self._decode(handle), self._state
         if self._is_own(fields):
-            _core.refuse_own(fields.index, fields.nonce, fields.nonce_bits)
+            _core.refuse_own(fields.entry, fields.nonce, fields.nonce_bits)
         if fields.slot not in self._makers and state.is_foreign(fields.slot):
             raise AccessDenied(
                 "the process that made the handle is in another pid namespace than this one, where pids cannot be "
@@ -367,7 +367,7 @@ class VirtualBackend(Queues):
             fields.slot,
             self._node,
             *owner,
-            fields.index,
+            fields.entry,
             fields.nonce,
             fields.nonce_bits,
             kind,

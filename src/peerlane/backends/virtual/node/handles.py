@@ -17,7 +17,6 @@ from peerlane import _core
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.errors import BadArgument, BadHandle, Fault, LostProcess, PeerLost, Refused
 from peerlane.support.machine_identity import own_boot
-from peerlane.support.records import dataclass
 
 TEXT_LENGTH = 64
 VERSION: int = _core.HANDLE_VERSION
@@ -61,14 +60,13 @@ def node_tag(home: int) -> int:
     return home >> 56 or 1
 
 
-@dataclass(frozen=True, slots=True)
-class HandleFields:
+class HandleFields(NamedTuple):
     """The fields of a handle.
 
     ``tag``: the node's tag, see `node_tag`.
     ``slot``: the exporter's slot in the node's file, 0 to 1023.
-    ``index``: the handle's index in the exporter's table, below 2**17.
-    ``nonce``: a number that tells it from other handles with that index; its lowest 28 bits are never all 0.
+    ``entry``: the handle's index in the exporter's table, below 2**17.
+    ``nonce``: a number that tells it from other handles of that entry; its lowest 28 bits are never all 0.
     ``nonce_bits``: how many bits of the nonce are known: 28 from the int form, else 64.
     ``node``, ``kind``, ``size``, ``pid``, ``start``: home of the node, number of the kind, bytes, pid of the exporter
         and the low half of its start time in clock ticks; None from the int form, which has no room for them.
@@ -76,7 +74,7 @@ class HandleFields:
 
     tag: int
     slot: int
-    index: int
+    entry: int
     nonce: int
     nonce_bits: int = 64
     node: int | None = None
@@ -89,7 +87,7 @@ class HandleFields:
 def encode_int(fields: HandleFields) -> int:
     """Return the int form, between 1 and 2**63 - 1."""
     nonce = fields.nonce & ((1 << NONCE_BITS) - 1)
-    return fields.tag << _LOW_TAG | fields.slot << _LOW_SLOT | fields.index << _LOW_INDEX | nonce
+    return fields.tag << _LOW_TAG | fields.slot << _LOW_SLOT | fields.entry << _LOW_INDEX | nonce
 
 
 def is_of(fields: HandleFields, node: int) -> bool:
@@ -142,7 +140,7 @@ def _from_int(handle: int) -> HandleFields:
     return HandleFields(
         tag=handle >> _LOW_TAG,
         slot=handle >> _LOW_SLOT & ((1 << SLOT_BITS) - 1),
-        index=handle >> _LOW_INDEX & ((1 << INDEX_BITS) - 1),
+        entry=handle >> _LOW_INDEX & ((1 << INDEX_BITS) - 1),
         nonce=nonce,
         nonce_bits=NONCE_BITS,
     )
@@ -198,7 +196,7 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
     return HandleFields(
         tag=node_tag(node),
         slot=slot_and_index & ((1 << SLOT_BITS) - 1),
-        index=slot_and_index >> SLOT_BITS,
+        entry=slot_and_index >> SLOT_BITS,
         nonce=nonce,
         node=node,
         kind=kind,
