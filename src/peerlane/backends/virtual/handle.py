@@ -91,7 +91,7 @@ class VirtualHandle(Handle):
         ``offer``: returns the entry and the text of an export for these pids, or for all processes of the user.
         """
         everyone = isinstance(allow, str) and allow == EVERYONE
-        if not isinstance(allow, (list, tuple)) and not isinstance(allow, Iterable):
+        if not everyone and not isinstance(allow, Iterable):
             raise TypeError(f"export: allow must be pids or {EVERYONE!r}, not {type(allow).__name__}")
         if not everyone and isinstance(allow, (str, bytes)):
             raise InvalidValue(
