@@ -2,7 +2,8 @@
 
 The log has child processes and their ends, however they are started; the semaphores of ``multiprocessing``, and all
 that is built on them (locks, conditions, events, barriers); its pipes, and all that is built on them (queues, pools,
-executors).  `peerlane.diagnostics.hooks.ipc` has the rest.
+executors).  `peerlane.diagnostics.hooks.zeromq` has the messages of ZeroMQ, and `peerlane.diagnostics.hooks.ipc` the
+rest.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from peerlane.diagnostics.hooks import elf_imports, ipc
+from peerlane.diagnostics.hooks import elf_imports, ipc, zeromq
 from peerlane.diagnostics.hooks.wrappers import after, frames_hidden
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.log.event_log import Key, forget, key_of, post, take, take_end, take_next
@@ -46,6 +47,7 @@ def follow() -> None:
     _follow_semaphores()
     _follow_pipes()
     _follow_queues()
+    zeromq.follow()
     ipc.follow()
 
 
