@@ -107,7 +107,7 @@ $(VENV)-cuda/installed: $(NATIVE)
 	$(VENV)-cuda/bin/python -m pip install --quiet --upgrade pip
 	$(VENV)-cuda/bin/python -m pip install --quiet --group build
 	$(VENV)-cuda/bin/python -m pip install --quiet cuda-core==1.2.* cuda-bindings==13.5.* numba-cuda cupy-cuda13x nixl-cu12 libucx-cu12 \
-	    nvidia-ml-py==13.* gpustat==1.1.* nvitop==1.7.* nccl4py==0.6.*
+	    nvidia-ml-py==13.* gpustat==1.1.* nvitop==1.7.* nccl4py==0.6.* filecheck pytest-benchmark
 	$(VENV)-cuda/bin/python -m pip install --quiet --no-build-isolation --editable '.[test]'
 	touch $@
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import peerlane as pl
-from peerlane.testing.collective_check import CollectiveCheck
+from peerlane.testing import CollectiveCheck
 
 COUNT = 64
 MISTAKES = (

@@ -17,6 +17,7 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node
 from peerlane.diagnostics.pictures import MOST_DEVICES, drawn_timeline
+from peerlane.errors import BadArgument
 from peerlane.notebook import Page, load_ipython_extension, peerlane
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
@@ -63,6 +64,12 @@ def test_many_devices_are_a_table_without_links(node: Node) -> None:
     table = ElementTree.fromstring(pl.devices()._repr_html_())
     rows = list(table.iter("tr"))
     assert len(rows) == MOST_DEVICES + 2 and {len(row) for row in rows} == {4}
+
+
+def test_cell_for_a_command_that_takes_no_program_is_refused() -> None:
+    with pytest.raises(pl.InvalidValue, match=r"write %peerlane topo --devices 2 in a line") as failed:
+        peerlane("topo --devices 2", "print(1)")
+    assert failed.value.detail == BadArgument("command", "topo", choices=("run", "launch", "check"))
 
 
 def test_recording_is_a_row_for_each_stream_and_a_bar_for_each_operation(node: Node) -> None:

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -210,8 +211,11 @@ bool ask(Entry& entry, const Word* words, size_t count, void* caller, Word& resu
     Python* const python_of_process = python();
     if (!python_of_process || count > kMost) return false;
     const auto answer_at_the_end = [&] {
-        if (entry.is_done_at_the_end) result = Word(int64_t{0});
-        return entry.is_done_at_the_end;
+        const auto& [succeeds, output, size] = entry.at_the_end;
+        if (!succeeds) return false;
+        if (void* const address = size ? reinterpret_cast<void*>(words[output].natural) : nullptr) std::memset(address, 0, size);
+        result = Word(int64_t{0});
+        return true;
     };
     if (python_of_process->is_over()) return answer_at_the_end();
     const Call call(*python_of_process);

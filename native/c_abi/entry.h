@@ -61,13 +61,19 @@ struct Word {
 // What native code answers by itself; null until the dialects are there.
 extern __attribute__((visibility("default"))) std::atomic<const Quick*> quick;
 
+// What a function answers when Python has ended.
+struct AtTheEnd {
+    bool succeeds;                 // it ends, selects or awaits what has ended with Python
+    size_t output = 0, size = 0;   // the argument that has the address of its output, which is 0 then
+};
+
 // A function of a library; it lives as long as the library.
 struct Entry {
     const char* dialect;
     const char* header;
     const char* name;
-    int64_t failed;            // what it returns if Python cannot be asked
-    bool is_done_at_the_end;   // it ends what has ended with Python
+    int64_t failed;   // what it returns if Python cannot be asked
+    AtTheEnd at_the_end;
     std::atomic<void*> callable{nullptr};
 };
 

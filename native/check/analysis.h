@@ -280,6 +280,15 @@ class Analysis {
         std::deque<std::pair<uint64_t, Past>> posts;   // all up to a count
         Past all;
     };
+    // Messages of the same contents, by the socket that sent them: log << 32 | number.
+    struct Messages {
+        struct Sender {
+            uint64_t count = 0;
+            std::deque<Past> newest;
+        };
+        uint64_t used = 0;
+        std::unordered_map<uint64_t, Sender> senders;
+    };
     struct Collection {
         Pair key{};
         log::Collective what{};
@@ -499,6 +508,8 @@ class Analysis {
     void abort(uint32_t log, const Event& event);
     void cancel(uint32_t log, const Event& event);
     void post(uint32_t log, const Event& event, const Past& past);
+    void send_message(uint32_t log, const Event& event, const Past& past);
+    Past past_of_message(uint32_t log, const Event& event);
     static Pair post_key(uint32_t log, const Event& event);
     Step take(Thread& thread, const Event& event, bool give_up);
     Step take_process(Thread& thread, const Event& event, bool give_up);
@@ -552,7 +563,7 @@ class Analysis {
     Actor delivery_of(Channel& channel, Actor base);
     void allocated(uint32_t log, const Event& event);
     void reused(uint32_t log, const Event& event);
-    void lend_again(uint32_t log, const Event& event);
+    void lend_again(const Event& event);
     void freed(uint32_t log, const Event& event, Actor by, const Past& past);
     void moved(const Event& event);
     void source_changed(uint32_t log, const Event& event);
@@ -684,8 +695,9 @@ class Analysis {
     std::unordered_map<uint64_t, Signal> signals_;
     Media media_;
     ByPair<Key> keys_;
+    std::unordered_map<uint64_t, Messages> messages_;   // by their contents
     ByPair<std::shared_ptr<Collection>> collections_;
-    ByPair<uint64_t> messages_;   // sends, or receives, of a pair of ranks so far
+    ByPair<uint64_t> calls_;   // sends, or receives, of a pair of ranks so far
     std::map<std::tuple<uint32_t, uint64_t, uint32_t>, std::map<uint64_t, LastCall>> last_calls_;   // by log, group and rank; then by lane
     std::deque<Stream*> ready_;
     std::unordered_set<uint64_t> setup_;   // lines that make channels or lend memory: log << 32 | site

@@ -46,6 +46,9 @@ void Analysis::each_past(const Visit& visit) {
         visit(key.all);
         for (auto& post : key.posts) visit(post.second);
     }
+    for (auto& [contents, messages] : messages_)
+        for (auto& [socket, sender] : messages.senders)
+            for (Past& past : sender.newest) visit(past);
     for (auto& [name, collection] : collections_)
         for (auto& [rank, beginning] : collection->begun) visit(beginning.past);
 }
@@ -60,7 +63,7 @@ void Analysis::forget_history() {
 }
 
 void Analysis::compact_if_large() {
-    if (accesses_.size() < next_compaction_ && sets_.size() < next_compaction_ && origins_.size() < kMostActors * 8 && keys_.size() <= kMostKeys &&
+    if (accesses_.size() < next_compaction_ && sets_.size() < next_compaction_ && origins_.size() < kMostActors * 8 && keys_.size() <= kMostKeys && messages_.size() <= kMostKeys &&
         blocks_.size() + lines_.size() + signals_.size() <= next_idle_ && actors_.size() - free_actors_.size() <= next_actors_)
         return;
     compact();
@@ -171,6 +174,10 @@ void Analysis::compact() {
         has_lost_keys_ = true;
         std::erase_if(keys_, [&](const auto& each) { return events_ - each.second.used > kMostKeys; });
         if (keys_.size() > kMostKeys / 2) keys_.clear();
+    }
+    if (messages_.size() > kMostKeys / 2) {
+        std::erase_if(messages_, [&](const auto& each) { return events_ - each.second.used > kMostKeys; });
+        if (messages_.size() > kMostKeys / 2) messages_.clear();
     }
     forget_idle();
     if (collections_.size() > kMostRecords) std::erase_if(collections_, [&](const auto& each) { return events_ - each.second->used > kMostKeys; });

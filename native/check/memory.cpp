@@ -570,7 +570,7 @@ void Analysis::touched_early(uint32_t log, const Event& event) {
     if (id != 0) locate(*finding, block_of(id), finding->from, finding->to);
 }
 
-void Analysis::lend_again(uint32_t log, const Event& event) {
+void Analysis::lend_again(const Event& event) {
     for (uint32_t i = 0; i < std::min(event.head.spans, uint32_t{16}); ++i)
         each_range(event.spans[i], nullptr, [&](uint64_t low, uint64_t high) {
             std::erase_if(block_of(event.spans[i].block & ~Span::kWritten).retractions,

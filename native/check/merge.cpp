@@ -288,7 +288,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::lent:
         setup_.insert(uint64_t{log} << 32 | head.site);
         if (this_log.leases.size() < kMostActors) this_log.leases[event.a()].spans.assign(event.spans, event.spans + std::min(head.spans, uint32_t{16}));
-        lend_again(log, event);
+        lend_again(event);
         return Step::taken;
     case Kind::moved:
         moved(event);

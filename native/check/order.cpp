@@ -565,6 +565,10 @@ Pair Analysis::post_key(uint32_t log, const Event& event) {
 }
 
 void Analysis::post(uint32_t log, const Event& event, const Past& past) {
+    if (event.a() == log::kMessage) {
+        send_message(log, event, past);
+        return;
+    }
     Key& key = keys_[post_key(log, event)];
     key.free += event.c();
     if (event.c() != 0) return;
@@ -574,9 +578,73 @@ void Analysis::post(uint32_t log, const Event& event, const Past& past) {
     if (key.posts.size() > kNewestKept) key.posts.pop_front();
 }
 
+void Analysis::send_message(uint32_t log, const Event& event, const Past& past) {
+    Messages& messages = messages_[event.b()];
+    messages.used = events_;
+    Messages::Sender& sender = messages.senders[uint64_t{log} << 32 | (event.d() & UINT32_MAX)];
+    if (event.head.flags & log::kEnd) {
+        if (sender.newest.empty()) return;
+        sender.newest.pop_back();
+        --sender.count;
+        return;
+    }
+    ++sender.count;
+    sender.newest.push_back(past);
+    if (sender.newest.size() > kNewestKept) sender.newest.pop_front();
+}
+
+// How many messages of these contents came is known, and not which ones: the past is what comes before one of any so many of other sockets.
+Past Analysis::past_of_message(uint32_t log, const Event& event) {
+    const auto entry = messages_.find(event.b());
+    if (entry == messages_.end()) return {};
+    entry->second.used = events_;
+    const uint64_t own = uint64_t{log} << 32 | (event.d() & UINT32_MAX), came = event.c();
+    uint64_t sent = 0;
+    std::vector<const Past*> kept;
+    size_t senders = 0;
+    for (const auto& [socket, sender] : entry->second.senders) {
+        if (socket == own) continue;
+        sent += sender.count;
+        senders += sender.count != 0;
+        for (const Past& each : sender.newest) kept.push_back(&each);
+    }
+    const uint64_t forgotten = sent - kept.size();
+    if (came <= forgotten || came > sent) return {};   // more than were sent: a process without a log sends such messages
+    const size_t rank = came - forgotten;
+    if (senders == 1) {
+        Past past = *kept[rank - 1];
+        past.heard = Clock();   // the message's medium brings what may have come along
+        return past;
+    }
+    const auto common = [&](const auto& clock_of) {   // for each actor the rank-th number, from the least one on
+        std::vector<Known> all;
+        for (const Past* const past : kept) all.insert(all.end(), clock_of(*past).begin(), clock_of(*past).end());
+        std::sort(all.begin(), all.end(), [](const Known& one, const Known& other) {
+            return one.actor != other.actor ? one.actor < other.actor : one.number > other.number;
+        });
+        Clock clock;
+        for (size_t first = 0, end = 0; first < all.size(); first = end) {
+            while (end < all.size() && all[end].actor == all[first].actor) ++end;
+            const size_t at = first + kept.size() - rank;   // a past without the actor has the least number
+            if (at < end) clock.set(all[at].actor, all[at].number, all[at].via);
+        }
+        return clock;
+    };
+    Past past;
+    past.sure = common([](const Past& each) -> const Clock& { return each.sure; });
+    past.wide = common([](const Past& each) -> const Clock& { return each.all(); });
+    past.has_more = !past.sure.knows(past.wide);
+    if (!past.has_more) past.wide = Clock();
+    return past;
+}
+
 Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) {
     thread.has_ended = false;   // the system reuses its number for a new one
     if (event.a() == log::kProcess) return take_process(thread, event, give_up);
+    if (event.a() == log::kMessage) {
+        learn(thread, past_of_message(thread.log, event), 0, event.head.time_ns);
+        return Step::taken;
+    }
     const auto entry = keys_.find(post_key(thread.log, event));
     uint64_t wanted = event.c();
     if (wanted == log::kNextPost) {
@@ -671,8 +739,8 @@ Analysis::Gate Analysis::begin_collective(uint32_t log, const Event& event, Past
     if (what >= log::Collective::send) {
         const uint32_t sender = what == log::Collective::send ? rank : peer, receiver = what == log::Collective::send ? peer : rank;
         const uint64_t pair = (uint64_t{sender} << 32 | receiver) * 0x9e3779b97f4a7c15u;
-        key = {event.a() ^ pair, messages_[{event.a() ^ pair, what == log::Collective::send}]++ << 1 | 1};
-        if (messages_.size() > kMostKeys) messages_.clear();
+        key = {event.a() ^ pair, calls_[{event.a() ^ pair, what == log::Collective::send}]++ << 1 | 1};
+        if (calls_.size() > kMostKeys) calls_.clear();
     }
     auto& collection = collections_[key];
     if (!collection) {

@@ -155,14 +155,23 @@ def _entry_point(declarations, library: str, function, *, has_texts: bool) -> st
             f"va_list rest;\n    va_start(rest, {last});\n    const Formatted text({last}, rest);\n"
             f"    va_end(rest);\n    {last} = text.address();\n    {body}"
         )
-    succeeds = "ending" in function.words and not declarations.outputs_of(function)
-    entry = f'static Entry entry_{function.name}{{{library}, "{function.name}", {code}, {str(succeeds).lower()}}};\n'
+    at_end = _answer_at_the_end(declarations, function)
+    entry = f'static Entry entry_{function.name}{{{library}, "{function.name}", {code}, {{{at_end}}}}};\n'
     if function.is_variadic:  # the register that says how many floats there are
         return f"{entry}PEERLANE_C {returns} {function.name}({parameters}) {{\n    {body}\n}}\n"
     return (
         f"{entry}PEERLANE_BODY {returns} peerlane_{function.name}({parameters}) {{\n    {body}\n}}\n"
         f"PEERLANE_EXPORTED({function.name})\n"
     )
+
+
+def _answer_at_the_end(declarations, function) -> str:
+    """Return the values of an ``AtTheEnd``: whether the function succeeds, and where its output and of which size."""
+    outputs = [(at, function.parameters[at]) for at in declarations.outputs_of(function)]
+    sizes = [(at, declarations.scalar(replace(each, stars=each.stars - 1))) for at, each in outputs]
+    if "ending" not in function.words or len(sizes) > 1 or (sizes and sizes[0][1] is None):
+        return "false"
+    return ", ".join(["true", *(f"{at}, {scalar[0]}" for at, scalar in sizes)])
 
 
 def _texts_of(folder: Path, declared) -> dict:

@@ -61,7 +61,9 @@ enum class Kind : uint8_t {
     post,             // a, b = key (128 bits); the thread's past goes to it; with a stream the stream's, up to the sequence.  c: instead, so many
                       // takes of the next one need none.  kShared: the thread passes on what others gave it, and has nothing else to tell
     take,             // a, b = key; c = how many posts there are at least before it: the thread has their past.  kNextPost: as many
-                      // as there were such takes, with this one.  Key kProcess, pid: all that this process of the machine did, which is over
+                      // as there were such takes, with this one.  Key kProcess, pid: all that this process of the machine did, which is over.
+                      // Key kMessage, contents: a post is a message of socket d, with kEnd one that was not sent after all; a take is
+                      // the c-th one that socket d got
     forget,           // a, b = key: nobody posts or takes it again
     // One operation of a group; its own traffic is not logged.
     collective,       // a = group, b = number << 16 | what << 8, c = root or peer, d = size << 32 | rank; spans.  With kEnd, and stream 0: it
@@ -110,7 +112,7 @@ enum class Collective : uint8_t {
     send, receive,                                                 // c = the peer
 };
 
-constexpr uint64_t kBeginning = 1, kEndOfThread = 2, kProcess = 3, kStarted = 4;   // a of a key; kStarted, pid: a process that a program in C started
+constexpr uint64_t kBeginning = 1, kEndOfThread = 2, kProcess = 3, kStarted = 4, kMessage = 5;   // a of a key; kStarted, pid: a process that a program in C started
 constexpr uint64_t kThreadOfC = uint64_t{1} << 63;   // in b of a thread's key; those of Python count from 1
 constexpr uint64_t kNextPost = UINT64_MAX;   // c of a take
 

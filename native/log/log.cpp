@@ -72,7 +72,8 @@ std::string arguments(const std::string& process, size_t most = SIZE_MAX) {
                 one += static_cast<char>(c);
                 continue;
             }
-            json += (json.size() > 1 ? ", " : "") + quoted(one);
+            if (json.size() > 1) json += ", ";
+            json += quoted(one);
             one.clear();
         }
         std::fclose(file);

@@ -1,5 +1,7 @@
 #include "memory/block.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <fcntl.h>
 #include <memory>
@@ -39,13 +41,6 @@ std::set<int>& descriptors() {
 }
 std::mutex descriptors_mutex;
 
-// Tries again with a higher limit when there is no descriptor left; -1 with errno.
-template <class Make>
-int new_descriptor(const Make& make) {
-    const int fd = make();
-    return fd < 0 && errno == EMFILE && raise_descriptor_limit() ? make() : fd;
-}
-
 [[noreturn]] void refuse_descriptor(uint64_t size) {
     const int error = errno;
     throw Refusal{.why = error == EMFILE || error == ENFILE ? Why::descriptors : Why::system_memory, .size = size, .error = error};
@@ -57,6 +52,21 @@ std::string in_hexadecimal(uint64_t number) {
     return digits;
 }
 
+constexpr int kSome = 200, kMany = 1 << 14;   // descriptors
+std::atomic<bool> is_table_large{false};
+
+// The system doubles its table of descriptors, and each time the thread waits some 10 ms for the other ones.  So a process
+// that has some gets room for many at once.
+void enlarge_table(int fd) {
+    if (fd < kSome || is_table_large.exchange(true, std::memory_order_relaxed)) return;
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    const int last = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, kMany)) - 1;
+    if (last <= fd) return;
+    const int spare = fcntl(fd, F_DUPFD_CLOEXEC, last);
+    if (spare >= 0) close(spare);
+}
+
 // Takes `fd` over, also when this throws.
 Block* make_block(int fd, uint64_t size, uint64_t id, uint32_t device) {
     try {
@@ -66,6 +76,7 @@ Block* make_block(int fd, uint64_t size, uint64_t id, uint32_t device) {
         block->device = device;
         block->id = id;
         std::lock_guard lock(descriptors_mutex);
+        enlarge_table(fd);
         descriptors().insert(fd);
         return block.release();
     } catch (const std::bad_alloc&) {
@@ -94,6 +105,7 @@ bool raise_descriptor_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
     limit.rlim_cur = limit.rlim_max;
+    is_table_large.store(false, std::memory_order_relaxed);
     return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 

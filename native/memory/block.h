@@ -1,6 +1,7 @@
 // Physical memory: one sealed memfd.  Shared by descriptor; never by name.
 #pragma once
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <fcntl.h>
 #include <memory>
@@ -87,6 +88,12 @@ void draw_block_ids();          // others than the parent's
 
 // False when it is as high as this process may have it.
 bool raise_descriptor_limit();
+// Tries again with a higher limit when there is no descriptor left; -1 with errno.
+template <class Make>
+int new_descriptor(const Make& make) {
+    const int fd = make();
+    return fd < 0 && errno == EMFILE && raise_descriptor_limit() ? make() : fd;
+}
 
 // Map the block, at most its first bytes, at exactly `at`, or put the inaccessible reservation back.
 void map_block(const Block* block, void* at, bool inherited_by_fork, uint64_t most = UINT64_MAX);

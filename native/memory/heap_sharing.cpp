@@ -1,7 +1,10 @@
 // Blocks that live by themselves: physical memory, and allocations that were exported to other processes.
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <unistd.h>
 
 #include "memory/fault_guard.h"
 #include "memory/heap.h"
@@ -10,6 +13,31 @@ namespace peerlane {
 
 namespace {
 constexpr std::chrono::milliseconds kLongestCopy{20};   // of less than 2 MiB
+
+// Whether any of these bytes was written: what is not even zero takes no memory, and need take none.
+bool has_data(const Block& block, uint64_t from, uint64_t size) {
+    const off_t data = lseek(block.fd, static_cast<off_t>(from), SEEK_DATA);
+    return data < 0 ? errno != ENXIO : static_cast<uint64_t>(data) < from + size;
+}
+
+// Writes the first bytes of a block, which is mapped nowhere.  Throws Refusal.
+void fill(const Block& block, const char* from, uint64_t size) {
+    FaultGuard guard;
+    char apart[kPage];
+    for (uint64_t done = 0; done < size;) {
+        uint64_t most = size - done;
+        ssize_t written = pwrite(block.fd, from + done, most, static_cast<off_t>(done));
+        if (written < 0 && errno == EFAULT) {   // what guards the memory sees threads that touch it, and not the system
+            most = std::min(most, kPage);
+            if (!guarded(guard, [&] { memcpy(apart, from + done, most); }))
+                throw Refusal{.why = Why::device_fault, .size = size, .device = block.device};
+            written = pwrite(block.fd, apart, most, static_cast<off_t>(done));
+        }
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) throw Refusal{.why = Why::system_memory, .size = size, .error = written < 0 ? errno : ENOSPC};
+        done += static_cast<uint64_t>(written);
+    }
+}
 }
 
 Block* Heap::charged_block(uint32_t number, uint64_t size, const std::string& name) {
@@ -92,31 +120,21 @@ void Heap::move_out(Extent* extent) {
         std::this_thread::yield();
     }
     const Spot before_it = spot_of(host_of(extent, 0));
+    // In its own pages, where it has some: pages next to one another share a table, and the host may use the address itself.
+    const bool in_place = extent->slab->slot_size % kPage == 0;
     Block* block = nullptr;
-    uint64_t offset = 0;
+    uint64_t offset = extent->offset;
     bool taken = false;
     try {
         block = charged_block(extent->device, round_up(extent->size, kPage));
-        offset = space_.take(kGranule);
-        taken = true;
+        if (has_data(*extent->block, before_it.offset, extent->size)) fill(*block, host_of(extent, 0), extent->size);
+        if (!in_place) {
+            offset = space_.take(kGranule);
+            taken = true;
+        }
         map_block(block, space_.shadow(offset), extent->device == kHost);
-        FaultGuard guard;
-        char* const to = space_.shadow(offset);
-        const char* const from = host_of(extent, 0);
-        const uint64_t size = extent->size;
-        if (!guarded(guard, [=] { memcpy(to, from, size); }))
-            throw Refusal{.why = Why::device_fault, .size = size, .device = extent->device};
-        if (device(extent->device).settings.host_access) {   // the host uses the address itself: there they must lie
-            map_block(block, space_.shadow(extent->offset), extent->device == kHost);
-            unmap_range(space_.shadow(offset), kGranule, true);
-            or_lose([&] { space_.give(offset, kGranule); });
-            offset = extent->offset;
-        }
     } catch (...) {
-        if (taken) {
-            unmap_range(space_.shadow(offset), kGranule, true);
-            or_lose([&] { space_.give(offset, kGranule); });
-        }
+        if (taken) or_lose([&] { space_.give(offset, kGranule); });
         if (block) drop(block);
         stay();
         throw;
@@ -124,7 +142,7 @@ void Heap::move_out(Extent* extent) {
     block->at = space_.shadow(offset);
     extent->block = block;
     extent->moved = 1;
-    if (offset != extent->offset) space_.set(offset, kGranule, extent);
+    if (!in_place) space_.set(offset, kGranule, extent);
     if (log::wanted()) [[unlikely]] {   // before anybody uses it there
         log::Spans spans;
         spans.add(before_it.block, before_it.offset, extent->size, false);

@@ -26,7 +26,8 @@ class Loading {
   public:
     explicit Loading(const std::string& name) : name_(name), handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
         if (handle_) return;
-        const std::string why = dlerror();
+        std::string why = dlerror();
+        if (why.starts_with(name + ": ")) why.erase(0, name.size() + 2);   // `refuse` names it
         refuse(why + hint_of_another());
     }
 

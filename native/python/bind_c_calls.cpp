@@ -248,6 +248,9 @@ bool is_refused(const KnownThread& known) {
 // Whether work has failed since the facts were recorded: the dialect may then refuse calls that would succeed.
 bool has_failed_since(const KnownThread& thread_state) { return thread_state.failures != Stream::failures.load(std::memory_order_acquire); }
 
+// Whether the dialect has to look for a failure before a call says that an event is over.
+bool has_failed(const KnownThread& known) { return has_failed_since(known) || Stream::unreported.load(std::memory_order_relaxed) != 0; }
+
 // Null: the dialect must be asked, as something has changed, somebody watches, or the order of the work is drawn.
 KnownThread* known(Vendor vendor) {
     KnownThread* const thread_state = known_threads[vendor];
@@ -580,7 +583,7 @@ int32_t query_event(uint64_t handle) noexcept {
         is_over = Scheduler::get().query_and_help(*mark.shared);
         return true;
     });
-    return !is_served || has_failed_since(*known_thread) ? kDeclined : is_over ? 0 : known_thread->not_ready;
+    return !is_served || has_failed(*known_thread) ? kDeclined : is_over ? 0 : known_thread->not_ready;
 }
 
 // Whether all that a synchronization of the stream waits for is over, with no failure to report.
@@ -620,7 +623,7 @@ bool synchronize_event(uint64_t handle) noexcept {
     if (!mark.shared) return true;
     return served([&] {
         Scheduler::get().synchronize(*mark.shared, Deadline::in(kShortWait), {});
-        return mark.shared->state.load(std::memory_order_acquire) == Mark::done && !has_failed_since(*known_thread);
+        return mark.shared->state.load(std::memory_order_acquire) == Mark::done && !has_failed(*known_thread);
     });
 }
 

@@ -154,7 +154,10 @@ std::string current_failure(const SiteKey& key) {
 
 std::string frames_text(const SiteKey& key) {
     std::string text = "[";
-    for (size_t i = 0; i < kFrames && key.codes[i]; ++i) text += (i ? ", " : "") + frame_text(key.codes[i], key.offsets[i]);
+    for (size_t i = 0; i < kFrames && key.codes[i]; ++i) {
+        if (i) text += ", ";
+        text += frame_text(key.codes[i], key.offsets[i]);
+    }
     return text + "]";
 }
 

@@ -98,6 +98,16 @@ void bind_mappings(nb::module_& m) {
             "at"_a, "block"_a, "others"_a, "named"_a, "limit"_a,
             "Rights: 1 read, 2 write; those of devices not named are `others`.  Of the block its first `limit` bytes are mapped; those behind are out of bounds.")
         .def(
+            "map_for",
+            [](ReservationHandle& self, uint64_t at, const BlockHandle& block, uint32_t user, uint64_t limit) {
+                const BlockUse use(block);
+                const unsigned rights = use.block.read_only ? Mapping::kRead : Mapping::kRead | Mapping::kWrite;
+                const GilReleased gil;
+                Heap::get().map(*self.reservation, at, &use.block, 0,
+                                {{use.block.device, rights}, {user, rights}, {self.reservation->device, rights}}, limit);
+            },
+            "at"_a, "block"_a, "user"_a, "limit"_a, "The same, with all rights that the block has for three devices: its own, `user` and the range's.")
+        .def(
             "unmap", [](ReservationHandle& self, uint64_t at) {
                 note_site();
                 const GilReleased gil;

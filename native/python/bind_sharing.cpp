@@ -11,6 +11,8 @@
 
 #include "python/bind_operands.h"
 #include "python/bind_signals.h"
+#include "memory/sharers.h"
+#include "share/handle_text.h"
 #include "share/process.h"
 #include "share/sharing.h"
 
@@ -19,6 +21,9 @@ using namespace nb::literals;
 using namespace peerlane;
 
 namespace {
+
+using Allowed = std::optional<std::vector<int32_t>>;
+using HandleClaims = std::tuple<nb::bytes, uint8_t, uint8_t, uint64_t, uint64_t, uint64_t, uint64_t, uint32_t, uint32_t, uint32_t, uint32_t>;
 
 // An offer that was opened and not yet made something of this process.
 struct OfferHandle {
@@ -35,11 +40,6 @@ struct OfferHandle {
     }
     OfferHandle(const OfferHandle&) = delete;
 };
-
-uint64_t known_start(uint64_t start) {
-    if (start == kUnknownStart) throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
-    return start;
-}
 
 std::shared_ptr<SharedSignal> open_page(const OfferHandle& offered, const LedgerHandle& ledger, uint32_t bank) {
     try {
@@ -80,14 +80,53 @@ void bind_sharing(nb::module_& m) {
           "Let go of connections to processes that have ended.");
     m.def(
         "offer",
-        [](const BlockHandle& block, uint16_t kind, uint16_t rights, uint32_t device, uint64_t offset, uint64_t length, bool everyone) {
+        [](const BlockHandle& block, uint16_t kind, uint16_t rights, uint32_t device, uint64_t offset, uint64_t length, const Allowed& allowed) {
             const BlockUse use(block);
             const GilReleased gil;
             const Grant grant{.kind = static_cast<Kind>(kind), .rights = rights, .device = device, .offset = offset, .length = length};
-            const ExportKey key = offer_block(&use.block, grant, everyone);
+            const ExportKey key = offer_block(&use.block, grant, !allowed);
+            if (allowed) allow_all(key, *allowed);
             return std::make_pair(key.index, key.nonce);
         },
-        "block"_a, "kind"_a, "rights"_a, "device"_a, "offset"_a, "length"_a, "everyone"_a, "Return (index, nonce).");
+        "block"_a, "kind"_a, "rights"_a, "device"_a, "offset"_a, "length"_a, "allowed"_a.none(),
+        "Let processes open it: those with the pids `allowed`, or all of the user.  Return (index, nonce).");
+    m.attr("HANDLE_MAGIC") = nb::bytes(HandleText{}.magic, sizeof HandleText{}.magic);
+    m.attr("HANDLE_VERSION") = HandleText::kVersion;
+    m.def(
+        "handle_text",
+        [](uint8_t kind, uint64_t node, uint32_t slot, uint32_t index, uint64_t nonce, uint64_t size, uint32_t pid, uint32_t start) {
+            const HandleText handle{.kind = kind, .node = node, .slot_and_index = uint64_t{index} << HandleText::kSlotBits | slot,
+                                    .nonce = nonce, .size = size, .pid = pid, .start = start};
+            const std::string text = handle.encode();
+            return nb::bytes(text.data(), text.size());
+        },
+        "kind"_a, "node"_a, "slot"_a, "index"_a, "nonce"_a, "size"_a, "pid"_a, "start"_a, "Return the text form of a handle.");
+    m.def(
+        "handle_claims",
+        [](const nb::bytes& text) -> std::optional<HandleClaims> {
+            const std::optional<HandleText> handle = HandleText::decode({text.c_str(), text.size()});
+            if (!handle) return std::nullopt;
+            return HandleClaims{nb::bytes(handle->magic, sizeof handle->magic), handle->version, handle->kind, handle->node,
+                                handle->slot_and_index, handle->nonce, handle->size, handle->pid, handle->start, handle->checksum,
+                                handle->computed_checksum()};
+        },
+        "text"_a,
+        "Return (magic, version, kind, node, slot and index, nonce, size, pid, start, checksum, right checksum) of a text, whatever it\n"
+        "claims; None if it is not 64 characters of the alphabet.");
+    m.def(
+        "open_early",
+        [](const nb::bytes& text, uint64_t node, uint16_t kind) -> OfferHandle* {
+            const std::optional<HandleText> handle = HandleText::decode({text.c_str(), text.size()});
+            if (!handle || !handle->is_whole() || handle->node != node) return nullptr;
+            auto exporter = Exporter::known(handle->slot(), node, static_cast<int32_t>(handle->pid), handle->start);
+            if (!exporter) return nullptr;
+            const std::optional<Offer> offer = exporter->open_early(handle->index(), handle->nonce, static_cast<Kind>(kind));
+            if (!offer) return nullptr;
+            note_sharer(owner_word(exporter->pid(), exporter->start()));
+            return new OfferHandle(*offer, Opening(std::move(exporter), handle->index(), *offer));
+        },
+        "text"_a, "node"_a, "kind"_a, nb::rv_policy::take_ownership, nb::sig("def open_early(text: bytes, node: int, kind: int) -> Offer | None"),
+        "Open what a known process granted before it was asked; None: ask it.");
     m.def(
         "allow",
         [](uint32_t index, uint64_t nonce, int32_t pid, std::optional<uint64_t> start) {
@@ -140,7 +179,7 @@ void bind_sharing(nb::module_& m) {
                 const auto rights = static_cast<uint16_t>(kMayRead | (read_only ? 0 : kMayWrite) | (peer ? kForPeers : 0));
                 const Grant grant{.rights = rights, .device = device, .block = block, .entry = LedgerLayout::kNone, .size = size,
                                   .length = size};
-                return new OfferHandle({.grant = grant, .fd = fd}, Opening(nullptr, 0, 0));
+                return new OfferHandle({.grant = grant, .fd = fd}, Opening(nullptr, 0, {}));
             },
             "fd"_a, "device"_a, "block"_a, "size"_a, "read_only"_a, "peer"_a, nb::rv_policy::take_ownership,
             "One of a descriptor that was checked, which is taken over.")
@@ -162,7 +201,7 @@ void bind_sharing(nb::module_& m) {
                 auto exporter = Exporter::connect(directory, name, slot, node, pid, start, deadline, poll);
                 keep_connection(exporter);
                 const Offer offer = exporter->open(index, nonce, nonce_bits, static_cast<Kind>(kind), deadline, poll);
-                return new OfferHandle(offer, Opening(std::move(exporter), index, offer.nonce));
+                return new OfferHandle(offer, Opening(std::move(exporter), index, offer));
             });
         },
         "directory"_a, "name"_a, "slot"_a, "node"_a, "pid"_a, "start"_a, "index"_a, "nonce"_a, "nonce_bits"_a, "kind"_a, "timeout"_a,

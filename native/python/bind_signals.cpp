@@ -184,13 +184,15 @@ void bind_signals(nb::module_& m) {
             "ledger"_a, "bank"_a = 0, "`bank`: how many lines of a bank.")
         .def(
             "offer",
-            [](const SignalHandle& self, uint16_t kind, uint32_t device, bool everyone, uint32_t notify_kind, uint32_t count) {
+            [](const SignalHandle& self, uint16_t kind, uint32_t device, const std::optional<std::vector<int32_t>>& allowed, uint32_t notify_kind,
+               uint32_t count) {
                 const Grant grant{.kind = static_cast<Kind>(kind), .device = device, .notify_kind = notify_kind, .count = count};
-                const ExportKey key = self.signal->offer(grant, everyone, self.signal);
+                const ExportKey key = self.signal->offer(grant, !allowed, self.signal);
+                if (allowed) allow_all(key, *allowed);
                 return std::make_pair(key.index, key.nonce);
             },
-            "kind"_a, "device"_a, "everyone"_a, "notify_kind"_a, "count"_a, nb::call_guard<GilReleased>(),
-            "Return (index, nonce).")
+            "kind"_a, "device"_a, "allowed"_a.none(), "notify_kind"_a, "count"_a, nb::call_guard<GilReleased>(),
+            "Let processes open it: those with the pids `allowed`, or all of the user.  Return (index, nonce).")
         .def(
             "let_go", &SignalHandle::let_go, "This process offers it to nobody any more, and has opened it once less.")
         .def("belong_to", [](const SignalHandle& self, const MembersHandle& of) { self.signal->belong_to(of.members); }, "members"_a,

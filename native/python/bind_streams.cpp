@@ -307,8 +307,8 @@ static void bind_marks(nb::module_& m) {
         .def("synchronize", [](const HeldMark& self, double seconds) { return synchronize_mark(*self.shared, seconds); }, "seconds"_a)
         .def("failure",
              [](const HeldMark& self) {
-                 if (self.shared->state.load(std::memory_order_acquire) != Mark::failed) return nb::object(nb::none());
-                 return as_object(self.shared->failure);
+                 const bool has_failed = self.shared->state.load(std::memory_order_acquire) == Mark::failed;
+                 return as_object(has_failed && !self.shared->failure->is_aborted() ? self.shared->failure : nullptr);
              },
              nb::sig("def failure(self) -> typing.Any"))
         .def("fileno", [](const HeldMark& self) { return scheduler().event_fd(*self.shared); },
@@ -510,8 +510,39 @@ void bind_streams(nb::module_& m) {
         nb::sig("def awaited_words() -> list[tuple[int, int, int, int, int, str, int, int, tuple[types.CodeType, int] | None]]"),
         "(stream, operation, address, bytes, value, comparison, wanted, mask, site) of every wait for a word that has no time-out.");
     m.def("failures", [] { return Stream::failures.load(std::memory_order_acquire); }, "How many failures streams have kept so far.");
+    struct AbortFlagHandle {
+        const std::shared_ptr<AbortFlag> flag = std::make_shared<AbortFlag>();
+    };
+    nb::class_<AbortFlagHandle>(m, "AbortFlag", "Of operations that the program may abort together.")
+        .def(nb::init<>())
+        .def(
+            "put_on",
+            [](const AbortFlagHandle& self, const StreamHandle& stream) { scheduler().set_abort_flag(*stream.stream, self.flag); },
+            "stream"_a, "From now on it is that of the operations of a stream.")
+        .def(
+            "set", [](const AbortFlagHandle& self) { self.flag->is_set.store(true, std::memory_order_release); },
+            "Streams that waited for such an operation have no failure because of it, and those that wait go on.");
     m.def("take_failure", [](const StreamHandle& stream) { return as_object(scheduler().take_failure(*stream.stream)); }, "stream"_a,
           nb::sig("def take_failure(stream: Stream) -> typing.Any"), "The failure of a stream, which is reported now; None if there is none.");
+    m.def(
+        "failed_before",
+        [](const EventHandle& event) -> uint64_t {
+            if (Stream::unreported.load(std::memory_order_relaxed) == 0) return 0;
+            const HeldMark mark{event.event->mark()};
+            const FailurePtr failure = mark.shared ? scheduler().failure_before(*mark.shared) : nullptr;
+            return failure ? failure->stream : 0;
+        },
+        "event"_a, "The stream that failed before the last record of an event, and has not reported it; 0: none.");
+    m.def("awaits_abort", [](const StreamHandle& stream) { return scheduler().awaits_abort(*stream.stream); }, "stream"_a,
+          "Whether an operation that the program may still abort is why the stream has a failure.");
+    m.def(
+        "awaits_abort",
+        [](const EventHandle& event) {
+            const HeldMark mark{event.event->mark()};
+            const FailurePtr failure = mark.shared ? scheduler().failure_before(*mark.shared) : nullptr;
+            return failure && failure->awaits_abort();
+        },
+        "event"_a, "The same of the work before the last record of an event.");
     m.def(
         "unreported_failures",
         [] {

@@ -80,10 +80,18 @@ void Collective::give() {
         fold(slot, share);
         if (own.size != 0) memcpy(result(rank, own), slot, own.size);
     } else if (in_place_.is_source_read()) {
-        if (number_ == 0) in_place_.touch_source(call_, *rounds_);
+        if (number_ == 0) show_source();
     } else if (longest_ != 0) {
         fill_slot();
     }
+}
+
+// Before peers read the source: a fault there must hit this rank, and not them.
+void Collective::show_source() {
+    const bool is_brief = longest_ <= kPieceInPlace && schedule_->gives_all_the_same(call_) && call_.src.is_foreign();
+    // A copy of all bytes looks at each page, too.
+    is_own_kept_ = is_brief && keep_own({call_, rounds_->rank, rounds_->size, 0, longest_});
+    if (!is_own_kept_) in_place_.touch_source(call_, *rounds_);
 }
 
 void Collective::fill_slot() {
@@ -133,20 +141,22 @@ bool Collective::read(const Rounds::Peer& peer, char* to, uint64_t address, uint
 
 // After the bytes of all peers have arrived.
 void Collective::end_bytes() {
-    if (!schedule_->combines()) return keep_own();
-    if (schedule_->rounds() != 1) return;   // combined when its slot for the result is free
+    if (!schedule_->combines() && !is_own_kept_) keep_own(piece());
+    if (!schedule_->combines() || schedule_->rounds() != 1) return;   // combined when its slot for the result is free
     const uint32_t rank = rounds_->rank;
     const Span span = moves(rank, rank);
     if (span.size != 0) fold(result(rank, span), span);
 }
 
-void Collective::keep_own() {
+// False: the bytes are where they belong, or this rank keeps none.
+bool Collective::keep_own(const CallPiece& piece) {
     const uint32_t rank = rounds_->rank;
-    const Span span = moves(rank, rank);
-    if (span.size == 0 || !call_.dst.host || !call_.src.host) return;   // a root of a broadcast has no destination
+    const Span span = schedule_->moves(piece, 0, rank, rank);
+    if (span.size == 0 || !call_.dst.host || !call_.src.host) return false;   // a root of a broadcast has no destination
     const char* const from = source(rank, span);
     char* const to = result(rank, span);
     if (from != to) memcpy(to, from, span.size);
+    return from != to;
 }
 
 // Combine a span of all ranks' bytes, in the order of ranks, block by block.

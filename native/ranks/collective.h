@@ -44,13 +44,14 @@ class Collective final : public Stepwise {
     void count_pieces();
     void begin_round();
     void give();
+    void show_source();
     void fill_slot();
     void announce();
     bool take(Rounds::Peer& peer, Refusal& why);   // false: it failed, or waits for a loss
     bool read(const Rounds::Peer& peer, char* to, uint64_t address, uint64_t size, Refusal& why);
     void end_bytes();
     void fold(char* to, const Span& span);
-    void keep_own();
+    bool keep_own(const CallPiece& piece);
     Stage after_round();
     bool passes_room(Stage next);
     bool listens() const { return in_place_.is_on() && number_ == 0 && schedule_round_ == 0; }
@@ -70,6 +71,7 @@ class Collective final : public Stepwise {
     InPlace in_place_;
     uint64_t number_ = 0, pieces_ = 1, piece_size_ = 0;   // of the piece
     uint32_t schedule_round_ = 0;               // of the piece
+    bool is_own_kept_ = false;                  // all of this rank's own bytes are in its result
     Rounds::Round round_{}, first_round_{};     // the transport's: the present one, and the first one of the piece
     Stage stage_ = Stage::begin;
     Awaits awaits_ = Awaits::peer;

@@ -29,13 +29,6 @@ constexpr int kSendBuffer = 8192;
     throw Refusal{.why = descriptors ? Why::descriptors : Why::system_memory, .role = "handle", .error = error};
 }
 
-template <class Make>
-int obtain(const Make& make) {
-    int fd = make();
-    if (fd < 0 && errno == EMFILE && raise_descriptor_limit()) fd = make();
-    return fd;
-}
-
 int required(int fd) {
     if (fd < 0) refuse(errno);
     return fd;
@@ -69,10 +62,10 @@ void BrokerLoop::listen(int directory, const std::string& name) {
 }
 
 void BrokerLoop::start(int directory, const std::string& name) {
-    listener_ = required(obtain([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }));
-    epoll_ = required(obtain([] { return epoll_create1(EPOLL_CLOEXEC); }));
-    stop_ = required(obtain([] { return eventfd(0, EFD_CLOEXEC); }));
-    reserve_ = required(obtain([] { return eventfd(0, EFD_CLOEXEC); }));
+    listener_ = required(new_descriptor([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }));
+    epoll_ = required(new_descriptor([] { return epoll_create1(EPOLL_CLOEXEC); }));
+    stop_ = required(new_descriptor([] { return eventfd(0, EFD_CLOEXEC); }));
+    reserve_ = required(new_descriptor([] { return eventfd(0, EFD_CLOEXEC); }));
     watch(stop_, Source::stop, 0);
     watch(listener_, Source::listener, 0);
     listen(directory, name);
@@ -134,7 +127,7 @@ void BrokerLoop::run() {
 bool BrokerLoop::accept_one() {
     Lock lock(mutex_);
     const auto accept = [&] { return accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); };
-    int socket = obtain(accept);
+    int socket = new_descriptor(accept);
     if (socket >= 0) {
         if (connections_.size() >= kMaxConnections)
             refuse_connection(socket, {.status = Status::too_many, .most = kMaxConnections});

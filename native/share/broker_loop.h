@@ -77,6 +77,8 @@ class BrokerLoop {
     int send_grant(Connection& connection, const Answer& answer, const Export& what);   // 0 or an errno
     void hold(Connection& connection, uint32_t index);
     void count_early(Connection& connection);
+    // The page has no grant of the entry any more; `has_it`: the importer took one, and has not given it back.
+    void settle_early(Connection& connection, uint32_t index, bool has_it);
     std::vector<Gone> undo(Connection& connection, const Request& request);   // let_go, cancel
     std::vector<Gone> release(Connection& connection, uint32_t index);
     void drop(uint64_t id);

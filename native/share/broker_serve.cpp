@@ -49,9 +49,7 @@ int send_descriptors(int socket, const Answer& answer, int fd, int page) {
 
 int send_reader(int socket, const Answer& answer, int fd, int page) {
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
-    const auto reopen = [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); };
-    int reader = reopen();
-    if (reader < 0 && errno == EMFILE && raise_descriptor_limit()) reader = reopen();
+    const int reader = new_descriptor([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
     if (reader < 0) return errno;
     const int error = send_descriptors(socket, answer, reader, page);
     close(reader);
@@ -190,7 +188,13 @@ void BrokerLoop::grant_early(uint32_t index, int32_t pid) {
 }
 
 void BrokerLoop::count_early(Connection& connection) {
-    if (connection.early && !connection.early->is_empty()) connection.early->look([&](uint32_t index) { hold(connection, index); });
+    if (connection.early && !connection.early->is_empty())
+        connection.early->look([&](uint32_t index, bool has_it) { settle_early(connection, index, has_it); });
+}
+
+void BrokerLoop::settle_early(Connection& connection, uint32_t index, bool has_it) {
+    if (has_it) return hold(connection, index);
+    if (const auto held = connection.held.find(index); held != connection.held.end() && held->second == 0) connection.held.erase(held);
 }
 
 void BrokerLoop::count_early() {
@@ -200,8 +204,7 @@ void BrokerLoop::count_early() {
 void BrokerLoop::take_back_early(uint32_t index) {
     for (auto& [id, connection] : connections_) {
         if (!connection.early || !connection.early->has(index)) continue;
-        connection.early->take_back(index, [&](uint32_t taken) { hold(connection, taken); });
-        if (const auto held = connection.held.find(index); held != connection.held.end() && held->second == 0) connection.held.erase(held);
+        connection.early->take_back(index, [&](uint32_t its, bool has_it) { settle_early(connection, its, has_it); });
     }
 }
 

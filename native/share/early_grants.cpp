@@ -47,18 +47,22 @@ std::optional<EarlyGrant> GrantPage::take(uint32_t index, uint64_t nonce, unsign
         if (index_and_fd >> 32 != index || !is_nonce(nonce, nonce_bits, whole)) continue;
         std::array<uint64_t, kGrantWords> words;
         for (unsigned w = 0; w < kGrantWords; ++w) words[w] = record.grant[w].load(std::memory_order_relaxed);
-        const EarlyGrant early{std::bit_cast<Grant>(words), whole, static_cast<int>(index_and_fd & UINT32_MAX),
-                               record.inode.load(std::memory_order_relaxed)};
+        const EarlyGrant early{std::bit_cast<Grant>(words), whole, {i, state - offered + taken},
+                               static_cast<int>(index_and_fd & UINT32_MAX), record.inode.load(std::memory_order_relaxed)};
         if (early.grant.kind != wanted || early.exporter_fd < 0) continue;
         // It is written again only after it was taken back: then the state is another one.
-        if (record.state.compare_exchange_strong(state, state - offered + taken, std::memory_order_acq_rel)) return early;
+        if (record.state.compare_exchange_strong(state, early.taken.state, std::memory_order_acq_rel)) return early;
     }
     return std::nullopt;
 }
 
+bool GrantPage::release(TakenGrant what) {
+    return records_[what.record].state.compare_exchange_strong(what.state, what.state - taken + released, std::memory_order_acq_rel);
+}
+
 EarlyGrants::~EarlyGrants() {
     for (uint32_t i = 0; i < GrantPage::kRecords; ++i)
-        if (written_[i].nonce != 0) withdraw(i);
+        if (written_[i].nonce != 0) end(i);
 }
 
 bool EarlyGrants::has(uint32_t index) const {
@@ -85,16 +89,11 @@ bool EarlyGrants::is_offered(uint32_t i) const {
     return (page_->records_[i].state.load(std::memory_order_acquire) & GrantPage::kStateMask) == GrantPage::offered;
 }
 
-bool EarlyGrants::withdraw(uint32_t i) {
-    const uint64_t before = page_->records_[i].state.exchange(GrantPage::taken_back, std::memory_order_acq_rel);
-    if ((before & GrantPage::kStateMask) != GrantPage::offered) return false;
-    forget(i);
-    return true;
-}
-
-void EarlyGrants::forget(uint32_t i) {
+bool EarlyGrants::end(uint32_t i) {
+    const uint64_t before = page_->records_[i].state.exchange(GrantPage::settled, std::memory_order_acq_rel) & GrantPage::kStateMask;
     written_[i] = {};
     --count_;
+    return before != GrantPage::offered && before != GrantPage::released;
 }
 
 }  // namespace peerlane

@@ -1,7 +1,8 @@
 // Grants that an exporter writes before the importer asks, in a page that both processes map.
 //
-// The importer takes a grant, or the exporter takes it back: one exchange of the record's state decides.  Either process
-// may write anything into the page, so each compares what it reads, and the exporter remembers by itself what it wrote.
+// The importer takes a grant, or the exporter takes it back: one exchange of the record's state decides.  Another one decides
+// whether the importer releases it before the exporter has counted it.  Either process may write anything into the page, so
+// each compares what it reads, and the exporter remembers by itself what it wrote.
 #pragma once
 #include <array>
 #include <atomic>
@@ -16,6 +17,7 @@ namespace peerlane {
 struct EarlyGrant {
     Grant grant;
     uint64_t nonce = 0;
+    TakenGrant taken;
     int exporter_fd = -1;   // a descriptor of the exporter's
     uint64_t inode = 0;     // of its file: the number may lead to another one by now
 };
@@ -35,11 +37,13 @@ class GrantPage {
 
     // The importer's.  `nonce`: its lowest 28 bits or all 64 are known.
     std::optional<EarlyGrant> take(uint32_t index, uint64_t nonce, unsigned nonce_bits, Kind wanted);
+    // False: the exporter has counted it, so it needs a message.
+    bool release(TakenGrant taken);
 
   private:
     friend class EarlyGrants;
     static constexpr unsigned kGrantWords = sizeof(Grant) / sizeof(uint64_t);
-    enum State : uint64_t { taken_back = 0, offered = 1, taken = 2 };   // in the lowest bits; above them a number that no other grant has
+    enum State : uint64_t { settled = 0, offered = 1, taken = 2, released = 3 };   // in the lowest bits; above them a number that no other grant has
     static constexpr uint64_t kStateMask = 3;
     struct Record {
         std::atomic<uint64_t> state;
@@ -64,31 +68,30 @@ class EarlyGrants {
 
     // Whether it is written now; not where it is already, or every record is in use.
     bool offer(ExportKey key, const Grant& grant, int fd, uint64_t inode);
-    // Calls `taken(index)` for each that the importer took since the last look.
-    template <class Taken>
-    void look(const Taken& taken) {
+    // Calls `over(index, has_it)` for each that the importer took since the last look: whether it has it still.
+    template <class Over>
+    void look(const Over& over) {
         for (uint32_t i = 0; i < GrantPage::kRecords; ++i)
-            if (written_[i].nonce != 0 && !is_offered(i)) finish(i, taken);
+            if (written_[i].nonce != 0 && !is_offered(i)) settle(i, over);
     }
-    // Takes those of an export back.  Calls `taken(index)` for each that the importer was faster to take.
-    template <class Taken>
-    void take_back(uint32_t index, const Taken& taken) {
+    // Takes those of an export back.  Calls `over(index, has_it)` for each: whether the importer was faster, and has it.
+    template <class Over>
+    void take_back(uint32_t index, const Over& over) {
         for (uint32_t i = 0; i < GrantPage::kRecords; ++i)
-            if (written_[i].nonce != 0 && written_[i].index == index && !withdraw(i)) finish(i, taken);
+            if (written_[i].nonce != 0 && written_[i].index == index) settle(i, over);
     }
     bool is_empty() const { return count_ == 0; }
     bool has(uint32_t index) const;
 
   private:
-    template <class Taken>
-    void finish(uint32_t i, const Taken& taken) {
+    template <class Over>
+    void settle(uint32_t i, const Over& over) {
         const uint32_t index = written_[i].index;
-        forget(i);
-        taken(index);
+        const bool has_it = end(i);
+        over(index, has_it);
     }
     bool is_offered(uint32_t i) const;
-    bool withdraw(uint32_t i);   // false: it was taken
-    void forget(uint32_t i);
+    bool end(uint32_t i);   // whether the importer has it
 
     const std::unique_ptr<GrantPage> page_;
     std::array<ExportKey, GrantPage::kRecords> written_{};   // nonce 0: the record is free

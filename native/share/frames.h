@@ -28,6 +28,12 @@ struct Grant {
     uint32_t count = 0;                  // of the lines of a bank: how many notifies, ranks or leases they are for
 };
 
+// Which early grant an importer took; `state` 0: none, the exporter was asked.
+struct TakenGrant {
+    uint32_t record = 0;
+    uint64_t state = 0;
+};
+
 // Why a handle was refused.  What is named behind one are the members of HandleNumbers that it has.
 enum class Status : uint16_t {
     ok = 0,
@@ -58,7 +64,7 @@ enum class Status : uint16_t {
 Refusal refuse_handle(Status status, const HandleParties& parties, const HandleNumbers& numbers = {});
 
 constexpr uint32_t kFrameMagic = 0x4B424C50;   // "PLBK"
-constexpr uint16_t kFrameVersion = 3;
+constexpr uint16_t kFrameVersion = 4;
 constexpr uint64_t kShortNonce = (uint64_t{1} << 28) - 1;   // the bits that the integer form of a handle carries
 
 enum class Verb : uint16_t {

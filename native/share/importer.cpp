@@ -47,6 +47,10 @@ std::shared_ptr<Exporter> Exporter::connect(int directory, const std::string& na
     return exporter;
 }
 
+std::shared_ptr<Exporter> Exporter::known(uint32_t slot, uint64_t node, int32_t pid, uint64_t start) {
+    return Registry::get().find({node, slot, pid, static_cast<uint32_t>(start)});
+}
+
 Exporter::~Exporter() {
     if (!Heap::get().is_forked()) line_->hang_up();
 }
@@ -58,8 +62,13 @@ Offer Exporter::open(uint32_t index, uint64_t nonce, unsigned nonce_bits, Kind w
     return line_->open(request, patience);
 }
 
-void Exporter::let_go(uint32_t index, uint64_t nonce) {
-    if (!Heap::get().is_forked()) line_->let_go(index, nonce);
+std::optional<Offer> Exporter::open_early(uint32_t index, uint64_t nonce, Kind wanted) {
+    Heap::get().check_usable();
+    return line_->take_early({.nonce = nonce, .index = index, .kind = wanted});
+}
+
+void Exporter::let_go(uint32_t index, uint64_t nonce, TakenGrant taken) {
+    if (!Heap::get().is_forked()) line_->let_go(index, nonce, taken);
 }
 
 int32_t Exporter::pid() const { return line_->process().pid; }

@@ -1,6 +1,7 @@
 // The importing side of shareable handles: a connection to each exporting process.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,7 @@ struct Offer {
     Grant grant;         // checked: kind, size, seals and rights are those of the descriptor
     uint64_t nonce = 0;  // all of it, also when 28 bits were known
     int fd = -1;         // the receiver's to close
+    TakenGrant taken;
 };
 
 // A connection to one exporting process, shared by all that was imported from it.  Its end, with the last reference,
@@ -25,13 +27,17 @@ class Exporter {
     // known.  Throws as above and Why::handle (other_user, foreign_namespace).
     static std::shared_ptr<Exporter> connect(int directory, const std::string& name, uint32_t slot, uint64_t node, int32_t pid,
                                              uint64_t start, Deadline deadline, Poll poll);
+    // The connection that there is, if any.
+    static std::shared_ptr<Exporter> known(uint32_t slot, uint64_t node, int32_t pid, uint64_t start);
     ~Exporter();
     Exporter(const Exporter&) = delete;
 
     // `nonce_bits`: 28 or 64 of the nonce are known.  Throws as above and Why::handle.
     Offer open(uint32_t index, uint64_t nonce, unsigned nonce_bits, Kind wanted, Deadline deadline, Poll poll);
+    // What the exporter granted before it was asked; nothing: ask it.  Waits for nothing.
+    std::optional<Offer> open_early(uint32_t index, uint64_t nonce, Kind wanted);
     // Undoes one open; never blocks, never throws.  One too many does nothing.
-    void let_go(uint32_t index, uint64_t nonce);
+    void let_go(uint32_t index, uint64_t nonce, TakenGrant taken = {});
 
     int32_t pid() const;
     uint64_t start() const;
@@ -54,12 +60,12 @@ class Exporter {
 // One open of a handle; its end is reported to the process that made the handle.
 class Opening {
   public:
-    Opening(std::shared_ptr<Exporter> exporter, uint32_t index, uint64_t nonce)
-        : exporter_(std::move(exporter)), index_(index), nonce_(nonce) {}
+    Opening(std::shared_ptr<Exporter> exporter, uint32_t index, const Offer& offer)
+        : exporter_(std::move(exporter)), index_(index), nonce_(offer.nonce), taken_(offer.taken) {}
     Opening(Opening&&) = default;
     ~Opening() { end(); }
     void end() {
-        if (const auto exporter = std::exchange(exporter_, nullptr)) exporter->let_go(index_, nonce_);
+        if (const auto exporter = std::exchange(exporter_, nullptr)) exporter->let_go(index_, nonce_, taken_);
     }
     const Exporter* exporter() const { return exporter_.get(); }
 
@@ -67,6 +73,7 @@ class Opening {
     std::shared_ptr<Exporter> exporter_;   // null: it has ended
     uint32_t index_;
     uint64_t nonce_;
+    TakenGrant taken_;
 };
 
 }  // namespace peerlane

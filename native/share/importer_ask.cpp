@@ -30,12 +30,12 @@ Verdict false_size(uint64_t claimed, uint64_t there) {
 }
 
 // What was claimed, against the descriptor itself.
-Verdict check(const Grant& grant, Kind wanted, int fd) {
+Verdict check(const Grant& grant, Kind wanted, int fd, std::optional<uint64_t> inode = std::nullopt) {
     constexpr uint16_t kKnownRights = kMayRead | kMayWrite | kForPeers;
     if (grant.kind != wanted || !(grant.rights & kMayRead) || (grant.rights & ~kKnownRights)) return {Status::bad_answer};
     struct stat status{};
     const int seals = fcntl(fd, F_GET_SEALS);
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || seals < 0 || (seals & kFileSeals) != kFileSeals)
+    if (fstat(fd, &status) != 0 || (inode && *inode != status.st_ino) || !S_ISREG(status.st_mode) || seals < 0 || (seals & kFileSeals) != kFileSeals)
         return {Status::no_seals, {.seals = std::max(seals, 0)}};
     const auto size = static_cast<uint64_t>(status.st_size);
     if (grant.size > size) return false_size(grant.size, size);
@@ -45,11 +45,6 @@ Verdict check(const Grant& grant, Kind wanted, int fd) {
     if (mode != (grant.rights & kMayWrite ? O_RDWR : O_RDONLY))
         return {Status::false_rights, {.rights = {grant.rights & (kMayRead | kMayWrite), mode}}};
     return {};
-}
-
-bool is_file(int fd, uint64_t inode) {
-    struct stat status{};
-    return fstat(fd, &status) == 0 && status.st_ino == inode;
 }
 
 // The numbers of what the exporter refuses; nothing, if an exporter of this version does not say that.
@@ -129,22 +124,16 @@ class ExporterLine::Exchange {
 };
 
 std::optional<Offer> ExporterLine::take_early(const Request& request) {
-    GrantPage* page;
-    {
-        Lock lock(mutex_);
-        page = early_.get();
-    }
+    GrantPage* const page = early_page();
     if (!page) return std::nullopt;
     const std::optional<EarlyGrant> early = page->take(request.index, request.nonce, request.nonce_bits, request.kind);
     if (!early) return std::nullopt;
-    const int mode = early->grant.rights & kMayWrite ? O_RDWR : O_RDONLY;
-    const int fd = open_descriptor_of(process_.pid, early->exporter_fd, mode);
-    // Its end is looked for after the open: until then the pid is no other process's.  It may have replaced its program,
-    // and the files in /proc may be those of another pid namespace: so the file counts, not its number.
-    if (fd >= 0 && is_file(fd, early->inode) && check(early->grant, request.kind, fd).status == Status::ok && !process_.has_ended())
-        return Offer{early->grant, early->nonce, fd};
+    const int fd = process_.descriptor(early->exporter_fd, early->grant.rights & kMayWrite ? O_RDWR : O_RDONLY);
+    // The process may have replaced its program: so the file counts, not its number.
+    if (fd >= 0 && check(early->grant, request.kind, fd, early->inode).status == Status::ok)
+        return Offer{early->grant, early->nonce, fd, early->taken};
     if (fd >= 0) close(fd);
-    let_go(request.index, early->nonce);
+    let_go(request.index, early->nonce, early->taken);
     return std::nullopt;
 }
 

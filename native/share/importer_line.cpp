@@ -60,9 +60,7 @@ int Patience::slice() {
 
 void ExporterLine::obtain_socket() {
     std::lock_guard lock(OpenLines::get().mutex);
-    const auto make = [] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); };
-    socket_ = make();
-    if (socket_ < 0 && errno == EMFILE && raise_descriptor_limit()) socket_ = make();
+    socket_ = new_descriptor([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (socket_ >= 0) {
         OpenLines::get().all.insert(this);
         return;
@@ -117,8 +115,7 @@ void ExporterLine::identify(int32_t pid, uint64_t start, const Patience& patienc
         std::lock_guard lock(OpenLines::get().mutex);
         process_ = Process::watch(pid, socket_);
     }
-    if (process_.start == kUnknownStart) throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
-    const bool is_other = start != 0 && static_cast<uint32_t>(start) != static_cast<uint32_t>(process_.start);
+    const bool is_other = start != 0 && static_cast<uint32_t>(start) != static_cast<uint32_t>(known_start(process_.start));
     if (process_.start == 0 || is_other) refuse_lost(pid, 0);
 }
 
@@ -157,7 +154,14 @@ void ExporterLine::hang_up() {
     if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);
 }
 
-void ExporterLine::let_go(uint32_t index, uint64_t nonce) {
+GrantPage* ExporterLine::early_page() {
+    Lock lock(mutex_);
+    return lost_ ? nullptr : early_.get();
+}
+
+void ExporterLine::let_go(uint32_t index, uint64_t nonce, TakenGrant taken) {
+    if (taken.state != 0)
+        if (GrantPage* const page = early_page(); page && page->release(taken)) return;
     post({.verb = Verb::let_go, .node = node_, .nonce = nonce, .index = index});
 }
 

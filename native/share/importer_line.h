@@ -36,8 +36,10 @@ class ExporterLine : public std::enable_shared_from_this<ExporterLine> {
     ~ExporterLine();
     ExporterLine(const ExporterLine&) = delete;
 
+    // What the exporter granted before it was asked.
+    std::optional<Offer> take_early(const Request& request);
     Offer open(Request request, Patience& patience);
-    void let_go(uint32_t index, uint64_t nonce);
+    void let_go(uint32_t index, uint64_t nonce, TakenGrant taken);
     // Ends the connection, also while a thread still sends on it.
     void hang_up();
 
@@ -58,8 +60,7 @@ class ExporterLine : public std::enable_shared_from_this<ExporterLine> {
     void dial(int directory, const std::string& name, int32_t pid, Patience& patience);
     void identify(int32_t pid, uint64_t start, const Patience& patience);
 
-    // What the exporter granted before it was asked.
-    std::optional<Offer> take_early(const Request& request);
+    GrantPage* early_page();   // null: there is none
     Offer ask(const Request& request, Patience& patience);
     void send_request(const Request& request, Patience& patience);
     std::optional<Offer> receive(const Request& request, Patience& patience);

@@ -138,6 +138,17 @@ ExportKey offer_block(Block* block, Grant grant, bool everyone) {
     return key;
 }
 
+void allow_all(const ExportKey& key, const std::vector<int32_t>& pids) {
+    Broker& broker = Broker::get();
+    try {
+        for (const int32_t pid : pids)
+            if (!broker.allow(key.index, key.nonce, pid, known_start(broker.start_of(pid)))) throw Refusal{.why = Why::closed, .role = "handle"};
+    } catch (...) {
+        broker.withdraw(key.index, key.nonce);
+        throw;
+    }
+}
+
 Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_ptr<Ledger> ledger) {
     Heap::get().begin_use();
     const Grant& grant = offer.grant;

@@ -11,6 +11,9 @@ namespace peerlane {
 // Throws Refusal: closed (the broker does not serve), shared_blocks, descriptors, imported.
 ExportKey offer_block(Block* block, Grant grant, bool everyone);
 
+// Let these processes open what was offered.  Throws Refusal, and then it is offered no more.
+void allow_all(const ExportKey& key, const std::vector<int32_t>& pids);
+
 // The block of an offer, whose descriptor is taken over: the one that this process has already, if it has it.  The
 // caller drops it.  Throws Refusal.
 Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_ptr<Ledger> ledger);

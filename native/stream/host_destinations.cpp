@@ -58,7 +58,7 @@ void log_touch(const HostDestinations::Watched& each, const HostRows& of, Touch 
         else
             spans.add(0, of.low() - each.rows.low(), of.size(), each.is_written && touch != kRead);
         log::write({.kind = each.is_written ? log::Kind::touched_early : log::Kind::source_changed, .op = static_cast<uint8_t>(each.kind), .stream = each.stream, .sequence = each.sequence,
-                    .a = uint64_t{each.site} << 32 | each.thread, .b = each.time_ns, .c = each.is_written ? touch : 0, .spans = &spans, .site = site});
+                    .a = uint64_t{each.site} << 32 | each.thread, .b = each.time_ns, .c = each.is_written ? uint64_t{touch} : 0, .spans = &spans, .site = site});
     } catch (const std::bad_alloc&) {
         log::drop();
     }

@@ -345,6 +345,11 @@ void Scheduler::set_stops(Stream& stream, bool stops) {
     stream.stops = stops;
 }
 
+void Scheduler::set_abort_flag(Stream& stream, std::shared_ptr<AbortFlag> flag) {
+    Lock lock(mutex_);
+    stream.abort_flag = std::move(flag);
+}
+
 bool Scheduler::begin_callback(Stream& stream, uint64_t token) {
     Lock lock(mutex_);
     if (stream.park != Park::callback || stream.queue.front().value != token) return false;

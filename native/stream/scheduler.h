@@ -98,6 +98,9 @@ class Scheduler {
     Outcome synchronize(Stream& stream, Deadline deadline, Poll poll);
     Outcome synchronize(Mark& mark, Deadline deadline, Poll poll);
     FailurePtr take_failure(Stream& stream);        // the first one that was not reported; the stream goes on
+    FailurePtr failure_before(const Mark& mark);    // the one of its stream's earlier work that was not reported, or its own
+    bool awaits_abort(const Stream& stream);        // its failure does
+    void set_abort_flag(Stream& stream, std::shared_ptr<AbortFlag> flag);   // of what fails from now on
     void log_rest() {                              // before the checker's log ends
         Lock lock(mutex_);
         sources_.end();

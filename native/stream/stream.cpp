@@ -15,7 +15,16 @@ static uint64_t next_group_id() {
     return next.fetch_add(1, std::memory_order_relaxed);
 }
 
+constexpr uint64_t kTimeToAbort = 5'000'000'000;   // nanoseconds
+
+bool Failure::awaits_abort() const {
+    return abort_flag && !is_aborted() && now_ns() - abort_flag->failed_ns.load(std::memory_order_relaxed) < kTimeToAbort;
+}
+
 FailurePtr Failure::keep(Failure&& failure) noexcept {
+    if (failure.cause) failure.abort_flag = failure.cause->abort_flag;
+    if (uint64_t never = 0; failure.abort_flag)
+        failure.abort_flag->failed_ns.compare_exchange_strong(never, now_ns(), std::memory_order_relaxed);
     if (failure.cause && failure.cause->causes + 1 >= kMostCauses)
         while (failure.cause->cause) failure.cause = FailurePtr(failure.cause->cause);   // a copy: it is held by what goes
     failure.causes = failure.cause ? failure.cause->causes + 1 : 0;

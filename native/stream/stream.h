@@ -22,6 +22,12 @@ struct Stream;
 struct LoopWait;
 using StreamPtr = std::shared_ptr<Stream>;
 
+// Of operations that the program may abort together.  Once they are, their failures are no failures of what waited for them.
+struct AbortFlag {
+    std::atomic<bool> is_set{false};
+    std::atomic<uint64_t> failed_ns{0};        // when the first of them failed; steady clock
+};
+
 // Why an operation did not do what it was asked.
 struct Failure {
     Refusal refusal;
@@ -33,6 +39,11 @@ struct Failure {
     uint32_t device = 0;                       // of the stream
     uint64_t site = 0, stream_site = 0;        // what submitted it, and made the stream; 0: not known
     Ends ends{};
+    std::shared_ptr<AbortFlag> abort_flag{};   // of the operation that failed first
+
+    bool is_aborted() const { return abort_flag && abort_flag->is_set.load(std::memory_order_acquire); }
+    // For some seconds the program has the time to abort; then a query reports it as another failure.
+    bool awaits_abort() const;
 
     // A chain that grows too long names the first cause instead of all between.  Without memory: one that says so.
     static std::shared_ptr<const Failure> keep(Failure&& failure) noexcept;
@@ -214,6 +225,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     uint64_t timed_head = 0, timed_until = 0;  // the last operation with a deadline: woken in vain it keeps it
     std::thread::id callback_thread{};         // who runs the callback it is parked for
 
+    std::shared_ptr<AbortFlag> abort_flag;     // of its operations
     FailurePtr failure;                        // the first that was not reported yet: see keep() and take()
     FailurePtr cause;                          // set: what comes next is cancelled,
     uint64_t cause_until = 0;                  // up to this one
@@ -238,16 +250,23 @@ struct Stream : std::enable_shared_from_this<Stream> {
     }
 
     static inline std::atomic<uint64_t> failures{0};   // of all streams, so far
+    static inline std::atomic<uint64_t> unreported{0}; // streams with a failure
 
+    ~Stream() {
+        if (failure) take();
+    }
     void keep(const FailurePtr& new_failure) {
-        if (failure) return;
+        if (failure && !failure->is_aborted()) return;
+        if (!failure) unreported.fetch_add(1, std::memory_order_relaxed);
         failure = new_failure;
         failed.store(true, std::memory_order_relaxed);
         failures.fetch_add(1, std::memory_order_release);   // who sees the number finds the failure under the lock
     }
     FailurePtr take() {
+        if (failure) unreported.fetch_sub(1, std::memory_order_relaxed);
         failed.store(false, std::memory_order_relaxed);
-        return std::exchange(failure, nullptr);
+        FailurePtr taken = std::exchange(failure, nullptr);
+        return taken && taken->is_aborted() ? nullptr : taken;
     }
 };
 

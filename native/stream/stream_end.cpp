@@ -42,7 +42,9 @@ void Scheduler::drop(Stream& stream) {
 void Scheduler::keep_lost(Stream& stream) {
     if (!stream.dropped || !stream.failure) return;
     stream.dropped = false;
-    or_lose([&] { lost_.push_back(std::move(stream.failure)); });
+    FailurePtr failure = stream.take();
+    if (!failure) return;
+    or_lose([&] { lost_.push_back(std::move(failure)); });
     has_lost_.store(true, std::memory_order_relaxed);
     has_released_.store(true, std::memory_order_relaxed);   // submissions look at one flag
 }
@@ -51,7 +53,7 @@ std::vector<FailurePtr> Scheduler::unreported() {
     Lock lock(mutex_);
     std::vector<FailurePtr> failures;
     for (const auto& [id, stream] : streams_)
-        if (stream->failure) failures.push_back(stream->failure);
+        if (stream->failure && !stream->failure->is_aborted()) failures.push_back(stream->failure);
     return failures;
 }
 
@@ -108,7 +110,8 @@ void Scheduler::cancel(Stream& stream, uint64_t until, uint64_t lost_to) {
     const Why why = lost_to != 0 ? Why::waits_for_lost : Why::cancelled;
     FailurePtr failure = Failure::keep({.refusal = {.why = why, .pid = lost_to, .device = stream.device}, .stream = stream.id,
                                         .sequence = stream.head(), .kind = stream.queue.front().kind, .device = stream.device,
-                                        .site = stream.queue.site(0), .stream_site = stream.site});
+                                        .site = stream.queue.site(0), .stream_site = stream.site,
+                                        .abort_flag = stream.abort_flag});
     stream.keep(failure);
     stream.cause = std::move(failure);
     stream.cause_until = until;

@@ -143,7 +143,8 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
     if (observed && !waits && op.kind != OpKind::notify) [[unlikely]] log_started(stream, stream.head(), op);
     switch (op.kind) {
         case OpKind::record:
-            settle(*op.mark, nullptr);
+            // Who waits for the record relies on what the program may abort, though this stream goes on.
+            settle(*op.mark, stream.failure && stream.failure->abort_flag && !stream.failure->is_aborted() ? stream.failure : nullptr);
             break;
         case OpKind::wait:
             start_wait(stream, op);
@@ -315,7 +316,8 @@ void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, uint6
     const uint64_t token = op.kind == OpKind::callback ? op.value : refusal.why == Why::callback_failed ? refusal.token : 0;
     FailurePtr failure = Failure::keep({.refusal = refusal, .stream = stream.id, .sequence = sequence, .kind = op.kind,
                                         .token = token, .cause = std::move(cause),
-                                        .device = stream.device, .site = site, .stream_site = stream.site, .ends = ends});
+                                        .device = stream.device, .site = site, .stream_site = stream.site, .ends = ends,
+                                        .abort_flag = stream.abort_flag});
     stream.keep(failure);
     if (stream.stops && !stream.cause) {
         stream.cause = std::move(failure);
@@ -385,7 +387,7 @@ void Scheduler::start_wait(Stream& stream, Op& op) {
         park(stream, Park::mark, op.timeout_ns);
         return;
     }
-    if (!mark.failure) return;
+    if (!mark.failure || mark.failure->is_aborted()) return;
     if (op.size == 0) return fail(stream, op, {.why = Why::cancelled, .device = stream.device}, mark.failure);
     stream.cause = mark.failure;
     stream.cause_until = stream.head() + op.size;

@@ -352,6 +352,20 @@ FailurePtr Scheduler::take_failure(Stream& stream) {
     return stream.take();
 }
 
+bool Scheduler::awaits_abort(const Stream& stream) {
+    Lock lock(mutex_);
+    return stream.failure && stream.failure->awaits_abort();
+}
+
+FailurePtr Scheduler::failure_before(const Mark& mark) {
+    Lock lock(mutex_);
+    if (mark.failure) return mark.failure->is_aborted() ? nullptr : mark.failure;
+    const auto stream = streams_.find(mark.stream_id);
+    if (stream == streams_.end()) return nullptr;
+    const FailurePtr& failure = stream->second->failure;
+    return failure && failure->sequence <= mark.sequence && !failure->is_aborted() ? failure : nullptr;
+}
+
 // A poll that says stop ends it; whatever still cannot run then is left.
 Outcome Scheduler::drain(Poll poll) {
     Heap::get().check_usable();

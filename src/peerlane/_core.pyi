@@ -314,6 +314,11 @@ class Reservation:
         Rights: 1 read, 2 write; those of devices not named are `others`.  Of the block its first `limit` bytes are mapped; those behind are out of bounds.
         """
 
+    def map_for(self, at: int, block: Block, user: int, limit: int) -> None:
+        """
+        The same, with all rights that the block has for three devices: its own, `user` and the range's.
+        """
+
     def unmap(self, at: int) -> None:
         """End the mapping that starts at `at`; it stays until its last use ends."""
 
@@ -342,8 +347,26 @@ def stop_serving() -> None:
 def forget_lost() -> None:
     """Let go of connections to processes that have ended."""
 
-def offer(block: Block, kind: int, rights: int, device: int, offset: int, length: int, everyone: bool) -> tuple[int, int]:
-    """Return (index, nonce)."""
+def offer(block: Block, kind: int, rights: int, device: int, offset: int, length: int, allowed: Sequence[int] | None) -> tuple[int, int]:
+    """
+    Let processes open it: those with the pids `allowed`, or all of the user.  Return (index, nonce).
+    """
+
+HANDLE_MAGIC: bytes = ...
+
+HANDLE_VERSION: int = 1
+
+def handle_text(kind: int, node: int, slot: int, index: int, nonce: int, size: int, pid: int, start: int) -> bytes:
+    """Return the text form of a handle."""
+
+def handle_claims(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int, int, int] | None:
+    """
+    Return (magic, version, kind, node, slot and index, nonce, size, pid, start, checksum, right checksum) of a text, whatever it
+    claims; None if it is not 64 characters of the alphabet.
+    """
+
+def open_early(text: bytes, node: int, kind: int) -> Offer | None:
+    """Open what a known process granted before it was asked; None: ask it."""
 
 def allow(index: int, nonce: int, pid: int, start: int | None = None) -> bool:
     """
@@ -504,8 +527,10 @@ class Signal:
     def __init__(self, ledger: Ledger, bank: int = 0) -> None:
         """`bank`: how many lines of a bank."""
 
-    def offer(self, kind: int, device: int, everyone: bool, notify_kind: int, count: int) -> tuple[int, int]:
-        """Return (index, nonce)."""
+    def offer(self, kind: int, device: int, allowed: Sequence[int] | None, notify_kind: int, count: int) -> tuple[int, int]:
+        """
+        Let processes open it: those with the pids `allowed`, or all of the user.  Return (index, nonce).
+        """
 
     def let_go(self) -> None:
         """
@@ -876,8 +901,36 @@ def awaited_words() -> list[tuple[int, int, int, int, int, str, int, int, tuple[
 def failures() -> int:
     """How many failures streams have kept so far."""
 
+class AbortFlag:
+    """Of operations that the program may abort together."""
+
+    def __init__(self) -> None: ...
+
+    def put_on(self, stream: Stream) -> None:
+        """From now on it is that of the operations of a stream."""
+
+    def set(self) -> None:
+        """
+        Streams that waited for such an operation have no failure because of it, and those that wait go on.
+        """
+
 def take_failure(stream: Stream) -> Any:
     """The failure of a stream, which is reported now; None if there is none."""
+
+def failed_before(event: Event) -> int:
+    """
+    The stream that failed before the last record of an event, and has not reported it; 0: none.
+    """
+
+@overload
+def awaits_abort(stream: Stream) -> bool:
+    """
+    Whether an operation that the program may still abort is why the stream has a failure.
+    """
+
+@overload
+def awaits_abort(event: Event) -> bool:
+    """The same of the work before the last record of an event."""
 
 def unreported_failures() -> list[Any]:
     """

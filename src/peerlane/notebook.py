@@ -25,10 +25,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from peerlane.cli import COMMANDS
+from peerlane.errors import BadArgument, InvalidValue
 from peerlane.support.scratch_folders import scratch_folder
 
 __all__ = ["Page", "load_ipython_extension", "peerlane"]
 
+_WITH_PROGRAM = ("run", "launch", "check")
 _PR_SET_PDEATHSIG = 1
 _END_SECONDS = 10.0  # for the command, once it was interrupted; `launch` gives its ranks half of that
 _PAGE_HEIGHT = 620
@@ -80,6 +83,8 @@ def peerlane(line: str, cell: str | None = None) -> Page | None:
 
     Raises
     ------
+    InvalidValue
+        The command takes no program, and there is one.
     KeyboardInterrupt
         The command was interrupted, and has ended with all of its processes.
 
@@ -91,6 +96,12 @@ def peerlane(line: str, cell: str | None = None) -> Page | None:
     """
     words = shlex.split(line)
     command = words[0] if words else ""
+    if cell is not None and command in COMMANDS and command not in _WITH_PROGRAM:
+        raise InvalidValue(
+            f"%%peerlane {command}: the command takes no program; write %peerlane {shlex.join(words)} in a line, or "
+            f"one of {', '.join(_WITH_PROGRAM)} with a program below",
+            detail=BadArgument("command", command, choices=_WITH_PROGRAM),
+        )
     with scratch_folder() as folder:
         picture = folder / ("page.html" if command == "check" else "plot.svg")
         if command == "check" and "--html" not in words:

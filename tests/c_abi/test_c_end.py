@@ -53,6 +53,10 @@ if NAMES["prefix"] == "cu":
 stream = made("stream", *NAMES["flags"])
 event = made("event", *NAMES["flags"])
 size = ctypes.c_size_t(64)
+
+def current(get=getattr(library, NAMES["get"]), number=ctypes.c_uint64(7), byref=ctypes.byref):
+    return get(byref(number)) or number.value == 7  # nothing was written
+
 ends = [
     ("free", made("make", size)),
     ("free_host", made("make_host", size)),
@@ -65,6 +69,7 @@ ends = [
 ]
 owners = [early.Owner(getattr(library, NAMES[name]), *words) for name, *words in ends[::2]]
 early.kept += [early.Owner(getattr(library, NAMES[name]), *words) for name, *words in ends[1::2]]
+early.kept.append(early.Owner(current))
 early.kept.append(early.Owner(getattr(library, NAMES["make"]), ctypes.byref(ctypes.c_void_p()), size, code=4))
 print("ran", flush=True)
 """
@@ -74,14 +79,14 @@ DRIVER = {
     "event": "cuEventCreate", "make": "cuMemAlloc_v2", "make_host": "cuMemAllocHost_v2", "pooled": "cuMemAllocAsync",
     "free": "cuMemFree_v2", "free_host": "cuMemFreeHost", "unpooled": "cuMemFreeAsync", "sync": "cuEventSynchronize",
     "end_event": "cuEventDestroy_v2", "wait": "cuStreamSynchronize", "end": "cuStreamDestroy_v2",
-    "set": "cuCtxSetCurrent", "flags": (0,),
+    "set": "cuCtxSetCurrent", "get": "cuCtxPopCurrent_v2", "flags": (0,),
 }  # fmt: skip
 HIP = {
     "library": "libamdhip64.so", "prefix": "hip", "stream": "hipStreamCreate", "event": "hipEventCreate",
     "make": "hipMalloc", "make_host": "hipMallocHost", "pooled": "hipMallocAsync", "free": "hipFree",
     "free_host": "hipHostFree", "unpooled": "hipFreeAsync", "sync": "hipEventSynchronize",
     "end_event": "hipEventDestroy", "wait": "hipStreamSynchronize", "end": "hipStreamDestroy", "set": "hipSetDevice",
-    "flags": (),
+    "get": "hipGetDevice", "flags": (),
 }  # fmt: skip
 RUNTIME = {
     **{name: value.replace("hip", "cuda") if isinstance(value, str) else value for name, value in HIP.items()},

@@ -59,6 +59,26 @@ def test_race_of_processes_without_another_connection_is_certain(case: str) -> N
     assert [(each["kind"], each["certain"]) for each in done.findings] == [("race", True)], done.output
 
 
+LATE_CHILD = PROGRAM.with_name("late_children.py")
+
+
+@pytest.mark.parametrize("means", ["word", "argument", "unprepared"])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_word_that_a_child_polls_before_it_imports_peerlane_excuses(method: str, means: str) -> None:
+    done = checked_program(LATE_CHILD, means, method)
+    assert done.code == 0, done.output
+    assert [(each["kind"], each["certain"]) for each in done.findings] == [("race", False)], done.output
+
+
+@pytest.mark.parametrize("means", ["event", "queue"])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_message_that_a_child_receives_before_it_imports_peerlane_orders(method: str, means: str) -> None:
+    done = checked_program(LATE_CHILD, means, method)
+    assert (done.code, described(done.findings)) == (0, ""), done.output
+    done = checked_program(LATE_CHILD, means, method, "early")
+    assert [(each["kind"], len(each["sites"])) for each in done.findings] == [("race", 2)], done.output
+
+
 LATE = """\
 import multiprocessing, sys, threading
 

@@ -166,6 +166,73 @@ def test_thread_that_took_what_another_posted_comes_after_it(world: World) -> No
     assert reported["certain"] is False  # the two threads can agree by a variable
 
 
+def lines_after_messages(world: World, *received: int) -> list[int]:
+    """Return the lines of rank 0 that rank 1 does not come after, once it has received messages of contents 7."""
+    one = world.logs[1]
+    for count in received:
+        one.take_message(7, count)
+    for number, span in enumerate((A, B, OWN)):
+        one.host_reads(span, line=20 + number)
+    return sorted(each["first"]["site"] for each in world.findings() if each["second"]["site"] >= 20)
+
+
+@pytest.mark.parametrize(("received", "after"), [((), 0), ((1,), 1), ((1, 2), 2), ((1, 2, 3), 3), ((4,), 0)])
+def test_receiver_comes_after_as_many_sends_of_the_same_contents(
+    world: World, received: tuple[int, ...], after: int
+) -> None:
+    zero = world.logs[0]
+    for line, span in ((10, A), (11, B), (12, OWN)):
+        zero.host_writes(span, line=line)
+        zero.send_message(7)
+    zero.send_message(8)
+    assert lines_after_messages(world, *received) == [10, 11, 12][after:]
+
+
+def test_message_that_was_not_sent_after_all_is_not_counted(world: World) -> None:
+    zero = world.logs[0]
+    zero.send_message(7)
+    zero.send_message(7, is_undone=True)
+    for line, span in ((10, A), (11, B), (12, OWN)):
+        zero.host_writes(span, line=line)
+        zero.send_message(7)
+    assert lines_after_messages(world, 1) == [11, 12]
+
+
+@pytest.mark.parametrize(("received", "left"), [((1,), [10, 11]), ((1, 2), [])])
+def test_receiver_comes_after_two_senders_of_the_same_contents_once_it_has_both(
+    world: World, received: tuple[int, ...], left: list[int]
+) -> None:
+    zero = world.logs[0]
+    for socket, span in enumerate((A, B)):
+        zero.thread += 1
+        zero.host_writes(span, line=10 + socket)
+        zero.send_message(7, socket)
+    assert lines_after_messages(world, *received) == left
+
+
+def test_receiver_comes_after_the_first_sender_of_a_message_that_was_passed_on(world: World) -> None:
+    zero = world.logs[0]
+    zero.host_writes(A, line=10)
+    zero.send_message(7)
+    zero.thread += 1
+    zero.take_message(7, socket=2)
+    zero.host_writes(B, line=11)
+    zero.send_message(7, socket=3)
+    assert lines_after_messages(world, 1) == [11]
+
+
+def test_socket_does_not_receive_what_it_has_sent(world: World) -> None:
+    zero, one = world.logs
+    for round_ in range(100):  # more than the analysis keeps of each
+        zero.host_writes(A, line=10)
+        zero.send_message(7)
+        one.take_message(7, round_ + 1)
+        one.host_writes(A, line=20)
+        one.send_message(7)
+        zero.take_message(7, round_ + 1)
+    assert world.pairs() == []
+
+
 def test_callback_comes_after_its_stream_and_before_its_next_operation(world: World) -> None:
     zero = world.logs[0]
     main = zero.thread
@@ -394,9 +461,9 @@ def test_notify_of_a_loose_write_brings_it(world: World, sequence: int) -> None:
 
 def test_notify_of_a_loose_write_does_not_bring_that_of_another_thread(world: World) -> None:
     zero, one = world.logs
-    zero.post(5)
+    zero.post(50)
     zero.thread += 1
-    zero.take(5, 1)
+    zero.take(50, 1)
     _loose_write(zero, 1, line=10)
     zero.thread -= 1
     _its_notify(zero, 2, 0)
@@ -837,8 +904,8 @@ def test_importer_may_use_memory_until_a_vendors_free(world: World, described: b
     one.allocate(3, THERE)
     zero.host_writes(THERE, line=10)
     if described:
-        zero.post(5)
-        one.take(5, 1)
+        zero.post(50)
+        one.take(50, 1)
     one.write(KIND.freed, 3, writes=[THERE], line=30, flags=FLAG.end)
     zero.host_reads(THERE, line=20)
     assert world.pairs() == [*([] if described else [("use-after-free", 10, 30)]), ("use-after-free", 20, 30)]

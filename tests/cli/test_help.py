@@ -110,6 +110,8 @@ def test_example_of_help_runs(
             ["run", "--html", "a.html", "a.py"],
             "unrecognized arguments: --html (--html is an option of check)",
         ),
+        (["run", "--memory", "1GiB", "a.py"], "(a setting of the node: write --node memory=...)"),
+        (["topo", "--host-access=none"], "(a setting of the node: write --node host_access=...)"),
         (["run", __file__.removesuffix(".py")], f"(did you mean '{__file__}'?)"),
         (["launch", "a.py"], "write peerlane launch -n 2 a.py"),
         (["launch", "4", "-m", "a"], "write peerlane launch -n 4 -m a"),

@@ -19,6 +19,7 @@ from peerlane import cli
 from peerlane.backends.virtual.node import NodeConfig
 from peerlane.backends.virtual.node.node_file import SLOTS, slot_offset
 from peerlane.backends.virtual.node.state import NodeState
+from peerlane.cli import ps as ps_command
 from peerlane.testing.procs import run_python
 
 G = 2 << 20
@@ -148,7 +149,17 @@ def test_ps_unknown_node_exits_2_and_names_nodes(
     assert cli.main(["ps", "--node", name]) == 2
     errors = capsys.readouterr().err
     assert f"--node {name!r}: no process has entered node" in errors
-    assert "valid are the name of a node" in errors and "nodes here: ci" in errors
+    assert "valid are the name of a node" in errors and "nodes in use: ci" in errors
+
+
+def test_ps_unknown_node_names_the_close_one_and_no_more_than_eight_in_use(
+    ps: Ps, other: Peer, directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert other.run("pl.leave_node(); pl.enter_node('name=decode,devices=1'); result = 1") == 1
+    monkeypatch.setattr(ps_command, "_MOST_NAMED", 0)
+    assert cli.main(["ps", "--node", "decoed"]) == 2
+    errors = capsys.readouterr().err
+    assert "(did you mean 'decode'?)" in errors and "nodes in use: 1 more" in errors
 
 
 def test_ps_node_without_processes_is_idle(ps: Ps, other: Peer, directory: Path) -> None:

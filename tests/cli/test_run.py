@@ -248,6 +248,15 @@ def test_run_without_a_module_of_a_vendor_names_its_wheels(run: Run) -> None:
         assert last_line(name) == f"ModuleNotFoundError: No module named {name}"
 
 
+def test_run_with_other_dialects_names_the_one_that_serves_a_module(run: Run) -> None:
+    done = run("--dialect", "acl", "--dialect", "cuda", "-c", "from hip import hip")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2:] == [
+        "ModuleNotFoundError: No module named 'hip'",
+        "peerlane: 'hip' is a module of the dialect hip; add --dialect hip",
+    ]
+
+
 def test_run_program_that_imports_acl_gets_dialect(run: Run) -> None:
     assert run("-c", IMPORTS).stdout == COUNTED
 

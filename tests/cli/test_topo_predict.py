@@ -97,6 +97,10 @@ def test_options_of_predictions_need_one_and_unknown_names_are_refused() -> None
         run("--profile", "h100-8", "--predict", "all_reduce", "--dialect", "cuda")
     with pytest.raises(InvalidValue):
         run("--profile", "h100-8", "--predict", "all_reduce", "--sizes", "1M:much")
+    for no_range in ("1G:1M", "1M,2M:1G"):
+        with pytest.raises(InvalidValue) as caught:
+            run("--profile", "h100-8", "--predict", "all_reduce", "--sizes", no_range)
+        assert (caught.value.detail.name, caught.value.detail.given) == ("--sizes", no_range)
     with pytest.raises(Unsupported) as unsupported:
         run("--predict", "all_reduce")
     assert unsupported.value.detail == BadArgument("profile", "default", choices=tuple(MACHINES))

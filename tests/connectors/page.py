@@ -70,13 +70,12 @@ asked for them. {wrong}
 |---|---|---|---|---|
 {orders}
 
-* **`check`** has an uncertain race where a message of ZeroMQ brings the order. The log shows that decode received a
-  message after prefill knew of the transfer's end. It does not show which one.
+* **`check`** has an uncertain race where a variable takes the order on: a thread of decode receives the message, and
+  another one reads what it sets. The log has [the message](design/checker.md#messages-of-zeromq) alone.
 * **An early look** is a mistake of ours: decode reads the blocks before the connector says that they are there.
   `check` has to name the connector's transfer and the line that reads.
 
-The log cannot match a message of ZeroMQ with its reception: two messages may have the same bytes, and ZeroMQ's own
-threads move them. [`peerlane.order`](guides/checking.md#what-is-seen-and-what-is-not) declares such an order.
+[`peerlane.order`](guides/checking.md#what-is-seen-and-what-is-not) declares an order that the log does not have.
 
 ## What ran
 
@@ -160,7 +159,7 @@ def page_of(runs: Mapping[str, Mapping[str, Run]], version: Callable[[str], str]
         with_wheel=_wheel_section(version("nixl"), with_wheel) if with_wheel else "",
         tiers="\n".join(f"| {name} | {_ending(run)} |" for name, run in tiers.items()),
         orders="\n".join(
-            f"| {each.title} | {each.order} | {'no' if 'ZeroMQ' in each.order else 'yes'} | {_both(results[name])} |"
+            f"| {each.title} | {each.order} | {'no' if 'dict' in each.order else 'yes'} | {_both(results[name])} |"
             for name, each in own.items()
         ),
         parts="\n".join(f"| {each.title} | {each.ran} | {each.stand_ins} |" for each in own.values()),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from cuda_suite.kernel_refusals import PROPERTY
 from cuda_suite.suites import KERNELS, Suite
 
 _MOST_SECONDS = 900.0
@@ -20,12 +21,21 @@ PASSED, FAILED, KERNEL, SKIPPED, CRASHED = KINDS = ("passed", "failed", "kernel"
 
 
 class Outcome(NamedTuple):
-    """How a test ended: one of `KINDS`, what it ended with, and why; an empty reason is not known."""
+    """How a test ended: one of `KINDS`, what it ended with, what was refused in it, and why it failed.
+
+    Attributes
+    ----------
+    refused : str
+        The calls of the test that peerlane refused for their kernels.
+    reason : str
+        Empty: it is not known.
+    """
 
     file: str
     name: str
     kind: str
     text: str
+    refused: str = ""
     reason: str = ""
 
 
@@ -46,6 +56,7 @@ def outcomes(suite: Suite, folder: Path, file: str) -> list[Outcome]:
         command += ["-m", "pytest", file, "-q", "--junitxml", str(report), f"--timeout={_TEST_SECONDS}"]
         for plugin in ("cacheprovider", "randomly", "rerunfailures"):
             command += ["-p", f"no:{plugin}"]
+        command += ["-p", "cuda_suite.kernel_refusals"]
         own = Path(__file__).parent
         paths = map(str, (own.parent, own / "children", *filter(None, [os.environ.get("PYTHONPATH")])))
         environment = {**os.environ, **suite.environment, "PYTHONPATH": os.pathsep.join(paths)}
@@ -64,7 +75,10 @@ def outcomes(suite: Suite, folder: Path, file: str) -> list[Outcome]:
         if not report.exists():
             return [_explained(suite, Outcome(file, file, CRASHED, output[-2000:]))]
         cases = ElementTree.parse(report).getroot().iter("testcase")
-        return [_explained(suite, Outcome(file, _name_of(case), *_end_of(case))) for case in cases]
+        return [
+            _explained(suite, Outcome(file, _name_of(case), *_end_of(case), _refused_in(case)))
+            for case in cases
+        ]
 
 
 def _name_of(case: ElementTree.Element) -> str:
@@ -80,6 +94,11 @@ def _end_of(case: ElementTree.Element) -> tuple[str, str]:
     return PASSED, ""
 
 
+def _refused_in(case: ElementTree.Element) -> str:
+    properties = {each.get("name"): each.get("value", "") for each in case.iter("property")}
+    return properties.get(PROPERTY, "")
+
+
 def _explained(suite: Suite, outcome: Outcome) -> Outcome:
     if outcome.kind not in (FAILED, CRASHED):
         return outcome
@@ -88,4 +107,6 @@ def _explained(suite: Suite, outcome: Outcome) -> Outcome:
         for pattern, reason in reasons.items():
             if re.search(pattern, text):
                 return outcome._replace(kind=kind, reason=reason)
+    if outcome.refused:
+        return outcome._replace(kind=KERNEL, reason=f"It needs a kernel: `{outcome.refused}` is refused")
     return outcome

@@ -19,6 +19,11 @@ def test_devices():
     assert cuda.cuInit(0) == cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
     assert count.value == int(os.environ["EXPECTED"])
 def test_compiles(): ctypes.CDLL("libnvrtc.so.0")
+def test_loads():
+    library = ctypes.c_void_p()
+    code = ctypes.CDLL("libcuda.so.1").cuLibraryLoadData(ctypes.byref(library), b".version 8.0", *[None] * 6)
+    assert code == 801
+    raise RuntimeError("a text that no list has")
 def test_moved(): raise AttributeError("a name that moved")
 def test_unknown(): assert 1 == 2
 @pytest.mark.skip(reason="no texture")
@@ -48,14 +53,16 @@ def test_suite_page_counts_each_end_and_gives_its_reason(folder: Path) -> None:
     assert [(each.name, each.kind) for each in results] == [
         ("test_devices", PASSED),
         ("test_compiles", KERNEL),
+        ("test_loads", KERNEL),
         ("test_moved", FAILED),
         ("test_unknown", FAILED),
         ("test_texture", SKIPPED),
     ]
     assert passing_part(counts_of(results)) == (1, 3)
     page = page_of("vendor", SUITE, "5", {GROUP: {"test_vendor.py": results}})
-    assert "| `test_vendor.py` | 1 | 2 | 1 | 1 |" in page
+    assert "| `test_vendor.py` | 1 | 2 | 2 | 1 |" in page
     assert "* It names what has moved (1): `test_vendor.py::test_moved`." in page
+    assert "* It needs a kernel: `cuLibraryLoadData` is refused (1): `test_vendor.py::test_loads`." in page
     assert "* Not explained yet (1): `test_vendor.py::test_unknown`." in page
     assert "* no texture (1)." in page
     assert "Of the 3 tests that ran and need no kernel, 1 pass (33.3 %); none crashed." in page

@@ -28,7 +28,16 @@ def test_freed_allocations_at_address_give_the_newest() -> None:
         for offset in (each.offset, each.offset + size - 1, random_.randrange(1 << 31)):
             freed_before = [m for m in model if m.offset <= offset < m.offset + m.size]
             assert freed.at(offset) is (freed_before[-1] if freed_before else None)
-        assert list(freed.values()) == model
+        assert [freed.get(m.id) for m in model] == model and freed.get(number - 50) is None
+
+
+def test_freed_allocations_that_nobody_reads_keep_only_the_newest() -> None:
+    freed: FreedAllocations[Ended] = FreedAllocations(10)
+    for number in range(25):
+        freed.add(Ended(number, number * 4096, 4096))
+    assert [freed.get(number) is not None for number in range(25)] == [False] * 15 + [True] * 10
+    last = freed.at(24 * 4096)
+    assert last is not None and last.id == 24 and last.ended == 25 and freed.at(14 * 4096) is None
 
 
 def test_freed_allocations_of_one_address_keep_only_their_limit() -> None:
@@ -37,5 +46,5 @@ def test_freed_allocations_of_one_address_keep_only_their_limit() -> None:
         freed.add(Ended(number, 4096, 512))
     freed_before = freed.at(4100)
     assert freed_before is not None and freed_before.id == 999
-    assert freed.get(899) is None and len(freed) == 100
+    assert freed.get(899) is None and freed.get(900) is not None
     assert sum(map(len, freed._pages.values())) == 100

@@ -25,6 +25,7 @@ def _names(text: str, enum: str) -> dict[str, int]:
 KIND = SimpleNamespace(**_names(_EVENTS, "Kind"))
 OP = SimpleNamespace(**_names(_OPERATIONS, "OpKind"))
 COLLECTIVE = SimpleNamespace(**_names(_EVENTS, "Collective"))
+MESSAGE = 5  #: kMessage in native/log/event.h
 FLAG = SimpleNamespace(
     **{name.lower(): int(value) for name, value in re.findall(r"constexpr uint8_t k(\w+) = (\d+);", _EVENTS)}
 )
@@ -194,6 +195,12 @@ class EventLog:
 
     def take(self, key: int, posts: int) -> None:
         self.write(KIND.take, key, key, posts)
+
+    def send_message(self, contents: int, socket: int = 1, *, is_undone: bool = False) -> None:
+        self.write(KIND.post, MESSAGE, contents, 0, socket, flags=FLAG.end if is_undone else 0)
+
+    def take_message(self, contents: int, count: int = 1, socket: int = 1) -> None:
+        self.write(KIND.take, MESSAGE, contents, count, socket)
 
     def end(self) -> None:
         self.write(KIND.ended)

@@ -1,6 +1,7 @@
 #include "peer_roles.h"
 
 #include <algorithm>
+#include <map>
 
 namespace peers {
 
@@ -47,6 +48,7 @@ class Importer {
     std::string act(const std::string& verb, Words& words) {
         if (verb == "open") {
             const Offer offer = open(words);
+            taken_.insert_or_assign(offer.nonce, offer.taken);
             const uint64_t value = read_word(offer);
             close(offer.fd);
             return "ok " + std::to_string(value);
@@ -69,7 +71,8 @@ class Importer {
         }
         if (verb == "go") {
             const auto index = static_cast<uint32_t>(words.number());
-            exporter().let_go(index, words.number());
+            const uint64_t nonce = words.number();
+            exporter().let_go(index, nonce, std::exchange(taken_[nonce], TakenGrant{}));
             return "ok";
         }
         if (verb == "within") {
@@ -121,6 +124,7 @@ class Importer {
     const uint64_t start_;
     double seconds_ = kPatience;
     Offer kept_;
+    std::map<uint64_t, TakenGrant> taken_;   // of what was opened last, by the nonce
     std::shared_ptr<Exporter> exporter_;
 };
 

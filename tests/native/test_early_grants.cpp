@@ -81,6 +81,24 @@ void importers_are_counted_before_they_answer(const SocketDirectory& socket_dire
     }
 }
 
+// A grant that the exporter has not counted is released in the page, and one that it has counted by a message.
+void early_release_needs_no_message() {
+    const SocketDirectory socket_directory;
+    Child exporter("exporter", {socket_directory.path, kName});
+    const std::string first = exporter.ask("offer 1");
+    Child peer("importer", words_of(socket_directory, exporter.pid));
+    for (int i = 0; i < 2; ++i) CHECK(peer.ask("open " + first) == "ok 1");
+    const std::string granted = exporter.ask("grant 7 " + std::to_string(peer.pid)), counted = exporter.ask("grant 8 " + std::to_string(peer.pid));
+    CHECK(peer.ask("open " + counted) == "ok 8" && exporter.ask("importers " + counted) == "1");
+    CHECK(peer.ask("open " + granted) == "ok 7" && peer.ask("go " + granted) == "ok");
+    CHECK(exporter.ask("importers " + granted) == "0" && exporter.ask("abandon " + granted) == "ok" && exporter.ask("gone") == "1");
+    // The exporter has counted this one, and keeps it until a message comes.
+    CHECK(exporter.ask("abandon " + counted) == "ok" && exporter.ask("gone") == "1");
+    CHECK(peer.ask("go " + counted) == "ok" && comes_true([&] { return exporter.ask("gone") == "2"; }));
+    peer.finish();
+    exporter.kill_now();
+}
+
 void what_ended_is_refused(const SocketDirectory& socket_directory) {
     Known known(socket_directory);
     const Listed withdrawn(known.peer.pid), abandoned(known.peer.pid), unlisted(known.peer.pid), reused(known.peer.pid);
@@ -114,7 +132,8 @@ void what_ended_is_refused(const SocketDirectory& socket_directory) {
     known.peer.finish();
 }
 
-// One process takes grants while the other takes them back: each grant goes to one of them.
+// One process takes grants and releases some, while the other takes them back: each grant goes to one of them, and what is
+// released was not counted.
 void both_sides_take_at_once() {
     int fd = -1;
     const auto page = GrantPage::make(fd);
@@ -130,7 +149,8 @@ void both_sides_take_at_once() {
             const uint32_t n = newest;
             if (const auto grant = page->take(n % 7, n, 64, Kind::memory)) {
                 CHECK(grant->grant.size == n && grant->grant.block == ~uint64_t{n} && grant->exporter_fd == static_cast<int>(n % 5) && grant->inode == n);
-                CHECK(got.insert(n).second);
+                if (n % 2 != 0 || !page->release(grant->taken)) CHECK(got.insert(n).second);
+                CHECK(n % 2 != 0 || !page->release(grant->taken));   // at most once
             }
         }
     });
@@ -138,7 +158,7 @@ void both_sides_take_at_once() {
         CHECK(early.offer({n % 7, n}, {.block = ~uint64_t{n}, .size = n}, static_cast<int>(n % 5), n));
         newest = n;
         if (n % 3 == 0) std::this_thread::yield();
-        early.take_back(n % 7, [&](uint32_t) { CHECK(counted.insert(n).second); });
+        early.take_back(n % 7, [&](uint32_t, bool has_it) { CHECK(!has_it || counted.insert(n).second); });
         CHECK(early.is_empty());
     }
     over = true;
@@ -158,9 +178,10 @@ void a_scribbled_page_hurts_nobody(std::mt19937_64& random) {
             for (uint32_t i = 0; i < 8; ++i) early.offer({i, 100 + i}, {.size = 4096}, 3, 0);
             for (int n = 0; n < 20; ++n) words[random() % (GrantPage::kBytes / 8)] = random() >> random() % 64;
             uint32_t taken = 0;
-            const auto count = [&](uint32_t index) { CHECK(index < 8 && ++taken <= 8); };
+            const auto count = [&](uint32_t index, bool) { CHECK(index < 8 && ++taken <= 8); };
             early.look(count);
-            (void)page->take(static_cast<uint32_t>(random() % 8), 100 + random() % 8, 64, Kind::memory);
+            const auto grant = page->take(static_cast<uint32_t>(random() % 8), 100 + random() % 8, 64, Kind::memory);
+            if (grant && random() % 2) (void)page->release(grant->taken);
             for (uint32_t i = 0; i < 8; ++i) early.take_back(i, count);
             CHECK(early.is_empty());
         }
@@ -172,6 +193,7 @@ void a_scribbled_page_hurts_nobody(std::mt19937_64& random) {
 void all_of_it() {
     auto random = seeded("test_early_grants");
     RUN(a_stopped_exporter_is_not_asked());
+    RUN(early_release_needs_no_message());
     RUN(both_sides_take_at_once());
     RUN(a_scribbled_page_hurts_nobody(random));
     const SocketDirectory socket_directory;

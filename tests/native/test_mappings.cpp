@@ -1,6 +1,7 @@
 // Physical blocks mapped into reserved addresses, their rights, and allocations that move so that they can be shared.
 #include <cstring>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <thread>
 #include <vector>
@@ -140,13 +141,15 @@ void rights_are_those_of_a_device_that_takes_part(uint32_t a, uint32_t b) {
     heap.release(*reservation);
 }
 
-void a_small_allocation_moves_out_of_its_slab(std::mt19937_64& random, uint32_t device) {
+// With pages of its own it stays where it is, else it moves to other ones.
+void a_small_allocation_moves_out_of_its_slab(std::mt19937_64& random, uint32_t device, uint64_t size) {
     Heap& heap = Heap::get();
-    Extent* const mine = heap.allocate(device, 5000, false);
-    Extent* const neighbour = heap.allocate(device, 5000, false);
+    Extent* const mine = heap.allocate(device, size, false);
+    Extent* const neighbour = heap.allocate(device, size, false);
     const uint64_t at = heap.address_of(mine);
-    const auto data = noise(random, 5000);
-    copy(at, address(data.data()), 5000);
+    const auto data = noise(random, size), others = noise(random, size);
+    copy(at, address(data.data()), size);
+    copy(heap.address_of(neighbour), address(others.data()), size);
     uint64_t within = 1;
 
     const Range other = heap.resolve("x", at, 1);
@@ -155,7 +158,7 @@ void a_small_allocation_moves_out_of_its_slab(std::mt19937_64& random, uint32_t 
     heap.unpin(other);
     Block* const block = heap.share(mine, within);
     heap.unpin(mine);
-    CHECK(within == 0 && block->size == 8192 && heap.address_of(mine) == at && read(at, 5000) == data);
+    CHECK(within == 0 && block->size == 8192 && heap.address_of(mine) == at && read(at, size) == data);
     CHECK(block != neighbour->block);
     void* const again = mmap(nullptr, block->size, PROT_READ, MAP_SHARED, block->fd, 0);
     copy(at + 10, address("seen"), 4);
@@ -169,8 +172,27 @@ void a_small_allocation_moves_out_of_its_slab(std::mt19937_64& random, uint32_t 
     drop(block);
     heap.retire(mine, mine->id.load());
     CHECK(refuses(Why::unknown_address, [&] { heap.resolve("x", at, 1); }));
+    CHECK(read(heap.address_of(neighbour), size) == others);
     copy(heap.address_of(neighbour), address("here"), 4);
     heap.retire(neighbour, neighbour->id.load());
+}
+
+void what_was_never_written_takes_no_memory() {
+    Heap& heap = Heap::get();
+    const uint32_t device = heap.add_device({.capacity = uint64_t{1} << 40}, nullptr, 0);
+    for (const uint64_t size : {uint64_t{5000}, uint64_t{8192}}) {
+        Extent* const mine = heap.allocate(device, size, false);
+        uint64_t within;
+        CHECK(heap.pin(mine));
+        Block* const block = heap.share(mine, within);
+        heap.unpin(mine);
+        struct stat file {};
+        CHECK(fstat(block->fd, &file) == 0 && file.st_blocks == 0);
+        CHECK(read(heap.address_of(mine), size) == std::vector<char>(size));
+        drop(block);
+        heap.retire(mine, mine->id.load());
+    }
+    heap.close_device(device);
 }
 
 // The host uses its address before the move, after it, and when another allocation has the slot.
@@ -287,7 +309,8 @@ NATIVE_TEST(test_mappings) {
     a_mapping_ends_at_its_limit(a);
     a_range_grows_in_place(a);
     rights_are_those_of_a_device_that_takes_part(a, b);
-    a_small_allocation_moves_out_of_its_slab(random, a);
+    for (const uint64_t size : {uint64_t{5000}, uint64_t{8192}}) a_small_allocation_moves_out_of_its_slab(random, a, size);
+    what_was_never_written_takes_no_memory();
     copies_meet_a_move(a);
     what_the_host_uses_stays_where_it_is();
     a_large_allocation_shares_the_block_it_has(a);

@@ -63,10 +63,19 @@ def test_impossible_collective_is_refused_with_what_is_valid(
 
 
 @pytest.mark.parametrize(
-    ("profile", "ranks", "algorithm"), [("gb200-4", 8, None), ("h100-8", 16, "nvls"), ("rtx4090-2", 2, None)]
+    ("profile", "ranks", "algorithm", "why"),
+    [
+        ("gb200-4", 8, None, "no rate is published for its network; use up to 4 ranks, or another profile"),
+        ("gb200-4", 8, "one-shot", "no rate is published for its network; use up to 4 ranks"),
+        ("rtx4090-2", 2, None, "no rate is published for its links; use another profile"),
+        ("h100-8", 16, "nvls", "it is predicted on one machine only; take another algorithm"),
+        ("h100-8", 8, "tree", "it is for 2 machines or more; take another algorithm"),
+        ("mi300x", 8, "nvls", "it needs a switch that reduces, which the machine lacks"),
+    ],
 )
-def test_collective_by_links_without_published_rates_is_refused(
-    profile: str, ranks: int, algorithm: str | None
+def test_collective_without_published_rates_or_what_its_algorithm_needs_is_refused(
+    profile: str, ranks: int, algorithm: str | None, why: str
 ) -> None:
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported) as caught:
         predicted(MACHINES[profile], "all_reduce", ranks, GIB, algorithm=algorithm)
+    assert why in str(caught.value)

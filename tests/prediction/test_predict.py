@@ -163,7 +163,7 @@ def test_link_without_a_published_rate_and_device_beyond_the_machine_are_counted
         pl.copy(b, a)
     assert prediction.unknown == {
         "copies by links without a published rate": 1,
-        "copies with memory of which the log names no device of the machine": 1,
+        "copies with memory of devices that the machine or the log lacks": 1,
     }
 
 

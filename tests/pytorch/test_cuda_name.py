@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from helpers.torch_ranks import needs_torch
+from peerlane.support.libraries import binding
 from peerlane.testing.procs import Completed, run_python
 
 needs_torch()
@@ -34,11 +35,11 @@ def _run_on_cuda(words: list[str], schedule: str = "eager") -> Completed:
     return _run(["-m", "peerlane", "run", "--torch-cuda", "--devices", "2", *words], schedule)
 
 
-def _find(folder: Path, text: str) -> Any:
+def _find(folder: Path, text: str, schedule: str = "eager") -> Any:
     program, result = folder / "program.py", folder / "found.json"
     head = "import json, sys\nimport torch\nfound = {}\n"
     program.write_text(head + textwrap.dedent(text) + textwrap.dedent(ENDS))
-    done = _run_on_cuda([str(program), str(result)])
+    done = _run_on_cuda([str(program), str(result)], schedule)
     assert done.returncode == 0, done.stderr
     return json.loads(result.read_text())
 
@@ -216,7 +217,7 @@ _REFUSED = """
     jitted = torch.cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x; }")
     refused("jiterator", jitted, x)
     refused("external", torch.cuda.ExternalStream, 1)
-    refused("cudart", lambda: torch.cuda.cudart().cudaHostRegister(0, 1, 0))
+    refused("cudart", lambda: torch.cuda.cudart().cudaStreamCreate(0))
     options = {"dtype": torch.uint8, "device": "cuda"}
     refused("no kernel", lambda: torch.ops.aten._cudnn_init_dropout_state(0.5, True, 1, **options))
     refused("two", lambda: x + torch.ones(2, device="cuda:1"))
@@ -231,7 +232,7 @@ def test_what_virtual_devices_lack_is_refused_by_name(tmp_path: Path) -> None:
         "pool": "_graph_pool_handle is part of",
         "jiterator": "_cuda_jiterator_compile_and_launch_kernel is part of",
         "external": "_cuda_getStreamFromExternal is part of",
-        "cudart": "_cudart.cudaHostRegister is part of",
+        "cudart": "_cudart.cudaStreamCreate is part of",
         "no kernel": "cuda:0 cannot run aten::_cudnn_init_dropout_state: the device runs kernels of the processor",
         "two": "at least two devices, cuda:0 and cuda:1",
         "no device": "cuda:7 does not exist: there are 2 devices, cuda:0 to cuda:1",
@@ -239,6 +240,64 @@ def test_what_virtual_devices_lack_is_refused_by_name(tmp_path: Path) -> None:
     assert {name: text in results.get(name, "") for name, text in named.items()} == dict.fromkeys(
         named, True
     ), results
+
+
+_REGISTERED = """
+    runtime = torch.cuda.cudart()
+    page = torch.zeros(4096, dtype=torch.uint8)
+    data = torch.full((4096,), 7, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+
+    def copied():
+        page.zero_()
+        page.copy_(data, non_blocking=True)
+        queued = page.sum().item()
+        torch.cuda.synchronize()
+        return [queued, page.sum().item()]
+
+    found["pageable"] = copied()
+    codes = [runtime.cudaHostRegister(page.data_ptr(), 4096, 0) for _ in range(2)]
+    found["registered"] = copied()
+    codes += [runtime.cudaHostUnregister(page.data_ptr()) for _ in range(2)]
+    codes += [runtime.cudaHostRegister(0, 1, 0)]
+    found["pageable again"] = copied()
+    found["codes"] = [int(each) for each in codes]
+    found["success"] = codes[0] == runtime.cudaError.success
+    found["text"] = runtime.cudaGetErrorString(codes[1])
+"""
+
+
+def test_copies_of_memory_that_the_program_registers_are_queued(tmp_path: Path) -> None:
+    every = 4096 * 7
+    assert _find(tmp_path, _REGISTERED, "lazy") == {
+        "pageable": [every, every],
+        "registered": [0, every],
+        "pageable again": [every, every],
+        "codes": [0, 712, 0, 713, 1],
+        "success": True,
+        "text": "host memory already registered",
+    }
+
+
+_BUILD = """
+    import torch.distributed as dist
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+    found["cuda"] = torch.version.cuda.split(".")[0]
+    found["has another"] = torch.version.hip is not None
+    rendezvous = f"file://{sys.argv[1]}.meeting"
+    dist.init_process_group("nccl", init_method=rendezvous, rank=0, world_size=1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).cuda())
+    model.register_comm_hook(None, bf16_compress_hook)
+    model(torch.ones(1, 2, device="cuda")).sum().backward()
+    found["gradient"] = model.module.bias.grad.tolist()
+    dist.destroy_process_group()
+"""
+
+
+def test_program_that_asks_for_a_build_with_cuda_has_one(tmp_path: Path) -> None:
+    major = binding("cudart")["version"][0]
+    assert _find(tmp_path, _BUILD) == {"cuda": str(major), "has another": False, "gradient": [1.0, 1.0]}
 
 
 _MORE = """

@@ -23,7 +23,7 @@ from helpers.ports import free_port
 from helpers.promises import Node
 from helpers.rank_peers import ask_all, ranks
 from helpers.threads_as_ranks import Exchange, run_ranks
-from peerlane.errors import Fault
+from peerlane.errors import Fault, MeetingWait
 from peerlane.ranks import wire
 from peerlane.ranks.channel_setup import Begun
 from peerlane.ranks.invite import Invitations
@@ -224,6 +224,35 @@ def test_group_of_ranks_started_by_hand_shows_once_who_has_not_come(
     awaited = "ranks 1, 2" if rank == 0 else "rank 0"
     assert line.startswith(f"Group: rank {rank} of 3 has waited 0.5 s for {awaited}; ")
     assert line.endswith(f"`peerlane launch -n 3 {__file__}`")
+
+
+def test_group_at_address_names_rank_that_is_late_and_not_rank_0_that_waits_for_it(
+    node: Node, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node()
+    monkeypatch.setattr(late_ranks, "SECONDS", 0.5)
+    address = f"tcp://127.0.0.1:{port}"
+
+    def joined(rank: int, size: int, timeout: float) -> pl.Error:
+        with pytest.raises(pl.Error) as failed:
+            pl.Group(rank, size, rendezvous=address, timeout=timeout)
+        return failed.value
+
+    def listens() -> bool:
+        with socket.socket() as line:
+            return line.connect_ex(("127.0.0.1", port)) == 0
+
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(joined, 0, 3, 60)
+        until(listens)
+        late = joined(1, 3, 5)
+        while not first.done():  # it refuses a rank of a group of another size
+            joined(2, 4, 0.5)
+    assert isinstance(late, pl.WaitTimeout) and str(late) == "Group: rank 2 did not come within 5 s"
+    assert isinstance(late.detail, MeetingWait) and late.detail.awaited == (2,)
+    assert isinstance(first.result(), pl.InvalidValue)
+    (line,) = (each for each in capsys.readouterr().err.splitlines() if "rank 1 of 3 has waited" in each)
+    assert line.startswith("Group: rank 1 of 3 has waited 0.5 s for rank 2; ")
 
 
 def test_group_of_launched_ranks_shows_nothing_while_one_is_late(

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from peerlane import _core
 from peerlane.backends.virtual.node import NodeConfig
 from peerlane.backends.virtual.node.handles import (
     HandleFields,
     Home,
     decode,
     encode_int,
-    encode_text,
     home_of,
     node_tag,
 )
@@ -31,7 +31,7 @@ WHOLE = st.builds(
     lambda node, **rest: HandleFields(tag=node_tag(node), node=node, **rest),
     node=st.integers(0, 2**64 - 1),
     slot=st.integers(0, 1023),
-    index=st.integers(0, 2**17 - 1),
+    entry=st.integers(0, 2**17 - 1),
     nonce=NONCES,
     kind=st.integers(0, 255),
     size=st.integers(0, 2**64 - 1),
@@ -41,7 +41,7 @@ WHOLE = st.builds(
 SAMPLE = HandleFields(
     tag=0xA1,
     slot=1023,
-    index=99_999,
+    entry=99_999,
     nonce=2**64 - 3,
     node=0xA1 << 56 | 7,
     kind=2,
@@ -55,6 +55,20 @@ def refusal(handle: int | bytes | str, home: Home | None = None) -> BadHandle:
     with pytest.raises(BadHandle) as caught:
         decode(handle, home)
     return caught.value
+
+
+def encode_text(fields: HandleFields) -> bytes:
+    numbers = (
+        fields.kind,
+        fields.node,
+        fields.slot,
+        fields.index,
+        fields.nonce,
+        fields.size,
+        fields.pid,
+        fields.start,
+    )
+    return _core.handle_text(*(number or 0 for number in numbers))
 
 
 def sealed(head: bytes) -> bytes:
@@ -72,7 +86,7 @@ def test_handle_text_and_int_round_trip(fields: HandleFields) -> None:
     assert 0 < number < 2**63
     brief = decode(number)
     assert brief == HandleFields(
-        fields.tag, fields.slot, fields.index, fields.nonce & 0xFFFFFFF, nonce_bits=28
+        fields.tag, fields.slot, fields.entry, fields.nonce & 0xFFFFFFF, nonce_bits=28
     )
     assert encode_int(brief) == number
 
@@ -153,7 +167,7 @@ def test_decode_of_handle_of_other_node_raises_node_mismatch() -> None:
     assert len({node, there.number, bigger.number}) == 3 and 0 <= node < 2**64
     fields = HandleFields(node_tag(node), 1, 2, 3, node=node, kind=1, size=4, pid=5, start=6)
     for handle in (encode_text(fields), encode_int(fields)):
-        assert decode(handle, near).index == 2
+        assert decode(handle, near).entry == 2
         for other in (there, bigger):
             error = refusal(handle, other)
             assert error.fault is Fault.NODE_MISMATCH and repr(other.name) in str(error)

@@ -6,8 +6,8 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,17 @@ def _let_go(other: Peer) -> None:
     deadline = time.monotonic() + 10
     while other.run("result=handle.importers") != 0:
         assert time.monotonic() < deadline
+
+
+@contextmanager
+def _stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        while " T " not in Path(f"/proc/{pid}/stat").read_text():
+            pass
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def _refused(kind: type[pl.Error], fault: Fault, work: Callable[[], object]) -> str:
@@ -158,7 +169,7 @@ def test_open_guessed_number_raises_bad_handle(shared: Shared) -> None:
         _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda guess=guess: pl.Physical.open(guess))
     with peer(f"name=shared-{os.getpid()},devices=2") as idle:
         slot = idle.run("result=devices[0].backend._state.slot")
-        guess = handles.encode_int(replace(handles.decode(number), slot=slot))
+        guess = handles.encode_int(handles.decode(number)._replace(slot=slot))
         for _ in range(2):
             text = _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda: pl.Physical.open(guess))
             assert f"process {idle.pid}" in text and "gives no handles" in text
@@ -247,19 +258,44 @@ def test_open_handle_of_dead_maker_raises_peer_lost(shared: Shared) -> None:
 
 def test_open_handle_of_stopped_maker_raises_wait_timeout(shared: Shared) -> None:
     number = _exported(shared[2])
-    os.kill(shared[2].pid, signal.SIGSTOP)
-    try:
-        while " T " not in Path(f"/proc/{shared[2].pid}/stat").read_text():
-            pass
+    with _stopped(shared[2].pid):
         began = time.monotonic()
         _refused(pl.WaitTimeout, Fault.WAIT_TIMEOUT, lambda: pl.Physical.open(number, timeout=0.2))
         assert 0.2 <= time.monotonic() - began < overdue(0.2)
-    finally:
-        os.kill(shared[2].pid, signal.SIGCONT)
     pl.Physical.open(number).close()
     for bad in (-1.0, float("nan")):
         with pytest.raises(pl.InvalidValue):
             pl.Physical.open(number, timeout=bad)
+
+
+def test_third_open_of_stopped_maker_needs_no_answer(shared: Shared) -> None:
+    other = shared[2]
+    for _ in range(2):
+        pl.Physical.open(_exported(other)).close()
+    texts = other.run(
+        f"blocks=[pl.Physical(devices[0], G) for _ in range(3)]; result=[]\n"
+        f"for number, block in enumerate(blocks):\n"
+        f"    with pl.AddressRange(devices[0], G) as addresses: addresses.map(block); addresses[:8].fill(number)\n"
+        f"exports=[each.export(allow=[{os.getpid()}], rights=how) for each, how in zip(blocks, ('rw', 'rw', 'r'))]\n"
+        f"result=[bytes(each).decode() for each in exports]"
+    )
+    with _stopped(other.pid):
+        opened = [pl.Physical.open(text.encode(), timeout=0.2) for text in texts]
+        assert [block.is_read_only for block in opened] == [False, False, True]
+        for number, block in enumerate(opened):
+            with pl.AddressRange(block.device, G) as addresses:
+                addresses.map(block)
+                assert bytes(addresses[:8]) == bytes([number] * 8)
+        opened[1].close()
+        right = texts[0].encode()
+        for wrong in (b"x" + right[1:], right[:-1] + bytes([right[-1] ^ 1]), right[1:]):
+            _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda text=wrong: pl.Physical.open(text))  # type: ignore[misc]
+    assert other.run("result=[each.importers for each in exports]") == [1, 0, 1]
+    opened[0].close()
+    opened[2].close()
+    deadline = time.monotonic() + 10
+    while other.run("result=[each.importers for each in exports]") != [0, 0, 0]:
+        assert time.monotonic() < deadline
 
 
 def test_open_for_unreachable_device_raises_access_denied(node: Node) -> None:

@@ -72,7 +72,7 @@ def serve():
 threading.Thread(target=serve, daemon=True).start()
 from peerlane.backends.virtual.node import handles
 node = devices[0].backend._home.number
-fields = handles.HandleFields(tag=handles.node_tag(node), slot=state.slot, index=0, nonce=5, node=node, kind=1,
+fields = handles.HandleFields(tag=handles.node_tag(node), slot=state.slot, entry=0, nonce=5, node=node, kind=1,
                               size=G, pid=os.getpid(), start=0)
 result = handles.encode_int(fields)
 """

@@ -79,6 +79,20 @@ def test_thousand_handles_open_with_256_descriptors(node: Node) -> None:
     handles_alive(node(spec)[0], spec, 1000)
 
 
+def test_process_with_some_blocks_has_room_for_many_descriptors(node: Node) -> None:
+    spec, room = (
+        _spec("room"),
+        "result = int(open('/proc/self/status').read().split('FDSize:')[1].split()[0])",
+    )
+    node(spec)
+    with peer(spec) as other:
+        other.run(_limit(4096))
+        assert other.run(room) < 1024
+        other.run("kept = [pl.Physical(devices[0], G) for _ in range(250)]")
+        assert other.run(room) == 4096
+        other.run("[each.close() for each in kept]")
+
+
 @pytest.mark.soak
 def test_ten_thousand_handles_open_with_256_descriptors(node: Node) -> None:
     hard = Path("/proc/self/limits").read_text().split("Max open files")[1].split()[1]

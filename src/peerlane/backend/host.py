@@ -72,6 +72,14 @@ unreported_failures: Callable[[], list[Any]]
 #: (stream) returns such a failure of a stream, which counts as reported from now on; None if there is none
 take_failure: Callable[[Any], Any]
 
+#: (event) returns the number of the stream that failed before its last record, and has not reported it; 0: none
+failed_before: Callable[[Any], int]
+#: of operations that the program may abort together: ``put_on(stream)``; once it is ``set()``, streams that waited
+#: for one go on without its failure
+AbortFlag: Callable[[], Any]
+#: (stream or event) -> whether such an operation is why it, or the work before it, has failed, a few seconds ago
+awaits_abort: Callable[[Any], bool]
+
 #: what native code knows of a context of a vendor's program: its handle, references, device and null stream
 Context: Callable[[], Any]
 #: the contexts that each thread has pushed

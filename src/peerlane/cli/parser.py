@@ -58,7 +58,14 @@ class Parser(argparse.ArgumentParser):
 
     def _has(self, option: str) -> str:
         commands = self.commands_with(option) if option.startswith("--") else ()
-        return f" ({option} is an option of {' and '.join(commands)})" if commands else ""
+        if commands:
+            return f" ({option} is an option of {' and '.join(commands)})"
+        if "--node" in self._option_string_actions:
+            from peerlane.backends.virtual.node.config import KEYS
+
+            if (setting := option[2:].replace("-", "_")) in KEYS:
+                return f" (a setting of the node: write --node {setting}=...)"
+        return ""
 
 
 def whole_number(text: str) -> int:

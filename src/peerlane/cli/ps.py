@@ -24,6 +24,7 @@ from peerlane.cli.outputs import (
 from peerlane.errors import Fault, InvalidValue
 from peerlane.support.runtime_directory import existing_runtime_directory
 from peerlane.support.sizes import format_size
+from peerlane.support.spelling import did_you_mean
 
 HELP = "show the nodes in use, and what their processes hold"
 DESCRIPTION = """\
@@ -36,6 +37,7 @@ EXAMPLES = (
 
 _COMMAND_WIDTH = 48
 _SHOWN = 6
+_MOST_NAMED = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     check_json(args)
     directory = existing_runtime_directory()
     present = node_names(directory) if directory else ()
-    names = present if args.node is None else (_chosen(args.node, present),)
+    names = present if args.node is None else (_chosen(args.node, present, directory),)
     censuses = [take_census(directory, name) for name in names] if directory else []
     shown = [census for census in censuses if args.node is not None or not _is_idle(census)]
     idle = [census.name for census in censuses if census not in shown]
@@ -70,14 +72,18 @@ def _is_idle(census: Census) -> bool:
     return not census.problem and not census.holders
 
 
-def _chosen(text: str, present: tuple[str, ...]) -> str:
+def _chosen(text: str, present: tuple[str, ...], directory: Path | None) -> str:
     name = text
     if text not in present and ("=" in text or is_file(text)):
         name = NodeConfig.resolve(text, source="--node").name
     if name not in present:
+        used = [each for each in present if directory and take_census(directory, each).is_used]
+        shown = [*map(printable, used[:_MOST_NAMED])] + [f"{len(used) - _MOST_NAMED} more"] * (
+            len(used) > _MOST_NAMED
+        )
         raise InvalidValue(
-            f"--node {text!r}: no process has entered node {name!r}; valid are the name of a node, a file that "
-            f"describes it, and key=value,...; nodes here: {', '.join(map(printable, present)) or 'none'}",
+            f"--node {text!r}: no process has entered node {name!r}{did_you_mean(name, present)}; valid are the name "
+            f"of a node, a file that describes it, and key=value,...; nodes in use: {', '.join(shown) or 'none'}",
             fault=Fault.BAD_CONFIG,
         )
     return name

@@ -84,7 +84,13 @@ def _sizes_of(text: str) -> Iterator[int]:
     if not colon:
         yield from parse_sizes(text)
         return
-    (size,), (most,) = parse_sizes(first), parse_sizes(last)
+    begins, ends = parse_sizes(first), parse_sizes(last)
+    if len(begins) > 1 or len(ends) > 1 or begins > ends:
+        raise InvalidValue(
+            f"--sizes: {text!r} is no range; valid are the smallest size, a colon and the largest, such as 1M:1G",
+            detail=BadArgument("--sizes", text, rule="the smallest size, a colon and the largest"),
+        )
+    (size,), (most,) = begins, ends
     while size <= most:
         yield size
         size *= 2

@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 def text_for(error: BaseException, trace: TracebackType | None) -> str:
     """Return the line below the traceback of an error; empty if the program lacked nothing that is known."""
-    if isinstance(error, ModuleNotFoundError) and (wheels := _wheels_of(error.name or "")):
-        return (
-            f"peerlane: {error.name!r} is the vendor's own module, and peerlane serves the libraries "
-            f"that it loads; pip install {' '.join(wheels)}"
-        )
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        if wheels := _wheels_of(error.name):
+            return (
+                f"peerlane: {error.name!r} is the vendor's own module, and peerlane serves the libraries "
+                f"that it loads; pip install {' '.join(wheels)}"
+            )
+        if left_out := _left_out(error.name):
+            return f"peerlane: {error.name!r} is a module of the dialect {left_out}; add --dialect {left_out}"
     if _is_of_torch_without_cuda(trace):
         return "peerlane: this build of torch has no CUDA; with --torch-cuda, virtual devices are its device cuda"
     return ""
@@ -32,6 +35,14 @@ def _is_of_torch_without_cuda(trace: TracebackType | None) -> bool:
         trace = trace.tb_next
     module = f"{trace.tb_frame.f_globals.get('__name__', '')}."
     return module.startswith("torch.cuda.") and sys.modules["torch"].version.cuda is None
+
+
+def _left_out(name: str) -> str:
+    """Return the dialect that serves a module and is not installed, if there is one."""
+    from peerlane.dialects import installed, manifest_of, registered
+
+    left_out = (dialect for dialect in registered() if dialect not in installed())
+    return next((dialect for dialect in left_out if name in manifest_of(dialect).modules), "")
 
 
 def _wheels_of(name: str) -> list[str]:

@@ -325,7 +325,7 @@ class Buffer(OwnProcess):
         except ValueError:
             raise InvalidValue(
                 f"{call}: shape {shape} does not hold {flat.size:,} elements of {element} "
-                f"({self.size:,} bytes)",
+                f"({self.size:,} bytes); take a shape of as many, or slice the buffer first",
                 call=call,
                 detail=Refused(
                     reason="wrong_shape",
@@ -502,7 +502,7 @@ def checked_part(what: str, index: object, size: int, device: Any) -> tuple[int,
         )
     if index.step not in (None, 1):
         raise InvalidValue(
-            f"{what}: a part must be contiguous; step is {index.step}",
+            f"{what}: a part must be contiguous; step is {index.step}; slice a view instead: view(dtype)[::step]",
             call=f"{what}[]",
             detail=BadArgument("step", index.step, choices=(None, 1)),
         )

@@ -34,7 +34,8 @@ def on(buffer: Any, dtype: Any, shape: int | Sequence[int] | None) -> Any:
         return tensor.reshape(shape)
     except (RuntimeError, ValueError):
         raise InvalidValue(
-            f"{_CALL}: shape {shape} does not hold {tensor.numel():,} elements of {element} ({buffer.size:,} bytes)",
+            f"{_CALL}: shape {shape} does not hold {tensor.numel():,} elements of {element} ({buffer.size:,} bytes); "
+            "take a shape of as many, or slice the buffer first",
             call=_CALL,
             detail=Refused(
                 reason="wrong_shape", shape=shape, elements=tensor.numel(), width=width, size=buffer.size

@@ -14,6 +14,8 @@ from peerlane.support.late import Late
 
 def checked_size(nbytes: int, what: str) -> int:
     """Return ``nbytes`` if it is an integer from 1 to 2**63 - 1."""
+    if type(nbytes) is int and 1 <= nbytes < 1 << 63:
+        return nbytes
     if isinstance(nbytes, bool) or not hasattr(type(nbytes), "__index__"):
         raise TypeError(f"{what}: nbytes must be an int, not {type(nbytes).__name__}")
     value = nbytes.__index__()
@@ -29,15 +31,16 @@ def checked_size(nbytes: int, what: str) -> int:
 class DeviceBase:
     """One device of a back-end that this process has entered."""
 
-    __slots__ = ("_backend", "_info")
+    __slots__ = ("_backend", "_info", "_name")
 
     _backend: Backend
     _info: DeviceInfo
+    _name: str
 
     @property
     def name(self) -> str:
         """The name of the back-end and the device's number there: ``"virtual:0"``."""
-        return f"{self._backend.name}:{self._info.ordinal}"
+        return self._name
 
     @property
     def ordinal(self) -> int:

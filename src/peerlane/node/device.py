@@ -397,7 +397,7 @@ def make_devices(backend: Backend) -> Devices:
     created = []
     for info in backend.devices():
         device = object.__new__(Device)
-        device._backend, device._info = backend, info
+        device._backend, device._info, device._name = backend, info, f"{backend.name}:{info.ordinal}"
         device._peers = PeerSet(device)
         device._make_buffer = _buffers_of(backend)
         created.append(device)

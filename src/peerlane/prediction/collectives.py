@@ -58,6 +58,14 @@ class _Algorithm(NamedTuple):
     needs_switch: bool = False
     needs_machines: int = 1
 
+    def missing(self, machine: Machine, shape: Shape) -> str:
+        """Return what the algorithm needs and does not have, in words; empty if it can run."""
+        if shape.machines < self.needs_machines:
+            return f"it is for {self.needs_machines} machines or more"
+        if self.needs_switch and not machine.reducing_switch:
+            return "it needs a switch that reduces, which the machine lacks"
+        return "it is predicted on one machine only" if self.needs_switch and shape.machines > 1 else ""
+
 
 _ONCE = {"ring": _Algorithm(schedules.ring_once, _RING)}
 _ALGORITHMS: dict[str, dict[str, _Algorithm]] = {
@@ -119,17 +127,23 @@ def predicted(
 
 def _fastest(machine: Machine, name: str, shape: Shape, nbytes: int, only: str | None) -> CollectiveTime:
     times = list(_times(machine, name, shape, nbytes, only))
-    if not times:
-        raise _unsupported(machine, only or name, shape.ranks)
-    return min(times, key=lambda each: each.seconds)
+    if times:
+        return min(times, key=lambda each: each.seconds)
+    needs = _ALGORITHMS[name][only].missing(machine, shape) if only else ""
+    raise _unsupported(machine, only or name, shape, needs)
 
 
-def _unsupported(machine: Machine, what: str, ranks: int) -> Unsupported:
+def _unsupported(machine: Machine, what: str, shape: Shape, needs: str = "") -> Unsupported:
+    if needs:
+        why = f"{needs}; take another algorithm"
+    elif shape.machines > 1:
+        why = f"no rate is published for its network; use up to {machine.devices} ranks, or another profile"
+    else:
+        why = "no rate is published for its links; use another profile"
     return Unsupported(
-        f"predict: {what} of {ranks:,} ranks on {machine.profile}: no rate is published for its links; use ranks of "
-        "one machine, or another profile",
+        f"predict: {what} of {shape.ranks:,} ranks on {machine.profile}: {why}",
         call="predict",
-        detail=BadArgument("ranks", ranks, most=machine.devices),
+        detail=BadArgument("ranks", shape.ranks, most=machine.devices),
     )
 
 
@@ -186,7 +200,7 @@ def _most_ranks(algorithm: str | None) -> int:
 
 def _own_time(machine: Machine, algorithm: str, shape: Shape, nbytes: int) -> CollectiveTime:
     if not machine.peer or (shape.machines > 1 and not machine.network):
-        raise _unsupported(machine, algorithm, shape.ranks)
+        raise _unsupported(machine, algorithm, shape)
     times = own_schedules.simulated(machine, algorithm, shape.ranks, nbytes)
     seconds = max(times.end)
     busiest = max(times.busy, key=lambda link: times.busy[link])
@@ -206,11 +220,7 @@ def _times(
     machine: Machine, name: str, shape: Shape, nbytes: int, only: str | None
 ) -> Iterator[CollectiveTime]:
     for algorithm, each in _ALGORITHMS[name].items():
-        if (
-            only not in (None, algorithm)
-            or shape.machines < each.needs_machines
-            or (each.needs_switch and not (machine.reducing_switch and shape.machines == 1))
-        ):
+        if only not in (None, algorithm) or each.missing(machine, shape):
             continue
         steps = each.schedule(shape)
         for protocol in each.protocols:

@@ -227,7 +227,7 @@ class Run:
         for src, dst, nbytes in _moves(event):
             one, other = (self._devices.get(each.block) if each.block else host for each in (src, dst))
             if one is None or other is None:
-                self.unknown["copies with memory of which the log names no device of the machine"] += 1
+                self.unknown["copies with memory of devices that the machine or the log lacks"] += 1
                 continue
             route = self._machine.route(one, other)
             if not all(map(self._machine.rate, route)):

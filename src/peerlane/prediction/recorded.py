@@ -3,45 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 
 from peerlane.backend import registry
 from peerlane.diagnostics.log import event_log, log_files
+from peerlane.errors import Busy, Refused
 from peerlane.prediction import collectives, fluid, result
 from peerlane.prediction.machines import Machine, machine_of
 from peerlane.prediction.operations import Lane, Run
 
 
-class Recording:
-    """A log that this process writes, and the prediction that comes of it.
+class Recording(AbstractContextManager[result.Prediction]):
+    """A block in which this process writes a log, and the prediction that comes of it.
 
     Raises Unsupported: the profile's machine is not known.
     """
 
     def __init__(self, profile: str, compute: float) -> None:
         self._machine, self._compute = machine_of(profile, "predict"), compute
-        self.prediction = result.Prediction(profile)
         self._open = ExitStack()
         self._folder = Path()
         self._blocks: dict[int, int] = {}  # those of before the block, with their devices
 
-    def begin(self) -> bool:
-        """Begin the log; False if there is one already, which goes on."""
+    def __repr__(self) -> str:
+        return f"<pl.predict({self._machine.profile!r}): write `with` before it, and a block whose time it predicts>"
+
+    def __enter__(self) -> result.Prediction:
+        """Begin the log.
+
+        Raises Busy: there is one already, which goes on.
+        """
         if event_log.active:
-            return False
+            raise Busy(
+                "predict: this process writes an event log already, for `peerlane check` or for another prediction; "
+                "end that first",
+                call="predict",
+                detail=Refused(reason="recording"),
+            )
+        self.prediction = result.Prediction(self._machine.profile)
         self._folder = self._open.enter_context(event_log.folder())
         try:
             event_log.begin(self._folder)
             self._blocks = event_log.live_blocks()
         except BaseException:
-            self.discard()
+            self._discard()
             raise
-        return True
+        return self.prediction
 
-    def end(self) -> None:
-        """End the log, and enter what it has into the prediction."""
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        """End the log, and enter what it has into the prediction if the block did not fail."""
+        if kind is not None:
+            self._discard()
+            return
         event_log.end()
         run = _run_on(self._machine, self._device_of, self._compute)
         with self._open:
@@ -54,7 +69,7 @@ class Recording:
         node = registry.entered_as("virtual")
         return _within(self._machine, node.ordinal(number) if node else None)
 
-    def discard(self) -> None:
+    def _discard(self) -> None:
         """End the log without a prediction."""
         event_log.end()
         self._open.close()

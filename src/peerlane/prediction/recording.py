@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from peerlane.errors import BadArgument, Busy, InvalidValue, Refused
+from peerlane.errors import BadArgument, InvalidValue
 from peerlane.support.late import Late
 
 if TYPE_CHECKING:
     from peerlane.prediction.result import Prediction
 
-_CALL = "predict"
 _recorded = Late(
     "peerlane.prediction.recorded"
 )  # with what it imports; a program that predicts nothing needs none
 
 
-@contextmanager
-def predict(profile: str, *, compute: float = 0.0) -> Iterator[Prediction]:
-    """Predict how long the operations of the block would take on a real machine.
+def predict(profile: str, *, compute: float = 0.0) -> AbstractContextManager[Prediction]:
+    """Predict how long the operations of a ``with`` block would take on a real machine.
 
     The operations run on the virtual devices as always.  Device ``i`` stands for device ``i`` of the machine.  When
     the block ends, the prediction has the time of each stream, the bytes and the busy time of each link, and a
@@ -33,9 +30,10 @@ def predict(profile: str, *, compute: float = 0.0) -> Iterator[Prediction]:
     compute : float
         Seconds that each callback takes on its stream, as a kernel would.
 
-    Yields
-    ------
-    Prediction
+    Returns
+    -------
+    context manager
+        Its ``with`` statement gives a :class:`Prediction`, which is filled when the block ends.
 
     Raises
     ------
@@ -61,20 +59,8 @@ def predict(profile: str, *, compute: float = 0.0) -> Iterator[Prediction]:
     if not compute >= 0.0:
         raise InvalidValue(
             f"predict: compute is {compute!r}; valid: seconds of a callback, 0.0 or more",
-            call=_CALL,
+            call="predict",
             detail=BadArgument("compute", compute, least=0.0),
         )
-    recording = _recorded.Recording(profile, compute)
-    if not recording.begin():
-        raise Busy(
-            "predict: this process writes an event log already, for `peerlane check` or for another prediction; "
-            "end that first",
-            call=_CALL,
-            detail=Refused(reason="recording"),
-        )
-    try:
-        yield recording.prediction
-    except BaseException:
-        recording.discard()
-        raise
-    recording.end()
+    recording: AbstractContextManager[Prediction] = _recorded.Recording(profile, compute)
+    return recording

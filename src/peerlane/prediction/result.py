@@ -83,7 +83,7 @@ class PredictedOperation:
 class Prediction:
     """How long the streams of a block would take on a real machine; made by :func:`peerlane.predict`.
 
-    It is empty until the block has ended.
+    It is empty until the block has ended, and stays so if the block ends with an error.
 
     Attributes
     ----------
@@ -106,6 +106,7 @@ class Prediction:
         self.links: tuple[LinkUse, ...] = ()
         self.operations: tuple[PredictedOperation, ...] = ()
         self.unknown: Mapping[str, int] = {}
+        self._is_over = False
 
     @property
     def bottleneck(self) -> LinkUse | None:
@@ -149,11 +150,14 @@ class Prediction:
         return drawn_timeline(operations, names)
 
     def __repr__(self) -> str:
-        most = self.bottleneck
+        if not self._is_over:
+            return f"<Prediction for {self.profile}: empty until its block ends without an error>"
+        most, count, unknown = self.bottleneck, len(self.operations), sum(self.unknown.values())
         through = f", bottleneck: {most.name} ({most.share:.0%})" if most else ""
+        without = f", {unknown:,} of unknown time (see .unknown)" if unknown else ""
         return (
             f"<Prediction for {self.profile}: {self.seconds * 1e6:,.1f} us, "
-            f"{len(self.operations):,} operations{through}>"
+            f"{count:,} operation{'s' * (count != 1)}{through}{without}>"
         )
 
 
@@ -178,6 +182,7 @@ def fill(
     )
     prediction.links = tuple(sorted(uses, key=lambda use: -use.share))
     prediction.unknown = dict(+run.unknown)
+    prediction._is_over = True
 
 
 def _streams(

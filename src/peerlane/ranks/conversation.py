@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.ranks import losses
@@ -22,10 +22,12 @@ from peerlane.support.late import Late
 
 if TYPE_CHECKING:
     import peerlane.rendezvous.client as client
+    import peerlane.rendezvous.late_ranks as late_ranks
     from peerlane.ranks.channel_setup import Begun
     from peerlane.ranks.session import Session
 else:  # it loads sockets; a program without ranks needs none
     client = Late("peerlane.rendezvous.client")
+    late_ranks = Late("peerlane.rendezvous.late_ranks")
 
 _AT_MEETING = frozenset(("hello", "membership", "watching"))  # the messages before there is a session
 _LOOK_SECONDS = 0.5
@@ -144,19 +146,26 @@ class Conversation:
         Raises WaitTimeout, PeerLost, Deadlock: as :meth:`receive`; the text names all ranks that did not come in
             time.
         """
-        session, seconds = self._session, max(0.0, deadline - time.monotonic())
+        seconds = max(0.0, deadline - time.monotonic())
         try:
-            return session._meeting.rendezvous.gather(self._key(word, 0), value, timeout=seconds)
+            return self._session._meeting.rendezvous.gather(self._key(word, 0), value, timeout=seconds)
         except WaitTimeout as error:
             waited = error.detail
             late = waited.awaited if isinstance(waited, MeetingWait) else ()
-            who = f"rank{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
-            failure: Error = error.retold(f"{call}: {who} did not come within {seconds:.3g} s")
-            failure.detail = MeetingWait("rank", word, session.rank, session.size, seconds, awaited=late)
+            raise self.late(error, call, word, late, seconds) from None
         except PeerLost as error:
             failure = error.retold(f"{call}: not all ranks came: {error}")
         failure.call = call
         raise failure from None
+
+    def late(self, error: WaitTimeout, call: str, word: str, ranks: Collection[int], seconds: float) -> Error:
+        """Return a time-out whose text names the ranks that did not come."""
+        failure = error.retold(f"{call}: {late_ranks.named(ranks)} did not come within {seconds:.3g} s")
+        failure.call = call
+        failure.detail = MeetingWait(
+            "rank", word, self._session.rank, self._session.size, seconds, awaited=tuple(sorted(ranks))
+        )
+        return failure
 
     def gather_soon(self, word: str, value: bytes, seconds: float) -> list[bytes] | None:
         """Exchange messages with all ranks if they come about now; None, in all of them, if one does not.

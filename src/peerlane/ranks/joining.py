@@ -49,8 +49,7 @@ def join(session: Session, conversation: Conversation) -> None:
         conversation.send("hello", hello.encode())
         if session._meeting.late is not None:
             _show_late(session._meeting.late, session, conversation, deadline)
-        ranks = range(session.size)
-        messages = (conversation.receive("Group", "hello", rank, deadline) for rank in ranks)
+        messages = (_hello_of(rank, session, conversation, deadline) for rank in range(session.size))
     present, members, hellos = devices(), [], []
     for rank, encoded in enumerate(messages):
         message = Hello.decode("Group", rank, encoded)
@@ -75,14 +74,31 @@ def join(session: Session, conversation: Conversation) -> None:
 
 def _show_late(late: LateRanks, session: Session, conversation: Conversation, deadline: float) -> None:
     """Wait for all ranks until the line about those that have not come is due, and show it."""
-    hellos = dict.fromkeys(range(session.size), "hello")
-    for rank in hellos:
+    for rank in range(session.size):
         try:
             conversation.receive("Group", "hello", rank, min(deadline, late.due))
         except WaitTimeout:
             if late.due < deadline:
-                late.look(hellos.keys() - conversation.present(hellos))
+                late.look(_absent(session, conversation))
             return
+
+
+def _hello_of(rank: int, session: Session, conversation: Conversation, deadline: float) -> bytes:
+    """Wait for the message of a rank; the error of a time-out names all ranks that have not come."""
+    try:
+        return conversation.receive("Group", "hello", rank, deadline)
+    except WaitTimeout as error:
+        absent = _absent(session, conversation) or {rank}
+        raise conversation.late(error, "Group", "hello", absent, session._patience) from None
+
+
+def _absent(session: Session, conversation: Conversation) -> set[int]:
+    """Return the ranks that have not come to the meeting."""
+    hellos = dict.fromkeys(range(session.size), "hello")
+    came = set(conversation.present(hellos))
+    if session._meeting.has_rank_0:  # it sends its message only when all others have come to its address
+        came.add(0)
+    return hellos.keys() - came
 
 
 def _watch(session: Session, conversation: Conversation, hellos: list[Hello], deadline: float) -> None:

@@ -44,6 +44,7 @@ class Meeting:
     master: str = ""
     file: by_file.MeetingFile | None = None
     late: LateRanks | None = None  #: if no launcher started the ranks
+    has_rank_0: bool = False  #: whether rank 0 has answered this rank, which is another one
 
     def close(self, seconds: float = LINGER_SECONDS) -> None:
         """Leave; a rank that serves others goes on until they have left too, at most for ``seconds``."""
@@ -274,13 +275,15 @@ def _by_asking(
     ends = time.monotonic() + timeout
     whereabouts = by_tcp.ask(call, where, me.rank, me.size, machine, timeout, secret, late)
     if whereabouts.machine == machine:
-        return Meeting(Rendezvous(whereabouts.address, me.rank, me.size), me.local_rank, master=where[0])
+        rendezvous = Rendezvous(whereabouts.address, me.rank, me.size)
+        return Meeting(rendezvous, me.local_rank, master=where[0], has_rank_0=True)
     if not whereabouts.port or secret is None:
         raise by_tcp.unserved_machine(call, "rank 0", whereabouts.machine, machine)
     left = max(0.1, ends - time.monotonic())
     own = relay(call, where[0], whereabouts.port, secret, left)
     try:
-        return Meeting(Rendezvous(own.address, me.rank, me.size), me.local_rank, server=own, master=where[0])
+        rendezvous = Rendezvous(own.address, me.rank, me.size)
+        return Meeting(rendezvous, me.local_rank, server=own, master=where[0], has_rank_0=True)
     except BaseException:
         own.close()
         raise

@@ -74,38 +74,38 @@ def _checked_offer(
     call: str, offer: Any, device: DeviceBase | None, present: tuple[Any, ...], *, is_physical: bool
 ) -> tuple[Any, Any]:
     try:
-        is_of_host = is_physical and offer.device == HOST_ORDINAL and offer.size
-        return offer, None if is_of_host else _home(call, offer, device, present)
+        number, size = offer.device, offer.size
+        if is_physical and number == HOST_ORDINAL and size:
+            return offer, None
+        return offer, _home(call, number, size, device, present)
     except BaseException:
         offer.close()
         raise
 
 
-def _home(call: str, offer: Any, device: DeviceBase | None, present: tuple[Any, ...]) -> Any:
-    if offer.device >= len(present):
+def _home(call: str, number: int, size: int, device: DeviceBase | None, present: tuple[Any, ...]) -> Any:
+    if number >= len(present):
         raise BadHandle(
-            f"{call}: the process that made the handle claims device {offer.device}, which this node lacks",
+            f"{call}: the process that made the handle claims device {number}, which this node lacks",
             fault=Fault.FALSE_CLAIM,
             call=call,
-            detail=Refused(reason="false_claim", device=offer.device),
+            detail=Refused(reason="false_claim", device=number),
         )
-    home = present[offer.device]
-    if not offer.size:
+    home = present[number]
+    if not size:
         raise BadHandle(
             f"{call}: the process that made the handle claims memory of 0 bytes",
             fault=Fault.FALSE_CLAIM,
             call=call,
             detail=Refused(reason="false_claim", size=0),
         )
-    if offer.size > home.total_bytes:  # a false size would use up the device's capacity
+    if size > home.total_bytes:  # a false size would use up the device's capacity
         raise BadHandle(
-            f"{call}: the process that made the handle claims {offer.size:,} bytes on {home.name}, which has "
+            f"{call}: the process that made the handle claims {size:,} bytes on {home.name}, which has "
             f"{home.total_bytes:,}",
             fault=Fault.FALSE_CLAIM,
             call=call,
-            detail=Refused(
-                reason="false_claim", size=offer.size, capacity=home.total_bytes, device=home.name
-            ),
+            detail=Refused(reason="false_claim", size=size, capacity=home.total_bytes, device=home.name),
         )
     if device is not None and device is not home and not device.can_access(home):
         raise AccessDenied(

@@ -11,7 +11,10 @@ _EXPORT = "Buffer.export(), and Buffer.open(handle) in the other process"
 #: attribute that a program sets.
 _NAMES: dict[str, tuple[tuple[str, str], ...]] = {
     "peerlane": (
-        ("memcpy memcpy_async copyto copy_ memcpy_peer memcpyAsync", "copy(dst, src, stream=...)"),
+        (
+            "memcpy memcpy_async copyto copy_ memcpy_peer memcpyAsync memcpy_htod memcpy_dtoh memcpy_dtod",
+            "copy(dst, src, stream=...)",
+        ),
         ("memset memset_async full", "fill(buffer, value)"),
         (
             "allocate alloc malloc empty zeros ones tensor Tensor array ndarray arange DeviceMemoryResource",
@@ -77,6 +80,7 @@ _NAMES: dict[str, tuple[tuple[str, str], ...]] = {
         ("__add__", "Buffer.view(dtype, shape), an array of NumPy, for arithmetic"),
         ("data_ptr ptr handle device_ptr", "Buffer.address"),
         ("numpy cpu get data tolist asnumpy", "Buffer.view(dtype, shape), or bytes(buffer)"),
+        ("torch as_tensor to_dlpack", "Buffer.tensor(dtype, shape)"),
         ("shape dtype reshape astype strides", "Buffer.view(dtype, shape), which has them"),
         ("numel element_size itemsize ndim", "Buffer.nbytes; a buffer is bytes without a type"),
         ("copy_ set copy_from_host copy_to_device", "Buffer.copy_from(src)"),

@@ -19,6 +19,8 @@ def checked_timeout(call: str, timeout: float | None) -> float:
     """
     if timeout is None:
         return FOREVER
+    if type(timeout) is float and timeout >= 0:
+        return timeout
     if isinstance(timeout, bool) or not hasattr(type(timeout), "__float__"):
         raise TypeError(f"{call}: timeout must be seconds or None, not {type(timeout).__name__}")
     try:

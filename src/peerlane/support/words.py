@@ -16,6 +16,9 @@ def checked_words(call: str, **values: object) -> list[int]:
     """
     words = []
     for name, value in values.items():
+        if type(value) is int and 0 <= value < _WORD:
+            words.append(value)
+            continue
         if not hasattr(type(value), "__index__"):
             hint = "; take its address" if hasattr(value, "address") else ""
             raise TypeError(f"{call}: {name} must be an int, not {type(value).__name__}{hint}")

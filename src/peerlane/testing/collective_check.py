@@ -123,7 +123,7 @@ class CollectiveCheck:
 
     Examples
     --------
-    >>> from peerlane.testing.collective_check import CollectiveCheck
+    >>> from peerlane.testing import CollectiveCheck
     >>> check = CollectiveCheck("all_reduce", rank=0, ranks=2, count=4)
     >>> for src, dst in check:
     ...     dst[:] = src  # an all-reduce that forgets the other rank

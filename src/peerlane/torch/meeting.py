@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import timedelta
 
@@ -72,8 +73,12 @@ class Meeting:
         self.put(name, value)
         ends = time.monotonic() + self._seconds
         keys = [self.key(name, rank) for rank in range(self._size)]
-        if self._store.has_extended_api() and self._have_come(keys, self._seconds):
-            return list(self._store.multi_get(keys))
+        if self._store.has_extended_api():
+            # It waits for the keys by itself, as long as the store's own time-out.
+            waits = self._store.timeout <= timedelta(seconds=self._seconds)
+            with contextlib.suppress(dist.DistStoreError):
+                if waits or self._have_come(keys, self._seconds):
+                    return list(self._store.multi_get(keys))
         values = [self.wait(name, rank, ends - time.monotonic()) for rank in range(self._size)]
         if None in values:
             late = tuple(rank for rank, value in enumerate(values) if value is None)

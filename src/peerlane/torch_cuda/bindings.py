@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
 from torch import _C
 
+from peerlane.dialects.cuda.code_texts import texts_of
 from peerlane.dialects.cuda.devices import FIGURES
 from peerlane.dialects.cuda.hardware import bus_of, chip_of
 from peerlane.dialects.cuda.state import uuid_text
 from peerlane.node.device import Device
+from peerlane.support.libraries import binding
 
 # torch is half imported when this module is; what is above torch's native library is used when it is called.
 
 _Served = TypeVar("_Served", bound=Callable[..., Any])
 _served: dict[str, Any] = {"_has_cuda": True}
+_RUNTIME = binding("cudart")
+_codes = {
+    name.replace("cudaSuccess", "success"): code for name, code in _RUNTIME["enums"]["cudaError_t"].items()
+}
+_text_of = texts_of(_RUNTIME["enums"])["cudaGetErrorString"]
 
 
 def serve() -> None:
@@ -39,6 +47,8 @@ def serve() -> None:
             "install torch with +cpu, or run the program with --dialect cuda"
         )
     vars(_C).update(_served, __getattr__=_refuse_name)
+    # Programs and torch's own code recognise a build with CUDA by it, where ``hip`` is the other answer.
+    torch.version.cuda = ".".join(map(str, _RUNTIME["version"][:2]))
 
 
 def count_without_driver() -> None:
@@ -277,7 +287,16 @@ def _properties(ordinal: int) -> _CudaDeviceProperties:
 class _Cudart:
     """The module ``torch.cuda.cudart()``."""
 
-    cudaError = SimpleNamespace(success=0)
+    cudaError: Any = IntEnum("cudaError", _codes)  # type: ignore[misc]
+
+    def cudaGetErrorString(self, error: int) -> str:
+        return _text_of(error)
+
+    def cudaHostRegister(self, ptr: int, size: int, flags: int) -> Any:
+        return self.cudaError(_driver().register_host(ptr, size, flags))
+
+    def cudaHostUnregister(self, ptr: int) -> Any:
+        return self.cudaError(_driver().unregister_host(ptr))
 
     def cudaMemGetInfo(self, device: int) -> tuple[int, int]:
         at = _devices()[device]

@@ -6,8 +6,11 @@ libraries, as those that call NCCL themselves do.  So torch's streams are the di
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
+from peerlane.dialects.cuda.memory import cuMemHostRegister_v2, cuMemHostUnregister
 from peerlane.dialects.cuda.runtime.table import current
 from peerlane.dialects.cuda.state import gpu
 from peerlane.node.device import Device
@@ -43,3 +46,24 @@ def synchronize_others(device: int) -> None:
     """Wait for the streams of a device that torch did not make."""
     for stream in gpu.streams.others_on(device_objects.present()[device]):
         device_objects.synchronize(stream)
+
+
+def register_host(address: int, nbytes: int, flags: int) -> int:
+    """Pin memory that the program has, for torch's copies too; return the code of cudaHostRegister."""
+    code = _code_of(cuMemHostRegister_v2, address, nbytes, flags)
+    if code == 0:
+        device_module.extension().note_registered(address, nbytes)
+    return code
+
+
+def unregister_host(address: int) -> int:
+    """Take a registration back; return the code of cudaHostUnregister."""
+    code = _code_of(cuMemHostUnregister, address)
+    if code == 0:
+        device_module.extension().note_registered(address, 0)
+    return code
+
+
+def _code_of(call: Callable[..., int], *arguments: int) -> int:
+    current.enter()
+    return call(*arguments)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 
 from peerlane.dialects._shared.hook import TORCH_DEVICE, Alias
 from peerlane.errors import Busy, Refused
 from peerlane.support import torch_name
+from peerlane.support.module_code import spec_around
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
@@ -119,15 +120,4 @@ class _TorchFinder:
         before, after = name.before.get(fullname, ()), name.after.get(fullname, ())
         if not before and not after:
             return None
-        spec = PathFinder.find_spec(fullname, path)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            _call(before)
-            execute(module)
-            _call(after)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+        return spec_around(fullname, path, before=lambda: _call(before), after=lambda _module: _call(after))

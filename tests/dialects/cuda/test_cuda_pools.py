@@ -119,6 +119,24 @@ def test_pool_of_the_host_has_a_handle_only_for_a_node(begun: Driver) -> None:
     begun.cuMemPoolCreate(WORD, properties(PINNED, NODE, handles=1))
 
 
+def test_pool_pointer_of_memory_outside_of_shareable_pools_is_refused(begun: Driver) -> None:
+    key = (ctypes.c_uint8 * 64)()
+    stream = begun.cuStreamCreate(WORD, 1)
+    own = begun.cuMemPoolCreate(WORD, properties(PINNED, DEVICE))
+    shareable = begun.cuMemPoolCreate(WORD, properties(PINNED, DEVICE, handles=1))
+    others = (
+        begun.cuMemAlloc_v2(WORD, 64),
+        begun.cuMemAllocAsync(WORD, 64, stream),
+        begun.cuMemAllocFromPoolAsync(WORD, 64, own, stream),
+    )
+    codes = {code(begun.cuMemPoolExportPointer, ctypes.byref(key), each) for each in others}
+    assert (codes, bytes(key)) == ({INVALID_VALUE}, bytes(64))
+    begun.cuMemPoolExportPointer(
+        ctypes.byref(key), begun.cuMemAllocFromPoolAsync(WORD, 64, shareable, stream)
+    )
+    assert any(key)
+
+
 @pytest.mark.parametrize("size", [64, 5000, 4 << 20])
 def test_pool_of_a_node_is_imported_without_a_context_and_its_memory_is_shared(node: Node, size: int) -> None:
     spec = f"name=cuda-pools-{os.getpid()},devices=2"

@@ -641,10 +641,66 @@ def test_abort_ends_what_waits_for_another_rank(ranks: Callable[[int], Ranks]) -
     memory = first.buffer(numbers(0, "i4"))
     world.nccl.ncclAllReduce(memory, memory, COUNT, 2, 0, first.comm, first.stream)
     assert code_of(world.driver.cuStreamQuery, first.stream) == 600
+    world.driver.cuMemsetD8Async(memory, 7, COUNT * 4, first.stream)
     world.nccl.ncclCommAbort(first.comm)
-    assert code_of(world.driver.cuStreamSynchronize, first.stream) != 0
+    assert bytes(first.read(memory, np.zeros(COUNT, "i4"))) == bytes([7]) * COUNT * 4
     world.nccl.ncclCommAbort(second.comm)
     first.comm = second.comm = 0
+
+
+def begin_reduce(world: Ranks) -> tuple[int, int]:
+    """Queue a collective of rank 0, without which rank 1 finalizes; return an event behind it, and its stream."""
+    first, driver = world.all[0], world.driver
+    memory = first.buffer(numbers(0, "i4"))
+    behind, event = driver.cuStreamCreate(WORD, 1), driver.cuEventCreate(WORD, 2)
+    world.nccl.ncclAllReduce(memory, memory, COUNT, 2, 0, first.comm, first.stream)
+    driver.cuEventRecord(event, first.stream)
+    driver.cuStreamWaitEvent(behind, event, 0)
+    driver.cuEventRecord(event, behind)
+    return event, behind
+
+
+def await_loss(world: Ranks) -> int:
+    """Return the asynchronous error of rank 0."""
+    until = time.monotonic() + 30
+    while not (code := world.nccl.ncclCommGetAsyncError(world.all[0].comm, INT)) and time.monotonic() < until:
+        time.sleep(0.01)
+    return int(code)
+
+
+def test_streams_go_on_without_an_error_once_a_lost_communicator_is_aborted(
+    ranks: Callable[[int], Ranks],
+) -> None:
+    world = ranks(2)
+    first, second = world.all
+    driver, library = world.driver, world.nccl
+    event, behind = begin_reduce(world)
+    library.ncclCommFinalize(second.comm)
+    assert await_loss(world) == nccl.REMOTE_ERROR
+    assert code_of(driver.cuStreamQuery, first.stream) == 600
+    assert code_of(driver.cuEventQuery, event) == 600
+    library.ncclCommAbort(first.comm)
+    driver.cuStreamSynchronize(behind)
+    driver.cuEventSynchronize(event)
+    driver.cuStreamQuery(first.stream)
+    alone = (WORD * 1)()
+    library.ncclCommInitAll(alone, 1, None)
+    first.comm, values = alone[0], numbers(3, "i4")
+    memory = first.buffer(values)
+    library.ncclAllReduce(memory, memory, COUNT, 2, 0, first.comm, first.stream)
+    assert np.array_equal(first.read(memory, values), values)
+
+
+@pytest.mark.parametrize("wait", ["cuStreamSynchronize", "cuEventSynchronize"])
+def test_stream_that_waits_for_a_lost_collective_reports_it(ranks: Callable[[int], Ranks], wait: str) -> None:
+    world = ranks(2)
+    event, behind = begin_reduce(world)
+    world.nccl.ncclCommFinalize(world.all[1].comm)
+    assert await_loss(world) == nccl.REMOTE_ERROR
+    waited_for = event if wait == "cuEventSynchronize" else behind
+    assert code_of(getattr(world.driver, wait), waited_for) == 719
+    for stream in (world.all[0].stream, behind):
+        code_of(world.driver.cuStreamSynchronize, stream)  # whose failures are now read
 
 
 def test_each_thread_may_be_a_rank(ranks: Callable[[int], Ranks]) -> None:
@@ -687,7 +743,7 @@ def test_abort_of_another_thread_ends_a_synchronization(ranks: Callable[[int], R
     world.nccl.ncclCommAbort(first.comm)
     waiting.join(60)
     first.comm = 0
-    assert len(codes) == 1 and codes[0]
+    assert codes == [0]
 
 
 def test_all_gather_is_judged_by_the_collective_check(ranks: Callable[[int], Ranks]) -> None:

@@ -229,7 +229,6 @@ def test_shrink_goes_on_without_a_rank_that_died(start: Start, dead: int) -> Non
 made, without = WORD(), (INT * 1)({dead})
 library.ncclCommShrink(me.comm, without, 1, ctypes.byref(made), None, 1)
 me.memory = me.buffer(np.full(COUNT, me.number + 1, "i4"))
-me.stream = driver.cuStreamCreate(WORD, 1)
 result = [reduce(comm=made.value), me.read(me.memory, np.zeros(2, "i4")).tolist()]
 library.ncclCommAbort(me.comm)
 library.ncclCommDestroy(made.value)

@@ -226,6 +226,26 @@ def test_hip_stream_destroy_failed_work_returns_its_error_and_ends_stream(hip: M
     assert code(hip.hipStreamDestroy(stream)) == "hipErrorContextIsDestroyed"
 
 
+@pytest.mark.parametrize("call", ["hipStreamQuery", "hipEventQuery", "hipEventSynchronize"])
+def test_hip_query_or_event_reports_failed_work_once(hip: ModuleType, call: str) -> None:
+    stream, event, gate = done(hip.hipStreamCreate()), done(hip.hipEventCreate()), Gate(hip)
+    source, target = done(hip.hipMalloc(8)), done(hip.hipMalloc(8))
+    gate.close(stream)
+    done(hip.hipMemcpyAsync(target, source, 8, hip.hipMemcpyKind.hipMemcpyDefault, stream))
+    machine_stream(stream).neutral.abort()
+    gate.open()
+    done(hip.hipEventRecord(event, stream))
+
+    def ask() -> str:
+        return code(getattr(hip, call)(event if "Event" in call else stream))
+
+    while (answer := ask()) == "hipErrorNotReady":
+        pass
+    assert answer == "hipErrorLaunchFailure"
+    assert ask() == "hipSuccess"
+    done(hip.hipStreamSynchronize(stream))
+
+
 def machine_stream(stream: Any) -> Any:
     from peerlane.dialects.hip.state import machine
 

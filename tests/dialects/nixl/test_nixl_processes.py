@@ -291,7 +291,7 @@ def test_nixl_forged_metadata_with_a_right_checksum_does_no_harm(ends: Ends) -> 
             continue
         outcomes.add("loaded")
         # What it claims of memory is tried: the owner's process, not the claim, decides what is opened.
-        region = decode(bytes(forged) + struct.pack("<I", zlib.crc32(forged))).rows[0]
+        _, (region, *_) = decode(bytes(forged) + struct.pack("<I", zlib.crc32(forged)))
         local = agent.get_xfer_descs([(address_of(ends.dram), 1, 0)], "DRAM")
         try:
             agent.register_memory([(address_of(ends.dram), 1, 0, "")], "DRAM")
@@ -305,7 +305,7 @@ def test_nixl_forged_metadata_with_a_right_checksum_does_no_harm(ends: Ends) -> 
 
 
 def test_nixl_nonsense_in_a_ring_is_named_once_and_then_forgotten(ends: Ends) -> None:
-    metadata = decode(ends.agent.get_agent_metadata())
+    metadata, _ = decode(ends.agent.get_agent_metadata())
     board = OtherBoard(metadata.origin)
     os.pwrite(board.fd, struct.pack("<Q", 5_000), 4096 + 8 * SLOTS + 8 * 40)  # the head of ring 40
     with pytest.raises(_bindings.nixlBackendError, match="wrote 5,000 bytes that are none"):

@@ -58,7 +58,7 @@ class VirtualAddressRange(AddressRange):
 
     @property
     def is_closed(self) -> bool:
-        return self._reservation.is_closed or self.device.is_closed
+        return self._reservation.is_closed or self._device.is_closed
 
     @property
     def mappings(self) -> tuple[tuple[int, int], ...]:
@@ -95,11 +95,12 @@ class VirtualAddressRange(AddressRange):
         call = "AddressRange.map"
         block = physical._open(call)
         reservation = self._open(call)
-        self._number(call, physical.device)
+        if physical._backend is not self._device.backend:
+            self._number(call, physical.device)
         at = self._checked_offset(call, at)
-        granularity = self.device.granularity
-        span = min(-(-limit // granularity) * granularity, physical.size)
-        if at % granularity or at + span > self.size:
+        granularity = self._device.granularity
+        span = min(-(-limit // granularity) * granularity, physical._size)
+        if at % granularity or at + span > reservation.size:
             part = "" if span == physical.size else f"{span:,} bytes of "
             raise BadAddress(
                 f"{call}: {part}{physical!r} does not fit at offset {at:,} of {self!r}; an offset is a multiple of "
@@ -111,17 +112,18 @@ class VirtualAddressRange(AddressRange):
                     reason="does_not_fit", at=at, size=span, extent=self.size, multiple=granularity
                 ),
             )
-        others = _rights(call, access) if isinstance(access, str) else 0
         if access is None:
-            own = {block.device, number_of(physical._user), number_of(self.device)}
-            named = [(number, 1 if block.is_read_only else 3) for number in sorted(own)]
+            reservation.map_for(at, block, physical._user, limit)
         else:
+            others = _rights(call, access) if isinstance(access, str) else 0
             named = [] if isinstance(access, str) else self._named(call, access)
-        if block.is_read_only and any(rights & 2 for rights in (others, *(rights for _, rights in named))):
-            raise self._only_read(call, at)
-        if block.device != HOST:
-            self._refuse_host(call, named, at)
-        reservation.map(at, block, others, named, limit)
+            if block.is_read_only and any(
+                rights & 2 for rights in (others, *(rights for _, rights in named))
+            ):
+                raise self._only_read(call, at)
+            if block.device != HOST:
+                self._refuse_host(call, named, at)
+            reservation.map(at, block, others, named, limit)
         if block.device == HOST:
             self._of_host.add(at)
         if block.is_read_only:

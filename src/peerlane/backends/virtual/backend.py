@@ -86,6 +86,7 @@ class VirtualBackend(Queues):
         self.config = config
         self.node_hash = handles.node_hash(config)
         self._home = handles.home_of(config)
+        self._node = self._home.number
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
         self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self.is_inherited = False
@@ -100,7 +101,7 @@ class VirtualBackend(Queues):
         self._start = _core.start_time(self._pid) & 0xFFFFFFFF
         self._makers: dict[int, tuple[int, int]] = {}  # by slot: pid and start time of the process seen there
         self._numbers: list[int] = []
-        self.is_closed = False
+        self.is_closed = self._is_serving = False
         try:
             _core.configure(_window_bytes(config), config.cache_bytes, config.poison)
             schedule.begin(config.schedule)
@@ -251,7 +252,8 @@ class VirtualBackend(Queues):
         return make(number)
 
     def reserve(self, device: Any, nbytes: int, alignment: int, wanted: int) -> VirtualAddressRange:
-        reservation = _core.Reservation(self.number(device.ordinal), nbytes, alignment, wanted)
+        self._check_open()
+        reservation = _core.Reservation(self._numbers[device.ordinal], nbytes, alignment, wanted)
         return VirtualAddressRange._make(reservation, device)
 
     def open_event(self, offer: _core.Offer, device: Any) -> VirtualEvent:
@@ -261,51 +263,53 @@ class VirtualBackend(Queues):
         return VirtualNotify._adopt(offer, device)
 
     def offer(
-        self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
-    ) -> HandleFields:
+        self,
+        kind: HandleKind,
+        block: _core.Block,
+        part: tuple[int, int],
+        rights: int,
+        allowed: list[int] | None,
+    ) -> tuple[tuple[int, int], bytes]:
         self._serve()
         ordinal = HOST_ORDINAL if block.device == _HOST else self._ordinals[block.device]
-        entry = _core.offer(block, kind, rights, ordinal, *part, everyone)
-        return self._fields(kind, entry, part[1])
+        entry = _core.offer(block, kind, rights, ordinal, *part, allowed)
+        return entry, self._text_of(kind, *entry, part[1])
 
     def offer_signal(
         self,
         kind: HandleKind,
         signal: _core.Signal,
         ordinal: int,
-        everyone: bool,
+        allowed: list[int] | None,
         *,
         notify_kind: int = 0,
         count: int = 0,
-    ) -> HandleFields:
+    ) -> tuple[tuple[int, int], bytes]:
         self._serve()
-        return self._fields(kind, signal.offer(kind, ordinal, everyone, notify_kind, count), 0)
+        entry = signal.offer(kind, ordinal, allowed, notify_kind, count)
+        return entry, self._text_of(kind, *entry, 0)
 
     def _serve(self) -> None:
         self._check_open()
-        state = self._state
-        _core.serve(state.directory, state.socket_name(state.slot), state.slot, self._home.number)
+        if not self._is_serving:
+            state = self._state
+            _core.serve(state.directory, state.socket_name(state.slot), state.slot, self._node)
+            self._is_serving = True
 
-    def _fields(self, kind: HandleKind, entry: tuple[int, int], nbytes: int) -> HandleFields:
-        index, nonce = entry
-        state, home = self._state, self._home.number
-        return HandleFields(
-            tag=handles.node_tag(home),
-            slot=state.slot,
-            index=index,
-            nonce=nonce,
-            node=home,
-            kind=kind,
-            size=nbytes,
-            pid=self._pid,
-            start=self._start,
+    def _text_of(self, kind: HandleKind, index: int, nonce: int, nbytes: int) -> bytes:
+        return _core.handle_text(
+            kind, self._node, self._state.slot, index, nonce, nbytes, self._pid, self._start
         )
 
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
         self._check_open()
+        if type(handle) is bytes and not event_log.active:
+            early = _core.open_early(handle, self._node, kind)
+            if early is not None:
+                return early
         fields, state = self._decode(handle), self._state
         if self._is_own(fields):
-            _core.refuse_own(fields.index, fields.nonce, fields.nonce_bits)
+            _core.refuse_own(fields.entry, fields.nonce, fields.nonce_bits)
         if fields.slot not in self._makers and state.is_foreign(fields.slot):
             raise AccessDenied(
                 "the process that made the handle is in another pid namespace than this one, where pids cannot be "
@@ -351,7 +355,7 @@ class VirtualBackend(Queues):
 
     def _decode(self, handle: int | bytes | str) -> HandleFields:
         fields = handles.decode(handle)
-        return fields if handles.is_of(fields, self._home.number) else handles.decode(handle, self._home)
+        return fields if handles.is_of(fields, self._node) else handles.decode(handle, self._home)
 
     def _ask(
         self, fields: HandleFields, owner: tuple[int, int], kind: HandleKind, timeout: float
@@ -361,9 +365,9 @@ class VirtualBackend(Queues):
             state.directory,
             state.socket_name(fields.slot),
             fields.slot,
-            self._home.number,
+            self._node,
             *owner,
-            fields.index,
+            fields.entry,
             fields.nonce,
             fields.nonce_bits,
             kind,

@@ -106,7 +106,7 @@ class VirtualBuffer(_core.Memory, Buffer):
         with contextlib.closing(block):
             part = (start, self.size)
             return VirtualHandle._make(
-                self, allow, lambda all_: backend.offer(HandleKind.BUFFER, block, part, rights, all_)
+                self, allow, lambda pids: backend.offer(HandleKind.BUFFER, block, part, rights, pids)
             )
 
     def _route_within(self, dst: Buffer) -> Route:

@@ -75,7 +75,7 @@ class VirtualEvent(_core.Event, Event):
                 self._relayed(mark)._record_notify(self._record(signal, self._mine))
             self._signal = signal
         return VirtualHandle._make(
-            self, allow, lambda all_: backend.offer_signal(HandleKind.EVENT, signal, ordinal, all_)
+            self, allow, lambda pids: backend.offer_signal(HandleKind.EVENT, signal, ordinal, pids)
         )
 
     @property

@@ -69,26 +69,29 @@ class VirtualAllowList(AllowList):
 
 
 class VirtualHandle(Handle):
-    __slots__ = ("_everyone", "_fields", "_is_closed", "_pid", "_source", "_entry")
+    __slots__ = ("_entry", "_everyone", "_is_closed", "_pid", "_source", "_text")
+    _entry: tuple[int, int]
     _everyone: bool
-    _fields: handles.HandleFields
     _is_closed: bool
     _pid: int
     _source: object
-    _entry: tuple[int, int]
+    _text: bytes
 
     @classmethod
     def _make(
         cls,
         source: object,
         allow: Allow,
-        offer: Callable[[bool], handles.HandleFields],
+        offer: Callable[[list[int] | None], tuple[tuple[int, int], bytes]],
         *,
         observed: Iterable[object] | None = None,
     ) -> VirtualHandle:
-        """Make a handle of a source; observers get the export of each of ``observed``, by default of the source."""
+        """Make a handle of a source; observers get the export of each of ``observed``, by default of the source.
+
+        ``offer``: returns the entry and the text of an export for these pids, or for all processes of the user.
+        """
         everyone = isinstance(allow, str) and allow == EVERYONE
-        if not isinstance(allow, Iterable):
+        if not isinstance(allow, (list, tuple)) and not isinstance(allow, Iterable):
             raise TypeError(f"export: allow must be pids or {EVERYONE!r}, not {type(allow).__name__}")
         if not everyone and isinstance(allow, (str, bytes)):
             raise InvalidValue(
@@ -96,18 +99,14 @@ class VirtualHandle(Handle):
                 call="export",
                 detail=BadArgument("allow", allow, choices=(EVERYONE,), rule="a list of pids"),
             )
-        pids = [] if everyone else [checked_pid("export", pid) for pid in allow]
+        pids = None if everyone else [checked_pid("export", pid) for pid in allow]
+        if event_log.active:
+            for pid in pids or ():
+                event_log.shares_with(pid)
         handle = cls.__new__(cls)
         handle._source = source
-        handle._fields = offer(everyone)
-        handle._entry = handle._fields.index, handle._fields.nonce
+        handle._entry, handle._text = offer(pids)
         handle._everyone, handle._is_closed, handle._pid = everyone, False, os.getpid()
-        try:
-            for pid in pids:
-                handle.allow.add(pid)
-        except BaseException:
-            handle.close()
-            raise
         if observers.active:
             for each in (source,) if observed is None else observed:
                 observers.send("export", each)
@@ -164,10 +163,10 @@ class VirtualHandle(Handle):
         )
 
     def __int__(self) -> int:
-        return handles.encode_int(self._fields)
+        return handles.encode_int(handles.decode(self._text))
 
     def __bytes__(self) -> bytes:
-        return handles.encode_text(self._fields)
+        return self._text
 
     def __enter__(self) -> Handle:
         self._check_usable("Handle")

@@ -83,8 +83,8 @@ class VirtualNotify(_core.Notify, Notify):
         return VirtualHandle._make(
             self,
             allow,
-            lambda all_: backend.offer_signal(
-                HandleKind.NOTIFY, signal, ordinal, all_, notify_kind=int(self.kind)
+            lambda pids: backend.offer_signal(
+                HandleKind.NOTIFY, signal, ordinal, pids, notify_kind=int(self.kind)
             ),
         )
 

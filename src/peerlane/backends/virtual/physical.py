@@ -8,7 +8,7 @@ from typing import Any
 from peerlane import _core
 from peerlane.backend.facts import HandleKind
 from peerlane.backends.virtual.handle import VirtualHandle
-from peerlane.backends.virtual.native_classes import show_as
+from peerlane.backends.virtual.native_classes import number_of, show_as
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.log import observers
 from peerlane.errors import AccessDenied, BadArgument, Fault, Refused, Unsupported, was_closed
@@ -20,14 +20,15 @@ class VirtualPhysical(Physical):
     __slots__ = ("__weakref__", "_backend", "_block", "_user", "_device", "_id", "_size")
     _backend: Any
     _block: _core.Block
-    _user: Any  # the device that it was opened for
+    _user: int  # the native number of the device that it was opened for
     _device: Any
     _id: int
     _size: int
 
     def _hold(self, backend: Any, block: _core.Block, device: Any, user: Any) -> None:
-        self._backend, self._block, self._device, self._user = backend, block, device, user
+        self._backend, self._block, self._device = backend, block, device
         self._id, self._size = block.id, block.size
+        self._user = block.device if user is device else number_of(user)
         if live_objects.active:
             live_objects.created(self)
 
@@ -57,9 +58,9 @@ class VirtualPhysical(Physical):
                 device=self.device.name,
                 detail=Refused(reason="imported", size=self.size),
             )
-        part = (0, self.size)
+        part = (0, self._size)
         return VirtualHandle._make(
-            self, allow, lambda all_: backend.offer(HandleKind.PHYSICAL, block, part, wanted, all_)
+            self, allow, lambda pids: backend.offer(HandleKind.PHYSICAL, block, part, wanted, pids)
         )
 
     def export_fd(self, *, rights: str = "rw") -> int:

@@ -149,10 +149,8 @@ class VirtualRanks:
         observed: Iterable[object] = (),
         /,
     ) -> VirtualHandle:
-        def offer(everyone: bool) -> Any:
-            return device.backend.offer_signal(
-                HandleKind.NOTIFIES, bank, device.ordinal, everyone, count=count
-            )
+        def offer(pids: list[int] | None) -> Any:
+            return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, pids, count=count)
 
         return VirtualHandle._make(source, allow, offer, observed=observed)
 

@@ -41,7 +41,13 @@ Measured: TypeAlias = "tuple[list[Figure], list[Timing], list[Skip]]"
 
 NODE = "devices=2,memory=1TiB,cache_bytes=0"
 
-_SUBJECTS = ("copy", "call", "channel", "collective", "machines")
+_SUBJECTS = {
+    "copy": "copies within a device, between devices and with the host",
+    "call": "small calls",
+    "channel": "writes and notifies between two processes",
+    "collective": "collectives of several processes",
+    "machines": "the transport between machines, over the loopback",
+}
 _SIZED = ("copy", "channel", "collective", "machines")
 ALL = "all"
 _ROUNDS = 9
@@ -50,8 +56,9 @@ _ROUNDS = 9
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to ``parser``."""
     names = (*_SUBJECTS, ALL)
+    meanings = "; ".join(f"{name}: {what}" for name, what in _SUBJECTS.items())
     parser.add_argument(
-        "what", metavar="|".join(names), choices=names, help=f"what to measure: {', '.join(names)}"
+        "what", metavar="|".join(names), choices=names, help=f"{meanings}; {ALL}: all of them"
     )
     parser.add_argument(
         "--sizes",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import peerlane
 from peerlane.backends.virtual.node import schedule
-from peerlane.backends.virtual.node.census import ENDED, node_names, take_census
+from peerlane.backends.virtual.node.census import node_names, take_census
 from peerlane.backends.virtual.node.node_file import SUFFIX
 from peerlane.cli.doctor.finding import ABSENT, LIMITED, MISSING, Finding, about
 from peerlane.cli.doctor.system import text_of
@@ -175,7 +175,7 @@ def _setting(name: str, value: str) -> str:
 
 def _leftovers(directory: Path) -> Finding:
     censuses = [take_census(directory, name) for name in node_names(directory)]
-    used = [census for census in censuses if any(each.state != ENDED for each in census.holders)]
+    used = [census for census in censuses if census.is_used]
     dead = [census for census in censuses if census not in used and census.holders]
     problems = [f"{census.name}{SUFFIX} {census.problem}" for census in censuses if census.problem]
     idle = len(censuses) - len(used) - len(dead) - len(problems)

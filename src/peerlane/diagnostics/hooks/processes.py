@@ -2,7 +2,8 @@
 
 The log has child processes and their ends, however they are started; the semaphores of ``multiprocessing``, and all
 that is built on them (locks, conditions, events, barriers); its pipes, and all that is built on them (queues, pools,
-executors).  `peerlane.diagnostics.hooks.ipc` has the rest.
+executors).  `peerlane.diagnostics.hooks.zeromq` has the messages of ZeroMQ, and `peerlane.diagnostics.hooks.ipc` the
+rest.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from peerlane.diagnostics.hooks import elf_imports, ipc
+from peerlane.diagnostics.hooks import elf_imports, ipc, zeromq
 from peerlane.diagnostics.hooks.wrappers import after, frames_hidden
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.log.event_log import Key, forget, key_of, post, take, take_end, take_next
@@ -46,6 +47,7 @@ def follow() -> None:
     _follow_semaphores()
     _follow_pipes()
     _follow_queues()
+    zeromq.follow()
     ipc.follow()
 
 
@@ -55,6 +57,14 @@ def _is_started_by(part: str) -> bool:
     ``multiprocessing`` sets the parent process only when what the child was sent is imported.
     """
     return any(word.startswith(f"from multiprocessing.{part}") for word in sys.orig_argv)
+
+
+def _has_run() -> bool:
+    """Tell whether anything of the program may have run: nothing has while Python starts."""
+    frame = sys._getframe()
+    while frame.f_back:
+        frame = frame.f_back
+    return frame.f_globals.get("__name__") == "__main__"
 
 
 def _unique(*parts: object) -> Key:
@@ -84,7 +94,7 @@ def _follow_forks() -> None:
 def _follow_children() -> None:
     """Log that what a parent did before it started this process came before, if it did not fork."""
     is_of_python = _is_started_by("")
-    if not is_of_python:  # multiprocessing has brought such a process nothing that its parent's log lacks
+    if not is_of_python or _has_run():
         event_log.received_before()
     if event_log.is_logged(os.getppid()) or is_of_python:
         # Native code follows parents in C: here is what a child that one forked posted before it became this program.

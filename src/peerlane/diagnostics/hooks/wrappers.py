@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 #: Modules whose frames lie between a wrapped function, or one that raises an audit event, and its caller.
-WRAPPERS = frozenset(f"{__package__}.{name}" for name in ("wrappers", "files", "ipc", "processes"))
+WRAPPERS = frozenset(f"{__package__}.{name}" for name in ("wrappers", "files", "ipc", "processes", "zeromq"))
 _ALL_WRAPPERS = WRAPPERS | {f"{__package__}.threads"}
 
 

@@ -50,7 +50,7 @@ _SHARED, _END = 2, 4  # kShared and kEnd in native/log/event.h
 _WORLD, _ANY_MEDIUM = 1, 2  # kWorld and kAnyMedium in native/log/event.h
 _WROTE, _SENT, _RECEIVED, _MAPPED = 1, 4, 8, 16  # kWrote, ... there
 _ALWAYS = (1 << 64) - 1  # ns
-_PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
+_PROCESS, _MESSAGE, _NEXT = 3, 5, (1 << 64) - 1  # kProcess, kMessage and kNextPost in native/log/event.h
 _meetings: dict[tuple[Any, ...], int] = {}
 _sharers: set[tuple[Path, int]] = set()  # logs of this process, and with whom it shared memory then
 _MOST_OF_COMMAND = 4096  # bytes
@@ -434,6 +434,21 @@ def take_end(pid: int) -> None:
 def take(key: Key, posts: int) -> None:
     """Log that what came before the key's first ``posts`` posts is over for this thread; 0: before all so far."""
     _core.log_event(_TAKE, a=key[0], b=key[1], c=posts)
+
+
+def sends_message(contents: int, socket: int, *, is_undone: bool = False) -> None:
+    """Log that this thread is about to send a message, which other sockets receive by calls that are logged.
+
+    ``contents``: a number of the message's bytes.
+    ``socket``: a number of this process.
+    ``is_undone``: it was not sent after all.
+    """
+    _core.log_event(_POST, a=_MESSAGE, b=contents, d=socket, flags=_END if is_undone else 0)
+
+
+def received_message(contents: int, socket: int, count: int) -> None:
+    """Log that this thread has received a message; ``count``: how many with these contents its socket has got."""
+    _core.log_event(_TAKE, a=_MESSAGE, b=contents, c=count, d=socket)
 
 
 def forget(key: tuple[int, int]) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 _STEP, _SMALLEST = 4, 12  # bits: pages of 4 KiB, and of 16 times the size for each further order
 
@@ -23,32 +23,50 @@ class Freed(Protocol):
 _G = TypeVar("_G", bound=Freed)
 
 
-class FreedAllocations(OrderedDict[int, _G]):  # a plain dict finds its first entry slowly after many removals
-    """The last ``most`` freed allocations by number, oldest first; finds the newest at an address in constant time.
+class FreedAllocations(Generic[_G]):
+    """The last ``most`` freed allocations by number; finds the newest at an address in constant time.
 
     Each is listed in the pages that its first and last byte lie in.  The pages are at least as large as the
-    allocation, so that two pages cover it.
+    allocation, so that two pages cover it.  Programs free often and read seldom: a reader lists what was freed
+    since the last one.
     """
 
     def __init__(self, most: int) -> None:
-        super().__init__()
         self._most = most
         self._count = itertools.count(1)
+        self._unlisted: deque[_G] = deque(maxlen=most)
+        self._by_id: OrderedDict[int, _G] = (
+            OrderedDict()
+        )  # a dict finds its first entry slowly after many removals
         self._pages: dict[tuple[int, int], deque[_G]] = {}
         self._orders: dict[int, None] = {}
 
     def add(self, ended: _G) -> None:
         """Add an allocation; beyond ``most``, forget the oldest."""
         ended.ended = next(self._count)
-        for page in _pages_of(ended):
-            self._orders.setdefault(page[0])
-            self._pages.setdefault(page, deque()).append(ended)
-        self[ended.id] = ended
-        while len(self) > self._most:
-            self._forget_oldest()
+        self._unlisted.append(ended)
+
+    def get(self, number: int) -> _G | None:
+        """Return the allocation of a number."""
+        self._list()
+        return self._by_id.get(number)
+
+    def _list(self) -> None:
+        while self._unlisted:
+            try:
+                ended = self._unlisted.popleft()
+            except IndexError:  # another reader was faster
+                return
+            for page in _pages_of(ended):
+                self._orders.setdefault(page[0])
+                self._pages.setdefault(page, deque()).append(ended)
+            self._by_id[ended.id] = ended
+            while len(self._by_id) > self._most:
+                self._forget_oldest()
 
     def at(self, offset: int, wanted: Callable[[_G], bool] = lambda _: True) -> _G | None:
         """Return the newest allocation that was at an offset and for which ``wanted`` is true."""
+        self._list()
         newest: _G | None = None
         for order in tuple(self._orders):
             while True:
@@ -68,7 +86,7 @@ class FreedAllocations(OrderedDict[int, _G]):  # a plain dict finds its first en
 
     def _forget_oldest(self) -> None:
         try:
-            _, oldest = self.popitem(last=False)
+            _, oldest = self._by_id.popitem(last=False)
         except KeyError:  # as above, it was forgotten meanwhile
             return
         for page in _pages_of(oldest):

@@ -241,9 +241,18 @@ def inherit(dialects: Sequence[str], root: str | None) -> None:
                 f"peerlane: {VARIABLE} names {roots[0]!r}, and neither peerlane nor {FOLDERS} has a folder of "
                 f"that name; it has no effect in this process\n"
             )
+    if os.environ.get("PEERLANE_LOG") and _is_of_multiprocessing():
+        # Its parent's locks and pipes may order it before the program imports peerlane, or calls a driver.
+        importlib.import_module("peerlane")
     atexit.register(_show_missing_part)
     if name := os.environ.get(TORCH_DEVICE):
         importlib.import_module("peerlane.torch_names.hook").begin(name)
+
+
+def _is_of_multiprocessing() -> bool:
+    """Tell whether ``multiprocessing`` started this Python, to run functions of the program."""
+    starts = ("from multiprocessing.spawn", "from multiprocessing.forkserver")
+    return any(word.startswith(starts) for word in sys.orig_argv)
 
 
 def _show_missing_part() -> None:

@@ -10,7 +10,7 @@ import os
 import struct
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from peerlane import Buffer, Kind
 from peerlane.backend.facts import Location
@@ -29,11 +29,8 @@ _TERMS = struct.Struct("<64sIQ")
 _COUNT, _KIND = struct.Struct("<I"), struct.Struct("<B64s")
 
 
-class Offer(NamedTuple):
-    """What other processes open device memory by: a handle, and the terms of its lease."""
-
-    handle: bytes
-    terms: Terms | None
+#: What other processes open device memory by, as messages have it: a handle, and the terms of its lease.
+Offer: TypeAlias = bytes
 
 
 class Part(NamedTuple):
@@ -43,24 +40,22 @@ class Part(NamedTuple):
     offset: int
 
 
-class _LentMemory:
+class _LentMemory(Loan):
     """Device memory that is lent for the registrations in it; the loan ends with the last of them."""
 
     def __init__(self, start: int, size: int, ends: bool) -> None:
+        super().__init__(raw.buffer(start, size), ends=ends)
         self.start, self.registrations = start, 0  #: ``registrations``: how many there are
-        self._loan = Loan(raw.buffer(start, size), ends=ends)
-        self._offer: Offer | None = None
+        self._opened_by: Offer | None = None
 
-    def offer(self) -> Offer:
+    def opened_by(self) -> Offer:
         """Return what other processes open it by; an ``Error`` if it cannot be shared."""
-        if self._offer is None:
-            handle, terms = self._loan.offer(EVERYONE)
-            self._offer = Offer(bytes(handle), terms)
-        return self._offer
-
-    def take_back(self) -> None:
-        """End the loan."""
-        self._loan.take_back()
+        if self._opened_by is None:
+            handle, terms = self.offer(EVERYONE)
+            self._opened_by = _KIND.pack(terms is not None, bytes(handle))
+            if terms is not None:
+                self._opened_by += _TERMS.pack(terms.bank.encode(), terms.line, terms.number)
+        return self._opened_by
 
 
 _lock = threading.Lock()
@@ -90,7 +85,7 @@ class OwnMemory:
             if whole is None or whole.kind is not Kind.DEVICE:
                 return None
             lent = self._lent = self._lend(whole, ends)
-        return Part(lent.offer(), self._start - lent.start)
+        return Part(lent.opened_by(), self._start - lent.start)
 
     def _lend(self, whole: Location, ends: bool) -> _LentMemory:
         if not 0 <= self._start - whole.base <= whole.size - self._size:
@@ -144,11 +139,13 @@ class Lender:
     def open(self, offer: Offer) -> Buffer:
         """Return the memory of an offer, for one use more; an ``Error`` if it cannot be opened."""
         with self._lock:
-            buffer, uses = self._opened.get(offer) or (self._open(*offer), 0)
+            buffer, uses = self._opened.get(offer) or (self._open(offer), 0)
             self._opened[offer] = buffer, uses + 1
             return buffer
 
-    def _open(self, handle: bytes, terms: Terms | None) -> Buffer:
+    def _open(self, offer: Offer) -> Buffer:
+        _, handle = _KIND.unpack_from(offer)
+        terms = _terms_of(offer)
         buffer = Buffer.open(handle, timeout=_OPEN_SECONDS)
         if terms is not None:
             lent = Lent(self.owner, "its registered memory", "it was deregistered")
@@ -218,12 +215,7 @@ class Offers:
 
     def encode(self) -> bytes:
         """Return the bytes of all offers that have numbers."""
-        parts = [_COUNT.pack(len(self._numbers))]
-        for handle, terms in self._numbers:
-            parts.append(_KIND.pack(terms is not None, handle))
-            if terms is not None:
-                parts.append(_TERMS.pack(terms.bank.encode(), terms.line, terms.number))
-        return b"".join(parts)
+        return b"".join([_COUNT.pack(len(self._numbers)), *self._numbers])
 
 
 def decode_offers(content: memoryview, at: int) -> tuple[list[Offer], int]:
@@ -232,17 +224,26 @@ def decode_offers(content: memoryview, at: int) -> tuple[list[Offer], int]:
     at += _COUNT.size
     offers = []
     for _ in range(count):
-        kind, handle = _KIND.unpack_from(content, at)
-        at += _KIND.size
-        terms = None
-        if kind == 1:
-            bank, line, number = _TERMS.unpack_from(content, at)
-            at += _TERMS.size
-            terms = Terms.decode([bank.decode("ascii"), line, number])
-        if kind > 1 or (kind and terms is None):
+        kind, _ = _KIND.unpack_from(content, at)
+        if kind > 1:
             raise ValueError("an offer is impossible")
-        offers.append(Offer(handle, terms))
+        end = at + _KIND.size + kind * _TERMS.size
+        offer = bytes(content[at:end])
+        _terms_of(offer)
+        offers.append(offer)
+        at = end
     return offers, at
+
+
+def _terms_of(offer: Offer) -> Terms | None:
+    """Return the terms in an offer, None if it has none; ValueError or struct.error if they are impossible."""
+    if not offer[0]:
+        return None
+    bank, line, number = _TERMS.unpack_from(offer, _KIND.size)
+    terms = Terms.decode([bank.decode("ascii"), line, number])
+    if terms is None:
+        raise ValueError("an offer is impossible")
+    return terms
 
 
 def part_of(offers: Sequence[Offer], number: int, offset: int) -> Part | None:

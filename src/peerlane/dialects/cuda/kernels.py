@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -26,27 +27,20 @@ _DRIVERS = (
 )
 
 
-class _Once:
-    """Whether stderr got the sentence."""
-
-    is_over = False
-
-
-def _begin_anew() -> None:
-    _Once.is_over = False
-
-
-resets.append(_begin_anew)
+#: How often each call was refused; stderr gets a sentence for the first of them.
+refused: Counter[str] = Counter()
+resets.append(refused.clear)
 
 
 def refusing(name: str) -> Callable[..., Any]:
     """Return the body of a call that runs or loads a kernel."""
 
     def refuse(*arguments: Any) -> Any:
-        if not _Once.is_over:
-            _Once.is_over = True
-            declared = calls.declarations.functions.get(name)
-            called = declared.name_in_source if declared else name
+        declared = calls.declarations.functions.get(name)
+        called = declared.name_in_source if declared else name
+        is_first = not refused
+        refused[called] += 1
+        if is_first:
             print(
                 f"peerlane: {called} returns 801 (not supported): {_CAUSE}; {_REMEDY}",
                 file=sys.stderr,

@@ -96,6 +96,7 @@ gpu = Gpu(
             host_copies="waits",
             pool_access="own",
             pool_import="none",
+            pool_pointers="shareable",
             register_again="refused",
             free_kind="own",
             free_of_pools="returns",

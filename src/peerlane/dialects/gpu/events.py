@@ -115,23 +115,35 @@ class Events:
         return self._machine.vendor.policy.own_contexts and event.context is not stream.context
 
     def query(self, event: GpuEvent) -> None:
-        """Refuse an event that is not over, ``NOT_READY``; one that was never recorded is."""
+        """Refuse an event that is not over, ``NOT_READY``; report the failure of the work before it.
+
+        One that was never recorded is over.
+        """
         self._refuse_captured(event)
         self._streams.captures.refuse_unsafe()
-        if not event.is_over:
+        if not event.is_over or host.awaits_abort(event.neutral):
             raise self._refusal(
                 Reason.NOT_READY,
                 f"the work before event {event.handle:#x} is not over",
                 "call {event_synchronize}, or ask again",
             )
+        self._report(event)
 
     def synchronize(self, event: GpuEvent) -> None:
-        """Wait until an event is over; one that was never recorded is."""
+        """Wait until an event is over, and report the failure of the work before it.
+
+        One that was never recorded is over.
+        """
         self._refuse_captured(event)
         self._streams.captures.refuse_unsafe()
         if event.neutral.is_recorded:
-            event.neutral.sync()
+            self._report(event)
             self._streams.has_waited(event.context.device)
+
+    def _report(self, event: GpuEvent) -> None:
+        if event.neutral.is_recorded:
+            event.neutral.sync()
+            self._streams.report_before(event.neutral)
 
     def _refuse_captured(self, event: GpuEvent) -> None:
         """Refuse an event whose last record was captured, ``CAPTURED_EVENT``; that capture becomes invalid."""

@@ -120,10 +120,18 @@ class PoolSharing:
     def export_pointer(self, address: int) -> bytes:
         """Return the handle by which a process that has the pool imports memory of it; refused as `Ipc.allocation`.
 
-        Memory of a pool that was exported is not reused.
+        The policy decides whether memory outside of shareable pools has one.  Memory of a pool that was exported is
+        not reused.
         """
         buffer = self._on_host(address) or self._ipc.allocation(address)
         pool = self._pools.holding(buffer)
+        is_shared = pool is not None and (pool.is_shareable or pool.maker)
+        vendor = self._machine.vendor
+        if not is_shared and vendor.policy.pool_pointers == "shareable":
+            raise vendor.invalid(
+                f"{self._machine.describe(address)} is not memory of a pool that can be exported",
+                "allocate it of a pool that was created with handleTypes={file_descriptor}",
+            )
         if pool is not None:
             pool.share(buffer)
         return self._ipc.handle_of(buffer, address)

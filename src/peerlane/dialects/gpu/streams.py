@@ -416,15 +416,26 @@ class Streams:
         streams = [*self._all(), *self.lanes]
         return next((each for each in streams if each.queue.id == number), None)
 
+    def report_before(self, event: Event) -> None:
+        """Report the failure of the work that a record waited for, if no call has."""
+        failed = host.failed_before(event)
+        stream = self.with_queue(failed) if failed else None
+        if stream is not None:
+            stream.queue._report()  # sync() would wait for later work, too
+
     @property
     def lanes(self) -> list[GpuStream]:
         """The streams on which executable graphs run their branches."""
         return self._machine.table(_Lanes)
 
     def query(self, stream: AnyStream) -> None:
-        """Refuse work that is not over: ``NOT_READY``."""
-        if not stream.is_done:
+        """Refuse work that is not over, ``NOT_READY``; report the first failure of work that is.
+
+        Work that failed with a communicator is not over for some seconds, in which the program can abort it.
+        """
+        if not stream.is_done or host.awaits_abort(stream.neutral):
             raise self.not_ready(f"{stream.name} has work that is not over")
+        stream.wait()
 
     def not_ready(self, cause: str) -> Refusal:
         """Return the refusal of a question about work that is not over."""

@@ -97,6 +97,9 @@ class Policy:
         Devices reach the memory of pools by peer access, too; or by the access to the pool alone.
     pool_import : {"kept", "none"}
         An imported pool has the access that was set before its export; or none but that of its own device.
+    pool_pointers : {"any", "shareable"}
+        All memory has a handle for processes that import pools; or only memory of a pool that can be exported, or was
+        imported.
     register_again : {"kept", "refused"}
         Host memory that is registered keeps its first size and flags; or a second registration of any of its bytes is
         ``REGISTERED``.
@@ -122,6 +125,7 @@ class Policy:
             "host_copies": ("queued", "waits"),
             "pool_access": ("peers", "own"),
             "pool_import": ("kept", "none"),
+            "pool_pointers": ("any", "shareable"),
             "register_again": ("kept", "refused"),
             "free_kind": ("any", "own"),
             "free_of_pools": ("waits", "returns"),
@@ -140,6 +144,7 @@ class Policy:
     host_copies: str
     pool_access: str
     pool_import: str
+    pool_pointers: str
     register_again: str
     free_kind: str
     free_of_pools: str

@@ -36,7 +36,7 @@ from peerlane.dialects.nixl._plugins import (
     settings_of,
     takes,
 )
-from peerlane.dialects.nixl._regions import WHOLE, OwnRegion, Region, Regions, check_memory
+from peerlane.dialects.nixl._regions import WHOLE, OwnRegion, Region, Regions, check_memory, is_strict
 from peerlane.dialects.nixl._status import (
     DEFAULT_COMM_PORT,
     NIXL_INIT_AGENT,
@@ -276,7 +276,7 @@ class nixlAgent:
         """Register memory; after a refusal nothing is registered."""
         checked("registerMem", "descs", descs, nixlRegDList)
         mem = descs.getType()
-        names = {name for name in self._among("registerMem", backends) if takes(name, mem)}
+        names = frozenset(name for name in self._among("registerMem", backends) if takes(name, mem))
         if not names:
             raise (nixlBackendError if backends else nixlNotFoundError)(
                 f"no back-end takes {mem.name}; agent {self.name!r} has "
@@ -301,7 +301,7 @@ class nixlAgent:
             self.regions.add(regions)
         return nixl_status_t.NIXL_SUCCESS
 
-    def _region(self, mem: nixl_mem_t, row: Sequence[Any], names: set[str]) -> OwnRegion:
+    def _region(self, mem: nixl_mem_t, row: Sequence[Any], names: frozenset[str]) -> OwnRegion:
         address, size, device, meta = row
         slot, number = self.board.begin()
         region = mem, device, address, _length(mem, size), slot, number, self.board.words
@@ -395,19 +395,19 @@ class nixlAgent:
     # Metadata.
 
     def _metadata(self, regions: Iterable[OwnRegion], connects: bool, backends: set[str]) -> bytes:
-        rows = [
-            Row(each.mem, each.device, each.start, each.size, each.slot, each.number, each.part())
+        regions = [each for each in regions if "UCX" in each.backends]
+        ends = is_strict()
+        rows = (
+            Row(each.mem, each.device, each.start, each.size, each.slot, each.number, each.part(ends))
             for each in regions
-            if "UCX" in each.backends
-        ]
+        )
         remote = tuple(name for name in backends if PLUGINS[name].is_remote)
-        metadata = Metadata(self.name, self.board.origin, connects, remote, rows)
-        content = encode(metadata)
+        content = encode(Metadata(self.name, self.board.origin, connects, remote), rows)
         if (
             event_log.active
         ):  # a reader of these bytes comes after what this thread has done, however it received them
             event_log.post(event_log.key_of("nixl metadata", content))
-            if any(each.mem == 0 for each in rows):
+            if any(each.mem == 0 for each in regions):
                 event_log.lends_host_memory()
         return content
 
@@ -440,7 +440,7 @@ class nixlAgent:
 
     def loadRemoteMD(self, metadata: bytes) -> bytes:
         """Load the metadata of another agent, or more of it; return its name.  After a refusal nothing is changed."""
-        loaded = decode(_bytes("loadRemoteMD", "the metadata", metadata))
+        loaded, rows = decode(_bytes("loadRemoteMD", "the metadata", metadata))
         if loaded.name == self.name:
             raise nixlInvalidParamError(
                 f"the metadata is of an agent {loaded.name!r}, which is this agent's name",
@@ -460,14 +460,16 @@ class nixlAgent:
                         f"another agent {loaded.name!r} is known already",
                         "remove that one first, or name them apart",
                     )
-                known.learn(loaded.rows)
+                known.learn(rows)
             elif not loaded.connects:
                 raise nixlNotFoundError(
                     f"agent {loaded.name!r} is not known, and this partial metadata does not say how to reach it",
                     "load metadata with inc_conn_info=True first",
                 )
             else:
-                self._peers[loaded.name] = Peer(self.name, loaded, self._is_eager)
+                peer = Peer(self.name, loaded, self._is_eager)
+                peer.learn(rows)
+                self._peers[loaded.name] = peer
         if event_log.active:
             event_log.take(event_log.key_of("nixl metadata", bytes(metadata)), 1)
         return loaded.name.encode()

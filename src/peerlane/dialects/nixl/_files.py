@@ -76,7 +76,7 @@ class FileRegion(OwnRegion):
         pass).
     """
 
-    def __init__(self, *region: Any, backends: set[str], path: Path | None = None) -> None:
+    def __init__(self, *region: Any, backends: frozenset[str], path: Path | None = None) -> None:
         super().__init__(*region, backends=backends)
         self.path = path  #: the path by which it was registered
         self.fd = self.device if self.device <= _MOST_DESCRIPTOR else -1  #: its descriptor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from peerlane.dialects._shared.boards import SLOTS, Origin
@@ -34,28 +34,27 @@ class Row(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """The contents of metadata; ``connects``: whether they suffice to reach the agent."""
+    """What metadata say of an agent; ``connects``: whether they suffice to reach it."""
 
     name: str
     origin: Origin
     connects: bool
     backends: tuple[str, ...]
-    rows: Sequence[Row]
 
 
-def encode(metadata: Metadata) -> bytes:
+def encode(metadata: Metadata, registrations: Iterable[Row]) -> bytes:
     """Return the bytes of metadata."""
     name = metadata.name.encode()
     backends = sum(1 << at for at, each in enumerate(_BACKENDS) if each in metadata.backends)
-    head = (*metadata.origin, metadata.connects, backends, len(name), len(metadata.rows))
     offers = Offers()
-    rows = [_REGION.pack(*row[:6], *offers.number(row.part)) for row in metadata.rows]
+    rows = [_REGION.pack(*row[:6], *offers.number(row.part)) for row in registrations]
+    head = (*metadata.origin, metadata.connects, backends, len(name), len(rows))
     body = b"".join([_HEAD.pack(_MAGIC, *head), name, offers.encode(), *rows])
     return body + _CHECK.pack(zlib.crc32(body))
 
 
-def decode(content: bytes) -> Metadata:
-    """Return the metadata in bytes.
+def decode(content: bytes) -> tuple[Metadata, list[Row]]:
+    """Return the metadata in bytes, and the registrations.
 
     Raises nixlMismatchError: the bytes are not metadata of an agent, or some are missing.
     """
@@ -69,7 +68,7 @@ def decode(content: bytes) -> Metadata:
         ) from None
 
 
-def _decode(content: bytes) -> Metadata:
+def _decode(content: bytes) -> tuple[Metadata, list[Row]]:
     magic, ident, pid, started, fd, connects, backends, named, count = _HEAD.unpack_from(content)
     if magic != _MAGIC:
         raise ValueError("they begin otherwise")
@@ -85,7 +84,8 @@ def _decode(content: bytes) -> Metadata:
     if len(rows) != count * _REGION.size:
         raise ValueError(f"{count:,} registrations are not {len(rows):,} bytes")
     names = tuple(each for bit, each in enumerate(_BACKENDS) if backends >> bit & 1)
-    return Metadata(name, Origin(ident, pid, started, fd), bool(connects), names, [*_rows(rows, offers)])
+    metadata = Metadata(name, Origin(ident, pid, started, fd), bool(connects), names)
+    return metadata, [*_rows(rows, offers)]
 
 
 def _rows(rows: memoryview, offers: Sequence[Offer]) -> Iterator[Row]:

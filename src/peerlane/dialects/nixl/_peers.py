@@ -55,7 +55,6 @@ class Peer:
         else:
             self._board = OtherBoard(metadata.origin)
         self._lender = Lender("nixl", f"agent {self.name!r}")
-        self.learn(metadata.rows)
 
     @property
     def agent(self) -> Agent | None:

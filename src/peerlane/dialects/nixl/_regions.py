@@ -30,6 +30,7 @@ REFUSED = f"the vendor lets this pass; {_POLICY}=vendor does too"
 _MOST_NAMED = 8
 _NEAR = 4  # regions that are looked at one by one
 WORD = 1 << 64
+_REACHING = frozenset(("UCX",))  # the back-ends that reach other agents
 WHOLE = WORD - 1  #: the bytes of a file that was registered with 0
 
 
@@ -51,7 +52,7 @@ class Region:
         #: ``words``: the words of the board.
         self.slot, self.number, self.words = slot, number, words
         #: The back-ends that have it.
-        self.backends = {"UCX"}  # no other one reaches other agents
+        self.backends = _REACHING
 
     @property
     def is_live(self) -> bool:
@@ -76,16 +77,16 @@ _Kind = TypeVar("_Kind", bound=Region)
 class OwnRegion(Region):
     """A registration of this process."""
 
-    def __init__(self, *region: Any, backends: Iterable[str]) -> None:
+    def __init__(self, *region: Any, backends: frozenset[str]) -> None:
         super().__init__(*region)
-        self.backends = set(backends)
+        self.backends = backends
         self.site = call_site.position()  #: the line of the program that registered it
         self._memory = OwnMemory(self.start, self.size)
 
-    def part(self) -> Part | None:
-        """Return what other processes open it by; None for host memory."""
+    def part(self, ends: bool) -> Part | None:
+        """Return what other processes open it by, None for host memory; ``ends`` as of :class:`Loan`."""
         try:
-            return self._memory.offer(ends=is_strict())
+            return self._memory.offer(ends=ends)
         except Error as error:
             raise failure_of(error, f"{self} cannot be shared with other processes") from error
 
@@ -163,7 +164,7 @@ class Regions(Generic[_Kind]):
         """Remove a region from a back-end that has it."""
         known = self._sorted[backend, region.mem]
         del known[known.index(region, bisect_left(known, _sort_key(region), key=_sort_key))]
-        region.backends.remove(backend)
+        region.backends -= {backend}
 
     def of(self, backend: str, mem: nixl_mem_t, key: tuple[int, int, int]) -> Iterator[_Kind]:
         """Return the regions of a back-end with exactly this device, address and size."""

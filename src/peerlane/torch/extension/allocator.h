@@ -515,8 +515,16 @@ class PinnedAllocator final : public at::HostAllocator {
     void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
 
     std::mutex& mutex() { return mutex_; }   // as DeviceAllocator's
-    bool has(const void* address) { return find(address) != nullptr; }
-    // A copy that was submitted to the stream uses the bytes; false: they are not pinned.
+    bool has(const void* address) { return find(address) != nullptr || is_registered(address); }
+    // Memory that the program made itself is pinned until it takes that back; `size` 0: it does.
+    void note_registered(const void* address, size_t size) {
+        const std::lock_guard lock(mutex_);
+        if (size == 0)
+            registered_.erase(static_cast<const char*>(address));
+        else
+            registered_[static_cast<const char*>(address)] = size;
+    }
+    // A copy that was submitted to the stream uses the bytes; false: they are none of this allocator.
     bool note_use(const void* address, Queue& queue) {
         Pinned* const block = find(address);
         if (!block) return false;
@@ -595,9 +603,15 @@ class PinnedAllocator final : public at::HostAllocator {
         Pinned& block = std::prev(after)->second;
         return static_cast<const char*>(address) < block.address + block.size ? &block : nullptr;
     }
+    bool is_registered(const void* address) {
+        const std::lock_guard lock(mutex_);
+        const auto after = registered_.upper_bound(static_cast<const char*>(address));
+        return after != registered_.begin() && static_cast<const char*>(address) < std::prev(after)->first + std::prev(after)->second;
+    }
 
     std::mutex mutex_;
     std::map<char*, Pinned> blocks_;                  // by address
+    std::map<const char*, size_t> registered_;
     std::multimap<size_t, Pinned*> free_;
     at::HostStats stats_;
 };

@@ -142,6 +142,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("let_go", [](uintptr_t address) { allocator().let_go(reinterpret_cast<void*>(address)); });
     m.def("imported", [](uintptr_t address, size_t size, int device, py::object buffer) { return imported(address, size, static_cast<DeviceIndex>(device), std::move(buffer)); });
     m.def("resize_storage", [](const at::Tensor& of, size_t size) { resize_storage(of.storage(), size); });
+    m.def("note_registered", [](uintptr_t address, size_t size) { PinnedAllocator::get().note_registered(reinterpret_cast<const void*>(address), size); });
     m.def("host_memory_stats", [] { return PinnedAllocator::get().named_stats(); });
     m.def("reset_peak_host_memory_stats", [] { PinnedAllocator::get().reset_peak_stats(); });
     m.def("reset_accumulated_host_memory_stats", [] { PinnedAllocator::get().reset_accumulated_stats(); });

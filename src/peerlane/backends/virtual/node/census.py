@@ -73,6 +73,11 @@ class Census:
     capacity: tuple[int, ...] = ()  #: bytes of each device; empty if the file does not have them
     holders: tuple[Holder, ...] = ()
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a process that has not ended is in the node."""
+        return any(holder.state != ENDED for holder in self.holders)
+
 
 def node_names(directory: Path) -> tuple[str, ...]:
     """Return the names of the nodes that have a file in a runtime directory, in their order."""

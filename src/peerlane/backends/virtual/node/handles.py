@@ -2,37 +2,27 @@
 
 The int, from the top: node tag 8 bits (never 0), slot 10, index 17, low bits of the nonce 28 (never 0).
 
-The text is 48 bytes in URL-safe base64 (ASCII, no NUL), little-endian::
-
-    0   magic "PL"      2  version     3  kind
-    4   node's home (8) 12 slot (low 10 bits) and index (the next 17), the rest 0 (8)
-    20  nonce (8)       28 size (8)    36 pid (4)    40 start time, low half (4)    44 CRC32 of what is before (4)
+The text is ASCII without NUL; ``native/share/handle_text.h`` has its layout.
 
 Decoding gives the claims of whoever wrote the handle.  Only the exporter can tell whether they are true.
 """
 
 from __future__ import annotations
 
-import binascii
 import hashlib
 import string
-import struct
-import zlib
 from typing import NamedTuple
 
+from peerlane import _core
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.errors import BadArgument, BadHandle, Fault, LostProcess, PeerLost, Refused
 from peerlane.support.machine_identity import own_boot
-from peerlane.support.records import dataclass
 
 TEXT_LENGTH = 64
-VERSION = 1
+VERSION: int = _core.HANDLE_VERSION
 SLOT_BITS, INDEX_BITS, NONCE_BITS = 10, 17, 28
-_MAGIC = b"PL"
-_TEXT = struct.Struct("<2sBBQQQQIII")
-_CHECKED = _TEXT.size - 4
+_MAGIC: bytes = _core.HANDLE_MAGIC
 _ALPHABET = f"{string.ascii_letters}{string.digits}-_".encode()
-_TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 _LOW_INDEX = NONCE_BITS
 _LOW_SLOT = _LOW_INDEX + INDEX_BITS
 _LOW_TAG = _LOW_SLOT + SLOT_BITS
@@ -70,14 +60,13 @@ def node_tag(home: int) -> int:
     return home >> 56 or 1
 
 
-@dataclass(frozen=True, slots=True)
-class HandleFields:
+class HandleFields(NamedTuple):
     """The fields of a handle.
 
     ``tag``: the node's tag, see `node_tag`.
     ``slot``: the exporter's slot in the node's file, 0 to 1023.
-    ``index``: the handle's index in the exporter's table, below 2**17.
-    ``nonce``: a number that tells it from other handles with that index; its lowest 28 bits are never all 0.
+    ``entry``: the handle's index in the exporter's table, below 2**17.
+    ``nonce``: a number that tells it from other handles of that entry; its lowest 28 bits are never all 0.
     ``nonce_bits``: how many bits of the nonce are known: 28 from the int form, else 64.
     ``node``, ``kind``, ``size``, ``pid``, ``start``: home of the node, number of the kind, bytes, pid of the exporter
         and the low half of its start time in clock ticks; None from the int form, which has no room for them.
@@ -85,7 +74,7 @@ class HandleFields:
 
     tag: int
     slot: int
-    index: int
+    entry: int
     nonce: int
     nonce_bits: int = 64
     node: int | None = None
@@ -98,26 +87,7 @@ class HandleFields:
 def encode_int(fields: HandleFields) -> int:
     """Return the int form, between 1 and 2**63 - 1."""
     nonce = fields.nonce & ((1 << NONCE_BITS) - 1)
-    return fields.tag << _LOW_TAG | fields.slot << _LOW_SLOT | fields.index << _LOW_INDEX | nonce
-
-
-def encode_text(fields: HandleFields) -> bytes:
-    """Return the text form, 64 ASCII bytes; every field must be known."""
-    slot_and_index = fields.slot | fields.index << SLOT_BITS
-    head = _TEXT.pack(
-        _MAGIC,
-        VERSION,
-        fields.kind,
-        fields.node,
-        slot_and_index,
-        fields.nonce,
-        fields.size,
-        fields.pid,
-        fields.start,
-        0,
-    )[:_CHECKED]
-    text = binascii.b2a_base64(head + zlib.crc32(head).to_bytes(4, "little"), newline=False)
-    return text.translate(_TO_URL)
+    return fields.tag << _LOW_TAG | fields.slot << _LOW_SLOT | fields.entry << _LOW_INDEX | nonce
 
 
 def is_of(fields: HandleFields, node: int) -> bool:
@@ -170,7 +140,7 @@ def _from_int(handle: int) -> HandleFields:
     return HandleFields(
         tag=handle >> _LOW_TAG,
         slot=handle >> _LOW_SLOT & ((1 << SLOT_BITS) - 1),
-        index=handle >> _LOW_INDEX & ((1 << INDEX_BITS) - 1),
+        entry=handle >> _LOW_INDEX & ((1 << INDEX_BITS) - 1),
         nonce=nonce,
         nonce_bits=NONCE_BITS,
     )
@@ -196,8 +166,9 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
             f"this is not a handle: character {at + 1} is {foreign[:1]!r}; it has letters, digits, '-' and '_'",
             detail=Refused(reason="wrong_character", at=at, found=foreign[:1].decode("latin-1")),
         )
-    raw = binascii.a2b_base64(text.translate(_FROM_URL))
-    magic, version, kind, node, slot_and_index, nonce, size, pid, start, checksum = _TEXT.unpack(raw)
+    claims = _core.handle_claims(text)
+    assert claims is not None
+    magic, version, kind, node, slot_and_index, nonce, size, pid, start, checksum, computed = claims
     if magic != _MAGIC:
         raise BadHandle(
             f"this is not a handle: it begins with {text[:4].decode()!r}, and every handle with 'UEw'",
@@ -212,7 +183,6 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
             fault=Fault.HANDLE_VERSION,
             detail=Refused(reason="other_version", version=version, own_version=VERSION),
         )
-    computed = zlib.crc32(raw[:_CHECKED])
     if computed != checksum:
         raise BadHandle(
             f"this handle was changed on its way: its checksum is {checksum:#010x}, and should be {computed:#010x}",
@@ -226,7 +196,7 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
     return HandleFields(
         tag=node_tag(node),
         slot=slot_and_index & ((1 << SLOT_BITS) - 1),
-        index=slot_and_index >> SLOT_BITS,
+        entry=slot_and_index >> SLOT_BITS,
         nonce=nonce,
         node=node,
         kind=kind,

@@ -35,6 +35,7 @@ SLOT = struct.Struct("<QQ")
 _HEADER = struct.Struct("<8sQQQ32sQ")
 _MARKS_BYTES = 16  # the slots and the entries ever used
 _READ_BYTES = 1 << 16
+_OWN_NAMESPACE = Path("/proc/self/ns/pid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def pid_namespace() -> int:
     Raises Unsupported: /proc is not mounted.
     """
     try:
-        return Path("/proc/self/ns/pid").stat().st_ino
+        return _OWN_NAMESPACE.stat().st_ino
     except FileNotFoundError:
         raise Unsupported(
             "/proc is not mounted, by which the processes of a node are told apart: mount it (`mount -t proc proc "

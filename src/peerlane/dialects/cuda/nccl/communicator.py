@@ -92,6 +92,7 @@ class Communicator(Resource):
         self._stream: Stream | None = None
         self._position: object = None
         self._lanes: dict[Lane, Stream] = {}
+        self._abort_flag = host.AbortFlag()
 
     @property
     def failure(self) -> Refusal | None:
@@ -231,6 +232,7 @@ class Communicator(Resource):
             self._refuse_shared_device(group)
             group.barrier()  # connects the ranks, so that no later call has to wait for one that calls nothing
             stream = group.device.create_stream()
+            self._abort_flag.put_on(stream)
             with self.guard:
                 self.refuse_lost()  # it may have been aborted meanwhile
                 undo.pop_all()
@@ -299,6 +301,7 @@ class Communicator(Resource):
             lane = self._lanes.get((kind, peer))
             if lane is None:
                 lane = self._lanes[kind, peer] = self.group.device.create_stream()
+                self._abort_flag.put_on(lane)
             return lane
 
     def lose(self, error: Error) -> None:
@@ -356,8 +359,17 @@ class Communicator(Resource):
 
     def cancel(self) -> None:
         """Cancel its operations; the streams of the program go on."""
-        for each in self._streams():
-            _cancel(each)
+        with self.guard:
+            aborted, self._abort_flag = self._abort_flag, host.AbortFlag()
+            aborted.set()
+            for each in self._streams():
+                _cancel(each)
+                self._abort_flag.put_on(each)
+
+    def abort(self) -> None:
+        """Cancel its operations, and end it in this process; the streams of the program go on."""
+        self._abort_flag.set()
+        self.abandon()
 
     def end(self) -> None:
         """Wait for its operations, and end it in this process."""

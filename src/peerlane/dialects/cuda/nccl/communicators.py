@@ -241,9 +241,9 @@ def ncclCommDestroy(comm: Communicator) -> None:
 
 @call
 def ncclCommAbort(comm: Communicator) -> None:
-    """Cancel its operations, and end it in this process."""
+    """Cancel its operations, and end it in this process; the streams of the program go on."""
     _drop(comm, "ncclCommAbort")
-    comm.abandon()
+    comm.abort()
 
 
 def _drop(comm: Communicator, name: str) -> None:
