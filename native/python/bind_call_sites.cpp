@@ -1,4 +1,5 @@
 // Where the program called: the innermost frame outside peerlane, and the numbers that operations keep of it.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <string>
@@ -6,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include <nanobind/stl/string.h>
 
@@ -46,14 +48,34 @@ std::array<CallSite, kSites>& table() {
     return sites;
 }
 
-bool is_ours(std::string_view module) {
-    return module.starts_with(kPackage) && (module.size() == kPackage.size() || module[kPackage.size()] == '.');
+// Libraries that programs call peerlane through, such as torch: their lines are not the program's.
+std::vector<std::string>& passed_through = *new std::vector<std::string>;
+
+bool is_in(std::string_view module, std::string_view package) {
+    return module.starts_with(package) && (module.size() == package.size() || module[package.size()] == '.');
+}
+bool is_ours(std::string_view module) { return is_in(module, kPackage); }
+bool is_passed_through(std::string_view module) {
+    return std::ranges::any_of(passed_through, [=](const std::string& package) { return is_in(module, package); });
 }
 
 // To the innermost frame outside peerlane; none: everything on this thread's stack is ours, or started the thread.
 void leave_ours(Frame& frame) {
     for (std::string_view module; frame; frame.go_back())
         if (module = module_of(frame); !is_ours(module) && module != "threading") return;
+}
+
+// What `read` returns of the innermost frame of the program.  If it has none, of the innermost one outside peerlane.
+template <class Read>
+auto at_program(const Read& read) {
+    Frame frame;
+    leave_ours(frame);
+    if (!frame || !is_passed_through(module_of(frame))) return read(frame);
+    for (std::string_view module; frame; frame.go_back())
+        if (module = module_of(frame); !is_ours(module) && !is_passed_through(module) && module != "threading" && module != "contextlib") return read(frame);
+    Frame library;
+    leave_ours(library);
+    return read(library);
 }
 
 uint64_t number_of(const Frame& frame) {
@@ -89,10 +111,7 @@ bool is_ours_or_contexts(const Frame& frame) {
 }
 
 uint64_t call_site() {
-    if (fixed_call_site != 0) return fixed_call_site;
-    Frame frame;
-    leave_ours(frame);
-    return number_of(frame);
+    return fixed_call_site != 0 ? fixed_call_site : at_program(number_of);
 }
 
 static std::string& standard_library = *new std::string;   // its folder
@@ -151,13 +170,16 @@ void bind_call_sites(nb::module_& m) {
     m.def(
         "call_site",
         [] {
-            Frame frame;
-            leave_ours(frame);
-            if (!frame) return nb::object(nb::none());
-            return nb::object(nb::make_tuple(nb::borrow(frame.code()), frame.offset()));
+            return at_program([](const Frame& frame) -> nb::object {
+                if (!frame) return nb::none();
+                return nb::make_tuple(nb::borrow(frame.code()), frame.offset());
+            });
         },
         nb::sig("def call_site() -> tuple[types.CodeType, int] | None"),
-        "Code and offset of the instruction that called, in the innermost frame outside peerlane.");
+        "Code and offset of the instruction that called, in the innermost frame of the program.");
+    m.def(
+        "pass_through", [](std::string package) { passed_through.push_back(std::move(package)); }, "package"_a,
+        "Do not take lines of a library's package for the program's from now on.");
     m.def(
         "line_of", [](nb::handle code, int offset) { return PyCode_Addr2Line(reinterpret_cast<PyCodeObject*>(code.ptr()), offset); },
         "code"_a, "offset"_a, nb::sig("def line_of(code: types.CodeType, offset: int) -> int"),

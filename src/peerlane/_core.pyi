@@ -1548,8 +1548,11 @@ def fix_site(number: int) -> int:
 
 def call_site() -> tuple[types.CodeType, int] | None:
     """
-    Code and offset of the instruction that called, in the innermost frame outside peerlane.
+    Code and offset of the instruction that called, in the innermost frame of the program.
     """
+
+def pass_through(package: str) -> None:
+    """Do not take lines of a library's package for the program's from now on."""
 
 def line_of(code: types.CodeType, offset: int) -> int:
     """The line of an instruction, -1 when it has none."""

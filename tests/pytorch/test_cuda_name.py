@@ -393,7 +393,7 @@ def test_operations_that_torch_asks_of_cuda_alone_have_the_bits_of_the_processor
 
 
 _PROFILED = """
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity, profile, record_function
     x = torch.randn(500, 500, device="cuda:1")
     with torch.cuda.device(1), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         for _ in range(3):
@@ -401,14 +401,19 @@ _PROFILED = """
         torch.cuda.synchronize()
     events = [each for each in profiler.events() if each.name == "aten::_softmax"]
     found["times"] = [each.device_time_total for each in events]
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], with_stack=True) as profiler:
+        with record_function("region"):
+            x + 1
+    found["names"] = [each.name for each in profiler.events()]
 """
 
 
 def test_profiler_measures_operations_on_the_device(tmp_path: Path) -> None:
-    times = _find(tmp_path, _PROFILED)["times"]
-    assert (
-        sum(10 < each < 20e6 for each in times) == 3
-    )  # microseconds; shapes are computed without the device
+    results = _find(tmp_path, _PROFILED)
+    # microseconds; shapes are computed without the device
+    assert sum(10 < each < 20e6 for each in results["times"]) == 3
+    assert "region" in results["names"]
+    assert not any("_cupti_monitor.py" in each for each in results["names"])
 
 
 _FORKED = """
@@ -437,6 +442,154 @@ def test_workers_are_forked_before_and_after_the_device_is_used(tmp_path: Path) 
     results = _find(tmp_path, _FORKED)
     assert results["child"] == results["parent"]
     assert results["sums"] == [6.0, 22.0, 38.0]
+
+
+_FORKED_LATE = """
+    import multiprocessing
+    import torch.multiprocessing
+    from torch.utils.data import DataLoader, Dataset
+
+    x = torch.ones(2, device="cuda:1")
+    pinned, freed = torch.arange(4.0).pin_memory(), torch.ones(3).pin_memory()
+    del freed
+
+    def caught(call):
+        try:
+            return str(call())
+        except Exception as error:
+            return [isinstance(error, RuntimeError), str(error)]
+
+    def attempt(answers):
+        calls = {
+            "make": lambda: torch.ones(2, device="cuda"),
+            "compute": lambda: x + 1,
+            "fetch": lambda: x.cpu(),
+            "print": lambda: repr(x),
+            "pin": lambda: torch.ones(3).pin_memory(),
+            "stream": lambda: torch.cuda.Stream(),
+            "count": lambda: [torch.cuda.is_available(), torch.cuda.device_count()],
+            "pinned": lambda: pinned.sum().item(),
+            "processor": lambda: (torch.ones(2) + 1).sum().item(),
+        }
+        answers.put({name: caught(call) for name, call in calls.items()})
+
+    class OnDevice(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return torch.ones(2, device="cuda") * index
+
+    if __name__ == "__main__":
+        fork = multiprocessing.get_context("fork")
+        answers = fork.Queue()
+        child = fork.Process(target=attempt, args=(answers,))
+        child.start()
+        found["child"] = answers.get(timeout=100)
+        child.join(100)
+        found["code"] = child.exitcode
+        found["worker"] = caught(lambda: next(iter(DataLoader(OnDevice(), num_workers=1))))
+        found["parent"] = [(x + 1).tolist(), pinned.tolist(), torch.ones(3).pin_memory().tolist()]
+"""
+
+
+def test_child_that_is_forked_after_the_device_was_used_is_referred_to_spawn(tmp_path: Path) -> None:
+    results = _find(tmp_path, _FORKED_LATE)
+    child = results["child"]
+    for name in ("make", "compute", "fetch", "print", "pin", "stream"):
+        is_of_torch, text = child[name]
+        assert is_of_torch and "forked" in text and "spawn" in text, name
+    assert [child["count"], child["pinned"], child["processor"]] == ["[True, 2]", "6.0", "4.0"]
+    assert results["code"] == 0
+    assert results["worker"][0] and "multiprocessing_context='spawn'" in results["worker"][1]
+    assert results["parent"] == [[2, 2], [0, 1, 2, 3], [1, 1, 1]]
+
+
+_RESERVED = """
+    import pickle
+    import warnings
+    from torch.distributed import distributed_c10d as c10d
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    memory = torch.cuda.mem_get_info(0)[1]
+
+    def refused(nbytes):
+        try:
+            torch.empty(nbytes, dtype=torch.uint8, device="cuda:0")
+        except torch.OutOfMemoryError as error:
+            return str(error)
+
+    torch.cuda.set_per_process_memory_fraction(0.25, 0)
+    found["fractions"] = [torch.cuda.get_per_process_memory_fraction(each) for each in (0, 1)]
+    found["limited"] = [refused(memory // 2), refused(memory // 8)]
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(1.0, 0)
+    found["unlimited"] = refused(memory // 2)
+    torch.cuda.empty_cache()
+
+    kept, freed = torch.ones(1000, device="cuda:1"), torch.ones(1000, device="cuda:1")
+    del freed
+    torch.cuda.memory._dump_snapshot(sys.argv[1] + ".snapshot")
+    with open(sys.argv[1] + ".snapshot", "rb") as file:
+        segments = [each for each in pickle.load(file)["segments"] if each["device"] == 1]
+    blocks = [block for each in segments for block in each["blocks"]]
+    found["blocks"] = [[block["requested_size"], block["state"]] for block in blocks]
+    found["sizes"] = [
+        sum(each["total_size"] for each in segments) == torch.cuda.memory_reserved(1),
+        sum(each["active_size"] for each in segments) == torch.cuda.memory_allocated(1),
+        blocks[0]["address"] == kept.data_ptr(),
+    ]
+    torch._C._host_emptyCache()
+
+    q = torch.randn(1, 2, 8, 16)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    fused = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION)
+    found["attention"] = []
+    for each in fused:
+        with sdpa_kernel(each):
+            found["attention"].append(attention(*[q.cuda()] * 3).tolist())
+    found["want"] = attention(q, q, q).tolist()
+    found["flag"] = torch.backends.cuda.flash_sdp_enabled()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found["seconds"] = c10d._get_default_timeout("nccl").total_seconds()
+"""
+
+
+def test_memory_attention_and_time_out_follow_the_settings_of_cuda(tmp_path: Path) -> None:
+    results = _find(tmp_path, _RESERVED)
+    assert results["fractions"] == [0.25, 1.0]
+    text, granted = results["limited"]
+    assert text.startswith("CUDA out of memory.") and "set_per_process_memory_fraction" in text
+    assert granted is None and results["unlimited"] is None
+    assert results["blocks"] == [[4000, "active_allocated"], [0, "inactive"]]
+    assert results["sizes"] == [True, True, True]
+    assert results["attention"] == [results["want"]] * 3 and results["flag"]
+    assert results["seconds"] == 600.0
+
+
+_FAILED = """
+    side = torch.cuda.Stream()  # made
+    numbers = torch.full((100_000,), 1 << 30, device="cuda")
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        picked = torch.arange(100_000.0, device="cuda")[numbers]  # fails
+    torch.cuda.current_stream().wait_stream(side)  # waits
+    try:
+        torch.cuda.current_stream().synchronize()
+    except torch.AcceleratorError as error:
+        found["text"] = str(error)
+"""
+
+
+def test_error_of_a_stream_that_waits_for_a_failed_one_names_lines_of_the_program(tmp_path: Path) -> None:
+    text = _find(tmp_path, _FAILED)["text"]
+    lines = (tmp_path / "program.py").read_text().splitlines()
+    for word in ("made", "fails", "waits"):
+        line = next(i for i, each in enumerate(lines, 1) if each.endswith(f"# {word}"))
+        assert f"program.py:{line}" in text, word
+    assert "streams.py" not in text
 
 
 _UNORDERED = """

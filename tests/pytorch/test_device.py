@@ -196,6 +196,23 @@ _ERRORS = """
     found["queued"] = caught(torch.accelerator.synchronize)
     found["after"] = torch.ones(2, device="peerlane:0").sum().item()
     found["memory"] = caught(torch.empty, 1 << 40, device="peerlane:0")
+    emptied, other = torch.ones(10, device="peerlane:0"), torch.ones(10, device="peerlane:0")
+    storage = emptied.untyped_storage()
+    storage.resize_(0)
+    found["emptied"] = [
+        caught(each)
+        for each in (
+            emptied.cpu,
+            lambda: emptied + 1,
+            lambda: other.copy_(emptied),
+            lambda: emptied.copy_(torch.ones(10)),
+            lambda: emptied.to("peerlane:1"),
+            lambda: repr(emptied),
+            lambda: torch.add(other, 1, out=emptied),
+        )
+    ]
+    storage.resize_(40)
+    found["filled"] = emptied.fill_(2).sum().item()
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     found["collective"] = caught(torch.distributed.all_reduce, a)
 """
@@ -223,7 +240,11 @@ def test_errors_name_devices_lines_and_memory(tmp_path: Path) -> None:
     assert results["after"] == 2.0
     kind, text = results["memory"]
     assert kind == "OutOfMemoryError"
-    assert "peerlane:0 is out of memory: 4398046511104 bytes were asked for" in text
+    assert "PEERLANE out of memory. 4398046511104 bytes were asked for on peerlane:0" in text
+    for kind, text in results["emptied"]:
+        of_torch = "storage of size 0" in text  # by torch's own checks
+        assert kind == "RuntimeError" and (of_torch or "its storage has 0 bytes" in text)
+    assert results["filled"] == 20.0
     assert results["collective"] == ["RuntimeError", "No backend type associated with device type peerlane"]
 
 

@@ -59,7 +59,7 @@ def pytest_runtest_setup(item):
         item.cls.poison_pill = item.cls._processes_spawned = False
 
 def pytest_collection_modifyitems(items):
-    items[:] = items[:: int(os.environ["EVERY"])]
+    items[:] = items[int(os.environ["FIRST"]) :: int(os.environ["EVERY"])]
 
 def pytest_runtest_logreport(report):
     if "PYTEST_XDIST_WORKER" not in os.environ and (report.when != "setup" or not report.passed):
@@ -121,6 +121,7 @@ def run(options: argparse.Namespace) -> None:
             "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(_SECONDS),
             "RESULTS": str(options.results.resolve()),
             "EVERY": str(options.every),
+            "FIRST": str(options.first),
             "OMP_NUM_THREADS": "1",
         }
         for file in options.files:
@@ -190,6 +191,7 @@ def main() -> None:
     )
     running.add_argument("--as", dest="ours", choices=_IN_NAMES, default="cuda", help="our name of it")
     running.add_argument("--every", type=int, default=1, help="run each n-th test")
+    running.add_argument("--first", type=int, default=0, help="the number of the first test that runs")
     running.add_argument(
         "--workers", type=int, default=2, help="0: the process of pytest runs the tests itself"
     )

@@ -57,17 +57,27 @@ class Site:
 callers_kept = 0  #: the most callers that a Site keeps
 
 
+#: Packages of libraries whose lines are not the program's.
+passed_through: set[str] = set()
+
+
+def pass_through(package: str) -> None:
+    """Do not take lines of a library for the program's from now on: programs call peerlane through it."""
+    passed_through.add(package)
+    _core.pass_through(package)
+
+
 def call_site(besides: Container[str] = ()) -> Site | None:
-    """Return the innermost line outside peerlane, and outside the packages ``besides``, on this thread's stack."""
+    """Return the innermost line of the program on this thread's stack, outside the packages ``besides``."""
     if not besides and not callers_kept:
         return at(_core.call_site())
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        package = _top_level(str(frame.f_globals.get("__name__", "")))
-        if package != _PACKAGE and package not in besides:
+        package = package_of(frame)
+        if package != _PACKAGE and package not in passed_through and package not in besides:
             return Site(frame.f_code, frame.f_lasti, _callers(frame))
         frame = frame.f_back
-    return None
+    return None if besides else at(_core.call_site())
 
 
 def is_own(frame: FrameType) -> bool:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import torch.distributed
 
+from peerlane.diagnostics import call_site
 from peerlane.diagnostics.waits import progress
 from peerlane.torch import device, monitored, work
 from peerlane.torch.process_group import BACKEND, PeerlaneGroup, create
@@ -34,7 +35,7 @@ from peerlane.torch.process_group import BACKEND, PeerlaneGroup, create
 __all__ = ["PeerlaneGroup"]
 
 device.register()
-progress.passed_through.add("torch")
+call_site.pass_through("torch")
 progress.serving_natively.add("pt_tcpstore_uv")  # the server of a TCPStore
 torch.distributed.Backend.register_backend(BACKEND, create, extended_api=True, devices=list(device.kinds()))
 monitored.serve(PeerlaneGroup)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,11 @@ def init() -> None:
         _refused = error
         raise
     _loaded = loaded
+    os.register_at_fork(
+        before=loaded.before_fork,
+        after_in_parent=lambda: loaded.after_fork(False),
+        after_in_child=lambda: loaded.after_fork(is_in_bad_fork()),
+    )
     atexit.register(_finish_gradients)
     before_leaving.append(loaded.end_queues)
 
@@ -199,6 +206,66 @@ def max_memory_reserved(device: Any = None) -> int:
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Begin new peaks."""
     torch.accelerator.reset_peak_memory_stats(_index(device))
+
+
+def memory_snapshot() -> list[dict[str, Any]]:
+    """Return the caching allocator's segments and their blocks, in the form of ``torch.cuda.memory_snapshot``."""
+    return [
+        _segment(device, *each) for device in range(device_count()) for each in extension().snapshot(device)
+    ]
+
+
+def _segment(
+    device: int,
+    address: int,
+    nbytes: int,
+    stream: int,
+    is_small: bool,
+    blocks: list[tuple[int, int, int, str]],
+) -> dict[str, Any]:
+    names = ("address", "size", "requested_size", "state")
+    shown = [{**dict(zip(names, each, strict=True)), "frames": []} for each in blocks]
+    active = [each for each in shown if each["state"] != "inactive"]
+    return {
+        "device": device,
+        "address": address,
+        "total_size": nbytes,
+        "allocated_size": sum(each["size"] for each in active if each["state"] == "active_allocated"),
+        "active_size": sum(each["size"] for each in active),
+        "requested_size": sum(each["requested_size"] for each in active),
+        "stream": stream,
+        "segment_type": "small" if is_small else "large",
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": shown,
+    }
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """Let this process reserve that part of a device's memory at most.
+
+    Raises
+    ------
+    TypeError, ValueError
+        ``fraction`` is no float from 0 to 1.
+    """
+    if not isinstance(fraction, float):
+        raise TypeError(f"set_per_process_memory_fraction: fraction is {fraction!r}; it must be a float")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"set_per_process_memory_fraction: fraction is {fraction}; it must be from 0 to 1")
+    index = _index(device)
+    limit = int(mem_get_info(index)[1] * fraction) if fraction < 1 else sys.maxsize
+    extension().set_memory_limit(index, limit)
+    _fractions[index] = fraction
+
+
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    """Return the part of a device's memory that this process may reserve."""
+    return _fractions.get(_index(device), 1.0)
+
+
+_fractions: dict[int, float] = {}
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

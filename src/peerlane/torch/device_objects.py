@@ -35,8 +35,9 @@ def present() -> tuple[Device, ...]:
 os.register_at_fork(after_in_child=present.cache_clear)
 
 
+@functools.cache
 def count() -> int:
-    """Return the number of devices."""
+    """Return the number of devices, also in a forked child that cannot use them."""
     return len(present())
 
 

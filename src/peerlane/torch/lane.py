@@ -13,11 +13,6 @@ from peerlane.diagnostics.call_site import call_site
 Call: TypeAlias = "Callable[[], Any]"
 
 
-def program_line() -> object:
-    """Return the innermost line of the program on this thread's stack, outside torch."""
-    return call_site(besides=("torch",))
-
-
 class Lane:
     """Runs calls in their order: in the caller's thread if it is idle, else in a thread of its own.
 
@@ -42,7 +37,7 @@ class Lane:
     def run(self, name: str, call: Call) -> Any:
         """Run a call after the queued ones, and return its result; the name is for texts."""
         if not self._taken():
-            return self.submit(f"{name} of {program_line()}", call).result()
+            return self.submit(f"{name} of {call_site()}", call).result()
         try:
             return call()
         finally:

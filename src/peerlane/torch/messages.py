@@ -21,10 +21,11 @@ import torch.distributed as dist
 
 from peerlane.collectives.duplicate import Duplicate
 from peerlane.collectives.readiness import mails_of
+from peerlane.diagnostics.call_site import call_site
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, PeerLost, Refused
 from peerlane.torch.failures import converted, refused
-from peerlane.torch.lane import Lane, program_line
+from peerlane.torch.lane import Lane
 from peerlane.torch.receives import Receive, Unattended
 from peerlane.torch.tensor_bytes import bytes_of, flat, put_back
 
@@ -94,13 +95,13 @@ class Messages:
             failed: Future[int | None] = Future()
             failed.set_exception(error)
             return failed
-        return lane.submit(f"send of {program_line()}", call)
+        return lane.submit(f"send of {call_site()}", call)
 
     def receive(self, tensor: torch.Tensor, peers: Sequence[int], tag: int) -> Receive:
         """Ask for the next message with a tag from one of several ranks; the result is its rank."""
         for peer in peers:
             self._lane(self._in, "recv", peer)
-        receive = Receive(tensor, peers, tag, program_line(), read=self._read_at_once, start=self._start)
+        receive = Receive(tensor, peers, tag, call_site(), read=self._read_at_once, start=self._start)
         with self._lock:
             kept = self._taken_of_kept(peers, tag)
             if kept is None:

@@ -19,6 +19,7 @@ from torch.distributed import distributed_c10d as c10d
 from peerlane.collectives.duplicate import Duplicate
 from peerlane.collectives.group import Group
 from peerlane.collectives.part import Part
+from peerlane.diagnostics.call_site import call_site
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
 from peerlane.support import exits
@@ -29,7 +30,7 @@ from peerlane.torch.device_calls import DeviceCalls, JoinedWork, QueuedWork
 from peerlane.torch.device_objects import present
 from peerlane.torch.dispatched import Dispatched
 from peerlane.torch.failures import converted, refused
-from peerlane.torch.lane import Lane, program_line
+from peerlane.torch.lane import Lane
 from peerlane.torch.meeting import Meeting
 from peerlane.torch.messages import Messages
 from peerlane.torch.monitored import monitored_barrier
@@ -315,9 +316,7 @@ class PeerlaneGroup(dist.ProcessGroup):
             return Work(name, changed)
         if opts.asyncOp and event_log.active:
             event_log.unwatched(read=bool(what), written=bool(changed))
-        work = Work(
-            name, changed, self._lane.submit(f"{name} of {program_line()}", go), seconds, self._expire
-        )
+        work = Work(name, changed, self._lane.submit(f"{name} of {call_site()}", go), seconds, self._expire)
         if not opts.asyncOp:
             work.wait()
         return work

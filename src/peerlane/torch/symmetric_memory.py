@@ -80,8 +80,8 @@ def allocate(nbytes: int, device: int, pad: int, group: str | None) -> int:
         buffer = device_objects.allocate(device, whole)
     if isinstance(buffer, str):
         raise torch.OutOfMemoryError(
-            f"{device_module.kind()}:{device} is out of memory: {nbytes:,} bytes of symmetric memory and a signal "
-            f"pad of {pad:,} were asked for. {buffer}"
+            f"{device_module.kind().upper()} out of memory. {nbytes:,} bytes of symmetric memory and a signal pad of "
+            f"{pad:,} were asked for on {device_module.kind()}:{device}. {buffer}"
         )
     buffer[room : room + pad].fill(0)
     tensor = device_module.extension().imported(buffer.address, whole, device, buffer)

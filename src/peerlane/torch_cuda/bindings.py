@@ -61,6 +61,11 @@ def allocate_without_pools() -> None:
     vars(sys.modules["torch.distributed._symmetric_memory"])["_use_implicit_mempool"] = False
 
 
+def profile_without_cupti() -> None:
+    """Let ``record_function`` not look for CUPTI: its import in a profile with stacks leaves events without names."""
+    vars(torch.autograd.profiler)["_cupti_monitor_checked"] = True
+
+
 def make_storages() -> None:
     """Let ``torch.UntypedStorage`` be made and resized on ``cuda``: torch's native code for it refuses that."""
     of_torch = torch.UntypedStorage.__new__
@@ -154,7 +159,7 @@ def _devices() -> tuple[Device, ...]:
 
 @_served_as_torch
 def _cuda_getDeviceCount() -> int:
-    return len(_devices())
+    return int(_module().device_count())
 
 
 @_served_as_torch
@@ -438,6 +443,33 @@ _served["_nvtx"] = SimpleNamespace(
 @_served_as_torch
 def _cuda_emptyCache() -> None:
     _module().empty_cache()
+
+
+@_served_as_torch
+def _host_emptyCache() -> None:
+    torch.accelerator.empty_host_cache()
+
+
+@_served_as_torch
+def _cuda_memorySnapshot(_pool: object = None) -> dict[str, Any]:
+    traces: list[Any] = [[] for _ in _devices()]  # of a history, which is not recorded
+    segments = _module().memory_snapshot()
+    return {
+        "segments": segments,
+        "device_traces": traces,
+        "allocator_settings": {},
+        "external_annotations": [],
+    }
+
+
+@_served_as_torch
+def _cuda_setMemoryFraction(fraction: float, device: int) -> None:
+    _module().set_per_process_memory_fraction(fraction, device)
+
+
+@_served_as_torch
+def _cuda_getMemoryFraction(device: int) -> float:
+    return float(_module().get_per_process_memory_fraction(device))
 
 
 @_served_as_torch

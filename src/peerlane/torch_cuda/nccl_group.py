@@ -17,6 +17,7 @@ import peerlane.torch  # noqa: F401 - it registers the device and the back-end
 from peerlane.torch.process_group import PeerlaneGroup
 
 _NCCL = "nccl"
+_TIMEOUT = timedelta(minutes=10)  # torch's for NCCL, which is in builds with NCCL alone
 
 
 class ProcessGroupNCCL(PeerlaneGroup):
@@ -89,5 +90,6 @@ def serve() -> None:
     """Let ``torch.distributed`` have NCCL."""
     names: dict[str, Any] = {"ProcessGroupNCCL": ProcessGroupNCCL, "_hash_tensors": _hash_tensors}
     vars(_distributed_c10d).update(names)
-    vars(c10d).update(names, _NCCL_AVAILABLE=True)
+    vars(c10d).update(names, _NCCL_AVAILABLE=True, default_pg_nccl_timeout=_TIMEOUT)
+    vars(torch.distributed.constants)["default_pg_nccl_timeout"] = _TIMEOUT
     vars(torch.distributed).update(names)

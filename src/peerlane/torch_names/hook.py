@@ -53,6 +53,7 @@ NAMES = {
             "torch.cuda": ["torch_cuda.bindings.count_without_driver"],
             "torch": [
                 "torch_cuda.bindings.make_storages",
+                "torch_cuda.bindings.profile_without_cupti",
                 "torch_cuda.driver.share_streams",
                 "torch_cuda.nccl_group.serve",
             ],

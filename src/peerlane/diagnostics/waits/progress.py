@@ -39,8 +39,6 @@ _STARTERS = frozenset(("threading", "runpy"))  # they call functions of the prog
 _SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
 #: Names of native threads that serve other processes and never call peerlane; the integration of a library adds them.
 serving_natively: set[str] = set()
-#: Packages through which a program calls peerlane; the program's line is the one that called them.
-passed_through: set[str] = set()
 #: Modules of test runners: their threads and signal handlers run no code of the program, or end it.
 _TEST_RUNNERS = frozenset(("execnet", "pytest_timeout"))
 
@@ -219,7 +217,7 @@ def name_of(thread: int) -> str:
 def wait_of(thread: int, stream: int = 0) -> ThreadWait:
     """Return the line of the program at which a thread waits, if there is one, the call, and its callers."""
     frame, call = sys._current_frames().get(thread), ""
-    skipped = passed_through | _STARTERS
+    skipped = call_site.passed_through | _STARTERS
     while frame is not None and (call_site.is_own(frame) or call_site.package_of(frame) in skipped):
         # The functions that a program calls keep the name of the call for their errors.
         named = frame.f_locals.get("call")

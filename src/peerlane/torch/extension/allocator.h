@@ -94,8 +94,12 @@ class DeviceAllocator final : public c10::DeviceAllocator {
         return {address, address, &end, device};
     }
     // By the device's address, or by the host's.
-    static void end(void* address) { get().give_back(static_cast<char*>(address)); }
+    static void end(void* address) {
+        if (!Devices::get().is_forked()) get().give_back(static_cast<char*>(address));   // in such a child it is the parent's
+    }
     c10::DeleterFnPtr raw_deleter() const override { return &end; }
+    // A process forks while no other thread has the lock, which would never be free in the child.
+    std::mutex& mutex() { return mutex_; }
     bool has(const void* address) {
         const std::lock_guard lock(mutex_);
         return used_.contains(host_of(address));
@@ -155,14 +159,27 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
         return with_python([&](py::handle module) { return module.attr("memory_info")(static_cast<int>(device)).cast<std::pair<size_t, size_t>>(); });
     }
-    // (address, bytes, stream, is used, bytes asked for) of each block, for reports.
-    std::vector<std::tuple<uintptr_t, size_t, uintptr_t, bool, size_t>> snapshot(DeviceIndex device) {
-        std::vector<std::tuple<uintptr_t, size_t, uintptr_t, bool, size_t>> blocks;
+    // Of each segment: (address, bytes, stream, is small, blocks), and of each block: (address, bytes, bytes asked for, state).
+    using BlockFacts = std::tuple<uintptr_t, size_t, size_t, const char*>;
+    using SegmentFacts = std::tuple<uintptr_t, size_t, c10::StreamId, bool, std::vector<BlockFacts>>;
+    std::vector<SegmentFacts> snapshot(DeviceIndex device) {
+        std::vector<SegmentFacts> segments;
         const std::lock_guard lock(mutex_);
-        for (const auto& [address, first] : of(device).segments)
-            for (const Block* block = first; block; block = block->next)
-                blocks.emplace_back(reinterpret_cast<uintptr_t>(block->address), block->size, reinterpret_cast<uintptr_t>(block->queue), block->is_used, block->requested);
-        return blocks;
+        for (const auto& [address, first] : of(device).segments) {
+            std::vector<BlockFacts> blocks;
+            for (const Block* block = first; block; block = block->next) {
+                const char* const state = !block->is_used ? "inactive" : block->marks != 0 ? "active_pending_free" : "active_allocated";
+                blocks.emplace_back(reinterpret_cast<uintptr_t>(block->address), block->size, block->is_used ? block->requested : 0, state);
+            }
+            const Segment& segment = *first->segment;
+            segments.emplace_back(reinterpret_cast<uintptr_t>(address), segment.size, first->queue->as_stream().id(), segment.is_small, std::move(blocks));
+        }
+        return segments;
+    }
+    // The most bytes that the segments of a device may have.
+    void set_limit(DeviceIndex device, size_t bytes) {
+        const std::lock_guard lock(mutex_);
+        of(device).limit = bytes;
     }
 
   private:
@@ -180,6 +197,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
         std::map<char*, Block*> segments;        // by address: the first block
         std::vector<Pending> pending;
         DeviceStats stats;
+        size_t limit = SIZE_MAX;
     };
 
     OfDevice& of(DeviceIndex device) { return devices_.at(device); }
@@ -352,13 +370,21 @@ class DeviceAllocator final : public c10::DeviceAllocator {
             const std::lock_guard lock(mutex_);
             DeviceStats& stats = of(device).stats;
             ++stats.num_ooms;
-            text << kDevice << ":" << static_cast<int>(device) << " is out of memory: " << requested << " bytes were asked for.  Tensors of this process have "
-                 << stats.allocated_bytes[0].current << " bytes in " << stats.allocation[0].current << " allocations; torch has reserved "
-                 << stats.reserved_bytes[0].current << " bytes, and what it had cached was returned.  " << refusal;
+            text << c10::DeviceTypeName(kDevice) << " out of memory. " << requested << " bytes were asked for on " << kDevice << ":" << static_cast<int>(device) << ". Tensors of this process have "
+                 << stats.allocated_bytes[0].current << " bytes in " << stats.allocation[0].current << (stats.allocation[0].current == 1 ? " allocation" : " allocations")
+                 << "; torch has reserved " << stats.reserved_bytes[0].current << " bytes, and what it had cached was returned. " << refusal;
         }
         TORCH_CHECK_WITH(OutOfMemoryError, false, text.str());
     }
-    static Segment* try_segment(size_t size, bool is_small, DeviceIndex device, std::string& refusal) {
+    Segment* try_segment(size_t size, bool is_small, DeviceIndex device, std::string& refusal) {
+        {
+            const std::lock_guard lock(mutex_);
+            const size_t limit = of(device).limit, reserved = static_cast<size_t>(of(device).stats.reserved_bytes[0].current);
+            if (reserved > limit || size > limit - reserved) {
+                refusal = c10::str("This process may reserve ", limit, " bytes of the device: set_per_process_memory_fraction() has set that");
+                return nullptr;
+            }
+        }
         return with_python([&](py::handle module) -> Segment* {
             const py::object answer = module.attr("allocate")(static_cast<int>(device), size);
             if (py::isinstance<py::str>(answer)) {   // why there is no room
@@ -415,6 +441,7 @@ class PinnedAllocator final : public at::HostAllocator {
     }
     c10::DataPtr allocate(size_t size) override {
         if (size == 0) return {nullptr, Device(c10::DeviceType::CPU)};
+        Devices::get().check_process();
         // The checker closes pages that a copy fills, so there none has room that is nobody's.
         const size_t whole = calls->is_checked() ? size : std::bit_ceil(std::max(size, kGrain));
         if (Pinned* const block = take(whole)) {
@@ -487,6 +514,7 @@ class PinnedAllocator final : public at::HostAllocator {
     c10::DeleterFnPtr raw_deleter() const override { return &end; }
     void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
 
+    std::mutex& mutex() { return mutex_; }   // as DeviceAllocator's
     bool has(const void* address) { return find(address) != nullptr || is_registered(address); }
     // Memory that the program made itself is pinned until it takes that back; `size` 0: it does.
     void note_registered(const void* address, size_t size) {

@@ -4,16 +4,34 @@
 #include <ATen/ops/_fused_sdp_choice_ops.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/Context.h>
 #include <ATen/SDPBackend.h>
 
 #include "operations.h"
 
 namespace peerlane_torch {
 
+// torch names fused kernels of CUDA, of which the processor has one: a program that allows another one alone (torch.nn.attention.sdpa_kernel) gets that.
+class FusedAllowed {
+  public:
+    FusedAllowed() : changes_(!context_.userEnabledFlashSDP() && (context_.userEnabledMemEfficientSDP() || context_.userEnabledCuDNNSDP())) {
+        if (changes_) context_.setSDPUseFlash(true);
+    }
+    ~FusedAllowed() {
+        if (changes_) context_.setSDPUseFlash(false);
+    }
+    FusedAllowed(const FusedAllowed&) = delete;
+
+  private:
+    at::Context& context_ = at::globalContext();
+    const bool changes_;
+};
+
 // Where the processor takes its fused kernel, torch is to call the one named "efficient": it takes masks, has the same form for all devices, and
 // DTensor knows how to shard it.
 inline int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal,
                                 std::optional<double> scale, bool shares_heads) {
+    const FusedAllowed allowed;
     const int64_t choice = at::_ops::_fused_sdp_choice::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), query, key, value, mask, dropout_p, is_causal, scale, shares_heads);
     return choice == static_cast<int64_t>(at::SDPBackend::flash_attention) ? static_cast<int64_t>(at::SDPBackend::efficient_attention) : choice;
 }

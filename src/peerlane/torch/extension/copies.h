@@ -21,7 +21,7 @@ inline bool have_equal_bits(const at::Tensor& a, const at::Tensor& b) {
 // On the source's stream, after what the target's stream has been given; what that is given later comes after the copy.
 inline void copy_bytes_between(const at::Tensor& to, const at::Tensor& from) {
     Queue &source = current_queue(from.device().index()), &target = current_queue(to.device().index());
-    for (const at::Tensor& each : {to, from}) check_borrowed("copy_", each);
+    for (const at::Tensor& each : {to, from}) check_memory("copy_", each);
     with_python([&](py::handle module) {
         module.attr("copy_between")(reinterpret_cast<uintptr_t>(to.data_ptr()), reinterpret_cast<uintptr_t>(from.data_ptr()),
                                     static_cast<uint64_t>(from.numel()) * from.itemsize(), py::handle(source.stream), py::handle(target.stream));

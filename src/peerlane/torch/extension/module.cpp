@@ -115,6 +115,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         call();
     });
     m.def("finish_gradients", &finish_gradients);
+    m.def("before_fork", [] {
+        const GilGivenAway gil;
+        allocator().mutex().lock();
+        PinnedAllocator::get().mutex().lock();
+    });
+    m.def("after_fork", [](bool is_refused) {
+        PinnedAllocator::get().mutex().unlock();
+        allocator().mutex().unlock();
+        if (is_refused) refuse_forked();
+    });
     m.def("end_queues", [] { Devices::get().end_queues(); });
     m.def("relay", [](int rank, int size, py::object call) -> c10::intrusive_ptr<c10d::Backend> { return c10::make_intrusive<Relay>(rank, size, std::move(call)); });
     m.def("sleep", [](int device, uint64_t nanoseconds) { sleep(current_queue(static_cast<DeviceIndex>(device)), nanoseconds); });
@@ -137,4 +147,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("reset_peak_host_memory_stats", [] { PinnedAllocator::get().reset_peak_stats(); });
     m.def("reset_accumulated_host_memory_stats", [] { PinnedAllocator::get().reset_accumulated_stats(); });
     m.def("snapshot", [](int device) { return allocator().snapshot(static_cast<DeviceIndex>(device)); });
+    m.def("set_memory_limit", [](int device, size_t bytes) {
+        Devices::get().check(static_cast<DeviceIndex>(device));
+        allocator().set_limit(static_cast<DeviceIndex>(device), bytes);
+    });
 }

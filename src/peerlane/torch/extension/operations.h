@@ -125,10 +125,15 @@ void replace_tensors(IValue& value, const Replace& replace) {
     }
 }
 
-// The memory of a tensor that does not keep it may have ended.
-inline void check_borrowed(const char* operation, const at::Tensor& tensor) {
+// A tensor may have lost its memory: a storage that was resized to 0 bytes has none, and that of a tensor that does not keep it may have ended.
+inline void check_memory(const char* operation, const at::Tensor& tensor) {
     const c10::DataPtr& bytes = tensor.storage().data_ptr();
-    if (bytes.get_context() || !bytes.get()) [[likely]] return;
+    if (bytes.get_context()) [[likely]] return;
+    if (!bytes.get()) {
+        TORCH_CHECK(tensor.numel() == 0, operation, ": a tensor of sizes ", tensor.sizes(), " on ", tensor.device(),
+                    " has no memory, as its storage has 0 bytes. Resize the storage before the tensor is used");
+        return;
+    }
     with_python([&](py::handle module) { module.attr("check_borrowed")(operation, reinterpret_cast<uintptr_t>(bytes.get()), tensor.storage().nbytes()); });
 }
 
@@ -174,7 +179,7 @@ class Operation {
                     if (is_known && tensor.device().index() != device_) refuse_devices(tensor.device(), arguments[i].name());
                     device_ = tensor.device().index();
                     is_known = true;
-                    if (!plan_.is_view) check_borrowed(plan_.word.c_str(), tensor);
+                    if (!plan_.is_view) check_memory(plan_.word.c_str(), tensor);
                 } else if (tensor.dim() != 0 && !is_index && !plan_.is_copy && tensor.device().is_cpu()) {
                     strangers_.emplace_back(tensor.device(), i);
                 }

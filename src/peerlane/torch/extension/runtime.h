@@ -116,6 +116,20 @@ class Devices {
         TORCH_CHECK(device >= 0 && device < count(), kDevice, ":", static_cast<int>(device), " does not exist: there are ", static_cast<int>(count()),
                     " devices, ", kDevice, ":0 to ", kDevice, ":", count() - 1, ". For more set PEERLANE_NODE, or run the program with `peerlane run --devices N`.");
     }
+    // In a forked child whose parent had used devices: what the parent has is not the child's.
+    void refuse_forked() {
+        is_forked_.store(true, std::memory_order_relaxed);   // the child has one thread
+        for (DeviceIndex device = 0; device < kMost; ++device) {
+            defaults_[device].store(nullptr, std::memory_order_relaxed);
+            for (auto& entry : pools_[device]) entry.store(nullptr, std::memory_order_relaxed);
+            owned_[device].store(nullptr, std::memory_order_relaxed);
+        }
+    }
+    bool is_forked() const { return is_forked_.load(std::memory_order_relaxed); }
+    void check_process() const {
+        TORCH_CHECK(!is_forked(), "this process cannot use devices of ", kDevice, ": it was forked from a process that had used them. Start it by the method 'spawn', as "
+                    "torch.multiprocessing.get_context('spawn') does (a DataLoader: multiprocessing_context='spawn'), or fork it before the program uses a device");
+    }
     Queue& default_queue(DeviceIndex device) {
         if (Queue* const known = defaults_.at(device).load(std::memory_order_acquire)) return *known;
         check(device);
@@ -138,6 +152,7 @@ class Devices {
         return made;
     }
     Queue& queue(const c10::Stream& stream) {
+        check_process();
         if (stream.id() == 0) return default_queue(stream.device_index());
         return *reinterpret_cast<Queue*>(static_cast<intptr_t>(stream.id()));
     }
@@ -157,6 +172,7 @@ class Devices {
     static constexpr size_t kPool = 32;
 
     Queue& make(DeviceIndex device, std::atomic<Queue*>& entry, bool is_default) {
+        check_process();
         return *with_python([&](py::handle module) {
             if (Queue* const known = entry.load(std::memory_order_acquire)) return known;   // another thread was faster
             PyObject* const stream = module.attr("create_stream")(static_cast<int>(device), is_default).release().ptr();
@@ -166,6 +182,7 @@ class Devices {
         });
     }
 
+    std::atomic<bool> is_forked_{false};
     std::atomic<DeviceIndex> count_{-1};
     std::array<std::atomic<Queue*>, kMost> defaults_{};
     std::array<std::array<std::atomic<Queue*>, kPool>, kMost> pools_{};
@@ -181,6 +198,11 @@ inline Queue& current_queue(DeviceIndex device) {
     Queue*& queue = current_queues[static_cast<size_t>(device)];
     if (!queue) [[unlikely]] queue = &Devices::get().default_queue(device);
     return *queue;
+}
+
+inline void refuse_forked() {
+    Devices::get().refuse_forked();
+    current_queues.fill(nullptr);
 }
 
 // The host's address of a device address; of another one, that itself.
