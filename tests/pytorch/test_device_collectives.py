@@ -194,6 +194,33 @@ torch.peerlane.synchronize(here)
 
 
 @SCHEDULES
+def test_other_collective_is_named_to_the_rank_that_waits(
+    programs: Programs, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    results = programs.run(
+        """
+tensor = torch.zeros(1000, device=torch.device("peerlane", rank))
+dist.barrier()
+store = dist.distributed_c10d._get_default_store()
+dist.all_reduce(tensor)
+if rank == 0:
+    dist.all_reduce(tensor)
+    store.set("queued", "1")
+    found["error"] = caught(torch.accelerator.synchronize)
+else:
+    store.wait(["queued"])
+    found["error"] = caught(dist.broadcast, tensor, 0)
+"""
+    )
+    for rank, cause in enumerate(("PeerLost", "InvalidValue")):
+        _, text, kind = results[rank]["error"]
+        assert kind == cause
+        assert "all_reduce of 4,000 bytes, sum of float32" in text, text
+        assert "broadcast of 4,000 bytes from rank 0" in text, text
+
+
+@SCHEDULES
 def test_messages_of_a_rank_to_itself_come_in_their_order(
     programs: Programs, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

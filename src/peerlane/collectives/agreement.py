@@ -49,6 +49,10 @@ def encoded(words: str) -> tuple[bytes, int]:
     return text[: _ENTRY - _WORD].ljust(_ENTRY - _WORD, b"\0"), zlib.crc32(text)
 
 
+def _words(posts: memoryview, at: int) -> str:
+    return bytes(posts[at + _WORD : at + _ENTRY]).rstrip(b"\0").decode(errors="replace")
+
+
 class Agreement:
     """This rank's posts, and its comparison with those of the others.
 
@@ -99,9 +103,27 @@ class Agreement:
                 continue
             (seen,) = _Q.unpack_from(theirs, at)
             if seen != word and seen >> 32 == word >> 32:
-                other = bytes(theirs[at + _WORD : at + _ENTRY]).rstrip(b"\0").decode(errors="replace")
+                other = _words(theirs, at)
                 position = f"collective {number:,}"
                 raise differ(call, position, self._rank, f"calls {words}", peer, f"calls {other}")
+
+    def difference(self, peer: int) -> str:
+        """Return the first call of a peer that differs from this rank's, and this rank's, in words; else ``""``."""
+        theirs = self._theirs.get(peer)
+        if theirs is None:
+            return ""
+        differing = []
+        for at in range(0, _CALLS, _ENTRY):
+            (mine,), (seen,) = _Q.unpack_from(self._mine, at), _Q.unpack_from(theirs, at)
+            if mine != seen and mine >> 32 == seen >> 32:
+                differing.append((mine >> 32, at))
+        if not differing:
+            return ""
+        number, at = min(differing)
+        return (
+            f": as collective {number:,} it calls {_words(theirs, at)}, and this rank, rank {self._rank}, calls "
+            f"{_words(self._mine, at)}"
+        )
 
     def moves(
         self, call: str, peer: int, nbytes: int, *, out: bool, in_collective: bool, messages: int | None

@@ -13,7 +13,7 @@ from peerlane.collectives.agreement import encoded
 from peerlane.collectives.peer_channels import SERIES
 from peerlane.collectives.workspace import Workspace
 from peerlane.diagnostics.log import event_log
-from peerlane.diagnostics.ranks import turns
+from peerlane.diagnostics.ranks import losses, turns
 from peerlane.diagnostics.ranks.collective_calls import Kind, of_word
 from peerlane.errors import Cancelled, Closed, Error, Refused
 from peerlane.ranks.deadlock import wait_state
@@ -494,6 +494,25 @@ class CallOrder:
         self._own.clear()
         if work is not None:
             work.close()
+
+
+def _other_call(pid: int) -> str:
+    """Return which other call a rank in a process has made than a rank of this one, which ended their collectives."""
+    with _of_process_lock:
+        orders = list(_of_process)
+    for order in orders:
+        work, session = order._work, order._session
+        if work is None:
+            continue
+        for member in session.members:
+            if member.rank != session.rank and member.pid_here == pid:
+                with contextlib.suppress(ValueError):  # another thread has ended the collectives
+                    if text := work.agreement.difference(member.rank):
+                        return text
+    return ""
+
+
+losses.other_call = _other_call
 
 
 def _touched(call: Call) -> tuple[Sequence[Any], Sequence[Any]]:

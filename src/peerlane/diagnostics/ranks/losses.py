@@ -98,6 +98,10 @@ def _why_lost(member: FarRank) -> str:
 #: Called with the sessions of this process and of the rank that it has lost; the rendezvous sets it.
 report_to_launcher: Callable[[int, int], None] | None = None
 
+#: Returns for a pid which collective that process called where this one called another, in words, or ``""``; the
+#: collectives set it.
+other_call: Callable[[int], str] | None = None
+
 _members: dict[int, Member] = {}  # by pid
 #: (pid, lost session): the pid, because a forked child inherits this set.
 _reported: set[tuple[int, int]] = set()
@@ -135,12 +139,13 @@ def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:
     if pid in _far:
         return far_lost(pid, call=call, device=device)
     member = _members.get(pid)
+    why = other_call(pid) if other_call is not None else ""
     if member is None:
         text = f"process {pid} has ended, and no other process could still make the record that is waited for"
     elif start_time(pid):
-        text = f"{member.name} (process {pid}) has closed its end of the channel"
+        text = f"{member.name} (process {pid}) has closed its end of the channel{why}"
     else:
-        text = f"{member.name} (process {pid}) has died"
+        text = f"{member.name} (process {pid}) has died{why}"
     return lost(pid, text, call=call, device=device)
 
 
