@@ -678,3 +678,14 @@ def test_variable_chooses_the_devices(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     assert (results["count"], results["name"], results["sum"]) == (1, "virtual:1", 3.0)
     assert "cuda:1 does not exist" in results["refused"]
+
+
+def test_first_use_beside_cudas_compiler_compiles_the_device(tmp_path: Path) -> None:
+    compiler = tmp_path / "cxx"
+    compiler.write_text("#!/bin/sh\necho error: the compiler was called >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    settings = {"CUDA_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "CXX": str(compiler)}
+    words = ["-m", "peerlane", "run", "--torch-cuda", "-c", "import torch; torch.ones(1, device='cuda')"]
+    done = run_python(words, timeout=120, env={**os.environ, **settings})
+    assert done.returncode != 0
+    assert "the compiler was called" in done.stderr, done.stderr

@@ -194,6 +194,55 @@ torch.peerlane.synchronize(here)
 
 
 @SCHEDULES
+def test_messages_of_a_rank_to_itself_come_in_their_order(
+    programs: Programs, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    results = programs.run(
+        """
+here = torch.device("peerlane", rank)
+own, got = torch.zeros(1 << 18, 2, device=here), torch.full((2, 1 << 18), -1.0, device=here).t()
+send, receive = dist.P2POp(dist.isend, own, rank), dist.P2POp(dist.irecv, got, rank)
+values = []
+for number, ops in enumerate(([send, receive], [receive, send])):
+    own.fill_(number + rank)
+    for each in dist.batch_isend_irecv(ops):
+        each.wait()
+    values.append(got.unique().tolist())
+sent = [dist.isend(own + number, rank) for number in range(3)]
+own.zero_()
+parts = [torch.full_like(got, -1) for _ in range(3)]
+received = [dist.irecv(each, rank) for each in parts]
+for each in sent + received:
+    each.wait()
+values.append([each.unique().item() for each in parts])
+bits = torch.empty(1 << 19, dtype=torch.int32, device=here)
+dist.isend(own + 1, rank)
+dist.irecv(bits, rank).wait()
+values.append(bits.unique().tolist())
+early = dist.irecv(got, rank)
+found["early"] = early.is_completed(), caught(early.wait)
+found["size"] = caught(dist.isend, own[:3], rank)
+dist.isend(own - 1, rank)
+early.wait()
+values.append(got.unique().tolist())
+found["done"], found["source"] = bool(got.sum().item()) and early.is_completed(), early.source_rank()
+dist.barrier()
+found["values"] = values
+""",
+        wait=60,
+    )
+    one = 0x3F800000
+    for rank, each in enumerate(results):
+        assert each["values"] == [[rank], [rank + 1], [rank + 1, rank + 2, rank + 3], [one], [-1]]
+        assert (each["done"], each["source"]) == (True, rank)
+        completed, (kind, text, _) = each["early"]
+        assert (completed, kind) == (False, "DistBackendError") and "send it before the wait" in text
+        kind, text, _ = each["size"]
+        assert kind == "DistBackendError" and "sends itself 24 bytes" in text and "2,097,152" in text, text
+
+
+@SCHEDULES
 def test_messages_are_in_stream_order_for_each_direction(
     programs: Programs, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -315,3 +315,25 @@ def test_wait_with_timeout_raises_wait_timeout_and_no_deadlock(wait: str) -> Non
         raise AssertionError
     """
     _run(textwrap.dedent(code), "eager")
+
+
+def test_wait_that_looks_for_deadlock_keeps_no_variables_of_program() -> None:
+    code = """
+    import gc, weakref
+
+    class Variable:
+        pass
+
+    def waits():
+        variable = Variable()
+        try:
+            s.sync()
+        except pl.Deadlock:
+            return weakref.ref(variable)
+
+    s = d.create_stream()
+    s.wait(d.create_notify())
+    gc.disable()
+    assert waits()() is None
+    """
+    _run(textwrap.dedent(code), "eager")

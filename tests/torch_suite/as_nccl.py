@@ -49,7 +49,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "test_send_recv_nccl_autograd_profiler",
         "test_send_recv_nccl_torch_profiler",
     ),
-    "a rank cannot send to itself": ("test_batch_isend_irecv_nccl", "test_batch_isend_irecv_self_nccl"),
     "the test expects NCCL's words": (
         "test_monitored_barrier_allreduce_hang",
         "test_monitored_barrier_allreduce_hang_wait_all_ranks",

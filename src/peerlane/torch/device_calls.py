@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -50,6 +50,8 @@ class DeviceCalls:
         self._collectives = Duplicate(group, wait_timeout=seconds)
         self._messages = Duplicate(group, wait_timeout=seconds)
         self._streams: dict[tuple[int, str, int], torch.Stream] = {}
+        self._rank = group.rank
+        self._own = OwnMessages(group.rank)
         self._last_on: torch.Stream | None = None  # of a collective
         self.latest: torch.device | None = None
 
@@ -76,6 +78,8 @@ class DeviceCalls:
     def send(self, tensor: torch.Tensor, peer: int) -> QueuedWork:
         """Queue a send."""
         stream = self._message_stream(tensor, "to", peer)
+        if peer == self._rank:
+            return self._own.send(tensor, stream)
         return self._queue(
             "send", stream, [tensor], lambda on: on.send(bytes_of(flat(tensor)), peer), self._messages
         )
@@ -89,6 +93,8 @@ class DeviceCalls:
             put_back(tensor, contiguous)
 
         stream = self._message_stream(tensor, "from", peer)
+        if peer == self._rank:
+            return self._own.receive(tensor, stream)
         return self._queue("recv", stream, [tensor], call, self._messages, source=peer)
 
     def _message_stream(self, tensor: torch.Tensor, direction: str, peer: int) -> torch.Stream:
@@ -268,6 +274,96 @@ class QueuedWork(dist.Work):
         with self._stream:  # the future records its events on the current streams
             future.set_result(self._tensors)
         return future
+
+
+class OwnReceive(QueuedWork):
+    """A receive of a message of the same rank, which may be sent later."""
+
+    def __init__(self, tensor: torch.Tensor, stream: torch.Stream, rank: int) -> None:
+        super().__init__("recv", [tensor], stream, source=rank)
+        self._is_sent = False
+
+    def check(self, sent: torch.Tensor) -> None:
+        """Refuse a message of another size."""
+        (tensor,) = self._tensors
+        if tensor.nbytes != sent.nbytes:
+            raise refused(
+                f"peerlane:recv : this rank sends itself {sent.nbytes:,} bytes, and the receive has a tensor of "
+                f"{tensor.nbytes:,}; both must have the same"
+            )
+
+    def fill(self, sent: torch.Tensor, sender: torch.Stream) -> None:
+        """Queue the copy of a message."""
+        (tensor,) = self._tensors
+        self._stream.wait_stream(sender)
+        sent.record_stream(self._stream)
+        with self._stream:
+            contiguous = flat(tensor)
+            _as_bytes(contiguous).copy_(_as_bytes(sent))
+            put_back(tensor, contiguous)
+        self._end = self._runs_on.record()
+        self._is_sent = True
+
+    def _check_sent(self) -> None:
+        if not self._is_sent:
+            raise refused(
+                "peerlane:recv : the message is one of this rank to itself, and was not sent yet; send it before the "
+                "wait"
+            )
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Let the current stream wait for it, as any receive; it must have been sent."""
+        self._check_sent()
+        return super().wait(timeout)
+
+    def is_completed(self) -> bool:
+        """Return whether it is over, by success or failure."""
+        return self._is_sent and super().is_completed()
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Return a future of torch that is over; the message must have been sent."""
+        self._check_sent()
+        return super().get_future()
+
+
+class OwnMessages:
+    """Messages of a rank to itself: a send keeps a copy, and the receives take these in their order.
+
+    Parameters
+    ----------
+    rank : int
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._sent: deque[tuple[torch.Tensor, torch.Stream]] = deque()
+        self._receives: deque[OwnReceive] = deque()
+
+    def send(self, tensor: torch.Tensor, stream: torch.Stream) -> QueuedWork:
+        """Queue a copy, for the first receive that has no message."""
+        if self._receives:
+            self._receives[0].check(tensor)
+        with stream:
+            sent = flat(tensor).detach().clone()
+        if self._receives:
+            self._receives.popleft().fill(sent, stream)
+        else:
+            self._sent.append((sent, stream))
+        return QueuedWork("send", [tensor], stream)
+
+    def receive(self, tensor: torch.Tensor, stream: torch.Stream) -> QueuedWork:
+        """Queue the copy of the first message that nobody has received, or wait for the next one."""
+        work = OwnReceive(tensor, stream, self._rank)
+        if self._sent:
+            work.check(self._sent[0][0])
+            work.fill(*self._sent.popleft())
+        else:
+            self._receives.append(work)
+        return work
+
+
+def _as_bytes(contiguous: torch.Tensor) -> torch.Tensor:
+    return contiguous.detach().reshape(-1).view(torch.uint8)
 
 
 class JoinedWork(dist.Work):

@@ -58,18 +58,18 @@ def _compiler(*, as_cuda: bool) -> list[str]:
 
 
 def _command(compiler: list[str]) -> list[str]:
-    from torch.utils import (
-        cpp_extension,
-    )  # it takes long to import, and each rank of a program imports this module
-
-    folders = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]
+    # Not from torch.utils.cpp_extension: where CUDA's compiler is installed its import asks for torch.cuda's devices,
+    # which need the extension.
+    of_torch = Path(torch.__file__).parent
+    headers = of_torch / "include"
+    folders = [headers, headers / "torch/csrc/api/include", sysconfig.get_paths()["include"]]
     return [
         *compiler,
         f"-DTORCH_EXTENSION_NAME={_NAME}",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *(f"-isystem{folder}" for folder in folders),
         str(_SOURCES / "module.cpp"),
-        *(f"-L{folder}" for folder in cpp_extension.library_paths()),
+        f"-L{of_torch / 'lib'}",
         *("-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"),
     ]
 

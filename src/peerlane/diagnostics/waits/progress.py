@@ -54,7 +54,7 @@ look_at_ranks: Callable[[], bool] | None = None
 #: Returns what a failed callback was, and its cause, by its token; the back-end sets it.
 of_callback: Callable[[int], tuple[str, object]] | None = None
 
-put_off_losses = _core.put_off_losses  #: keeps waits from failing because of a lost peer, for a second
+put_off_losses = _core.put_off_losses  #: until the deadlock is raised no wait fails because of a lost peer
 #: The last failures, with the devices and streams that reported them.
 _reported: deque[tuple[int, int, FailedBefore]] = deque(maxlen=4)
 _numbers = itertools.count(1)
@@ -216,7 +216,7 @@ def name_of(thread: int) -> str:
 
 def wait_of(thread: int, stream: int = 0) -> ThreadWait:
     """Return the line of the program at which a thread waits, if there is one, the call, and its callers."""
-    frame, call = sys._current_frames().get(thread), ""
+    frame, call = _frames().get(thread), ""
     skipped = call_site.passed_through | _STARTERS
     while frame is not None and (call_site.is_own(frame) or call_site.package_of(frame) in skipped):
         # The functions that a program calls keep the name of the call for their errors.
@@ -244,7 +244,7 @@ def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
     joining = []
     threads = {each.ident: each for each in threading.enumerate()}
     joins = _joins()
-    for ident, frame in sys._current_frames().items():
+    for ident, frame in _frames().items():
         thread = threads.get(ident)
         if ident in waiting and call_site.is_own(frame):
             continue
@@ -258,6 +258,17 @@ def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
             return None
         joining.append((ident, time.clock_gettime_ns(time.pthread_getcpuclockid(ident))))
     return tuple(joining)
+
+
+def _frames() -> dict[int, FrameType]:
+    """Return the innermost frame of each thread; of this one that of the caller's caller.
+
+    A variable that refers to its own frame keeps the variables of all callers, also the program's, until the garbage
+    collector runs.
+    """
+    frames = sys._current_frames()
+    frames[threading.get_ident()] = sys._getframe(2)
+    return frames
 
 
 def _known_to_python() -> list[int]:
