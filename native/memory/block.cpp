@@ -105,8 +105,9 @@ bool raise_descriptor_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
     limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
     is_table_large.store(false, std::memory_order_relaxed);
-    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+    return true;
 }
 
 Account::~Account() {

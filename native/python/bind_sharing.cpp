@@ -120,7 +120,11 @@ void bind_sharing(nb::module_& m) {
             if (!handle || !handle->is_whole() || handle->node != node) return nullptr;
             auto exporter = Exporter::known(handle->slot(), node, static_cast<int32_t>(handle->pid), handle->start);
             if (!exporter) return nullptr;
-            const std::optional<Offer> offer = exporter->open_early(handle->index(), handle->nonce, static_cast<Kind>(kind));
+            std::optional<Offer> offer;
+            {
+                const GilReleased gil;   // the exporter chose the file, and the opening of some files takes long
+                offer = exporter->open_early(handle->index(), handle->nonce, static_cast<Kind>(kind));
+            }
             if (!offer) return nullptr;
             note_sharer(owner_word(exporter->pid(), exporter->start()));
             return new OfferHandle(*offer, Opening(std::move(exporter), handle->index(), *offer));

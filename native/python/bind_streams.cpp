@@ -532,7 +532,7 @@ void bind_streams(nb::module_& m) {
             const FailurePtr failure = mark.shared ? scheduler().failure_before(*mark.shared) : nullptr;
             return failure ? failure->stream : 0;
         },
-        "event"_a, "The stream that failed before the last record of an event, and has not reported it; 0: none.");
+        "event"_a, "The stream that failed before the last record of an event, and may not have reported it; 0: none.");
     m.def("awaits_abort", [](const StreamHandle& stream) { return scheduler().awaits_abort(*stream.stream); }, "stream"_a,
           "Whether an operation that the program may still abort is why the stream has a failure.");
     m.def(

@@ -183,7 +183,10 @@ void BrokerLoop::grant_early(uint32_t index, int32_t pid) {
             return;
         }
         note_sharer(owner_word(connection.process.pid, connection.process.start));   // before it can say that it has the handle
-        connection.early->offer({index, entry.nonce}, entry.what.grant, entry.what.fd, file.st_ino);
+        const auto offer = [&] { return connection.early->offer({index, entry.nonce}, entry.what.grant, entry.what.fd, file.st_ino); };
+        if (offer() || connection.early->has(index)) continue;
+        count_early(connection);   // what has ended gives its room back
+        if (!offer()) settle_early(connection, index, false);
     }
 }
 

@@ -10,7 +10,8 @@ constexpr uint64_t kUnknownStart = UINT64_MAX;
 uint64_t start_time(int32_t pid);
 uint64_t known_start(uint64_t start);   // throws Refusal where it is not known
 // Its first thread has ended, and others may still write to memory.  Where there are no pidfds: false.
-bool is_ending(int32_t pid);// A descriptor of another process, opened again here; -1 with errno.  It may stand for anything: the open does not wait.
+bool is_ending(int32_t pid);
+// A descriptor of another process, opened again here; -1 with errno.  It may stand for anything: the open does not wait.
 int open_descriptor_of(int32_t pid, int fd, int mode);
 
 // A process that is watched.  With a pidfd its end is a readable descriptor; where the kernel or a filter of

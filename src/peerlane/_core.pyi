@@ -1552,7 +1552,9 @@ def call_site() -> tuple[types.CodeType, int] | None:
     """
 
 def pass_through(package: str) -> None:
-    """Do not take lines of a library's package for the program's from now on."""
+    """
+    Do not take lines of a library's package for the program's from now on.
+    """
 
 def line_of(code: types.CodeType, offset: int) -> int:
     """The line of an instruction, -1 when it has none."""

@@ -25,3 +25,8 @@ def test_messages_of_zeromq_order_the_uses_of_memory_between_them(shape: str, tm
 def test_message_of_zeromq_that_is_sent_too_early_leaves_a_race(shape: str, tmp_path: Path) -> None:
     done = checked_program(PROGRAM, shape, "racy", str(tmp_path), ranks=2)
     assert {each["kind"] for each in done.findings} == {"race"}, done.output
+
+
+def test_parts_that_libzmq_makes_itself_are_no_messages_of_another_process(tmp_path: Path) -> None:
+    done = checked_program(PROGRAM, "none", "racy", str(tmp_path), ranks=2)
+    assert {each["kind"] for each in done.findings} == {"race"}, done.output

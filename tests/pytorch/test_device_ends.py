@@ -18,9 +18,12 @@ SCHEDULES = pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
 COMMANDS = pytest.mark.parametrize("command", ["run", "check"])
 
 
-def _run(folder: Path, text: str, schedule: str, command: str = "run") -> Completed:
+_IMPORTS = "import threading\nimport torch\nimport peerlane.torch\n"
+
+
+def _run(folder: Path, text: str, schedule: str, command: str = "run", imports: str = _IMPORTS) -> Completed:
     program = folder / "program.py"
-    program.write_text("import threading\nimport torch\nimport peerlane.torch\n" + textwrap.dedent(text))
+    program.write_text(imports + textwrap.dedent(text))
     settings = {"PEERLANE_SCHEDULE": schedule, "OMP_NUM_THREADS": "1"}
     words = ["-m", "peerlane", command, "--devices", "2", str(program)]
     return run_python(words, timeout=280, env={**os.environ, **settings})
@@ -88,3 +91,39 @@ _LEFT = """
 def test_operations_after_the_node_was_left_are_refused(tmp_path: Path, schedule: str) -> None:
     done = _run(tmp_path, _LEFT, schedule)
     assert (done.returncode, done.stdout.split()) == (0, ["closed"] * 3), done.stdout + done.stderr
+
+
+_FORKS = """
+    class Kept:
+        pass
+
+    def allocate():
+        while not is_over.is_set():
+            torch.empty(64, device="peerlane:0").untyped_storage()
+            torch.peerlane.memory_allocated(0)
+            torch.empty(64, pin_memory=True)
+
+    torch.ones(1, device="peerlane:0")
+    is_over = threading.Event()
+    threads = [threading.Thread(target=allocate) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for _ in range(60):
+        kept = Kept()
+        kept.itself, kept.tensor = kept, torch.ones(8, device="peerlane:0")
+        del kept
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+    is_over.set()
+    for each in threads:
+        each.join()
+    print("ends")
+"""
+
+
+def test_process_forks_while_threads_allocate_and_hooks_of_forks_free_tensors(tmp_path: Path) -> None:
+    imports = f"import gc, os\nos.register_at_fork(after_in_parent=gc.collect)\n{_IMPORTS}"
+    done = _run(tmp_path, _FORKS, "eager", imports=imports)
+    assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr

@@ -72,7 +72,7 @@ unreported_failures: Callable[[], list[Any]]
 #: (stream) returns such a failure of a stream, which counts as reported from now on; None if there is none
 take_failure: Callable[[Any], Any]
 
-#: (event) returns the number of the stream that failed before its last record, and has not reported it; 0: none
+#: (event) returns the number of the stream that failed before its last record, and may not have reported it
 failed_before: Callable[[Any], int]
 #: of operations that the program may abort together: ``put_on(stream)``; once it is ``set()``, streams that waited
 #: for one go on without its failure

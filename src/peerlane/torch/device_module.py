@@ -43,13 +43,14 @@ def init() -> None:
         _refused = error
         raise
     _loaded = loaded
-    os.register_at_fork(
-        before=loaded.before_fork,
-        after_in_parent=lambda: loaded.after_fork(False),
-        after_in_child=lambda: loaded.after_fork(is_in_bad_fork()),
-    )
+    os.register_at_fork(after_in_child=_refuse_forked)
     atexit.register(_finish_gradients)
     before_leaving.append(loaded.end_queues)
+
+
+def _refuse_forked() -> None:
+    if is_in_bad_fork():
+        extension().refuse_forked()
 
 
 def _finish_gradients() -> None:

@@ -1,7 +1,7 @@
 """Two ranks use one memory in turn, and messages of ZeroMQ are between; several have the same contents.
 
 ``zeromq_messages.py SHAPE MODE FOLDER``: in ``right`` each message follows the use that it reports.  In ``racy`` the
-last one of rank 0 comes before it.
+last one of rank 0 comes before it.  Of the shape ``none`` no message comes from the other rank.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
-from checker.edge_programs.two_ranks import memory
+from checker.edge_programs.two_ranks import memory, until
 from peerlane.rendezvous import Rendezvous
 
 SECONDS = 60
@@ -86,10 +86,45 @@ def into_buffer(folder: Path, rank: int) -> Ends:
     return send, lambda: end.recv_into(buffer)
 
 
+def send_elsewhere(folder: Path) -> None:
+    """Send what libzmq itself makes in the other rank: an identity and an empty part."""
+    near, far = (zmq.Context.instance().socket(zmq.DEALER) for _ in range(2))
+    near.bind(f"ipc://{folder}/elsewhere")
+    far.connect(f"ipc://{folder}/elsewhere")
+    near.send_multipart([b"name", b"", b"to itself"])
+
+
+def receive_own() -> None:
+    """Receive at a ROUTER what a REQ of this process sent: an identity, an empty part and what it says."""
+    service, client = (zmq.Context.instance().socket(kind) for kind in (zmq.ROUTER, zmq.REQ))
+    service.bind("inproc://own")
+    client.identity = b"name"
+    client.connect("inproc://own")
+    client.send(b"hello")
+    assert service.recv_multipart() == [b"name", b"", b"hello"]
+
+
 SHAPES = {each.__name__: each for each in (same_bytes, request, parts, coroutines, into_buffer)}
 
 
+def use_without_a_message(folder: Path) -> None:
+    """Write in rank 0 and read in rank 1; no message goes from one to the other."""
+    with Rendezvous.from_environment() as meeting, memory(meeting) as shared:
+        if meeting.rank == 0:
+            shared.view()[:8] = 1
+            send_elsewhere(folder)
+            (folder / "sent").touch()
+        else:
+            until((folder / "sent").exists)  # which orders nothing that the log sees
+            receive_own()
+            shared.view()[:8].sum()
+        meeting.barrier()
+
+
 def main(shape: str, mode: str, folder: Path) -> None:
+    if shape == "none":
+        use_without_a_message(folder)
+        return
     with Rendezvous.from_environment() as meeting, memory(meeting) as shared:
         send, receive = SHAPES[shape](folder, meeting.rank)
         for number in range(ROUNDS):

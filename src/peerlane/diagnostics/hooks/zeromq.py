@@ -1,7 +1,8 @@
 """Order between threads and processes by messages of ZeroMQ, for the event log; they are seen in the calls of pyzmq.
 
-The log has the contents of each message.  A receiver that got as many messages of the same contents comes behind the
-first so many that were sent.
+The log has the contents of each message's last part.  A receiver that got as many messages of the same contents comes
+behind the first so many that were sent.  What libzmq itself adds or sends does not count: identities, empty parts
+between, the empty messages of PROBE_ROUTER, and the subscriptions that an XPUB receives.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import sys
 import weakref
 from collections import Counter
 from types import ModuleType
@@ -28,16 +30,17 @@ _sockets: weakref.WeakKeyDictionary[Any, _Socket] = weakref.WeakKeyDictionary()
 
 
 class _Socket:
-    """A socket's number, and how many messages it has received, by their contents."""
+    """A socket's number and kind, and how many messages it has received, by their contents."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: int) -> None:
         self.number = next(_numbers)
+        self.kind = kind
         self.received: Counter[int] = Counter()
 
 
 def _noted(socket: Any) -> _Socket:
     if (noted := _sockets.get(socket)) is None:
-        noted = _sockets[socket] = _Socket()
+        noted = _sockets[socket] = _Socket(socket.get(sys.modules["zmq"].TYPE))
     return noted
 
 
@@ -52,13 +55,13 @@ def _follow_sockets(module: ModuleType) -> None:
     send, receive, receive_into = kind.send, kind.recv, getattr(kind, "recv_into", None)
 
     @functools.wraps(send)
-    def sent(self: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
-        contents = _contents(data)
+    def sent(self: Any, data: Any, flags: int = 0, *args: Any, **kwargs: Any) -> Any:
+        contents = None if flags & sys.modules["zmq"].SNDMORE else _contents(data)
         if contents is not None:
             event_log.sends_message(contents, _noted(self).number)
         try:
             with frames_hidden:
-                return send(self, data, *args, **kwargs)
+                return send(self, data, flags, *args, **kwargs)
         except BaseException:
             if contents is not None:
                 event_log.sends_message(contents, _noted(self).number, is_undone=True)
@@ -79,32 +82,42 @@ def _follow_sockets(module: ModuleType) -> None:
     def received_into(self: Any, buffer: Any, *args: Any, **kwargs: Any) -> Any:
         with frames_hidden:
             size = receive_into(self, buffer, *args, **kwargs)
-        _note_reception(self, memoryview(buffer).cast("B")[:size])
+        _note_reception(self, buffer, size)
         return size
 
     kind.recv_into = received_into
 
 
-def _note_reception(receiver: Any, message: Any) -> None:
-    contents = _contents(message)
-    if contents is None:
+def _note_reception(receiver: Any, message: Any, size: int | None = None) -> None:
+    zmq = sys.modules["zmq"]
+    contents = _contents(message, size)
+    if contents is None or receiver.get(zmq.RCVMORE):
         return
     socket = _noted(receiver)
+    if socket.kind in (zmq.XPUB, zmq.STREAM) or (socket.kind == zmq.ROUTER and contents == _EMPTY):
+        return
     if len(socket.received) >= _MOST_COUNTED:
         socket.received.clear()
     socket.received[contents] += 1
     event_log.received_message(contents, socket.number, socket.received[contents])
 
 
-def _contents(message: Any) -> int | None:
+def _contents(message: Any, size: int | None = None) -> int | None:
     """Return a number of a message's bytes; None without a log, and for what is no message."""
     if not event_log.active:
         return None
     try:
-        data = memoryview(getattr(message, "buffer", message)).cast("B")
-    except (TypeError, ValueError):  # the call raises
+        data = memoryview(getattr(message, "buffer", message)).cast("B")[:size]
+    except (TypeError, ValueError):  # the call raises, or no byte came
         return None
+    return _number_of(data)
+
+
+def _number_of(data: bytes | memoryview) -> int:
     digest = hashlib.blake2b(len(data).to_bytes(8, "little"), digest_size=8)
     digest.update(data[:_END])
     digest.update(data[-_END:])
     return int.from_bytes(digest.digest(), "little")
+
+
+_EMPTY = _number_of(b"")

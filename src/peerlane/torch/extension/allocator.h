@@ -98,8 +98,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
         if (!Devices::get().is_forked()) get().give_back(static_cast<char*>(address));   // in such a child it is the parent's
     }
     c10::DeleterFnPtr raw_deleter() const override { return &end; }
-    // A process forks while no other thread has the lock, which would never be free in the child.
-    std::mutex& mutex() { return mutex_; }
+    std::mutex& mutex() { return mutex_; }   // Python is never asked while a thread has it: a fork takes it under the GIL
     bool has(const void* address) {
         const std::lock_guard lock(mutex_);
         return used_.contains(host_of(address));

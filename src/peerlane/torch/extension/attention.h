@@ -14,7 +14,7 @@ namespace peerlane_torch {
 // torch names fused kernels of CUDA, of which the processor has one: a program that allows another one alone (torch.nn.attention.sdpa_kernel) gets that.
 class FusedAllowed {
   public:
-    FusedAllowed() : changes_(!context_.userEnabledFlashSDP() && (context_.userEnabledMemEfficientSDP() || context_.userEnabledCuDNNSDP())) {
+    FusedAllowed() : lock_(mutex()), changes_(!context_.userEnabledFlashSDP() && (context_.userEnabledMemEfficientSDP() || context_.userEnabledCuDNNSDP())) {
         if (changes_) context_.setSDPUseFlash(true);
     }
     ~FusedAllowed() {
@@ -23,6 +23,12 @@ class FusedAllowed {
     FusedAllowed(const FusedAllowed&) = delete;
 
   private:
+    static std::mutex& mutex() {
+        static std::mutex mutex;
+        return mutex;
+    }
+
+    const std::lock_guard<std::mutex> lock_;   // the setting is the process's
     at::Context& context_ = at::globalContext();
     const bool changes_;
 };

@@ -88,6 +88,17 @@ std::vector<std::pair<std::string, std::string>> modes() {
     return list;
 }
 
+// A process forks while no other thread has the lock of an allocator, which would never be free in the child.  No code of Python runs meanwhile: it
+// could free a tensor.
+static void lock_allocators() {
+    allocator().mutex().lock();
+    PinnedAllocator::get().mutex().lock();
+}
+static void unlock_allocators() {
+    PinnedAllocator::get().mutex().unlock();
+    allocator().mutex().unlock();
+}
+
 }  // namespace peerlane_torch
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
@@ -101,6 +112,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         c10::SetAllocator(kDevice, &allocator());
         at::setHostAllocator(kDevice, &PinnedAllocator::get());
         CpuAllocator::install();
+        pthread_atfork(lock_allocators, unlock_allocators, unlock_allocators);
         register_hooks();
         register_attention();
         register_profiler_times();
@@ -115,16 +127,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         call();
     });
     m.def("finish_gradients", &finish_gradients);
-    m.def("before_fork", [] {
-        const GilGivenAway gil;
-        allocator().mutex().lock();
-        PinnedAllocator::get().mutex().lock();
-    });
-    m.def("after_fork", [](bool is_refused) {
-        PinnedAllocator::get().mutex().unlock();
-        allocator().mutex().unlock();
-        if (is_refused) refuse_forked();
-    });
+    m.def("refuse_forked", &refuse_forked);
     m.def("end_queues", [] { Devices::get().end_queues(); });
     m.def("relay", [](int rank, int size, py::object call) -> c10::intrusive_ptr<c10d::Backend> { return c10::make_intrusive<Relay>(rank, size, std::move(call)); });
     m.def("sleep", [](int device, uint64_t nanoseconds) { sleep(current_queue(static_cast<DeviceIndex>(device)), nanoseconds); });

@@ -232,9 +232,9 @@ class Communicator(Resource):
             self._refuse_shared_device(group)
             group.barrier()  # connects the ranks, so that no later call has to wait for one that calls nothing
             stream = group.device.create_stream()
-            self._abort_flag.put_on(stream)
             with self.guard:
                 self.refuse_lost()  # it may have been aborted meanwhile
+                self._abort_flag.put_on(stream)
                 undo.pop_all()
                 self._server, self._rendezvous, self._group, self._stream = server, rendezvous, group, stream
         file.close()
