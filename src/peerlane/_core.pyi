@@ -919,7 +919,7 @@ def take_failure(stream: Stream) -> Any:
 
 def failed_before(event: Event) -> int:
     """
-    The stream that failed before the last record of an event, and has not reported it; 0: none.
+    The stream that failed before the last record of an event, and may not have reported it; 0: none.
     """
 
 @overload
@@ -1642,7 +1642,7 @@ def foreign_threads(known: Sequence[int], may_watch: bool) -> int | None:
 
 def put_off_losses() -> None:
     """
-    For a second no wait fails because a peer is lost: the verdict on a deadlock is reported first.
+    For six seconds, or until `end_waits`, no wait fails because a peer is lost: the verdict on a deadlock is reported first.
     """
 
 def end_waits(token: int, number: int, others_wait: bool) -> bool:
