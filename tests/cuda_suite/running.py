@@ -76,14 +76,15 @@ def outcomes(suite: Suite, folder: Path, file: str) -> list[Outcome]:
             return [_explained(suite, Outcome(file, file, CRASHED, output[-2000:]))]
         cases = ElementTree.parse(report).getroot().iter("testcase")
         return [
-            _explained(suite, Outcome(file, _name_of(case), *_end_of(case), _refused_in(case)))
+            _explained(suite, Outcome(file, _name_of(case, folder), *_end_of(case), _refused_in(case)))
             for case in cases
         ]
 
 
-def _name_of(case: ElementTree.Element) -> str:
+def _name_of(case: ElementTree.Element, folder: Path) -> str:
+    """Return the name of a test; a path in its parameters is relative to the folder of the tests."""
     last = case.get("classname", "").rpartition(".")[2]
-    return f"{last}::" * last.startswith("Test") + case.get("name", "")
+    return f"{last}::" * last.startswith("Test") + case.get("name", "").replace(f"{folder}{os.sep}", "")
 
 
 def _end_of(case: ElementTree.Element) -> tuple[str, str]:

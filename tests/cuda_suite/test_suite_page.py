@@ -28,6 +28,8 @@ def test_moved(): raise AttributeError("a name that moved")
 def test_unknown(): assert 1 == 2
 @pytest.mark.skip(reason="no texture")
 def test_texture(): pass
+@pytest.mark.parametrize("path", [os.path.join(os.getcwd(), "../examples/copy.py")], ids=str)
+def test_example(path): pass
 """
 GROUP = Group("devices", ("test_*.py",))
 SUITE = Suite(
@@ -57,15 +59,16 @@ def test_suite_page_counts_each_end_and_gives_its_reason(folder: Path) -> None:
         ("test_moved", FAILED),
         ("test_unknown", FAILED),
         ("test_texture", SKIPPED),
+        ("test_example[../examples/copy.py]", PASSED),
     ]
-    assert passing_part(counts_of(results)) == (1, 3)
+    assert passing_part(counts_of(results)) == (2, 4)
     page = page_of("vendor", SUITE, "5", {GROUP: {"test_vendor.py": results}})
-    assert "| `test_vendor.py` | 1 | 2 | 2 | 1 |" in page
+    assert "| `test_vendor.py` | 2 | 2 | 2 | 1 |" in page
     assert "* It names what has moved (1): `test_vendor.py::test_moved`." in page
     assert "* It needs a kernel: `cuLibraryLoadData` is refused (1): `test_vendor.py::test_loads`." in page
     assert "* Not explained yet (1): `test_vendor.py::test_unknown`." in page
     assert "* no texture (1)." in page
-    assert "Of the 3 tests that ran and need no kernel, 1 pass (33.3 %); none crashed." in page
+    assert "Of the 4 tests that ran and need no kernel, 2 pass (50.0 %); none crashed." in page
 
 
 def test_suite_page_counts_a_file_whose_process_ends_as_crashed(folder: Path) -> None:
