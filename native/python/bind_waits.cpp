@@ -178,7 +178,7 @@ void bind_waits(nb::module_& m) {
           "None if a native thread that peerlane did not make, and that is not one of these, may run by itself; else a number that "
           "changes when one has run.  `may_watch`: one of them may be the thread of Python's faulthandler.");
     m.def("put_off_losses", [] { Scheduler::get().put_off_losses(); }, nb::call_guard<GilReleased>(),
-          "For six seconds, or until `end_waits`, no wait fails because a peer is lost: the verdict on a deadlock is reported first.");
+          "For a second no wait fails because a peer is lost: the verdict on a deadlock is reported first.");
     m.def(
         "end_waits",
         [](uint64_t token, uint64_t number, bool others_wait) {

@@ -10,8 +10,7 @@ namespace peerlane {
 
 namespace {
 
-// A process that has learnt of a deadlock raises it within 5 s (STARVED_NOTICE_NS).  Others may raise, and end, long before.
-constexpr uint64_t kPutOff = 6'000'000'000, kPutOffBehind = 1'000'000'000;
+constexpr uint64_t kPutOff = 1'000'000'000;
 constexpr auto kSoon = std::chrono::seconds(2);   // a wait that ends until then is left to its time-out
 constexpr uint64_t kNetNs = static_cast<uint64_t>(Deadline::kNetSeconds) * 1'000'000'000;
 
@@ -108,7 +107,6 @@ bool Scheduler::end_waits(uint64_t token, uint64_t id, bool others_wait) {
         if (stream->park == Park::notify) parked.push_back(stream);
     for (const StreamPtr& stream : parked)   // one may end another's wait
         if (stream->park == Park::notify) fail_parked(lock, *stream, {.why = Why::no_progress, .occasion = id, .device = stream->device});
-    next_pulse_ = std::min(next_pulse_, now_ns() + kPutOffBehind);
     return true;
 }
 

@@ -158,7 +158,7 @@ class Scheduler {
     std::vector<AwaitedWord> awaited_words();
     // `others_wait`: threads outside the scheduler wait for other processes.
     NoProgress no_progress(bool others_wait);
-    void put_off_losses();   // for six seconds, or until a second after `end_waits`, no wait fails because a peer is lost
+    void put_off_losses();   // for a second, no wait fails because a peer is lost
     // Let the waits for notifies fail with the kept deadlock `id`; false, and none fails, if something has happened.
     bool end_waits(uint64_t token, uint64_t id, bool others_wait);
     // Before another rank ends its waits, and with them perhaps this process.

@@ -1642,7 +1642,7 @@ def foreign_threads(known: Sequence[int], may_watch: bool) -> int | None:
 
 def put_off_losses() -> None:
     """
-    For six seconds, or until `end_waits`, no wait fails because a peer is lost: the verdict on a deadlock is reported first.
+    For a second no wait fails because a peer is lost: the verdict on a deadlock is reported first.
     """
 
 def end_waits(token: int, number: int, others_wait: bool) -> bool:

@@ -188,29 +188,6 @@ raise told[0]
 """
 
 
-def test_rank_that_gets_no_processor_between_learning_and_raising_gets_the_deadlock() -> None:
-    code = """
-import time
-from peerlane.diagnostics.waits import progress
-from peerlane.ranks.deadlock import detect
-look = progress.look_at_ranks
-
-def look_late():
-    if detect._known:
-        time.sleep(2)
-    return look()
-
-progress.look_at_ranks = look_late
-try:
-    ch[1 - grp.rank].wait(2)
-finally:
-    grp.close()  # which the other's wait would report as a loss
-"""
-    with ranks(2) as peers:
-        for text in deadlock_texts(peers, code):
-            assert "a deadlock: ranks 0 and 1 wait in vain, and nothing there can run." in text
-
-
 def test_deadlock_main_thread_joins_waiters_names_waiting_threads() -> None:
     with ranks(2) as peers:
         for text in deadlock_texts(peers, _JOINED):

@@ -54,7 +54,7 @@ look_at_ranks: Callable[[], bool] | None = None
 #: Returns what a failed callback was, and its cause, by its token; the back-end sets it.
 of_callback: Callable[[int], tuple[str, object]] | None = None
 
-put_off_losses = _core.put_off_losses  #: until the deadlock is raised no wait fails because of a lost peer
+put_off_losses = _core.put_off_losses  #: keeps waits from failing because of a lost peer, for a second
 #: The last failures, with the devices and streams that reported them.
 _reported: deque[tuple[int, int, FailedBefore]] = deque(maxlen=4)
 _numbers = itertools.count(1)
