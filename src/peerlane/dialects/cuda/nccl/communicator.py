@@ -359,12 +359,12 @@ class Communicator(Resource):
 
     def cancel(self) -> None:
         """Cancel its operations; the streams of the program go on."""
-        with self.guard:
+        with self.guard:  # not while the streams are waited for
             aborted, self._abort_flag = self._abort_flag, host.AbortFlag()
-            aborted.set()
-            for each in self._streams():
-                _cancel(each)
-                self._abort_flag.put_on(each)
+        aborted.set()
+        for each in self._streams():
+            _cancel(each)
+            self._abort_flag.put_on(each)
 
     def abort(self) -> None:
         """Cancel its operations, and end it in this process; the streams of the program go on."""
