@@ -29,6 +29,7 @@ import torch.distributed
 
 from peerlane.diagnostics import call_site
 from peerlane.diagnostics.waits import progress
+from peerlane.support import torch_version as torch_version  # before what follows: it may refuse torch
 from peerlane.torch import device, monitored, work
 from peerlane.torch.process_group import BACKEND, PeerlaneGroup, create
 

@@ -20,6 +20,7 @@ from peerlane.dialects.cuda.devices import FIGURES
 from peerlane.dialects.cuda.hardware import bus_of, chip_of
 from peerlane.dialects.cuda.state import uuid_text
 from peerlane.node.device import Device
+from peerlane.support import torch_version as torch_version  # it may refuse torch
 from peerlane.support.libraries import binding
 
 # torch is half imported when this module is; what is above torch's native library is used when it is called.
@@ -44,7 +45,8 @@ def serve() -> None:
     if hasattr(_C, "_cuda_getDeviceCount"):
         raise RuntimeError(
             f"--torch-cuda needs torch's build for the processor, and torch {torch.__version__} has CUDA itself: "
-            "install torch with +cpu, or run the program with --dialect cuda"
+            "install torch with +cpu (PyTorch's page \"Get started\" has the command), or use the device peerlane by "
+            "'import peerlane.torch', which this build has"
         )
     vars(_C).update(_served, __getattr__=_refuse_name)
     # Programs and torch's own code recognise a build with CUDA by it, where ``hip`` is the other answer.

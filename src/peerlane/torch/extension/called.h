@@ -12,6 +12,13 @@ constexpr const char* kLibrary = "torch.cuda";
 constexpr const char* kLibrary = "torch";
 #endif
 
+// A kind of such information.  In torch 2.12 kinds are small numbers, of which torch has the lowest; later they are names by address.
+template <class Kind>
+constexpr Kind kind_named(const std::string_view* name) {
+    if constexpr (std::is_enum_v<Kind>) return static_cast<Kind>(0xe0);
+    else return Kind(name);
+}
+
 // The thread that runs the program.  torch hands it to the threads that compute gradients, as it does with all such information, and the
 // thread waits for those.
 class CallingThread final : public c10::DebugInfoBase {
@@ -35,7 +42,7 @@ class CallingThread final : public c10::DebugInfoBase {
 
   private:
     static constexpr std::string_view kName = "peerlane.CallingThread";
-    static constexpr c10::DebugInfoKind kKind{&kName};
+    static constexpr c10::DebugInfoKind kKind = kind_named<c10::DebugInfoKind>(&kName);
 
     static const CallingThread*& own() {
         static thread_local const CallingThread* info = nullptr;
